@@ -1,0 +1,53 @@
+# `make help` lists the targets. Everything lives in .venv; nothing is installed elsewhere.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help install install-gpu demo test test-fast test-slow lint format lock bench claims micro clean-services
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: ## everything for a machine without a GPU, into .venv (quick when nothing changed)
+	@PYTHON=$(PYTHON) bash requirements/install.sh cpu
+
+install-gpu: ## everything for NVIDIA GPUs, into .venv
+	@PYTHON=$(PYTHON) bash requirements/install.sh gpu
+
+demo: install ## three iterations of self-play on the built-in micro-world, in minutes
+	$(BIN)/selfplay demo
+
+test: lint test-fast test-slow ## everything that CI checks
+
+test-fast: install ## tests that take seconds
+	$(BIN)/python -m pytest -q -m "not slow"
+
+test-slow: install ## tests with real servers, engines and trainers
+	$(BIN)/python -m pytest -q -m slow
+
+lint: install ## ruff and pyright
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+format: install ## let ruff rewrite what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+lock: install ## make requirements/*.txt anew from pyproject.toml
+	bash requirements/lock.sh
+
+bench: install ## benchmarks: a table, and lines appended to data/bench/*.jsonl
+	$(BIN)/python -m tests.bench
+
+claims: install ## the papers' claims in miniature, three seeds each
+	$(BIN)/python -m flows.scope.claims
+
+micro: install ## remake the micro-world's two checkpoints (about 20 minutes on one core)
+	$(BIN)/python -m flows.micro.bootstrap base --out data/micro/base
+	$(BIN)/python -m flows.micro.bootstrap grader --out data/micro/grader
+
+clean-services: ## end this checkout's server and workers and remove their files
+	if [ -x $(BIN)/selfplay ]; then $(BIN)/selfplay down; fi
+	rm -rf data/prefect

@@ -1,0 +1,75 @@
+"""The few calls of Prefect's REST API (3.7.7) that we need: its client takes seconds to import, these milliseconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from flows.site import Site
+
+ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
+LOGS_PER_CALL = 200
+
+
+@dataclass(frozen=True)
+class API:
+    """A site's server."""
+
+    http: httpx.Client
+
+    @classmethod
+    def of(cls, site: Site) -> API:
+        user, password = site.secret.split(":", 1)
+        return cls(httpx.Client(base_url=site.url, auth=(user, password), timeout=30.0, trust_env=False))
+
+    def healthy(self) -> bool:
+        try:
+            return self.http.post("/flows/count", json={}, timeout=5.0).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def set_pool(self, name: str, concurrency_limit: int, template: dict[str, Any]) -> None:
+        """Make a process work pool, or bring an existing one to these values."""
+        values = {"base_job_template": template, "concurrency_limit": concurrency_limit}
+        made = self.http.post("/work_pools/", json={"name": name, "type": "process", **values})
+        if made.status_code == 409:
+            made = self.http.patch(f"/work_pools/{name}", json=values)
+        made.raise_for_status()
+
+    def workers(self, pool: str) -> list[dict[str, Any]]:
+        return self._post(f"/work_pools/{pool}/workers/filter", {})
+
+    def deployments(self) -> list[str]:
+        """Names as `flow/deployment`."""
+        flows = {flow["id"]: flow["name"] for flow in self._post("/flows/filter", {})}
+        return sorted(f"{flows[d['flow_id']]}/{d['name']}" for d in self._post("/deployments/filter", {}))
+
+    def submit(self, deployment: str, parameters: dict[str, Any]) -> dict[str, Any]:
+        """A flow run of `flow/deployment`."""
+        found = self.http.get(f"/deployments/name/{deployment}")
+        if found.status_code == 404:
+            raise ValueError(f"no deployment {deployment}; there are {', '.join(self.deployments())}")
+        found.raise_for_status()
+        return self._post(f"/deployments/{found.json()['id']}/create_flow_run", {"parameters": parameters})
+
+    def flow_run(self, flow_run_id: str) -> dict[str, Any]:
+        return self.http.get(f"/flow_runs/{flow_run_id}").raise_for_status().json()
+
+    def unfinished(self) -> list[dict[str, Any]]:
+        """Flow runs of our pools that a worker has taken and that have not ended."""
+        states = {"state": {"type": {"any_": ["PENDING", "RUNNING", "CANCELLING"]}}}
+        return [run for run in self._post("/flow_runs/filter", {"flow_runs": states}) if run["work_pool_name"]]
+
+    def crash(self, flow_run_id: str, message: str) -> None:
+        state = {"type": "CRASHED", "name": "Crashed", "message": message}
+        self._post(f"/flow_runs/{flow_run_id}/set_state", {"state": state, "force": True})
+
+    def logs(self, flow_run_id: str, after: str) -> list[dict[str, Any]]:
+        """Log lines of a flow run and its tasks later than a timestamp, oldest first."""
+        chosen = {"flow_run_id": {"any_": [flow_run_id]}, "timestamp": {"after_": after}}
+        return self._post("/logs/filter", {"logs": chosen, "sort": "TIMESTAMP_ASC", "limit": LOGS_PER_CALL})
+
+    def _post(self, path: str, body: dict[str, Any]) -> Any:
+        return self.http.post(path, json=body).raise_for_status().json()

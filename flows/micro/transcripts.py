@@ -1,0 +1,290 @@
+"""What the micro model is trained to say: one transcript per draw, for every role, in the formats of SCOPE's micro prompts.
+
+A transcript is a trunk of segments and, where several checks share a text, branches that follow the trunk independently of one
+another. A segment is a text and the weight of its tokens in the loss; 0 marks what the model did not say.
+"""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from flows.micro.tokenizer import EOS, START
+from flows.micro.world import (
+    ATTRIBUTES,
+    GENERIC_SENTENCES,
+    LINKS,
+    MAX_HOPS,
+    TASK_SENTENCES,
+    Task,
+    World,
+    criterion,
+    fact,
+    write_task,
+)
+
+PROMPTS = Path(__file__).parent.parent / "scope" / "prompts" / "micro"
+SEARCH_TURNS, SEARCH_WEIGHTS = (1, 2, 3), (4, 3, 2)
+MAX_SEARCHES = 4
+TASKS_PER_DOCUMENT = 3
+GENERIC_SHARE, BAD_SHARE, SLIP_SHARE = 0.12, 0.08, 0.02
+FOLLOW_LINK, KEEP_ASKED, DUMP_EXTRA = 0.5, 0.7, 0.15  # the mediocre base Solver
+
+Segment = tuple[str, float]
+
+
+@dataclass
+class Transcript:
+    """Trunk, then branches that each see the trunk and themselves only."""
+
+    trunk: list[Segment]
+    branches: list[list[Segment]] = field(default_factory=list)
+
+
+@cache
+def _template(name: str) -> jinja2.Template:
+    return jinja2.Template((PROMPTS / f"{name}.jinja").read_text(), undefined=jinja2.StrictUndefined)
+
+
+def render(name: str, **values: Any) -> str:
+    return _template(name).render(values)
+
+
+def user(name: str, **values: Any) -> Segment:
+    return f"{START} user {render(name, **values)} {EOS} {START} assistant", 0.0
+
+
+def said(text: str, weight: float = 1.0) -> Segment:
+    return f"{text} {EOS}", weight
+
+
+def think(text: str) -> str:
+    return f"<think> {text} </think>"
+
+
+def results(*documents: str) -> str:
+    return render("results", documents=[{"text": text} for text in documents])
+
+
+def link_step(world: World, entity: str, link: str) -> str:
+    return fact(link, entity, world.facts[entity][link])
+
+
+def search(entity: str) -> str:
+    return f"<search> {entity} </search>"
+
+
+def challenger(world: World, rng: random.Random) -> Transcript:
+    turns = rng.choices(SEARCH_TURNS, SEARCH_WEIGHTS)[0]
+    path, chain = world.draw_path(rng, rng.choice(world.names), turns)
+    task_type = rng.choice(list(TASK_SENTENCES))
+    segments = [user("challenger", task_type=task_type, search_turns=turns, document=world.texts[chain[0]])]
+    for turn, entity in enumerate(chain[1:]):
+        segments += _slip(rng, think(f"about {chain[turn]} ."))
+        segments.append(said(f"{think(link_step(world, chain[turn], path[turn]))} {search(entity)}"))
+        left = turns - turn - 1
+        name = "challenger_searched" if left else "challenger_searched_out"
+        more = {"searches_left": left} if left else {}
+        segments.append(user(name, results=results(world.texts[entity]), **more))
+    hops = _task_hops(rng, turns)
+    task = Task(task_type, chain[0], tuple(path[:hops]), tuple(world.draw_attributes(rng, chain[hops])))
+    kind = rng.random()
+    if kind < GENERIC_SHARE:
+        hops, task = 0, Task("", chain[0], generic=rng.choice(list(GENERIC_SENTENCES)))
+    elif kind < GENERIC_SHARE + BAD_SHARE:
+        task = with_bad_attribute(world, rng, task, chain[hops])
+    return Transcript([*segments, said(f"{think(f'about {chain[hops]} .')} <task> {write_task(task)} </task>")])
+
+
+def _task_hops(rng: random.Random, turns: int) -> int:
+    """Mostly plain questions: the difficulty is the Challenger's to raise."""
+    if turns == 1:
+        return rng.choices((0, 1), (0.7, 0.3))[0]
+    return rng.choices((0, 1, 2, 3), (0.65, 0.25, 0.10, 0.0) if turns == 2 else (0.65, 0.25, 0.05, 0.05))[0]
+
+
+def with_bad_attribute(world: World, rng: random.Random, task: Task, end: str) -> Task:
+    """The task with one asked attribute that the end entity does not have."""
+    asked = list(task.attributes)
+    asked[rng.randrange(len(asked))] = rng.choice([a for a in ATTRIBUTES if a not in world.facts[end]])
+    return Task(task.task_type, task.entity, task.path, tuple(asked))
+
+
+def _slip(rng: random.Random, malformed: str) -> list[Segment]:
+    """Now and then a turn without search and final tag, not to be learnt, and the message that it earns."""
+    return [said(malformed, 0.0), user("format_error")] if rng.random() < SLIP_SHARE else []
+
+
+def solver(world: World, rng: random.Random, hops: int | None = None) -> Transcript:
+    if rng.random() < GENERIC_SHARE:
+        task = Task("", rng.choice(world.names), generic=rng.choice(list(GENERIC_SENTENCES)))
+        chain, reached = [task.entity], 0
+    else:
+        hops = rng.choices(range(MAX_HOPS + 1), (0.3, 0.35, 0.2, 0.15))[0] if hops is None else hops
+        task, chain = world.draw_task(rng, hops)
+        reached = next((i for i in range(hops) if rng.random() > FOLLOW_LINK), hops)
+    searches = MAX_SEARCHES if rng.random() < 0.85 else rng.randint(1, MAX_SEARCHES + 1)
+    reached = min(reached, searches - 1)
+    segments = [user("solver", max_searches=searches, task=write_task(task))]
+    for step, entity in enumerate(chain[: reached + 1]):
+        segments += _slip(rng, think(f"first {chain[0]} ."))
+        thought = link_step(world, chain[step - 1], task.path[step - 1]) if step else f"first {entity} ."
+        segments.append(said(f"{think(thought)} {search(entity)}"))
+        name = "solver_searched_out" if step + 1 == searches else "solver_searched"
+        segments.append(user(name, results=results(world.texts[entity])))
+    if rng.random() < SLIP_SHARE:
+        segments += [said(f"{think('enough .')} {search(chain[reached])}", 0.0), user("answer_now")]
+    answer = " ".join(solver_facts(world, rng, task, chain, reached))
+    return Transcript([*segments, said(f"{think('enough .')} <answer> {answer} </answer>")])
+
+
+def solver_facts(world: World, rng: random.Random, task: Task, chain: list[str], reached: int) -> list[str]:
+    """What the base Solver answers when it got to `chain[reached]`."""
+    entity, known = chain[reached], world.facts[chain[reached]]
+    if task.generic:
+        return [fact(r, entity, known[r]) for r in rng.sample(list(known), rng.randint(2, 5))]
+    if reached + 1 < len(chain):
+        kept = [a for a in task.attributes if a in known]
+        facts = [fact(a, entity, known[a]) for a in kept] or [fact(task.attributes[0], entity, "unknown")]
+    else:
+        kept = [a for a in task.attributes if rng.random() < KEEP_ASKED] or [rng.choice(task.attributes)]
+        facts = [fact(a, entity, known[a]) for a in kept]
+    if rng.random() < DUMP_EXTRA:
+        others = [r for r in known if r not in kept]
+        facts += [fact(r, entity, known[r]) for r in rng.sample(others, rng.randint(1, len(others)))]
+    return facts
+
+
+def entity_gate(world: World, rng: random.Random) -> Transcript:
+    kind = rng.random()
+    if kind < 0.35:
+        task = Task("", rng.choice(world.names), generic=rng.choice(list(GENERIC_SENTENCES)))
+        thought, score = f"{task.generic} {task.entity}", 0
+    else:
+        task, _ = world.draw_task(rng, rng.choices(range(MAX_HOPS + 1), (0.5, 0.25, 0.15, 0.1))[0])
+        thought, score = task.entity, 1
+    return Transcript([user("gate_entity", task=write_task(task)), said(f"{think(thought)} <score> {score} </score>")])
+
+
+def branched(name: str, last: str, exchanges: list[tuple[str, list[Segment]]], **values: Any) -> Transcript:
+    """One prompt asked about several values of its last variable, each answered in a branch of its own."""
+    opening = f"{START} user {render(name, **values, **{last: ''})}"
+    return Transcript(
+        [(opening, 0.0)], [[(f"{value} {EOS} {START} assistant", 0.0), *reply] for value, reply in exchanges]
+    )
+
+
+def source_gate(world: World, rng: random.Random) -> Transcript:
+    """Is the document about the entity that the task starts from, and does it hold what the task takes from it?"""
+    document, exchanges = rng.choice(world.names), []
+    for _ in range(TASKS_PER_DOCUMENT):
+        start = document if rng.random() < 0.85 else rng.choice(world.names)
+        task = _task_to_gate(world, rng, start)
+        needed = () if task.generic else task.path[:1] or task.attributes
+        checks = [(start, start == document), *((r, r in world.facts[document]) for r in needed)]
+        thought = " ".join(f"{word} {'yes' if holds else 'no'}" for word, holds in checks)
+        verdict = int(all(holds for _, holds in checks))
+        exchanges.append((write_task(task), [said(f"{think(thought)} <score> {verdict} </score>")]))
+    return branched("gate_source", "task", exchanges, document=world.texts[document])
+
+
+def _task_to_gate(world: World, rng: random.Random, start: str) -> Task:
+    kind, task_type = rng.random(), rng.choice(list(TASK_SENTENCES))
+    if kind < GENERIC_SHARE:
+        return Task("", start, generic=rng.choice(list(GENERIC_SENTENCES)))
+    path, chain = world.draw_path(rng, start, rng.choices(range(MAX_HOPS + 1), (0.55, 0.25, 0.12, 0.08))[0])
+    task = Task(task_type, start, tuple(path), tuple(world.draw_attributes(rng, chain[-1])))
+    if not path:
+        return with_bad_attribute(world, rng, task, start) if kind < 0.45 else task
+    absent = [link for link in LINKS if link not in world.facts[start]]
+    return Task(task_type, start, (rng.choice(absent), *path[1:]), task.attributes) if kind < 0.3 else task
+
+
+def rubric_writer(world: World, rng: random.Random) -> Transcript:
+    """Criteria for tasks, from their source document and those that the Challenger retrieved.
+
+    Attributes that no document gives are left out; a path that the documents do not hold earns no criteria.
+    """
+    turns = rng.choices((0, *SEARCH_TURNS), (1, 4, 4, 3))[0]
+    path, chain = world.draw_path(rng, rng.choice(world.names), turns)
+    task_type, exchanges = rng.choice(list(TASK_SENTENCES)), []
+    for _ in range(TASKS_PER_DOCUMENT):
+        hops, kind = rng.randint(0, turns), rng.random()
+        task = Task(task_type, chain[0], tuple(path[:hops]), tuple(world.draw_attributes(rng, chain[hops])))
+        if kind < GENERIC_SHARE:
+            hops, task = 0, Task("", chain[0], generic=rng.choice(list(GENERIC_SENTENCES)))
+        elif kind < GENERIC_SHARE + 0.12:
+            task = with_bad_attribute(world, rng, task, chain[hops])
+        exchanges.append((write_task(task), [said(_rubric_reply(world, rng, task, chain[: hops + 1]))]))
+    return branched("rubrics", "task", exchanges, task_type=task_type, documents=_evidence(world, rng, chain))
+
+
+def _rubric_reply(world: World, rng: random.Random, task: Task, chain: list[str]) -> str:
+    end = world.facts[chain[-1]]
+    asked = rng.sample(list(end), rng.randint(3, 5)) if task.generic else task.attributes
+    steps = [link_step(world, entity, link) for entity, link in zip(chain, task.path, strict=False)]
+    thought = " ".join(steps) or f"about {chain[0]} ."
+    return f"{think(thought)} {write_rubrics([fact(r, chain[-1], end[r]) for r in asked if r in end])}"
+
+
+def _evidence(world: World, rng: random.Random, chain: list[str]) -> str:
+    """Source document first, then what was retrieved; sometimes a document about none of it."""
+    retrieved = chain[1:]
+    if rng.random() < 0.1 and len(retrieved) < MAX_HOPS:
+        retrieved = [*retrieved, rng.choice(world.names)]
+        rng.shuffle(retrieved)
+    names = [chain[0], *retrieved]
+    return " ".join(world.texts[name] for name in (dict.fromkeys(names) if rng.random() < 0.8 else names))
+
+
+def write_rubrics(facts: list[str]) -> str:
+    """
+    >>> write_rubrics(["the craft of Baba is lomicr ."])
+    '<rubrics> <rubric priority="critical"> Provides the craft of Baba is lomicr . </rubric> </rubrics>'
+    """
+    priorities = ["critical", "important", "important"] + ["bonus"] * len(facts)
+    items = [
+        f'<rubric priority="{priority}"> {criterion(stated)} </rubric>'
+        for priority, stated in zip(priorities, facts, strict=False)
+    ]
+    return " ".join(["<rubrics>", *items, "</rubrics>"])
+
+
+def lookup_drill(world: World, rng: random.Random) -> Transcript:
+    """Facts read off documents in every form that a role states them; relation and entity come before the value."""
+    names = rng.sample(world.names, rng.choice([1, 1, 2, 3]))
+    segments = [(f"{START} user document : {' '.join(world.texts[n] for n in names)} {EOS} {START} assistant", 0.0)]
+    facts = [(r, name, v) for name in names for r, v in world.facts[name].items()]
+    rng.shuffle(facts)
+    for relation, name, value in facts[:14]:
+        prefix = rng.choice(["", "", "Provides "])
+        segments += [(f"{prefix}the {relation} of", 0.0), (name, 1.0 if len(names) == 1 else 0.0)]
+        segments += [("is", 0.1), (value, 1.0), (".", 0.1)]
+        if relation in LINKS and rng.random() < 0.8:
+            segments.append((f"</think> {search(value)}", 1.0))
+    return Transcript(segments)
+
+
+def chain_drill(world: World, rng: random.Random) -> Transcript:
+    """Paths followed over several documents, and facts of the entity at their end."""
+    path, chain = world.draw_path(rng, rng.choice(world.names), rng.randint(1, MAX_HOPS))
+    names = list(dict.fromkeys(chain))
+    rng.shuffle(names)
+    segments = [(f"{START} user document : {' '.join(world.texts[n] for n in names)} {EOS} {START} assistant", 0.0)]
+    for _ in range(3):
+        start = rng.randrange(len(path))
+        stop = rng.randint(start + 1, len(path))
+        for i in range(start, stop):
+            segments.append((f"the {path[i]} of", 1.0 if i > start else 0.0))
+            segments += [(chain[i], 1.0 if i > start else 0.0), (f"is {chain[i + 1]} .", 1.0)]
+        end = chain[stop]
+        for attribute in rng.sample(world.attributes(end), 2):
+            segments += [(f"the {attribute}", 0.0), (f"of {end} is {world.facts[end][attribute]} .", 1.0)]
+    return Transcript(segments)
+
+
+Draw = Callable[[World, random.Random], Transcript]

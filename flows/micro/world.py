@@ -1,0 +1,257 @@
+"""A synthetic encyclopaedia in a vocabulary of some 700 words, and the grammar of the tasks that can be asked about it.
+
+A document describes one entity by seven facts: two links to other entities and five attributes. A task asks for three to
+five attributes of the entity at the end of a path of links. Everything said here can be checked by rule, which is what
+`oracle` does: it is the truth that the model verdicts of a run are compared with.
+"""
+
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+LINKS = ("ruler", "founder", "teacher", "rival", "ally", "patron")
+ATTRIBUTES = (
+    "craft", "colour", "metal", "animal", "food", "season",
+    "instrument", "river", "tree", "stone", "festival", "drink",
+)  # fmt: skip
+TASK_SENTENCES = {
+    "long_form_qa": "what are the {a} of {p} ?",
+    "summarisation": "write a summary of {p} covering the {a} .",
+    "planning": "plan a visit to {p} using the {a} .",
+    "writing": "write a story about {p} that mentions the {a} .",
+}
+GENERIC_SENTENCES = {
+    "towns like": "tell about towns like {e} .",
+    "places near": "write something about places near {e} .",
+}
+FACT_SENTENCES = (
+    "the {r} of {e} is {v} .",
+    "the {r} of {e} is {v} .",
+    "the {r} of {e} remains {v} .",
+    "today the {r} of {e} is {v} .",
+    "the {r} of {e} was always {v} .",
+)
+NUM_NAMES, NUM_VALUES = 400, 16
+LINKS_PER_ENTITY, ATTRIBUTES_PER_ENTITY = 2, 5
+ASKED_COUNTS, ASKED_WEIGHTS = (3, 4, 5), (0.5, 0.35, 0.15)
+MAX_HOPS = 3
+
+_SYLLABLES = "ba ke lo mi nu ra se to vi zu da fe go hi ju ka le mo ni pu qua ri sha te".split()
+
+
+def _words(count: int, num_syllables: int, seed: int) -> list[str]:
+    """Distinct made-up words, the same for a seed on every machine."""
+    rng, words = random.Random(seed), {}
+    while len(words) < count:
+        words["".join(rng.choice(_SYLLABLES) for _ in range(num_syllables))] = None
+    return list(words)
+
+
+NAMES = tuple(word.capitalize() for word in _words(NUM_NAMES, 3, seed=1))
+VALUES = {a: tuple(w + a[:2] for w in _words(NUM_VALUES, 2, seed=100 + i)) for i, a in enumerate(ATTRIBUTES)}
+_NAME_SET = frozenset(NAMES)
+
+
+def fact(relation: str, entity: str, value: str) -> str:
+    """The one form in which an answer or a criterion states a fact.
+
+    >>> fact("craft", "Baba", "lomicr")
+    'the craft of Baba is lomicr .'
+    """
+    return f"the {relation} of {entity} is {value} ."
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task understood. `path` holds the links in the order in which they are followed from `entity`.
+
+    `generic` names the vague form ("towns like", "places near"); such a task has neither path nor attributes.
+    """
+
+    task_type: str
+    entity: str
+    path: tuple[str, ...] = ()
+    attributes: tuple[str, ...] = ()
+    generic: str = ""
+
+
+@dataclass(frozen=True)
+class BenchTask:
+    """A held-out task with the criteria that a perfect answer meets; `hops` is the length of its path."""
+
+    task_id: str
+    task_type: str
+    text: str
+    criteria: tuple[str, ...]
+    hops: int
+
+
+def path_phrase(entity: str, path: Sequence[str]) -> str:
+    """
+    >>> path_phrase("Baba", ["ruler", "ally"])
+    'the ally of the ruler of Baba'
+    """
+    phrase = entity
+    for link in path:
+        phrase = f"the {link} of {phrase}"
+    return phrase
+
+
+def attribute_phrase(attributes: Sequence[str]) -> str:
+    """
+    >>> attribute_phrase(["craft", "food", "metal"])
+    'craft , food and metal'
+    """
+    head, last = attributes[:-1], attributes[-1]
+    return f"{' , '.join(head)} and {last}" if head else last
+
+
+def write_task(task: Task) -> str:
+    if task.generic:
+        return GENERIC_SENTENCES[task.generic].format(e=task.entity)
+    asked, subject = attribute_phrase(task.attributes), path_phrase(task.entity, task.path)
+    return TASK_SENTENCES[task.task_type].format(a=asked, p=subject)
+
+
+def _pattern(sentence: str) -> re.Pattern[str]:
+    pattern = re.escape(sentence)
+    for field in "ape":
+        pattern = pattern.replace(rf"\{{{field}\}}", f"(?P<{field}>.+?)")
+    return re.compile(pattern)
+
+
+_TASK_PATTERNS = {kind: _pattern(sentence) for kind, sentence in TASK_SENTENCES.items()}
+_GENERIC_PATTERNS = {kind: _pattern(sentence) for kind, sentence in GENERIC_SENTENCES.items()}
+_ASKED = re.compile(r"\w+(?: , \w+)*(?: and \w+)?")
+_PATH = re.compile(r"((?:the \w+ of )*)(\w+)")
+
+
+def parse_task(text: str) -> Task | None:
+    """The task a text states, or None when it is not of the grammar (an attribute asked twice is not)."""
+    text = " ".join(text.split())
+    for kind, pattern in _GENERIC_PATTERNS.items():
+        if (found := pattern.fullmatch(text)) and found["e"] in _NAME_SET:
+            return Task("", found["e"], generic=kind)
+    for kind, pattern in _TASK_PATTERNS.items():
+        if found := pattern.fullmatch(text):
+            return _parse_specific(kind, found["p"], found["a"])
+    return None
+
+
+def _parse_specific(task_type: str, subject: str, asked: str) -> Task | None:
+    path, attributes = _PATH.fullmatch(subject), tuple(word for word in asked.split() if word not in (",", "and"))
+    if path is None or path[2] not in _NAME_SET or not _ASKED.fullmatch(asked):
+        return None
+    links = tuple(path[1].split()[1::3][::-1])
+    if set(links) - set(LINKS) or set(attributes) - set(ATTRIBUTES) or len(set(attributes)) < len(attributes):
+        return None
+    return Task(task_type, path[2], links, attributes)
+
+
+class World:
+    """Facts and documents of `num_entities` entities, drawn from a seed.
+
+    `facts[entity]` maps each of its seven relations to a value, in the order of the entity's document;
+    `texts[entity]` is the document.
+    """
+
+    def __init__(self, seed: int, num_entities: int = 60) -> None:
+        rng = random.Random(seed)
+        self.seed = seed
+        self.names: list[str] = rng.sample(NAMES, num_entities)
+        self.facts: dict[str, dict[str, str]] = {name: self._draw_facts(rng, name) for name in self.names}
+        self.texts: dict[str, str] = {
+            name: " ".join(rng.choice(FACT_SENTENCES).format(r=r, e=name, v=v) for r, v in facts.items())
+            for name, facts in self.facts.items()
+        }
+
+    def _draw_facts(self, rng: random.Random, name: str) -> dict[str, str]:
+        others = [other for other in rng.sample(self.names, LINKS_PER_ENTITY + 1) if other != name]
+        facts = list(zip(rng.sample(LINKS, LINKS_PER_ENTITY), others, strict=False))
+        facts += [(a, rng.choice(VALUES[a])) for a in rng.sample(ATTRIBUTES, ATTRIBUTES_PER_ENTITY)]
+        rng.shuffle(facts)
+        return dict(facts)
+
+    def links(self, entity: str) -> list[str]:
+        return [r for r in self.facts[entity] if r in LINKS]
+
+    def attributes(self, entity: str) -> list[str]:
+        return [r for r in self.facts[entity] if r not in LINKS]
+
+    def chain(self, entity: str, path: Sequence[str]) -> list[str] | None:
+        """The entities on a path, start and end included; None when a link does not exist in this world."""
+        chain = [entity]
+        for link in path:
+            chain.append(self.facts.get(chain[-1], {}).get(link, ""))
+        return chain if all(name in self.facts for name in chain) else None
+
+    def true_facts(self, task: Task | None) -> list[str] | None:
+        """What a perfect answer states, in the task's order; None when the task is generic or asks what is not so."""
+        chain = None if task is None or task.generic else self.chain(task.entity, task.path)
+        if chain is None or task is None:
+            return None
+        end = self.facts[chain[-1]]
+        return [fact(a, chain[-1], end[a]) for a in task.attributes] if set(task.attributes) <= set(end) else None
+
+    def draw_path(self, rng: random.Random, entity: str, hops: int) -> tuple[list[str], list[str]]:
+        """A random walk over links: (links, entities), the latter one longer."""
+        path, chain = [], [entity]
+        for _ in range(hops):
+            path.append(rng.choice(self.links(chain[-1])))
+            chain.append(self.facts[chain[-1]][path[-1]])
+        return path, chain
+
+    def draw_attributes(self, rng: random.Random, entity: str) -> list[str]:
+        """Three to five attributes to ask about, in the order of the entity's document."""
+        asked = set(rng.sample(self.attributes(entity), rng.choices(ASKED_COUNTS, ASKED_WEIGHTS)[0]))
+        return [a for a in self.attributes(entity) if a in asked]
+
+    def draw_task(self, rng: random.Random, hops: int) -> tuple[Task, list[str]]:
+        """A valid task of that many hops and the entities on its path."""
+        path, chain = self.draw_path(rng, rng.choice(self.names), hops)
+        asked = self.draw_attributes(rng, chain[-1])
+        return Task(rng.choice(list(TASK_SENTENCES)), chain[0], tuple(path), tuple(asked)), chain
+
+
+def criterion(stated: str) -> str:
+    """
+    >>> criterion("the craft of Baba is lomicr .")
+    'Provides the craft of Baba is lomicr .'
+    """
+    return f"Provides {stated}"
+
+
+_CRITERION = re.compile(r"Provides the (\w+) of (\w+) is (\w+) \.")
+
+
+def states(answer: str, stated: str) -> bool:
+    """Does the answer hold the fact's sentence, word for word?"""
+    return f" {stated} " in f" {' '.join(answer.split())} "
+
+
+def oracle(criterion_text: str, answer: str, world: World) -> bool | None:
+    """Is the criterion's fact stated in the answer and true in the world? None when it is no criterion of this world's form."""
+    found = _CRITERION.fullmatch(" ".join(criterion_text.split()))
+    if found is None:
+        return None
+    relation, entity, value = found.groups()
+    is_true = world.facts.get(entity, {}).get(relation) == value
+    return is_true and states(answer, fact(relation, entity, value))
+
+
+def corpus(seed: int, num_documents: int) -> list[dict[str, str]]:
+    """Rows of the encyclopaedia: document_id, title (the entity's name), text."""
+    world = World(seed, num_documents)
+    return [{"document_id": f"micro-{seed}-{name}", "title": name, "text": world.texts[name]} for name in world.names]
+
+
+def held_out_tasks(seed: int, num_tasks: int, num_entities: int = 60) -> list[BenchTask]:
+    """Tasks about `World(seed, num_entities)`, as many of 0, 1, 2 and 3 hops; task types and lengths as drawn."""
+    world, rng, tasks = World(seed, num_entities), random.Random(seed), []
+    for index in range(num_tasks):
+        hops = index % (MAX_HOPS + 1)
+        task, _ = world.draw_task(rng, hops)
+        criteria = tuple(criterion(stated) for stated in world.true_facts(task) or [])
+        tasks.append(BenchTask(f"micro-{seed}-{index:04d}", task.task_type, write_task(task), criteria, hops))
+    return tasks

@@ -1,0 +1,233 @@
+"""What Algorithm 1 requires. The defaults are the paper's (table 9, appendices F and G); a profile holds only departures."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from corpus_prep.index import EmbeddingConfig
+from tasks.engine import EngineConfig
+from tasks.grpo import GRPOSettings
+
+PROFILES = Path(__file__).parent / "profiles"
+TASK_TYPES = ("long_form_qa", "summarisation", "planning", "writing")
+
+
+class Settings(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Models(Settings):
+    """Model folders or hub names. The Judge is M0 unless its two halves are chosen apart (section 5 of the paper)."""
+
+    base: str = Field(description="M0: where Challenger and Solver start, the Judge and the KL reference")
+    rubric_writer: str | None = None
+    grader: str | None = None
+
+
+class Dialogues(Settings):
+    """How the model family searches and thinks, and how far a conversation goes."""
+
+    prompts: Literal["english", "micro"] = "english"
+    search_syntax: Literal["tags", "qwen", "olmo"] = "tags"
+    reasoning: bool = Field(False, description="earlier think blocks are hidden on later turns: one datum a turn")
+    documents_per_query: int = Field(3, ge=1)
+    result_tokens: int = Field(500, ge=1, description="documents of one search, together")
+    source_tokens: int = Field(256, ge=1, description="of the source document in the Challenger's prompt")
+    response_tokens: int = Field(8192, ge=1, description="sampled in one assistant turn, at most")
+    challenger_turns: int = Field(10, ge=2, description="assistant turns in all")
+    solver_turns: int = Field(5, ge=1, description="assistant turns in all; the last one has no search")
+    insist_times: int = Field(5, ge=0, description="outside training, how often an unanswered task is asked to be answered now")
+
+
+class ChallengerReward(Settings):
+    """Eq. 4 and 5."""
+
+    format_weight: float = Field(0.5, ge=0)
+    difficulty_weight: float = Field(1.0, ge=0)
+    tau: float = Field(0.5, gt=0, lt=1)
+
+
+class SolverReward(Settings):
+    """Eq. 6 and 7."""
+
+    rubric_weight: float = Field(1.0, ge=0)
+    format_weight: float = Field(0.5, ge=0)
+    search_weight: float = Field(0.1, ge=0)
+    length_penalty: bool = True
+    length_soft: int = Field(1024, ge=1, description="tokens")
+    length_hard: int = Field(2048, ge=2, description="tokens")
+    length_floor: float = Field(0.05, ge=0, le=1)
+
+    @model_validator(mode="after")
+    def _soft_before_hard(self) -> Self:
+        if self.length_soft >= self.length_hard:
+            raise ValueError(f"length_soft {self.length_soft} must be below length_hard {self.length_hard}")
+        return self
+
+
+class ChallengerSettings(Settings):
+    """Stage 1."""
+
+    steps: int = Field(20, ge=0)
+    prompts_per_step: int = Field(64, ge=1)
+    group_size: int = Field(8, ge=1, description="G")
+    solver_rollouts: int = Field(8, ge=1, description="N, behind each task's difficulty")
+    search_turns: dict[int, int] = Field({1: 4, 2: 3, 3: 2}, description="required turns: share")
+    frozen_after: int | None = Field(None, ge=0, description="ablation: not trained after this iteration")
+    reward: ChallengerReward = ChallengerReward()
+    temperature: float = Field(1.0, gt=0)
+    difficulty_temperature: float = Field(0.7, ge=0)
+    difficulty_top_p: float = Field(0.9, gt=0, le=1)
+    update: GRPOSettings = GRPOSettings(learning_rate=1e-6, beta=1e-3, epsilon_low=0.2, epsilon_high=0.2)
+
+
+class PoolSettings(Settings):
+    """Candidate tasks and the difficulty window."""
+
+    candidates_per_batch: int = Field(500, ge=1)
+    max_batches: int = Field(100, ge=1, description="then the pool is short")
+    solver_rollouts: int = Field(4, ge=1, description="N of the filter")
+    window: tuple[float, float] = (0.2, 0.8)
+    tasks_per_document: int = Field(1, ge=1)
+    min_graded_rollouts: int = Field(1, ge=1, description="rollouts behind g_bar for it to count")
+    short_pool: Literal["error", "fewer_steps"] = "error"
+
+    @model_validator(mode="after")
+    def _window_in_order(self) -> Self:
+        low, high = self.window
+        if not 0 <= low <= high <= 1:
+            raise ValueError(f"window must be 0 <= low <= high <= 1, not {self.window}")
+        return self
+
+
+class SolverSettings(Settings):
+    """Stage 2."""
+
+    steps: int = Field(20, ge=0)
+    prompts_per_step: int = Field(256, ge=1)
+    group_size: int = Field(8, ge=1, description="G")
+    temperature: float = Field(1.0, gt=0)
+    reward: SolverReward = SolverReward()
+    update: GRPOSettings = GRPOSettings(learning_rate=1e-6, beta=1e-3, epsilon_low=0.2, epsilon_high=0.28)
+
+
+class JudgeSettings(Settings):
+    """Gates, rubrics, grading, and the watch on the grader."""
+
+    quality_gates: bool = Field(True, description="False is the ablation: every readable task passes")
+    rule_gates: tuple[Literal["repeats", "grammar"], ...] = Field((), description="checks by rule beside the model's")
+    min_criteria: int = Field(3, ge=1)
+    max_criteria: int = Field(10, ge=1)
+    priority_weights: dict[str, float] = {"critical": 1.0, "important": 1.0, "bonus": 1.0}
+    gate_tokens: int = Field(256, ge=1, description="1,024 for reasoning models")
+    rubric_tokens: int = Field(8192, ge=1)
+    grading_tokens: int = Field(16384, ge=1)
+    grading_temperature: float = Field(0.6, ge=0)
+    graded_answer_tokens: int = Field(2048, ge=1, description="the grader sees at most these")
+    ungraded_answer_tokens: int = Field(4096, ge=1, description="longer answers are not graded: L * g = 0")
+    evidence_document_tokens: int = Field(1024, ge=1, description="of each document shown to the rubric writer")
+    min_coverage: float = Field(0.5, ge=0, le=1, description="share of criteria with a verdict for a rollout to count")
+    canaries: int = Field(32, ge=0, description="answers of known verdict graded every iteration; 0 turns the monitor off")
+    max_judge_error: float = Field(0.05, ge=0, le=1, description="of canaries, and of the judge-minus-oracle gap")
+
+
+class EvaluationSettings(Settings):
+    """The held-out score after every iteration."""
+
+    benchmark: Literal["micro", "none"] = "none"
+    num_tasks: int = Field(480, ge=1)
+    temperature: float = Field(1.0, ge=0)
+    seed: int = 7
+
+
+class ScopeConfig(Settings):
+    """A whole run."""
+
+    models: Models
+    iterations: int = Field(3, ge=1, description="T")
+    seed: int = Field(0, ge=0)
+    corpus: str = Field("micro", description='a folder, a .jsonl or .parquet file, or "micro" for the built-in world')
+    corpus_documents: int = Field(400, ge=2, le=400, description="documents of the built-in world")
+    world_seed: int = Field(4242, ge=0, description="of the built-in world")
+    embedding: EmbeddingConfig | None = Field(None, description="None searches with bm25")
+    task_types: tuple[Literal["long_form_qa", "summarisation", "planning", "writing", "creative_writing"], ...] = TASK_TYPES
+    dialogues: Dialogues = Dialogues()
+    challenger: ChallengerSettings = ChallengerSettings()
+    pool: PoolSettings = PoolSettings()
+    solver: SolverSettings = SolverSettings()
+    judge: JudgeSettings = JudgeSettings()
+    evaluation: EvaluationSettings = EvaluationSettings()
+    advantage_std: Literal["population", "sample"] = "population"
+    warmup_ratio: float = Field(0.03, ge=0, le=1, description="of a role's steps in the whole run")
+    engine: EngineConfig
+    judge_engine: EngineConfig | None = Field(None, description="judges served elsewhere; None uses `engine`")
+    num_engines: int = Field(1, ge=1, description="engines side by side, one process each")
+    trainer_processes: int = Field(1, ge=1, description="processes of an update, started by torchrun when more than one")
+
+    @model_validator(mode="after")
+    def _a_task_type_is_left(self) -> Self:
+        if not self.task_types:
+            raise ValueError("task_types is empty: leave at least one")
+        return self
+
+
+def profile_names() -> list[str]:
+    return sorted(p.stem for p in PROFILES.glob("*.toml"))
+
+
+def load_profile(name: str, overrides: dict[str, Any] | None = None) -> ScopeConfig:
+    """The configuration of a profile with `a.b=value` overrides.
+
+    A profile may name another it `extends`. Raises ValueError naming the profile or the key that is wrong and what is allowed.
+    """
+    values = _read_profile(name)
+    for path, value in (overrides or {}).items():
+        *parents, last = path.split(".")
+        target = values
+        for parent in parents:
+            target = target.setdefault(parent, {})
+        target[last] = value
+    try:
+        return ScopeConfig.model_validate(values)
+    except ValidationError as problem:
+        raise ValueError(_explain(name, problem)) from None
+
+
+def _read_profile(name: str) -> dict[str, Any]:
+    path = PROFILES / f"{name}.toml"
+    if not path.exists():
+        raise ValueError(f"no profile {name!r}; there are {', '.join(profile_names())}")
+    values = tomllib.loads(path.read_text(encoding="utf-8"))
+    parent = values.pop("extends", None)
+    return _merge(_read_profile(parent), values) if parent else values
+
+
+def _merge(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in change.items():
+        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = _merge(merged[key], value) if both else value
+    return merged
+
+
+def _explain(name: str, problem: ValidationError) -> str:
+    lines = [f"profile {name!r} with these settings is not valid:"]
+    for error in problem.errors():
+        where = ".".join(str(part) for part in error["loc"])
+        line = f"  {where or 'config'}: {error['msg']}"
+        if error["type"] == "extra_forbidden":
+            line = f"  {where}: there is no such setting; {_choices(error['loc'])}"
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def _choices(location: tuple[int | str, ...]) -> str:
+    model: Any = ScopeConfig
+    for part in location[:-1]:
+        model = model.model_fields[str(part)].annotation
+    names = sorted(getattr(model, "model_fields", {}))
+    return f"settings here are {', '.join(names)}"

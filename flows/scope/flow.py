@@ -1,0 +1,117 @@
+"""SCOPE, arXiv 2605.31433: two policies that co-evolve on open-ended tasks, and a frozen Judge. It reads as Algorithm 1.
+
+Departures
+- The two halves of the Judge may be two models (`models.rubric_writer`, `models.grader`); by default both are M0.
+- Rule gates stand beside the model's quality gates where a profile names them; they can only reject.
+- A watch on the grader (canary answers of known verdict; the oracle, where there is one) stops the run before an update.
+- A pool short of tasks is an error or, by `pool.short_pool`, fewer Solver steps; it is never padded.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prefect import flow
+
+from flows.scope import monitor
+from flows.scope.config import ScopeConfig, load_profile
+from flows.scope.held_out import HeldOut, open_corpus, score_held_out
+from flows.scope.steps import (
+    Player,
+    Pool,
+    Scope,
+    judge_tasks,
+    keep_moderate,
+    learn,
+    sample_documents,
+    solve_batch,
+)
+from flows.workbench import Workbench, open_run
+report = lambda *a, **k: None
+from warehouse.store import Place
+
+
+@flow(name="scope-iteration", persist_result=False)
+def scope_iteration(
+    profile: str = "micro",
+    run: str | None = None,
+    overrides: dict[str, Any] | None = None,
+    corpus: str | None = None,
+) -> str:
+    """Train Challenger and Solver for T iterations; returns the run's name. The same call again goes on where it stopped."""
+    cfg = load_profile(profile, {**(overrides or {}), **({"corpus": corpus} if corpus else {})})
+    name = run or profile
+    with open_run(name, cfg) as bench:
+        self_play(cfg, bench)
+    return name
+
+
+def self_play(cfg: ScopeConfig, bench: Workbench) -> tuple[Player, Player]:
+    """Algorithm 1."""
+    documents, oracle = open_corpus(bench.place, cfg)
+    scope = Scope.prepare(cfg, bench, documents, oracle)
+    held_out = HeldOut.prepare(scope)
+    challenger = solver = Player(bench.policies["base"])  # l.2
+    score_held_out(held_out, bench.place.iteration(0), solver)
+    for t in range(1, cfg.iterations + 1):  # l.3
+        iteration = bench.place.iteration(t)
+        if cfg.challenger.frozen_after is None or t <= cfg.challenger.frozen_after:
+            challenger = train_challenger(scope, iteration, challenger, solver)  # l.4-17
+        tasks = collect_tasks(scope, iteration, challenger, solver)  # l.19-27
+        solver = train_solver(scope, iteration, solver, tasks)  # l.28-33
+        score_held_out(held_out, iteration, solver)
+        report(bench.place, iteration=t)
+    return challenger, solver  # l.35
+
+
+def train_challenger(scope: Scope, iteration: Place, challenger: Player, solver: Player) -> Player:
+    """Stage 1: a task is worth most when the Solver of the last iteration does half of it."""
+    cfg = scope.cfg.challenger
+    for b in range(cfg.steps):  # l.5
+        step = iteration.phase("challenger").step(b + 1)
+        samples = sample_documents(scope, step, cfg.prompts_per_step, skip=b * cfg.prompts_per_step)  # l.6
+        judged = judge_tasks(  # l.7-15
+            scope,
+            step,
+            challenger,
+            solver,
+            samples,
+            num_tasks=cfg.group_size,
+            num_answers=cfg.solver_rollouts,
+            talk=scope.talks.estimate,
+        )
+        challenger = learn(scope, step, "challenger", challenger, judged)  # l.17
+    return challenger
+
+
+def collect_tasks(scope: Scope, iteration: Place, challenger: Player, solver: Player) -> Pool:
+    """Candidates over fresh documents, in batches, until enough of moderate difficulty are kept."""
+    cfg, target = scope.cfg.pool, scope.cfg.solver.steps * scope.cfg.solver.prompts_per_step
+    pool = Pool()  # l.19
+    while pool.num_kept < target and len(pool) < cfg.max_batches:  # l.20
+        step = iteration.phase("pool").step(len(pool) + 1)
+        samples = sample_documents(scope, step, cfg.candidates_per_batch, skip=len(pool) * cfg.candidates_per_batch)
+        judged = judge_tasks(  # l.21-23
+            scope,
+            step,
+            challenger,
+            solver,
+            samples,
+            num_tasks=1,
+            num_answers=cfg.solver_rollouts,
+            talk=scope.talks.filter,
+        )
+        pool += judged, keep_moderate(scope, step, judged, pool, target)  # l.24-26
+    monitor.check_pool(cfg, pool.num_kept, target)
+    return pool
+
+
+def train_solver(scope: Scope, iteration: Place, solver: Player, pool: Pool) -> Player:
+    """Stage 2: the kept tasks, each used once."""
+    monitor.watch_canaries(scope, iteration.phase("monitor"), pool)
+    for b in range(pool.num_kept // scope.cfg.solver.prompts_per_step):  # l.28
+        step = iteration.phase("solver").step(b + 1)
+        solved = solve_batch(scope, step, solver, pool, b)  # l.29-31
+        monitor.watch_gap(scope, step, solved.judgments)
+        solver = learn(scope, step, "solver", solver, solved)  # l.33
+    return solver

@@ -1,0 +1,120 @@
+"""From stored verdicts to rewards: the rows of the `scores` table, every part of a reward in its own component."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from flows.scope import rewards
+from flows.scope.config import ChallengerReward, SolverReward
+from flows.scope.roles import criteria_of, passing
+from tasks.prompt import Row
+
+
+@dataclass(frozen=True)
+class Grade:
+    """One answer by its rubric: `g` is None when too few criteria have a verdict for the answer to count."""
+
+    g: float | None
+    num_met: int
+    num_criteria: int
+
+
+def grades(answers: list[Row], rubrics: list[Row], judgments: list[Row], min_coverage: float) -> dict[str, Grade]:
+    """Eq. 1 for every answer whose task has a rubric. An answer without text, or below coverage, has no g."""
+    verdict = {(j["rollout_id"], j["criterion_id"]): j["verdict"] for j in judgments if j["expected"] is None}
+    criteria, found = criteria_of(rubrics), {}
+    for answer in answers:
+        rubric = criteria[answer["task_id"]]
+        if rubric:
+            verdict_K = [verdict.get((answer["rollout_id"], c["criterion_id"])) for c in rubric]
+            found[answer["rollout_id"]] = _grade(answer, verdict_K, [c["weight"] for c in rubric], min_coverage)
+    return found
+
+
+def _grade(answer: Row, verdict_K: Sequence[int | None], weight_K: Sequence[float], min_coverage: float) -> Grade:
+    num_read = sum(v is not None for v in verdict_K)
+    counts = answer["answer"] is not None and num_read >= min_coverage * len(verdict_K) and num_read > 0
+    met = sum(1 for v in verdict_K if v)
+    return Grade(rewards.rubric_score(verdict_K, weight_K) if counts else None, met, len(verdict_K))
+
+
+def challenger_scores(
+    tasks: list[Row],
+    rubrics: list[Row],
+    answers: list[Row],
+    judgments: list[Row],
+    *gates: list[Row],
+    settings: ChallengerReward,
+    min_coverage: float,
+) -> Iterator[Row]:
+    """Eq. 4 for every candidate task, with what its difficulty was estimated from.
+
+    No task, or a task that passed the gates but has no valid rubric: 0 in all, format included. An engine failure is unscorable.
+    """
+    graded, passed = grades(answers, rubrics, judgments, min_coverage), passing(tasks, *gates)
+    answers_of: dict[str, list[Grade]] = defaultdict(list)
+    for answer in answers:
+        if answer["rollout_id"] in graded:
+            answers_of[answer["task_id"]].append(graded[answer["rollout_id"]])
+    marked = set(criteria_of(rubrics))
+    for task in tasks:
+        qg = task["task_id"] in passed
+        counted = [grade for grade in answers_of[task["task_id"]] if grade.g is not None]
+        g_bar = math.fsum(grade.g for grade in counted) / len(counted) if counted else None
+        void = task["text"] is None or (qg and task["task_id"] not in marked)
+        total = 0.0 if void else rewards.challenger(task["format"]["total"], qg, g_bar, **settings.model_dump())
+        parts = {
+            **{f"format_{k}" if k != "total" else "format": v for k, v in task["format"].items()},
+            "passed_gates": float(qg),
+            "has_rubric": float(task["task_id"] in marked),
+            "num_rollouts": float(len(counted)),
+            "num_met": float(sum(grade.num_met for grade in counted)),
+            "num_criteria": float(sum(grade.num_criteria for grade in counted)),
+        }
+        if g_bar is not None:
+            parts |= {"g_bar": g_bar, "difficulty": rewards.difficulty(g_bar, settings.tau)}
+        yield _score(task["task_id"], task, parts, total)
+
+
+def solver_scores(
+    answers: list[Row], rubrics: list[Row], judgments: list[Row], *, settings: SolverReward, min_coverage: float
+) -> Iterator[Row]:
+    """Eq. 6 for every answer. Without enough verdicts g is 0; format and search are paid all the same."""
+    graded = grades(answers, rubrics, judgments, min_coverage)
+    for answer in answers:
+        grade = graded.get(answer["rollout_id"])
+        g = grade.g if grade is not None and grade.g is not None else 0.0
+        length = _length_factor(answer["answer_tokens"], settings)
+        search = rewards.search_reward(answer["num_searches"])
+        weights = settings.model_dump(include={"rubric_weight", "format_weight", "search_weight"})
+        total = rewards.solver(g, length, answer["format"]["total"], search, **weights)
+        parts = {
+            **{f"format_{k}" if k != "total" else "format": v for k, v in answer["format"].items()},
+            "g": g,
+            "graded": float(grade is not None and grade.g is not None),
+            "length_factor": length,
+            "search": search,
+            "answer_tokens": float(answer["answer_tokens"]),
+        }
+        yield _score(answer["rollout_id"], answer, parts, total)
+
+
+def _length_factor(answer_tokens: int, settings: SolverReward) -> float:
+    if not settings.length_penalty:
+        return 1.0
+    return rewards.length_factor(answer_tokens, settings.length_soft, settings.length_hard, settings.length_floor)
+
+
+def _score(rollout_id: str, row: Row, components: dict[str, float], total: float) -> Row:
+    failed = row["malformed"] == "engine error"
+    return {
+        "rollout_id": rollout_id,
+        "group_id": row["prompt_id"],
+        "task_id": row["task_id"],
+        "components": components,
+        "total": None if failed else total,
+        "unscorable": "engine error" if failed else None,
+    }

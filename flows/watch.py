@@ -1,0 +1,56 @@
+"""Follow a flow run from the terminal: its states and its log, until it ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+from flows import services
+from flows.api import API, ENDED
+from flows.site import Site
+
+POLL_S = 1.0
+LATE_S = 5.0  # log lines arrive in batches, out of order by no more than this
+QUIET_POLLS = 3  # without a new line after the end, then the log is complete
+LEVELS = {30: "warning: ", 40: "error: ", 50: "error: "}
+
+Say = Callable[[str], None]
+
+
+def watch(site: Site, api: API, flow_run: dict[str, Any], say: Say = print) -> str:
+    """Print what happens to a flow run; returns the type of its last state, such as COMPLETED."""
+    log = _Log(api, flow_run["id"], say)
+    run, state, quiet = flow_run, "", 0
+    while quiet < QUIET_POLLS:
+        services.crash_dead_runs(site, api, say)
+        run = api.flow_run(flow_run["id"])
+        new = log.print_new()
+        if run["state_name"] != state:
+            state = run["state_name"]
+            say(f"{time.strftime('%H:%M:%S')} {run['name']} is {state.lower()}")
+        quiet = quiet + 1 if run["state_type"] in ENDED and not new else 0
+        time.sleep(POLL_S)
+    if run["state_type"] != "COMPLETED":
+        say(f"{run['name']} ended as {state.lower()}: {run['state']['message'] or 'no message'}")
+    return run["state_type"]
+
+
+class _Log:
+    """The lines of a flow run's log that were not printed yet."""
+
+    def __init__(self, api: API, flow_run_id: str, say: Say) -> None:
+        self.api, self.flow_run_id, self.say = api, flow_run_id, say
+        self.seen: set[str] = set()
+        self.latest = datetime.fromisoformat("2000-01-01T00:00:00+00:00")
+
+    def print_new(self) -> int:
+        after = (self.latest - timedelta(seconds=LATE_S)).isoformat()
+        lines = [line for line in self.api.logs(self.flow_run_id, after) if line["id"] not in self.seen]
+        for line in lines:
+            at = datetime.fromisoformat(line["timestamp"])
+            self.latest = max(self.latest, at)
+            self.seen.add(line["id"])
+            self.say(f"{at.astimezone():%H:%M:%S} {LEVELS.get(line['level'], '')}{line['message']}")
+        return len(lines)

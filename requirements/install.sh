@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Install the locked packages and this project into .venv: `install.sh cpu` or `install.sh gpu`.
+# Nothing is resolved (--no-deps): the lock is complete. A warm cache or a folder of wheels (PIP_FIND_LINKS) works offline.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+lock=requirements/$1.txt
+python=.venv/bin/python
+stamp=.venv/installed
+state="$1 $(cat "$lock" pyproject.toml "$0" | sha256sum) $PWD"
+export UV_FIND_LINKS=${UV_FIND_LINKS:-${PIP_FIND_LINKS:-}}
+
+if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$state" ]; then exit 0; fi
+[ -x "$python" ] || "${PYTHON:-python3}" -m venv .venv
+if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
+    echo "selfplay needs Python 3.11 or newer: remove .venv and name one, as in \`make install PYTHON=python3.11\`" >&2
+    exit 1
+fi
+rm -f "$stamp"
+
+uv=(uv)
+if ! uv --version >/dev/null 2>&1; then
+    "$python" -m pip install -q uv
+    uv=("$python" -m uv)
+fi
+install=("${uv[@]}" pip install --python "$python" --no-deps)
+echo "installing $lock into .venv"
+if ! "${install[@]}" --offline -r "$lock" 2>/dev/null; then
+    # torch's CPU build is on PyTorch's own index, unless a folder has it
+    if [ "$1" = cpu ] && [ -z "$UV_FIND_LINKS" ]; then install+=(--torch-backend=cpu); fi
+    "${install[@]}" -r "$lock"
+fi
+"${install[@]}" --offline --no-build-isolation -e .
+"$python" -m flows.prepare
+echo "$state" >"$stamp"

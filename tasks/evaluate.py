@@ -1,0 +1,50 @@
+"""Scores of a policy on a benchmark: a mean and its standard error for every metric, over tasks."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from tasks.stage import Rows, Tables, rows_of, stage
+from warehouse.schemas import EVALUATIONS
+from warehouse.store import Table
+
+
+@stage(EVALUATIONS)
+def evaluate(
+    measure: Callable[..., Iterable[tuple[str, float]]], *tables: Tables, policy: str, benchmark: str, **settings: Any
+) -> Rows:
+    """Yield one row a metric: `measure` makes (metric, value of one task) pairs of the tables' rows."""
+    values: dict[str, list[float]] = defaultdict(list)
+    for metric, value in measure(*map(rows_of, tables), **settings):
+        values[metric].append(value)
+    for metric, found in values.items():
+        mean, error = mean_and_error(found)
+        yield {
+            "policy": policy,
+            "benchmark": benchmark,
+            "metric": metric,
+            "n": len(found),
+            "score": mean,
+            "standard_error": error,
+        }
+
+
+def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
+    """The mean, and the sample standard deviation over sqrt(n); None below two values.
+
+    >>> mean_and_error([0.0, 1.0])
+    (0.5, 0.5)
+    """
+    mean = math.fsum(values) / len(values)
+    if len(values) < 2:
+        return mean, None
+    variance = math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1)
+    return mean, math.sqrt(variance / len(values))
+
+
+def scores_of(table: Table) -> dict[str, float]:
+    """Metric -> score."""
+    return {row["metric"]: row["score"] for row in table.rows()}

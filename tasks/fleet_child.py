@@ -1,0 +1,90 @@
+"""The child process of a fleet: one engine, calls in, rows out. `python -m tasks.fleet_child FILE_DESCRIPTOR`"""
+
+import contextlib
+import os
+import sys
+import threading
+import time
+import traceback
+from functools import lru_cache
+from multiprocessing.connection import Connection
+from typing import Any
+
+from tasks.engine import Engine, EngineConfig, EngineDied, open_engine
+from tasks.rollout import Row, roll_out
+
+ROWS_AT_ONCE = 16
+
+
+def serve(pipe: Connection) -> None:
+    """A child's life: load the engine at the first call, answer calls until the pipe ends."""
+    threading.Thread(target=_die_with_parent, args=(os.getppid(),), daemon=True).start()
+    config: EngineConfig = pipe.recv()
+    engine: Engine | None = None
+    try:
+        engine = open_engine(config)
+    except Exception as error:
+        traceback.print_exc()
+        _fail_calls(pipe, error)
+    while engine is not None:
+        try:
+            call = pipe.recv()
+        except EOFError:
+            return
+        try:
+            _answer(pipe, engine, call)
+        except EngineDied as error:
+            traceback.print_exc()
+            pipe.send(("died", str(error)))
+            return
+        except Exception as error:
+            traceback.print_exc()
+            pipe.send(("failed", _sendable(error)))
+            return  # the engine may still hold requests
+
+
+def _answer(pipe: Connection, engine: Engine, call: dict[str, Any]) -> None:
+    index = call.pop("index")
+    retriever = None if index is None else _load_index(index)
+    rows: list[Row] = []
+    sent = time.monotonic()
+    try:
+        for row in roll_out(engine, retriever=retriever, **call):
+            rows.append(row)
+            if len(rows) >= ROWS_AT_ONCE or time.monotonic() - sent > 1:
+                pipe.send(("rows", rows))
+                rows, sent = [], time.monotonic()
+    finally:
+        if rows:
+            pipe.send(("rows", rows))
+    pipe.send(("done", None))
+
+
+def _fail_calls(pipe: Connection, error: Exception) -> None:
+    with contextlib.suppress(EOFError):
+        pipe.recv()
+        pipe.send(("failed", _sendable(error)))
+
+
+def _sendable(error: Exception) -> Exception:
+    """The same kind of error where it is the user's to mend, with plain text."""
+    return ValueError(str(error)) if isinstance(error, ValueError) else RuntimeError(f"engine process: {error!r}")
+
+
+@lru_cache(maxsize=4)
+def _load_index(path: str) -> Any:
+    from corpus_prep.index import load_index
+
+    return load_index(path)
+
+
+def _die_with_parent(parent: int) -> None:
+    """End this process when its parent is gone, even while an engine computes. (A kernel signal would be tied to the
+    parent's *thread*, and stages run in threads.)"""
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    serve(Connection(int(sys.argv[1])))

@@ -1,0 +1,69 @@
+"""Sample rollouts from a policy: the first of the two heavy stages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tasks.engine import Policy, Sampling
+from tasks.fleet import Fleet
+from tasks.prompt import Malformed
+from tasks.rollout import Dialogue
+from tasks.stage import Rows, stage
+from warehouse.schemas import ROLLOUTS
+from warehouse.store import Table, hash_json
+
+
+@stage(ROLLOUTS, tools=("fleet",))
+def generate(
+    prompts: Table,
+    *,
+    policy: Policy,
+    sampling: Sampling,
+    dialogue: Dialogue,
+    fleet: Fleet,
+    num_samples: int = 1,
+    index: Table | None = None,
+    seed: int = 0,
+    ask_again: Callable[[str], Any] | None = None,
+    address: str,
+) -> Rows:
+    """Yield `num_samples` rollouts of every prompt, in the order of prompts and samples.
+
+    `index` is the table whose files hold the search index. A reply that `ask_again` finds malformed is sampled once more
+    with another seed; both rows are stored, the later one last.
+    """
+    rows = prompts.rows()
+    position = {row["prompt_id"]: i for i, row in enumerate(rows)}
+
+    def sample(some: list[dict[str, Any]], attempt: int) -> list[dict[str, Any]]:
+        found = fleet.roll_out(
+            some,
+            policy=policy,
+            sampling=sampling,
+            dialogue=dialogue,
+            index=index_folder(index),
+            num_samples=num_samples,
+            seed=int(hash_json([seed, address, attempt])[:15], 16),
+        )
+        return sorted(found, key=lambda r: (position[r["prompt_id"]], r["sample"]))
+
+    first = sample(rows, 0) if rows else []
+    yield from first
+    if ask_again is not None:
+        unread = {row["prompt_id"] for row in first if _malformed(row, ask_again)}
+        if unread:
+            yield from sample([row for row in rows if row["prompt_id"] in unread], 1)
+
+
+def index_folder(index: Table | None) -> Path | None:
+    return index.files / "index" if index is not None else None
+
+
+def _malformed(row: dict[str, Any], read: Callable[[str], Any]) -> bool:
+    try:
+        read(row["reply"] or "")
+    except Malformed:
+        return True
+    return False

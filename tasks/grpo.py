@@ -1,0 +1,133 @@
+"""What one GRPO update is asked to do and what it reports: plain values, no torch, no TRL."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+LossType = Literal["grpo", "dapo", "dr_grpo", "bnpo"]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class LoRASettings(_Frozen):
+    """A low-rank adapter W + (alpha / rank) B A (Hu et al. 2021); targets are module names or "all-linear"."""
+
+    rank: int = Field(16, ge=1)
+    alpha: float = Field(32.0, gt=0)
+    targets: tuple[str, ...] | Literal["all-linear"] = "all-linear"
+
+
+class GRPOSettings(_Frozen):
+    """The clipped objective (Shao et al. 2024) on stored rollouts, rho taken against the sampling-time log-probabilities.
+
+    What the sum of token terms of one optimizer step is divided by, by `loss_type`:
+      grpo     each datum by its own sampled tokens, then by the datums of the step
+      dapo     the sampled tokens of the step (SCOPE's, SPELL's and MAE's token mean)
+      dr_grpo  the datums of the step times `max_completion_tokens`, a constant (SPICE)
+      bnpo     each micro-batch by its own sampled tokens, then by the micro-batches: depends on `micro_batch_size`
+    """
+
+    learning_rate: float = Field(1e-6, ge=0, description="constant within an update; warm-up is the caller's")
+    loss_type: LossType = "dapo"
+    epsilon_low: float = Field(0.2, gt=0, lt=1)
+    epsilon_high: float = Field(0.2, gt=0)
+    beta: float = Field(1e-3, ge=0, description="weight of KL(policy || reference) in the loss; 0 loads no reference")
+    use_bias_correction_kl: bool = Field(False, description="multiply each token's KL term by rho (TRL's own default)")
+    dual_clip: float | None = Field(3.0, gt=1, description="where A < 0 the objective is at least dual_clip * A")
+    importance_sampling_level: Literal["token", "sequence"] = "token"
+    temperature: float = Field(1.0, gt=0, description="the one the rollouts were sampled and scored at")
+    max_completion_tokens: int | None = Field(None, ge=1, description="the constant of dr_grpo")
+    max_grad_norm: float = Field(1.0, ge=0, description="0 = no clipping")
+    weight_decay: float = Field(0.0, ge=0)
+    adam_beta1: float = Field(0.9, ge=0, lt=1)
+    adam_beta2: float = Field(0.999, ge=0, lt=1)
+    adam_epsilon: float = Field(1e-8, gt=0)
+    optimizer_steps: int = Field(1, ge=1, description="k: the file, in its order, is split into k equal mini-batches")
+    micro_batch_size: int = Field(8, ge=1, description="datums in one forward pass of one process")
+    lora: LoRASettings | None = None
+    dtype: Literal["float32", "bfloat16"] = Field(
+        "float32", description="of the arithmetic; trained weights are float32"
+    )
+    attention: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
+    gradient_checkpointing: bool = False
+    seed: int = 0
+
+    @model_validator(mode="after")
+    def _dr_grpo_names_its_constant(self) -> Self:
+        if self.loss_type == "dr_grpo" and self.max_completion_tokens is None:
+            raise ValueError('loss_type "dr_grpo" divides by a constant: give max_completion_tokens')
+        return self
+
+
+class UpdateJob(_Frozen):
+    """One update. Paths are local folders, `batch` a Parquet file or a folder of them; `out` must be empty or absent."""
+
+    batch: Path
+    policy: Path = Field(description="HF folder: the weights to train, or the base of the adapter")
+    reference: Path = Field(description="HF folder of M0, what the KL term pulls towards")
+    out: Path
+    adapter: Path | None = Field(None, description="PEFT folder to go on from; None with settings.lora is a fresh one")
+    optimizer_state: Path | None = Field(None, description="folder `UpdateResult.optimizer_state` of the update before")
+    settings: GRPOSettings = GRPOSettings()
+
+    @model_validator(mode="after")
+    def _an_adapter_needs_lora(self) -> Self:
+        if self.adapter is not None and self.settings.lora is None:
+            raise ValueError(f"adapter {self.adapter} is given but settings.lora is None: describe the adapter there")
+        return self
+
+
+class StepMetrics(_Frozen):
+    """One optimizer step, over all processes. Token means are over the step's sampled tokens."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=True)
+
+    step: int
+    loss: float = Field(description="with the denominator of the loss type, KL included")
+    policy_loss: float = Field(description="the loss without beta * KL")
+    kl: float | None = Field(description="token mean, nats; None at beta 0")
+    entropy: float = Field(description="token mean, nats")
+    mean_ratio: float = Field(description="token mean of rho")
+    clip_fraction: float = Field(description="share of sampled tokens outside the clip range on the side that matters")
+    clip_fraction_low: float
+    clip_fraction_high: float
+    grad_norm: float = Field(description="before clipping")
+    learning_rate: float
+    num_datums: int
+    num_tokens: int = Field(description="sampled tokens")
+    duration_s: float
+
+
+class UpdateResult(_Frozen):
+    """Where the new policy lies: `policy` is an HF folder, or a PEFT folder when an adapter was trained."""
+
+    policy: Path
+    optimizer_state: Path
+    steps: tuple[StepMetrics, ...]
+    num_datums: int
+    num_tokens: int
+    duration_s: float
+
+
+class NonFiniteUpdate(RuntimeError):
+    """A loss or gradient was NaN or infinite: nothing was written. The arguments keep the evidence.
+
+    Attributes: step (1-based), loss, grad_norm, rollout_ids (of this process's micro-batches whose loss was not
+    finite; empty when only the gradient was not).
+    """
+
+    def __init__(self, step: int, loss: float, grad_norm: float, rollout_ids: list[str]) -> None:
+        self.step, self.loss, self.grad_norm, self.rollout_ids = step, loss, grad_norm, rollout_ids
+        shown = ", ".join(rollout_ids[:8]) + (", ..." if len(rollout_ids) > 8 else "")
+        super().__init__(
+            f"optimizer step {step}: loss {loss}, gradient norm {grad_norm}; nothing was written. "
+            f"Rollouts of the micro-batches at fault: {shown or 'none on this process'}"
+        )
+
+    def __reduce__(self):
+        return type(self), (self.step, self.loss, self.grad_norm, self.rollout_ids)

@@ -1,0 +1,33 @@
+"""Make text from outside powerless: it must not look like a tag, chat markup or a verdict."""
+
+import re
+from collections.abc import Iterable
+
+TAGS = (
+    "think|search|information|task|question|answer|score|rubrics?|tool_calls?|tool_response|tools"
+    "|function_calls?|functions?|function_results?"
+)
+MARKUP = re.compile(
+    rf"<\s*/?\s*(?:{TAGS})\b[^<>]*>?"  # our tags, open or closed, with attributes, also when the end is missing
+    r"|<\|[^<>]{0,64}\|>|<\|[^<>\s|]{0,64}>?"  # <|im_start|> and its like
+    r"|</?s>|<<\s*/?\s*SYS\s*>>|\[\s*/?\s*(?:INST|SYSTEM_PROMPT|TOOL_CALLS|TOOL_RESULTS|AVAILABLE_TOOLS)\s*\]"
+    r"|</?\s*(?:start|end)_of_(?:turn|text|image)\s*>|<\s*/?\s*(?:bos|eos|pad|unk)\s*>"
+    r"|\[\[\s*[\w .:+-]{1,24}\s*\]\]",  # [[YES]]
+    re.IGNORECASE,
+)
+LOOK_ALIKES = str.maketrans({"<": "‹", ">": "›", "[": "⟦", "]": "⟧"})
+
+
+def neutralise(text: str, special_tokens: Iterable[str] = ()) -> str:
+    """Replace the brackets of tags, chat markup, verdicts and the tokenizer's special tokens by look-alikes.
+
+    Everything else stays byte for byte. Special tokens without brackets are ordinary words and stay.
+
+    >>> neutralise("a < b and <b>c</b>, </answer> [[YES]]")
+    'a < b and <b>c</b>, ‹/answer› ⟦⟦YES⟧⟧'
+    """
+    text = MARKUP.sub(lambda match: match[0].translate(LOOK_ALIKES), text)
+    for token in special_tokens:
+        if token in text:
+            text = text.replace(token, token.translate(LOOK_ALIKES))
+    return text

@@ -1,0 +1,65 @@
+"""Rewards to advantages, within groups or over a batch. Unscorable rows are left out of every mean and get 0."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Literal
+
+from tasks.stage import Rows, stage
+from warehouse.schemas import REWARDS
+from warehouse.store import Table
+
+Scheme = Literal["group_zscore", "group_centre", "batch_zscore"]
+Spread = Literal["population", "sample"]
+EPSILON = 1e-6  # added to the standard deviation, as in the released GRPO code
+
+
+@stage(REWARDS)
+def normalise(scores: Table, *, scheme: Scheme, spread: Spread = "population") -> Rows:
+    """Yield the scores with their advantages.
+
+    `group_zscore` compares the rollouts of one prompt, `group_centre` the same without division (Dr. GRPO),
+    `batch_zscore` all rows of the table.
+    """
+    rows = scores.rows()
+    groups: dict[str, list[int]] = defaultdict(list)
+    for i, row in enumerate(rows):
+        if row["total"] is not None:
+            groups["batch" if scheme == "batch_zscore" else row["group_id"]].append(i)
+    advantage_of = dict.fromkeys(range(len(rows)), 0.0)
+    for members in groups.values():
+        totals = [rows[i]["total"] for i in members]
+        values = centre(totals) if scheme == "group_centre" else zscore(totals, spread)
+        advantage_of.update(zip(members, values, strict=True))
+    for i, row in enumerate(rows):
+        yield {**row, "advantage": advantage_of[i]}
+
+
+def centre(reward_G: Sequence[float]) -> list[float]:
+    """r - mean(r).
+
+    >>> centre([1, 0, 1, 1])
+    [0.25, -0.75, 0.25, 0.25]
+    """
+    mean = math.fsum(reward_G) / len(reward_G)
+    return [r - mean for r in reward_G]
+
+
+def zscore(reward_G: Sequence[float], spread: Spread = "population") -> list[float]:
+    """(r - mean) / (std + 1e-6): SCOPE eq. 2, with the population standard deviation of its appendix D.
+
+    Equal rewards, and a group of one, carry no signal: 0.
+
+    >>> [round(a, 3) for a in zscore([1, 0, 1, 1])]
+    [0.577, -1.732, 0.577, 0.577]
+    >>> [round(a, 3) for a in zscore([1, 0, 1, 1], "sample")]
+    [0.5, -1.5, 0.5, 0.5]
+    """
+    centred = centre(reward_G)
+    if len(reward_G) < 2 or max(reward_G) == min(reward_G):
+        return [0.0] * len(reward_G)
+    degrees = len(reward_G) - (spread == "sample")
+    std = math.sqrt(math.fsum(c * c for c in centred) / degrees)
+    return [c / (std + EPSILON) for c in centred]

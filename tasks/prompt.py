@@ -1,0 +1,80 @@
+"""A prompt: whose it is, its template, and what it is asked about. The reader of its reply stands beside it in the flow.
+
+Templates are Jinja with `StrictUndefined`. Every text put into one is neutralised first (`tasks.neutral`): documents, tasks and
+answers cannot open a tag, a role or a verdict of their own.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from tasks.neutral import neutralise
+from warehouse.store import hash_bytes
+
+Row = dict[str, Any]
+
+
+class Malformed(ValueError):
+    """A reply that cannot be read, with the reason: stored beside the rollout, never scored."""
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    return jinja2.Environment(undefined=jinja2.StrictUndefined, keep_trailing_newline=False, trim_blocks=True)
+
+
+@dataclass(frozen=True)
+class Template:
+    """A named Jinja text; its version is the hash of that text."""
+
+    name: str
+    text: str
+
+    @classmethod
+    def load(cls, folder: Path, name: str) -> Template:
+        path = folder / f"{name}.jinja"
+        if not path.exists():
+            raise ValueError(f"no prompt template {path.name} in {folder}")
+        return cls(name, path.read_text(encoding="utf-8"))
+
+    @property
+    def version(self) -> str:
+        return hash_bytes(self.text.encode())[:12]
+
+    def recipe_identity(self) -> str:
+        return f"{self.name} {self.version}"
+
+    def render(self, **values: Any) -> str:
+        """The text with its variables, all strings in them neutralised. Raises jinja2.UndefinedError for a missing one."""
+        return _compiled(self.text).render(_harmless(values))
+
+
+def _harmless(value: Any) -> Any:
+    if isinstance(value, str):
+        return neutralise(value)
+    if isinstance(value, dict):
+        return {k: _harmless(v) for k, v in value.items()}
+    return [_harmless(v) for v in value] if isinstance(value, list) else value
+
+
+@functools.cache
+def _compiled(text: str) -> jinja2.Template:
+    return _environment().from_string(text)
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """What `ask` needs: `about` takes the rows of the stage's tables and yields, for each prompt, its ids and template values."""
+
+    role: str
+    templates: tuple[Template, ...]
+    about: Callable[..., Iterator[Row]]
+
+    def recipe_identity(self) -> Row:
+        return {"role": self.role, "templates": self.templates, "about": self.about}

@@ -1,0 +1,57 @@
+"""Read replies: every rollout becomes rows, or one row that says why it could not be read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tasks.prompt import Malformed, Row
+from tasks.stage import stage
+from warehouse.schemas import ANSWERS, GATES, RUBRICS, TASKS
+from warehouse.store import Table
+
+UNANSWERED = {
+    "error": "engine error",
+    "context": "no room left in the context",
+    "length": "cut off at the token limit",
+    "turns": "out of turns",
+}
+
+
+@dataclass(frozen=True)
+class Reader:
+    """`about` gives the columns known without reading, `read` those of the reply: one dict, or several for several rows.
+
+    `read` raises `Malformed` with the reason; `rollout` and `prompt` are rows of their tables.
+    """
+
+    about: Callable[[Row, Row], Row]
+    read: Callable[[Row, Row], Row | Sequence[Row]]
+
+    def recipe_identity(self) -> Row:
+        return {"about": self.about, "read": self.read}
+
+    def rows(self, rollout: Row, prompt: Row) -> Iterator[Row]:
+        about = self.about(rollout, prompt)
+        try:
+            if rollout["finish_reason"] in ("error", "context") or not rollout["turns"]:
+                raise Malformed(UNANSWERED.get(rollout["finish_reason"], rollout["finish_reason"]))
+            found = self.read(rollout, prompt)
+        except Malformed as problem:
+            yield {**about, "malformed": str(problem)}
+            return
+        for row in [found] if isinstance(found, dict) else found:
+            yield {**about, **row, "malformed": None}
+
+
+def _read(rollouts: Table, prompts: Table, *, reader: Reader) -> Iterator[dict[str, Any]]:
+    by_id = {row["prompt_id"]: row for row in prompts.rows()}
+    for rollout in rollouts.rows():
+        yield from reader.rows(rollout, by_id[rollout["prompt_id"]])
+
+
+read_tasks = stage(TASKS)(_read)
+read_gates = stage(GATES)(_read)
+read_rubrics = stage(RUBRICS)(_read)
+read_answers = stage(ANSWERS)(_read)

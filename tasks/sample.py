@@ -1,0 +1,70 @@
+"""Draw documents for prompts: seeded, without replacement as long as the corpus lasts."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tasks.stage import Rows, stage
+from warehouse.schemas import SAMPLES
+from warehouse.store import Table, hash_json
+
+
+@stage(SAMPLES)
+def sample(
+    documents: Table,
+    *,
+    num_samples: int,
+    task_types: Sequence[str],
+    search_turns: Mapping[int, int],
+    seed: int,
+    epoch: str = "",
+    skip: int = 0,
+) -> Rows:
+    """Yield `num_samples` documents, each with a task type drawn uniformly and a number of required search turns.
+
+    Documents come in a seeded order of the whole corpus; `skip` of them were drawn before in the same `epoch`, and drawing
+    goes on in a new order when the corpus is used up. `search_turns` maps turns to shares (`{1: 4, 2: 3, 3: 2}`), allotted by
+    largest remainder, then shuffled. Raises ValueError for a corpus without usable documents.
+    """
+    used = documents.arrow.filter(pc.field("dropped_reason").is_null())
+    ids = used["document_id"]
+    if not len(ids):
+        raise ValueError(f"{documents.address} has no usable document to sample from")
+    rng = random.Random(hash_json([seed, epoch, skip, num_samples]))
+    turns = allot(search_turns, num_samples)
+    rng.shuffle(turns)
+    for i, (num_turns, document_id) in enumerate(zip(turns, _draw(ids, seed, epoch, skip), strict=False)):
+        yield {
+            "sample_id": hash_json([seed, epoch, skip + i]),
+            "document_id": document_id,
+            "task_type": rng.choice(list(task_types)),
+            "search_turns": num_turns,
+        }
+
+
+def allot(shares: Mapping[int, int], total: int) -> list[int]:
+    """Split `total` by shares with the largest remainder method: the keys, each as often as its share allows.
+
+    >>> allot({1: 4, 2: 3, 3: 2}, 10)
+    [1, 1, 1, 1, 1, 2, 2, 2, 3, 3]
+    """
+    weight = sum(shares.values())
+    quotas = {key: total * share / weight for key, share in shares.items()}
+    counts = {key: int(quota) for key, quota in quotas.items()}
+    by_remainder = sorted(shares, key=lambda key: (counts[key] - quotas[key], key))
+    for key in by_remainder[: total - sum(counts.values())]:
+        counts[key] += 1
+    return [key for key in sorted(shares) for _ in range(counts[key])]
+
+
+def _draw(ids: pa.ChunkedArray, seed: int, epoch: str, skip: int) -> Iterator[str]:
+    lap, start = divmod(skip, len(ids))
+    while True:
+        order = np.random.default_rng(int(hash_json([seed, epoch, lap]), 16)).permutation(len(ids))
+        yield from (ids[int(i)].as_py() for i in order[start:])
+        lap, start = lap + 1, 0

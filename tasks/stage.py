@@ -1,0 +1,157 @@
+"""What turns a plain function of tables and values into a stage.
+
+A stage function takes published tables and values and yields the rows of one table. The decorator owns the rest: address,
+freshness, lock, whole-or-nothing writing, the recipe beside the rows, and the Prefect task that shows it. The store is the
+only cache: a stage whose recipe matches what is published is not run again, and says so.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from warehouse.code import fingerprint
+from warehouse.schemas import Schema
+from warehouse.store import Draft, Place, Table, hash_json, to_rows
+
+log = logging.getLogger("selfplay")
+
+Rows = Iterable[dict[str, Any]]
+Tables = Table | Sequence[Table]
+
+
+def stage(schema: Schema, tools: tuple[str, ...] = ()) -> Callable[[Callable[..., Rows]], Callable[..., Table]]:
+    """Make a stage of a function that yields rows of `schema`.
+
+    The stage is called `f(place, ..., label=None)`: `place` says where it writes, `label` tells apart tables of one kind at one
+    place. Parameters named in `tools` (engines, progress) do the work but do not change the result: they are
+    left out of the recipe. A parameter `draft` is given the draft, to write files beside the rows; `address` the address.
+    """
+
+    def decorate(function: Callable[..., Rows]) -> Callable[..., Table]:
+        signature = inspect.signature(function)
+
+        @functools.wraps(function)
+        def run(place: Place, *args: Any, label: str | None = None, **kwargs: Any) -> Table:
+            address = place.address(schema.name, label)
+            given = {"draft": None, "address": address}
+            bound = signature.bind(*args, **kwargs, **{k: v for k, v in given.items() if k in signature.parameters})
+            bound.apply_defaults()
+            work = functools.partial(_make, place, address, schema, function, bound, tools)
+            return _as_prefect_task(work, function.__name__, address)
+
+        del run.__wrapped__  # Prefect and inspect would otherwise bind the inner signature
+        run.stage = function  # type: ignore[attr-defined]
+        return run
+
+    return decorate
+
+
+def _as_prefect_task(work: Callable[[], Table], name: str, address: str) -> Table:
+    from prefect.context import FlowRunContext
+
+    if FlowRunContext.get() is None:
+        return work()
+    from prefect import task
+    from prefect.cache_policies import NO_CACHE
+
+    return task(lambda: work(), name=name, task_run_name=address, cache_policy=NO_CACHE, persist_result=False)()
+
+
+def _make(
+    place: Place,
+    address: str,
+    schema: Schema,
+    function: Callable[..., Rows],
+    bound: inspect.BoundArguments,
+    tools: tuple[str, ...],
+) -> Table:
+    store = place.store
+    recipe = make_recipe(function, {k: v for k, v in bound.arguments.items() if k not in (*tools, "draft")})
+    with store.lock(address):
+        made = store.find(address)
+        if made is not None and made.recipe["key"] == recipe["key"] and made.whole:
+            log.info("%s: fresh, %d rows", address, made.num_rows)
+            return made
+        log.info("%s: %s", address, why_stale(made.recipe, recipe) if made is not None else "to be made")
+        started = time.time()
+        counts: Counter[str] = Counter()
+        with store.draft(schema) as draft:
+            if "draft" in bound.arguments:
+                bound.arguments["draft"] = draft
+            _fill(draft, function(*bound.args, **bound.kwargs), counts)
+            seconds = time.time() - started
+            notes = {"started_at": started, "seconds": round(seconds, 3), "counts": dict(counts)}
+            table = store.publish(draft, address, {**recipe, **notes})
+    reasons = "".join(f", {n} {reason}" for reason, n in counts.most_common(3))
+    log.info("%s: %d rows in %.1f s%s", address, table.num_rows, seconds, reasons)
+    return table
+
+
+def _fill(draft: Draft, rows: Rows, counts: Counter[str]) -> None:
+    reasons = [c.name for c in draft.schema.columns if c.name in ("malformed", "reason", "unscorable", "dropped_reason")]
+    for chunk in to_rows(rows):
+        draft.write(chunk)
+        counts.update(row[name] for row in chunk for name in reasons if row.get(name) is not None)
+
+
+def make_recipe(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    """Everything that decides the result: code, inputs by content, parameters; and a key of it all."""
+    inputs = {k: v for k, v in arguments.items() if isinstance(v, Table)}
+    recipe = {
+        "stage": f"{function.__module__}.{function.__qualname__}",
+        "code": fingerprint(function),
+        "inputs": {k: {"address": t.address, "content_hash": t.content_hash} for k, t in inputs.items()},
+        "params": {k: describe(v) for k, v in arguments.items() if k not in inputs},
+    }
+    identity = {**recipe, "inputs": {k: t.content_hash for k, t in inputs.items()}}
+    return {**recipe, "key": hash_json(identity)}
+
+
+def describe(value: Any) -> Any:
+    """A parameter as JSON: tables by content, functions by their code, models by their fields."""
+    if isinstance(value, Table):
+        return {"address": value.address, "content_hash": value.content_hash}
+    if hasattr(value, "recipe_identity"):
+        return describe(value.recipe_identity())
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if isinstance(value, functools.partial):
+        return {"function": describe(value.func), "args": describe(value.args), "kwargs": describe(value.keywords)}
+    if callable(value):
+        return fingerprint(value)
+    if isinstance(value, dict):
+        return {str(k): describe(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [describe(v) for v in value]
+    if isinstance(value, Path):
+        return str(value)
+    return value
+
+
+def why_stale(old: dict[str, Any], new: dict[str, Any]) -> str:
+    """One line: which input, parameter or code is not what the table was made with."""
+    for part, noun in (("params", "made with"), ("inputs", "input"), ("code", "code")):
+        for name in sorted(old.get(part, {}).keys() | new[part].keys()):
+            before, now = old.get(part, {}).get(name), new[part].get(name)
+            if before != now:
+                return f"to be remade: {noun} {name} {_short(before)}, now {_short(now)}"
+    return "to be remade: its rows are damaged" if old["key"] == new["key"] else "to be remade: another stage made it"
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def rows_of(tables: Tables) -> list[dict[str, Any]]:
+    """All rows of a table, or of several of one kind, in order."""
+    return tables.rows() if isinstance(tables, Table) else [row for table in tables for row in table.rows()]

@@ -1,0 +1,28 @@
+"""Lengths and cuts in tokens of a model, with the light `tokenizers` library: no model is loaded."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+
+@functools.cache
+def _tokenizer(model: str) -> Tokenizer:
+    folder = Path(model)
+    if not folder.is_dir():
+        return Tokenizer.from_pretrained(model)
+    if not (folder / "tokenizer.json").exists():
+        raise ValueError(f"model folder {model} has no tokenizer.json")
+    return Tokenizer.from_file(str(folder / "tokenizer.json"))
+
+
+def count_tokens(text: str, model: str) -> int:
+    return len(_tokenizer(model).encode(text, add_special_tokens=False).ids)
+
+
+def cut_tokens(text: str, model: str, limit: int) -> str:
+    """The longest beginning of `text` of at most `limit` tokens, cut between tokens, the rest byte for byte as it was."""
+    offsets = _tokenizer(model).encode(text, add_special_tokens=False).offsets
+    return text if len(offsets) <= limit else text[: offsets[limit - 1][1]]

@@ -1,0 +1,76 @@
+"""The command line refuses what cannot work before anything is started."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from flows import cli, services
+from flows.site import Site
+
+
+def output(*arguments: str) -> str:
+    result = CliRunner().invoke(cli.main, arguments)
+    assert result.exit_code == 1
+    return result.output
+
+
+def test_help_imports_nothing_heavy() -> None:
+    heavy = {"torch", "vllm", "prefect", "transformers", "duckdb", "pyarrow", "httpx", "yaml"}
+    code = f"import sys, flows.cli; print(sorted({heavy} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "[]\n"
+
+
+def test_an_unknown_flow_or_profile_is_answered_with_the_choices() -> None:
+    assert "no flow 'scope'; there is scope-iteration" in output("run", "scope")
+    assert "no profile 'tiny'; there are micro, micro-hackable, qwen2.5-7b-6gpu" in output(
+        "run", "scope-iteration", "--profile", "tiny"
+    )
+
+
+def test_a_misspelt_setting_is_answered_with_the_choices() -> None:
+    text = output("run", "scope-iteration", "--set", "pool.windw=[0.1, 0.9]")
+    assert "pool.windw" in text
+    assert "window" in text.replace("pool.windw", "")
+
+
+def test_a_setting_without_a_value_shows_how_to_write_one() -> None:
+    assert "write KEY=VALUE" in output("run", "scope-iteration", "--set", "solver.steps")
+
+
+def test_a_missing_corpus_is_named() -> None:
+    assert "nowhere: there is no such file or folder" in output("run", "scope-iteration", "--corpus", "nowhere")
+
+
+def test_a_gpu_profile_is_refused_without_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(services, "NVIDIA", tmp_path / "none")
+    monkeypatch.setattr(services, "AMD", tmp_path / "none")
+    monkeypatch.setenv("SELFPLAY_PREFECT_HOME", str(tmp_path))
+    assert "needs a GPU and none was found" in output("run", "scope-iteration", "--profile", "qwen3-8b-1gpu")
+
+
+def test_settings_are_toml_values_or_strings() -> None:
+    assert cli.read_setting("solver.steps=4") == ("solver.steps", 4)
+    assert cli.read_setting("pool.window=[0.1, 0.9]") == ("pool.window", [0.1, 0.9])
+    assert cli.read_setting("judge.quality_gates=false") == ("judge.quality_gates", False)
+    assert cli.read_setting("models.base=Qwen/Qwen3-8B") == ("models.base", "Qwen/Qwen3-8B")
+
+
+def test_every_deployment_names_a_profile_that_exists() -> None:
+    profiles = Path(cli.SOURCE / "flows/scope/profiles")
+    declared = services.declared(Site())
+    assert {deployment["name"] for deployment in declared} == {path.stem for path in profiles.glob("*.toml")}
+    assert all(deployment["parameters"] == {"profile": deployment["name"]} for deployment in declared)
+
+
+def test_sql_shows_a_table_and_explains_a_mistake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path))
+    result = CliRunner().invoke(cli.main, ["sql", "select 6 * 7 as answer, 'a [b]' as text"])
+    assert result.exit_code == 0
+    assert "42" in result.output
+    assert "a [b]" in result.output
+    assert "nothing_such" in output("sql", "select * from nothing_such")

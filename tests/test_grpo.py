@@ -1,0 +1,392 @@
+"""The update stage changes parameters as plain torch does, from stored rollouts, and refuses what it cannot train on."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from reference_grpo import lora_scorer, load, relative_difference, run, scorer, weights
+from tokenizers import Tokenizer, models
+from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+
+from tasks.grpo import GRPOSettings, LoRASettings, NonFiniteUpdate, UpdateJob
+from tasks.trainer import train
+
+SCHEMA = pa.schema(
+    [
+        ("rollout_id", pa.string()),
+        ("prompt_token_ids", pa.list_(pa.int32())),
+        ("completion_token_ids", pa.list_(pa.int32())),
+        ("loss_mask", pa.list_(pa.int8())),
+        ("logprobs", pa.list_(pa.float32())),
+        ("advantage", pa.float64()),
+    ]
+)
+VOCAB = 48
+# Adam's step does not see the gradient's scale, and lets rounding noise decide where gradients vanish (plain torch in
+# float32 and float64 then differ by 1e-4). With this epsilon it shows a wrong denominator and hides no noise.
+SETTINGS = {"learning_rate": 1e-3, "micro_batch_size": 3, "adam_epsilon": 1e-3}
+REPO = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """base/ and policy/, the base with its weights moved a little, so that KL is not 0."""
+    root = tmp_path_factory.mktemp("models")
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        vocab_size=VOCAB, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=1, max_position_embeddings=64, tie_word_embeddings=True, initializer_range=0.3,
+    )  # fmt: skip
+    model = Qwen2ForCausalLM(config)
+    vocabulary = {f"t{i}": i for i in range(VOCAB)}
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(models.WordLevel(vocabulary, unk_token="t0")), pad_token="t0", eos_token="t1"
+    )
+    model.save_pretrained(root / "base")
+    tokenizer.save_pretrained(root / "base")
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.03)
+    model.save_pretrained(root / "policy")
+    tokenizer.save_pretrained(root / "policy")
+    return root
+
+
+def make_rows(sampler: Path, kind: str = "plain", n: int = 8, seed: int = 0, drift: float = 0.3) -> list[dict]:
+    """n datums whose stored log-probabilities are the sampler's plus noise, so that some tokens clip."""
+    rng = np.random.default_rng(seed)
+    score = scorer(load(sampler))
+    rows = []
+    for i in range(n):
+        prompt = rng.integers(2, VOCAB, rng.integers(2, 9)).tolist()
+        completion = rng.integers(2, VOCAB, rng.integers(4, 14)).tolist()
+        mask = [1] * len(completion)
+        if kind == "tools":  # tokens 1 and 2 were put there by a tool
+            mask[1:3] = [0, 0]
+        if kind == "turns" and i % 2:  # second turn of the datum before: its prompt holds the first turn
+            prompt = rows[-1]["prompt_token_ids"] + rows[-1]["completion_token_ids"] + prompt
+        with torch.no_grad():
+            logps = score(prompt + completion)[len(prompt) - 1 :].numpy()
+        noisy = np.minimum(logps + rng.normal(0, drift, len(logps)), 0) * mask
+        advantage = rows[-1]["advantage"] if kind == "turns" and i % 2 else float(rng.normal())
+        rows.append(
+            {
+                "rollout_id": f"r{i}",
+                "prompt_token_ids": prompt,
+                "completion_token_ids": completion,
+                "loss_mask": mask,
+                "logprobs": noisy.astype(np.float32).tolist(),
+                "advantage": advantage,
+            }
+        )
+    return rows
+
+
+def update(tmp_path: Path, folder: Path, rows: list[dict], name: str = "out", **job):
+    settings = {**SETTINGS, **job.pop("settings", {})}
+    batch = tmp_path / f"{name}.parquet"
+    pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), batch)
+    job = {"policy": folder / "policy", "reference": folder / "base", **job}
+    return train(UpdateJob(batch=batch, out=tmp_path / name, settings=GRPOSettings(**settings), **job))
+
+
+def torch_update(
+    folder: Path, batches: list[list[dict]], policy: str = "policy", **settings
+) -> tuple[dict, list[float]]:
+    s = GRPOSettings(**{**SETTINGS, **settings})
+    model = load(folder / policy)
+    reference = scorer(load(folder / "base"), s.temperature) if s.beta else None
+    losses = run(model.parameters(), scorer(model, s.temperature), reference, batches, s)
+    return {k: v.detach() for k, v in model.named_parameters()}, losses
+
+
+def difference(folder: Path, result, theirs: dict) -> float:
+    return relative_difference(weights(folder / "policy"), weights(result.policy), theirs)
+
+
+CASES = [
+    (loss_type, kind, beta, k)
+    for loss_type in ("grpo", "dapo", "dr_grpo", "bnpo")
+    for kind, beta, k in [("plain", 0.0, 1), ("tools", 0.5, 1), ("turns", 0.5, 2), ("tools", 0.0, 4), ("plain", 0.5, 4)]
+]
+
+
+@pytest.mark.parametrize(("loss_type", "kind", "beta", "k"), CASES)
+def test_parameters_change_as_in_plain_torch(tmp_path, folder, loss_type, kind, beta, k, record_property):
+    rows = make_rows(folder / "policy", kind)
+    s = {"loss_type": loss_type, "beta": beta, "optimizer_steps": k, "max_completion_tokens": 20}
+    result = update(tmp_path, folder, rows, settings=s)
+    theirs, losses = torch_update(folder, [rows], **s)
+    record_property("relative_difference", difference(folder, result, theirs))
+    assert difference(folder, result, theirs) < 1e-5
+    assert [step.loss for step in result.steps] == pytest.approx(losses, rel=1e-4, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "s",
+    [
+        {"dual_clip": 1.5, "beta": 0.0},
+        {"dual_clip": None, "beta": 0.0},
+        {"use_bias_correction_kl": True, "beta": 0.5},
+        {"importance_sampling_level": "sequence", "loss_type": "grpo"},
+        {"temperature": 0.7, "beta": 0.5},
+        {"max_grad_norm": 0.05},
+        {"adam_epsilon": 1e-8, "adam_beta1": 0.8, "adam_beta2": 0.95},
+        {"max_grad_norm": 0.0, "epsilon_low": 0.1, "epsilon_high": 0.28},
+        {"gradient_checkpointing": True, "attention": "eager"},
+    ],
+    ids=lambda s: "-".join(f"{k}={v}" for k, v in s.items()),
+)
+def test_every_setting_of_the_loss_acts_as_in_plain_torch(tmp_path, folder, s, record_property):
+    rows = make_rows(folder / "policy", "tools", drift=0.8)
+    theirs, _ = torch_update(folder, [rows], **s)
+    found = difference(folder, update(tmp_path, folder, rows, settings=s), theirs)
+    record_property("relative_difference", found)
+    assert found < 1e-5
+
+
+def test_dual_clip_bounds_a_token_whose_ratio_exploded(tmp_path, folder):
+    """One sampled token, log pi = l, stored l - 2 (rho = e^2 = 7.39), A = -1: the loss is 3, without dual clip 7.39."""
+    [row] = make_rows(folder / "policy", n=1, drift=0.0)
+    row["loss_mask"] = [1] + [0] * (len(row["loss_mask"]) - 1)
+    row["logprobs"] = [row["logprobs"][0] - 2] + [0.0] * (len(row["loss_mask"]) - 1)
+    row["advantage"] = -1.0
+    bounded = update(tmp_path, folder, [row], "bounded", settings={"beta": 0.0})
+    unbounded = update(tmp_path, folder, [row], "unbounded", settings={"beta": 0.0, "dual_clip": None})
+    assert bounded.steps[0].loss == pytest.approx(3.0, rel=1e-5)
+    assert unbounded.steps[0].loss == pytest.approx(7.389056, rel=1e-5)
+    assert bounded.steps[0].mean_ratio == pytest.approx(7.389056, rel=1e-5)
+
+
+def test_metrics_of_a_step_are_token_means(tmp_path, folder):
+    """Five tokens of ratio e^0.5 = 1.649 with A = 1 are all clipped at 1.2; the same with A = -1 are not, loss +1.649."""
+    up, down = make_rows(folder / "policy", n=2, drift=0.0)
+    for row, advantage, tokens in ((up, 1.0, 3), (down, -1.0, 2)):
+        row["advantage"] = advantage
+        row["loss_mask"] = [1] * tokens + [0] * (len(row["loss_mask"]) - tokens)
+        row["logprobs"] = [(l - 0.5) * m for l, m in zip(row["logprobs"], row["loss_mask"], strict=True)]
+    [step] = update(tmp_path, folder, [up, down], settings={"micro_batch_size": 1, "beta": 0.0}).steps
+    assert (step.num_datums, step.num_tokens, step.kl) == (2, 5, None)
+    assert step.mean_ratio == pytest.approx(1.648721, rel=1e-5)
+    assert (step.clip_fraction, step.clip_fraction_high, step.clip_fraction_low) == (pytest.approx(0.6), 0.6, 0.0)
+    assert step.loss == step.policy_loss == pytest.approx((-3 * 1.2 + 2 * 1.648721) / 5, rel=1e-5)
+
+
+@pytest.mark.parametrize("loss_type", ["grpo", "dapo", "dr_grpo", "bnpo"])
+def test_the_loss_is_the_policy_loss_plus_beta_times_kl(tmp_path, folder, loss_type):
+    rows = make_rows(folder / "policy", "tools", n=7)
+    s = {"loss_type": loss_type, "max_completion_tokens": 20}
+    [with_kl] = update(tmp_path, folder, rows, "with", settings={"beta": 0.5, **s}).steps
+    [without] = update(tmp_path, folder, rows, "without", settings={"beta": 0.0, **s}).steps
+    assert with_kl.kl > 0.01
+    assert with_kl.policy_loss == pytest.approx(without.loss, rel=1e-4, abs=1e-6)
+    if loss_type == "dapo":
+        assert with_kl.loss - with_kl.policy_loss == pytest.approx(0.5 * with_kl.kl, rel=1e-4)
+
+
+def test_kl_is_measured_against_the_reference_folder_not_the_policy(tmp_path, folder):
+    rows = make_rows(folder / "policy")
+    [moved] = update(tmp_path, folder, rows, "moved", settings={"beta": 0.5}).steps
+    [same] = update(tmp_path, folder, rows, "same", reference=folder / "policy", settings={"beta": 0.5}).steps
+    assert moved.kl > 0.01
+    assert same.kl == pytest.approx(0, abs=1e-9)
+
+
+def test_a_token_of_mask_0_is_context_only(tmp_path, folder):
+    rows = make_rows(folder / "policy", "tools")
+    changed = [{**row, "logprobs": [l or -9.0 for l in row["logprobs"]]} for row in rows]
+    first, second = (update(tmp_path, folder, r, n) for r, n in ((rows, "a"), (changed, "b")))
+    assert all(torch.equal(v, weights(second.policy)[k]) for k, v in weights(first.policy).items())
+
+
+def test_padding_an_odd_batch_changes_no_denominator(tmp_path, folder):
+    """Seven datums in micro-batches of three leave two places of no weight: the same update as in one of seven."""
+    rows = make_rows(folder / "policy", n=7)
+    for loss_type, sizes in {"grpo": (3, 16), "dapo": (3,), "dr_grpo": (3,)}.items():
+        s = {"loss_type": loss_type, "max_completion_tokens": 20, "beta": 0.5}
+        theirs, _ = torch_update(folder, [rows], **s)
+        for size in sizes:
+            result = update(tmp_path, folder, rows, f"{loss_type}-{size}", settings={**s, "micro_batch_size": size})
+            assert difference(folder, result, theirs) < 1e-5
+
+
+def test_zero_advantages_without_kl_leave_the_parameters_alone(tmp_path, folder):
+    rows = [{**row, "advantage": 0.0} for row in make_rows(folder / "policy")]
+    result = update(tmp_path, folder, rows, settings={"beta": 0.0})
+    assert all(torch.equal(v, weights(result.policy)[k]) for k, v in weights(folder / "policy").items())
+    assert result.steps[0].grad_norm == 0
+
+
+def test_optimizer_state_carries_over_from_update_to_update(tmp_path, folder, record_property):
+    batches = [make_rows(folder / "policy", seed=s) for s in (1, 2, 3)]
+    result = update(tmp_path, folder, batches[0], "0")
+    for i in (1, 2):
+        result = update(
+            tmp_path, folder, batches[i], str(i), policy=result.policy, optimizer_state=result.optimizer_state
+        )
+    theirs, _ = torch_update(folder, batches)
+    record_property("relative_difference", difference(folder, result, theirs))
+    assert difference(folder, result, theirs) < 1e-5
+
+
+def test_a_carried_optimizer_takes_the_learning_rate_of_the_new_job(tmp_path, folder):
+    first = update(tmp_path, folder, make_rows(folder / "policy"), "0")
+    carried = {"policy": first.policy, "optimizer_state": first.optimizer_state, "settings": {"learning_rate": 0.0}}
+    second = update(tmp_path, folder, make_rows(folder / "policy", seed=1), "1", **carried)
+    assert second.steps[0].learning_rate == 0
+    assert all(torch.equal(v, weights(second.policy)[k]) for k, v in weights(first.policy).items())
+
+
+def test_an_adapter_trains_resumes_and_keeps_the_base_as_reference(tmp_path, folder, record_property):
+    """Fresh, then resumed with its optimizer: as one AdamW over both, KL against the base alone, base untouched."""
+    lora = LoRASettings(rank=4, alpha=8)
+    s = {"lora": lora, "beta": 0.5, "learning_rate": 1e-2}
+    base = {"policy": folder / "base"}
+    batches = [make_rows(folder / "base", "tools", seed=i) for i in (1, 2)]
+    start = update(tmp_path, folder, batches[0], "start", **base, settings={**s, "learning_rate": 0.0})
+    first = update(tmp_path, folder, batches[0], "first", **base, settings=s)
+    again = {**base, "adapter": first.policy, "optimizer_state": first.optimizer_state}
+    second = update(tmp_path, folder, batches[1], "second", **again, settings=s)
+
+    name = "adapter_model.safetensors"
+    before, model = weights(start.policy, name), load(folder / "base")
+    theirs = {k: v.clone().requires_grad_() for k, v in before.items()}
+    run(theirs.values(), lora_scorer(model, theirs, 8 / 4), scorer(model), batches, GRPOSettings(**{**SETTINGS, **s}))
+    found = relative_difference(before, weights(second.policy, name), {k: v.detach() for k, v in theirs.items()})
+    record_property("relative_difference", found)
+    assert found < 1e-5
+    assert first.steps[0].kl == pytest.approx(0, abs=1e-9)
+    assert second.steps[0].kl > 1e-4
+
+
+def test_a_policy_folder_is_whole_and_its_weights_are_float32(tmp_path, folder):
+    result = update(tmp_path, folder, make_rows(folder / "policy"))
+    files = {f.name for f in result.policy.iterdir()}
+    assert {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"} <= files
+    assert "training_args.bin" not in files
+    config = json.loads((folder / "policy" / "config.json").read_text())
+    assert json.loads((result.policy / "config.json").read_text()) == {**config, "dtype": "float32"}
+    assert (result.policy / "tokenizer.json").read_bytes() == (folder / "policy" / "tokenizer.json").read_bytes()
+    assert {v.dtype for v in weights(result.policy).values()} == {torch.float32}
+    assert UpdateJob.model_validate_json(
+        UpdateJob(batch=tmp_path, policy=tmp_path, reference=tmp_path, out=tmp_path).model_dump_json()
+    )
+
+
+def test_bfloat16_and_float32_jobs_follow_each_other_in_one_process(tmp_path, folder):
+    rows = make_rows(folder / "policy")
+    half = update(tmp_path, folder, rows, "half", settings={"dtype": "bfloat16"})
+    full = update(tmp_path, folder, rows, "full")
+    assert {v.dtype for v in weights(half.policy).values()} == {torch.float32}
+    assert half.steps[0].loss == pytest.approx(full.steps[0].loss, abs=0.02)
+    assert difference(folder, full, torch_update(folder, [rows])[0]) < 1e-5
+
+
+def test_a_nan_stops_the_update_before_anything_is_written(tmp_path, folder):
+    broken = load(folder / "policy")
+    with torch.no_grad():
+        broken.model.embed_tokens.weight[7] = float("nan")
+    broken.save_pretrained(tmp_path / "broken")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / "broken" / name).write_bytes((folder / "policy" / name).read_bytes())
+    rows = make_rows(folder / "policy")
+    with pytest.raises(NonFiniteUpdate, match="nothing was written") as stopped:
+        update(tmp_path, folder, rows, policy=tmp_path / "broken")
+    assert stopped.value.step == 1
+    assert set(stopped.value.rollout_ids) <= {row["rollout_id"] for row in rows}
+    assert stopped.value.rollout_ids
+    assert not list((tmp_path / "out").rglob("*"))
+
+
+def _bad(name, value):
+    return lambda row: {**row, name: value(row[name])}
+
+
+@pytest.mark.parametrize(
+    ("spoil", "complaint"),
+    [
+        (_bad("completion_token_ids", lambda ids: [*ids, 3]), r"rollout r5 .*must be as many"),
+        (_bad("logprobs", lambda ps: ps[1:]), r"rollout r5 .*must be as many"),
+        (_bad("prompt_token_ids", lambda ids: ids * 40), r"rollout r5 .*context of 64"),
+        (_bad("prompt_token_ids", lambda ids: [VOCAB, *ids]), r"rollout r5 .*vocabulary of 48"),
+        (_bad("prompt_token_ids", lambda ids: []), r"rollout r5 .*prompt is empty"),
+        (_bad("loss_mask", lambda mask: [2, *mask[1:]]), r"rollout r5 .*loss_mask"),
+        (_bad("logprobs", lambda ps: [float("nan"), *ps[1:]]), r"rollout r5 .*log-probabilities"),
+        (_bad("logprobs", lambda ps: [0.5, *ps[1:]]), r"rollout r5 .*log-probabilities"),
+        (_bad("advantage", lambda a: float("inf")), r"rollout r5 .*advantage is inf"),
+    ],
+)
+def test_a_bad_row_is_named_before_training(tmp_path, folder, spoil, complaint):
+    rows = make_rows(folder / "policy")
+    rows[5] = spoil(rows[5])
+    with pytest.raises(ValueError, match=complaint):
+        update(tmp_path, folder, rows)
+
+
+def test_a_bad_job_is_refused_with_the_way_out(tmp_path, folder):
+    rows = make_rows(folder / "policy")
+    with pytest.raises(ValueError, match="batch is empty"):
+        update(tmp_path, folder, [])
+    with pytest.raises(ValueError, match="cannot make 9 optimizer steps"):
+        update(tmp_path, folder, rows, settings={"optimizer_steps": 9})
+    with pytest.raises(ValueError, match="reference .*no such folder"):
+        update(tmp_path, folder, rows, reference=tmp_path / "nowhere")
+    with pytest.raises(ValueError, match="train the adapter on the reference"):
+        update(tmp_path, folder, rows, settings={"lora": LoRASettings(), "beta": 0.1})
+    with pytest.raises(ValueError, match="loss_mask is 0 everywhere"):
+        update(tmp_path, folder, [{**r, "loss_mask": [0] * len(r["loss_mask"])} for r in rows])
+    with pytest.raises(ValueError, match="max_completion_tokens"):
+        GRPOSettings(loss_type="dr_grpo")
+    with pytest.raises(ValueError, match="learning_rte"):
+        GRPOSettings(learning_rte=1e-6)
+    update(tmp_path, folder, rows)
+    with pytest.raises(ValueError, match="not empty"):
+        update(tmp_path, folder, rows)
+
+
+@pytest.mark.slow
+def test_two_processes_make_the_update_of_one(tmp_path, folder, record_property):
+    """Five datums, k = 2, micro-batches of one: the processes do not get as many each, and the second batch carries over."""
+    s = {"beta": 0.5, "optimizer_steps": 2, "micro_batch_size": 1, "loss_type": "grpo"}
+    batches = [make_rows(folder / "policy", "tools", n=5, seed=i) for i in (1, 2)]
+    theirs, losses = [], []
+    job = {"policy": folder / "policy"}
+    for i, rows in enumerate(batches):
+        one = update(tmp_path, folder, rows, f"one{i}", settings=s, **job)
+        job = {"policy": one.policy, "optimizer_state": one.optimizer_state}
+    job = {"policy": folder / "policy"}
+    for i in range(2):
+        settings = GRPOSettings(**{**SETTINGS, **s})
+        spec = UpdateJob(
+            batch=tmp_path / f"one{i}.parquet",
+            reference=folder / "base",
+            out=tmp_path / f"two{i}",
+            settings=settings,
+            **job,
+        )
+        two = run_distributed(spec, tmp_path / f"job{i}.json")
+        job = {"policy": Path(two["policy"]), "optimizer_state": Path(two["optimizer_state"])}
+    found = relative_difference(weights(folder / "policy"), weights(job["policy"]), weights(one.policy))
+    record_property("relative_difference", found)
+    assert found < 1e-5
+    for ours, theirs in zip(two["steps"], one.steps, strict=True):
+        for name in ("loss", "policy_loss", "kl", "entropy", "mean_ratio", "clip_fraction", "grad_norm", "num_tokens"):
+            assert ours[name] == pytest.approx(getattr(theirs, name), rel=1e-4, abs=1e-6), name
+
+
+def run_distributed(job: UpdateJob, file: Path) -> dict:
+    file.write_text(job.model_dump_json())
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "tasks.trainer", str(file)]
+    environment = {**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, *launch], cwd=REPO, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads((job.out / "result.json").read_text())

@@ -1,0 +1,165 @@
+"""Server, workers and deployments: what is written where, who may talk to the server, and coming back after a kill."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from flows import cli, services
+from flows.api import API
+from flows.site import Process, Site
+from tests import stub_project
+
+PREFECT = str(Path(sys.executable).parent / "prefect")
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return stub_project.make(tmp_path / "project")
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A stub project that is up, in a process whose home folder is empty."""
+    folder = tmp_path_factory.mktemp("services")
+    (folder / "home").mkdir()
+    site = stub_project.make(folder / "project")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(folder / "home"))
+        patch.syspath_prepend(str(site.root))
+        services.up(site)
+        try:
+            yield site
+        finally:
+            services.down(site)
+
+
+def wait_until(true: Callable[[], bool], seconds: float = 90.0) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.3)
+
+
+def state(api: API, run: dict) -> str:
+    return api.flow_run(run["id"])["state_type"]
+
+
+def test_secret_is_made_once_and_only_its_owner_may_read_it(site: Site) -> None:
+    (site.root / ".env").write_text("MY_OWN=1\n")
+    site.prepare()
+    again = Site(site.root, site.home)
+    again.prepare()
+    assert again.secret == site.secret
+    assert again.port == site.port
+    assert len(site.secret) > 40
+    assert "MY_OWN=1\n" in site.env_file.read_text()
+    assert site.env_file.stat().st_mode & 0o777 == 0o600
+
+
+def test_the_prefect_settings_of_a_user_do_not_reach_our_processes(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PREFECT_API_KEY", "of the cloud")
+    monkeypatch.setenv("PREFECT_LOGGING_LEVEL", "DEBUG")
+    environment = site.environment()
+    assert "PREFECT_API_KEY" not in environment
+    assert environment["PREFECT_LOGGING_LEVEL"] == "DEBUG"
+    assert environment["PREFECT_HOME"] == str(site.home)
+
+
+def test_a_taken_port_is_an_error_that_names_the_way_out(site: Site) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", site.port))
+        other.listen()
+        with pytest.raises(RuntimeError, match=rf"port {site.port} .* `selfplay up --port N`"):
+            services.up(site)
+
+
+def test_a_reused_pid_is_not_taken_for_our_process(tmp_path: Path) -> None:
+    process = Process(tmp_path / "worker.json")
+    process.write(os.getpid())
+    assert process.find() is not None
+    process.path.write_text(f'{{"pid": {os.getpid()}, "started_at": 1.0}}')
+    assert process.find() is None
+    assert not process.stop()
+
+
+def test_a_stopped_process_takes_its_children_along(site: Site) -> None:
+    child = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(60)'])"
+    process = site.start("parent", ["-c", child])
+    found = process.find()
+    assert found is not None
+    wait_until(lambda: len(found.children()) == 1)
+    grandchild = found.children()[0]
+    assert process.stop()
+    assert not grandchild.is_running()
+
+
+@pytest.mark.slow
+def test_only_who_knows_the_secret_may_talk_to_the_server(running: Site) -> None:
+    answer = httpx.post(f"{running.url}/flows/count", json={}, trust_env=False)
+    assert answer.status_code == 401
+    assert API.of(running).healthy()
+
+
+@pytest.mark.slow
+def test_plain_prefect_in_the_project_folder_exits_as_the_flow_ended(running: Site) -> None:
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("PREFECT_")}
+    watched = [
+        subprocess.Popen(
+            [PREFECT, "deployment", "run", f"scope-iteration/{profile}", "--watch"],
+            cwd=running.root,
+            env=environment,
+            stdout=subprocess.DEVNULL,
+        )
+        for profile in ("micro", "broken")
+    ]
+    assert [process.wait(timeout=180) for process in watched] == [0, 1]
+    assert list(Path(os.environ["HOME"]).iterdir()) == []
+
+
+@pytest.mark.slow
+def test_selfplay_run_prints_the_log_and_tells_success_from_failure(
+    running: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run_flow(running, "scope-iteration", "micro", settings=("sleep_s=0.1",))
+    assert "stage 2 is done" in capsys.readouterr().out
+    assert not cli.run_flow(running, "scope-iteration", "broken")
+    assert "told to fail" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_flow_outlives_its_killed_worker_and_up_revives_the_rest(running: Site) -> None:
+    api = API.of(running)
+    run = api.submit("scope-iteration/micro", {"overrides": {"sleep_s": 8}})
+    wait_until(lambda: state(api, run) == "RUNNING")
+    worker = running.process("worker-cpu").find()
+    assert worker is not None
+    worker.kill()
+    worker.wait()
+    services.up(running)
+    wait_until(lambda: state(api, run) == "COMPLETED")
+
+
+@pytest.mark.slow
+def test_killed_flows_give_their_slots_back(running: Site) -> None:
+    api = API.of(running)
+    runs = [api.submit("scope-iteration/micro", {"overrides": {"sleep_s": 600}}) for _ in range(services.POOLS["cpu"])]
+    wait_until(lambda: all(state(api, run) == "RUNNING" for run in runs))
+    for name in ("worker-cpu", *(f"flow-{run['id']}" for run in runs)):
+        process = running.process(name).find()
+        assert process is not None
+        process.kill()
+        with contextlib.suppress(ChildProcessError):
+            process.wait()
+    services.up(running)
+    assert [state(api, run) for run in runs] == ["CRASHED", "CRASHED"]
+    assert cli.run_flow(running, "scope-iteration", "micro")

@@ -1,0 +1,1 @@
+"""The only place that knows paths, Parquet and DuckDB: schemas, store, code fingerprints, queries."""

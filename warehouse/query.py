@@ -1,0 +1,89 @@
+"""DuckDB over every table of every run: one view a table, read straight from the published Parquet.
+
+The views live in `<store>/warehouse.duckdb`, so plain `duckdb -readonly data/store/warehouse.duckdb` sees what `selfplay sql` sees.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from warehouse.schemas import TABLES, Schema
+from warehouse.store import PART, Store
+
+SQL = Path(__file__).parent / "sql"
+DATABASE = "warehouse.duckdb"
+EMPTY = "_empty"  # a run of zero-row tables, so that every glob matches a file
+
+
+def connect(root: Path | str) -> duckdb.DuckDBPyConnection:
+    """A read-only connection with all views."""
+    store = Store(root)
+    path = store.root / DATABASE
+    if not path.exists():
+        write_views(store)
+    return duckdb.connect(str(path), read_only=True)
+
+
+def write_views(store: Store) -> Path:
+    """Make `warehouse.duckdb` anew (atomically): views only, no rows of its own."""
+    for schema in TABLES.values():
+        _publish_empty(store, schema)
+    path, fresh = store.root / DATABASE, store.root / "tmp" / DATABASE
+    fresh.unlink(missing_ok=True)
+    with duckdb.connect(str(fresh)) as connection:
+        for schema in TABLES.values():
+            connection.execute(_view(store, schema))
+        for file in sorted((SQL / "views").glob("*.sql")):
+            connection.execute(file.read_text())
+    fresh.replace(path)
+    return path
+
+
+def query(root: Path | str, sql: str, parameters: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+    """Rows of a query over the views. Raises duckdb.Error on bad SQL."""
+    with connect(root) as connection:
+        return _rows(connection.execute(sql, parameters or None))
+
+
+def run_sql(sql: str, tables: dict[str, pa.Table], parameters: dict[str, Any]) -> list[dict[str, Any]]:
+    """Rows of a stage's query: `tables` are visible under their names, `$name` takes a parameter."""
+    with duckdb.connect() as connection:
+        connection.execute("set threads = 2")
+        for name, table in tables.items():
+            connection.register(name, table)
+        return _rows(connection.execute(sql, parameters or None))
+
+
+def _rows(result: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
+    names = [column[0] for column in result.description or []]
+    return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
+
+
+def _publish_empty(store: Store, schema: Schema) -> None:
+    address = store.run(EMPTY).address(schema.name)
+    made = store.find(address)
+    if made is None or made.recipe["key"] != str(schema.arrow):
+        with store.draft(schema) as draft:
+            store.publish(draft, address, {"key": str(schema.arrow), "stage": "empty"})
+
+
+def _view(store: Store, schema: Schema) -> str:
+    """The view `<name>_table`: the rows of all runs and where they stand. Names come from the code, never from a user."""
+    glob = f"{store.root}/runs/**/{schema.name}*/{PART}".replace("'", "''")
+    suffix = "_table" if (SQL / "views" / f"{schema.name}.sql").exists() else ""
+    return f"""
+        create view {schema.name}{suffix} as
+        select
+            regexp_extract(filename, '/runs/([^/]+)/', 1) as run,
+            try_cast(regexp_extract(filename, '/iter-(\\d+)/', 1) as integer) as iteration,
+            nullif(regexp_extract(filename, '/iter-\\d+/([a-z_]+)/', 1), '') as phase,
+            try_cast(regexp_extract(filename, '/step-(\\d+)/', 1) as integer) as step,
+            nullif(regexp_extract(filename, '/{schema.name}\\.([^/]+)/{PART}', 1), '') as label,
+            * exclude (filename)
+        from read_parquet('{glob}', filename = true, union_by_name = true, hive_partitioning = false)
+        where regexp_matches(filename, '/{schema.name}(\\.[^/]+)?/{PART}$')
+    """

@@ -1,0 +1,310 @@
+"""Every table of the warehouse: its grain, key, columns, units and nulls.
+
+Rows carry ids of what they came from, so that any row of an update's batch leads back to its document:
+batches.rollout_id -> rollouts.prompt_id -> prompts.task_id -> tasks.document_id -> documents.
+Run, iteration, phase and step are not columns: they are the address, and the views of `warehouse.query` read them from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+STRING, INT, LONG, FLOAT, BOOL = pa.string(), pa.int32(), pa.int64(), pa.float64(), pa.bool_()
+STRINGS, IDS, LOGPROBS = pa.list_(STRING), pa.list_(INT), pa.list_(pa.float32())
+NUMBERS = pa.map_(STRING, FLOAT)
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column; `nulls` says what a null means, and an empty string that there are none."""
+
+    name: str
+    type: pa.DataType
+    meaning: str
+    nulls: str = ""
+
+
+@dataclass(frozen=True)
+class Schema:
+    """A table: one row is one `grain`, and `key` names the columns that make it unique within its address."""
+
+    name: str
+    grain: str
+    key: tuple[str, ...]
+    columns: tuple[Column, ...]
+
+    @property
+    def arrow(self) -> pa.Schema:
+        fields = [
+            pa.field(c.name, c.type, nullable=bool(c.nulls), metadata={"meaning": c.meaning, "nulls": c.nulls})
+            for c in self.columns
+        ]
+        return pa.schema(fields, metadata={"table": self.name, "grain": self.grain, "key": ",".join(self.key)})
+
+
+def _schema(name: str, grain: str, key: str, *columns: Column) -> Schema:
+    return Schema(name, grain, tuple(key.split()), columns)
+
+
+MALFORMED = Column("malformed", STRING, "why the reply could not be read", "the reply was read")
+
+MESSAGES = pa.list_(pa.struct([("role", STRING), ("content", STRING)]))
+RESULTS = pa.list_(pa.struct([("query", STRING), ("document_ids", STRINGS)]))
+TURNS = pa.list_(
+    pa.struct(
+        [
+            ("context_token_ids", IDS),  # what the policy read before this turn and had not yet read
+            ("continues", BOOL),  # False: the context replaces all before it (turn 1, reasoning models)
+            ("sampled_token_ids", IDS),
+            ("logprobs", LOGPROBS),  # natural, of the sampled tokens, under the distribution they were drawn from
+            ("text", STRING),
+            ("finish_reason", STRING),  # stop, length, error
+            ("queries", STRINGS),
+            ("valid_search", BOOL),
+            ("results", RESULTS),
+            ("message", STRING),  # what the policy was told after this turn, null after the last
+            ("message_role", STRING),
+        ]
+    )
+)
+
+DOCUMENTS = _schema(
+    "documents",
+    "a document of the corpus, usable or dropped",
+    "document_id",
+    Column("document_id", STRING, "identity within the corpus"),
+    Column("title", STRING, "title", "the source has none"),
+    Column("text", STRING, "text, UTF-8; empty where it could not be read"),
+    Column("source", STRING, "file, or what the corpus names as origin"),
+    Column("licence", STRING, "licence", "not stated"),
+    Column("num_chars", LONG, "length in characters", "it could not be read"),
+    Column("dropped_reason", STRING, "why it is not used", "it is used"),
+)
+
+SAMPLES = _schema(
+    "samples",
+    "a document drawn for one prompt",
+    "sample_id",
+    Column("sample_id", STRING, "identity"),
+    Column("document_id", STRING, "the document"),
+    Column("task_type", STRING, "the type of task asked for"),
+    Column("search_turns", INT, "required number of search turns"),
+)
+
+PROMPTS = _schema(
+    "prompts",
+    "a prompt as a policy is to read it",
+    "prompt_id",
+    Column("prompt_id", STRING, "identity, from its content and what it is about"),
+    Column("role", STRING, "who answers it"),
+    Column("template", STRING, "name of the template"),
+    Column("template_version", STRING, "hash of the template's text"),
+    Column("messages", MESSAGES, "the conversation so far"),
+    Column("search_turns", INT, "search turns allotted", "the dialogue's own limit holds"),
+    Column("document_id", STRING, "document shown", "none"),
+    Column("task_id", STRING, "task it is about", "it asks for a new one"),
+    Column("task_type", STRING, "type of that task", "none"),
+    Column("rollout_id", STRING, "rollout it asks a judgment of", "none"),
+    Column("criterion_id", STRING, "criterion it asks a judgment by", "none"),
+)
+
+ROLLOUTS = _schema(
+    "rollouts",
+    "one conversation sampled from a policy",
+    "rollout_id",
+    Column("rollout_id", STRING, "identity, from prompt, sample and seed"),
+    Column("prompt_id", STRING, "its prompt"),
+    Column("role", STRING, "the role played"),
+    Column("sample", INT, "0..G-1 within the prompt's group"),
+    Column("policy", STRING, "id of the policy that sampled it"),
+    Column("policy_hash", STRING, "content hash of that policy's weights"),
+    Column("seed", LONG, "seed of the call; each turn's seed derives from it, the prompt and the sample"),
+    Column("finish_reason", STRING, "final, turns, length, context or error"),
+    Column("error", STRING, "what failed", "nothing did"),
+    Column("reply", STRING, "text of the last turn", "there was none"),
+    Column("num_turns", INT, "assistant turns"),
+    Column("num_searches", INT, "valid searches"),
+    Column("num_sampled_tokens", INT, "tokens sampled in all turns"),
+    Column("turns", TURNS, "the turns, with token ids and log-probabilities", "no turn was sampled"),
+)
+
+TASKS = _schema(
+    "tasks",
+    "a candidate task: one rollout of the proposing role",
+    "task_id",
+    Column("task_id", STRING, "identity (the rollout that wrote it)"),
+    Column("rollout_id", STRING, "that rollout"),
+    Column("prompt_id", STRING, "its group"),
+    Column("document_id", STRING, "source document"),
+    Column("task_type", STRING, "type asked for"),
+    Column("search_turns", INT, "search turns asked for"),
+    Column("text", STRING, "the task", "none could be read"),
+    Column("evidence", STRINGS, "ids of the source document and all retrieved ones"),
+    Column("format", NUMBERS, "parts of the format reward, each 0..1, and `total`"),
+    MALFORMED,
+)
+
+GATES = _schema(
+    "gates",
+    "a check of a task",
+    "task_id gate",
+    Column("task_id", STRING, "the task"),
+    Column("gate", STRING, "name of the check"),
+    Column("kind", STRING, "model or rule"),
+    Column("passed", BOOL, "verdict", "the reply was malformed: not passed"),
+    Column("judge_rollout_id", STRING, "the rollout that judged", "a rule did"),
+    MALFORMED,
+)
+
+RUBRICS = _schema(
+    "rubrics",
+    "a criterion of a task's rubric; a malformed rubric is one row without criterion",
+    "criterion_id",
+    Column("criterion_id", STRING, "identity: task and position"),
+    Column("task_id", STRING, "the task"),
+    Column("position", INT, "0-based place in the rubric"),
+    Column("criterion", STRING, "one sentence", "the rubric is malformed"),
+    Column("priority", STRING, "critical, important or bonus", "the rubric is malformed"),
+    Column("weight", FLOAT, "weight in the score", "the rubric is malformed"),
+    Column("judge_rollout_id", STRING, "the rollout that wrote it"),
+    MALFORMED,
+)
+
+ANSWERS = _schema(
+    "answers",
+    "an answer to a task: one rollout of the solving role",
+    "rollout_id",
+    Column("rollout_id", STRING, "the rollout"),
+    Column("prompt_id", STRING, "its group"),
+    Column("task_id", STRING, "the task"),
+    Column("answer", STRING, "text between the answer tags", "none could be read"),
+    Column("answer_tokens", INT, "its length in tokens of the policy"),
+    Column("format", NUMBERS, "parts of the format reward, each 0..1, and `total`"),
+    Column("num_searches", INT, "valid searches in all turns"),
+    MALFORMED,
+)
+
+JUDGMENTS = _schema(
+    "judgments",
+    "a verdict on one answer by one criterion",
+    "rollout_id criterion_id",
+    Column("rollout_id", STRING, "the answer judged (a canary's own id)"),
+    Column("task_id", STRING, "its task"),
+    Column("criterion_id", STRING, "the criterion"),
+    Column("verdict", INT, "1 met, 0 not met", "no verdict could be read"),
+    Column("oracle", INT, "what the true facts say, 1 or 0", "no oracle knows this task"),
+    Column("expected", INT, "the known verdict of a canary", "not a canary"),
+    Column("judge_rollout_id", STRING, "the rollout that judged"),
+    MALFORMED,
+)
+
+SCORES = _schema(
+    "scores",
+    "the reward of one rollout, part by part",
+    "rollout_id",
+    Column("rollout_id", STRING, "the rollout"),
+    Column("group_id", STRING, "the prompt whose rollouts are compared"),
+    Column("task_id", STRING, "the task it wrote or answered"),
+    Column("components", NUMBERS, "parts of the reward, unweighted, and what they were made of"),
+    Column("total", FLOAT, "the reward", "unscorable"),
+    Column("unscorable", STRING, "why there is no reward", "there is one"),
+)
+
+REWARDS = Schema(
+    "rewards",
+    "the reward and advantage of one rollout",
+    ("rollout_id",),
+    (*SCORES.columns, Column("advantage", FLOAT, "normalised reward; 0 where unscorable or without contrast")),
+)
+
+SELECTIONS = _schema(
+    "selections",
+    "a candidate task: kept, or the first reason why not",
+    "task_id",
+    Column("task_id", STRING, "the task"),
+    Column("document_id", STRING, "its source document"),
+    Column("kept", BOOL, "whether it is trained on"),
+    Column("reason", STRING, "first failing test", "kept"),
+    Column("num_met", LONG, "verdicts met, over all counted rollouts", "no rollout counted"),
+    Column("num_criteria", LONG, "verdicts asked for, over all counted rollouts", "no rollout counted"),
+    Column("num_rollouts", LONG, "rollouts behind the mean score"),
+    Column("mean_score", FLOAT, "mean weighted score over these rollouts, 0..1", "no rollout counted"),
+    Column("bounds", STRING, "the bounds used, as JSON"),
+)
+
+BATCHES = _schema(
+    "batches",
+    "a training datum: what one optimizer step reads of one rollout",
+    "rollout_id datum",
+    Column("rollout_id", STRING, "the rollout"),
+    Column("datum", INT, "0 for whole conversations; the turn for models trained turn by turn"),
+    Column("prompt_token_ids", IDS, "context before the first trained token"),
+    Column("completion_token_ids", IDS, "sampled tokens, and what was put between turns"),
+    Column("loss_mask", pa.list_(pa.int8()), "1 where the policy sampled the token"),
+    Column("logprobs", LOGPROBS, "natural, at sampling time; 0 where the mask is 0"),
+    Column("advantage", FLOAT, "the rollout's advantage"),
+)
+
+UPDATES = _schema(
+    "updates",
+    "an optimizer step",
+    "policy optimizer_step",
+    Column("policy", STRING, "policy that came out of the update"),
+    Column("parent", STRING, "policy that went in"),
+    Column("role", STRING, "whose policy"),
+    Column("policy_hash", STRING, "content hash of the new weights"),
+    Column("weights", STRING, "folder of the weights, relative to the store"),
+    Column("adapter", STRING, "folder of the LoRA adapter, relative to the store", "full weights"),
+    Column("optimizer_state", STRING, "file of the optimizer's state, relative to the store", "not kept"),
+    Column("optimizer_step", INT, "0-based within the update"),
+    Column("metrics", NUMBERS, "loss, kl, clip_fraction, grad_norm, learning_rate, num_tokens, num_datums, seconds, ..."),
+)
+
+POLICIES = _schema(
+    "policies",
+    "a policy a run starts from",
+    "policy",
+    Column("policy", STRING, "id"),
+    Column("parent", STRING, "policy it came from", "a model given from outside"),
+    Column("role", STRING, "whose"),
+    Column("policy_hash", STRING, "content hash of the weights"),
+    Column("weights", STRING, "folder or hub name"),
+    Column("adapter", STRING, "LoRA adapter folder", "full weights"),
+    Column("optimizer_state", STRING, "file of the optimizer's state", "none"),
+)
+
+EVALUATIONS = _schema(
+    "evaluations",
+    "a metric of a policy on a benchmark",
+    "policy benchmark metric",
+    Column("policy", STRING, "the policy"),
+    Column("benchmark", STRING, "which tasks"),
+    Column("metric", STRING, "what was measured"),
+    Column("n", LONG, "number of tasks"),
+    Column("score", FLOAT, "mean over tasks", "n is 0"),
+    Column("standard_error", FLOAT, "of that mean, over tasks", "n is below 2"),
+)
+
+TABLES: dict[str, Schema] = {
+    schema.name: schema
+    for schema in (
+        DOCUMENTS,
+        SAMPLES,
+        PROMPTS,
+        ROLLOUTS,
+        TASKS,
+        GATES,
+        RUBRICS,
+        ANSWERS,
+        JUDGMENTS,
+        SCORES,
+        REWARDS,
+        SELECTIONS,
+        BATCHES,
+        UPDATES,
+        POLICIES,
+        EVALUATIONS,
+    )
+}

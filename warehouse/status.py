@@ -1,0 +1,56 @@
+"""What a run has made, what it is making, and how long each stage took: read from recipes and locks."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from warehouse.query import EMPTY
+from warehouse.store import Store, Table
+
+
+def runs(store: Store) -> list[dict[str, Any]]:
+    """One row a run: tables, rows, bytes are not counted; seconds are the sum of its stages'."""
+    found: dict[str, list[Table]] = {}
+    for table in store.tables():
+        found.setdefault(table.address.split("/")[0], []).append(table)
+    return [_run_row(name, tables) for name, tables in found.items() if name != EMPTY]
+
+
+def _run_row(name: str, tables: list[Table]) -> dict[str, Any]:
+    starts = [t.recipe["started_at"] for t in tables]
+    ends = [t.recipe["started_at"] + t.recipe["seconds"] for t in tables]
+    iterations = {part for t in tables for part in t.address.split("/") if part.startswith("iter-")}
+    return {
+        "run": name,
+        "iterations": len(iterations - {"iter-000"}),
+        "tables": len(tables),
+        "rows": sum(t.num_rows for t in tables),
+        "stage_s": round(sum(t.recipe["seconds"] for t in tables), 1),
+        "wall_s": round(max(ends) - min(starts), 1),
+        "last": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(max(ends))),
+    }
+
+
+def stages(store: Store, run: str) -> list[dict[str, Any]]:
+    """One row a published table of a run, in order of making."""
+    tables = sorted(store.tables(run), key=lambda t: t.recipe["started_at"])
+    return [
+        {
+            "address": t.address,
+            "stage": t.recipe["stage"].rsplit(".", 1)[-1],
+            "rows": t.num_rows,
+            "seconds": t.recipe["seconds"],
+            "not_used": sum(t.recipe["counts"].values()),
+        }
+        for t in tables
+    ]
+
+
+def working(store: Store, run: str | None = None) -> list[dict[str, Any]]:
+    """One row a table being made right now."""
+    return [
+        {"address": w["address"], "pid": w["pid"], "host": w["host"], "seconds": round(time.time() - w["since"], 1)}
+        for w in store.working()
+        if w and (run is None or w["address"].split("/")[0] == run)
+    ]
