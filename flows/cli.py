@@ -234,8 +234,8 @@ def print_table(rows: list[dict[str, Any]], title: str | None = None) -> None:
     table = Table(*rows[0], title=title, title_justify="left", header_style="bold")
     for row in rows:
         table.add_row(*(Text("" if value is None else str(value)) for value in row.values()))
-    console = Console()
-    console.print(table, crop=False, width=None if console.is_terminal else PIPE_WIDTH)
+    console = Console() if sys.stdout.isatty() else Console(width=PIPE_WIDTH)
+    console.print(table)
 
 
 if __name__ == "__main__":

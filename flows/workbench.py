@@ -1,9 +1,11 @@
-"""What every flow needs of a run: its place in the store, its saved configuration, engines, trainer and first policies."""
+"""What every flow needs of a run: its place in the store, its saved configuration, engines, trainer and first
+policies."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +22,7 @@ from warehouse.schemas import POLICIES
 from warehouse.store import Place, Store, hash_bytes, hash_folder
 
 PROJECT = Path(__file__).resolve().parent.parent
-STORE = PROJECT / "data" / "store"
+STORE = Path(os.environ.get("SELFPLAY_STORE", PROJECT / "data" / "store"))
 
 
 class RunConfig(Protocol):
@@ -102,7 +104,8 @@ def save_config(store: Store, run: str, config: RunConfig) -> None:
         changed = differences(json.loads(path.read_text()), now)
         if changed:
             raise ValueError(
-                f"run {run!r} was made with {'; '.join(changed[:5])}. Give this run a new name, or undo the change to go on with it."
+                f"run {run!r} was made with {'; '.join(changed[:5])}. "
+                "Give this run a new name, or undo the change to go on with it."
             )
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(now, indent=1, ensure_ascii=False))

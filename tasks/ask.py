@@ -14,14 +14,15 @@ ABOUT = ("search_turns", "document_id", "task_id", "task_type", "rollout_id", "c
 
 @stage(PROMPTS)
 def ask(prompt: Prompt, *tables: Tables, values: dict[str, Any] | None = None, address: str) -> Rows:
-    """Yield the prompts that `prompt.about` makes of the rows of `tables`; `values` are the same for all of them.
+    """Yield the prompts that `prompt.about` makes of the rows of `tables`; `values` are the same for all of them,
+    and in the flow's own words: they alone may hold tags.
 
     A prompt's id hashes its address, what it is about and its text, so a rerun of equal inputs gives equal ids.
     """
     templates = {t.name: t for t in prompt.templates}
     for position, about in enumerate(prompt.about(*map(rows_of, tables))):
         template = templates[about.pop("template", prompt.templates[0].name)]
-        content = template.render(**{**(values or {}), **about})
+        content = template.render(values, **about)
         ids = {name: about.get(name) for name in ABOUT}
         yield {
             "prompt_id": hash_json([address, position, ids, content]),

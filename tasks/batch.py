@@ -10,9 +10,11 @@ from warehouse.store import Table
 
 @stage(BATCHES)
 def batch(rewards: Table, rollouts: Table, *, max_tokens: int | None = None) -> Rows:
-    """Yield the datums of every rewarded rollout; rows of advantage 0 stay, since they count in the loss's denominator and its KL.
+    """Yield the datums of every rewarded rollout; rows of advantage 0 stay, since they count in the loss's
+    denominator and its KL.
 
-    A rollout without sampled tokens has nothing to train on; a datum above `max_tokens` is left out with all of its rollout's.
+    A rollout without sampled tokens has nothing to train on; a datum above `max_tokens` is left out with all of its
+    rollout's.
     """
     advantage = {row["rollout_id"]: row["advantage"] for row in rewards.rows()}
     for rollout in rollouts.rows():
@@ -20,4 +22,9 @@ def batch(rewards: Table, rollouts: Table, *, max_tokens: int | None = None) -> 
         if max_tokens and any(len(d["prompt_token_ids"]) + len(d["completion_token_ids"]) > max_tokens for d in cut):
             continue
         for i, datum in enumerate(cut):
-            yield {"rollout_id": rollout["rollout_id"], "datum": i, "advantage": advantage[rollout["rollout_id"]], **datum}
+            yield {
+                "rollout_id": rollout["rollout_id"],
+                "datum": i,
+                "advantage": advantage[rollout["rollout_id"]],
+                **datum,
+            }

@@ -20,7 +20,9 @@ def read_documents(path: str, *, identity: str, embedding: EmbeddingConfig | Non
 
 
 @stage(DOCUMENTS)
-def store_documents(documents: list[dict[str, str]], *, source: str, embedding: EmbeddingConfig | None, draft: Draft) -> Rows:
+def store_documents(
+    documents: list[dict[str, str]], *, source: str, embedding: EmbeddingConfig | None, draft: Draft
+) -> Rows:
     """The same for documents made in memory (document_id, title, text)."""
     rows = (
         DocumentRow(**d, source=source, licence=None, num_chars=len(d["text"]), dropped_reason=None) for d in documents
@@ -36,7 +38,9 @@ def corpus_identity(path: str) -> str:
     return hash_bytes(repr(facts).encode())
 
 
-def _with_index(rows: Iterable[DocumentRow], embedding: EmbeddingConfig | None, draft: Draft) -> Iterator[dict[str, Any]]:
+def _with_index(
+    rows: Iterable[DocumentRow], embedding: EmbeddingConfig | None, draft: Draft
+) -> Iterator[dict[str, Any]]:
     kept = []
     for row in rows:
         if row.dropped_reason is None:

@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
-class EngineDied(RuntimeError):  # noqa: N818
+class EngineDied(RuntimeError):
     """The engine cannot go on; requests in flight are lost and may be submitted to a new one."""
 
 

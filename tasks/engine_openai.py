@@ -128,18 +128,20 @@ class EndpointEngine:
 
     def _post(self, url: str, body: dict[str, Any]) -> Any:
         """Post, and try again when the server is away or busy: after 1, 2, 4, ... seconds."""
+        failure: Exception = RuntimeError("never asked")
         for attempt in range(self.config.retries + 1):
+            if attempt:
+                time.sleep(min(2 ** (attempt - 1), 30))
             try:
                 response = self._http.post(url, json=body)
-                if response.status_code < 400:
-                    return response.json()
-                failure: Exception = RuntimeError(f"status {response.status_code}: {response.text[:500]}")
-                if response.status_code < 500 and response.status_code != 429:
-                    break
             except httpx.TransportError as error:
                 failure = error
-            if attempt < self.config.retries:
-                time.sleep(min(2**attempt, 30))
+                continue
+            if response.status_code < 400:
+                return response.json()
+            failure = RuntimeError(f"status {response.status_code}: {response.text[:500]}")
+            if response.status_code < 500 and response.status_code != 429:
+                break
         raise failure
 
     def _load_adapter(self, url: str, name: str, folder: str) -> None:
@@ -155,7 +157,7 @@ class EndpointEngine:
         """Ask for one token at two temperatures and look at what comes back."""
         prompt, tops = sorted(self._end_ids), []
         for temperature in (1.0, 0.5):
-            body = self._body(name, prompt, Sampling(temperature=temperature, max_tokens=1), 1, seed=0)
+            body = self._body(name, prompt, Sampling(temperature=temperature, top_p=1, max_tokens=1), 1, seed=0)
             try:
                 choice = self._post(f"{url.rstrip('/')}/completions", body)["choices"][0]
             except Exception as error:

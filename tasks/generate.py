@@ -31,8 +31,8 @@ def generate(
 ) -> Rows:
     """Yield `num_samples` rollouts of every prompt, in the order of prompts and samples.
 
-    `index` is the table whose files hold the search index. A reply that `ask_again` finds malformed is sampled once more
-    with another seed; both rows are stored, the later one last.
+    `index` is the table whose files hold the search index. A reply that `ask_again` finds malformed is sampled once
+    more with another seed; both rows are stored, the later one last.
     """
     rows = prompts.rows()
     position = {row["prompt_id"]: i for i, row in enumerate(rows)}

@@ -23,7 +23,7 @@ class LoRASettings(_Frozen):
 
 
 class GRPOSettings(_Frozen):
-    """The clipped objective (Shao et al. 2024) on stored rollouts, rho taken against the sampling-time log-probabilities.
+    """The clipped objective (Shao et al. 2024) on stored rollouts; rho is taken against their stored log-probabilities.
 
     What the sum of token terms of one optimizer step is divided by, by `loss_type`:
       grpo     each datum by its own sampled tokens, then by the datums of the step
@@ -50,9 +50,7 @@ class GRPOSettings(_Frozen):
     optimizer_steps: int = Field(1, ge=1, description="k: the file, in its order, is split into k equal mini-batches")
     micro_batch_size: int = Field(8, ge=1, description="datums in one forward pass of one process")
     lora: LoRASettings | None = None
-    dtype: Literal["float32", "bfloat16"] = Field(
-        "float32", description="of the arithmetic; trained weights are float32"
-    )
+    dtype: Literal["float32", "bfloat16"] = Field("float32", description="of arithmetic; trained weights stay float32")
     attention: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
     gradient_checkpointing: bool = False
     seed: int = 0
@@ -65,7 +63,7 @@ class GRPOSettings(_Frozen):
 
 
 class UpdateJob(_Frozen):
-    """One update. Paths are local folders, `batch` a Parquet file or a folder of them; `out` must be empty or absent."""
+    """One update. Paths are local folders, `batch` a Parquet file or a folder of them, `out` empty or absent."""
 
     batch: Path
     policy: Path = Field(description="HF folder: the weights to train, or the base of the adapter")
@@ -114,7 +112,7 @@ class UpdateResult(_Frozen):
     duration_s: float
 
 
-class NonFiniteUpdate(RuntimeError):
+class NonFiniteUpdateError(RuntimeError):
     """A loss or gradient was NaN or infinite: nothing was written. The arguments keep the evidence.
 
     Attributes: step (1-based), loss, grad_norm, rollout_ids (of this process's micro-batches whose loss was not

@@ -9,7 +9,7 @@ TAGS = (
 )
 MARKUP = re.compile(
     rf"<\s*/?\s*(?:{TAGS})\b[^<>]*>?"  # our tags, open or closed, with attributes, also when the end is missing
-    r"|<\|[^<>]{0,64}\|>|<\|[^<>\s|]{0,64}>?"  # <|im_start|> and its like
+    r"|<[|｜][^<>]{0,64}[|｜]>|<[|｜][^<>\s|｜]{0,64}>?"  # <|im_start|> and its like, with a full-width bar as well
     r"|</?s>|<<\s*/?\s*SYS\s*>>|\[\s*/?\s*(?:INST|SYSTEM_PROMPT|TOOL_CALLS|TOOL_RESULTS|AVAILABLE_TOOLS)\s*\]"
     r"|</?\s*(?:start|end)_of_(?:turn|text|image)\s*>|<\s*/?\s*(?:bos|eos|pad|unk)\s*>"
     r"|\[\[\s*[\w .:+-]{1,24}\s*\]\]",  # [[YES]]

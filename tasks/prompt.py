@@ -1,7 +1,8 @@
-"""A prompt: whose it is, its template, and what it is asked about. The reader of its reply stands beside it in the flow.
+"""A prompt: whose it is, its template, and what it is asked about. The reader of its reply stands beside it in the
+flow.
 
-Templates are Jinja with `StrictUndefined`. Every text put into one is neutralised first (`tasks.neutral`): documents, tasks and
-answers cannot open a tag, a role or a verdict of their own.
+Templates are Jinja with `StrictUndefined`. Every text put into one is neutralised first (`tasks.neutral`):
+documents, tasks and answers cannot open a tag, a role or a verdict of their own.
 """
 
 from __future__ import annotations
@@ -50,9 +51,12 @@ class Template:
     def recipe_identity(self) -> str:
         return f"{self.name} {self.version}"
 
-    def render(self, **values: Any) -> str:
-        """The text with its variables, all strings in them neutralised. Raises jinja2.UndefinedError for a missing one."""
-        return _compiled(self.text).render(_harmless(values))
+    def render(self, ours: Row | None = None, /, **values: Any) -> str:
+        """The text with its variables. All strings are neutralised but those of `ours`, which the flow itself wrote.
+
+        Raises jinja2.UndefinedError for a missing variable.
+        """
+        return _compiled(self.text).render({**(ours or {}), **_harmless(values)})
 
 
 def _harmless(value: Any) -> Any:
@@ -60,7 +64,7 @@ def _harmless(value: Any) -> Any:
         return neutralise(value)
     if isinstance(value, dict):
         return {k: _harmless(v) for k, v in value.items()}
-    return [_harmless(v) for v in value] if isinstance(value, list) else value
+    return [_harmless(v) for v in value] if isinstance(value, (list, tuple)) else value
 
 
 @functools.cache
@@ -70,7 +74,8 @@ def _compiled(text: str) -> jinja2.Template:
 
 @dataclass(frozen=True)
 class Prompt:
-    """What `ask` needs: `about` takes the rows of the stage's tables and yields, for each prompt, its ids and template values."""
+    """What `ask` needs: `about` takes the rows of the stage's tables and yields, for each prompt, its ids and
+    template values."""
 
     role: str
     templates: tuple[Template, ...]

@@ -21,7 +21,8 @@ UNANSWERED = {
 
 @dataclass(frozen=True)
 class Reader:
-    """`about` gives the columns known without reading, `read` those of the reply: one dict, or several for several rows.
+    """`about` gives the columns known without reading, `read` those of the reply: one dict, or several for several
+    rows.
 
     `read` raises `Malformed` with the reason; `rollout` and `prompt` are rows of their tables.
     """

@@ -27,9 +27,10 @@ def sample(
 ) -> Rows:
     """Yield `num_samples` documents, each with a task type drawn uniformly and a number of required search turns.
 
-    Documents come in a seeded order of the whole corpus; `skip` of them were drawn before in the same `epoch`, and drawing
-    goes on in a new order when the corpus is used up. `search_turns` maps turns to shares (`{1: 4, 2: 3, 3: 2}`), allotted by
-    largest remainder, then shuffled. Raises ValueError for a corpus without usable documents.
+    Documents come in a seeded order of the whole corpus; `skip` of them were drawn before in the same `epoch`, and
+    drawing
+    goes on in a new order when the corpus is used up. `search_turns` maps turns to shares (`{1: 4, 2: 3, 3: 2}`),
+    allotted by largest remainder, then shuffled. Raises ValueError for a corpus without usable documents.
     """
     used = documents.arrow.filter(pc.field("dropped_reason").is_null())
     ids = used["document_id"]

@@ -1,8 +1,9 @@
 """What turns a plain function of tables and values into a stage.
 
-A stage function takes published tables and values and yields the rows of one table. The decorator owns the rest: address,
-freshness, lock, whole-or-nothing writing, the recipe beside the rows, and the Prefect task that shows it. The store is the
-only cache: a stage whose recipe matches what is published is not run again, and says so.
+A stage function takes published tables and values and yields the rows of one table. The decorator owns the rest:
+address,
+freshness, lock, whole-or-nothing writing, the recipe beside the rows, and the Prefect task that shows it. The store
+is the only cache: a stage whose recipe matches what is published is not run again, and says so.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -31,9 +33,11 @@ Tables = Table | Sequence[Table]
 def stage(schema: Schema, tools: tuple[str, ...] = ()) -> Callable[[Callable[..., Rows]], Callable[..., Table]]:
     """Make a stage of a function that yields rows of `schema`.
 
-    The stage is called `f(place, ..., label=None)`: `place` says where it writes, `label` tells apart tables of one kind at one
+    The stage is called `f(place, ..., label=None)`: `place` says where it writes, `label` tells apart tables of one
+    kind at one
     place. Parameters named in `tools` (engines, progress) do the work but do not change the result: they are
-    left out of the recipe. A parameter `draft` is given the draft, to write files beside the rows; `address` the address.
+    left out of the recipe. A parameter `draft` is given the draft, to write files beside the rows; `address` the
+    address.
     """
 
     def decorate(function: Callable[..., Rows]) -> Callable[..., Table]:
@@ -46,7 +50,7 @@ def stage(schema: Schema, tools: tuple[str, ...] = ()) -> Callable[[Callable[...
             bound = signature.bind(*args, **kwargs, **{k: v for k, v in given.items() if k in signature.parameters})
             bound.apply_defaults()
             work = functools.partial(_make, place, address, schema, function, bound, tools)
-            return _as_prefect_task(work, function.__name__, address)
+            return _as_prefect_task(work, function.__name__.lstrip("_"), address)
 
         del run.__wrapped__  # Prefect and inspect would otherwise bind the inner signature
         run.stage = function  # type: ignore[attr-defined]
@@ -56,9 +60,8 @@ def stage(schema: Schema, tools: tuple[str, ...] = ()) -> Callable[[Callable[...
 
 
 def _as_prefect_task(work: Callable[[], Table], name: str, address: str) -> Table:
-    from prefect.context import FlowRunContext
-
-    if FlowRunContext.get() is None:
+    context = sys.modules.get("prefect.context")  # where nobody imported it no flow is running
+    if context is None or context.FlowRunContext.get() is None:
         return work()
     from prefect import task
     from prefect.cache_policies import NO_CACHE
@@ -97,7 +100,9 @@ def _make(
 
 
 def _fill(draft: Draft, rows: Rows, counts: Counter[str]) -> None:
-    reasons = [c.name for c in draft.schema.columns if c.name in ("malformed", "reason", "unscorable", "dropped_reason")]
+    reasons = [
+        c.name for c in draft.schema.columns if c.name in ("malformed", "reason", "unscorable", "dropped_reason")
+    ]
     for chunk in to_rows(rows):
         draft.write(chunk)
         counts.update(row[name] for row in chunk for name in reasons if row.get(name) is not None)

@@ -23,6 +23,7 @@ def count_tokens(text: str, model: str) -> int:
 
 
 def cut_tokens(text: str, model: str, limit: int) -> str:
-    """The longest beginning of `text` of at most `limit` tokens, cut between tokens, the rest byte for byte as it was."""
+    """The longest beginning of `text` of at most `limit` tokens, cut between tokens, the rest byte for byte as it
+    was."""
     offsets = _tokenizer(model).encode(text, add_special_tokens=False).offsets
     return text if len(offsets) <= limit else text[: offsets[limit - 1][1]]

@@ -25,7 +25,8 @@ class TrainerDied(RuntimeError):
 
 
 class Trainer:
-    """Runs updates: in one resident process (imports paid once), or under torchrun when `num_processes` is above one."""
+    """Runs updates: in one resident process (imports paid once), or under torchrun when `num_processes` is above
+    one."""
 
     def __init__(self, log_file: Path, num_processes: int = 1, device: str = "cpu", threads: int = 2) -> None:
         self.log_file, self.num_processes, self.device, self.threads = log_file, num_processes, device, threads
@@ -150,4 +151,3 @@ def _train(job: UpdateJob) -> UpdateResult:
     from tasks.trainer import train
 
     return train(job)
-

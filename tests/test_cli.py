@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from flows import cli, services
+from flows.scope import config
 from flows.site import Site
 
 
@@ -61,9 +62,9 @@ def test_settings_are_toml_values_or_strings() -> None:
 
 
 def test_every_deployment_names_a_profile_that_exists() -> None:
-    profiles = Path(cli.SOURCE / "flows/scope/profiles")
+    names = set(config.profile_names())
     declared = services.declared(Site())
-    assert {deployment["name"] for deployment in declared} == {path.stem for path in profiles.glob("*.toml")}
+    assert {deployment["name"] for deployment in declared} == names
     assert all(deployment["parameters"] == {"profile": deployment["name"]} for deployment in declared)
 
 

@@ -1,4 +1,4 @@
-"""The update stage changes parameters as plain torch does, from stored rollouts, and refuses what it cannot train on."""
+"""The update stage changes parameters as plain torch does, from stored rollouts, and refuses bad ones."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from reference_grpo import lora_scorer, load, relative_difference, run, scorer, weights
+from reference_grpo import load, lora_scorer, relative_difference, run, scorer, weights
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from tasks.grpo import GRPOSettings, LoRASettings, NonFiniteUpdate, UpdateJob
+from tasks.grpo import GRPOSettings, LoRASettings, NonFiniteUpdateError, UpdateJob
 from tasks.trainer import train
 
 SCHEMA = pa.schema(
@@ -33,7 +33,7 @@ SCHEMA = pa.schema(
 VOCAB = 48
 # Adam's step does not see the gradient's scale, and lets rounding noise decide where gradients vanish (plain torch in
 # float32 and float64 then differ by 1e-4). With this epsilon it shows a wrong denominator and hides no noise.
-SETTINGS = {"learning_rate": 1e-3, "micro_batch_size": 3, "adam_epsilon": 1e-3}
+SETTINGS = {"learning_rate": 5e-3, "micro_batch_size": 3, "adam_epsilon": 1e-3}
 REPO = Path(__file__).parent.parent
 
 
@@ -103,7 +103,7 @@ def torch_update(
     folder: Path, batches: list[list[dict]], policy: str = "policy", **settings
 ) -> tuple[dict, list[float]]:
     s = GRPOSettings(**{**SETTINGS, **settings})
-    model = load(folder / policy)
+    model = load(folder / "policy")
     reference = scorer(load(folder / "base"), s.temperature) if s.beta else None
     losses = run(model.parameters(), scorer(model, s.temperature), reference, batches, s)
     return {k: v.detach() for k, v in model.named_parameters()}, losses
@@ -168,12 +168,12 @@ def test_dual_clip_bounds_a_token_whose_ratio_exploded(tmp_path, folder):
 
 
 def test_metrics_of_a_step_are_token_means(tmp_path, folder):
-    """Five tokens of ratio e^0.5 = 1.649 with A = 1 are all clipped at 1.2; the same with A = -1 are not, loss +1.649."""
+    """All ratios are e^0.5 = 1.649: three tokens of A = 1 are clipped at 1.2, two of A = -1 are not and cost 1.649."""
     up, down = make_rows(folder / "policy", n=2, drift=0.0)
     for row, advantage, tokens in ((up, 1.0, 3), (down, -1.0, 2)):
         row["advantage"] = advantage
         row["loss_mask"] = [1] * tokens + [0] * (len(row["loss_mask"]) - tokens)
-        row["logprobs"] = [(l - 0.5) * m for l, m in zip(row["logprobs"], row["loss_mask"], strict=True)]
+        row["logprobs"] = [(p - 0.5) * m for p, m in zip(row["logprobs"], row["loss_mask"], strict=True)]
     [step] = update(tmp_path, folder, [up, down], settings={"micro_batch_size": 1, "beta": 0.0}).steps
     assert (step.num_datums, step.num_tokens, step.kl) == (2, 5, None)
     assert step.mean_ratio == pytest.approx(1.648721, rel=1e-5)
@@ -203,7 +203,7 @@ def test_kl_is_measured_against_the_reference_folder_not_the_policy(tmp_path, fo
 
 def test_a_token_of_mask_0_is_context_only(tmp_path, folder):
     rows = make_rows(folder / "policy", "tools")
-    changed = [{**row, "logprobs": [l or -9.0 for l in row["logprobs"]]} for row in rows]
+    changed = [{**row, "logprobs": [p or -9.0 for p in row["logprobs"]]} for row in rows]
     first, second = (update(tmp_path, folder, r, n) for r, n in ((rows, "a"), (changed, "b")))
     assert all(torch.equal(v, weights(second.policy)[k]) for k, v in weights(first.policy).items())
 
@@ -299,7 +299,7 @@ def test_a_nan_stops_the_update_before_anything_is_written(tmp_path, folder):
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (tmp_path / "broken" / name).write_bytes((folder / "policy" / name).read_bytes())
     rows = make_rows(folder / "policy")
-    with pytest.raises(NonFiniteUpdate, match="nothing was written") as stopped:
+    with pytest.raises(NonFiniteUpdateError, match="nothing was written") as stopped:
         update(tmp_path, folder, rows, policy=tmp_path / "broken")
     assert stopped.value.step == 1
     assert set(stopped.value.rollout_ids) <= {row["rollout_id"] for row in rows}
@@ -338,7 +338,7 @@ def test_a_bad_job_is_refused_with_the_way_out(tmp_path, folder):
         update(tmp_path, folder, [])
     with pytest.raises(ValueError, match="cannot make 9 optimizer steps"):
         update(tmp_path, folder, rows, settings={"optimizer_steps": 9})
-    with pytest.raises(ValueError, match="reference .*no such folder"):
+    with pytest.raises(ValueError, match=r"reference .*no such folder"):
         update(tmp_path, folder, rows, reference=tmp_path / "nowhere")
     with pytest.raises(ValueError, match="train the adapter on the reference"):
         update(tmp_path, folder, rows, settings={"lora": LoRASettings(), "beta": 0.1})
@@ -355,10 +355,9 @@ def test_a_bad_job_is_refused_with_the_way_out(tmp_path, folder):
 
 @pytest.mark.slow
 def test_two_processes_make_the_update_of_one(tmp_path, folder, record_property):
-    """Five datums, k = 2, micro-batches of one: the processes do not get as many each, and the second batch carries over."""
+    """Five datums, k = 2: the processes do not get as many each; the second update carries the first one's state."""
     s = {"beta": 0.5, "optimizer_steps": 2, "micro_batch_size": 1, "loss_type": "grpo"}
     batches = [make_rows(folder / "policy", "tools", n=5, seed=i) for i in (1, 2)]
-    theirs, losses = [], []
     job = {"policy": folder / "policy"}
     for i, rows in enumerate(batches):
         one = update(tmp_path, folder, rows, f"one{i}", settings=s, **job)
@@ -366,13 +365,8 @@ def test_two_processes_make_the_update_of_one(tmp_path, folder, record_property)
     job = {"policy": folder / "policy"}
     for i in range(2):
         settings = GRPOSettings(**{**SETTINGS, **s})
-        spec = UpdateJob(
-            batch=tmp_path / f"one{i}.parquet",
-            reference=folder / "base",
-            out=tmp_path / f"two{i}",
-            settings=settings,
-            **job,
-        )
+        paths = {"batch": tmp_path / f"one{i}.parquet", "reference": folder / "base", "out": tmp_path / f"two{i}"}
+        spec = UpdateJob(settings=settings, **paths, **job)
         two = run_distributed(spec, tmp_path / f"job{i}.json")
         job = {"policy": Path(two["policy"]), "optimizer_state": Path(two["optimizer_state"])}
     found = relative_difference(weights(folder / "policy"), weights(job["policy"]), weights(one.policy))

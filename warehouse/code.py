@@ -1,7 +1,8 @@
 """A fingerprint of a function and of the project's code it calls: comments and docstrings do not count.
 
 A stage is stale when its code changed. Its code is what it reaches: the names it mentions are followed through
-its module's globals into every function, class and constant of the project's own packages.
+its module's globals into every function, class and constant of the project's own packages. Objects that are neither
+(a schema, a compiled template) are not looked into.
 """
 
 from __future__ import annotations
@@ -9,10 +10,13 @@ from __future__ import annotations
 import ast
 import functools
 import hashlib
+import importlib.util
 import inspect
+import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 PACKAGES = ("flows", "tasks", "corpus_prep", "warehouse")
@@ -35,11 +39,42 @@ def _follow(thing: Any, found: dict[str, str]) -> None:
     found[name] = _digest(ast.dump(tree))
     namespace = vars(sys.modules[thing.__module__]) if thing.__module__ in sys.modules else {}
     for mentioned, value in _mentions(tree, namespace):
-        if _is_code(value):
-            if value.__module__.split(".")[0] in PACKAGES:
-                _follow(value, found)
-        elif isinstance(value, (str, int, float, bool, tuple, frozenset)) and not mentioned.startswith("__"):
-            found[f"{thing.__module__}.{mentioned}"] = _digest(repr(value))
+        if not mentioned.startswith("__"):
+            _reach(f"{thing.__module__}.{mentioned}", value, found)
+    _follow_late_imports(tree, found)
+
+
+def _reach(name: str, value: Any, found: dict[str, str]) -> None:
+    """What a mentioned name adds: the project's code is followed, a constant is taken by value, down to its items."""
+    value = inspect.unwrap(value)  # functools.cache and its like hide the function
+    if inspect.isfunction(value) or inspect.isclass(value):
+        if value.__module__.split(".")[0] in PACKAGES:
+            _follow(value, found)
+    elif isinstance(value, (str, bytes, int, float)):
+        found[name] = _digest(repr(value))
+    elif isinstance(value, re.Pattern):
+        found[name] = _digest(repr((value.pattern, value.flags)))
+    elif isinstance(value, (set, frozenset)):
+        found[name] = _digest(repr(sorted(map(repr, value))))  # the order of a set differs between processes
+    elif isinstance(value, Mapping):
+        found[name] = _digest(repr(list(map(repr, value))))
+        for key, item in value.items():
+            _reach(f"{name}[{key!r}]", item, found)
+    elif isinstance(value, (list, tuple)):
+        found[name] = _digest(str(len(value)))
+        for i, item in enumerate(value):
+            _reach(f"{name}[{i}]", item, found)
+
+
+def _follow_late_imports(tree: ast.AST, found: dict[str, str]) -> None:
+    """`from tasks.x import y` inside a function: all of that module counts, read as text and not imported (it may be heavy)."""
+    for node in ast.walk(tree):
+        name = node.module if isinstance(node, ast.ImportFrom) and not node.level else None
+        if name and name.split(".")[0] in PACKAGES and name not in found:
+            origin = getattr(importlib.util.find_spec(name), "origin", None)
+            module = _without_docstrings(ast.parse(Path(origin).read_text(encoding="utf-8") if origin else ""))
+            found[name] = _digest(ast.dump(module))
+            _follow_late_imports(module, found)
 
 
 def _mentions(tree: ast.AST, namespace: dict[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -52,17 +87,20 @@ def _mentions(tree: ast.AST, namespace: dict[str, Any]) -> Iterator[tuple[str, A
                 yield f"{node.value.id}.{node.attr}", getattr(module, node.attr, None)
 
 
-def _is_code(value: Any) -> bool:
-    return (inspect.isfunction(value) or inspect.isclass(value)) and hasattr(value, "__module__")
-
-
 @functools.cache
 def _parse(thing: Any) -> ast.AST:
-    tree = ast.parse(textwrap.dedent(inspect.getsource(thing)))
+    return _without_docstrings(ast.parse(textwrap.dedent(inspect.getsource(thing))))
+
+
+def _without_docstrings(tree: ast.AST) -> ast.AST:
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)):
             first = node.body[0] if node.body else None
-            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+            if (
+                isinstance(first, ast.Expr)
+                and isinstance(first.value, ast.Constant)
+                and isinstance(first.value.value, str)
+            ):
                 node.body = node.body[1:] or [ast.Pass()]
     return tree
 

@@ -1,6 +1,7 @@
 """DuckDB over every table of every run: one view a table, read straight from the published Parquet.
 
-The views live in `<store>/warehouse.duckdb`, so plain `duckdb -readonly data/store/warehouse.duckdb` sees what `selfplay sql` sees.
+The views live in `<store>/warehouse.duckdb`, so plain `duckdb -readonly data/store/warehouse.duckdb` sees what
+`selfplay sql` sees.
 """
 
 from __future__ import annotations
@@ -72,16 +73,17 @@ def _publish_empty(store: Store, schema: Schema) -> None:
 
 
 def _view(store: Store, schema: Schema) -> str:
-    """The view `<name>_table`: the rows of all runs and where they stand. Names come from the code, never from a user."""
+    """The view `<name>_table`: the rows of all runs and where they stand. Names come from the code, never from a
+    user."""
     glob = f"{store.root}/runs/**/{schema.name}*/{PART}".replace("'", "''")
     suffix = "_table" if (SQL / "views" / f"{schema.name}.sql").exists() else ""
     return f"""
         create view {schema.name}{suffix} as
         select
-            regexp_extract(filename, '/runs/([^/]+)/', 1) as run,
-            try_cast(regexp_extract(filename, '/iter-(\\d+)/', 1) as integer) as iteration,
-            nullif(regexp_extract(filename, '/iter-\\d+/([a-z_]+)/', 1), '') as phase,
-            try_cast(regexp_extract(filename, '/step-(\\d+)/', 1) as integer) as step,
+            regexp_extract(filename, '.*/runs/([^/]+)/', 1) as run,
+            try_cast(regexp_extract(filename, '.*/runs/[^/]+/iter-(\\d+)/', 1) as integer) as iteration,
+            nullif(regexp_extract(filename, '.*/runs/[^/]+/iter-\\d+/([a-z_]+)/[^/]+/', 1), '') as phase,
+            try_cast(regexp_extract(filename, '.*/runs/[^/]+/.*/step-(\\d+)/', 1) as integer) as step,
             nullif(regexp_extract(filename, '/{schema.name}\\.([^/]+)/{PART}', 1), '') as label,
             * exclude (filename)
         from read_parquet('{glob}', filename = true, union_by_name = true, hive_partitioning = false)

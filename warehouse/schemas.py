@@ -2,7 +2,8 @@
 
 Rows carry ids of what they came from, so that any row of an update's batch leads back to its document:
 batches.rollout_id -> rollouts.prompt_id -> prompts.task_id -> tasks.document_id -> documents.
-Run, iteration, phase and step are not columns: they are the address, and the views of `warehouse.query` read them from it.
+Run, iteration, phase and step are not columns: they are the address, and the views of `warehouse.query` read them
+from it.
 """
 
 from __future__ import annotations
@@ -259,7 +260,9 @@ UPDATES = _schema(
     Column("adapter", STRING, "folder of the LoRA adapter, relative to the store", "full weights"),
     Column("optimizer_state", STRING, "file of the optimizer's state, relative to the store", "not kept"),
     Column("optimizer_step", INT, "0-based within the update"),
-    Column("metrics", NUMBERS, "loss, kl, clip_fraction, grad_norm, learning_rate, num_tokens, num_datums, seconds, ..."),
+    Column(
+        "metrics", NUMBERS, "loss, kl, clip_fraction, grad_norm, learning_rate, num_tokens, num_datums, seconds, ..."
+    ),
 )
 
 POLICIES = _schema(

@@ -1,6 +1,7 @@
 """The artifact store: tables at readable addresses, the recipe beside the rows, published whole or not at all.
 
-`runs/<run>/iter-003/solver/step-007/rollouts.grade/` holds `part-00000.parquet`, `recipe.json` and, for a policy, its files.
+`runs/<run>/iter-003/solver/step-007/rollouts.grade/` holds `part-00000.parquet`, `recipe.json` and, for a policy,
+its files.
 The address is for people; the recipe is for truth. A table is written in `tmp/` and becomes visible by one rename.
 """
 
@@ -19,7 +20,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -226,13 +227,7 @@ class Store:
     @contextlib.contextmanager
     def lock(self, address: str) -> Iterator[None]:
         """Hold an address while working on it. The kernel frees the lock of a holder that died."""
-        with open(self.root / "locks" / address.replace("/", "~"), "a+") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                file.seek(0)
-                holder = file.read() or "another process"
-                raise RuntimeError(f"{address} is being made by {holder}; wait for it or stop it") from None
+        with self._locked(address) as file:
             file.truncate(0)
             holder = {"address": address, "pid": os.getpid(), "host": socket.gethostname(), "since": time.time()}
             file.write(json.dumps(holder))
@@ -241,6 +236,21 @@ class Store:
                 yield
             finally:
                 os.unlink(file.name)
+
+    def _locked(self, address: str) -> TextIO:
+        """The lock file of an address, locked. Raises RuntimeError naming the holder."""
+        path = self.root / "locks" / address.replace("/", "~")
+        for patience_s in (0.0, 0.02, 0.1, 0.0):  # `working` looks at a free lock for an instant
+            file = open(path, "a+")
+            with contextlib.suppress(BlockingIOError, FileNotFoundError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):  # else its last holder removed it meanwhile
+                    return file
+            file.seek(0)
+            holder = file.read() or "another process"
+            file.close()
+            time.sleep(patience_s)
+        raise RuntimeError(f"{address} is being made by {holder}; wait for it or stop it")
 
     def working(self) -> Iterator[dict[str, Any]]:
         """What is being made right now: address, pid, host, since (s since the epoch)."""

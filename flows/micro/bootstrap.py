@@ -38,18 +38,20 @@ class Phase:
     mix: dict[Draw, float]
 
 
+COPY: dict[Draw, float] = {transcripts.copy_drill: 0.7, transcripts.lookup_drill: 0.3}
 LOOKUP: dict[Draw, float] = {transcripts.lookup_drill: 0.7, transcripts.chain_drill: 0.3}
 ROLES: dict[Draw, float] = {
-    transcripts.challenger: 0.24,
-    transcripts.solver: 0.30,
-    transcripts.rubric_writer: 0.30,
-    transcripts.entity_gate: 0.06,
+    transcripts.challenger: 0.26,
+    transcripts.solver: 0.32,
+    transcripts.rubric_writer: 0.20,
+    transcripts.entity_gate: 0.08,
     transcripts.source_gate: 0.10,
 }
 BASE_PHASES = (
-    Phase("lookup", 3.0e6, 3e-3, 3e-3, LOOKUP),
-    Phase("roles with drill", 6.0e6, 3e-3, 3e-3, {**ROLES, transcripts.lookup_drill: 0.2, transcripts.chain_drill: 0.2}),
-    Phase("roles with grading", 8.0e6, 3e-3, 3e-5, {**ROLES, transcripts.chain_drill: 0.05, grading.base_grading: 0.2}),
+    Phase("copying", 1.0e6, 3e-3, 3e-3, COPY),
+    Phase("lookup", 2.6e6, 3e-3, 3e-3, LOOKUP),
+    Phase("roles with drill", 3.5e6, 3e-3, 3e-3, {**ROLES, transcripts.lookup_drill: 0.1, transcripts.chain_drill: 0.2}),
+    Phase("roles with grading", 5.5e6, 3e-3, 3e-5, {**ROLES, transcripts.chain_drill: 0.05, grading.base_grading: 0.25}),
 )
 
 
@@ -101,7 +103,7 @@ def train(model: MicroModel, phases: tuple[Phase, ...], seed: int, folder: Path,
                 elapsed = time.time() - began
                 print(f"{phase.name}: step {step}, {trained / 1e6:.2f}M tokens, {elapsed:.0f} s "
                       f"({time.process_time():.0f} CPU-s), loss on what is said {shown:.4f}, rate {rate:.1e}", flush=True)
-            if step % 400 == 0:
+            if step % 200 == 0:
                 save_checkpoint(model, folder)
         save_checkpoint(model, folder)
 

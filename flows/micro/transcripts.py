@@ -254,6 +254,13 @@ def write_rubrics(facts: list[str]) -> str:
     return " ".join(["<rubrics>", *items, "</rubrics>"])
 
 
+def copy_drill(world: World, rng: random.Random) -> Transcript:
+    """Random names and values, repeated: the quickest way to heads that find the last occurrence and say what followed."""
+    words = rng.sample([*world.names, *(v for facts in world.facts.values() for v in facts.values())], rng.randint(8, 40))
+    line = " ".join(words)
+    return Transcript([(line, 0.0)] + [(line, 1.0)] * max(1, 80 // len(words)))
+
+
 def lookup_drill(world: World, rng: random.Random) -> Transcript:
     """Facts read off documents in every form that a role states them; relation and entity come before the value."""
     names = rng.sample(world.names, rng.choice([1, 1, 2, 3]))

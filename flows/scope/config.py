@@ -1,14 +1,16 @@
-"""What Algorithm 1 requires. The defaults are the paper's (table 9, appendices F and G); a profile holds only departures."""
+"""What Algorithm 1 requires. The defaults are the paper's (table 9, appendices F and G); a profile holds only
+departures."""
 
 from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from corpus_prep.index import EmbeddingConfig
+from flows.scope.readers import PRIORITIES
 from tasks.engine import EngineConfig
 from tasks.grpo import GRPOSettings
 
@@ -40,7 +42,9 @@ class Dialogues(Settings):
     response_tokens: int = Field(8192, ge=1, description="sampled in one assistant turn, at most")
     challenger_turns: int = Field(10, ge=2, description="assistant turns in all")
     solver_turns: int = Field(5, ge=1, description="assistant turns in all; the last one has no search")
-    insist_times: int = Field(5, ge=0, description="outside training, how often an unanswered task is asked to be answered now")
+    insist_times: int = Field(
+        5, ge=0, description="outside training, how often an unanswered task is asked to be answered now"
+    )
 
 
 class ChallengerReward(Settings):
@@ -69,6 +73,12 @@ class SolverReward(Settings):
         return self
 
 
+class SolverUpdate(GRPOSettings):
+    """The Solver's clip range is wider above (released scripts)."""
+
+    epsilon_high: float = Field(0.28, gt=0)
+
+
 class ChallengerSettings(Settings):
     """Stage 1."""
 
@@ -82,7 +92,14 @@ class ChallengerSettings(Settings):
     temperature: float = Field(1.0, gt=0)
     difficulty_temperature: float = Field(0.7, ge=0)
     difficulty_top_p: float = Field(0.9, gt=0, le=1)
-    update: GRPOSettings = GRPOSettings(learning_rate=1e-6, beta=1e-3, epsilon_low=0.2, epsilon_high=0.2)
+    update: GRPOSettings = GRPOSettings()
+
+    @model_validator(mode="after")
+    def _search_turns_have_shares(self) -> Self:
+        shares = self.search_turns
+        if min(shares, default=0) < 1 or min(shares.values()) < 0 or not sum(shares.values()):
+            raise ValueError(f"search_turns maps turns (1 or more) to shares, at least one above 0, not {shares}")
+        return self
 
 
 class PoolSettings(Settings):
@@ -112,7 +129,7 @@ class SolverSettings(Settings):
     group_size: int = Field(8, ge=1, description="G")
     temperature: float = Field(1.0, gt=0)
     reward: SolverReward = SolverReward()
-    update: GRPOSettings = GRPOSettings(learning_rate=1e-6, beta=1e-3, epsilon_low=0.2, epsilon_high=0.28)
+    update: SolverUpdate = SolverUpdate()
 
 
 class JudgeSettings(Settings):
@@ -131,8 +148,18 @@ class JudgeSettings(Settings):
     ungraded_answer_tokens: int = Field(4096, ge=1, description="longer answers are not graded: L * g = 0")
     evidence_document_tokens: int = Field(1024, ge=1, description="of each document shown to the rubric writer")
     min_coverage: float = Field(0.5, ge=0, le=1, description="share of criteria with a verdict for a rollout to count")
-    canaries: int = Field(32, ge=0, description="answers of known verdict graded every iteration; 0 turns the monitor off")
+    canaries: int = Field(
+        32, ge=0, description="answers of known verdict graded every iteration; 0 turns the monitor off"
+    )
     max_judge_error: float = Field(0.05, ge=0, le=1, description="of canaries, and of the judge-minus-oracle gap")
+
+    @model_validator(mode="after")
+    def _rubrics_can_be_scored(self) -> Self:
+        if self.min_criteria > self.max_criteria:
+            raise ValueError(f"min_criteria {self.min_criteria} must not be above max_criteria {self.max_criteria}")
+        if self.priority_weights.keys() != set(PRIORITIES) or min(self.priority_weights.values()) <= 0:
+            raise ValueError(f"priority_weights needs a weight above 0 for each of {', '.join(PRIORITIES)}")
+        return self
 
 
 class EvaluationSettings(Settings):
@@ -154,7 +181,9 @@ class ScopeConfig(Settings):
     corpus_documents: int = Field(400, ge=2, le=400, description="documents of the built-in world")
     world_seed: int = Field(4242, ge=0, description="of the built-in world")
     embedding: EmbeddingConfig | None = Field(None, description="None searches with bm25")
-    task_types: tuple[Literal["long_form_qa", "summarisation", "planning", "writing", "creative_writing"], ...] = TASK_TYPES
+    task_types: tuple[Literal["long_form_qa", "summarisation", "planning", "writing", "creative_writing"], ...] = (
+        TASK_TYPES
+    )
     dialogues: Dialogues = Dialogues()
     challenger: ChallengerSettings = ChallengerSettings()
     pool: PoolSettings = PoolSettings()
@@ -166,7 +195,9 @@ class ScopeConfig(Settings):
     engine: EngineConfig
     judge_engine: EngineConfig | None = Field(None, description="judges served elsewhere; None uses `engine`")
     num_engines: int = Field(1, ge=1, description="engines side by side, one process each")
-    trainer_processes: int = Field(1, ge=1, description="processes of an update, started by torchrun when more than one")
+    trainer_processes: int = Field(
+        1, ge=1, description="processes of an update, started by torchrun when more than one"
+    )
 
     @model_validator(mode="after")
     def _a_task_type_is_left(self) -> Self:
@@ -174,15 +205,29 @@ class ScopeConfig(Settings):
             raise ValueError("task_types is empty: leave at least one")
         return self
 
+    @model_validator(mode="after")
+    def _held_out_world_is_another(self) -> Self:
+        if self.corpus == self.evaluation.benchmark == "micro" and self.world_seed == self.evaluation.seed:
+            raise ValueError(f"world_seed and evaluation.seed are both {self.world_seed}: the benchmark would be trained on")
+        return self
+
+    @model_validator(mode="after")
+    def _turns_suffice_for_searches(self) -> Self:
+        most, turns = max(self.challenger.search_turns), self.dialogues.challenger_turns
+        if most >= turns:
+            raise ValueError(f"{most} search turns and the task do not fit into dialogues.challenger_turns {turns}")
+        return self
+
 
 def profile_names() -> list[str]:
-    return sorted(p.stem for p in PROFILES.glob("*.toml"))
+    return sorted(p.stem for p in PROFILES.glob("*.toml") if not p.stem.startswith("_"))
 
 
 def load_profile(name: str, overrides: dict[str, Any] | None = None) -> ScopeConfig:
     """The configuration of a profile with `a.b=value` overrides.
 
-    A profile may name another it `extends`. Raises ValueError naming the profile or the key that is wrong and what is allowed.
+    A profile may name another it `extends`. Raises ValueError naming the profile or the key that is wrong and what
+    is allowed.
     """
     values = _read_profile(name)
     for path, value in (overrides or {}).items():
@@ -190,6 +235,8 @@ def load_profile(name: str, overrides: dict[str, Any] | None = None) -> ScopeCon
         target = values
         for parent in parents:
             target = target.setdefault(parent, {})
+            if not isinstance(target, dict):
+                raise ValueError(f"{path}: {parent} is a single setting, there is nothing inside it")
         target[last] = value
     try:
         return ScopeConfig.model_validate(values)
@@ -228,6 +275,6 @@ def _explain(name: str, problem: ValidationError) -> str:
 def _choices(location: tuple[int | str, ...]) -> str:
     model: Any = ScopeConfig
     for part in location[:-1]:
-        model = model.model_fields[str(part)].annotation
-    names = sorted(getattr(model, "model_fields", {}))
-    return f"settings here are {', '.join(names)}"
+        annotation = model.model_fields[str(part)].annotation
+        model = next(a for a in (annotation, *get_args(annotation)) if hasattr(a, "model_fields"))  # of `X | None`, X
+    return f"settings here are {', '.join(sorted(model.model_fields))}"

@@ -1,9 +1,11 @@
-"""SCOPE, arXiv 2605.31433: two policies that co-evolve on open-ended tasks, and a frozen Judge. It reads as Algorithm 1.
+"""SCOPE, arXiv 2605.31433: two policies that co-evolve on open-ended tasks, and a frozen Judge. It reads as
+Algorithm 1.
 
 Departures
 - The two halves of the Judge may be two models (`models.rubric_writer`, `models.grader`); by default both are M0.
 - Rule gates stand beside the model's quality gates where a profile names them; they can only reject.
-- A watch on the grader (canary answers of known verdict; the oracle, where there is one) stops the run before an update.
+- A watch on the grader (canary answers of known verdict; the oracle, where there is one) stops the run before an
+update.
 - A pool short of tasks is an error or, by `pool.short_pool`, fewer Solver steps; it is never padded.
 """
 
@@ -27,7 +29,7 @@ from flows.scope.steps import (
     solve_batch,
 )
 from flows.workbench import Workbench, open_run
-report = lambda *a, **k: None
+from tasks.report import report
 from warehouse.store import Place
 
 
@@ -38,7 +40,8 @@ def scope_iteration(
     overrides: dict[str, Any] | None = None,
     corpus: str | None = None,
 ) -> str:
-    """Train Challenger and Solver for T iterations; returns the run's name. The same call again goes on where it stopped."""
+    """Train Challenger and Solver for T iterations; returns the run's name. The same call again goes on where it
+    stopped."""
     cfg = load_profile(profile, {**(overrides or {}), **({"corpus": corpus} if corpus else {})})
     name = run or profile
     with open_run(name, cfg) as bench:

@@ -28,7 +28,9 @@ def open_corpus(place: Place, cfg: ScopeConfig) -> tuple[Table, Oracle | None]:
     """Documents with their index, and an oracle of true facts where the corpus is a world that knows them."""
     if cfg.corpus != MICRO:
         if not Path(cfg.corpus).exists():
-            raise ValueError(f"corpus {cfg.corpus} does not exist: give a folder, a .jsonl or .parquet file, or {MICRO!r}")
+            raise ValueError(
+                f"corpus {cfg.corpus} does not exist: give a folder, a .jsonl or .parquet file, or {MICRO!r}"
+            )
         identity = corpus_identity(cfg.corpus)
         return read_documents(place, cfg.corpus, identity=identity, embedding=cfg.embedding), None
     return _world(place, cfg, cfg.world_seed, cfg.corpus_documents)
@@ -51,7 +53,8 @@ def _made_world(seed: int, num_documents: int) -> world.World:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Benchmark tasks and true rubrics over a world that is in no training corpus; None where a run has no benchmark."""
+    """Benchmark tasks and true rubrics over a world that is in no training corpus; None where a run has no
+    benchmark."""
 
     scope: Scope | None
     tasks: Table | None = None
@@ -79,11 +82,20 @@ def score_held_out(held_out: HeldOut, iteration: Place, solver: Player) -> None:
     answers, _ = answer(scope, place, solver, scope.roles.solver, tasks, rubrics, num_answers=1, talk=talk)
     judgments = grade(scope, place, answers, rubrics, tasks)
     evaluate(
-        place, measure, tasks, answers, rubrics, judgments, policy=solver.policy.id, benchmark=scope.cfg.evaluation.benchmark
+        place,
+        measure,
+        tasks,
+        answers,
+        rubrics,
+        judgments,
+        policy=solver.policy.id,
+        benchmark=scope.cfg.evaluation.benchmark,
     )
 
 
-def measure(tasks: list[Row], answers: list[Row], rubrics: list[Row], judgments: list[Row]) -> Iterator[tuple[str, float]]:
+def measure(
+    tasks: list[Row], answers: list[Row], rubrics: list[Row], judgments: list[Row]
+) -> Iterator[tuple[str, float]]:
     """`score` is the oracle's: share of criteria truly met; unanswered is 0. `judged` is the same by the Judge."""
     answer_of = {row["task_id"]: row for row in answers}
     truth = {(j["rollout_id"], j["criterion_id"]): j["oracle"] for j in judgments}

@@ -65,7 +65,7 @@ def _alarm(scope: Scope, measured: Table) -> None:
         if value is not None and abs(value) > settings.max_judge_error:
             raise JudgeAlarm(
                 f"{measured.address}: {metric} is {value:.3f}, above judge.max_judge_error {settings.max_judge_error}. "
-                f"Look at the verdicts (selfplay sql \"from judgments\"), choose another models.grader, or raise the limit."
+                'Look at the verdicts (selfplay sql "from judgments"), choose another models.grader, or raise it.'
             )
 
 

@@ -8,7 +8,7 @@ import re
 from tasks.prompt import Malformed, Row
 
 PRIORITIES = ("critical", "important", "bonus")
-RUBRIC = re.compile(r'<rubric\s+priority\s*=\s*"([^"]*)"\s*>(.*?)</rubric>', re.DOTALL)
+RUBRIC = re.compile(r'<rubric\s+priority\s*=\s*"([^"]*)"\s*>((?:(?!<rubric\b).)*?)</rubric>', re.DOTALL)
 SCORE = re.compile(r"<score>(.*?)</score>", re.DOTALL)
 
 
@@ -60,7 +60,9 @@ def read_rubric(reply: str, min_criteria: int, max_criteria: int, weights: dict[
     Raises Malformed below `min_criteria` or above `max_criteria`, or for an unknown priority.
     """
     block = last_pair(reply, "rubrics")
-    criteria = {" ".join(text.split()): priority.strip().lower() for priority, text in RUBRIC.findall(block) if text.strip()}
+    criteria = {
+        " ".join(text.split()): priority.strip().lower() for priority, text in RUBRIC.findall(block) if text.strip()
+    }
     if not min_criteria <= len(criteria) <= max_criteria:
         raise Malformed(f"{'fewer' if len(criteria) < min_criteria else 'more'} criteria than allowed")
     if unknown := set(criteria.values()) - set(PRIORITIES):

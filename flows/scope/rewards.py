@@ -41,7 +41,15 @@ def length_factor(answer_tokens: int, soft: int = 1024, hard: int = 2048, floor:
     return floor + (1 - floor) / 2 * (1 + math.cos(math.pi * (answer_tokens - soft) / (hard - soft)))
 
 
-def challenger(format_total: float, passed: bool, g_bar: float | None, *, format_weight: float = 0.5, difficulty_weight: float = 1.0, tau: float = 0.5) -> float:
+def challenger(
+    format_total: float,
+    passed: bool,
+    g_bar: float | None,
+    *,
+    format_weight: float = 0.5,
+    difficulty_weight: float = 1.0,
+    tau: float = 0.5,
+) -> float:
     """Eq. 4: format, plus difficulty for tasks that pass the quality gates. A rollout without any format earns nothing.
 
     >>> challenger(1.0, True, 0.5), challenger(1.0, False, None), challenger(0.0, True, 0.5)
@@ -53,7 +61,16 @@ def challenger(format_total: float, passed: bool, g_bar: float | None, *, format
     return format_weight * format_total + difficulty_weight * frontier
 
 
-def solver(g: float, length: float, format_total: float, search: float, *, rubric_weight: float = 1.0, format_weight: float = 0.5, search_weight: float = 0.1) -> float:
+def solver(
+    g: float,
+    length: float,
+    format_total: float,
+    search: float,
+    *,
+    rubric_weight: float = 1.0,
+    format_weight: float = 0.5,
+    search_weight: float = 0.1,
+) -> float:
     """Eq. 6: the rubric score scaled down by length, plus format, plus search.
 
     >>> round(solver(0.5, 1.0, 1.0, 1 / 3), 4)
@@ -71,7 +88,9 @@ def search_reward(num_searches: int) -> float:
     return min(1.0, num_searches / SEARCHES_PAID)
 
 
-def challenger_format(text_T: Sequence[str], valid_search_T: Sequence[bool], required_turns: int, has_task: bool) -> dict[str, float]:
+def challenger_format(
+    text_T: Sequence[str], valid_search_T: Sequence[bool], required_turns: int, has_task: bool
+) -> dict[str, float]:
     """F.1: the mean of think, tool and structure.
 
     >>> challenger_format(["<think>a</think><search>b</search>", "<task>c</task>"], [True, False], 1, True)["total"]

@@ -1,4 +1,5 @@
-"""SCOPE's roles: what each is asked, about which rows, and how its reply is read. One place a role, template and reader side by side."""
+"""SCOPE's roles: what each is asked, about which rows, and how its reply is read. One place a role, template and
+reader side by side."""
 
 from __future__ import annotations
 
@@ -59,7 +60,9 @@ def make_roles(cfg: ScopeConfig) -> Roles:
     return Roles(
         challenger=Prompt("challenger", (template("challenger"),), functools.partial(propose, source)),
         gates=Prompt("judge", tuple(template(f"gate_{g}") for g in GATES), functools.partial(examine, source)),
-        rubric_writer=Prompt("judge", (template("rubrics"),), functools.partial(mark_scheme, template("evidence"), evidence)),
+        rubric_writer=Prompt(
+            "judge", (template("rubrics"),), functools.partial(mark_scheme, template("evidence"), evidence)
+        ),
         solver=Prompt("solver", (template("solver"),), solve),
         grader=Prompt("judge", (template("grade"),), functools.partial(grade, see, graded)),
         canary=Prompt("judge", (template("grade"),), functools.partial(canaries, judge.canaries)),
@@ -221,7 +224,9 @@ def about_rubric(rollout: Row, prompt: Row) -> Row:
     return {"task_id": task_id, "criterion_id": task_id, "position": 0, "judge_rollout_id": rollout["rollout_id"]}
 
 
-def read_rubric(rollout: Row, prompt: Row, *, min_criteria: int, max_criteria: int, weights: dict[str, float]) -> list[Row]:
+def read_rubric(
+    rollout: Row, prompt: Row, *, min_criteria: int, max_criteria: int, weights: dict[str, float]
+) -> list[Row]:
     found = readers.read_rubric(rollout["reply"], min_criteria, max_criteria, weights)
     return [{**row, "criterion_id": f"{prompt['task_id']}-{row['position']}"} for row in found]
 
@@ -257,7 +262,8 @@ def readable(tasks: list[Row]) -> Iterator[Row]:
 
 
 def passing(tasks: list[Row], *gates: list[Row]) -> set[str]:
-    """QG: ids of the tasks that pass every gate. A gate without a verdict is not passed; with no gate at all, all pass."""
+    """QG: ids of the tasks that pass every gate. A gate without a verdict is not passed; with no gate at all, all
+    pass."""
     failed = {row["task_id"] for table in gates for row in table if not row["passed"]}
     return {task["task_id"] for task in readable(tasks)} - failed
 

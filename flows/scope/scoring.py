@@ -52,7 +52,8 @@ def challenger_scores(
 ) -> Iterator[Row]:
     """Eq. 4 for every candidate task, with what its difficulty was estimated from.
 
-    No task, or a task that passed the gates but has no valid rubric: 0 in all, format included. An engine failure is unscorable.
+    No task, or a task that passed the gates but has no valid rubric: 0 in all, format included. An engine failure is
+    unscorable.
     """
     graded, passed = grades(answers, rubrics, judgments, min_coverage), passing(tasks, *gates)
     answers_of: dict[str, list[Grade]] = defaultdict(list)

@@ -1,4 +1,5 @@
-"""The steps that both of SCOPE's stages are made of: each a line or two of Algorithm 1 over stages that know no method."""
+"""The steps that both of SCOPE's stages are made of: each a line or two of Algorithm 1 over stages that know no
+method."""
 
 from __future__ import annotations
 
@@ -188,9 +189,7 @@ def verdicts(scope: Scope, step: Place, asked: Table, rubrics: Tables, answers: 
     """Grade; an unreadable verdict is asked for once more."""
     grader, talk = scope.judge("grader"), scope.talks.grade
     rollouts = roll_out(scope, step, asked, grader, talk, label=label, ask_again=read_verdict)
-    return read_judgments(
-        step, rollouts, asked, rubrics, answers, read=read_verdict, oracle=scope.oracle, label=label
-    )
+    return read_judgments(step, rollouts, asked, rubrics, answers, read=read_verdict, oracle=scope.oracle, label=label)
 
 
 def keep_moderate(scope: Scope, step: Place, judged: Judged, pool: Pool, target: int) -> Table:
@@ -228,7 +227,9 @@ def learn(scope: Scope, step: Place, role: str, player: Player, paid: Judged | S
     if rows.num_rows == 0:
         return player
     settings = getattr(scope.cfg, role)
-    warmed_up = min(1.0, (player.num_updates + 1) / max(1.0, scope.cfg.warmup_ratio * scope.cfg.iterations * settings.steps))
+    warmed_up = min(
+        1.0, (player.num_updates + 1) / max(1.0, scope.cfg.warmup_ratio * scope.cfg.iterations * settings.steps)
+    )
     scope.bench.release_engines()
     table = update(
         step,

@@ -1,0 +1,127 @@
+"""What a report is made of: the tables of one run up to an iteration, asked by the queries of `warehouse/sql/report`.
+
+The views of `warehouse.query` span all runs of a store; a report is made after every iteration and reads one run only,
+so that its time does not grow with the runs beside it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from warehouse.query import SQL
+from warehouse.schemas import DOCUMENTS, PROMPTS, ROLLOUTS, TABLES, Schema
+from warehouse.store import PART, Store, Table
+
+Row = dict[str, Any]
+
+ADDRESS = pa.schema(
+    [
+        ("run", pa.string()),
+        ("iteration", pa.int32()),
+        ("phase", pa.string()),
+        ("step", pa.int32()),
+        ("kind", pa.string()),
+        ("label", pa.string()),
+    ]
+)
+MADE = pa.schema(
+    [
+        *ADDRESS,
+        ("stage", pa.string()),
+        ("num_rows", pa.int64()),
+        ("started_at", pa.float64()),
+        ("seconds", pa.float64()),
+    ]
+)
+UNREAD = ("samples", "batches", "policies")  # no query of a report needs their rows
+WIDE = {ROLLOUTS.name: ("turns", "reply"), PROMPTS.name: ("messages",)}  # read for examples only
+
+
+@dataclass(frozen=True)
+class Source:
+    """A run's tables up to an iteration, and the names its queries are given."""
+
+    connection: duckdb.DuckDBPyConnection
+    run: str
+    iteration: int
+
+    def rows(self, name: str, **parameters: Any) -> list[Row]:
+        """Rows of `warehouse/sql/report/<name>.sql`; it is given `$run`, and `$iteration` unless others are named."""
+        sql = (SQL / "report" / f"{name}.sql").read_text(encoding="utf-8")
+        result = self.connection.execute(sql, {"run": self.run, **(parameters or {"iteration": self.iteration})})
+        names = [column[0] for column in result.description or []]
+        return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
+
+
+@contextmanager
+def open_source(store: Store, run: str, iteration: int) -> Iterator[Source]:
+    """The tables of a run up to an iteration, named as the store's views; `<name>_wide` has wide columns too."""
+    placed = [(table, address_row(table)) for table in store.tables(run)]
+    tables = [(table, row) for table, row in placed if row["iteration"] is None or row["iteration"] <= iteration]
+    with duckdb.connect() as connection:
+        connection.execute("set threads = 2")
+        made = [{**row, **_recipe_row(table)} for table, row in tables]
+        connection.register("made", pa.Table.from_pylist(made, schema=MADE))
+        of_kind: dict[str, list[tuple[Table, Row]]] = defaultdict(list)
+        for table, row in tables:
+            of_kind[row["kind"]].append((table, row))
+        for schema in TABLES.values():
+            if schema.name not in UNREAD:
+                _load(connection, schema, of_kind[schema.name])
+        connection.execute((SQL / "views" / "rollouts.sql").read_text(encoding="utf-8"))
+        yield Source(connection, run, iteration)
+
+
+def address_row(table: Table) -> Row:
+    """The parts of an address `run/iter-003/phase/step-007/kind.label`; what it lacks is None."""
+    run, *path, last = table.address.split("/")
+    kind, _, label = last.partition(".")
+    row: Row = {"run": run, "iteration": None, "phase": None, "step": None, "kind": kind, "label": label or None}
+    for part in path:
+        name, _, number = part.partition("-")
+        if name in ("iter", "step") and number.isdigit():
+            row["iteration" if name == "iter" else "step"] = int(number)
+        else:
+            row["phase"] = part
+    return row
+
+
+def _recipe_row(table: Table) -> Row:
+    recipe = table.recipe
+    return {
+        "stage": recipe["stage"].rsplit(".", 1)[-1].lstrip("_"),
+        "num_rows": table.num_rows,
+        "started_at": recipe["started_at"],
+        "seconds": recipe["seconds"],
+    }
+
+
+def _load(connection: duckdb.DuckDBPyConnection, schema: Schema, tables: list[tuple[Table, Row]]) -> None:
+    """Make `<name>`; of a table with wide columns they stay in Parquet, in the view `<name>_wide`."""
+    name = schema.name
+    if tables:
+        files = [str(table.folder / PART) for table, _ in tables]
+        placed = [{"filename": file, **row} for file, (_, row) in zip(files, tables, strict=True)]
+        places = pa.Table.from_pylist(placed, schema=pa.schema([("filename", pa.string()), *ADDRESS])).drop(["kind"])
+        source = connection.read_parquet(files, filename=True, union_by_name=True, hive_partitioning=False)
+    else:
+        places = pa.schema([("filename", pa.string()), *ADDRESS]).empty_table().drop(["kind"])
+        source = connection.from_arrow(schema.arrow.empty_table().append_column("filename", pa.array([], pa.string())))
+    connection.register(f"{name}_places", places)
+    source.create_view(f"{name}_parts")
+    connection.execute(
+        f"create view {name}_wide as "
+        f"select places.* exclude (filename), parts.* exclude (filename) from {name}_parts as parts "
+        f"join {name}_places as places using (filename)"
+    )
+    narrow = f"exclude ({', '.join(WIDE[name])})" if name in WIDE else ""
+    suffix = "_table" if name == ROLLOUTS.name else ""
+    kind = "view" if schema is DOCUMENTS else "table"  # a corpus may not fit in memory
+    connection.execute(f"create {kind} {name}{suffix} as select * {narrow} from {name}_wide")

@@ -1,0 +1,135 @@
+"""Drawing: a figure as inline SVG that takes its ink from the page, so that it reads on light and on dark ground."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+INK = "#010203"  # stands for the page's text colour in the drawing
+PALETTE = ("#3f83d6", "#e2832f", "#2fa57c", "#a06ad0", "#d8506f", "#8f9a2b", "#2ea3b5", "#b07a50")
+GREY = "#8b929c"
+WIDTH_IN = 5.2  # 374 points: text keeps its size on a phone
+
+STYLE = {
+    "font.size": 10.0,
+    "text.parse_math": False,  # labels come from data
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": INK,
+    "axes.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.titlesize": 10.0,
+    "axes.titlelocation": "left",
+    "grid.color": INK,
+    "grid.alpha": 0.12,
+    "grid.linewidth": 0.6,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "legend.frameon": False,
+    "legend.fontsize": 9.0,
+    "lines.linewidth": 1.8,
+    "lines.markersize": 5.0,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "report",
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    "savefig.facecolor": "none",
+}
+
+
+@dataclass(frozen=True)
+class Plot:
+    """What is seen, the figure, and how to read it. Without data there is no figure, and the title says so."""
+
+    name: str
+    title: str
+    note: str
+    svg: Markup | None = None
+
+
+class Colours:
+    """One colour a name, the same in all figures of a report."""
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        self._of: dict[str, str] = {}
+        for name in names:
+            self[name]
+
+    def __getitem__(self, name: str) -> str:
+        return self._of.setdefault(name, PALETTE[len(self._of) % len(PALETTE)])
+
+
+def draw(paint: Callable[..., None], *args: Any, rows: int = 1, columns: int = 1, height_in: float = 2.9) -> Markup:
+    """`paint(axes, *args)` as SVG; `axes` is a list when there is more than one.
+
+    Safe in a page: matplotlib escapes what it writes, and the drawing holds no script and no link.
+    """
+    import matplotlib
+
+    with matplotlib.rc_context(STYLE):
+        from matplotlib.backends.backend_svg import FigureCanvasSVG
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
+        FigureCanvasSVG(figure)
+        axes = [figure.add_subplot(rows, columns, i + 1) for i in range(rows * columns)]
+        paint(axes[0] if len(axes) == 1 else axes, *args)
+        buffer = io.StringIO()
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    return _inline(buffer.getvalue())
+
+
+def _inline(svg: str) -> Markup:
+    svg = svg[svg.index("<svg") :].replace(INK, "currentColor")
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    return Markup(svg)
+
+
+def progress(rows: Iterable[dict[str, Any]]) -> list[float]:
+    """Where steps lie between iterations: step k of K in iteration t at t - 1 + (k - 1/2) / K.
+
+    >>> progress([{"iteration": 2, "step": 1}, {"iteration": 2, "step": 2}])
+    [1.25, 1.75]
+    """
+    rows = list(rows)
+    last: dict[int, int] = {}
+    for row in rows:
+        last[row["iteration"]] = max(last.get(row["iteration"], 1), row["step"])
+    return [row["iteration"] - 1 + (row["step"] - 0.5) / last[row["iteration"]] for row in rows]
+
+
+def by(rows: Iterable[dict[str, Any]], *names: str) -> dict[Any, list[dict[str, Any]]]:
+    """Rows under the value of a column, or the tuple of several, in order of first appearance."""
+    found: dict[Any, list[dict[str, Any]]] = {}
+    for row in rows:
+        found.setdefault(row[names[0]] if len(names) == 1 else tuple(row[name] for name in names), []).append(row)
+    return found
+
+
+def short(text: str, limit: int = 34) -> str:
+    """
+    >>> short("another task of its document is kept", 20)
+    'another task of its…'
+    """
+    return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
+
+
+def percent(part: float, whole: float) -> str:
+    """
+    >>> percent(1, 3), percent(0, 0), percent(999, 1000)
+    ('33 %', 'none', '99.9 %')
+    """
+    if not whole:
+        return "none"
+    share = 100 * part / whole
+    if 0 < share < 1:
+        return f"{share:.2g} %"
+    return f"{share:.1f} %" if 99 < share < 100 else f"{share:.0f} %"

@@ -1,0 +1,104 @@
+import json
+
+import pytest
+from pydantic import ValidationError
+
+from tasks.engine import EngineConfig, Policy, check_policies
+from tasks.engine_vllm import stop_token_ids
+from tasks.fleet import devices, split
+from tests.scripted import model_folder, word_tokenizer
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return model_folder(tmp_path_factory.mktemp("model"))
+
+
+def config(folder, **settings):
+    return EngineConfig(model=str(folder), max_model_len=64, **settings)
+
+
+def policy(folder, **settings):
+    return Policy(id="p", weights=str(folder), content_hash="1", **settings)
+
+
+@pytest.mark.parametrize(
+    ("missing", "message"),
+    [
+        ("config.json", "has no config.json"),
+        ("tokenizer.json", "has no tokenizer.json"),
+        ("model.safetensors", "has no .*safetensors"),
+    ],
+)
+def test_an_incomplete_model_folder_is_named_before_anything_is_loaded(tmp_path, folder, missing, message):
+    for file in folder.iterdir():
+        if file.name != missing:
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    with pytest.raises(ValueError, match=message):
+        check_policies(config(folder), [policy(tmp_path)])
+
+
+def test_a_missing_model_folder_is_named(folder):
+    with pytest.raises(ValueError, match="model folder /no/such does not exist"):
+        check_policies(config(folder), [policy("/no/such")])
+
+
+@pytest.mark.parametrize("change", ["vocabulary", "chat template"])
+def test_a_policy_with_another_tokenizer_is_refused(tmp_path, folder, change):
+    other = model_folder(tmp_path)
+    check_policies(config(folder), [policy(other)])
+    changed = model_folder(tmp_path / change)
+    if change == "vocabulary":
+        tokenizer = json.loads((changed / "tokenizer.json").read_text())
+        vocab = tokenizer["model"]["vocab"]
+        vocab["red"], vocab["blue"] = vocab["blue"], vocab["red"]
+        (changed / "tokenizer.json").write_text(json.dumps(tokenizer))
+    else:
+        (changed / "chat_template.jinja").write_text("{{ messages[0]['content'] }}")
+    with pytest.raises(ValueError, match=r"tokenizer or chat template of .* differs"):
+        check_policies(config(folder), [policy(changed)])
+
+
+def test_an_adapter_must_fit_the_engine(tmp_path, folder):
+    with pytest.raises(ValueError, match=r"no adapter_config\.json"):
+        check_policies(config(folder), [policy(folder, adapter=str(tmp_path))])
+    (tmp_path / "adapter_config.json").write_text('{"r": 16}')
+    with pytest.raises(ValueError, match="adapter of rank 16 on an engine with max_lora_rank 8"):
+        check_policies(config(folder, max_lora_rank=8), [policy(folder, adapter=str(tmp_path))])
+    check_policies(config(folder, max_lora_rank=16), [policy(folder, adapter=str(tmp_path))])
+
+
+def test_a_stop_string_is_a_token_where_words_are_tokens():
+    tokenizer = word_tokenizer()
+    search, answer = tokenizer.convert_tokens_to_ids(["</search>", "</answer>"])
+    assert stop_token_ids(tokenizer, ("</search>", "</answer>")) == sorted([search, answer])
+    assert stop_token_ids(tokenizer, ("</answer> </search>",)) is None
+    assert stop_token_ids(tokenizer, ()) == []
+
+
+def test_urls_belong_to_endpoints(folder):
+    with pytest.raises(ValidationError, match='urls belong to kind="openai"'):
+        config(folder, urls=("http://localhost/v1",))
+    with pytest.raises(ValidationError, match='got kind="openai" with 0 urls'):
+        config(folder, kind="openai")
+
+
+def test_prompts_that_begin_alike_go_to_one_engine_and_work_is_even():
+    def prompt(number, text):
+        return {"prompt_id": str(number), "messages": [{"role": "user", "content": text}]}
+
+    prompts = [prompt(10 * a + b, f"{a} " + "long story " * 20 + str(b)) for b in range(4) for a in range(8)]
+    parts = split(prompts, 2)
+    assert [len(part) for part in parts] == [16, 16]
+    assert sorted(row["prompt_id"] for part in parts for row in part) == sorted(row["prompt_id"] for row in prompts)
+    stories = [{row["prompt_id"].zfill(2)[0] for row in part} for part in parts]
+    assert stories[0].isdisjoint(stories[1])
+    alike = split([prompt(i, "the same long beginning " * 9 + str(i)) for i in range(40)], 2)
+    assert sorted(len(part) for part in alike) == [19, 21]  # groups are an eighth of 40: five prompts or less
+
+
+def test_each_engine_gets_its_own_gpus(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
+    assert [devices(2, 0), devices(2, 1)] == [["4", "5"], ["6", "7"]]
+    with pytest.raises(ValueError, match=r"engine 2 needs 2 GPU\(s\), 4 visible"):
+        devices(2, 2)

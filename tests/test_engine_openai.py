@@ -1,0 +1,177 @@
+"""Endpoints: hand-made ones that misbehave, and vLLM's real server."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import httpx
+import pytest
+
+from tasks.engine import EngineConfig, Policy, Sampling
+from tasks.engine_openai import EndpointEngine
+from tasks.fleet import CPU_ENVIRONMENT, ENVIRONMENT
+from tasks.rollout import Dialogue, roll_out
+from tests.scripted import model_folder
+
+SAMPLING = Sampling(temperature=0.7, max_tokens=12)
+MESSAGES = [[{"role": "user", "content": "a b " * (i + 1)}] for i in range(4)]
+PROMPTS = [{"prompt_id": f"p{i}", "role": "r", "messages": MESSAGES[i], "search_turns": None} for i in range(4)]
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory):
+    return Policy(id="p", weights=str(model_folder(tmp_path_factory.mktemp("model"))), content_hash="1")
+
+
+@pytest.fixture
+def endpoint():
+    """Start a server that answers a completion request (a dict) by what a function returns: (status, body)."""
+    servers = []
+
+    def start(answer):
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self):
+                request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                status, body = answer(request)
+                self.send_response(status)
+                self.end_headers()
+                self.wfile.write(json.dumps(body).encode())
+
+            def log_message(self, *_):
+                pass
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        servers.append(server)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        return f"http://127.0.0.1:{server.server_port}/v1"
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def engine(policy, *urls, **settings):
+    settings = {"retries": 0, "max_model_len": 64, "max_num_seqs": 4, **settings}
+    return EndpointEngine(EngineConfig(kind="openai", model=policy.weights, urls=urls, **settings))
+
+
+def reply(request, **changes):
+    """A good reply of one token, id 21, whose log-probability follows the temperature."""
+    logprobs = {"token_logprobs": [-0.25], "top_logprobs": [{"a": -0.25 / request["temperature"]}]}
+    return {"choices": [{"token_ids": [21], "logprobs": logprobs, "finish_reason": "stop", **changes}]}
+
+
+def rows(engine, policy, prompts=PROMPTS):
+    return sorted(roll_out(engine, prompts, policy, SAMPLING, Dialogue()), key=lambda row: row["prompt_id"])
+
+
+def test_an_endpoint_without_token_ids_is_refused(endpoint, policy):
+    url = endpoint(lambda request: (200, reply(request, token_ids=None)))
+    with pytest.raises(ValueError, match="returns no token ids"):
+        engine(policy, url).use(policy)
+
+
+def test_an_endpoint_whose_logprobs_ignore_the_temperature_is_refused(endpoint, policy):
+    raw = {"token_logprobs": [-0.25], "top_logprobs": [{"a": -0.25}]}
+    url = endpoint(lambda request: (200, reply(request, logprobs=raw)))
+    with pytest.raises(ValueError, match="--logprobs-mode processed_logprobs"):
+        engine(policy, url).use(policy)
+
+
+def test_an_endpoint_that_is_away_is_refused(policy):
+    with pytest.raises(ValueError, match=r"does not serve .* is up"):
+        engine(policy, "http://127.0.0.1:9/v1").use(policy)
+
+
+def test_an_endpoint_serves_no_other_full_weights(endpoint, policy, tmp_path):
+    url = endpoint(lambda request: (200, reply(request)))
+    other = policy.model_copy(update={"weights": str(model_folder(tmp_path, seed=5))})
+    with pytest.raises(ValueError, match="serves the weights it was started with"):
+        engine(policy, url).use(other)
+
+
+def test_a_failure_costs_one_row_and_keeps_its_reason(endpoint, policy):
+    def answer(request):
+        return (400, {"error": "too many b"}) if len(request["prompt"]) == 11 else (200, reply(request))
+
+    found = rows(engine(policy, endpoint(answer)), policy)
+    assert [row["finish_reason"] for row in found] == ["final", "final", "error", "final"]
+    assert "400" in found[2]["error"] and "too many b" in found[2]["error"]
+    assert found[0]["turns"][0]["sampled_token_ids"] == [21] and found[0]["turns"][0]["logprobs"] == [-0.25]
+
+
+def test_a_busy_endpoint_is_asked_again(endpoint, policy):
+    asked = []
+
+    def answer(request):
+        asked.append(request["seed"])
+        return (503, {}) if asked.count(request["seed"]) == 1 else (200, reply(request))
+
+    found = rows(engine(policy, endpoint(answer), retries=1), policy, PROMPTS[:1])
+    assert found[0]["finish_reason"] == "final" and len(asked) == 3 + 2
+
+
+def test_garbage_from_an_endpoint_is_a_row_with_its_reason(endpoint, policy):
+    answers = iter([None, None, {"choices": []}, {"choices": [{}]}, ["no"], "no"])
+
+    def answer(request):
+        return 200, next(answers) or reply(request)
+
+    found = rows(engine(policy, endpoint(answer)), policy)
+    assert [row["finish_reason"] for row in found] == ["error"] * 4 and all(row["error"] for row in found)
+
+
+@pytest.fixture(scope="module")
+def server(policy, tmp_path_factory):
+    """vLLM's own server; yields its process and url."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    log = tmp_path_factory.mktemp("server") / "log"
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", policy.weights]
+    options = f"--host 127.0.0.1 --port {port} --dtype float32 --max-model-len 128 --max-num-seqs 8 --enforce-eager"
+    options += " --logprobs-mode processed_logprobs --kv-cache-memory-bytes 16777216 --generation-config vllm"
+    command += options.split()
+    settings = os.environ | ENVIRONMENT | CPU_ENVIRONMENT | {"OMP_NUM_THREADS": "1"}
+    with log.open("wb") as out:
+        process = subprocess.Popen(command, env=settings, stdout=out, stderr=subprocess.STDOUT)
+    try:
+        for _ in range(600):
+            assert process.poll() is None, log.read_text()[-2000:]
+            try:
+                if httpx.get(f"http://127.0.0.1:{port}/health", trust_env=False).status_code == 200:
+                    break
+            except httpx.TransportError:
+                time.sleep(1)
+        yield process, f"http://127.0.0.1:{port}/v1"
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+@pytest.mark.slow
+def test_vllms_server_gives_token_ids_and_logprobs_of_the_sampled_distribution(server, policy):
+    from tests.test_engine_vllm import load, reference
+
+    process, url = server
+    endpoint = engine(policy, url, max_model_len=128, retries=1)
+    long = {**PROMPTS[0], "prompt_id": "long", "messages": [{"role": "user", "content": "a " * 130}]}
+    found = rows(endpoint, policy, [*PROMPTS, long])
+    assert found[0]["finish_reason"] == "error" and "leaves no room" in found[0]["error"]
+    model = load(policy)
+    for row in found[1:]:
+        assert row["turns"][0]["logprobs"] == pytest.approx(reference(model, row, temperature=0.7), abs=2e-5)
+    again = rows(endpoint, policy, PROMPTS[::-1])
+    assert [row["turns"][0]["sampled_token_ids"] for row in again] == [
+        row["turns"][0]["sampled_token_ids"] for row in found[1:]
+    ]
+    process.kill()
+    process.wait()
+    gone = rows(endpoint, policy)
+    assert [row["finish_reason"] for row in gone] == ["error"] * 4 and url in gone[0]["error"]

@@ -1,0 +1,199 @@
+import importlib
+import logging
+import os
+import sys
+from collections.abc import Iterator
+
+import pytest
+from pydantic import BaseModel
+
+from tasks.stage import rows_of, stage
+from tests.rows import publish, row
+from warehouse.schemas import GATES, SAMPLES
+from warehouse.store import PART, Draft, Table
+
+
+class Size(BaseModel):
+    width: int = 1
+    height: int = 1
+
+
+@stage(SAMPLES, tools=("calls",))
+def draw(source: Table | None = None, *, count: int = 2, size: Size | None = None, calls: list[str]) -> Iterator[dict]:
+    calls.append("draw")
+    for i in range(count):
+        yield row("samples", sample_id=str(i))
+
+
+@stage(SAMPLES)
+def fail_midway(*, count: int) -> Iterator[dict]:
+    for i in range(count):
+        yield row("samples", sample_id=str(i))
+    raise ValueError("the engine died")
+
+
+@stage(GATES)
+def judge(*, broken: int) -> Iterator[dict]:
+    for i in range(4):
+        yield row("gates", task_id=str(i), malformed="no score element" if i < broken else None)
+
+
+@stage(SAMPLES)
+def with_files(*, draft: Draft, address: str) -> Iterator[dict]:
+    (draft.files / "address.txt").write_text(address)
+    yield row("samples")
+
+
+@pytest.fixture
+def said(caplog):
+    """What the stages logged since it was last asked."""
+    caplog.set_level(logging.INFO, "selfplay")
+
+    def take() -> list[str]:
+        messages = [record.getMessage() for record in caplog.records]
+        caplog.clear()
+        return messages
+
+    return take
+
+
+def test_a_stage_publishes_its_rows_with_the_recipe_beside_them(place):
+    table = draw(place, count=2, calls=[])
+    assert table.address == "r/iter-001/solver/step-002/samples"
+    assert [r["sample_id"] for r in table.rows()] == ["0", "1"]
+    recipe = place.store.get(table.address).recipe
+    assert recipe["params"] == {"source": None, "count": 2, "size": None}
+    assert recipe["stage"] == f"{__name__}.draw"
+    assert f"{__name__}.draw" in recipe["code"]
+
+
+def test_what_is_fresh_is_not_made_again(place, said):
+    calls = []
+    first, again = (draw(place, calls=calls) for _ in range(2))
+    assert calls == ["draw"]
+    assert again.rows() == first.rows()
+    assert said()[-1] == "r/iter-001/solver/step-002/samples: fresh, 2 rows"
+
+
+def test_tools_are_no_part_of_the_recipe(place):
+    table = draw(place, calls=[])
+    draw(place, calls=(calls := ["another tool"]))
+    assert calls == ["another tool"]
+    assert "calls" not in table.recipe["params"]
+
+
+def test_a_changed_parameter_remakes_the_table_and_is_named(place, said):
+    draw(place, count=8, calls=[])
+    said()
+    assert draw(place, count=4, calls=[]).num_rows == 4
+    assert "to be remade: made with count 8, now 4" in said()[0]
+
+
+def test_a_changed_field_of_a_setting_remakes_the_table(place, said):
+    draw(place, size=Size(width=1), calls=[])
+    draw(place, size=Size(width=2), calls=(calls := []))
+    assert calls == ["draw"]
+    assert "made with size" in said()[2]
+
+
+def test_a_changed_input_remakes_the_table_and_is_named(place, said):
+    source = publish(place, "documents", row("documents", document_id="a"))
+    draw(place, source, calls=[])
+    source = publish(place, "documents", row("documents", document_id="b"))
+    said()
+    draw(place, source, calls=(calls := []))
+    assert calls == ["draw"]
+    assert "to be remade: input source" in said()[0]
+
+
+def test_an_input_that_was_remade_alike_leaves_the_table_fresh(place):
+    for _ in range(2):
+        source = publish(place, "documents", row("documents", document_id="a"))
+        draw(place, source, calls=(calls := []))
+    assert calls == []
+
+
+MODULE = '''
+from tasks.stage import stage
+from tests.rows import row
+from warehouse.schemas import SAMPLES
+
+
+@stage(SAMPLES)
+def make():
+    """Yield a row."""
+    yield row("samples", sample_id=name(1))  # one
+
+
+def name(n):
+    return f"sample {n}"
+'''
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "logged", "sample_id"),
+    [
+        ('"""Yield a row."""', '"""Yield one row."""', "fresh, 1 rows", "sample 1"),
+        ("  # one", "", "fresh, 1 rows", "sample 1"),
+        ('f"sample {n}"', 'f"row {n}"', "to be remade: code madeup.name", "row 1"),
+        ("name(1)", "name(2)", "to be remade: code madeup.make", "sample 2"),
+    ],
+    ids=["docstring", "comment", "helper", "stage"],
+)
+def test_edited_code_remakes_the_table_and_is_named_but_words_about_it_do_not(
+    place, said, tmp_path, monkeypatch, old, new, logged, sample_id
+):
+    monkeypatch.setattr("warehouse.code.PACKAGES", ("madeup",))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.syspath_prepend(tmp_path)
+    for text in (MODULE, MODULE.replace(old, new)):
+        (tmp_path / "madeup.py").write_text(text)
+        sys.modules.pop("madeup", None)
+        importlib.invalidate_caches()
+        said()
+        table = importlib.import_module("madeup").make(place)
+    sys.modules.pop("madeup")
+    assert logged in said()[0]
+    assert table.rows()[0]["sample_id"] == sample_id
+
+
+def test_a_stage_that_fails_midway_leaves_the_store_as_it_was(place):
+    before = publish(place, "samples", row("samples", sample_id="old"))
+    with pytest.raises(ValueError, match="the engine died"):
+        fail_midway(place, count=2000)  # more than one chunk of rows is written by then
+    assert place.store.get(before.address).rows() == before.rows()
+    assert os.listdir(place.store.root / "tmp") == os.listdir(place.store.root / "locks") == []
+
+
+@pytest.mark.parametrize("damage", ["truncate", "delete"])
+def test_damaged_rows_are_remade(place, said, damage):
+    table = draw(place, calls=[])
+    part = table.folder / PART
+    part.unlink() if damage == "delete" else part.write_bytes(part.read_bytes()[:-9])
+    said()
+    remade = draw(place, calls=(calls := []))
+    assert calls == ["draw"] and remade.num_rows == 2 and remade.whole
+    assert "its rows are damaged" in said()[0]
+
+
+def test_damaged_files_beside_the_rows_are_remade(place):
+    table = with_files(place)
+    (table.files / "address.txt").write_text("elsewhere")
+    assert (with_files(place).files / "address.txt").read_text() == "r/iter-001/solver/step-002/samples"
+
+
+def test_a_stage_that_another_process_makes_is_refused(place):
+    with place.store.lock(place.address("samples")), pytest.raises(RuntimeError, match="is being made by"):
+        draw(place, calls=[])
+
+
+def test_labels_tell_tables_of_one_place_apart(place):
+    one, two = draw(place, calls=[], label="one"), draw(place, calls=[], label="two", count=3)
+    assert (one.address, two.address) == (place.address("samples", "one"), place.address("samples", "two"))
+    assert [len(rows_of(t)) for t in (one, two, (one, two))] == [2, 3, 5]
+
+
+def test_reasons_of_unused_rows_are_counted_in_the_recipe(place, said):
+    assert judge(place, broken=3).recipe["counts"] == {"no score element": 3}
+    assert said()[-1].endswith(", 3 no score element")
+    assert judge(place, broken=0).recipe["counts"] == {}

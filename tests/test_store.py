@@ -1,0 +1,214 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.rows import publish, row
+from warehouse.schemas import GATES, SAMPLES
+from warehouse.store import FILES, PART, Damaged, Store
+
+PROJECT = Path(__file__).resolve().parent.parent
+
+WRITER = """
+import os, sys
+from tests.rows import row
+from warehouse.schemas import SAMPLES
+from warehouse.store import Store
+
+store = Store(sys.argv[1])
+with store.draft(SAMPLES) as draft:
+    draft.write([row("samples", sample_id="a")])
+    {dies}
+    store.publish(draft, "r/samples", {{"key": "new"}})
+"""
+HOLDER = """
+import sys, time
+from warehouse.store import Store
+
+with Store(sys.argv[1]).lock("r/samples"):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def run_python(code: str, store: Store) -> subprocess.Popen:
+    return subprocess.Popen([sys.executable, "-c", code, str(store.root)], cwd=PROJECT, stdout=subprocess.PIPE, text=True)
+
+
+def samples(*ids: str) -> list[dict]:
+    return [row("samples", sample_id=i) for i in ids]
+
+
+def test_an_address_says_run_iteration_phase_step_and_label(store):
+    place = store.run("r").iteration(3).phase("solver").step(7)
+    assert place.address("rollouts", "grade") == "r/iter-003/solver/step-007/rollouts.grade"
+    assert store.run("r").address("documents") == "r/documents"
+
+
+def test_rows_come_back_as_they_were_written(store):
+    table = publish(store.run("r"), "samples", *samples("a", "b"))
+    assert table.rows() == samples("a", "b")
+    assert (table.num_rows, table.schema) == (2, SAMPLES)
+    assert store.get("r/samples").rows() == table.rows()
+    assert [t.address for t in store.tables()] == ["r/samples"]
+
+
+def test_a_table_without_rows_is_a_table(store):
+    assert publish(store.run("r"), "samples").rows() == []
+
+
+def test_nothing_is_visible_before_it_is_published(store):
+    with store.draft(SAMPLES) as draft:
+        draft.write(samples("a"))
+        assert store.find("r/samples") is None
+        assert list(store.tables()) == []
+        assert os.listdir(store.root / "runs") == []
+
+
+def test_a_draft_that_fails_leaves_nothing(store):
+    with pytest.raises(ZeroDivisionError), store.draft(SAMPLES) as draft:
+        draft.write(samples("a"))
+        _ = 1 / 0
+    assert os.listdir(store.root / "tmp") == []
+    with pytest.raises(ValueError, match="nothing is published at r/samples"):
+        store.get("r/samples")
+
+
+@pytest.mark.parametrize(
+    "dies",
+    ["os.kill(os.getpid(), 9)", "os.rename = lambda *paths: os.kill(os.getpid(), 9)"],
+    ids=["before publishing", "at the rename, with everything written"],
+)
+def test_a_process_killed_before_the_rename_leaves_the_old_table_or_none(store, dies):
+    assert run_python(WRITER.format(dies=dies), store).wait() == -signal.SIGKILL
+    assert store.find("r/samples") is None
+    assert list(store.tables()) == []
+    assert publish(store.run("r"), "samples", *samples("b")).rows() == samples("b")
+
+
+def test_publishing_again_replaces_the_whole_table(store):
+    publish(store.run("r"), "samples", *samples("a", "b"))
+    publish(store.run("r"), "samples", *samples("c"))
+    assert store.get("r/samples").rows() == samples("c")
+    assert os.listdir(store.root / "tmp") == []
+
+
+def test_equal_rows_have_equal_hashes_wherever_they_stand(store):
+    one, same = (publish(store.run(run), "samples", *samples("a")) for run in ("r", "s"))
+    assert one.content_hash == same.content_hash
+    assert one.content_hash != publish(store.run("r"), "samples", *samples("b")).content_hash
+
+
+def test_files_beside_the_rows_are_part_of_the_content(store):
+    hashes = []
+    for text in ("weights", "weights", "other"):
+        with store.draft(SAMPLES) as draft:
+            draft.write(samples("a"))
+            (draft.files / "model").mkdir()
+            (draft.files / "model" / "w.bin").write_text(text)
+            hashes.append(store.publish(draft, "r/samples", {"key": "k"}).content_hash)
+    assert hashes[0] == hashes[1] != hashes[2]
+    assert (store.get("r/samples").files / "model" / "w.bin").read_text() == "other"
+
+
+def damage(path: Path, how: str) -> None:
+    data = bytearray(path.read_bytes())
+    if how == "deleted":
+        path.unlink()
+    else:
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data[:-1] if how == "cut short" else data)
+
+
+@pytest.mark.parametrize("how", ["changed by one bit", "cut short", "deleted"])
+def test_damaged_rows_are_found_when_they_are_read(store, how):
+    publish(store.run("r"), "samples", *samples("a"))
+    damage(store.folder("r/samples") / PART, how)
+    table = store.get("r/samples")
+    assert not table.whole
+    with pytest.raises(Damaged, match=rf"r/samples/{PART} is not what was published .* run again"):
+        table.rows()
+
+
+@pytest.mark.parametrize("how", ["changed by one bit", "cut short", "deleted"])
+def test_damaged_files_are_found(store, how):
+    with store.draft(SAMPLES) as draft:
+        (draft.files / "w.bin").write_text("weights")
+        table = store.publish(draft, "r/samples", {"key": "k"})
+    assert table.whole
+    damage(store.folder("r/samples") / FILES / "w.bin", how)
+    assert not table.whole
+
+
+def test_a_column_that_the_schema_lacks_is_refused_by_name(store):
+    with pytest.raises(ValueError, match="table samples has no column colour"), store.draft(SAMPLES) as draft:
+        draft.write([{**row("samples"), "colour": "red"}])
+
+
+def test_a_null_is_refused_where_the_schema_gives_it_no_meaning(store):
+    with pytest.raises(ValueError, match="table gates: kind must not be null"), store.draft(GATES) as draft:
+        draft.write([row("gates", passed=None), row("gates", kind=None)])
+
+
+def test_a_second_holder_of_a_lock_is_refused_by_name(store):
+    with store.lock("r/samples"):
+        with pytest.raises(RuntimeError, match=rf'r/samples is being made by .*"pid": {os.getpid()}.*; wait') as refused:
+            store.lock("r/samples").__enter__()
+        assert os.uname().nodename in str(refused.value)
+        with store.lock("r/other"):
+            pass
+    with store.lock("r/samples"):
+        pass
+
+
+def test_the_lock_of_a_killed_process_is_free(store):
+    holder = run_python(HOLDER, store)
+    assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+    (working,) = store.working()
+    assert (working["address"], working["pid"]) == ("r/samples", holder.pid)
+    with pytest.raises(RuntimeError, match=f'"pid": {holder.pid}'):
+        store.lock("r/samples").__enter__()
+    holder.kill()
+    holder.wait()
+    assert list(store.working()) == []
+    with store.lock("r/samples"):
+        assert json.loads((store.root / "locks" / "r~samples").read_text())["pid"] == os.getpid()
+
+
+def test_looking_at_a_lock_does_not_refuse_who_wants_it(store):
+    import fcntl
+
+    with open(store.root / "locks" / "r~samples", "a+") as looking:  # what `working` does, drawn out
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        timer = threading.Timer(0.05, lambda: fcntl.flock(looking, fcntl.LOCK_UN))
+        timer.start()
+        with store.lock("r/samples"):
+            pass
+        timer.join()
+
+
+def test_no_two_hold_one_lock_however_they_come_and_go(store):
+    inside, most, entered = 0, 0, 0
+
+    def come_and_go():
+        nonlocal inside, most, entered
+        for _ in range(30):
+            try:
+                with store.lock("r/samples"):
+                    inside += 1
+                    most, entered = max(most, inside), entered + 1
+                    inside -= 1
+            except RuntimeError:
+                pass
+
+    threads = [threading.Thread(target=come_and_go) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == 1 and entered >= 30
