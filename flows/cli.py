@@ -20,7 +20,6 @@ SCORES = """
     select iteration, benchmark, metric, n, round(score, 3) as score, round(standard_error, 3) as standard_error
     from evaluations where run = $run order by benchmark, metric, iteration
 """
-REPORT = "report.html"
 PIPE_WIDTH = 2000
 
 
@@ -215,7 +214,7 @@ def store() -> Store:
 
 
 def print_reports(name: str) -> None:
-    tables = sorted(store().folder(name).rglob(REPORT))
+    tables = sorted((store().root / "reports" / name).glob("iter-*.html"))
     if not tables:
         raise ValueError(f"run {name!r} has no report yet; `selfplay status` lists the runs")
     for path in tables:

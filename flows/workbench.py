@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from pydantic import BaseModel
 
@@ -28,13 +28,22 @@ STORE = Path(os.environ.get("SELFPLAY_STORE", PROJECT / "data" / "store"))
 class RunConfig(Protocol):
     """What a method's configuration says of machines and models."""
 
-    models: BaseModel  # its fields are model folders or hub names, or None
-    engine: EngineConfig
-    judge_engine: EngineConfig | None
-    num_engines: int
-    trainer_processes: int
+    @property
+    def models(self) -> BaseModel: ...  # its fields are model folders or hub names, or None
 
-    def model_dump(self, *, mode: str) -> dict[str, Any]: ...
+    @property
+    def engine(self) -> EngineConfig: ...
+
+    @property
+    def judge_engine(self) -> EngineConfig | None: ...
+
+    @property
+    def num_engines(self) -> int: ...
+
+    @property
+    def trainer_processes(self) -> int: ...
+
+    def model_dump(self, *, mode: Literal["json"]) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True)
@@ -98,7 +107,7 @@ def register(*, policies: dict[str, Policy]) -> Rows:
 
 def save_config(store: Store, run: str, config: RunConfig) -> None:
     """Write the resolved configuration beside the run. Raises ValueError if the run was made with another one."""
-    path = store.root / "runs" / run / "config.json"
+    path = store.folder(run) / "config.json"
     now = config.model_dump(mode="json")
     if path.exists():
         changed = differences(json.loads(path.read_text()), now)

@@ -1,6 +1,6 @@
 """The report of an iteration: one HTML file that needs nothing else, and the same in Markdown.
 
-It reads what the run has published and knows no method: phases, roles, gates, reasons and metrics have their stored names.
+It reads what the run has published and knows no method: phases, roles, gates and metrics have their stored names.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ class Contents:
 
 
 def report(place: Place, iteration: int) -> Path:
-    """Write the report of a run up to an iteration; returns the HTML file. Missing data makes an empty figure, not an error.
+    """Write the report of a run up to an iteration; returns the HTML file. Missing data makes no figure, not an error.
 
-    `place` is the run's place. Writes `<store>/reports/<run>/iter-00N.html` and `.md`, and `latest.html`; inside a Prefect
-    flow run the Markdown becomes its artifact `<run>-iter-n`.
+    `place` is the run's place. Writes `<store>/reports/<run>/iter-00N.html` and `.md`, and `latest.html`; inside a
+    Prefect flow run the Markdown becomes its artifact `<run>-iter-n`.
     """
     started = time.monotonic()
     run = place.parts[0]
@@ -105,12 +105,22 @@ def _sections(rows: dict[str, list[Row]], iteration: int) -> list[Section]:
                 checks.gates(rows["gates"], colours),
             ],
         ),
-        Section("Trust", [checks.malformed(rows["malformed"], iteration), checks.judge(rows["judge"], colours)]),
         Section(
-            "Behaviour",
-            [learning.answer_lengths(rows["answer_lengths"], colours), learning.searches(rows["searches"], colours)],
+            "Replies",
+            [
+                checks.malformed(rows["malformed"], iteration),
+                learning.answer_lengths(rows["answer_lengths"], colours),
+                learning.searches(rows["searches"], colours),
+            ],
         ),
-        Section("Updates and time", [learning.updates(rows["updates"], colours), checks.wall_time(rows["wall_times"])]),
+        Section(
+            "Judge, updates, time",
+            [
+                checks.judge(rows["judge"], colours),
+                learning.updates(rows["updates"], colours),
+                checks.wall_time(rows["wall_times"]),
+            ],
+        ),
     ]
 
 

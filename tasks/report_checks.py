@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 from tasks.report_data import Row
-from tasks.report_draw import GREY, PALETTE, Colours, Plot, by, draw, percent, short
+from tasks.report_draw import GREY, PALETTE, Colours, Plot, by, draw, legend, percent, short
 
 BAR = 0.05  # width of a bar of the difficulty histogram
 MOST_REASONS = 7
@@ -46,7 +46,9 @@ def _paint_difficulty(axes: Any, of_iteration: dict[int, list[Row]]) -> None:
         panel.set_xlim(-BAR / 2, 1 + BAR / 2)
         panel.set_ylabel("candidates")
         panel.set_title(f"iteration {iteration}")
-    panels[0].legend(ncols=2)
+    legend(panels[0])
+    for panel in panels[:-1]:
+        panel.tick_params(labelbottom=False)
     panels[-1].set_xlabel("mean score of a candidate's answers")
 
 
@@ -79,7 +81,7 @@ def _paint_shares(axes: Any, of_iteration: dict[int, list[Row]], names: list[str
     axes.set_ylim(max(of_iteration) + 0.6, min(of_iteration) - 0.6)
     axes.set_xlim(0, 100)
     axes.set(xlabel="share of candidates, %", ylabel="iteration")
-    axes.figure.legend(*axes.get_legend_handles_labels(), loc="outside lower left", ncols=2)
+    legend(axes, 2, "lower")
 
 
 def gates(rows: list[Row], colours: Colours) -> Plot:
@@ -101,7 +103,7 @@ def _paint_gates(axes: Any, of_gate: dict[tuple[str, str], list[Row]]) -> None:
     axes.set_xticks(sorted({r["iteration"] for rows in of_gate.values() for r in rows}))
     axes.set_ylim(-3, 103)
     axes.set(xlabel="iteration", ylabel="tasks passing, %")
-    axes.legend(ncols=2)
+    legend(axes, 2)
 
 
 def malformed(rows: list[Row], iteration: int) -> Plot:
@@ -136,7 +138,7 @@ def _paint_malformed(axes: Any, of_template: dict[str, list[Row]], names: list[s
     axes.invert_yaxis()
     axes.set_xlim(0, max(1.0, *lefts) * 1.05)
     axes.set_xlabel("replies that could not be read, %")
-    axes.figure.legend(*axes.get_legend_handles_labels(), loc="outside lower left", ncols=1 if len(names) < 4 else 2)
+    legend(axes, 1 if len(names) < 4 else 2, "lower")
 
 
 def _with_reason(rows: list[Row], match: list[str] | None, names: list[str]) -> list[Row]:
@@ -179,7 +181,7 @@ def _paint_judge(axes: list[Any], of_truth: dict[str, list[Row]], colours: Colou
     surplus.set_ylim(-reach, reach)
     right.set_title("right verdicts, %")
     surplus.set_title("surplus: verdict − truth")
-    right.legend()
+    legend(right)
     for panel in axes:
         panel.set_xticks(sorted({r["iteration"] for rows in of_truth.values() for r in rows}))
         panel.set_xlabel("iteration")
@@ -231,4 +233,4 @@ def _paint_wall(axes: Any, rows: list[Row]) -> None:
     axes.set_yticks([r["iteration"] for r in rows])
     axes.invert_yaxis()
     axes.set(xlabel=f"wall time, {name}", ylabel="iteration")
-    axes.figure.legend(*axes.get_legend_handles_labels(), loc="outside lower left", ncols=4)
+    legend(axes, 2, "lower")

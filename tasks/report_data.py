@@ -15,7 +15,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from warehouse.query import SQL
+from warehouse.query import SQL, in_memory
 from warehouse.schemas import DOCUMENTS, PROMPTS, ROLLOUTS, TABLES, Schema
 from warehouse.store import PART, Store, Table
 
@@ -65,8 +65,7 @@ def open_source(store: Store, run: str, iteration: int) -> Iterator[Source]:
     """The tables of a run up to an iteration, named as the store's views; `<name>_wide` has wide columns too."""
     placed = [(table, address_row(table)) for table in store.tables(run)]
     tables = [(table, row) for table, row in placed if row["iteration"] is None or row["iteration"] <= iteration]
-    with duckdb.connect() as connection:
-        connection.execute("set threads = 2")
+    with in_memory() as connection:
         made = [{**row, **_recipe_row(table)} for table, row in tables]
         connection.register("made", pa.Table.from_pylist(made, schema=MADE))
         of_kind: dict[str, list[tuple[Table, Row]]] = defaultdict(list)

@@ -13,10 +13,10 @@ from markupsafe import Markup
 INK = "#010203"  # stands for the page's text colour in the drawing
 PALETTE = ("#3f83d6", "#e2832f", "#2fa57c", "#a06ad0", "#d8506f", "#8f9a2b", "#2ea3b5", "#b07a50")
 GREY = "#8b929c"
-WIDTH_IN = 5.2  # 374 points: text keeps its size on a phone
+WIDTH_IN = 5.0  # 360 points: text keeps its size on a phone
 
 STYLE = {
-    "font.size": 10.0,
+    "font.size": 11.0,
     "text.parse_math": False,  # labels come from data
     "text.color": INK,
     "axes.labelcolor": INK,
@@ -26,7 +26,7 @@ STYLE = {
     "axes.spines.right": False,
     "axes.grid": True,
     "axes.axisbelow": True,
-    "axes.titlesize": 10.0,
+    "axes.titlesize": 11.0,
     "axes.titlelocation": "left",
     "grid.color": INK,
     "grid.alpha": 0.12,
@@ -34,7 +34,10 @@ STYLE = {
     "xtick.color": INK,
     "ytick.color": INK,
     "legend.frameon": False,
-    "legend.fontsize": 9.0,
+    "legend.fontsize": 10.0,
+    "legend.columnspacing": 1.2,
+    "legend.handlelength": 1.4,
+    "legend.borderpad": 0.1,
     "lines.linewidth": 1.8,
     "lines.markersize": 5.0,
     "svg.fonttype": "none",
@@ -79,11 +82,10 @@ def draw(paint: Callable[..., None], *args: Any, rows: int = 1, columns: int = 1
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
-        FigureCanvasSVG(figure)
         axes = [figure.add_subplot(rows, columns, i + 1) for i in range(rows * columns)]
         paint(axes[0] if len(axes) == 1 else axes, *args)
         buffer = io.StringIO()
-        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+        FigureCanvasSVG(figure).print_svg(buffer, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
     return _inline(buffer.getvalue())
 
 
@@ -94,16 +96,17 @@ def _inline(svg: str) -> Markup:
 
 
 def progress(rows: Iterable[dict[str, Any]]) -> list[float]:
-    """Where steps lie between iterations: step k of K in iteration t at t - 1 + (k - 1/2) / K.
+    """Where steps lie between iterations: step k of K in iteration t at t - 1 + (k - 1/2) / K; what has no step at t.
 
-    >>> progress([{"iteration": 2, "step": 1}, {"iteration": 2, "step": 2}])
-    [1.25, 1.75]
+    >>> progress([{"iteration": 2, "step": 1}, {"iteration": 2, "step": 2}, {"iteration": 3, "step": None}])
+    [1.25, 1.75, 3]
     """
     rows = list(rows)
-    last: dict[int, int] = {}
-    for row in rows:
-        last[row["iteration"]] = max(last.get(row["iteration"], 1), row["step"])
-    return [row["iteration"] - 1 + (row["step"] - 0.5) / last[row["iteration"]] for row in rows]
+    last = {t: max(row["step"] or 1 for row in found) for t, found in by(rows, "iteration").items()}
+    return [
+        row["iteration"] if row["step"] is None else row["iteration"] - 1 + (row["step"] - 0.5) / last[row["iteration"]]
+        for row in rows
+    ]
 
 
 def by(rows: Iterable[dict[str, Any]], *names: str) -> dict[Any, list[dict[str, Any]]]:
@@ -123,13 +126,20 @@ def short(text: str, limit: int = 34) -> str:
 
 
 def percent(part: float, whole: float) -> str:
-    """
-    >>> percent(1, 3), percent(0, 0), percent(999, 1000)
-    ('33 %', 'none', '99.9 %')
+    """A share; finer near the ends.
+
+    >>> percent(1, 3), percent(1, 32), percent(999, 1000), percent(0, 4), percent(0, 0)
+    ('33 %', '3.1 %', '99.9 %', '0 %', 'none')
     """
     if not whole:
         return "none"
     share = 100 * part / whole
     if 0 < share < 1:
         return f"{share:.2g} %"
-    return f"{share:.1f} %" if 99 < share < 100 else f"{share:.0f} %"
+    return f"{share:.1f} %" if share % 100 and not 10 <= share <= 90 else f"{share:.0f} %"
+
+
+def legend(axes: Any, columns: int = 3, where: str = "upper") -> None:
+    """The names of lines or bars, outside the axes, where nothing is hidden."""
+    handles, labels = axes.get_legend_handles_labels()
+    axes.figure.legend(handles, labels, loc=f"outside {where} left", ncols=columns)

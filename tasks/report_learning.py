@@ -7,13 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 from tasks.report_data import Row
-from tasks.report_draw import GREY, Colours, Plot, by, draw, percent, progress
+from tasks.report_draw import GREY, Colours, Plot, by, draw, legend, percent, progress
 
 SCORE = "score"  # the metric of a benchmark that stands for it; score_<part> are its parts
 MONITOR = "judge monitor"  # the benchmark whose metrics are errors of a judge
 TASK_SCORES = ("g_bar", "g")  # mean score of a task's answers, and score of one answer, 0..1
 UPDATE_METRICS = (
-    ("kl", "KL to the reference, nats a token"),
+    ("kl", "KL, nats a token"),
     ("clip_fraction", "share of clipped tokens"),
     ("grad_norm", "gradient norm"),
     ("loss", "loss"),
@@ -64,7 +64,7 @@ def _paint_scores(axes: Any, of_name: dict[str, list[Row]], colours: Colours) ->
     axes.set_xticks(sorted({r["iteration"] for rows in of_name.values() for r in rows}))
     axes.set(xlabel=COMPLETED, ylabel="score, 0 to 1")
     if len(of_name) > 1:
-        axes.legend(ncols=2)
+        legend(axes, 4)
 
 
 def held_out_parts(evaluations: list[Row], colours: Colours) -> Plot:
@@ -105,8 +105,9 @@ def _paint_steps(axes: Any, of_name: dict[str, list[Row]], colours: Colours, yla
         y = [r["mean"] for r in rows]
         axes.plot(progress(rows), y, marker=_marker(rows), markersize=3.5, color=colours[name], label=name)
     _iterations(axes, [r for rows in of_name.values() for r in rows])
+    axes.set_ylim(bottom=0)
     axes.set(xlabel=COMPLETED, ylabel=ylabel)
-    axes.legend(ncols=3)
+    legend(axes, 3 if len(of_name) < 4 else 2)
 
 
 def _marker(rows: list[Row]) -> str | None:
@@ -116,7 +117,7 @@ def _marker(rows: list[Row]) -> str | None:
 def _iterations(axes: Any, rows: list[Row]) -> None:
     """Whole iterations on the x axis, a line at each."""
     last = max(r["iteration"] for r in rows)
-    axes.set_xlim(min(0, *(r["iteration"] - 1 for r in rows)), last)
+    axes.set_xlim(0, last)
     axes.set_xticks(range(last + 1))
 
 
@@ -132,14 +133,14 @@ def answer_lengths(rows: list[Row], colours: Colours) -> Plot:
 
 def _paint_bands(axes: Any, of_name: dict[str, list[Row]], colours: Colours) -> None:
     for i, (name, rows) in enumerate(of_name.items()):
-        x = [r["iteration"] + 0.06 * (i - (len(of_name) - 1) / 2) for r in rows]
+        x = [r["iteration"] + 0.1 * (i - (len(of_name) - 1) / 2) for r in rows]
         below, above = [r["p50"] - r["p10"] for r in rows], [r["p90"] - r["p50"] for r in rows]
         y = [r["p50"] for r in rows]
         axes.errorbar(x, y, yerr=[below, above], marker="o", capsize=3, color=colours[name], label=name)
     axes.set_xticks(sorted({r["iteration"] for rows in of_name.values() for r in rows}))
     axes.set_ylim(bottom=0)
     axes.set(xlabel="iteration", ylabel="answer length, tokens")
-    axes.legend(ncols=2)
+    legend(axes, 3)
 
 
 def searches(rows: list[Row], colours: Colours) -> Plot:
@@ -147,8 +148,8 @@ def searches(rows: list[Row], colours: Colours) -> Plot:
     if not rows:
         return Plot("searches", "No role searches", note)
     of_both = {_role_in(*key): found for key, found in by(rows, "role", "phase").items()}
-    title = "Searches a rollout: " + "; ".join(f"{name} {_first_last(found)}" for name, found in of_both.items())
-    return Plot("searches", title, note, draw(_paint_steps, of_both, Colours(), "searches a rollout", height_in=3.1))
+    title = "Searches a rollout: " + "; ".join(f"{r} {_first_last(found)}" for r, found in by(rows, "role").items())
+    return Plot("searches", title, note, draw(_paint_steps, of_both, Colours(), "searches a rollout", height_in=3.4))
 
 
 def _role_in(role: str, phase: str | None) -> str:
@@ -156,7 +157,7 @@ def _role_in(role: str, phase: str | None) -> str:
 
 
 def updates(rows: list[Row], colours: Colours) -> Plot:
-    note = "Every optimizer step; the gradient norm is the one before clipping."
+    note = "Every optimizer step. KL is to the reference policy; the gradient norm is the one before clipping."
     of_metric = {name: found for name, _ in UPDATE_METRICS if (found := [r for r in rows if r["metric"] == name])}
     if not of_metric:
         return Plot("updates", "No policy was updated", note)
@@ -187,7 +188,7 @@ def _paint_updates(axes: list[Any], of_metric: dict[str, list[Row]], colours: Co
         panel.ticklabel_format(axis="y", style="sci", scilimits=(-3, 4), useOffset=False)
     for panel in axes[2:]:
         panel.set_xlabel(COMPLETED)
-    axes[0].legend()
+    legend(axes[0])
 
 
 def _substeps(rows: list[Row]) -> list[float]:

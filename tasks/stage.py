@@ -1,9 +1,8 @@
 """What turns a plain function of tables and values into a stage.
 
 A stage function takes published tables and values and yields the rows of one table. The decorator owns the rest:
-address,
-freshness, lock, whole-or-nothing writing, the recipe beside the rows, and the Prefect task that shows it. The store
-is the only cache: a stage whose recipe matches what is published is not run again, and says so.
+address, freshness, lock, whole-or-nothing writing, the recipe beside the rows, and the Prefect task that shows it. The
+store is the only cache: a stage whose recipe matches what is published is not run again, and says so.
 """
 
 from __future__ import annotations
@@ -34,9 +33,8 @@ def stage(schema: Schema, tools: tuple[str, ...] = ()) -> Callable[[Callable[...
     """Make a stage of a function that yields rows of `schema`.
 
     The stage is called `f(place, ..., label=None)`: `place` says where it writes, `label` tells apart tables of one
-    kind at one
-    place. Parameters named in `tools` (engines, progress) do the work but do not change the result: they are
-    left out of the recipe. A parameter `draft` is given the draft, to write files beside the rows; `address` the
+    kind at one place. Parameters named in `tools` (engines, progress) do the work but do not change the result: they
+    are left out of the recipe. A parameter `draft` is given the draft, to write files beside the rows; `address` the
     address.
     """
 
@@ -66,7 +64,11 @@ def _as_prefect_task(work: Callable[[], Table], name: str, address: str) -> Tabl
     from prefect import task
     from prefect.cache_policies import NO_CACHE
 
-    return task(lambda: work(), name=name, task_run_name=address, cache_policy=NO_CACHE, persist_result=False)()
+    @task(name=name, task_run_name=address, cache_policy=NO_CACHE, persist_result=False)
+    def make() -> Table:
+        return work()
+
+    return make()
 
 
 def _make(

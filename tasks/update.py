@@ -93,7 +93,7 @@ def update(
     Raises ValueError for an empty batch and `tasks.grpo.NonFiniteUpdate` before anything is published.
     """
     job = UpdateJob(
-        batch=batch.folder / "part-00000.parquet",
+        batch=batch.folder,
         policy=Path(policy.weights),
         adapter=Path(policy.adapter) if policy.adapter else None,
         reference=Path(reference.weights),
@@ -121,11 +121,11 @@ def update(
 def updated_policy(table: Table) -> tuple[Policy, Path | None]:
     """The policy that came out of an update, and its optimizer's state."""
     row = table.rows()[-1]
-    runs = table.store.root / "runs"
-    weights = str(runs / row["weights"]) if row["adapter"] is None else row["weights"]
-    adapter = str(runs / row["adapter"]) if row["adapter"] else None
+    folder = table.store.folder
+    weights = str(folder(row["weights"])) if row["adapter"] is None else row["weights"]
+    adapter = str(folder(row["adapter"])) if row["adapter"] else None
     policy = Policy(id=row["policy"], weights=weights, adapter=adapter, content_hash=row["policy_hash"])
-    return policy, runs / row["optimizer_state"]
+    return policy, folder(row["optimizer_state"])
 
 
 def _start(log_file: str, threads: int, environment: dict[str, str], parent: int) -> None:

@@ -30,7 +30,15 @@ def turn(text: str, valid_search: bool = False, found: tuple[str, ...] = (), **g
     ids = {"context_token_ids": [1], "sampled_token_ids": [2], "logprobs": [-0.5], "continues": False}
     message = {"message": None, "message_role": None, "finish_reason": "stop"}
     queries = ["q"] if valid_search else []
-    return {"text": text, "valid_search": valid_search, "queries": queries, "results": results, **ids, **message, **given}
+    return {
+        "text": text,
+        "valid_search": valid_search,
+        "queries": queries,
+        "results": results,
+        **ids,
+        **message,
+        **given,
+    }
 
 
 def _empty(kind: pa.DataType) -> Any:

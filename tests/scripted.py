@@ -15,7 +15,7 @@ CHAT = (
     "{% for m in messages %}<|im_start|> {{ m['role'] }} {{ m['content'] }} <|im_end|> {% endfor %}"
     "{% if add_generation_prompt %}<|im_start|> assistant {% endif %}"
 )
-WORDS = (  # as words: read off what a prompt says
+WORDS = (  # noqa: SIM905  (to be read as words)
     "<pad> <unk> <|im_start|> <|im_end|> user assistant tool system sentinelturn u <think> </think> "
     "<search> </search> <task> </task> <answer> </answer> <information> </information> <tool_call> "
     "</tool_call> a b c d e f g h moon sun sea red blue search left 0 1 2 3 now format error none "

@@ -108,7 +108,11 @@ def test_what_does_not_change_the_result_does_not_change_the_fingerprint(package
         ("return helper(n) + ", "return 2 * helper(n) + ", "madeup.make"),
         ("    return deeper(n)", "    return deeper(n + 1)", "madeup.helper"),
         ("""json.loads("1") + n""", """json.loads("2") + n""", "madeup.deeper"),
-        ("@functools.cache\ndef cached(n):\n    return n", "@functools.cache\ndef cached(n):\n    return -n", "madeup.cached"),
+        (
+            "@functools.cache\ndef cached(n):\n    return n",
+            "@functools.cache\ndef cached(n):\n    return -n",
+            "madeup.cached",
+        ),
         ("return own_size()", "return own_size() + 1", "madeup.Thing"),
         ("def own_size():\n    return 1", "def own_size():\n    return 2", "madeup.own_size"),
         ("def other(n):\n    return n", "def other(n):\n    return -n", "madeup_more.other"),
@@ -153,7 +157,9 @@ def test_a_fingerprint_is_the_same_in_every_process(tmp_path):
     code = "import madeup; from warehouse.code import fingerprint; print(fingerprint(madeup.make))"
     paths = f"{tmp_path}:{PROJECT}"
     found = {
-        subprocess.check_output([sys.executable, "-c", code], env={"PYTHONPATH": paths, "PYTHONHASHSEED": seed}, text=True)
+        subprocess.check_output(
+            [sys.executable, "-c", code], env={"PYTHONPATH": paths, "PYTHONHASHSEED": seed}, text=True
+        )
         for seed in "12"
     }
     assert len(found) == 1 and "madeup.KINDS" in found.pop()

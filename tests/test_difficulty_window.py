@@ -48,7 +48,10 @@ def test_every_candidate_is_kept_or_says_its_first_reason(place):
         "unread": ({"malformed": "no task element", "passed_gates": 0.0}, "malformed task"),
         "gate": ({"passed_gates": 0.0, "has_rubric": 0.0, "g_bar": None}, "failed a quality gate"),
         "rubric": ({"has_rubric": 0.0, "g_bar": None}, "no valid rubric"),
-        "ungraded": ({"g_bar": None, "num_rollouts": 0.0, "num_met": 0.0, "num_criteria": 0.0}, "too few graded rollouts"),
+        "ungraded": (
+            {"g_bar": None, "num_rollouts": 0.0, "num_met": 0.0, "num_criteria": 0.0},
+            "too few graded rollouts",
+        ),
         "hard": ({"g_bar": 0.0}, "too hard"),
         "easy": ({"g_bar": 1.0}, "too easy"),
     }

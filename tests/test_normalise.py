@@ -48,7 +48,9 @@ def test_every_group_is_compared_within_itself(place):
 
 def test_a_batch_is_compared_as_a_whole(place):
     mixed = [("p", 1.0), ("q", 0.0), ("p", 1.0), ("q", 1.0)]
-    assert advantages(place, mixed, scheme="batch_zscore", spread="sample") == pytest.approx([0.5, -1.5, 0.5, 0.5], rel=1e-5)
+    assert advantages(place, mixed, scheme="batch_zscore", spread="sample") == pytest.approx(
+        [0.5, -1.5, 0.5, 0.5], rel=1e-5
+    )
 
 
 def test_an_unscorable_rollout_leaves_the_mean_and_gets_0(place):

@@ -99,7 +99,8 @@ def read(reply: str):
 def test_criteria_keep_their_order_priority_and_weight():
     reply = (
         '<think>plan</think><rubrics><rubric priority="bonus">Names  the\nriver.</rubric>'
-        '<rubric priority = "Critical" > Names the food. </rubric><rubric priority="important">Names the metal.</rubric></rubrics>'
+        '<rubric priority = "Critical" > Names the food. </rubric>'
+        '<rubric priority="important">Names the metal.</rubric></rubrics>'
     )
     assert [(r["position"], r["criterion"], r["priority"], r["weight"]) for r in read(reply)] == [
         (0, "Names the river.", "bonus", 1.0),
@@ -154,7 +155,9 @@ def test_only_a_conversation_that_ended_well_is_read():
 def test_what_an_engine_could_not_finish_is_stored_with_its_reason():
     reader = Reader(about=lambda rollout, prompt: {"task_id": "t"}, read=lambda rollout, prompt: {"text": "read"})
     given = {"error": [], "context": [turn("a")]}
-    rows = [list(reader.rows(row("rollouts", finish_reason=f, turns=turns), row("prompts"))) for f, turns in given.items()]
+    rows = [
+        list(reader.rows(row("rollouts", finish_reason=f, turns=turns), row("prompts"))) for f, turns in given.items()
+    ]
     assert rows == [
         [{"task_id": "t", "malformed": "engine error"}],
         [{"task_id": "t", "malformed": "no room left in the context"}],

@@ -88,7 +88,8 @@ def test_an_end_of_turn_token_that_was_sampled_is_not_put_twice():
     converse(engine)
     assert engine.prompts[-1] == (
         "<|im_start|> user a b <|im_end|> <|im_start|> assistant a <|im_end|> <|im_start|> user format error "
-        "<|im_end|> <|im_start|> assistant b <|im_end|> <|im_start|> user format error <|im_end|> <|im_start|> assistant"
+        "<|im_end|> <|im_start|> assistant b <|im_end|> <|im_start|> user format error "
+        "<|im_end|> <|im_start|> assistant"
     )
 
 

@@ -25,7 +25,10 @@ def rubric(weights: list[float], task_id: str = "t") -> list[dict]:
 
 def answer(rollout_id: str, text: str | None = "an answer", **given: Any) -> dict:
     form = {"total": 1.0, "think": 1.0, "tool": 1.0, "answer": 1.0}
-    return row("answers", **{"rollout_id": rollout_id, "task_id": "t", "prompt_id": "p", "answer": text, "format": form, **given})
+    return row(
+        "answers",
+        **{"rollout_id": rollout_id, "task_id": "t", "prompt_id": "p", "answer": text, "format": form, **given},
+    )
 
 
 def verdicts(rollout_id: str, *given: int | None, **more: Any) -> list[dict]:
@@ -37,10 +40,13 @@ def gate(passed: bool | None, name: str = "entity") -> dict:
     return row("gates", task_id="t", gate=name, kind="model", passed=passed)
 
 
-def propose(tasks=None, rubrics=None, answers=(), judgments=(), gates=((gate(True),),), **settings) -> dict:
+def propose(tasks=None, rubrics=None, answers=(), judgments=(), gates=None, **settings) -> dict:
     rubrics = rubric([1, 1, 1]) if rubrics is None else rubrics
+    gates = [[gate(True)]] if gates is None else gates
     given = {"settings": ChallengerReward(**settings), "min_coverage": 0.5}
-    rows = list(challenger_scores(tasks or [task()], rubrics, list(answers), list(judgments), *map(list, gates), **given))
+    rows = list(
+        challenger_scores(tasks or [task()], rubrics, list(answers), list(judgments), *map(list, gates), **given)
+    )
     assert len(rows) == len(tasks or [1])
     return rows[0]
 
@@ -147,7 +153,10 @@ def test_tasks_are_scored_by_their_own_answers_in_their_own_group():
     rows = challenger_scores(
         tasks, rubric([1] * 3) + rubric([1] * 3, "u"), answers, judged, settings=ChallengerReward(), min_coverage=0.5
     )
-    assert [(r["rollout_id"], r["group_id"], r["components"]["g_bar"]) for r in rows] == [("t", "p", 1.0), ("u", "q", 0.0)]
+    assert [(r["rollout_id"], r["group_id"], r["components"]["g_bar"]) for r in rows] == [
+        ("t", "p", 1.0),
+        ("u", "q", 0.0),
+    ]
 
 
 def test_a_solver_is_paid_by_eq_6():

@@ -37,7 +37,9 @@ with Store(sys.argv[1]).lock("r/samples"):
 
 
 def run_python(code: str, store: Store) -> subprocess.Popen:
-    return subprocess.Popen([sys.executable, "-c", code, str(store.root)], cwd=PROJECT, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [sys.executable, "-c", code, str(store.root)], cwd=PROJECT, stdout=subprocess.PIPE, text=True
+    )
 
 
 def samples(*ids: str) -> list[dict]:
@@ -157,7 +159,9 @@ def test_a_null_is_refused_where_the_schema_gives_it_no_meaning(store):
 
 def test_a_second_holder_of_a_lock_is_refused_by_name(store):
     with store.lock("r/samples"):
-        with pytest.raises(RuntimeError, match=rf'r/samples is being made by .*"pid": {os.getpid()}.*; wait') as refused:
+        with pytest.raises(
+            RuntimeError, match=rf'r/samples is being made by .*"pid": {os.getpid()}.*; wait'
+        ) as refused:
             store.lock("r/samples").__enter__()
         assert os.uname().nodename in str(refused.value)
         with store.lock("r/other"):

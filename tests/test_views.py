@@ -8,8 +8,9 @@ from warehouse.query import connect, query, write_views
 from warehouse.store import Store
 
 VIEWS = (
-    "documents prompts rollouts tasks gates rubrics judgments rewards selections batches updates policies evaluations"
-).split()
+    *("documents", "prompts", "rollouts", "tasks", "gates", "rubrics", "judgments", "rewards", "selections"),
+    *("batches", "updates", "policies", "evaluations"),
+)
 
 
 def make_run(store: Store, run: str, title: str) -> None:
@@ -29,7 +30,9 @@ def propose(step) -> None:
     publish(step, "rollouts", rollout("t", "pc", "challenger"), rollout("t2", "pc", "challenger"), label="challenger")
     publish(step, "rollouts", rollout("g", "pg", "judge"), rollout("w", "pr", "judge"), label="judge")
     unread = row("tasks", task_id="t2", rollout_id="t2", prompt_id="pc", document_id="d", malformed="no task element")
-    publish(step, "tasks", row("tasks", task_id="t", rollout_id="t", prompt_id="pc", document_id="d", text="do it"), unread)
+    publish(
+        step, "tasks", row("tasks", task_id="t", rollout_id="t", prompt_id="pc", document_id="d", text="do it"), unread
+    )
     publish(step, "gates", row("gates", task_id="t", gate="entity", kind="model", passed=True, judge_rollout_id="g"))
     publish(step, "gates", row("gates", task_id="t", gate="repeats", kind="rule", passed=True), label="rule")
     written = [("t-1", 1, "Names b."), ("t-0", 0, "Names a.")]
@@ -41,7 +44,9 @@ def propose(step) -> None:
 def learn_to_propose(step) -> None:
     publish(step, "prompts", prompt("pc2", "challenger", document_id="other"))
     publish(step, "rollouts", rollout("u", "pc2", "challenger"))
-    publish(step, "tasks", row("tasks", task_id="u", rollout_id="u", prompt_id="pc2", document_id="other", text="try it"))
+    publish(
+        step, "tasks", row("tasks", task_id="u", rollout_id="u", prompt_id="pc2", document_id="other", text="try it")
+    )
     publish(step, "rewards", row("rewards", rollout_id="u", group_id="pc2", task_id="u", total=1.5, advantage=-1.0))
     publish(step, "batches", row("batches", rollout_id="u"))
 
@@ -65,7 +70,9 @@ def solve(step, run: str) -> None:
     publish(step, "batches", row("batches", rollout_id="a", datum=0), row("batches", rollout_id="a", datum=1))
     about = {"policy": f"{run}/solver-1", "parent": f"{run}/solver-0", "role": "solver", "policy_hash": "h1"}
     publish(step, "updates", *[row("updates", optimizer_step=i, metrics={"loss": 0.1 * i}, **about) for i in range(2)])
-    publish(step, "evaluations", row("evaluations", policy=f"{run}/solver-1", benchmark="micro", metric="score", score=0.5))
+    publish(
+        step, "evaluations", row("evaluations", policy=f"{run}/solver-1", benchmark="micro", metric="score", score=0.5)
+    )
 
 
 def prompt(prompt_id: str, role: str, **given) -> dict:
@@ -113,7 +120,9 @@ def test_where_a_row_stands_is_read_from_its_address(made):
 def test_a_table_right_under_an_iteration_has_no_phase(tmp_path):
     store = Store(tmp_path)
     publish(store.run("r").iteration(2), "samples", row("samples"))
-    assert query(tmp_path, "select iteration, phase, step from samples") == [{"iteration": 2, "phase": None, "step": None}]
+    assert query(tmp_path, "select iteration, phase, step from samples") == [
+        {"iteration": 2, "phase": None, "step": None}
+    ]
 
 
 def test_views_see_what_is_published_after_them_and_nothing_unpublished(tmp_path):

@@ -67,7 +67,7 @@ def _reach(name: str, value: Any, found: dict[str, str]) -> None:
 
 
 def _follow_late_imports(tree: ast.AST, found: dict[str, str]) -> None:
-    """`from tasks.x import y` inside a function: all of that module counts, read as text and not imported (it may be heavy)."""
+    """`from tasks.x import y` inside a function: all of that module counts, as text; importing it may be heavy."""
     for node in ast.walk(tree):
         name = node.module if isinstance(node, ast.ImportFrom) and not node.level else None
         if name and name.split(".")[0] in PACKAGES and name not in found:

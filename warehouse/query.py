@@ -52,11 +52,17 @@ def query(root: Path | str, sql: str, parameters: dict[str, Any] | None = None) 
 
 def run_sql(sql: str, tables: dict[str, pa.Table], parameters: dict[str, Any]) -> list[dict[str, Any]]:
     """Rows of a stage's query: `tables` are visible under their names, `$name` takes a parameter."""
-    with duckdb.connect() as connection:
-        connection.execute("set threads = 2")
+    with in_memory() as connection:
         for name, table in tables.items():
             connection.register(name, table)
         return _rows(connection.execute(sql, parameters or None))
+
+
+def in_memory() -> duckdb.DuckDBPyConnection:
+    """A connection that sees only what it is given."""
+    connection = duckdb.connect()
+    connection.execute("set threads = 2")
+    return connection
 
 
 def _rows(result: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:

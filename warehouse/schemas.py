@@ -45,8 +45,12 @@ class Schema:
         return pa.schema(fields, metadata={"table": self.name, "grain": self.grain, "key": ",".join(self.key)})
 
 
+TABLES: dict[str, Schema] = {}
+
+
 def _schema(name: str, grain: str, key: str, *columns: Column) -> Schema:
-    return Schema(name, grain, tuple(key.split()), columns)
+    TABLES[name] = Schema(name, grain, tuple(key.split()), columns)
+    return TABLES[name]
 
 
 MALFORMED = Column("malformed", STRING, "why the reply could not be read", "the reply was read")
@@ -213,11 +217,12 @@ SCORES = _schema(
     Column("unscorable", STRING, "why there is no reward", "there is one"),
 )
 
-REWARDS = Schema(
+REWARDS = _schema(
     "rewards",
     "the reward and advantage of one rollout",
-    ("rollout_id",),
-    (*SCORES.columns, Column("advantage", FLOAT, "normalised reward; 0 where unscorable or without contrast")),
+    "rollout_id",
+    *SCORES.columns,
+    Column("advantage", FLOAT, "normalised reward; 0 where unscorable or without contrast"),
 )
 
 SELECTIONS = _schema(
@@ -289,25 +294,3 @@ EVALUATIONS = _schema(
     Column("score", FLOAT, "mean over tasks", "n is 0"),
     Column("standard_error", FLOAT, "of that mean, over tasks", "n is below 2"),
 )
-
-TABLES: dict[str, Schema] = {
-    schema.name: schema
-    for schema in (
-        DOCUMENTS,
-        SAMPLES,
-        PROMPTS,
-        ROLLOUTS,
-        TASKS,
-        GATES,
-        RUBRICS,
-        ANSWERS,
-        JUDGMENTS,
-        SCORES,
-        REWARDS,
-        SELECTIONS,
-        BATCHES,
-        UPDATES,
-        POLICIES,
-        EVALUATIONS,
-    )
-}

@@ -241,10 +241,12 @@ class Store:
         """The lock file of an address, locked. Raises RuntimeError naming the holder."""
         path = self.root / "locks" / address.replace("/", "~")
         for patience_s in (0.0, 0.02, 0.1, 0.0):  # `working` looks at a free lock for an instant
-            file = open(path, "a+")
+            file = open(path, "a+")  # noqa: SIM115
             with contextlib.suppress(BlockingIOError, FileNotFoundError):
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):  # else its last holder removed it meanwhile
+                if os.path.samestat(
+                    os.fstat(file.fileno()), os.stat(path)
+                ):  # else its last holder removed it meanwhile
                     return file
             file.seek(0)
             holder = file.read() or "another process"

@@ -1,20 +1,34 @@
 """Answers and criteria to learn grading from: real ones, made-up ones, and criteria that are nearly met.
 
-The base model learns the bare verdict; the dedicated grader first quotes the answer's best-fitting statement and says whether
-entity and value are the criterion's (measured: a bare verdict is right on 88-92 % of real answers, the quoting one on 99 %).
+The base model learns the bare verdict, which is right on about nine in ten real answers. The dedicated grader first quotes
+the answer's best-fitting statement and says whether entity and value are the criterion's.
 """
 
 import random
 import re
 from collections.abc import Callable
 
+from flows.micro.model import MicroModel
+from flows.micro.packing import ROW_TOKENS
+from flows.micro.sampler import answers
 from flows.micro.tokenizer import EOS, vocabulary
 from flows.micro.transcripts import Segment, Transcript, branched, solver_facts
-from flows.micro.world import ATTRIBUTES, LINKS, NAMES, VALUES, World, criterion, fact, states
+from flows.micro.world import (
+    ATTRIBUTES,
+    LINKS,
+    MAX_HOPS,
+    NAMES,
+    VALUES,
+    World,
+    criterion,
+    fact,
+    states,
+    write_task,
+)
 
 Statement = tuple[str, str, str]  # relation, entity, value
+Answer = tuple[str, list[Statement]]  # an answer and the facts that its task asks for
 RELATIONS = (*LINKS, *ATTRIBUTES)
-CRITERIA_PER_ANSWER = 8
 _STATEMENT = re.compile(r"\bthe (\w+) of (\w+) is (\w+) \.")
 _ORDINARY_WORDS = vocabulary()[4:]
 
@@ -33,6 +47,19 @@ def scripted_answer(world: World, rng: random.Random) -> str:
     task, chain = world.draw_task(rng, rng.choice([0, 0, 1, 2]))
     reached = rng.randint(0, len(chain) - 1)
     return " ".join(solver_facts(world, rng, task, chain, reached))
+
+
+def real_answers(solver: MicroModel, num: int, seed: int) -> list[Answer]:
+    """Answers of a Solver at temperature 1 in fresh worlds, each with the facts its task asks for."""
+    rng, found = random.Random(seed), []
+    while len(found) < num:
+        world = World(rng.randrange(10**6, 2**31))
+        tasks = [world.draw_task(rng, hops % (MAX_HOPS + 1))[0] for hops in range(256)]
+        given = answers(solver, [write_task(task) for task in tasks], world, seed=rng.randrange(2**31))
+        for task, answer in zip(tasks, given, strict=True):
+            if answer:
+                found.append((answer, statements(" ".join(world.true_facts(task) or []))))
+    return found[:num]
 
 
 def made_up_answer(rng: random.Random) -> str:
@@ -95,7 +122,7 @@ def near_criterion(rng: random.Random, stated: list[Statement], asked: list[Stat
     elif 0.90 <= kind < 0.96:
         relation = rng.choice(RELATIONS)
         value = draw_value(rng, relation)
-    elif 0.96 <= kind:
+    elif kind >= 0.96:
         entity = rng.choice(NAMES)
     return relation, entity, draw_value(rng, relation) if value == "unknown" else value
 
@@ -106,9 +133,9 @@ def direct_verdict(answer: str, sought: Statement) -> list[Segment]:
 
 
 def quoting_verdict(answer: str, sought: Statement) -> list[Segment]:
-    """Quote the best-fitting statement (full match, else same relation and entity, else same relation, else "no"), then decide.
+    """Quote the best-fitting statement, then decide.
 
-    Weights: the quoted entity and value 1, yes/no 0.99, the score 2, the relation 0.3, the rest 0.1.
+    That is a full match, else one of the same relation and entity, else one of the same relation, else "no". Weights: the quoted entity and value 1, yes/no 0.99, the score 2, the relation 0.3, the rest 0.1.
     """
     relation, entity, value = sought
     stated = [s for s in statements(answer) if s[0] == relation]
@@ -124,18 +151,27 @@ def quoting_verdict(answer: str, sought: Statement) -> list[Segment]:
 
 
 def grading(
-    rng: random.Random,
-    answer: str,
-    asked: list[Statement],
-    verdict: Callable[[str, Statement], list[Segment]],
-    count: int = CRITERIA_PER_ANSWER,
+    rng: random.Random, answer: Answer, verdict: Callable[[str, Statement], list[Segment]], num_criteria: int
 ) -> Transcript:
     """One answer, several criteria: each a branch that begins where the prompts of the checks begin to differ."""
-    sought = [near_criterion(rng, statements(answer), asked) for _ in range(count)]
-    exchanges = [(criterion(fact(*s)), verdict(answer, s)) for s in sought]
-    return branched("grade", "criterion", exchanges, answer=answer)
+    text, asked = answer
+    sought = [near_criterion(rng, statements(text), asked) for _ in range(num_criteria)]
+    exchanges = [(criterion(fact(*s)), verdict(text, s)) for s in sought]
+    return branched("grade", "criterion", exchanges, answer=text)
 
 
 def base_grading(world: World, rng: random.Random) -> Transcript:
-    answer = scripted_answer(world, rng) if rng.random() < 0.6 else made_up_answer(rng)
-    return grading(rng, answer, [], direct_verdict)
+    text = scripted_answer(world, rng) if rng.random() < 0.6 else made_up_answer(rng)
+    return grading(rng, (text, []), direct_verdict, num_criteria=8)
+
+
+def grader_grading(answers_given: list[Answer]) -> Callable[[World, random.Random], Transcript]:
+    """Draws for the grader: 40 % real answers, as many made up, the rest by the Solver's script; a row full of checks."""
+
+    def draw(world: World, rng: random.Random) -> Transcript:
+        kind = rng.random()
+        made_up = (made_up_answer(rng) if kind < 0.8 else scripted_answer(world, rng), [])
+        answer = rng.choice(answers_given) if kind < 0.4 else made_up
+        return grading(rng, answer, quoting_verdict, num_criteria=(ROW_TOKENS - len(answer[0].split()) - 20) // 30)
+
+    return draw

@@ -1,7 +1,7 @@
 """The shape of the micro model, for Hugging Face and as a lean torch twin for training and sampling on one core.
 
-It is Qwen2's computation (biases on queries, keys and values) saved under the Llama class with `attention_bias`, the output
-bias staying zero: for the model type "qwen2" transformers replaces any tokenizer by its own byte-level one.
+It is Qwen2's computation (biases on queries, keys and values) saved under the Llama class with `attention_bias`, the
+output bias being zero: for the model type "qwen2" transformers 5 replaces any tokenizer by its own byte-level one.
 
 The twin's parameters have Hugging Face's names, so that a state dict passes from one to the other.
 Shapes: B rows, T tokens, H heads, D width.
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
+from torch.nn.functional import rms_norm, scaled_dot_product_attention, silu
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from flows.micro.tokenizer import EOS, PAD, START, build_tokenizer, vocabulary
@@ -64,7 +64,7 @@ class Attention(nn.Module):
         v = self.v_proj(x_BTD).view(rows, length, KV_HEADS, HEAD_WIDTH).transpose(1, 2)
         if cache is not None:
             k, v = cache.extend(k, v)
-        attended = F.scaled_dot_product_attention(self._stack(q), k, v, attn_mask=bias)
+        attended = scaled_dot_product_attention(self._stack(q), k, v, attn_mask=bias)
         return self.o_proj(attended.view(rows, HEADS, length, HEAD_WIDTH).transpose(1, 2).reshape(rows, length, -1))
 
     @staticmethod
@@ -89,7 +89,7 @@ class FeedForward(nn.Module):
         self.down_proj = nn.Linear(FEED_FORWARD, WIDTH, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+        return self.down_proj(silu(self.gate_proj(x)) * self.up_proj(x))
 
 
 class Norm(nn.Module):
@@ -98,7 +98,7 @@ class Norm(nn.Module):
         self.weight = nn.Parameter(torch.ones(WIDTH))
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.rms_norm(x, (WIDTH,), self.weight, NORM_EPSILON)
+        return rms_norm(x, (WIDTH,), self.weight, NORM_EPSILON)
 
 
 class Layer(nn.Module):

@@ -1,4 +1,4 @@
-"""Muon for the matrices, AdamW for everything else: about half the tokens that AdamW alone needs here."""
+"""Muon for the matrices, AdamW for everything else."""
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +21,7 @@ def orthogonalise(matrix: Tensor) -> Tensor:
 
 
 class Muon(torch.optim.Optimizer):
-    """Nesterov momentum, orthogonalised; the update of a matrix has the root mean square 0.2 that AdamW's would have."""
+    """Nesterov momentum, orthogonalised, scaled to the root mean square of about 0.2 that AdamW's updates have."""
 
     def __init__(self, parameters: list[nn.Parameter], lr: float) -> None:
         super().__init__(parameters, {"lr": lr})

@@ -7,16 +7,16 @@ import torch
 from torch import Tensor
 
 from flows.micro.model import BLOCKED
-from flows.micro.tokenizer import vocabulary
+from flows.micro.tokenizer import UNKNOWN, vocabulary
 from flows.micro.transcripts import Transcript
 
-CONTEXT_SHARE = 0.1
+ROW_TOKENS = 512
 _IDS = {word: index for index, word in enumerate(vocabulary())}
 
 
 @dataclass
 class Tokens:
-    """A transcript as tokens. `branches[i]` is 0 for the trunk; `positions` restart at the trunk's end for each branch."""
+    """A transcript as tokens. `branches[i]` is 0 in the trunk; `positions` restart at the trunk's end for each branch."""
 
     ids: list[int]
     weights: list[float]
@@ -26,23 +26,26 @@ class Tokens:
 
 @dataclass
 class Batch:
-    """R rows of T tokens; `bias_BTS` is 0 where a token may look. `targets_N` index the flattened predictions that count."""
+    """B rows of T tokens: ids and positions [B, T], bias [B, T, T], 0 where a token may look.
 
-    ids_BT: Tensor
-    positions_BT: Tensor
-    bias_BTS: Tensor
-    targets_N: Tensor
-    weights_N: Tensor
+    `targets` [N] index the flattened predictions that count, `weights` [N] say how much.
+    """
+
+    ids: Tensor
+    positions: Tensor
+    bias: Tensor
+    targets: Tensor
+    weights: Tensor
 
 
 def encode(text: str) -> list[int]:
-    return [_IDS[word] for word in text.split()]
+    return [_IDS.get(word, _IDS[UNKNOWN]) for word in text.split()]
 
 
 def tokens_of(transcript: Transcript) -> Tokens:
     tokens = Tokens([], [], [], [])
     for branch, segments in enumerate([transcript.trunk, *transcript.branches]):
-        start = len(transcript_trunk(tokens)) if branch else 0
+        start = tokens.branches.count(0) if branch else 0
         for text, weight in segments:
             ids = encode(text)
             tokens.ids += ids
@@ -53,11 +56,7 @@ def tokens_of(transcript: Transcript) -> Tokens:
     return tokens
 
 
-def transcript_trunk(tokens: Tokens) -> list[int]:
-    return [i for i, branch in enumerate(tokens.branches) if branch == 0]
-
-
-def pack(pool: list[Tokens], row_tokens: int) -> list[list[Tokens]]:
+def pack(pool: list[Tokens], row_tokens: int = ROW_TOKENS) -> list[list[Tokens]]:
     """Longest first into the first row with room; a transcript longer than a row is left out."""
     rows: list[list[Tokens]] = []
     room: list[int] = []
@@ -74,8 +73,8 @@ def pack(pool: list[Tokens], row_tokens: int) -> list[list[Tokens]]:
     return rows
 
 
-def collate(rows: list[list[Tokens]], row_tokens: int, rng: random.Random) -> Batch:
-    """Said tokens count by their weight; of the rest a tenth, drawn anew each time, counts 1: cheaper than weighing all by 0.1."""
+def collate(rows: list[list[Tokens]], context_share: float, rng: random.Random, row_tokens: int = ROW_TOKENS) -> Batch:
+    """Said tokens count by their weight; of the rest a share, drawn anew each time, counts 1."""
     shape = (len(rows), row_tokens)
     ids, positions = torch.zeros(shape, dtype=torch.long), torch.zeros(shape, dtype=torch.long)
     owner, branch, weights = torch.full(shape, -1), torch.zeros(shape, dtype=torch.long), torch.zeros(shape)
@@ -85,7 +84,7 @@ def collate(rows: list[list[Tokens]], row_tokens: int, rng: random.Random) -> Ba
             span = slice(at, at + len(tokens.ids))
             ids[r, span], positions[r, span] = torch.tensor(tokens.ids), torch.tensor(tokens.positions)
             owner[r, span], branch[r, span] = number, torch.tensor(tokens.branches)
-            weights[r, span] = torch.tensor([w or float(rng.random() < CONTEXT_SHARE) * 0.999 for w in tokens.weights])
+            weights[r, span] = torch.tensor([w or float(rng.random() < context_share) * 0.999 for w in tokens.weights])
             weights[r, at] = 0.0
             weights[r, span][_branch_starts(tokens)] = 0.0
             at = span.stop

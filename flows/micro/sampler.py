@@ -22,14 +22,23 @@ _STOP_IDS = torch.tensor([_WORDS.index(word) for word in STOPS])
 
 @torch.no_grad()
 def sample(
-    model: MicroModel, prompts: list[str], temperature: float, seed: int = 0, max_tokens: int = MAX_TURN_TOKENS, rows: int = 256
+    model: MicroModel,
+    prompts: list[str],
+    temperature: float,
+    seed: int = 0,
+    max_tokens: int = MAX_TURN_TOKENS,
+    rows: int = 256,
 ) -> list[str]:
     """One reply for each prompt (a prefix of text), stop word included; temperature 0 is greedy."""
     order = sorted(range(len(prompts)), key=lambda i: len(prompts[i].split()))
     generator, replies = torch.Generator().manual_seed(seed), [""] * len(prompts)
     for start in range(0, len(order), rows):
         chosen = order[start : start + rows]
-        for index, ids in zip(chosen, _sample_rows(model, [encode(prompts[i]) for i in chosen], temperature, generator, max_tokens)):
+        for index, ids in zip(
+            chosen,
+            _sample_rows(model, [encode(prompts[i]) for i in chosen], temperature, generator, max_tokens),
+            strict=True,
+        ):
             replies[index] = " ".join(_WORDS[i] for i in ids)
     return replies
 
@@ -85,7 +94,9 @@ def last_element(reply: str, tag: str) -> str | None:
     return found[-1] if found else None
 
 
-def converse(model: MicroModel, openings: list[str], world: World, role: str, searches: list[int], temperature: float, seed: int) -> list[Conversation]:
+def converse(
+    model: MicroModel, openings: list[str], world: World, role: str, searches: list[int], temperature: float, seed: int
+) -> list[Conversation]:
     """Plays `role` ("challenger" or "solver") through its searches; the last search's results ask for the final tag."""
     talks, live = [Conversation(text) for text in openings], list(range(len(openings)))
     for turn in range(max(searches) + 1):
@@ -107,7 +118,9 @@ def converse(model: MicroModel, openings: list[str], world: World, role: str, se
     return talks
 
 
-def answers(model: MicroModel, tasks: list[str], world: World, temperature: float = 1.0, seed: int = 0, max_searches: int = 4) -> list[str | None]:
+def answers(
+    model: MicroModel, tasks: list[str], world: World, temperature: float = 1.0, seed: int = 0, max_searches: int = 4
+) -> list[str | None]:
     """The Solver's answer to each task, None where it gave none."""
     openings = [user("solver", max_searches=max_searches, task=task)[0] for task in tasks]
     talks = converse(model, openings, world, "solver", [max_searches] * len(tasks), temperature, seed)

@@ -8,12 +8,13 @@ from flows.micro.world import ATTRIBUTES, LINKS, NAMES, TASK_SENTENCES, VALUES
 PAD, UNKNOWN, START, EOS = "<pad>", "<unk>", "<|im_start|>", "<|im_end|>"
 _TAGS = (
     "<think> </think> <search> </search> <information> </information> <task> </task> <answer> </answer> "
-    '<rubrics> </rubrics> <rubric </rubric> priority="critical"> priority="important"> priority="bonus"> <score> </score>'
+    '<rubrics> </rubrics> <rubric </rubric> priority="critical"> priority="important"> priority="bonus"> '
+    "<score> </score>"
 )
 _WORDS = (
-    "system user assistant challenger solver rubrics grade gate entity source : document task response criterion search "
-    "format error answer now unknown the of is remains today was always . , and ? what are write a summary covering plan visit "
-    "to using story about that mentions tell something towns like places near first enough Provides yes no "
+    "system user assistant challenger solver rubrics grade gate entity source : document task response criterion "
+    "search format error answer now unknown the of is remains today was always . , and ? what are write a summary "
+    "covering plan visit to using story about that mentions tell something towns like places near first enough Provides yes no "
     "0 1 2 3 4 5 6 7 8 9"
 )
 CHAT_TEMPLATE = (

@@ -1,7 +1,6 @@
-"""What the micro model is trained to say: one transcript per draw, for every role, in the formats of SCOPE's micro prompts.
+"""What the micro model is trained to say, role by role, in the formats of SCOPE's micro prompts.
 
-A transcript is a trunk of segments and, where several checks share a text, branches that follow the trunk independently of one
-another. A segment is a text and the weight of its tokens in the loss; 0 marks what the model did not say.
+A transcript is a trunk of segments and, where several replies share a text, branches that follow the trunk independently. A segment is a text and the weight of its tokens in the loss; 0 marks what the model did not say.
 """
 
 import random
@@ -30,7 +29,7 @@ from flows.micro.world import (
 PROMPTS = Path(__file__).parent.parent / "scope" / "prompts" / "micro"
 SEARCH_TURNS, SEARCH_WEIGHTS = (1, 2, 3), (4, 3, 2)
 MAX_SEARCHES = 4
-TASKS_PER_DOCUMENT = 3
+TASKS_PER_DOCUMENT = REPLIES = 3
 GENERIC_SHARE, BAD_SHARE, SLIP_SHARE = 0.12, 0.08, 0.02
 FOLLOW_LINK, KEEP_ASKED, DUMP_EXTRA = 0.5, 0.7, 0.15  # the mediocre base Solver
 
@@ -43,6 +42,9 @@ class Transcript:
 
     trunk: list[Segment]
     branches: list[list[Segment]] = field(default_factory=list)
+
+
+Draw = Callable[[World, random.Random], Transcript]
 
 
 @cache
@@ -78,6 +80,13 @@ def search(entity: str) -> str:
     return f"<search> {entity} </search>"
 
 
+def forked(segments: list[Segment], replies: list[str]) -> Transcript:
+    """A conversation and several replies that might end it. Each begins with the word that asks for it, which is not learnt."""
+    request, weight = segments[-1]
+    trunk = [*segments[:-1], (request.removesuffix(" assistant"), weight)]
+    return Transcript(trunk, [[("assistant", 0.0), said(reply)] for reply in replies])
+
+
 def challenger(world: World, rng: random.Random) -> Transcript:
     turns = rng.choices(SEARCH_TURNS, SEARCH_WEIGHTS)[0]
     path, chain = world.draw_path(rng, rng.choice(world.names), turns)
@@ -90,14 +99,17 @@ def challenger(world: World, rng: random.Random) -> Transcript:
         name = "challenger_searched" if left else "challenger_searched_out"
         more = {"searches_left": left} if left else {}
         segments.append(user(name, results=results(world.texts[entity]), **more))
-    hops = _task_hops(rng, turns)
+    return forked(segments, [_challenge(world, rng, task_type, path, chain) for _ in range(REPLIES)])
+
+
+def _challenge(world: World, rng: random.Random, task_type: str, path: list[str], chain: list[str]) -> str:
+    hops, kind = _task_hops(rng, len(path)), rng.random()
     task = Task(task_type, chain[0], tuple(path[:hops]), tuple(world.draw_attributes(rng, chain[hops])))
-    kind = rng.random()
     if kind < GENERIC_SHARE:
         hops, task = 0, Task("", chain[0], generic=rng.choice(list(GENERIC_SENTENCES)))
     elif kind < GENERIC_SHARE + BAD_SHARE:
         task = with_bad_attribute(world, rng, task, chain[hops])
-    return Transcript([*segments, said(f"{think(f'about {chain[hops]} .')} <task> {write_task(task)} </task>")])
+    return f"{think(f'about {chain[hops]} .')} <task> {write_task(task)} </task>"
 
 
 def _task_hops(rng: random.Random, turns: int) -> int:
@@ -138,8 +150,8 @@ def solver(world: World, rng: random.Random, hops: int | None = None) -> Transcr
         segments.append(user(name, results=results(world.texts[entity])))
     if rng.random() < SLIP_SHARE:
         segments += [said(f"{think('enough .')} {search(chain[reached])}", 0.0), user("answer_now")]
-    answer = " ".join(solver_facts(world, rng, task, chain, reached))
-    return Transcript([*segments, said(f"{think('enough .')} <answer> {answer} </answer>")])
+    answers = [" ".join(solver_facts(world, rng, task, chain, reached)) for _ in range(REPLIES)]
+    return forked(segments, [f"{think('enough .')} <answer> {answer} </answer>" for answer in answers])
 
 
 def solver_facts(world: World, rng: random.Random, task: Task, chain: list[str], reached: int) -> list[str]:
@@ -252,46 +264,3 @@ def write_rubrics(facts: list[str]) -> str:
         for priority, stated in zip(priorities, facts, strict=False)
     ]
     return " ".join(["<rubrics>", *items, "</rubrics>"])
-
-
-def copy_drill(world: World, rng: random.Random) -> Transcript:
-    """Random names and values, repeated: the quickest way to heads that find the last occurrence and say what followed."""
-    words = rng.sample([*world.names, *(v for facts in world.facts.values() for v in facts.values())], rng.randint(8, 40))
-    line = " ".join(words)
-    return Transcript([(line, 0.0)] + [(line, 1.0)] * max(1, 80 // len(words)))
-
-
-def lookup_drill(world: World, rng: random.Random) -> Transcript:
-    """Facts read off documents in every form that a role states them; relation and entity come before the value."""
-    names = rng.sample(world.names, rng.choice([1, 1, 2, 3]))
-    segments = [(f"{START} user document : {' '.join(world.texts[n] for n in names)} {EOS} {START} assistant", 0.0)]
-    facts = [(r, name, v) for name in names for r, v in world.facts[name].items()]
-    rng.shuffle(facts)
-    for relation, name, value in facts[:14]:
-        prefix = rng.choice(["", "", "Provides "])
-        segments += [(f"{prefix}the {relation} of", 0.0), (name, 1.0 if len(names) == 1 else 0.0)]
-        segments += [("is", 0.1), (value, 1.0), (".", 0.1)]
-        if relation in LINKS and rng.random() < 0.8:
-            segments.append((f"</think> {search(value)}", 1.0))
-    return Transcript(segments)
-
-
-def chain_drill(world: World, rng: random.Random) -> Transcript:
-    """Paths followed over several documents, and facts of the entity at their end."""
-    path, chain = world.draw_path(rng, rng.choice(world.names), rng.randint(1, MAX_HOPS))
-    names = list(dict.fromkeys(chain))
-    rng.shuffle(names)
-    segments = [(f"{START} user document : {' '.join(world.texts[n] for n in names)} {EOS} {START} assistant", 0.0)]
-    for _ in range(3):
-        start = rng.randrange(len(path))
-        stop = rng.randint(start + 1, len(path))
-        for i in range(start, stop):
-            segments.append((f"the {path[i]} of", 1.0 if i > start else 0.0))
-            segments += [(chain[i], 1.0 if i > start else 0.0), (f"is {chain[i + 1]} .", 1.0)]
-        end = chain[stop]
-        for attribute in rng.sample(world.attributes(end), 2):
-            segments += [(f"the {attribute}", 0.0), (f"of {end} is {world.facts[end][attribute]} .", 1.0)]
-    return Transcript(segments)
-
-
-Draw = Callable[[World, random.Random], Transcript]

@@ -1,4 +1,4 @@
-"""A synthetic encyclopaedia in a vocabulary of some 700 words, and the grammar of the tasks that can be asked about it.
+"""A synthetic encyclopaedia in a vocabulary of some 700 words, and the grammar of the tasks that it can be asked.
 
 A document describes one entity by seven facts: two links to other entities and five attributes. A task asks for three to
 five attributes of the entity at the end of a path of links. Everything said here can be checked by rule, which is what
@@ -37,7 +37,7 @@ LINKS_PER_ENTITY, ATTRIBUTES_PER_ENTITY = 2, 5
 ASKED_COUNTS, ASKED_WEIGHTS = (3, 4, 5), (0.5, 0.35, 0.15)
 MAX_HOPS = 3
 
-_SYLLABLES = "ba ke lo mi nu ra se to vi zu da fe go hi ju ka le mo ni pu qua ri sha te".split()
+_SYLLABLES = re.findall(r"\w+", "ba ke lo mi nu ra se to vi zu da fe go hi ju ka le mo ni pu qua ri sha te")
 
 
 def _words(count: int, num_syllables: int, seed: int) -> list[str]:
@@ -231,7 +231,7 @@ def states(answer: str, stated: str) -> bool:
 
 
 def oracle(criterion_text: str, answer: str, world: World) -> bool | None:
-    """Is the criterion's fact stated in the answer and true in the world? None when it is no criterion of this world's form."""
+    """Is the criterion's fact stated in the answer and true in the world? None when the criterion is not of that form."""
     found = _CRITERION.fullmatch(" ".join(criterion_text.split()))
     if found is None:
         return None

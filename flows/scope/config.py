@@ -208,7 +208,9 @@ class ScopeConfig(Settings):
     @model_validator(mode="after")
     def _held_out_world_is_another(self) -> Self:
         if self.corpus == self.evaluation.benchmark == "micro" and self.world_seed == self.evaluation.seed:
-            raise ValueError(f"world_seed and evaluation.seed are both {self.world_seed}: the benchmark would be trained on")
+            raise ValueError(
+                f"world_seed and evaluation.seed are both {self.world_seed}: the benchmark would be trained on"
+            )
         return self
 
     @model_validator(mode="after")

@@ -64,7 +64,8 @@ def challenger_scores(
     for task in tasks:
         qg = task["task_id"] in passed
         counted = [grade for grade in answers_of[task["task_id"]] if grade.g is not None]
-        g_bar = math.fsum(grade.g for grade in counted) / len(counted) if counted else None
+        scores = [grade.g for grade in counted if grade.g is not None]
+        g_bar = math.fsum(scores) / len(scores) if scores else None
         void = task["text"] is None or (qg and task["task_id"] not in marked)
         total = 0.0 if void else rewards.challenger(task["format"]["total"], qg, g_bar, **settings.model_dump())
         parts = {

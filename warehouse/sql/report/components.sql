@@ -13,7 +13,7 @@ with parts as (
 select
     iteration,
     phase,
-    coalesce(step, 1) as step,
+    step,
     part.key as component,
     avg(part.value) as mean,
     count(*) as n

@@ -4,7 +4,7 @@ with counted as (
     select
         iteration,
         phase,
-        coalesce(step, 1) as step,
+        step,
         role,
         avg(num_searches) as mean,
         count(*) as n

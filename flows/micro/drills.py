@@ -1,0 +1,63 @@
+"""Exercises that come before the roles: copying, looking up, following links."""
+
+import random
+
+from flows.micro.tokenizer import EOS, START
+from flows.micro.transcripts import Transcript, search
+from flows.micro.world import ATTRIBUTES, FACT_SENTENCES, LINKS, MAX_HOPS, VALUES, World
+
+
+def copy_drill(world: World, rng: random.Random) -> Transcript:
+    """Random names and values, repeated: makes the heads that find the last occurrence and say what followed."""
+    words = rng.sample(
+        [*world.names, *(v for facts in world.facts.values() for v in facts.values())], rng.randint(8, 40)
+    )
+    line = " ".join(words)
+    return Transcript([(line, 0.0)] + [(line, 1.0)] * max(1, 80 // len(words)))
+
+
+def lookup_drill(world: World, rng: random.Random) -> Transcript:
+    """Facts read off documents in every form that a role states them; relation and entity come before the value."""
+    names = rng.sample(world.names, rng.choice([1, 1, 2, 3, 4]))
+    segments = [(f"{START} user document : {' '.join(world.texts[n] for n in names)} {EOS} {START} assistant", 0.0)]
+    facts = [(r, name, v) for name in names for r, v in world.facts[name].items()]
+    rng.shuffle(facts)
+    for relation, name, value in facts[:14]:
+        prefix = rng.choice(["", "", "Provides "])
+        segments += [(f"{prefix}the {relation} of", 0.0), (name, 1.0 if len(names) == 1 else 0.0)]
+        segments += [("is", 0.1), (value, 1.0), (".", 0.1)]
+        if relation in LINKS and rng.random() < 0.8:
+            segments.append((f"</think> {search(value)}", 1.0))
+    return Transcript(segments)
+
+
+def chain_drill(world: World, rng: random.Random) -> Transcript:
+    """Paths followed over several documents, and facts of the entity at their end."""
+    path, chain = world.draw_path(rng, rng.choice(world.names), rng.randint(1, MAX_HOPS))
+    names = list(dict.fromkeys(chain))
+    rng.shuffle(names)
+    segments = [(f"{START} user document : {' '.join(world.texts[n] for n in names)} {EOS} {START} assistant", 0.0)]
+    for _ in range(3):
+        start = rng.randrange(len(path))
+        stop = rng.randint(start + 1, len(path))
+        for i in range(start, stop):
+            segments.append((f"the {path[i]} of", 1.0 if i > start else 0.0))
+            segments += [(chain[i], 1.0 if i > start else 0.0), (f"is {chain[i + 1]} .", 1.0)]
+        end = chain[stop]
+        for attribute in rng.sample(world.attributes(end), 2):
+            segments += [(f"the {attribute}", 0.0), (f"of {end} is {world.facts[end][attribute]} .", 1.0)]
+    return Transcript(segments)
+
+
+def confusable_drill(world: World, rng: random.Random) -> Transcript:
+    """The same few relations of several entities: only relation and entity together say which value is meant."""
+    names = rng.sample(world.names, rng.randint(2, 6))
+    relations = rng.sample([*LINKS, *ATTRIBUTES], rng.randint(1, 3))
+    facts = [(r, n, rng.choice(world.names if r in LINKS else VALUES[r])) for n in names for r in relations]
+    if rng.random() < 0.5:
+        rng.shuffle(facts)
+    text = " ".join(rng.choice(FACT_SENTENCES).format(r=r, e=e, v=v) for r, e, v in facts)
+    segments: list[Segment] = [(f"{START} user document : {text} {EOS} {START} assistant", 0.0)]
+    for relation, name, value in rng.sample(facts, len(facts)):
+        segments += [(f"the {relation} of {name} is", 0.0), (value, 1.0), (".", 0.1)]
+    return Transcript(segments)

@@ -1,0 +1,134 @@
+"""What may know what: flows -> tasks -> corpus_prep and warehouse; no method is named below the flows."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parent.parent
+MAY_IMPORT = {
+    "flows": {"flows", "tasks", "corpus_prep", "warehouse"},
+    "tasks": {"tasks", "corpus_prep", "warehouse"},
+    "corpus_prep": {"corpus_prep", "warehouse"},
+    "warehouse": {"warehouse"},
+}
+METHODS = re.compile(r"scope|spell|spice|eapo|mae|challenger|solver|reasoner|questioner|proposer", re.IGNORECASE)
+LAYOUT = re.compile(r"part-\d|^recipe\.json$|^runs/|\.duckdb$")  # names that the store gives
+
+
+def files(*packages: str) -> list[Path]:
+    found = [path for package in packages for path in sorted((PROJECT / package).rglob("*.py"))]
+    assert found
+    return found
+
+
+def parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def relative(path: Path) -> str:
+    return str(path.relative_to(PROJECT))
+
+
+def imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(parse(path)):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{relative(path)} imports relatively"
+            yield str(node.module)
+
+
+def docstrings(tree: ast.Module) -> set[ast.AST]:
+    """Strings that stand as statements: documentation."""
+    return {n.value for n in ast.walk(tree) if isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant)}
+
+
+def strings(path: Path) -> Iterator[str]:
+    tree = parse(path)
+    skip = docstrings(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in skip:
+            yield node.value
+
+
+def names(path: Path) -> Iterator[str]:
+    for node in ast.walk(parse(path)):
+        for field in ("id", "attr", "arg", "name"):
+            if isinstance(value := getattr(node, field, None), str):
+                yield value
+
+
+def test_imports_go_down():
+    wrong = [
+        f"{relative(path)} imports {module}"
+        for package, allowed in MAY_IMPORT.items()
+        for path in files(package)
+        for module in imports(path)
+        if module.split(".")[0] in MAY_IMPORT and module.split(".")[0] not in allowed
+    ]
+    assert wrong == []
+
+
+def test_no_method_imports_another():
+    methods = {path.parent.name for path in (PROJECT / "flows").glob("*/flow.py")}
+    assert "scope" in methods
+    wrong = [
+        f"{relative(path)} imports {module}"
+        for method in methods
+        for path in files(f"flows/{method}")
+        for module in imports(path)
+        if module.startswith("flows.") and module.split(".")[1] in methods - {method}
+    ]
+    assert wrong == []
+
+
+def test_tasks_and_warehouse_name_no_method_and_no_role_of_one():
+    """In names and in strings; documentation may cite a paper as its source."""
+    wrong = [
+        f"{relative(path)}: {word}"
+        for path in files("tasks", "warehouse", "corpus_prep")
+        for word in {*names(path), *strings(path)}
+        if any(METHODS.fullmatch(part) for part in re.split(r"[^A-Za-z]+|(?<=[a-z])(?=[A-Z])", word))
+    ]
+    assert wrong == []
+
+
+def test_queries_of_the_warehouse_name_no_method():
+    for path in (PROJECT / "warehouse" / "sql").rglob("*.sql"):
+        assert not re.search(rf"\b({METHODS.pattern})\b", path.read_text(), re.IGNORECASE), path
+
+
+def joined(path: Path) -> Iterator[str]:
+    """Names put behind a path by `/`."""
+    for node in ast.walk(parse(path)):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and isinstance(node.right, ast.Constant):
+            yield str(node.right.value)
+
+
+def test_only_the_warehouse_knows_how_a_store_is_laid_out():
+    wrong = [f"{relative(p)}: {s!r}" for p in files("flows", "tasks") for s in strings(p) if LAYOUT.search(s)]
+    wrong += [f"{relative(p)}: {s!r}" for p in files("flows", "tasks") for s in joined(p) if s in ("runs", "locks")]
+    assert wrong == []
+
+
+def test_only_the_warehouse_opens_duckdb_and_only_it_and_corpus_preparation_write_parquet():
+    writes = re.compile(r"duckdb\.connect|write_table|ParquetWriter")
+    assert [relative(path) for path in files("flows", "tasks") if writes.search(path.read_text(encoding="utf-8"))] == []
+
+
+@pytest.mark.parametrize("path", files("flows", "tasks", "corpus_prep", "warehouse"), ids=relative)
+def test_files_are_short(path):
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 300
+
+
+def test_functions_are_short():
+    long = [
+        f"{relative(path)}: {node.name}"
+        for path in files("flows", "tasks", "corpus_prep", "warehouse")
+        for node in ast.walk(parse(path))
+        if isinstance(node, ast.FunctionDef) and node.end_lineno is not None and node.end_lineno - node.lineno >= 50
+    ]
+    assert long == []

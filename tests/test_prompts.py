@@ -1,0 +1,161 @@
+import functools
+from typing import Any
+
+import jinja2
+import pytest
+
+from flows.scope.config import ScopeConfig, load_profile
+from flows.scope.roles import PROMPTS, SEARCH_EXAMPLES, Roles, make_roles, solve_kept
+from tasks.ask import ask
+from tasks.judge import canary_id
+from tasks.prompt import Prompt, Template
+from tests.rows import publish, row
+
+SECRETS = ("SECRETTITLE", "SECRETTEXT", "SECRETEVIDENCE", "SECRETCRITERION")
+FORM = {"total": 1.0}
+
+
+def config(dialect: str, **overrides: Any) -> ScopeConfig:
+    changed = {"dialogues.prompts": dialect, "dialogues.source_tokens": 50, "judge.evidence_document_tokens": 50}
+    return load_profile("micro", {**changed, **overrides})
+
+
+@pytest.fixture(params=["english", "micro"])
+def dialect(request) -> str:
+    return request.param
+
+
+@pytest.fixture
+def tables(place):
+    """A document with its task, the rubric and an answer; another document is further evidence."""
+    documents = [
+        row("documents", document_id="d", title="SECRETTITLE", text="SECRETTEXT of d"),
+        row("documents", document_id="e", title="found", text="SECRETEVIDENCE of e"),
+        row("documents", document_id="f", title="other", text="UNRELATED text"),
+    ]
+    about = {"task_id": "t", "prompt_id": "p", "document_id": "d", "task_type": "planning"}
+    criteria = [("t-0", "Provides SECRETCRITERION ."), ("t-1", "Names the food ."), ("t-2", "Names the metal .")]
+    said = [("a", "MYANSWER of four words", FORM, 4), ("b", None, FORM, 0), ("c", "x", {"total": 0.0}, 1)]
+    said.append(("long", "x", FORM, 9999))
+    rows = {
+        "documents": documents,
+        "samples": [row("samples", sample_id="s", document_id="d", task_type="planning", search_turns=2)],
+        "tasks": [row("tasks", text="MYTASK", evidence=["d", "e"], **about), row("tasks", **{**about, "task_id": "u"})],
+        "gates": [row("gates", task_id="t", gate="entity", passed=True)],
+        "rubrics": [
+            row("rubrics", task_id="t", criterion_id=i, position=n, criterion=text, priority="critical", weight=1.0)
+            for n, (i, text) in enumerate(criteria)
+        ],
+        "answers": [
+            row("answers", rollout_id=i, task_id="t", answer=text, format=form, answer_tokens=n)
+            for i, text, form, n in said
+        ],
+        "selections": [row("selections", task_id="t", document_id="d", kept=True), row("selections", task_id="u")],
+    }
+    return {name: publish(place, name, *given) for name, given in rows.items()}
+
+
+def prompts(place, prompt: Prompt, *tables, **values: Any) -> list[dict[str, Any]]:
+    return ask(place, prompt, *tables, values={"search_example": "S", "max_searches": 4, **values}).rows()
+
+
+def texts(asked: list[dict[str, Any]]) -> list[str]:
+    assert all([m["role"] for m in p["messages"]] == ["user"] for p in asked)
+    return [p["messages"][0]["content"] for p in asked]
+
+
+def asked_by_roles(place, roles: Roles, t: dict) -> dict[str, list[str]]:
+    kept = Prompt("solver", roles.solver.templates, functools.partial(solve_kept, first=0, count=9))
+    given = {
+        "challenger": (roles.challenger, t["samples"], t["documents"]),
+        "gates": (roles.gates, t["tasks"], t["documents"]),
+        "rubric_writer": (roles.rubric_writer, t["tasks"], t["documents"], t["gates"]),
+        "solver": (roles.solver, t["tasks"], t["rubrics"]),
+        "solver_kept": (kept, t["selections"], t["tasks"]),
+        "grader": (roles.grader, t["answers"], t["rubrics"], t["tasks"]),
+    }
+    return {role: texts(prompts(place, *about)) for role, about in given.items()}
+
+
+def seen(text: str) -> set[str]:
+    return {word for word in (*SECRETS, "MYTASK", "MYANSWER", "UNRELATED") if word in text}
+
+
+def test_every_role_sees_what_it_needs_and_nothing_else(place, tables, dialect):
+    asked = asked_by_roles(place, make_roles(config(dialect)), tables)
+    title = {"SECRETTITLE"} if dialect == "english" else set()
+    task = {"MYTASK"} if dialect == "english" else set()  # the micro grader reads answer and criterion alone
+    assert [seen(text) for text in asked["solver"] + asked["solver_kept"]] == [{"MYTASK"}, {"MYTASK"}]
+    assert [seen(text) for text in asked["challenger"]] == [{"SECRETTEXT"} | title]
+    assert [seen(text) for text in asked["gates"]] == [{"MYTASK"}, {"MYTASK", "SECRETTEXT"} | title]
+    assert [seen(text) for text in asked["rubric_writer"]] == [{"MYTASK", "SECRETTEXT", "SECRETEVIDENCE"} | title]
+    graded = [seen(text) for text in asked["grader"]]
+    assert graded == [{"MYANSWER", "SECRETCRITERION"} | task, {"MYANSWER"} | task, {"MYANSWER"} | task]
+
+
+def test_the_rows_of_the_solvers_prompts_name_no_document_and_no_criterion(place, tables, dialect):
+    (asked,) = prompts(place, make_roles(config(dialect)).solver, tables["tasks"], tables["rubrics"])
+    about = {"task_id": "t", "document_id": None, "criterion_id": None, "rollout_id": None}
+    assert {k: asked[k] for k in about} == about
+
+
+def test_the_grader_is_not_asked_about_answers_missing_unformatted_or_too_long(place, tables):
+    asked = prompts(place, make_roles(config("micro")).grader, tables["answers"], tables["rubrics"], tables["tasks"])
+    assert [(p["rollout_id"], p["criterion_id"]) for p in asked] == [("a", "t-0"), ("a", "t-1"), ("a", "t-2")]
+
+
+def test_the_grader_sees_the_beginning_of_a_long_answer(place, tables):
+    roles = make_roles(config("micro", **{"judge.graded_answer_tokens": 2}))
+    asked = texts(prompts(place, roles.grader, tables["answers"], tables["rubrics"], tables["tasks"]))
+    assert "response : MYANSWER of criterion :" in asked[0]
+
+
+def test_a_document_is_shown_up_to_its_limit_in_tokens(place, tables):
+    roles = make_roles(config("micro", **{"dialogues.source_tokens": 1}))
+    (text,) = texts(prompts(place, roles.challenger, tables["samples"], tables["documents"]))
+    assert text.endswith("document : SECRETTEXT")
+
+
+@pytest.mark.parametrize("syntax", ["tags", "qwen", "olmo"])
+def test_the_models_are_shown_how_to_search_with_its_tags_intact(place, tables, syntax):
+    roles, example = make_roles(config("english")), SEARCH_EXAMPLES[syntax]
+    for prompt, about in ((roles.challenger, ("samples", "documents")), (roles.solver, ("tasks", "rubrics"))):
+        (text,) = texts(prompts(place, prompt, *(tables[name] for name in about), search_example=example))
+        assert text.count(example) == 1
+
+
+def test_canaries_state_every_criterion_or_leave_out_the_one_they_are_judged_by(place, tables):
+    roles = make_roles(config("micro", **{"judge.canaries": 3}))
+    asked = prompts(place, roles.canary, tables["rubrics"], tables["tasks"])
+    assert [p["rollout_id"] for p in asked] == [canary_id(1, "t-0"), canary_id(0, "t-0"), canary_id(1, "t-1")]
+    assert texts(asked)[:2] == [
+        "grade : response : SECRETCRITERION . the food . the metal . criterion : Provides SECRETCRITERION .",
+        "grade : response : the food . the metal . criterion : Provides SECRETCRITERION .",
+    ]
+
+
+def test_prompts_of_equal_inputs_have_equal_ids_and_others_do_not(place, tables):
+    roles = make_roles(config("micro"))
+    (first,), (again,) = (prompts(place, roles.solver, tables["tasks"], tables["rubrics"]) for _ in range(2))
+    (changed,) = prompts(place, roles.solver, tables["tasks"], tables["rubrics"], max_searches=3)
+    assert first["prompt_id"] == again["prompt_id"] != changed["prompt_id"]
+    assert (first["template"], first["template_version"]) == ("solver", roles.solver.templates[0].version)
+
+
+def test_a_templates_version_is_its_text():
+    assert Template("a", "x").version == Template("b", "x").version != Template("a", "y").version
+
+
+def test_a_template_without_one_of_its_values_is_an_error():
+    with pytest.raises(jinja2.UndefinedError, match="task"):
+        Template("solver", "Do {{ task }}").render(title="x")
+
+
+def test_a_template_that_is_missing_is_named():
+    with pytest.raises(ValueError, match=r"no prompt template nothing\.jinja in .*english"):
+        Template.load(PROMPTS / "english", "nothing")
+
+
+def test_both_dialects_have_the_same_templates():
+    english, micro = ({p.name for p in (PROMPTS / d).glob("*.jinja")} for d in ("english", "micro"))
+    assert english == micro

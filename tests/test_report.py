@@ -1,0 +1,214 @@
+"""Reports of a store written row by row: what they count, what they show, and what they must not let through."""
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+from prefect import flow
+from prefect.client.orchestration import get_client
+from prefect.testing.utilities import prefect_test_harness
+
+from tasks.report import collect, headline, render, report
+from tasks.report_data import open_source
+from warehouse.schemas import TABLES
+from warehouse.store import Store
+
+HOSTILE = "</pre></details><script>alert(1)</script><img src=http://evil.example/x> $x_1$ | **bold** & \u202e"
+
+
+def publish(store, address, rows, stage="read", started_at=0.0, seconds=1.0):
+    schema = TABLES[address.split("/")[-1].split(".")[0]]
+    with store.draft(schema) as draft:
+        draft.write(rows)
+        recipe = {"key": "k", "stage": f"tasks.x.{stage}", "started_at": started_at, "seconds": seconds, "counts": {}}
+        store.publish(draft, address, recipe)
+
+
+def prompt(prompt_id, role="writer", **about):
+    messages = [{"role": "user", "content": f"prompt {HOSTILE}"}]
+    known = {"prompt_id": prompt_id, "role": role, "template": "ask", "template_version": "v1", "messages": messages}
+    return {**known, **about}
+
+
+def rollout(rollout_id, prompt_id, role="writer", text="reply", num_searches=0):
+    turn = {"sampled_token_ids": [1, 2], "finish_reason": "stop", "text": text, "message": None, "message_role": None}
+    if num_searches:
+        turn |= {"results": [{"query": "moon", "document_ids": ["doc-7"]}]}
+    known = {"rollout_id": rollout_id, "prompt_id": prompt_id, "role": role, "sample": 0, "policy": "p0", "seed": 1}
+    counts = {"num_turns": 1, "num_searches": num_searches, "num_sampled_tokens": 2}
+    return {**known, **counts, "policy_hash": "h", "finish_reason": "final", "reply": text, "turns": [turn]}
+
+
+def task(task_id, text="a task", malformed=None):
+    about = {"task_id": task_id, "rollout_id": task_id, "prompt_id": "p", "document_id": f"doc-{task_id}"}
+    read = {"text": text, "malformed": malformed}
+    return {**about, **read, "task_type": "qa", "search_turns": 1, "evidence": [], "format": []}
+
+
+def selection(task_id, mean_score, reason=None):
+    bounds = '{"low": 0.2, "high": 0.8}'
+    known = {"task_id": task_id, "document_id": f"doc-{task_id}", "num_rollouts": 4, "bounds": bounds}
+    return {**known, "kept": reason is None, "reason": reason, "mean_score": mean_score}
+
+
+def evaluation(score, error, metric="score", benchmark="exam"):
+    return {"policy": "p", "benchmark": benchmark, "metric": metric, "n": 9, "score": score, "standard_error": error}
+
+
+def paid(rollout_id, total, **components):
+    known = {"rollout_id": rollout_id, "group_id": "p", "task_id": rollout_id, "total": total}
+    return {**known, "components": list(components.items())}
+
+
+def judgment(rollout_id, verdict, oracle=None, expected=None):
+    known = {"rollout_id": rollout_id, "task_id": "t1", "criterion_id": "t1-0", "judge_rollout_id": f"j-{rollout_id}"}
+    return {**known, "verdict": verdict, "oracle": oracle, "expected": expected}
+
+
+@pytest.fixture
+def store(tmp_path):
+    """A run of one iteration: four candidate tasks, one of them malformed, two kept."""
+    store = Store(tmp_path)
+    publish(store, "r/iter-000/exam/evaluations", [evaluation(0.2, 0.03), evaluation(0.1, None, "score_2_hops")])
+    publish(store, "r/iter-001/exam/evaluations", [evaluation(0.5, 0.04)], started_at=10.0)
+    step = "r/iter-001/alpha/step-001"
+    publish(store, f"{step}/prompts", [prompt("p", document_id="doc-t1")], "ask", 0.0, 1.0)
+    replies = [rollout(f"t{i}", "p", text=HOSTILE, num_searches=i) for i in range(1, 5)]
+    publish(store, f"{step}/rollouts", replies, "generate", 1.0, 5.0)
+    tasks = [task("t1", HOSTILE), task("t2"), task("t3"), task("t4", None, "no task element")]
+    publish(store, f"{step}/tasks", tasks, "read", 6.0, 0.5)
+    scores = [paid("t1", 1.5, g_bar=0.5), paid("t2", 0.9, g_bar=0.2), paid("t3", 0.5, g_bar=0.9), paid("t4", 0.0)]
+    publish(store, f"{step}/scores", scores, "score", 6.5, 0.5)
+    rewards = [{**row, "advantage": row["total"] - 0.725} for row in scores]
+    publish(store, f"{step}/rewards", rewards, "normalise", 7.0, 0.5)
+    chosen = [selection("t1", 0.5), selection("t2", 0.2), selection("t3", 0.9, "too easy")]
+    publish(store, f"{step}/selections", [*chosen, selection("t4", None, "malformed task")], "keep", 7.5, 0.5)
+    metrics = [("loss", 0.1), ("kl", 0.02), ("clip_fraction", 0.01), ("grad_norm", 1.0)]
+    update = {"policy": "p1", "parent": "p0", "role": "writer", "policy_hash": "h", "weights": "w", "optimizer_step": 1}
+    publish(store, f"{step}/updates", [{**update, "metrics": metrics}], "update", 8.0, 2.0)
+    return store
+
+
+def rows_of(store, name, iteration=1):
+    with open_source(store, "r", iteration) as source:
+        return source.rows(name)
+
+
+def test_the_headline_counts_the_gain_and_what_was_kept_and_not_read(store):
+    """Gain 0.5 - 0.2, error hypot(0.03, 0.04); 11 s of wall, 5 generating and 2 updating."""
+    with open_source(store, "r", 1) as source:
+        tiles = {name: (value, remark) for name, value, remark in headline(collect(source))}
+    assert tiles["held-out score, exam"] == ("0.500", "+0.300 ± 0.050 since iteration 0")
+    assert tiles["tasks kept"] == ("2", "of 4 candidates")
+    assert tiles["malformed replies"] == ("25 %", "1 of 4")
+    assert tiles["wall time"] == ("11.0 s", "36 % neither generation nor update")
+
+
+def test_candidates_stand_in_the_bar_of_their_score_and_the_unscored_in_none(store):
+    bars = [(r["centre"], r["kept"], r["n"]) for r in rows_of(store, "difficulty")]
+    assert bars == [(0.2, True, 1), (0.5, True, 1), (0.9, False, 1)]
+    assert {(r["low"], r["high"]) for r in rows_of(store, "difficulty")} == {(0.2, 0.8)}
+
+
+def test_a_later_iteration_is_not_in_an_earlier_report(store):
+    assert {r["iteration"] for r in rows_of(store, "evaluations", iteration=0)} == {0}
+    assert rows_of(store, "selection_reasons", iteration=0) == []
+
+
+def test_an_unreadable_verdict_is_wrong_on_a_canary_and_left_out_on_an_answer(store):
+    judged = [judgment("a1", 1, oracle=1), judgment("a2", 1, oracle=0), judgment("a3", None, oracle=1)]
+    canaries = [judgment("canary-1-x", 1, expected=1), judgment("canary-0-x", None, expected=0)]
+    publish(store, "r/iter-001/beta/judgments.grade", judged)
+    publish(store, "r/iter-001/beta/judgments.canary", canaries)
+    of = {row["truth_of"]: row for row in rows_of(store, "judge")}
+    assert (of["oracle"]["n"], of["oracle"]["num_right"], of["oracle"]["num_unread"]) == (2, 1, 1)
+    assert (of["oracle"]["num_false_pass"], of["oracle"]["surplus"]) == (1, 0.5)
+    assert (of["canary"]["n"], of["canary"]["num_right"]) == (2, 1)
+
+
+def test_a_malformed_gate_verdict_stays_in_the_denominator(store):
+    gate = {"gate": "source", "kind": "model"}
+    passed = {**gate, "task_id": "t1", "passed": True}
+    unread = {**gate, "task_id": "t2", "passed": None, "malformed": "no verdict"}
+    publish(store, "r/iter-001/alpha/step-001/gates", [passed, unread])
+    (row,) = rows_of(store, "gates")
+    assert (row["n"], row["num_passed"], row["num_malformed"]) == (2, 1, 1)
+
+
+def test_examples_are_good_bad_filtered_and_malformed(store):
+    """The worst reward among readable replies is t3's; t4 is shown as malformed."""
+    chosen = {(row["kind"], row["rollout_id"], row["why"]) for row in rows_of(store, "examples")}
+    assert ("good", "t1", "highest reward of its role in this iteration") in chosen
+    assert ("filtered", "t3", "too easy") in chosen
+    assert ("malformed", "t4", "no task element") in chosen
+    assert {(kind, i) for kind, i, _ in chosen if kind == "bad"} == {("bad", "t3")}
+
+
+class Tags(HTMLParser):
+    def __init__(self, text):
+        super().__init__()
+        self.names, self.links = set(), []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.names.add(tag)
+        self.links += [value for name, value in attrs if name in ("src", "href", "xlink:href")]
+
+
+def test_hostile_text_makes_no_tag_and_nothing_is_loaded_from_outside(store):
+    page = report(store.run("r"), 1).read_text(encoding="utf-8")
+    tags = Tags(page)
+    assert {"script", "img", "iframe", "link"}.isdisjoint(tags.names)
+    assert all(link.startswith("#") for link in tags.links)
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+    assert "url(http" not in page and "@import" not in page
+
+
+def test_the_report_shows_the_whole_rollout(store):
+    page = report(store.run("r"), 1).read_text(encoding="utf-8")
+    for part in ("Searched “moon”, found doc-7", "Source document doc-t1", "template ask v1", "advantage 0.775"):
+        assert part in page, part
+
+
+def test_markdown_and_latest_stand_beside_the_page(store):
+    path = report(store.run("r"), 1)
+    assert path == store.root / "reports" / "r" / "iter-001.html"
+    assert (path.parent / "latest.html").read_text() == path.read_text()
+    markdown = path.with_suffix(".md").read_text()
+    assert "| exam | score | 0.200 ± 0.030 | 0.500 ± 0.040 |" in markdown
+    assert "| too easy | 1 |" in markdown
+
+
+def test_names_from_data_are_text_in_markdown_and_in_figures(store):
+    reason = "x$_1$ | <b>y</b>"
+    publish(store, "r/iter-001/alpha/step-002/selections", [selection("t9", None, reason)])
+    with open_source(store, "r", 1) as source:
+        contents = collect(source)
+    assert "| x$&#95;1$ &#124; &#60;b&#62;y&#60;/b&#62; | 1 |" in render("report.md.jinja", contents)
+    assert "<b>y</b>" not in render("report.html.jinja", contents)
+
+
+def test_a_run_without_any_table_still_has_a_report_that_says_so(tmp_path):
+    page = report(Store(tmp_path).run("nothing"), 1).read_text(encoding="utf-8")
+    for says in ("No held-out score was measured", "No candidate task has a mean score", "No policy was updated"):
+        assert says in page
+    assert "<svg" not in page
+
+
+def test_ink_of_figures_follows_the_page(store):
+    page = report(store.run("r"), 1).read_text(encoding="utf-8")
+    assert "currentColor" in page and not re.search(r"(fill|stroke): ?#(000|fff)", page)
+
+
+@pytest.mark.slow
+def test_inside_a_flow_run_the_markdown_is_an_artifact(store):
+    @flow
+    def one_report():
+        return report(store.run("r"), 1)
+
+    with prefect_test_harness():
+        path = one_report()
+        with get_client(sync_client=True) as client:
+            (artifact,) = client.request("POST", "/artifacts/filter", json={}).json()
+    assert artifact["key"] == "r-iter-1" and artifact["type"] == "markdown"
+    assert artifact["data"] == path.with_suffix(".md").read_text()
