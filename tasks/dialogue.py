@@ -46,16 +46,16 @@ class Dialogue(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     search: Syntax | None = None
     final: str | None = None
-    max_turns: int = Field(1, ge=1)
-    max_searches: int | None = Field(None, ge=0)
+    max_turns: int = Field(default=1, ge=1)
+    max_searches: int | None = Field(default=None, ge=0)
     results: str = ""
     searched: str = ""
     searched_out: str = ""
     format_error: str = ""
     insist: str = ""
-    insist_times: int = Field(0, ge=0)
-    documents_per_query: int = Field(3, ge=1)
-    result_tokens: int = Field(500, ge=1)
+    insist_times: int = Field(default=0, ge=0)
+    documents_per_query: int = Field(default=3, ge=1)
+    result_tokens: int = Field(default=500, ge=1)
     reasoning: bool = False
     template_arguments: Mapping[str, bool | str] = Field(default_factory=dict)
 

@@ -36,8 +36,8 @@ class Sampling(BaseModel):
     """Distribution and length of one reply. A stop string ends the reply and stays in its text."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    temperature: float = Field(1.0, ge=0)
-    top_p: float = Field(1.0, gt=0, le=1)
+    temperature: float = Field(default=1.0, ge=0)
+    top_p: float = Field(default=1.0, gt=0, le=1)
     max_tokens: int = Field(gt=0)
     stop: tuple[str, ...] = ()
 
@@ -72,19 +72,19 @@ class EngineConfig(BaseModel):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     max_model_len: int = Field(gt=0)
     device: Literal["cpu", "cuda"] = "cpu"
-    gpu_memory_utilization: float = Field(0.9, gt=0, le=1)
-    kv_cache_bytes: int = Field(1 << 28, gt=0)
-    tensor_parallel: int = Field(1, ge=1)
-    max_lora_rank: int = Field(0, ge=0)
-    max_loras: int = Field(4, ge=1)
-    max_num_seqs: int = Field(256, ge=1)
-    max_batched_tokens: int = Field(8192, ge=1)
+    gpu_memory_utilization: float = Field(default=0.9, gt=0, le=1)
+    kv_cache_bytes: int = Field(default=1 << 28, gt=0)
+    tensor_parallel: int = Field(default=1, ge=1)
+    max_lora_rank: int = Field(default=0, ge=0)
+    max_loras: int = Field(default=4, ge=1)
+    max_num_seqs: int = Field(default=256, ge=1)
+    max_batched_tokens: int = Field(default=8192, ge=1)
     enforce_eager: bool = False
-    threads: int = Field(1, ge=1)
+    threads: int = Field(default=1, ge=1)
     urls: tuple[str, ...] = ()
     api_key_env: str = "OPENAI_API_KEY"
-    timeout_s: float = Field(600, gt=0)
-    retries: int = Field(4, ge=0)
+    timeout_s: float = Field(default=600, gt=0)
+    retries: int = Field(default=4, ge=0)
 
     @model_validator(mode="after")
     def _endpoint_has_urls(self) -> "EngineConfig":

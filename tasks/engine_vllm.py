@@ -70,6 +70,7 @@ class VllmEngine:
         self._end_ids = end_ids(config.model, self.tokenizer)
         self._weights, self._weights_hash = config.model, None
         self._adapters: dict[str | None, Any] = {}
+        self._asleep = False
         self._in_flight: dict[str, Hashable] = {}
         self._refused: list[tuple[Hashable, Completion]] = []
         self._num_requests = 0
@@ -116,12 +117,14 @@ class VllmEngine:
 
     def sleep(self) -> None:
         """Give the GPU's memory back until `wake`. Nothing to do on CPUs."""
-        if self.config.device == "cuda":
+        if self.config.device == "cuda" and not self._asleep:
             self._engine.sleep(level=1)
+            self._asleep = True
 
     def wake(self) -> None:
-        if self.config.device == "cuda":
+        if self._asleep:
             self._engine.wake_up()
+            self._asleep = False
 
     def close(self) -> None:
         self._engine.engine_core.shutdown()

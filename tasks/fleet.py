@@ -30,6 +30,7 @@ CPU_ENVIRONMENT = {
     "TORCH_COMPILE_DISABLE": "1",  # else the first reply compiles a log-prob helper for many seconds
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # else every child binds to the same first core
 }
+SLEEP = "sleep"  # in place of a call
 log = logging.getLogger("selfplay")
 
 
@@ -165,6 +166,15 @@ class Fleet:
         restarted.add(number)
         log.warning("engine %d died (%s), starting it again; log: %s", number, reason, child.log_file)
         self._children[number] = Child(self.config, number, self.log_dir)
+
+    def sleep(self) -> None:
+        """Give the accelerators' memory back until the next call; nothing happens on CPUs or with no engine loaded."""
+        with self._lock:
+            for number, child in list(self._children.items()):
+                with contextlib.suppress(OSError):
+                    child.pipe.send(SLEEP)
+                if self._receive(number)[0] == "died":
+                    self._children.pop(number).close()
 
     def close(self) -> None:
         """End the engines."""

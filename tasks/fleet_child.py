@@ -1,15 +1,14 @@
 """The child process of a fleet: one engine, calls in, rows out. `python -m tasks.fleet_child FILE_DESCRIPTOR`"""
 
 import contextlib
-import os
 import sys
-import threading
 import time
 import traceback
 from functools import lru_cache
 from multiprocessing.connection import Connection
 from typing import Any
 
+from tasks.child_process import die_with_parent
 from tasks.engine import Engine, EngineConfig, EngineDied, open_engine
 from tasks.rollout import Row, roll_out
 
@@ -18,7 +17,7 @@ ROWS_AT_ONCE = 16
 
 def serve(pipe: Connection) -> None:
     """A child's life: load the engine at the first call, answer calls until the pipe ends."""
-    threading.Thread(target=_die_with_parent, args=(os.getppid(),), daemon=True).start()
+    die_with_parent()
     config: EngineConfig = pipe.recv()
     engine: Engine | None = None
     try:
@@ -32,7 +31,12 @@ def serve(pipe: Connection) -> None:
         except EOFError:
             return
         try:
-            _answer(pipe, engine, call)
+            if call == "sleep":
+                engine.sleep()
+                pipe.send(("done", None))
+            else:
+                engine.wake()
+                _answer(pipe, engine, call)
         except EngineDied as error:
             traceback.print_exc()
             pipe.send(("died", str(error)))
@@ -76,14 +80,6 @@ def _load_index(path: str) -> Any:
     from corpus_prep.index import load_index
 
     return load_index(path)
-
-
-def _die_with_parent(parent: int) -> None:
-    """End this process when its parent is gone, even while an engine computes. (A kernel signal would be tied to the
-    parent's *thread*, and stages run in threads.)"""
-    while os.getppid() == parent:
-        time.sleep(1)
-    os._exit(1)
 
 
 if __name__ == "__main__":

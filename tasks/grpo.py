@@ -17,8 +17,8 @@ class _Frozen(BaseModel):
 class LoRASettings(_Frozen):
     """A low-rank adapter W + (alpha / rank) B A (Hu et al. 2021); targets are module names or "all-linear"."""
 
-    rank: int = Field(16, ge=1)
-    alpha: float = Field(32.0, gt=0)
+    rank: int = Field(default=16, ge=1)
+    alpha: float = Field(default=32.0, gt=0)
     targets: tuple[str, ...] | Literal["all-linear"] = "all-linear"
 
 
@@ -32,25 +32,35 @@ class GRPOSettings(_Frozen):
       bnpo     each micro-batch by its own sampled tokens, then by the micro-batches: depends on `micro_batch_size`
     """
 
-    learning_rate: float = Field(1e-6, ge=0, description="constant within an update; warm-up is the caller's")
+    learning_rate: float = Field(default=1e-6, ge=0, description="constant within an update; warm-up is the caller's")
     loss_type: LossType = "dapo"
-    epsilon_low: float = Field(0.2, gt=0, lt=1)
-    epsilon_high: float = Field(0.2, gt=0)
-    beta: float = Field(1e-3, ge=0, description="weight of KL(policy || reference) in the loss; 0 loads no reference")
-    use_bias_correction_kl: bool = Field(False, description="multiply each token's KL term by rho (TRL's own default)")
-    dual_clip: float | None = Field(3.0, gt=1, description="where A < 0 the objective is at least dual_clip * A")
+    epsilon_low: float = Field(default=0.2, gt=0, lt=1)
+    epsilon_high: float = Field(default=0.2, gt=0)
+    beta: float = Field(
+        default=1e-3, ge=0, description="weight of KL(policy || reference) in the loss; 0 loads no reference"
+    )
+    use_bias_correction_kl: bool = Field(
+        default=False, description="multiply each token's KL term by rho (TRL's own default)"
+    )
+    dual_clip: float | None = Field(
+        default=3.0, gt=1, description="where A < 0 the objective is at least dual_clip * A"
+    )
     importance_sampling_level: Literal["token", "sequence"] = "token"
-    temperature: float = Field(1.0, gt=0, description="the one the rollouts were sampled and scored at")
-    max_completion_tokens: int | None = Field(None, ge=1, description="the constant of dr_grpo")
-    max_grad_norm: float = Field(1.0, ge=0, description="0 = no clipping")
-    weight_decay: float = Field(0.0, ge=0)
-    adam_beta1: float = Field(0.9, ge=0, lt=1)
-    adam_beta2: float = Field(0.999, ge=0, lt=1)
-    adam_epsilon: float = Field(1e-8, gt=0)
-    optimizer_steps: int = Field(1, ge=1, description="k: the file, in its order, is split into k equal mini-batches")
-    micro_batch_size: int = Field(8, ge=1, description="datums in one forward pass of one process")
+    temperature: float = Field(default=1.0, gt=0, description="the one the rollouts were sampled and scored at")
+    max_completion_tokens: int | None = Field(default=None, ge=1, description="the constant of dr_grpo")
+    max_grad_norm: float = Field(default=1.0, ge=0, description="0 = no clipping")
+    weight_decay: float = Field(default=0.0, ge=0)
+    adam_beta1: float = Field(default=0.9, ge=0, lt=1)
+    adam_beta2: float = Field(default=0.999, ge=0, lt=1)
+    adam_epsilon: float = Field(default=1e-8, gt=0)
+    optimizer_steps: int = Field(
+        default=1, ge=1, description="k: the file, in its order, is split into k equal mini-batches"
+    )
+    micro_batch_size: int = Field(default=8, ge=1, description="datums in one forward pass of one process")
     lora: LoRASettings | None = None
-    dtype: Literal["float32", "bfloat16"] = Field("float32", description="of arithmetic; trained weights stay float32")
+    dtype: Literal["float32", "bfloat16"] = Field(
+        default="float32", description="of arithmetic; trained weights stay float32"
+    )
     attention: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
     gradient_checkpointing: bool = False
     seed: int = 0
@@ -69,8 +79,12 @@ class UpdateJob(_Frozen):
     policy: Path = Field(description="HF folder: the weights to train, or the base of the adapter")
     reference: Path = Field(description="HF folder of M0, what the KL term pulls towards")
     out: Path
-    adapter: Path | None = Field(None, description="PEFT folder to go on from; None with settings.lora is a fresh one")
-    optimizer_state: Path | None = Field(None, description="folder `UpdateResult.optimizer_state` of the update before")
+    adapter: Path | None = Field(
+        default=None, description="PEFT folder to go on from; None with settings.lora is a fresh one"
+    )
+    optimizer_state: Path | None = Field(
+        default=None, description="folder `UpdateResult.optimizer_state` of the update before"
+    )
     settings: GRPOSettings = GRPOSettings()
 
     @model_validator(mode="after")

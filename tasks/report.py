@@ -25,6 +25,7 @@ from warehouse.store import Place, Store
 
 log = logging.getLogger("selfplay")
 
+UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
 HERE = Path(__file__).parent
 QUERIES = (
     "evaluations",
@@ -171,7 +172,7 @@ def render(template: str, contents: Contents) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"cell": cell, "by": by, "number": number, "percent": percent, "seconds": checks.seconds}
+    environment.filters |= {"cell": cell, "by": by, "number": number, "percent": percent, "visible": visible}
     return environment.get_template(template).render(c=contents, tiles=headline(contents), **contents.rows)
 
 
@@ -183,6 +184,15 @@ def cell(value: Any) -> str:
     """
     text = re.sub(r"\s+", " ", str(value))
     return re.sub(r"[&<>|*_`\[\]#~!\\]", lambda mark: f"&#{ord(mark[0])};", text)
+
+
+def visible(text: str) -> str:
+    r"""Characters that are not seen but change what is (controls, changes of direction) as their escapes.
+
+    >>> print(visible("a\u202eb"))
+    a\u202eb
+    """
+    return UNSEEN.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def number(value: float | None, digits: int = 3) -> str:

@@ -209,8 +209,8 @@ def neither_s(row: Row) -> float:
 
 def seconds(value: float) -> str:
     """
-    >>> seconds(9.94), seconds(75.2), seconds(3700)
-    ('9.9 s', '1 min 15 s', '1 h 02 min')
+    >>> seconds(9.94), seconds(75.2), seconds(3660)
+    ('9.9 s', '1 min 15 s', '1 h 01 min')
     """
     if value < 60:
         return f"{value:.1f} s"

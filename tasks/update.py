@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import os
-import signal
 import subprocess
 import sys
 from concurrent.futures import ProcessPoolExecutor
@@ -13,6 +10,7 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from pathlib import Path
 
+from tasks.child_process import die_with_parent
 from tasks.engine import Policy
 from tasks.grpo import GRPOSettings, UpdateJob, UpdateResult
 from tasks.stage import Rows, stage
@@ -56,7 +54,7 @@ class Trainer:
         if self._pool is None:
             environment = {"ACCELERATE_USE_CPU": "true"} if self.device == "cpu" else {}
             self._pool = ProcessPoolExecutor(
-                1, get_context("spawn"), _start, (str(self.log_file), self.threads, environment, os.getpid())
+                1, get_context("spawn"), _start, (str(self.log_file), self.threads, environment)
             )
         return self._pool
 
@@ -128,11 +126,8 @@ def updated_policy(table: Table) -> tuple[Policy, Path | None]:
     return policy, folder(row["optimizer_state"])
 
 
-def _start(log_file: str, threads: int, environment: dict[str, str], parent: int) -> None:
-    with contextlib.suppress(AttributeError, OSError):
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: die with the parent
-    if os.getppid() != parent:
-        os._exit(1)
+def _start(log_file: str, threads: int, environment: dict[str, str]) -> None:
+    die_with_parent()
     os.environ.update(environment)
     log = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, 1)

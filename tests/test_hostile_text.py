@@ -173,7 +173,8 @@ def test_tasks_criteria_and_searches_that_quote_hostile_text_are_read_whole(host
 def test_no_mixture_of_fragments_becomes_a_tag():
     rng = random.Random(0)
     marks = ["<", ">", "</", "/", "|", "<|", "|>", "｜", "[", "]", "[[", "]]", "<<", ">>"]
-    words = ["im_start", "im_end", "answer", "score", "rubric", "task", "think", "search", "information", "tool_call", "INST", "SYS", "YES", "s", "1"]
+    tags = ["answer", "score", "rubric", "task", "think", "search", "information", "tool_call"]
+    words = [*tags, "im_start", "im_end", "INST", "SYS", "YES", "s", "1"]
     pieces = [*marks, *words, " ", "\n", 'priority="critical"']
     assert any(powers("".join(rng.choices(pieces, k=8))) for _ in range(100))
     for _ in range(3000):

@@ -67,8 +67,23 @@ def judgment(rollout_id, verdict, oracle=None, expected=None):
 
 @pytest.fixture
 def store(tmp_path):
+    return made_store(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    """The report of the same run, made once for the tests that only read it."""
+    return report(made_store(tmp_path_factory.mktemp("store")).run("r"), 1)
+
+
+@pytest.fixture(scope="module")
+def page(path):
+    return path.read_text(encoding="utf-8")
+
+
+def made_store(root):
     """A run of one iteration: four candidate tasks, one of them malformed, two kept."""
-    store = Store(tmp_path)
+    store = Store(root)
     publish(store, "r/iter-000/exam/evaluations", [evaluation(0.2, 0.03), evaluation(0.1, None, "score_2_hops")])
     publish(store, "r/iter-001/exam/evaluations", [evaluation(0.5, 0.04)], started_at=10.0)
     step = "r/iter-001/alpha/step-001"
@@ -155,24 +170,22 @@ class Tags(HTMLParser):
         self.links += [value for name, value in attrs if name in ("src", "href", "xlink:href")]
 
 
-def test_hostile_text_makes_no_tag_and_nothing_is_loaded_from_outside(store):
-    page = report(store.run("r"), 1).read_text(encoding="utf-8")
+def test_hostile_text_makes_no_tag_and_nothing_is_loaded_from_outside(page):
     tags = Tags(page)
     assert {"script", "img", "iframe", "link"}.isdisjoint(tags.names)
     assert all(link.startswith("#") for link in tags.links)
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+    assert "\u202e" not in page
     assert "url(http" not in page and "@import" not in page
 
 
-def test_the_report_shows_the_whole_rollout(store):
-    page = report(store.run("r"), 1).read_text(encoding="utf-8")
+def test_the_report_shows_the_whole_rollout(page):
     for part in ("Searched “moon”, found doc-7", "Source document doc-t1", "template ask v1", "advantage 0.775"):
         assert part in page, part
 
 
-def test_markdown_and_latest_stand_beside_the_page(store):
-    path = report(store.run("r"), 1)
-    assert path == store.root / "reports" / "r" / "iter-001.html"
+def test_markdown_and_latest_stand_beside_the_page(path):
+    assert path.parts[-3:] == ("reports", "r", "iter-001.html")
     assert (path.parent / "latest.html").read_text() == path.read_text()
     markdown = path.with_suffix(".md").read_text()
     assert "| exam | score | 0.200 ± 0.030 | 0.500 ± 0.040 |" in markdown
@@ -195,8 +208,7 @@ def test_a_run_without_any_table_still_has_a_report_that_says_so(tmp_path):
     assert "<svg" not in page
 
 
-def test_ink_of_figures_follows_the_page(store):
-    page = report(store.run("r"), 1).read_text(encoding="utf-8")
+def test_ink_of_figures_follows_the_page(page):
     assert "currentColor" in page and not re.search(r"(fill|stroke): ?#(000|fff)", page)
 
 
@@ -206,7 +218,7 @@ def test_inside_a_flow_run_the_markdown_is_an_artifact(store):
     def one_report():
         return report(store.run("r"), 1)
 
-    with prefect_test_harness():
+    with prefect_test_harness(server_startup_timeout=300):
         path = one_report()
         with get_client(sync_client=True) as client:
             (artifact,) = client.request("POST", "/artifacts/filter", json={}).json()

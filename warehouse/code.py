@@ -14,7 +14,6 @@ import importlib.util
 import inspect
 import re
 import sys
-import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -72,7 +71,9 @@ def _follow_late_imports(tree: ast.AST, found: dict[str, str]) -> None:
         name = node.module if isinstance(node, ast.ImportFrom) and not node.level else None
         if name and name.split(".")[0] in PACKAGES and name not in found:
             origin = getattr(importlib.util.find_spec(name), "origin", None)
-            module = _without_docstrings(ast.parse(Path(origin).read_text(encoding="utf-8") if origin else ""))
+            if not origin:
+                continue
+            module = _module(origin, Path(origin).stat().st_mtime_ns)
             found[name] = _digest(ast.dump(module))
             _follow_late_imports(module, found)
 
@@ -87,9 +88,19 @@ def _mentions(tree: ast.AST, namespace: dict[str, Any]) -> Iterator[tuple[str, A
                 yield f"{node.value.id}.{node.attr}", getattr(module, node.attr, None)
 
 
-@functools.cache
 def _parse(thing: Any) -> ast.AST:
-    return _without_docstrings(ast.parse(textwrap.dedent(inspect.getsource(thing))))
+    """The definition of a function or class, found by name in its module's text."""
+    tree: ast.AST = _module(inspect.getsourcefile(thing) or "", id(sys.modules[thing.__module__]))
+    for name in thing.__qualname__.split("."):
+        if name != "<locals>":
+            tree = next(node for node in ast.walk(tree) if getattr(node, "name", None) == name)
+    return tree
+
+
+@functools.cache
+def _module(path: str, loaded: int) -> ast.AST:
+    """A module's tree, read once for each time it was loaded: a file edited while a run goes on is not what runs."""
+    return _without_docstrings(ast.parse(Path(path).read_text(encoding="utf-8")))
 
 
 def _without_docstrings(tree: ast.AST) -> ast.AST:

@@ -35,36 +35,38 @@ class Dialogues(Settings):
 
     prompts: Literal["english", "micro"] = "english"
     search_syntax: Literal["tags", "qwen", "olmo"] = "tags"
-    reasoning: bool = Field(False, description="earlier think blocks are hidden on later turns: one datum a turn")
-    documents_per_query: int = Field(3, ge=1)
-    result_tokens: int = Field(500, ge=1, description="documents of one search, together")
-    source_tokens: int = Field(256, ge=1, description="of the source document in the Challenger's prompt")
-    response_tokens: int = Field(8192, ge=1, description="sampled in one assistant turn, at most")
-    challenger_turns: int = Field(10, ge=2, description="assistant turns in all")
-    solver_turns: int = Field(5, ge=1, description="assistant turns in all; the last one has no search")
+    reasoning: bool = Field(
+        default=False, description="earlier think blocks are hidden on later turns: one datum a turn"
+    )
+    documents_per_query: int = Field(default=3, ge=1)
+    result_tokens: int = Field(default=500, ge=1, description="documents of one search, together")
+    source_tokens: int = Field(default=256, ge=1, description="of the source document in the Challenger's prompt")
+    response_tokens: int = Field(default=8192, ge=1, description="sampled in one assistant turn, at most")
+    challenger_turns: int = Field(default=10, ge=2, description="assistant turns in all")
+    solver_turns: int = Field(default=5, ge=1, description="assistant turns in all; the last one has no search")
     insist_times: int = Field(
-        5, ge=0, description="outside training, how often an unanswered task is asked to be answered now"
+        default=5, ge=0, description="outside training, how often an unanswered task is asked to be answered now"
     )
 
 
 class ChallengerReward(Settings):
     """Eq. 4 and 5."""
 
-    format_weight: float = Field(0.5, ge=0)
-    difficulty_weight: float = Field(1.0, ge=0)
-    tau: float = Field(0.5, gt=0, lt=1)
+    format_weight: float = Field(default=0.5, ge=0)
+    difficulty_weight: float = Field(default=1.0, ge=0)
+    tau: float = Field(default=0.5, gt=0, lt=1)
 
 
 class SolverReward(Settings):
     """Eq. 6 and 7."""
 
-    rubric_weight: float = Field(1.0, ge=0)
-    format_weight: float = Field(0.5, ge=0)
-    search_weight: float = Field(0.1, ge=0)
+    rubric_weight: float = Field(default=1.0, ge=0)
+    format_weight: float = Field(default=0.5, ge=0)
+    search_weight: float = Field(default=0.1, ge=0)
     length_penalty: bool = True
-    length_soft: int = Field(1024, ge=1, description="tokens")
-    length_hard: int = Field(2048, ge=2, description="tokens")
-    length_floor: float = Field(0.05, ge=0, le=1)
+    length_soft: int = Field(default=1024, ge=1, description="tokens")
+    length_hard: int = Field(default=2048, ge=2, description="tokens")
+    length_floor: float = Field(default=0.05, ge=0, le=1)
 
     @model_validator(mode="after")
     def _soft_before_hard(self) -> Self:
@@ -76,22 +78,22 @@ class SolverReward(Settings):
 class SolverUpdate(GRPOSettings):
     """The Solver's clip range is wider above (released scripts)."""
 
-    epsilon_high: float = Field(0.28, gt=0)
+    epsilon_high: float = Field(default=0.28, gt=0)
 
 
 class ChallengerSettings(Settings):
     """Stage 1."""
 
-    steps: int = Field(20, ge=0)
-    prompts_per_step: int = Field(64, ge=1)
-    group_size: int = Field(8, ge=1, description="G")
-    solver_rollouts: int = Field(8, ge=1, description="N, behind each task's difficulty")
-    search_turns: dict[int, int] = Field({1: 4, 2: 3, 3: 2}, description="required turns: share")
-    frozen_after: int | None = Field(None, ge=0, description="ablation: not trained after this iteration")
+    steps: int = Field(default=20, ge=0)
+    prompts_per_step: int = Field(default=64, ge=1)
+    group_size: int = Field(default=8, ge=1, description="G")
+    solver_rollouts: int = Field(default=8, ge=1, description="N, behind each task's difficulty")
+    search_turns: dict[int, int] = Field(default={1: 4, 2: 3, 3: 2}, description="required turns: share")
+    frozen_after: int | None = Field(default=None, ge=0, description="ablation: not trained after this iteration")
     reward: ChallengerReward = ChallengerReward()
-    temperature: float = Field(1.0, gt=0)
-    difficulty_temperature: float = Field(0.7, ge=0)
-    difficulty_top_p: float = Field(0.9, gt=0, le=1)
+    temperature: float = Field(default=1.0, gt=0)
+    difficulty_temperature: float = Field(default=0.7, ge=0)
+    difficulty_top_p: float = Field(default=0.9, gt=0, le=1)
     update: GRPOSettings = GRPOSettings()
 
     @model_validator(mode="after")
@@ -105,12 +107,12 @@ class ChallengerSettings(Settings):
 class PoolSettings(Settings):
     """Candidate tasks and the difficulty window."""
 
-    candidates_per_batch: int = Field(500, ge=1)
-    max_batches: int = Field(100, ge=1, description="then the pool is short")
-    solver_rollouts: int = Field(4, ge=1, description="N of the filter")
+    candidates_per_batch: int = Field(default=500, ge=1)
+    max_batches: int = Field(default=100, ge=1, description="then the pool is short")
+    solver_rollouts: int = Field(default=4, ge=1, description="N of the filter")
     window: tuple[float, float] = (0.2, 0.8)
-    tasks_per_document: int = Field(1, ge=1)
-    min_graded_rollouts: int = Field(1, ge=1, description="rollouts behind g_bar for it to count")
+    tasks_per_document: int = Field(default=1, ge=1)
+    min_graded_rollouts: int = Field(default=1, ge=1, description="rollouts behind g_bar for it to count")
     short_pool: Literal["error", "fewer_steps"] = "error"
 
     @model_validator(mode="after")
@@ -124,10 +126,10 @@ class PoolSettings(Settings):
 class SolverSettings(Settings):
     """Stage 2."""
 
-    steps: int = Field(20, ge=0)
-    prompts_per_step: int = Field(256, ge=1)
-    group_size: int = Field(8, ge=1, description="G")
-    temperature: float = Field(1.0, gt=0)
+    steps: int = Field(default=20, ge=0)
+    prompts_per_step: int = Field(default=256, ge=1)
+    group_size: int = Field(default=8, ge=1, description="G")
+    temperature: float = Field(default=1.0, gt=0)
     reward: SolverReward = SolverReward()
     update: SolverUpdate = SolverUpdate()
 
@@ -135,23 +137,29 @@ class SolverSettings(Settings):
 class JudgeSettings(Settings):
     """Gates, rubrics, grading, and the watch on the grader."""
 
-    quality_gates: bool = Field(True, description="False is the ablation: every readable task passes")
-    rule_gates: tuple[Literal["repeats", "grammar"], ...] = Field((), description="checks by rule beside the model's")
-    min_criteria: int = Field(3, ge=1)
-    max_criteria: int = Field(10, ge=1)
-    priority_weights: dict[str, float] = {"critical": 1.0, "important": 1.0, "bonus": 1.0}
-    gate_tokens: int = Field(256, ge=1, description="1,024 for reasoning models")
-    rubric_tokens: int = Field(8192, ge=1)
-    grading_tokens: int = Field(16384, ge=1)
-    grading_temperature: float = Field(0.6, ge=0)
-    graded_answer_tokens: int = Field(2048, ge=1, description="the grader sees at most these")
-    ungraded_answer_tokens: int = Field(4096, ge=1, description="longer answers are not graded: L * g = 0")
-    evidence_document_tokens: int = Field(1024, ge=1, description="of each document shown to the rubric writer")
-    min_coverage: float = Field(0.5, ge=0, le=1, description="share of criteria with a verdict for a rollout to count")
-    canaries: int = Field(
-        32, ge=0, description="answers of known verdict graded every iteration; 0 turns the monitor off"
+    quality_gates: bool = Field(default=True, description="False is the ablation: every readable task passes")
+    rule_gates: tuple[Literal["repeats", "grammar"], ...] = Field(
+        default=(), description="checks by rule beside the model's"
     )
-    max_judge_error: float = Field(0.05, ge=0, le=1, description="of canaries, and of the judge-minus-oracle gap")
+    min_criteria: int = Field(default=3, ge=1)
+    max_criteria: int = Field(default=10, ge=1)
+    priority_weights: dict[str, float] = {"critical": 1.0, "important": 1.0, "bonus": 1.0}
+    gate_tokens: int = Field(default=256, ge=1, description="1,024 for reasoning models")
+    rubric_tokens: int = Field(default=8192, ge=1)
+    grading_tokens: int = Field(default=16384, ge=1)
+    grading_temperature: float = Field(default=0.6, ge=0)
+    graded_answer_tokens: int = Field(default=2048, ge=1, description="the grader sees at most these")
+    ungraded_answer_tokens: int = Field(default=4096, ge=1, description="longer answers are not graded: L * g = 0")
+    evidence_document_tokens: int = Field(default=1024, ge=1, description="of each document shown to the rubric writer")
+    min_coverage: float = Field(
+        default=0.5, ge=0, le=1, description="share of criteria with a verdict for a rollout to count"
+    )
+    canaries: int = Field(
+        default=32, ge=0, description="answers of known verdict graded every iteration; 0 turns the monitor off"
+    )
+    max_judge_error: float = Field(
+        default=0.05, ge=0, le=1, description="of canaries, and of the judge-minus-oracle gap"
+    )
 
     @model_validator(mode="after")
     def _rubrics_can_be_scored(self) -> Self:
@@ -166,8 +174,8 @@ class EvaluationSettings(Settings):
     """The held-out score after every iteration."""
 
     benchmark: Literal["micro", "none"] = "none"
-    num_tasks: int = Field(480, ge=1)
-    temperature: float = Field(1.0, ge=0)
+    num_tasks: int = Field(default=480, ge=1)
+    temperature: float = Field(default=1.0, ge=0)
     seed: int = 7
 
 
@@ -175,12 +183,14 @@ class ScopeConfig(Settings):
     """A whole run."""
 
     models: Models
-    iterations: int = Field(3, ge=1, description="T")
-    seed: int = Field(0, ge=0)
-    corpus: str = Field("micro", description='a folder, a .jsonl or .parquet file, or "micro" for the built-in world')
-    corpus_documents: int = Field(400, ge=2, le=400, description="documents of the built-in world")
-    world_seed: int = Field(4242, ge=0, description="of the built-in world")
-    embedding: EmbeddingConfig | None = Field(None, description="None searches with bm25")
+    iterations: int = Field(default=3, ge=1, description="T")
+    seed: int = Field(default=0, ge=0)
+    corpus: str = Field(
+        default="micro", description='a folder, a .jsonl or .parquet file, or "micro" for the built-in world'
+    )
+    corpus_documents: int = Field(default=400, ge=2, le=400, description="documents of the built-in world")
+    world_seed: int = Field(default=4242, ge=0, description="of the built-in world")
+    embedding: EmbeddingConfig | None = Field(default=None, description="None searches with bm25")
     task_types: tuple[Literal["long_form_qa", "summarisation", "planning", "writing", "creative_writing"], ...] = (
         TASK_TYPES
     )
@@ -191,12 +201,12 @@ class ScopeConfig(Settings):
     judge: JudgeSettings = JudgeSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
     advantage_std: Literal["population", "sample"] = "population"
-    warmup_ratio: float = Field(0.03, ge=0, le=1, description="of a role's steps in the whole run")
+    warmup_ratio: float = Field(default=0.03, ge=0, le=1, description="of a role's steps in the whole run")
     engine: EngineConfig
-    judge_engine: EngineConfig | None = Field(None, description="judges served elsewhere; None uses `engine`")
-    num_engines: int = Field(1, ge=1, description="engines side by side, one process each")
+    judge_engine: EngineConfig | None = Field(default=None, description="judges served elsewhere; None uses `engine`")
+    num_engines: int = Field(default=1, ge=1, description="engines side by side, one process each")
     trainer_processes: int = Field(
-        1, ge=1, description="processes of an update, started by torchrun when more than one"
+        default=1, ge=1, description="processes of an update, started by torchrun when more than one"
     )
 
     @model_validator(mode="after")
