@@ -80,7 +80,7 @@ def open_run(name: str, cfg: RunConfig, root: Path | None = None) -> Iterator[Wo
     logs.mkdir(parents=True, exist_ok=True)
     fleet = Fleet(cfg.engine, cfg.num_engines, logs)
     judges = Fleet(cfg.judge_engine, 1, logs) if cfg.judge_engine else fleet
-    trainer = Trainer(logs / "trainer.log", cfg.trainer_processes, cfg.engine.device)
+    trainer = Trainer(logs / "trainer.log", cfg.trainer_processes, cfg.engine.device, cfg.engine.threads)
     register(store.run(name), policies=policies)
     try:
         yield Workbench(store.run(name), fleet, judges, trainer, policies)

@@ -184,7 +184,7 @@ def micro_batches(datums: Datums, planned: Plan, process: int, loss_type: LossTy
 def _collate(datums: Datums, rows: Sequence[int] | np.ndarray) -> dict[str, Any]:
     """Pad on the right only: tokens of a prompt beyond the shortest prompt count as completion that was not sampled."""
     # A row of no weight borrows the tokens of one that exists: its mask and advantage are 0.
-    indices = [int(i) if i >= 0 else int(max(rows.max(), 0)) for i in np.asarray(rows)]
+    indices = [int(i) if i >= 0 else int(max(np.max(rows), 0)) for i in np.asarray(rows)]
     start = min(len(datums.prompts[i]) for i in indices)
     width = max(len(datums.prompts[i]) + len(datums.completions[i]) for i in indices) - start
     size = (len(indices), width)

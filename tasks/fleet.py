@@ -142,7 +142,7 @@ class Fleet:
                         self._restart(number, content, restarted)
                         self._send(number, working[number], settings, done)
         finally:
-            for number in working:  # they still work for a caller who is gone
+            for number in working.keys() & self._children.keys():  # they still work for a caller who is gone
                 self._children.pop(number).close()
 
     def _send(self, number: int, prompts: list[Row], settings: dict[str, Any], done: set[tuple[str, int]]) -> None:

@@ -71,8 +71,9 @@ def selection_reasons(rows: list[Row], colours: Colours) -> Plot:
 def _paint_shares(axes: Any, of_iteration: dict[int, list[Row]], names: list[str]) -> None:
     """One stacked bar an iteration, lying."""
     lefts = dict.fromkeys(of_iteration, 0.0)
-    for i, name in enumerate(names):
-        colour = BLUE if name == "kept" else GREY if i > len(PALETTE) else PALETTE[i % len(PALETTE)]
+    other = iter(PALETTE[1:])
+    for name in names:
+        colour = BLUE if name == "kept" else next(other, GREY)
         sizes = {t: _share(rows, [r for r in rows if r["reason"] == name]) for t, rows in of_iteration.items()}
         axes.barh(list(sizes), list(sizes.values()), 0.7, left=list(lefts.values()), color=colour, label=short(name))
         for t, size in sizes.items():

@@ -15,7 +15,7 @@ PALETTE = ("#3f83d6", "#e2832f", "#2fa57c", "#a06ad0", "#d8506f", "#8f9a2b", "#2
 GREY = "#8b929c"
 WIDTH_IN = 5.0  # 360 points: text keeps its size on a phone
 
-STYLE = {
+STYLE: dict[Any, Any] = {
     "font.size": 11.0,
     "text.parse_math": False,  # labels come from data
     "text.color": INK,
@@ -77,7 +77,7 @@ def draw(paint: Callable[..., None], *args: Any, rows: int = 1, columns: int = 1
     """
     import matplotlib
 
-    with matplotlib.rc_context(STYLE):
+    with matplotlib.rc_context(STYLE):  # pyright: ignore[reportArgumentType]
         from matplotlib.backends.backend_svg import FigureCanvasSVG
         from matplotlib.figure import Figure
 

@@ -75,7 +75,8 @@ def held_out_parts(evaluations: list[Row], colours: Colours) -> Plot:
     parts = {metric.removeprefix(f"{SCORE}_").replace("_", " "): found for metric, found in by(rows, "metric").items()}
     last = {name: found[-1]["score"] for name, found in parts.items()}
     worst, best = min(last, key=lambda k: last[k]), max(last, key=lambda k: last[k])
-    title = f"By kind of task: {best} {last[best]:.2f}, {worst} {last[worst]:.2f}"
+    spread = f"best {best} {last[best]:.2f}, worst {worst} {last[worst]:.2f}"
+    title = f"By kind of task: {spread if last[best] > last[worst] else f'all {last[best]:.2f}'}"
     return Plot("held-out-parts", title, note, draw(_paint_scores, parts, Colours()))
 
 

@@ -50,8 +50,6 @@ def stage(schema: Schema, tools: tuple[str, ...] = ()) -> Callable[[Callable[...
             work = functools.partial(_make, place, address, schema, function, bound, tools)
             return _as_prefect_task(work, function.__name__.lstrip("_"), address)
 
-        del run.__wrapped__  # Prefect and inspect would otherwise bind the inner signature
-        run.stage = function  # type: ignore[attr-defined]
         return run
 
     return decorate

@@ -1,3 +1,6 @@
+# TRL, PEFT and Accelerate type their trainers loosely.
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportOptionalMemberAccess=false
+# pyright: reportCallIssue=false, reportReturnType=false, reportOperatorIssue=false, reportPrivateImportUsage=false
 """TRL's GRPOTrainer fed with stored rows: no generation and no reward, the rest is TRL's."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# TRL, PEFT and Accelerate type their trainers loosely.
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportOptionalMemberAccess=false
 """Update a policy by TRL's GRPO on rollouts that were generated, scored and stored before.
 
 TRL keeps the loss, clipping, KL, LoRA, mixed precision and Accelerate's DDP and FSDP; `stored_rollouts` gives

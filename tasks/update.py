@@ -26,7 +26,7 @@ class Trainer:
     """Runs updates: in one resident process (imports paid once), or under torchrun when `num_processes` is above
     one."""
 
-    def __init__(self, log_file: Path, num_processes: int = 1, device: str = "cpu", threads: int = 2) -> None:
+    def __init__(self, log_file: Path, num_processes: int = 1, device: str = "cpu", threads: int = 1) -> None:
         self.log_file, self.num_processes, self.device, self.threads = log_file, num_processes, device, threads
         self._pool: ProcessPoolExecutor | None = None
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 PACKAGES = ("flows", "tasks", "corpus_prep", "warehouse")
 
 
@@ -93,19 +94,22 @@ def _parse(thing: Any) -> ast.AST:
     tree: ast.AST = _module(inspect.getsourcefile(thing) or "", id(sys.modules[thing.__module__]))
     for name in thing.__qualname__.split("."):
         if name != "<locals>":
-            tree = next(node for node in ast.walk(tree) if getattr(node, "name", None) == name)
+            tree = next(n for n in ast.walk(tree) if isinstance(n, DEFINITIONS) and n.name == name)
     return tree
 
 
 @functools.cache
 def _module(path: str, loaded: int) -> ast.AST:
     """A module's tree, read once for each time it was loaded: a file edited while a run goes on is not what runs."""
-    return _without_docstrings(ast.parse(Path(path).read_text(encoding="utf-8")))
+    return _bare(ast.parse(Path(path).read_text(encoding="utf-8")))
 
 
-def _without_docstrings(tree: ast.AST) -> ast.AST:
+def _bare(tree: ast.AST) -> ast.AST:
+    """Without docstrings and without decorators of functions: neither changes what a function yields."""
     for node in ast.walk(tree):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            node.decorator_list = []
+        if isinstance(node, (*DEFINITIONS, ast.Module)):
             first = node.body[0] if node.body else None
             if (
                 isinstance(first, ast.Expr)

@@ -44,8 +44,7 @@ class Phase:
     context_share: float = 0.0
 
 
-COPY: dict[Draw, float] = {drills.copy_drill: 0.7, drills.lookup_drill: 0.3}
-LOOKUP: dict[Draw, float] = {drills.lookup_drill: 0.7, drills.chain_drill: 0.3}
+COPY: dict[Draw, float] = {drills.copy_drill: 0.4, drills.confusable_drill: 0.6}
 ROLES: dict[Draw, float] = {
     transcripts.challenger: 0.26,
     transcripts.solver: 0.30,
@@ -57,9 +56,8 @@ LOOKUP_DRILL: dict[Draw, float] = {drills.lookup_drill: 0.15, drills.chain_drill
 DRILL: dict[Draw, float] = {**ROLES, **LOOKUP_DRILL, drills.confusable_drill: 1.2}
 GRADING: dict[Draw, float] = {**ROLES, **LOOKUP_DRILL, drills.confusable_drill: 0.2, grading.base_grading: 0.15}
 BASE_PHASES = (
-    Phase("copying", 1.0e6, 3e-3, 3e-3, COPY, 0.1),
-    Phase("lookup", 2.6e6, 3e-3, 3e-3, LOOKUP, 0.1),
-    Phase("roles with drill", 4.0e6, 3e-3, 3e-3, DRILL),
+    Phase("copying", 1.5e6, 3e-3, 3e-3, COPY, 0.02),
+    Phase("roles with drill", 4.0e6, 3e-3, 3e-3, DRILL, 0.01),
     Phase("roles with grading", 5.0e6, 3e-3, 3e-5, GRADING),
 )
 
@@ -108,14 +106,14 @@ def train(model: MicroModel, phases: tuple[Phase, ...], seed: int, folder: Path,
                 optimizer.step()
             trained += batch.ids.numel()
             shown = said if shown == 0.0 else 0.98 * shown + 0.02 * said
-            if step % 50 == 0:
+            if step % 25 == 0:
                 elapsed = time.time() - began
                 print(
                     f"{phase.name}: step {step}, {trained / 1e6:.2f}M tokens, {elapsed:.0f} s "
                     f"({time.process_time():.0f} CPU-s), loss on what is said {shown:.4f}, rate {rate:.1e}",
                     flush=True,
                 )
-            if step % 200 == 0:
+            if step % 100 == 0:
                 save_checkpoint(model, folder)
         save_checkpoint(model, folder)
 

@@ -13,15 +13,15 @@ paid as (
         here.rollout_id,
         here.role,
         row_number() over (
-            partition by here.role order by here.malformed is not null, rewards.total desc, here.rollout_id
+            partition by here.role order by rewards.total desc, here.rollout_id
         ) as best,
         row_number() over (
-            partition by here.role order by here.malformed is not null, rewards.total, here.rollout_id
+            partition by here.role order by rewards.total, here.rollout_id
         ) as worst,
         min(rewards.total) over (partition by here.role) < max(rewards.total) over (partition by here.role) as contrast
     from here
     join rewards using (run, rollout_id)
-    where rewards.total is not null
+    where rewards.total is not null and here.malformed is null
 ),
 dropped as (
     select

@@ -1,0 +1,168 @@
+"""Benchmarks: `make bench`. Each is a ratio against a named peer, both timed in one run, in CPU seconds of one thread.
+
+Prints a table and appends JSON lines (name, ours, peer, ratio, unit) to data/bench/bench.jsonl. A ratio above 1 is
+in our favour.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["ACCELERATE_USE_CPU"] = "true"
+sys.modules.setdefault("vllm", None)  # type: ignore[arg-type]  # TRL would import it
+
+import numpy as np  # noqa: E402
+
+from flows.workbench import PROJECT  # noqa: E402
+
+BENCH = PROJECT / "data" / "bench" / "bench.jsonl"
+MODEL = PROJECT / "data" / "micro" / "base"
+
+
+def cpu_s(work: Callable[[], Any], repeats: int = 3) -> float:
+    """The least CPU time of several runs, after one that warms up."""
+    work()
+    times = []
+    for _ in range(repeats):
+        start = time.process_time()
+        work()
+        times.append(time.process_time() - start)
+    return min(times)
+
+
+def line(name: str, peer_name: str, ours: float, peer: float, unit: str) -> dict[str, Any]:
+    """`ours` and `peer` are costs: the ratio says how many times cheaper ours is."""
+    return {
+        "name": name,
+        "ours": round(ours, 6),
+        "peer": round(peer, 6),
+        "ratio": round(peer / ours, 2),
+        "unit": unit,
+        "peer_name": peer_name,
+    }
+
+
+def search() -> dict[str, Any]:
+    """512 queries at once over 400 documents, against bm25s' own retrieval with the same scores."""
+    import bm25s
+
+    from corpus_prep.index import build_index, load_index
+    from corpus_prep.read import DocumentRow
+    from flows.micro.world import corpus
+
+    documents = [DocumentRow(**d) for d in corpus(1, 400)]
+    queries = [random.Random(i).choice(documents).title for i in range(512)]
+    with tempfile.TemporaryDirectory() as folder:
+        index = load_index(build_index(documents, Path(folder) / "index"))
+        peer = bm25s.BM25()
+        peer.index([f"{d.title} {d.title} {d.text}".lower().split() for d in documents], show_progress=False)
+        ours = cpu_s(lambda: index.search(queries, 3))
+        theirs = cpu_s(lambda: peer.retrieve([q.lower().split() for q in queries], k=3, show_progress=False))
+    return line("search_vs_bm25s_retrieve", "bm25s.BM25.retrieve", ours / 512 * 1e3, theirs / 512 * 1e3, "ms/query")
+
+
+def update() -> dict[str, Any]:
+    """One GRPO step on 128 stored datums, against a plain torch loop over the same datums, one at a time."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from tasks.grpo import GRPOSettings, UpdateJob
+    from tasks.trainer import train
+    from tests.reference_grpo import load, scorer, token_terms
+    from warehouse.schemas import BATCHES
+
+    rows, settings = _datums(128), GRPOSettings(learning_rate=1e-4, beta=0.0, micro_batch_size=16)
+    with tempfile.TemporaryDirectory() as folder:
+        batch = Path(folder) / "batch.parquet"
+        pq.write_table(pa.Table.from_pylist(rows, schema=BATCHES.arrow), batch)
+
+        def ours() -> None:
+            with tempfile.TemporaryDirectory() as out:
+                train(UpdateJob(batch=batch, policy=MODEL, reference=MODEL, out=Path(out) / "x", settings=settings))
+
+        def theirs() -> None:
+            model = load(MODEL)
+            score = scorer(model)
+            terms = [token_terms(row, score, None, settings) for row in rows]
+            (sum(t.sum() for t in terms) / sum(len(t) for t in terms)).backward()
+
+        num_tokens = sum(len(r["prompt_token_ids"]) + len(r["completion_token_ids"]) for r in rows)
+        scale = 1e6 / num_tokens
+        return line(
+            "update_vs_plain_torch",
+            "torch, one datum at a time",
+            cpu_s(ours) * scale,
+            cpu_s(theirs) * scale,
+            "CPU-s/M tokens",
+        )
+
+
+def _datums(count: int) -> list[dict[str, Any]]:
+    rng = np.random.default_rng(0)
+    rows = []
+    for i in range(count):
+        prompt, completion = int(rng.integers(15, 40)), int(rng.integers(60, 220))
+        mask = (rng.random(completion) < 0.4).astype(int)
+        rows.append(
+            {
+                "rollout_id": str(i),
+                "datum": 0,
+                "prompt_token_ids": rng.integers(5, 600, prompt).tolist(),
+                "completion_token_ids": rng.integers(5, 600, completion).tolist(),
+                "loss_mask": mask.tolist(),
+                "logprobs": (-3.0 * mask).tolist(),
+                "advantage": float(rng.normal()),
+            }
+        )
+    return rows
+
+
+def bookkeeping() -> dict[str, Any]:
+    """A stage of no work, with its recipe, hashes, lock and publishing, against a bare Parquet file of the same
+    rows."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from tasks.stage import stage
+    from warehouse.schemas import SAMPLES
+    from warehouse.store import Store
+
+    rows = [{"sample_id": str(i), "document_id": "d", "task_type": "t", "search_turns": 1} for i in range(100)]
+    made = stage(SAMPLES)(hundred_samples)
+    with tempfile.TemporaryDirectory() as folder:
+        place, count = Store(folder).run("bench"), iter(range(10**6))
+        ours = cpu_s(lambda: made(place, rows, label=str(next(count))), repeats=30)
+        theirs = cpu_s(
+            lambda: pq.write_table(pa.Table.from_pylist(rows, schema=SAMPLES.arrow), Path(folder) / "bare.parquet"),
+            repeats=30,
+        )
+    return line("stage_vs_bare_parquet", "pyarrow.parquet.write_table", ours * 1e3, theirs * 1e3, "ms/table")
+
+
+def hundred_samples(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return rows
+
+
+def main() -> None:
+    BENCH.parent.mkdir(parents=True, exist_ok=True)
+    with BENCH.open("a") as file:
+        for benchmark in (search, update, bookkeeping):
+            row = benchmark()
+            file.write(json.dumps(row) + "\n")
+            print(
+                f"{row['name']:28} ours {row['ours']:>10} peer {row['peer']:>10} {row['unit']:16} ratio {row['ratio']}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
