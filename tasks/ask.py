@@ -17,18 +17,19 @@ def ask(prompt: Prompt, *tables: Tables, values: dict[str, Any] | None = None, a
     """Yield the prompts that `prompt.about` makes of the rows of `tables`; `values` are the same for all of them,
     and in the flow's own words: they alone may hold tags.
 
+    Where `about` yields `messages`, they are the conversation to go on with, and no template is rendered.
     A prompt's id hashes its address, what it is about and its text, so a rerun of equal inputs gives equal ids.
     """
     templates = {t.name: t for t in prompt.templates}
     for position, about in enumerate(prompt.about(*map(rows_of, tables))):
         template = templates[about.pop("template", prompt.templates[0].name)]
-        content = template.render(values, **about)
+        messages = about.pop("messages", None) or [{"role": "user", "content": template.render(values, **about)}]
         ids = {name: about.get(name) for name in ABOUT}
         yield {
-            "prompt_id": hash_json([address, position, ids, content]),
+            "prompt_id": hash_json([address, position, ids, messages]),
             "role": prompt.role,
             "template": template.name,
             "template_version": template.version,
-            "messages": [{"role": "user", "content": content}],
+            "messages": messages,
             **ids,
         }

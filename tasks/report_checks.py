@@ -46,7 +46,7 @@ def _paint_difficulty(axes: Any, of_iteration: dict[int, list[Row]]) -> None:
         panel.set_xlim(-BAR / 2, 1 + BAR / 2)
         panel.set_ylabel("candidates")
         panel.set_title(f"iteration {iteration}")
-    legend(panels[0])
+    legend(panels)
     for panel in panels[:-1]:
         panel.tick_params(labelbottom=False)
     panels[-1].set_xlabel("mean score of a candidate's answers")
@@ -182,7 +182,7 @@ def _paint_judge(axes: list[Any], of_truth: dict[str, list[Row]], colours: Colou
     surplus.set_ylim(-reach, reach)
     right.set_title("right verdicts, %")
     surplus.set_title("surplus: verdict − truth")
-    legend(right)
+    legend(axes)
     for panel in axes:
         panel.set_xticks(sorted({r["iteration"] for rows in of_truth.values() for r in rows}))
         panel.set_xlabel("iteration")

@@ -139,7 +139,8 @@ def percent(part: float, whole: float) -> str:
     return f"{share:.1f} %" if share % 100 and not 10 <= share <= 90 else f"{share:.0f} %"
 
 
-def legend(axes: Any, columns: int = 3, where: str = "upper") -> None:
-    """The names of lines or bars, outside the axes, where nothing is hidden."""
-    handles, labels = axes.get_legend_handles_labels()
-    axes.figure.legend(handles, labels, loc=f"outside {where} left", ncols=columns)
+def legend(panels: Any, columns: int = 3, where: str = "upper") -> None:
+    """The names of lines or bars of one or several axes, each once, outside, where nothing is hidden."""
+    panels = panels if isinstance(panels, list) else [panels]
+    named = {n: handle for panel in panels for handle, n in zip(*panel.get_legend_handles_labels(), strict=True)}
+    panels[0].figure.legend(list(named.values()), list(named), loc=f"outside {where} left", ncols=columns)

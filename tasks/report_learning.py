@@ -95,8 +95,10 @@ def _first_last(rows: list[Row]) -> str:
 
     >>> _first_last([{"iteration": 1, "mean": 0.25, "n": 1}, {"iteration": 1, "mean": 0.75, "n": 1}])
     '0.50'
+    >>> _first_last([{"iteration": 2, "mean": 1.0, "n": 9}, {"iteration": 1, "mean": 0.0, "n": 1}])
+    '0.00 → 1.00'
     """
-    of_iteration = by(rows, "iteration").values()
+    of_iteration = [found for _, found in sorted(by(rows, "iteration").items())]
     means = [sum(r["mean"] * r["n"] for r in found) / sum(r["n"] for r in found) for found in of_iteration]
     return f"{means[0]:.2f}" if len(means) == 1 else f"{means[0]:.2f} → {means[-1]:.2f}"
 
@@ -149,7 +151,10 @@ def searches(rows: list[Row], colours: Colours) -> Plot:
     if not rows:
         return Plot("searches", "No role searches", note)
     of_both = {_role_in(*key): found for key, found in by(rows, "role", "phase").items()}
-    title = "Searches a rollout: " + "; ".join(f"{r} {_first_last(found)}" for r, found in by(rows, "role").items())
+    last = max(r["iteration"] for r in rows)
+    says = by([r for r in rows if r["iteration"] == last], "role")
+    title = f"Searches a rollout, iteration {last}: "
+    title += "; ".join(f"{role} {_first_last(found)}" for role, found in says.items())
     return Plot("searches", title, note, draw(_paint_steps, of_both, Colours(), "searches a rollout", height_in=3.4))
 
 
@@ -189,7 +194,7 @@ def _paint_updates(axes: list[Any], of_metric: dict[str, list[Row]], colours: Co
         panel.ticklabel_format(axis="y", style="sci", scilimits=(-3, 4), useOffset=False)
     for panel in axes[2:]:
         panel.set_xlabel(COMPLETED)
-    legend(axes[0])
+    legend(axes)
 
 
 def _substeps(rows: list[Row]) -> list[float]:

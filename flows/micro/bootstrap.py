@@ -1,8 +1,7 @@
 """Train the micro models from nothing: `python -m flows.micro.bootstrap base|grader --out FOLDER`.
 
-The order of the phases matters: copying first, then looking facts up in documents, then the roles, then dense grading.
-Without the copying phase lookup is not learnt in 3M tokens; with it, in 1.5M. Worlds are drawn anew for every few steps, so
-that nothing can be memorised.
+The order of the phases matters: copying and looking up first, then the roles, then dense grading; everything at once leaves
+lookup, and with it all else, unlearnt. Worlds are drawn anew for every few steps, so that nothing can be memorised.
 """
 
 import argparse

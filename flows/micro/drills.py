@@ -3,7 +3,7 @@
 import random
 
 from flows.micro.tokenizer import EOS, START
-from flows.micro.transcripts import Transcript, search
+from flows.micro.transcripts import Segment, Transcript, search
 from flows.micro.world import ATTRIBUTES, FACT_SENTENCES, LINKS, MAX_HOPS, VALUES, World
 
 

@@ -1,7 +1,7 @@
 """Answers and criteria to learn grading from: real ones, made-up ones, and criteria that are nearly met.
 
-The base model learns the bare verdict, which is right on about nine in ten real answers. The dedicated grader first quotes
-the answer's best-fitting statement and says whether entity and value are the criterion's.
+The base model learns the bare verdict, which is right on about nine in ten real answers. The dedicated grader first
+quotes the answer's best-fitting statement and says whether entity and value are the criterion's.
 """
 
 import random
@@ -135,7 +135,8 @@ def direct_verdict(answer: str, sought: Statement) -> list[Segment]:
 def quoting_verdict(answer: str, sought: Statement) -> list[Segment]:
     """Quote the best-fitting statement, then decide.
 
-    That is a full match, else one of the same relation and entity, else one of the same relation, else "no". Weights: the quoted entity and value 1, yes/no 0.99, the score 2, the relation 0.3, the rest 0.1.
+    That is a full match, else one of the same relation and entity, else one of the same relation, else "no".
+    Weights: the quoted entity and value 1, yes/no 0.99, the score 2, the relation 0.3, the rest 0.1.
     """
     relation, entity, value = sought
     stated = [s for s in statements(answer) if s[0] == relation]
@@ -166,7 +167,7 @@ def base_grading(world: World, rng: random.Random) -> Transcript:
 
 
 def grader_grading(answers_given: list[Answer]) -> Callable[[World, random.Random], Transcript]:
-    """Draws for the grader: 40 % real answers, as many made up, the rest by the Solver's script; a row full of checks."""
+    """Draws for the grader, a row each: 40 % real answers, as many made up, the rest by the Solver's script."""
 
     def draw(world: World, rng: random.Random) -> Transcript:
         kind = rng.random()

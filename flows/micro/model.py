@@ -147,8 +147,8 @@ class MicroModel(nn.Module):
     def _look_back(self) -> None:
         """Start the first layer's heads out looking 1, 2, 3 and 4 tokens back, whatever is there.
 
-        Rotation turns constant queries and keys into a function of distance alone, so biases suffice. Matching "the craft
-        of X is" with "the craft of X was always" builds on such heads; left to chance they did not form in 10M tokens.
+        Rotation makes constant queries and keys a function of distance alone, so biases suffice. Finding what followed
+        "the craft of X is" builds on such heads; left to chance they had not formed after 10M tokens.
         """
         first = self.model.layers[0].self_attn
         for projection in (first.q_proj, first.k_proj):

@@ -16,7 +16,7 @@ _IDS = {word: index for index, word in enumerate(vocabulary())}
 
 @dataclass
 class Tokens:
-    """A transcript as tokens. `branches[i]` is 0 in the trunk; `positions` restart at the trunk's end for each branch."""
+    """A transcript as tokens. `branches[i]` is 0 in the trunk; each branch's `positions` go on from the trunk's end."""
 
     ids: list[int]
     weights: list[float]

@@ -14,8 +14,8 @@ _TAGS = (
 _WORDS = (
     "system user assistant challenger solver rubrics grade gate entity source : document task response criterion "
     "search format error answer now unknown the of is remains today was always . , and ? what are write a summary "
-    "covering plan visit to using story about that mentions tell something towns like places near first enough Provides yes no "
-    "0 1 2 3 4 5 6 7 8 9"
+    "covering plan visit to using story about that mentions tell something towns like places near "
+    "first enough Provides yes no 0 1 2 3 4 5 6 7 8 9"
 )
 CHAT_TEMPLATE = (
     "{% for m in messages %}<|im_start|> {{ m['role'] }} {{ m['content'] }} <|im_end|> {% endfor %}"

@@ -1,8 +1,8 @@
 """A synthetic encyclopaedia in a vocabulary of some 700 words, and the grammar of the tasks that it can be asked.
 
-A document describes one entity by seven facts: two links to other entities and five attributes. A task asks for three to
-five attributes of the entity at the end of a path of links. Everything said here can be checked by rule, which is what
-`oracle` does: it is the truth that the model verdicts of a run are compared with.
+A document describes one entity by seven facts: two links to other entities and five attributes. A task asks for three
+to five attributes of the entity at the end of a path of links. Everything said here can be checked by rule, which is
+what `oracle` does: it is the truth that the model verdicts of a run are compared with.
 """
 
 import random
@@ -231,7 +231,7 @@ def states(answer: str, stated: str) -> bool:
 
 
 def oracle(criterion_text: str, answer: str, world: World) -> bool | None:
-    """Is the criterion's fact stated in the answer and true in the world? None when the criterion is not of that form."""
+    """Is the criterion's fact stated in the answer and true in the world? None when it is no criterion of this form."""
     found = _CRITERION.fullmatch(" ".join(criterion_text.split()))
     if found is None:
         return None

@@ -3,13 +3,13 @@ departures."""
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from corpus_prep.index import EmbeddingConfig
+from flows import profile
 from flows.scope.readers import PRIORITIES
 from tasks.engine import EngineConfig
 from tasks.grpo import GRPOSettings
@@ -177,6 +177,16 @@ class EvaluationSettings(Settings):
     num_tasks: int = Field(default=480, ge=1)
     temperature: float = Field(default=1.0, ge=0)
     seed: int = 7
+    replay: tuple[tuple[int, int], ...] = Field(
+        default=(), description="(searches of iteration, answer of iteration), scored at the end"
+    )
+
+
+class Branch(Settings):
+    """Where a run goes on from another: the ablations of the Judge branch from one checkpoint."""
+
+    run: str
+    iteration: int = Field(ge=1)
 
 
 class ScopeConfig(Settings):
@@ -184,6 +194,7 @@ class ScopeConfig(Settings):
 
     models: Models
     iterations: int = Field(default=3, ge=1, description="T")
+    branch: Branch | None = Field(default=None, description="start with the policies of another run's iteration")
     seed: int = Field(default=0, ge=0)
     corpus: str = Field(
         default="micro", description='a folder, a .jsonl or .parquet file, or "micro" for the built-in world'
@@ -232,61 +243,9 @@ class ScopeConfig(Settings):
 
 
 def profile_names() -> list[str]:
-    return sorted(p.stem for p in PROFILES.glob("*.toml") if not p.stem.startswith("_"))
+    return profile.names(PROFILES)
 
 
 def load_profile(name: str, overrides: dict[str, Any] | None = None) -> ScopeConfig:
-    """The configuration of a profile with `a.b=value` overrides.
-
-    A profile may name another it `extends`. Raises ValueError naming the profile or the key that is wrong and what
-    is allowed.
-    """
-    values = _read_profile(name)
-    for path, value in (overrides or {}).items():
-        *parents, last = path.split(".")
-        target = values
-        for parent in parents:
-            target = target.setdefault(parent, {})
-            if not isinstance(target, dict):
-                raise ValueError(f"{path}: {parent} is a single setting, there is nothing inside it")
-        target[last] = value
-    try:
-        return ScopeConfig.model_validate(values)
-    except ValidationError as problem:
-        raise ValueError(_explain(name, problem)) from None
-
-
-def _read_profile(name: str) -> dict[str, Any]:
-    path = PROFILES / f"{name}.toml"
-    if not path.exists():
-        raise ValueError(f"no profile {name!r}; there are {', '.join(profile_names())}")
-    values = tomllib.loads(path.read_text(encoding="utf-8"))
-    parent = values.pop("extends", None)
-    return _merge(_read_profile(parent), values) if parent else values
-
-
-def _merge(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
-    merged = dict(base)
-    for key, value in change.items():
-        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
-        merged[key] = _merge(merged[key], value) if both else value
-    return merged
-
-
-def _explain(name: str, problem: ValidationError) -> str:
-    lines = [f"profile {name!r} with these settings is not valid:"]
-    for error in problem.errors():
-        where = ".".join(str(part) for part in error["loc"])
-        line = f"  {where or 'config'}: {error['msg']}"
-        if error["type"] == "extra_forbidden":
-            line = f"  {where}: there is no such setting; {_choices(error['loc'])}"
-        lines.append(line)
-    return "\n".join(lines)
-
-
-def _choices(location: tuple[int | str, ...]) -> str:
-    model: Any = ScopeConfig
-    for part in location[:-1]:
-        annotation = model.model_fields[str(part)].annotation
-        model = next(a for a in (annotation, *get_args(annotation)) if hasattr(a, "model_fields"))  # of `X | None`, X
-    return f"settings here are {', '.join(sorted(model.model_fields))}"
+    """The configuration of a profile with `a.b=value` overrides; raises ValueError for what is wrong with either."""
+    return profile.load(ScopeConfig, PROFILES, name, overrides)

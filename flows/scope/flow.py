@@ -18,6 +18,7 @@ from prefect import flow
 from flows.scope import monitor
 from flows.scope.config import ScopeConfig, load_profile
 from flows.scope.held_out import HeldOut, open_corpus, score_held_out
+from flows.scope.replay import replay
 from flows.scope.steps import (
     Player,
     Pool,
@@ -25,8 +26,10 @@ from flows.scope.steps import (
     judge_tasks,
     keep_moderate,
     learn,
+    player_of,
     sample_documents,
     solve_batch,
+    starting_players,
 )
 from flows.workbench import Workbench, open_run
 from tasks.report import report
@@ -54,9 +57,9 @@ def self_play(cfg: ScopeConfig, bench: Workbench) -> tuple[Player, Player]:
     documents, oracle = open_corpus(bench.place, cfg)
     scope = Scope.prepare(cfg, bench, documents, oracle)
     held_out = HeldOut.prepare(scope)
-    challenger = solver = Player(bench.policies["base"])  # l.2
-    score_held_out(held_out, bench.place.iteration(0), solver)
-    for t in range(1, cfg.iterations + 1):  # l.3
+    first, challenger, solver = starting_players(scope)  # l.2
+    score_held_out(held_out, bench.place.iteration(first - 1), solver)
+    for t in range(first, cfg.iterations + 1):  # l.3
         iteration = bench.place.iteration(t)
         if cfg.challenger.frozen_after is None or t <= cfg.challenger.frozen_after:
             challenger = train_challenger(scope, iteration, challenger, solver)  # l.4-17
@@ -64,6 +67,8 @@ def self_play(cfg: ScopeConfig, bench: Workbench) -> tuple[Player, Player]:
         solver = train_solver(scope, iteration, solver, tasks)  # l.28-33
         score_held_out(held_out, iteration, solver)
         report(bench.place, iteration=t)
+    for searcher, answerer in cfg.evaluation.replay:
+        replay(held_out, bench.place, searcher, answerer, player_of(scope, bench.place.path, answerer, "solver"))
     return challenger, solver  # l.35
 
 
@@ -72,7 +77,7 @@ def train_challenger(scope: Scope, iteration: Place, challenger: Player, solver:
     cfg = scope.cfg.challenger
     for b in range(cfg.steps):  # l.5
         step = iteration.phase("challenger").step(b + 1)
-        samples = sample_documents(scope, step, cfg.prompts_per_step, skip=b * cfg.prompts_per_step)  # l.6
+        samples = sample_documents(scope, step, cfg.prompts_per_step, b, cfg.steps)  # l.6
         judged = judge_tasks(  # l.7-15
             scope,
             step,
@@ -93,7 +98,7 @@ def collect_tasks(scope: Scope, iteration: Place, challenger: Player, solver: Pl
     pool = Pool()  # l.19
     while pool.num_kept < target and len(pool) < cfg.max_batches:  # l.20
         step = iteration.phase("pool").step(len(pool) + 1)
-        samples = sample_documents(scope, step, cfg.candidates_per_batch, skip=len(pool) * cfg.candidates_per_batch)
+        samples = sample_documents(scope, step, cfg.candidates_per_batch, len(pool), cfg.max_batches)
         judged = judge_tasks(  # l.21-23
             scope,
             step,

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from flows.scope.config import ScopeConfig
-from flows.scope.dialogues import Talk, Talks, make_talks
 from flows.scope.readers import read_verdict
 from flows.scope.roles import SEARCH_EXAMPLES, Roles, make_roles, solve_kept
 from flows.scope.rules import make_rules
 from flows.scope.scoring import challenger_scores, solver_scores
+from flows.scope.talks import Talk, Talks, make_talks
 from flows.workbench import Workbench
 from tasks.ask import ask
 from tasks.batch import batch
@@ -65,6 +65,25 @@ class Player:
     num_updates: int = 0
 
 
+def starting_players(scope: Scope) -> tuple[int, Player, Player]:
+    """l.2: C_0 = S_0 = M0 and the first iteration; or both as another run left them after one of its iterations."""
+    branch = scope.cfg.branch
+    if branch is None:
+        return 1, Player(scope.bench.policies["base"]), Player(scope.bench.policies["base"])
+    challenger, solver = (player_of(scope, branch.run, branch.iteration, role) for role in ("challenger", "solver"))
+    return branch.iteration + 1, challenger, solver
+
+
+def player_of(scope: Scope, run: str, iteration: int, role: str) -> Player:
+    """A role as it was after an iteration of a run: M0 if it was never updated."""
+    store = scope.bench.place.store
+    numbered = [store.run(run).iteration(t).phase(role).path for t in range(1, iteration + 1)]
+    updates = [t for t in store.tables(run) if t.schema.name == "updates" and t.address.startswith(tuple(numbered))]
+    if not updates:
+        return Player(scope.bench.policies["base"])
+    return Player(*updated_policy(updates[-1]), len(updates))
+
+
 @dataclass(frozen=True)
 class Judged:
     """Candidate tasks with all that was judged of them, and the Challenger's rewards for them."""
@@ -111,9 +130,11 @@ class Pool:
         return sum(row["kept"] for table in self.selections for row in table.rows())
 
 
-def sample_documents(scope: Scope, step: Place, num_samples: int, skip: int) -> Table:
-    """l.6 and l.20: fresh documents, each with a task type and a number of search turns."""
+def sample_documents(scope: Scope, step: Place, num_samples: int, number: int, per_iteration: int) -> Table:
+    """l.6 and l.20: documents, each with a task type and a number of search turns. No document comes again, in this
+    iteration or a later one, before the corpus is used up: batch `number` (0-based) of `per_iteration` takes its own."""
     _, iteration, phase, *_ = step.parts
+    batches_before = (int(iteration.removeprefix("iter-")) - 1) * per_iteration + number
     return sample(
         step,
         scope.documents,
@@ -121,8 +142,8 @@ def sample_documents(scope: Scope, step: Place, num_samples: int, skip: int) -> 
         task_types=scope.cfg.task_types,
         search_turns=scope.cfg.challenger.search_turns,
         seed=scope.cfg.seed,
-        epoch=f"{iteration}/{phase}",
-        skip=skip,
+        epoch=phase,
+        skip=batches_before * num_samples,
     )
 
 

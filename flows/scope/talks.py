@@ -57,6 +57,12 @@ def make_talks(cfg: ScopeConfig, roles: Roles) -> Talks:
     )
 
 
+def replay_talk(talk: Talk) -> Talk:
+    """The same with nothing left to search: one turn, which is to be the answer."""
+    keep = {"final": talk.dialogue.final, "reasoning": talk.dialogue.reasoning}
+    return Talk(Dialogue(search=None, max_turns=1, **keep), talk.sampling)
+
+
 def _searching(cfg: ScopeConfig, roles: Roles, role: str, final: str, max_turns: int, insist_times: int) -> Dialogue:
     d = cfg.dialogues
     return Dialogue(

@@ -1,0 +1,72 @@
+"""Profiles: TOML files that hold only departures from a configuration's defaults, and settings given on top."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+from pydantic import BaseModel, ValidationError
+
+Config = TypeVar("Config", bound=BaseModel)
+
+
+def names(folder: Path) -> list[str]:
+    """Profiles of a folder; files whose name begins with `_` are there to be extended."""
+    return sorted(p.stem for p in folder.glob("*.toml") if not p.stem.startswith("_"))
+
+
+def load(model: type[Config], folder: Path, name: str, overrides: dict[str, Any] | None = None) -> Config:
+    """The configuration of a profile with `a.b=value` overrides.
+
+    A profile may name another it `extends`. Raises ValueError naming the profile or the key that is wrong and what
+    is allowed.
+    """
+    values = _read(folder, name)
+    for path, value in (overrides or {}).items():
+        *parents, last = path.split(".")
+        target = values
+        for parent in parents:
+            target = target.setdefault(parent, {})
+            if not isinstance(target, dict):
+                raise ValueError(f"{path}: {parent} is a single setting, there is nothing inside it")
+        target[last] = value
+    try:
+        return model.model_validate(values)
+    except ValidationError as problem:
+        raise ValueError(_explain(model, name, problem)) from None
+
+
+def _read(folder: Path, name: str) -> dict[str, Any]:
+    path = folder / f"{name}.toml"
+    if not path.exists():
+        raise ValueError(f"no profile {name!r}; there are {', '.join(names(folder))}")
+    values = tomllib.loads(path.read_text(encoding="utf-8"))
+    parent = values.pop("extends", None)
+    return _merge(_read(folder, parent), values) if parent else values
+
+
+def _merge(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in change.items():
+        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = _merge(merged[key], value) if both else value
+    return merged
+
+
+def _explain(model: type[BaseModel], name: str, problem: ValidationError) -> str:
+    lines = [f"profile {name!r} with these settings is not valid:"]
+    for error in problem.errors():
+        where = ".".join(str(part) for part in error["loc"])
+        line = f"  {where or 'config'}: {error['msg']}"
+        if error["type"] == "extra_forbidden":
+            line = f"  {where}: there is no such setting; {_choices(model, error['loc'])}"
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def _choices(model: Any, location: tuple[int | str, ...]) -> str:
+    for part in location[:-1]:
+        annotation = model.model_fields[str(part)].annotation
+        model = next(a for a in (annotation, *get_args(annotation)) if hasattr(a, "model_fields"))  # of `X | None`, X
+    return f"settings here are {', '.join(sorted(model.model_fields))}"
