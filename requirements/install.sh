@@ -30,5 +30,7 @@ if ! "${install[@]}" --offline -r "$lock" 2>/dev/null; then
     "${install[@]}" -r "$lock"
 fi
 "${install[@]}" --offline --no-build-isolation -e .
+echo "compiling bytecode: vLLM starts in a third of the time with it"
+env -u PYTHONDONTWRITEBYTECODE "$python" -m compileall -q -j 0 "$("$python" -c 'import site; print(site.getsitepackages()[0])')" >/dev/null || true
 "$python" -m flows.prepare
 echo "$state" >"$stamp"

@@ -1,6 +1,7 @@
 """The child process of a fleet: one engine, calls in, rows out. `python -m tasks.fleet_child FILE_DESCRIPTOR`"""
 
 import contextlib
+import os
 import sys
 import time
 import traceback
@@ -29,6 +30,7 @@ def serve(pipe: Connection) -> None:
         try:
             call = pipe.recv()
         except EOFError:
+            engine.close()
             return
         try:
             if call == "sleep":

@@ -25,7 +25,7 @@ class Example:
 
     @property
     def was_graded(self) -> bool:
-        return any(row["verdict"] is not None or row["malformed"] for row in self.verdicts)
+        return any(row["verdict"] is not None or (row["criterion"] and row["malformed"]) for row in self.verdicts)
 
     @property
     def components(self) -> dict[str, float]:

@@ -27,6 +27,8 @@ ALL_DRAWS = [
     drills.lookup_drill,
     drills.chain_drill,
     drills.confusable_drill,
+    drills.listing_drill,
+    drills.presence_drill,
     base_grading,
 ]
 

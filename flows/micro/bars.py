@@ -117,8 +117,8 @@ def solver_bars(model: MicroModel, num: int = NUM_TASKS) -> Iterator[Bar]:
     yield Bar("Solver: true score", sum(scores) / num, num, 0.25, 0.45)
     for hops in range(MAX_HOPS + 1):
         of_hops = [score for score, task in zip(scores, tasks, strict=True) if task.hops == hops]
-        limits = {"low": 0.25, "high": 0.45} if hops == 1 else {"gates": False}
-        yield Bar(f"Solver: true score, {hops} hops", sum(of_hops) / len(of_hops), len(of_hops), **limits)
+        name = f"Solver: true score, {hops} hops"
+        yield Bar(name, sum(of_hops) / len(of_hops), len(of_hops), 0.25, 0.45, gates=hops == 1)
     yield Bar("Solver: answers given", share([answer is not None for answer in given]), num, gates=False)
 
 

@@ -1,7 +1,7 @@
 """Train the micro models from nothing: `python -m flows.micro.bootstrap base|grader --out FOLDER`.
 
-The order of the phases matters: copying and looking up first, then the roles, then dense grading; everything at once leaves
-lookup, and with it all else, unlearnt. Worlds are drawn anew for every few steps, so that nothing can be memorised.
+The order of the phases matters: copying and looking up first, then the roles, then dense grading; everything at once
+leaves lookup, and all else, unlearnt. Worlds are drawn anew for every few steps, so that nothing can be memorised.
 """
 
 import argparse
@@ -51,13 +51,20 @@ ROLES: dict[Draw, float] = {
     transcripts.entity_gate: 0.06,
     transcripts.source_gate: 0.14,
 }
-LOOKUP_DRILL: dict[Draw, float] = {drills.lookup_drill: 0.15, drills.chain_drill: 0.15}
-DRILL: dict[Draw, float] = {**ROLES, **LOOKUP_DRILL, drills.confusable_drill: 1.2}
-GRADING: dict[Draw, float] = {**ROLES, **LOOKUP_DRILL, drills.confusable_drill: 0.2, grading.base_grading: 0.15}
+DRILLS: dict[Draw, float] = {
+    drills.lookup_drill: 0.05,
+    drills.chain_drill: 0.10,
+    drills.confusable_drill: 0.30,
+    drills.listing_drill: 0.30,
+    drills.presence_drill: 0.40,
+}
+DRILL: dict[Draw, float] = {**ROLES, **DRILLS, drills.confusable_drill: 1.0}
+GRADING: dict[Draw, float] = {**ROLES, **DRILLS, grading.base_grading: 0.15}
 BASE_PHASES = (
     Phase("copying", 1.5e6, 3e-3, 3e-3, COPY, 0.02),
     Phase("roles with drill", 4.0e6, 3e-3, 3e-3, DRILL, 0.01),
-    Phase("roles with grading", 5.0e6, 3e-3, 3e-5, GRADING),
+    Phase("roles with grading", 3.8e6, 3e-3, 7e-4, GRADING),
+    Phase("refining", 5.0e6, 2.5e-3, 2e-5, GRADING),
 )
 
 

@@ -3,8 +3,18 @@
 import random
 
 from flows.micro.tokenizer import EOS, START
-from flows.micro.transcripts import Segment, Transcript, search
-from flows.micro.world import ATTRIBUTES, FACT_SENTENCES, LINKS, MAX_HOPS, VALUES, World
+from flows.micro.transcripts import Segment, Transcript, search, think
+from flows.micro.world import (
+    ATTRIBUTES,
+    FACT_SENTENCES,
+    LINKS,
+    MAX_HOPS,
+    TASK_SENTENCES,
+    VALUES,
+    Task,
+    World,
+    write_task,
+)
 
 
 def copy_drill(world: World, rng: random.Random) -> Transcript:
@@ -60,4 +70,31 @@ def confusable_drill(world: World, rng: random.Random) -> Transcript:
     segments: list[Segment] = [(f"{START} user document : {text} {EOS} {START} assistant", 0.0)]
     for relation, name, value in rng.sample(facts, len(facts)):
         segments += [(f"the {relation} of {name} is", 0.0), (value, 1.0), (".", 0.1)]
+    return Transcript(segments)
+
+
+def listing_drill(world: World, rng: random.Random) -> Transcript:
+    """Tasks about entities of several documents, each asking for attributes that its document has, in its order."""
+    path, chain = world.draw_path(rng, rng.choice(world.names), rng.randint(0, MAX_HOPS))
+    names = list(dict.fromkeys(chain))
+    rng.shuffle(names)
+    texts = " ".join(world.texts[name] for name in names)
+    segments: list[Segment] = [(f"{START} user document : {texts} {EOS} {START} assistant", 0.0)]
+    for _ in range(6):
+        hops = rng.randint(0, len(path))
+        asked = tuple(world.draw_attributes(rng, chain[hops]))
+        task = Task(rng.choice(list(TASK_SENTENCES)), chain[0], tuple(path[:hops]), asked)
+        segments += [(f"{think(f'about {chain[hops]} .')} <task>", 0.0), (f"{write_task(task)} </task>", 1.0)]
+    return Transcript(segments)
+
+
+def presence_drill(world: World, rng: random.Random) -> Transcript:
+    """Which entity a document is about and which relations it gives."""
+    about = rng.choice(world.names)
+    segments: list[Segment] = [(f"{START} user document : {world.texts[about]} {EOS} {START} assistant", 0.0)]
+    for _ in range(4):
+        name = about if rng.random() < 0.5 else rng.choice(world.names)
+        segments += [(f"<think> {name}", 0.0), ("yes" if name == about else "no", 1.0)]
+        for relation in rng.sample([*LINKS, *ATTRIBUTES], 5):
+            segments += [(relation, 0.0), ("yes" if relation in world.facts[about] else "no", 1.0)]
     return Transcript(segments)

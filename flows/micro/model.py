@@ -68,6 +68,23 @@ class Attention(nn.Module):
         attended = scaled_dot_product_attention(self._stack(q), k, v, attn_mask=bias)
         return self.o_proj(attended.view(rows, HEADS, length, HEAD_WIDTH).transpose(1, 2).reshape(rows, length, -1))
 
+    @torch.no_grad()
+    def look_back(self) -> None:
+        """Let the heads start out looking 1, 2, 3 and 4 tokens back, whatever is there.
+
+        Rotation makes constant queries and keys a function of distance alone, so biases suffice. Finding what followed
+        "the craft of X is" builds on such heads; left to chance they had not formed after 10M tokens.
+        """
+        for projection in (self.q_proj, self.k_proj):
+            projection.weight.mul_(LOOK_BACK_CONTENT)
+        sharp = torch.zeros(HEAD_WIDTH // 2)
+        sharp[:LOOK_BACK_FREQUENCIES] = (LOOK_BACK_STRENGTH * HEAD_WIDTH**0.5) ** 0.5
+        self.k_proj.bias.copy_(torch.cat([sharp, torch.zeros_like(sharp)]).repeat(KV_HEADS))
+        for head in range(HEADS):
+            angle = -(head + 1) * ROPE_THETA ** (-torch.arange(0, HEAD_WIDTH, 2) / HEAD_WIDTH)
+            turned = torch.cat([sharp * angle.cos(), sharp * angle.sin()])
+            self.q_proj.bias[head * HEAD_WIDTH : (head + 1) * HEAD_WIDTH] = turned
+
     @staticmethod
     def _stack(q_BHTD: Tensor) -> Tensor:
         """Query heads that share a key head become rows of one product, so that no key is copied."""
@@ -129,8 +146,7 @@ class MicroModel(nn.Module):
         self.model = _Body(len(vocabulary()))
         frequency = 1.0 / ROPE_THETA ** (torch.arange(0, HEAD_WIDTH, 2) / HEAD_WIDTH)
         angle = torch.outer(torch.arange(CONTEXT_TOKENS).float(), frequency).repeat(1, 2)
-        self.register_buffer("cosine", angle.cos(), persistent=False)
-        self.register_buffer("sine", angle.sin(), persistent=False)
+        self.cosine, self.sine = angle.cos(), angle.sin()
         self._initialise()
 
     def _initialise(self) -> None:
@@ -141,25 +157,9 @@ class MicroModel(nn.Module):
             elif "bias" in name:
                 nn.init.zeros_(parameter)
 
-        self._look_back()
-
-    @torch.no_grad()
-    def _look_back(self) -> None:
-        """Start the first layer's heads out looking 1, 2, 3 and 4 tokens back, whatever is there.
-
-        Rotation makes constant queries and keys a function of distance alone, so biases suffice. Finding what followed
-        "the craft of X is" builds on such heads; left to chance they had not formed after 10M tokens.
-        """
-        first = self.model.layers[0].self_attn
-        for projection in (first.q_proj, first.k_proj):
-            projection.weight.mul_(LOOK_BACK_CONTENT)
-        sharp = torch.zeros(HEAD_WIDTH // 2)
-        sharp[:LOOK_BACK_FREQUENCIES] = (LOOK_BACK_STRENGTH * HEAD_WIDTH**0.5) ** 0.5
-        first.k_proj.bias.copy_(torch.cat([sharp, torch.zeros_like(sharp)]).repeat(KV_HEADS))
-        for head, distance in enumerate(range(1, HEADS + 1)):
-            angle = -distance * ROPE_THETA ** (-torch.arange(0, HEAD_WIDTH, 2) / HEAD_WIDTH)
-            turned = torch.cat([sharp * angle.cos(), sharp * angle.sin()])
-            first.q_proj.bias[head * HEAD_WIDTH : (head + 1) * HEAD_WIDTH] = turned
+        first = self.model.layers[0]
+        assert isinstance(first, Layer)
+        first.self_attn.look_back()
 
     def forward(
         self, ids_BT: Tensor, positions_BT: Tensor, bias_BTS: Tensor, caches: list[Cache] | None = None
@@ -178,13 +178,11 @@ class MicroModel(nn.Module):
 def save_checkpoint(model: MicroModel, folder: Path) -> None:
     """Writes bf16 weights, configuration and tokenizer: what transformers and vLLM load."""
     exported = LlamaForCausalLM(model_config())
-    unmatched = exported.load_state_dict(model.state_dict(), strict=False)
-    assert not unmatched.unexpected_keys, unmatched
-    assert all(name == "lm_head.weight" or name.endswith("o_proj.bias") for name in unmatched.missing_keys), unmatched
-    for layer in exported.model.layers:
-        nn.init.zeros_(layer.self_attn.o_proj.bias)
+    output_biases = {name: torch.zeros(WIDTH) for name in exported.state_dict() if name.endswith("o_proj.bias")}
+    unmatched = exported.load_state_dict({**model.state_dict(), **output_biases}, strict=False)
+    assert unmatched.missing_keys == ["lm_head.weight"] and not unmatched.unexpected_keys, unmatched
     exported.tie_weights()
-    exported.to(torch.bfloat16).save_pretrained(folder)
+    nn.Module.to(exported, torch.bfloat16).save_pretrained(folder)
     build_tokenizer(CONTEXT_TOKENS).save_pretrained(folder)
 
 

@@ -27,7 +27,7 @@ class Muon(torch.optim.Optimizer):
         super().__init__(parameters, {"lr": lr})
 
     @torch.no_grad()
-    def step(self) -> None:
+    def step(self, closure: None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         for group in self.param_groups:
             for parameter in group["params"]:
                 gradient, state = parameter.grad, self.state[parameter]

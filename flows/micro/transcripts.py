@@ -1,6 +1,6 @@
 """What the micro model is trained to say, role by role, in the formats of SCOPE's micro prompts.
 
-A transcript is a trunk of segments and, where several replies share a text, branches that follow the trunk independently.
+A transcript is a trunk of segments and, where several replies share a text, branches that each follow the trunk alone.
 A segment is a text and the weight of its tokens in the loss; 0 marks what the model did not say.
 """
 
@@ -82,7 +82,7 @@ def search(entity: str) -> str:
 
 
 def forked(segments: list[Segment], replies: list[str]) -> Transcript:
-    """A conversation and replies that might end it. Each branch begins with the word that asks for it, which is not learnt."""
+    """A conversation and replies that might end it. A branch begins with the word that asks for it: unlearnt."""
     request, weight = segments[-1]
     trunk = [*segments[:-1], (request.removesuffix(" assistant"), weight)]
     return Transcript(trunk, [[("assistant", 0.0), said(reply)] for reply in replies])

@@ -131,8 +131,10 @@ class Pool:
 
 
 def sample_documents(scope: Scope, step: Place, num_samples: int, number: int, per_iteration: int) -> Table:
-    """l.6 and l.20: documents, each with a task type and a number of search turns. No document comes again, in this
-    iteration or a later one, before the corpus is used up: batch `number` (0-based) of `per_iteration` takes its own."""
+    """l.6 and l.20: documents, each with a task type and a number of search turns.
+
+    No document comes twice, in this iteration or a later one, before the corpus is used up.
+    """
     _, iteration, phase, *_ = step.parts
     batches_before = (int(iteration.removeprefix("iter-")) - 1) * per_iteration + number
     return sample(
