@@ -4,8 +4,8 @@ import pytest
 from pydantic import ValidationError
 
 from flows.scope.config import PROFILES, ScopeConfig, load_profile, profile_names
-from flows.scope.talks import make_talks
 from flows.scope.readers import PRIORITIES
+from flows.scope.talks import make_talks
 from flows.workbench import differences, save_config
 from tasks.search_syntax import stop_strings
 

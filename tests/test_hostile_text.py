@@ -12,9 +12,9 @@ import pytest
 from tokenizers import Tokenizer
 
 from flows.scope.config import load_profile
-from flows.scope.talks import make_talks
 from flows.scope.readers import read_rubric, read_task, read_verdict
 from flows.scope.roles import PROMPTS, make_roles
+from flows.scope.talks import make_talks
 from tasks.dialogue import Results, say
 from tasks.neutral import neutralise
 from tasks.prompt import Malformed, Template

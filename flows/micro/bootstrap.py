@@ -33,7 +33,10 @@ NUM_REAL_ANSWERS = 2000
 
 @dataclass(frozen=True)
 class Phase:
-    """`mix` weighs the kinds of transcripts; the learning rate goes linearly from `rate` to `end_rate`."""
+    """`mix` weighs the kinds of transcripts; the learning rate goes linearly from `rate` to `end_rate`.
+
+    `context_share` is the share of tokens that the model did not say but learns to predict all the same.
+    """
 
     name: str
     num_tokens: float
@@ -41,6 +44,9 @@ class Phase:
     end_rate: float
     mix: dict[Draw, float]
     context_share: float = 0.0
+
+    def rate_at(self, trained: int) -> float:
+        return self.rate + (self.end_rate - self.rate) * trained / self.num_tokens
 
 
 COPY: dict[Draw, float] = {drills.copy_drill: 0.4, drills.confusable_drill: 0.6}
@@ -90,56 +96,58 @@ def loss_of(model: MicroModel, batch: Batch) -> tuple[torch.Tensor, float]:
     return (losses * batch.weights).sum() / batch.weights.sum(), said.mean().item()
 
 
+def step(model: MicroModel, both: list[torch.optim.Optimizer], batch: Batch, rate: float) -> float:
+    """One update of all parameters; returns the loss on what is said."""
+    for optimizer in both:
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+    loss, said = loss_of(model, batch)
+    model.zero_grad()
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+    for optimizer in both:
+        optimizer.step()
+    return said
+
+
 def train(model: MicroModel, phases: tuple[Phase, ...], seed: int, folder: Path, first_phase: int = 0) -> None:
-    """AdamW through the phases, in place; a checkpoint is written after each phase and every few minutes."""
-    rng, both = random.Random(seed), optimizers(model)
-    step, began = 0, time.time()
-    for number, phase in enumerate(phases):
-        if number < first_phase:
-            continue
-        stream, trained, shown = batches(phase, rng, FIRST_WORLD * (number + 1)), 0, 0.0
+    """Through the phases from `first_phase` on, in place; a checkpoint is written every few minutes and after each."""
+    rng, both, steps, began = random.Random(seed), optimizers(model), 0, time.time()
+    for number, phase in enumerate(phases[first_phase:], first_phase):
+        stream, trained, shown = batches(phase, rng, FIRST_WORLD * (number + 1)), 0, None
         while trained < phase.num_tokens:
-            share, step = trained / phase.num_tokens, step + 1
-            rate = (phase.rate + (phase.end_rate - phase.rate) * share) * min(1.0, step / WARM_UP_STEPS)
-            for group in both[0].param_groups + both[1].param_groups:
-                group["lr"] = rate
-            batch = next(stream)
-            loss, said = loss_of(model, batch)
-            model.zero_grad()
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
-            for optimizer in both:
-                optimizer.step()
+            steps += 1
+            batch, rate = next(stream), phase.rate_at(trained) * min(1.0, steps / WARM_UP_STEPS)
+            said = step(model, both, batch, rate)
             trained += batch.ids.numel()
-            shown = said if shown == 0.0 else 0.98 * shown + 0.02 * said
-            if step % 25 == 0:
-                elapsed = time.time() - began
+            shown = said if shown is None else 0.98 * shown + 0.02 * said
+            if steps % 50 == 0:
                 print(
-                    f"{phase.name}: step {step}, {trained / 1e6:.2f}M tokens, {elapsed:.0f} s "
+                    f"{phase.name}: step {steps}, {trained / 1e6:.2f}M tokens, {time.time() - began:.0f} s "
                     f"({time.process_time():.0f} CPU-s), loss on what is said {shown:.4f}, rate {rate:.1e}",
                     flush=True,
                 )
-            if step % 100 == 0:
+            if steps % 500 == 0:
                 save_checkpoint(model, folder)
         save_checkpoint(model, folder)
 
 
-def make_base(args: argparse.Namespace) -> Iterator[Bar]:
-    model = load_checkpoint(args.unfinished) if args.resume else MicroModel()
-    train(model, BASE_PHASES, args.seed, args.unfinished, args.resume)
-    yield from base_bars(load_checkpoint(args.unfinished))
+def make_base(unfinished: Path, seed: int, resume: int) -> Iterator[Bar]:
+    model = load_checkpoint(unfinished) if resume else MicroModel()
+    train(model, BASE_PHASES, seed, unfinished, resume)
+    yield from base_bars(load_checkpoint(unfinished))
 
 
-def make_grader(args: argparse.Namespace) -> Iterator[Bar]:
+def make_grader(unfinished: Path, seed: int, base_folder: Path) -> Iterator[Bar]:
     """The dedicated grader starts from the base model, whose own answers are part of what it learns to grade."""
-    base = load_checkpoint(args.base)
-    draw = grading.grader_grading(grading.real_answers(base, NUM_REAL_ANSWERS, seed=1000 + args.seed))
+    base = load_checkpoint(base_folder)
+    draw = grading.grader_grading(grading.real_answers(base, NUM_REAL_ANSWERS, seed=1000 + seed))
     phases = (
         Phase("grading", 1.4e6, 2e-3, 2e-3, {draw: 1.0}),
         Phase("grading, slower", 2.2e6, 2e-3, 2e-5, {draw: 1.0}),
     )
-    train(load_checkpoint(args.base), phases, args.seed, args.unfinished)
-    yield from grading_bars(base, load_checkpoint(args.unfinished), "grader", GRADER_LOW)
+    train(load_checkpoint(base_folder), phases, seed, unfinished)
+    yield from grading_bars(base, load_checkpoint(unfinished), "grader", GRADER_LOW)
 
 
 def main() -> None:
@@ -151,13 +159,15 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--resume", type=int, default=0, metavar="PHASE", help="go on from FOLDER.unfinished")
     args = parser.parse_args()
-    args.unfinished = args.out.with_name(f"{args.out.name}.unfinished")
     torch.set_num_threads(1)
     torch.manual_seed(args.seed)
-    if not passed(make_base(args) if args.which == "base" else make_grader(args)):
-        sys.exit(f"{args.unfinished} misses a quality bar and was left there; try another --seed")
+    unfinished = args.out.with_name(f"{args.out.name}.unfinished")
+    is_base = args.which == "base"
+    bars = make_base(unfinished, args.seed, args.resume) if is_base else make_grader(unfinished, args.seed, args.base)
+    if not passed(bars):
+        sys.exit(f"{unfinished} misses a quality bar and was left there; try another --seed")
     shutil.rmtree(args.out, ignore_errors=True)
-    args.unfinished.rename(args.out)
+    unfinished.rename(args.out)
 
 
 if __name__ == "__main__":

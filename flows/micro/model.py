@@ -182,7 +182,8 @@ def save_checkpoint(model: MicroModel, folder: Path) -> None:
     unmatched = exported.load_state_dict({**model.state_dict(), **output_biases}, strict=False)
     assert unmatched.missing_keys == ["lm_head.weight"] and not unmatched.unexpected_keys, unmatched
     exported.tie_weights()
-    nn.Module.to(exported, torch.bfloat16).save_pretrained(folder)
+    nn.Module.to(exported, torch.bfloat16)
+    exported.save_pretrained(folder)
     build_tokenizer(CONTEXT_TOKENS).save_pretrained(folder)
 
 
