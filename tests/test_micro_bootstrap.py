@@ -28,7 +28,6 @@ ALL_DRAWS = [
     drills.chain_drill,
     drills.confusable_drill,
     drills.listing_drill,
-    drills.presence_drill,
     base_grading,
 ]
 

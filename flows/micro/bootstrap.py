@@ -58,11 +58,10 @@ ROLES: dict[Draw, float] = {
     transcripts.source_gate: 0.14,
 }
 DRILLS: dict[Draw, float] = {
-    drills.lookup_drill: 0.05,
+    drills.lookup_drill: 0.20,
     drills.chain_drill: 0.10,
-    drills.confusable_drill: 0.30,
-    drills.listing_drill: 0.30,
-    drills.presence_drill: 0.40,
+    drills.confusable_drill: 0.15,
+    drills.listing_drill: 0.25,
 }
 DRILL: dict[Draw, float] = {**ROLES, **DRILLS, drills.confusable_drill: 1.0}
 GRADING: dict[Draw, float] = {**ROLES, **DRILLS, grading.base_grading: 0.15}

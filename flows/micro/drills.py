@@ -3,7 +3,7 @@
 import random
 
 from flows.micro.tokenizer import EOS, START
-from flows.micro.transcripts import Segment, Transcript, search, think
+from flows.micro.transcripts import Segment, Transcript, plan, search
 from flows.micro.world import (
     ATTRIBUTES,
     FACT_SENTENCES,
@@ -31,14 +31,21 @@ def lookup_drill(world: World, rng: random.Random) -> Transcript:
     names = rng.sample(world.names, rng.choice([1, 1, 2, 3, 4]))
     segments = [(f"{START} user document : {' '.join(world.texts[n] for n in names)} {EOS} {START} assistant", 0.0)]
     facts = [(r, name, v) for name in names for r, v in world.facts[name].items()]
+    facts += [absent for _ in range(len(facts) // 2) if (absent := _absent_fact(world, rng, names))]
     rng.shuffle(facts)
-    for relation, name, value in facts[:14]:
+    for relation, name, value in facts[:16]:
         prefix = rng.choice(["", "", "Provides "])
         segments += [(f"{prefix}the {relation} of", 0.0), (name, 1.0 if len(names) == 1 else 0.0)]
         segments += [("is", 0.1), (value, 1.0), (".", 0.1)]
-        if relation in LINKS and rng.random() < 0.8:
+        if relation in LINKS and value != "no" and rng.random() < 0.8:
             segments.append((f"</think> {search(value)}", 1.0))
     return Transcript(segments)
+
+
+def _absent_fact(world: World, rng: random.Random, names: list[str]) -> tuple[str, str, str] | None:
+    """A fact that the documents of `names` do not hold: its value is "no"."""
+    relation, name = rng.choice([*LINKS, *ATTRIBUTES]), rng.choice([*names, rng.choice(world.names)])
+    return None if name in names and relation in world.facts[name] else (relation, name, "no")
 
 
 def chain_drill(world: World, rng: random.Random) -> Transcript:
@@ -80,21 +87,10 @@ def listing_drill(world: World, rng: random.Random) -> Transcript:
     rng.shuffle(names)
     texts = " ".join(world.texts[name] for name in names)
     segments: list[Segment] = [(f"{START} user document : {texts} {EOS} {START} assistant", 0.0)]
-    for _ in range(6):
+    for _ in range(4):
         hops = rng.randint(0, len(path))
         asked = tuple(world.draw_attributes(rng, chain[hops]))
         task = Task(rng.choice(list(TASK_SENTENCES)), chain[0], tuple(path[:hops]), asked)
-        segments += [(f"{think(f'about {chain[hops]} .')} <task>", 0.0), (f"{write_task(task)} </task>", 1.0)]
-    return Transcript(segments)
-
-
-def presence_drill(world: World, rng: random.Random) -> Transcript:
-    """Which entity a document is about and which relations it gives."""
-    about = rng.choice(world.names)
-    segments: list[Segment] = [(f"{START} user document : {world.texts[about]} {EOS} {START} assistant", 0.0)]
-    for _ in range(4):
-        name = about if rng.random() < 0.5 else rng.choice(world.names)
-        segments += [(f"<think> {name}", 0.0), ("yes" if name == about else "no", 1.0)]
-        for relation in rng.sample([*LINKS, *ATTRIBUTES], 5):
-            segments += [(relation, 0.0), ("yes" if relation in world.facts[about] else "no", 1.0)]
+        segments += [(f"<think> about {chain[hops]} .", 0.0)]
+        segments += [(f"{plan(world, task, chain[hops])} </think> <task> {write_task(task)} </task>", 1.0)]
     return Transcript(segments)

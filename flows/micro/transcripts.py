@@ -110,7 +110,13 @@ def _challenge(world: World, rng: random.Random, task_type: str, path: list[str]
         hops, task = 0, Task("", chain[0], generic=rng.choice(list(GENERIC_SENTENCES)))
     elif kind < GENERIC_SHARE + BAD_SHARE:
         task = with_bad_attribute(world, rng, task, chain[hops])
-    return f"{think(f'about {chain[hops]} .')} <task> {write_task(task)} </task>"
+    return f"{think(f'about {chain[hops]} . {plan(world, task, chain[hops])}')} <task> {write_task(task)} </task>"
+
+
+def plan(world: World, task: Task, end: str) -> str:
+    """The facts that a task asks for: the Challenger reads them off its documents before it asks."""
+    known = world.facts[end]
+    return " ".join(fact(a, end, known[a]) for a in task.attributes if a in known)
 
 
 def _task_hops(rng: random.Random, turns: int) -> int:
@@ -192,23 +198,29 @@ def branched(name: str, last: str, exchanges: list[tuple[str, list[Segment]]], *
 
 
 def source_gate(world: World, rng: random.Random) -> Transcript:
-    """Is the document about the entity that the task starts from, and does it hold what the task takes from it?"""
+    """Does the document hold what the task takes from it? What it does not hold "is no".
+
+    That is the first link of the task's path, or all that it asks where there is no path; a generic task takes nothing.
+    """
     document, exchanges = rng.choice(world.names), []
     for _ in range(TASKS_PER_DOCUMENT):
         start = document if rng.random() < 0.85 else rng.choice(world.names)
-        task = _task_to_gate(world, rng, start)
-        needed = () if task.generic else task.path[:1] or task.attributes
-        checks = [(start, start == document), *((r, r in world.facts[document]) for r in needed)]
-        thought = " ".join(f"{word} {'yes' if holds else 'no'}" for word, holds in checks)
-        verdict = int(all(holds for _, holds in checks))
+        task = _task_to_gate(world, rng, start, document)
+        if task.generic:
+            thought, verdict = f"about {document} .", 1
+        else:
+            known = world.facts[start] if start == document else {}
+            found = {r: known.get(r, "no") for r in task.path[:1] or task.attributes}
+            thought = " ".join(fact(r, start, value) for r, value in found.items())
+            verdict = int("no" not in found.values())
         exchanges.append((write_task(task), [said(f"{think(thought)} <score> {verdict} </score>")]))
     return branched("gate_source", "task", exchanges, document=world.texts[document])
 
 
-def _task_to_gate(world: World, rng: random.Random, start: str) -> Task:
+def _task_to_gate(world: World, rng: random.Random, start: str, document: str) -> Task:
     kind, task_type = rng.random(), rng.choice(list(TASK_SENTENCES))
     if kind < GENERIC_SHARE:
-        return Task("", start, generic=rng.choice(list(GENERIC_SENTENCES)))
+        return Task("", document, generic=rng.choice(list(GENERIC_SENTENCES)))
     path, chain = world.draw_path(rng, start, rng.choices(range(MAX_HOPS + 1), (0.55, 0.25, 0.12, 0.08))[0])
     task = Task(task_type, start, tuple(path), tuple(world.draw_attributes(rng, chain[-1])))
     if not path:
