@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -70,6 +71,7 @@ def open_run(name: str, cfg: RunConfig, root: Path | None = None) -> Iterator[Wo
     Raises ValueError, before any model is loaded, for a missing model, one whose tokenizer differs from the engine's,
     or a run that was made with another configuration.
     """
+    logging.getLogger("selfplay").setLevel(logging.INFO)
     store = Store(root or STORE)
     models = {role: path for role, path in cfg.models.model_dump().items() if path}
     policies = {role: base_policy(path) for role, path in models.items()}

@@ -84,7 +84,8 @@ def _make(
         if made is not None and made.recipe["key"] == recipe["key"] and made.whole:
             log.info("%s: fresh, %d rows", address, made.num_rows)
             return made
-        log.info("%s: %s", address, why_stale(made.recipe, recipe) if made is not None else "to be made")
+        if made is not None:
+            log.info("%s: %s", address, why_stale(made.recipe, recipe))
         started = time.time()
         counts: Counter[str] = Counter()
         with store.draft(schema) as draft:

@@ -29,6 +29,7 @@ SMALL = {
     "solver.prompts_per_step": 4,
     "solver.group_size": 4,
     "judge.canaries": 40,
+    "judge.max_judge_error": 0.2,  # of so few, some may be wrong by chance
     "evaluation.num_tasks": 24,
 }
 
@@ -150,7 +151,7 @@ def test_a_corpus_that_the_model_cannot_read_runs_to_its_end(site: Site) -> None
 
 
 def test_a_judge_that_errs_stops_the_run_before_it_trains_the_solver(site: Site) -> None:
-    done = site.run("hackable", **{"models.grader": "data/micro/base", "evaluation.benchmark": "none"})
+    done = site.run("hackable", **{"models.grader": "data/micro/base", "judge.max_judge_error": 0.02})
     assert done.returncode == 1
     assert "judge.max_judge_error" in done.stdout + done.stderr
     assert site.rows("select count(*) as n from updates where run = 'hackable' and role = 'solver'")[0]["n"] == 0
