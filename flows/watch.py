@@ -7,11 +7,14 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
+import httpx
+
 from flows import services
 from flows.api import API, ENDED
 from flows.site import Site
 
 POLL_S = 1.0
+PATIENCE_S = 300.0
 LATE_S = 5.0  # log lines arrive in batches, out of order by no more than this
 QUIET_POLLS = 3  # without a new line after the end, then the log is complete
 LEVELS = {30: "warning: ", 40: "error: ", 50: "error: "}
@@ -22,11 +25,20 @@ Say = Callable[[str], None]
 def watch(site: Site, api: API, flow_run: dict[str, Any], say: Say = print) -> str:
     """Print what happens to a flow run; returns the type of its last state, such as COMPLETED."""
     log = _Log(api, flow_run["id"], say)
-    run, state, quiet = flow_run, "", 0
+    run, state, quiet, answered = flow_run, "", 0, time.monotonic()
     while quiet < QUIET_POLLS:
-        services.crash_dead_runs(site, api, say)
-        run = api.flow_run(flow_run["id"])
-        new = log.print_new()
+        try:
+            services.crash_dead_runs(site, api, say)
+            run = api.flow_run(flow_run["id"])
+            new = log.print_new()
+        except httpx.TransportError as problem:  # a busy machine: the run goes on whether or not the server answers
+            if time.monotonic() - answered > PATIENCE_S:
+                raise RuntimeError(
+                    f"Prefect's server has not answered for {PATIENCE_S:.0f} s: {problem!r}"
+                ) from problem
+            time.sleep(POLL_S)
+            continue
+        answered = time.monotonic()
         if run["state_name"] != state:
             state = run["state_name"]
             say(f"{time.strftime('%H:%M:%S')} {run['name']} is {state.lower()}")
