@@ -150,8 +150,11 @@ def test_a_corpus_that_the_model_cannot_read_runs_to_its_end(site: Site) -> None
     assert len(reasons) == site.rows("select count(*) as n from selections where run = 'english' and not kept")[0]["n"]
 
 
-def test_a_judge_that_errs_stops_the_run_before_it_trains_the_solver(site: Site) -> None:
-    done = site.run("hackable", **{"models.grader": "data/micro/base", "judge.max_judge_error": 0.02})
+def test_a_judge_that_errs_stops_the_run_before_it_trains_the_solver(site: Site, tmp_path: Path) -> None:
+    from flows.micro.model import MicroModel, save_checkpoint
+
+    save_checkpoint(MicroModel(), tmp_path / "untrained")
+    done = site.run("erring", **{"models.grader": tmp_path / "untrained", "evaluation.benchmark": "none"})
     assert done.returncode == 1
     assert "judge.max_judge_error" in done.stdout + done.stderr
-    assert site.rows("select count(*) as n from updates where run = 'hackable' and role = 'solver'")[0]["n"] == 0
+    assert site.rows("select count(*) as n from updates where run = 'erring' and role = 'solver'")[0]["n"] == 0
