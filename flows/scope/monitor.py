@@ -30,8 +30,10 @@ def watch_canaries(scope: Scope, place: Place, pool: Pool) -> None:
 
     Raises JudgeAlarm when the error passes `judge.max_judge_error`.
     """
-    if scope.cfg.judge.canaries and pool.num_kept:
-        asked = ask(place, scope.roles.canary, pool.rubrics, pool.tasks, label="canary")
+    if not scope.cfg.judge.canaries:
+        return
+    asked = ask(place, scope.roles.canary, pool.rubrics, pool.tasks, label="canary")
+    if asked.num_rows:
         judged = verdicts(scope, place, asked, pool.rubrics, (), label="canary")
         _alarm(scope, evaluate(place, canary_errors, judged, policy=scope.judge("grader").id, benchmark=MONITOR))
 
