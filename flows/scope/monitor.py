@@ -26,7 +26,7 @@ class ShortPool(RuntimeError):
 
 
 def watch_canaries(scope: Scope, place: Place, pool: Pool) -> None:
-    """Grade answers of known verdict made from the pool's rubrics, and compare the pool's verdicts with the oracle's.
+    """Grade answers of known verdict made from the pool's rubrics.
 
     Raises JudgeAlarm when the error passes `judge.max_judge_error`.
     """
