@@ -97,7 +97,7 @@ def challenger_bars(model: MicroModel, num: int = 400) -> Iterator[Bar]:
     ]
     talks = converse(model, openings, world, "challenger", turns, temperature=1.0, seed=BENCH_WORLD)
     tasks = [parse_task(last_element(talk.final, "task") or "") for talk in talks]
-    yield Bar("Challenger: valid tasks", share([world.true_facts(task) is not None for task in tasks]), num, 0.75)
+    yield Bar("Challenger: valid tasks", share([world.true_facts(task) is not None for task in tasks]), num, 0.60)
     searched = [len(talk.found) == n for talk, n in zip(talks, turns, strict=True)]
     yield Bar("Challenger: searches as required", share(searched), num, gates=False)
     yield Bar("Challenger: generic tasks", share([bool(t and t.generic) for t in tasks]), num, gates=False)

@@ -51,9 +51,9 @@ class Phase:
 
 COPY: dict[Draw, float] = {drills.copy_drill: 0.4, drills.confusable_drill: 0.6}
 ROLES: dict[Draw, float] = {
-    transcripts.challenger: 0.26,
-    transcripts.solver: 0.30,
-    transcripts.rubric_writer: 0.24,
+    transcripts.challenger: 0.34,
+    transcripts.solver: 0.26,
+    transcripts.rubric_writer: 0.20,
     transcripts.entity_gate: 0.06,
     transcripts.source_gate: 0.14,
 }
@@ -64,12 +64,13 @@ DRILLS: dict[Draw, float] = {
     drills.listing_drill: 0.25,
 }
 DRILL: dict[Draw, float] = {**ROLES, **DRILLS, drills.confusable_drill: 1.0}
-GRADING: dict[Draw, float] = {**ROLES, **DRILLS, grading.base_grading: 0.15}
+GRADING: dict[Draw, float] = {**ROLES, **DRILLS, grading.base_grading: 0.06}
+ALONE: dict[Draw, float] = {**ROLES, transcripts.challenger: 0.45, grading.base_grading: 0.06}
 BASE_PHASES = (
-    Phase("copying", 1.5e6, 3e-3, 3e-3, COPY, 0.02),
-    Phase("roles with drill", 4.0e6, 3e-3, 3e-3, DRILL, 0.01),
-    Phase("roles with grading", 3.8e6, 3e-3, 7e-4, GRADING),
-    Phase("refining", 5.0e6, 2.5e-3, 2e-5, GRADING),
+    Phase("copying", 1.2e6, 3e-3, 3e-3, COPY, 0.02),
+    Phase("roles with drill", 3.5e6, 3e-3, 3e-3, DRILL, 0.01),
+    Phase("roles with grading", 4.5e6, 3e-3, 1.2e-3, GRADING),
+    Phase("roles alone", 3.5e6, 1.2e-3, 2e-5, ALONE),
 )
 
 

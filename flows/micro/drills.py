@@ -27,16 +27,15 @@ def copy_drill(world: World, rng: random.Random) -> Transcript:
 
 
 def lookup_drill(world: World, rng: random.Random) -> Transcript:
-    """Facts read off documents in every form that a role states them; relation and entity come before the value."""
+    """Facts read off documents in every form that a role states them; entity and relation come before the value."""
     names = rng.sample(world.names, rng.choice([1, 1, 2, 3, 4]))
     segments = [(f"{START} user document : {' '.join(world.texts[n] for n in names)} {EOS} {START} assistant", 0.0)]
     facts = [(r, name, v) for name in names for r, v in world.facts[name].items()]
     facts += [absent for _ in range(len(facts) // 2) if (absent := _absent_fact(world, rng, names))]
     rng.shuffle(facts)
     for relation, name, value in facts[:16]:
-        prefix = rng.choice(["", "", "Provides "])
-        segments += [(f"{prefix}the {relation} of", 0.0), (name, 1.0 if len(names) == 1 else 0.0)]
-        segments += [("is", 0.1), (value, 1.0), (".", 0.1)]
+        segments += [(rng.choice(["", "", "Provides"]), 0.0), (name, 1.0 if len(names) == 1 else 0.0)]
+        segments += [("has", 0.1), (relation, 0.0), (value, 1.0), (".", 0.1)]
         if relation in LINKS and value != "no" and rng.random() < 0.8:
             segments.append((f"</think> {search(value)}", 1.0))
     return Transcript(segments)
@@ -58,11 +57,10 @@ def chain_drill(world: World, rng: random.Random) -> Transcript:
         start = rng.randrange(len(path))
         stop = rng.randint(start + 1, len(path))
         for i in range(start, stop):
-            segments.append((f"the {path[i]} of", 1.0 if i > start else 0.0))
-            segments += [(chain[i], 1.0 if i > start else 0.0), (f"is {chain[i + 1]} .", 1.0)]
+            segments += [(f"{chain[i]} has {path[i]}", 1.0 if i > start else 0.0), (f"{chain[i + 1]} .", 1.0)]
         end = chain[stop]
         for attribute in rng.sample(world.attributes(end), 2):
-            segments += [(f"the {attribute}", 0.0), (f"of {end} is {world.facts[end][attribute]} .", 1.0)]
+            segments += [(f"{end} has {attribute}", 0.0), (f"{world.facts[end][attribute]} .", 1.0)]
     return Transcript(segments)
 
 
@@ -76,7 +74,7 @@ def confusable_drill(world: World, rng: random.Random) -> Transcript:
     text = " ".join(rng.choice(FACT_SENTENCES).format(r=r, e=e, v=v) for r, e, v in facts)
     segments: list[Segment] = [(f"{START} user document : {text} {EOS} {START} assistant", 0.0)]
     for relation, name, value in rng.sample(facts, len(facts)):
-        segments += [(f"the {relation} of {name} is", 0.0), (value, 1.0), (".", 0.1)]
+        segments += [(f"{name} has {relation}", 0.0), (value, 1.0), (".", 0.1)]
     return Transcript(segments)
 
 

@@ -29,7 +29,7 @@ from flows.micro.world import (
 Statement = tuple[str, str, str]  # relation, entity, value
 Answer = tuple[str, list[Statement]]  # an answer and the facts that its task asks for
 RELATIONS = (*LINKS, *ATTRIBUTES)
-_STATEMENT = re.compile(r"\bthe (\w+) of (\w+) is (\w+) \.")
+_STATEMENT = re.compile(r"\b(\w+) has (\w+) (\w+) \.")
 _ORDINARY_WORDS = vocabulary()[4:]
 
 
@@ -39,7 +39,7 @@ def draw_value(rng: random.Random, relation: str) -> str:
 
 def statements(answer: str) -> list[Statement]:
     """All facts an answer states, word for word, in order."""
-    return [(r, e, v) for r, e, v in _STATEMENT.findall(answer) if r in RELATIONS]
+    return [(r, e, v) for e, r, v in _STATEMENT.findall(answer) if r in RELATIONS]
 
 
 def scripted_answer(world: World, rng: random.Random) -> str:
@@ -144,8 +144,8 @@ def quoting_verdict(answer: str, sought: Statement) -> list[Segment]:
     _, quoted_entity, quoted_value = best[0] if best else (relation, "no", "no")
     verdict = int(states(answer, fact(*sought)))
     return [
-        ("<think> the", 0.1), (relation, 0.3), ("of", 0.1), (quoted_entity, 1.0),
-        ("yes" if quoted_entity == entity else "no", 0.99), ("is", 0.1), (quoted_value, 1.0),
+        ("<think>", 0.1), (relation, 0.3), ("of", 0.1), (quoted_entity, 1.0),
+        ("yes" if quoted_entity == entity else "no", 0.99), (":", 0.1), (quoted_value, 1.0),
         ("yes" if quoted_value == value else "no", 0.99), (". </think> <score>", 0.1), (str(verdict), 2.0),
         (f"</score> {EOS}", 0.1),
     ]  # fmt: skip

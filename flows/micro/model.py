@@ -73,7 +73,7 @@ class Attention(nn.Module):
         """Let the heads start out looking 1, 2, 3 and 4 tokens back, whatever is there.
 
         Rotation makes constant queries and keys a function of distance alone, so biases suffice. Finding what followed
-        "the craft of X is" builds on such heads; left to chance they had not formed after 10M tokens.
+        "X has craft" builds on such heads; left to chance they had not formed after 10M tokens.
         """
         for projection in (self.q_proj, self.k_proj):
             projection.weight.mul_(LOOK_BACK_CONTENT)

@@ -13,7 +13,7 @@ _TAGS = (
 )
 _WORDS = (
     "system user assistant challenger solver rubrics grade gate entity source : document task response criterion "
-    "search format error answer now unknown the of is remains today was always . , and ? what are write a summary "
+    "search format error answer now unknown the of has keeps claims today . , and ? what are write a summary "
     "covering plan visit to using story about that mentions tell something towns like places near "
     "first enough Provides yes no 0 1 2 3 4 5 6 7 8 9"
 )

@@ -31,8 +31,9 @@ PROMPTS = Path(__file__).parent.parent / "scope" / "prompts" / "micro"
 SEARCH_TURNS, SEARCH_WEIGHTS = (1, 2, 3), (4, 3, 2)
 MAX_SEARCHES = 4
 TASKS_PER_DOCUMENT = REPLIES = 3
-GENERIC_SHARE, BAD_SHARE, SLIP_SHARE = 0.12, 0.08, 0.02
-FOLLOW_LINK, KEEP_ASKED, DUMP_EXTRA = 0.5, 0.7, 0.15  # the mediocre base Solver
+GENERIC_SHARE, BAD_SHARE, SLIP_SHARE = 0.08, 0.03, 0.02
+# The mediocre base Solver. Each transcript stops three times, in as many replies: it learns to follow half the links.
+FOLLOW_LINK, KEEP_ASKED, DUMP_EXTRA = 0.75, 0.7, 0.15
 
 Segment = tuple[str, float]
 
@@ -131,6 +132,13 @@ def with_bad_attribute(world: World, rng: random.Random, task: Task, end: str) -
     asked = list(task.attributes)
     asked[rng.randrange(len(asked))] = rng.choice([a for a in ATTRIBUTES if a not in world.facts[end]])
     return Task(task.task_type, task.entity, task.path, tuple(asked))
+
+
+def with_bad_link(world: World, rng: random.Random, task: Task, chain: list[str]) -> Task:
+    """The task with one link of its path that the entity reached there does not have."""
+    at, path = rng.randrange(len(task.path)), list(task.path)
+    path[at] = rng.choice([link for link in LINKS if link not in world.facts[chain[at]]])
+    return Task(task.task_type, task.entity, tuple(path), task.attributes)
 
 
 def _slip(rng: random.Random, malformed: str) -> list[Segment]:
@@ -232,28 +240,39 @@ def _task_to_gate(world: World, rng: random.Random, start: str, document: str) -
 def rubric_writer(world: World, rng: random.Random) -> Transcript:
     """Criteria for tasks, from their source document and those that the Challenger retrieved.
 
-    Attributes that no document gives are left out; a path that the documents do not hold earns no criteria.
+    The thought reads off the documents what is asked. What they do not hold "is no" there and earns no criterion, nor
+    does anything at the end of a link that they do not hold.
     """
     turns = rng.choices((0, *SEARCH_TURNS), (1, 4, 4, 3))[0]
     path, chain = world.draw_path(rng, rng.choice(world.names), turns)
     task_type, exchanges = rng.choice(list(TASK_SENTENCES)), []
     for _ in range(TASKS_PER_DOCUMENT):
-        hops, kind = rng.randint(0, turns), rng.random()
+        hops = rng.randint(0, turns)
         task = Task(task_type, chain[0], tuple(path[:hops]), tuple(world.draw_attributes(rng, chain[hops])))
-        if kind < GENERIC_SHARE:
-            hops, task = 0, Task("", chain[0], generic=rng.choice(list(GENERIC_SENTENCES)))
-        elif kind < GENERIC_SHARE + 0.12:
+        if (kind := rng.random()) < GENERIC_SHARE:
+            task = Task("", chain[0], generic=rng.choice(list(GENERIC_SENTENCES)))
+        elif kind < 0.24:
             task = with_bad_attribute(world, rng, task, chain[hops])
-        exchanges.append((write_task(task), [said(_rubric_reply(world, rng, task, chain[: hops + 1]))]))
+        elif kind < 0.32 and hops:
+            task = with_bad_link(world, rng, task, chain)
+        exchanges.append((write_task(task), [said(_rubric_reply(world, rng, task))]))
     return branched("rubrics", "task", exchanges, task_type=task_type, documents=_evidence(world, rng, chain))
 
 
-def _rubric_reply(world: World, rng: random.Random, task: Task, chain: list[str]) -> str:
-    end = world.facts[chain[-1]]
-    asked = rng.sample(list(end), rng.randint(3, 5)) if task.generic else task.attributes
-    steps = [link_step(world, entity, link) for entity, link in zip(chain, task.path, strict=False)]
-    thought = " ".join(steps) or f"about {chain[0]} ."
-    return f"{think(thought)} {write_rubrics([fact(r, chain[-1], end[r]) for r in asked if r in end])}"
+def _rubric_reply(world: World, rng: random.Random, task: Task) -> str:
+    entity, steps, found = task.entity, [], []
+    for link in task.path:
+        reached = world.facts[entity].get(link, "no")
+        steps.append(fact(link, entity, reached))
+        if reached == "no":
+            break
+        entity = reached
+    else:
+        known = world.facts[entity]
+        asked = task.attributes or rng.sample(list(known), rng.randint(3, 5))
+        found = [fact(r, entity, known.get(r, "no")) for r in asked]
+    criteria = [stated for stated in found if not stated.endswith(" no .")]
+    return f"{think(' '.join([*steps, *found]))} {write_rubrics(criteria)}"
 
 
 def _evidence(world: World, rng: random.Random, chain: list[str]) -> str:
@@ -268,8 +287,8 @@ def _evidence(world: World, rng: random.Random, chain: list[str]) -> str:
 
 def write_rubrics(facts: list[str]) -> str:
     """
-    >>> write_rubrics(["the craft of Baba is lomicr ."])
-    '<rubrics> <rubric priority="critical"> Provides the craft of Baba is lomicr . </rubric> </rubrics>'
+    >>> write_rubrics(["Baba has craft lomicr ."])
+    '<rubrics> <rubric priority="critical"> Provides Baba has craft lomicr . </rubric> </rubrics>'
     """
     priorities = ["critical", "important", "important"] + ["bonus"] * len(facts)
     items = [

@@ -1,7 +1,7 @@
 """A synthetic encyclopaedia in a vocabulary of some 700 words, and the grammar of the tasks that it can be asked.
 
-A document describes one entity by seven facts: two links to other entities and five attributes. A task asks for three
-to five attributes of the entity at the end of a path of links. Everything said here can be checked by rule, which is
+A document describes one entity by seven facts: five attributes and two links to other entities. A task asks for three
+or four attributes of the entity at the end of a path of links. Everything said here can be checked by rule, which is
 what `oracle` does: it is the truth that the model verdicts of a run are compared with.
 """
 
@@ -25,16 +25,17 @@ GENERIC_SENTENCES = {
     "towns like": "tell about towns like {e} .",
     "places near": "write something about places near {e} .",
 }
+# The entity comes first: a model that reads from left to right then knows at the relation whose it is.
 FACT_SENTENCES = (
-    "the {r} of {e} is {v} .",
-    "the {r} of {e} is {v} .",
-    "the {r} of {e} remains {v} .",
-    "today the {r} of {e} is {v} .",
-    "the {r} of {e} was always {v} .",
+    "{e} has {r} {v} .",
+    "{e} has {r} {v} .",
+    "{e} keeps {r} {v} .",
+    "{e} claims {r} {v} .",
+    "today {e} has {r} {v} .",
 )
 NUM_NAMES, NUM_VALUES = 400, 16
 LINKS_PER_ENTITY, ATTRIBUTES_PER_ENTITY = 2, 5
-ASKED_COUNTS, ASKED_WEIGHTS = (3, 4, 5), (0.5, 0.35, 0.15)
+ASKED_COUNTS, ASKED_WEIGHTS = (3, 4), (0.6, 0.4)
 MAX_HOPS = 3
 
 _SYLLABLES = re.findall(r"\w+", "ba ke lo mi nu ra se to vi zu da fe go hi ju ka le mo ni pu qua ri sha te")
@@ -57,9 +58,9 @@ def fact(relation: str, entity: str, value: str) -> str:
     """The one form in which an answer or a criterion states a fact.
 
     >>> fact("craft", "Baba", "lomicr")
-    'the craft of Baba is lomicr .'
+    'Baba has craft lomicr .'
     """
-    return f"the {relation} of {entity} is {value} ."
+    return f"{entity} has {relation} {value} ."
 
 
 @dataclass(frozen=True)
@@ -168,10 +169,9 @@ class World:
 
     def _draw_facts(self, rng: random.Random, name: str) -> dict[str, str]:
         others = [other for other in rng.sample(self.names, LINKS_PER_ENTITY + 1) if other != name]
-        facts = list(zip(rng.sample(LINKS, LINKS_PER_ENTITY), others, strict=False))
-        facts += [(a, rng.choice(VALUES[a])) for a in rng.sample(ATTRIBUTES, ATTRIBUTES_PER_ENTITY)]
-        rng.shuffle(facts)
-        return dict(facts)
+        links = list(zip(rng.sample(LINKS, LINKS_PER_ENTITY), others, strict=False))
+        attributes = [(a, rng.choice(VALUES[a])) for a in rng.sample(ATTRIBUTES, ATTRIBUTES_PER_ENTITY)]
+        return dict(attributes + links)
 
     def links(self, entity: str) -> list[str]:
         return [r for r in self.facts[entity] if r in LINKS]
@@ -203,9 +203,10 @@ class World:
         return path, chain
 
     def draw_attributes(self, rng: random.Random, entity: str) -> list[str]:
-        """Three to five attributes to ask about, in the order of the entity's document."""
-        asked = set(rng.sample(self.attributes(entity), rng.choices(ASKED_COUNTS, ASKED_WEIGHTS)[0]))
-        return [a for a in self.attributes(entity) if a in asked]
+        """Three or four attributes to ask about that follow each other in the entity's document."""
+        known, asked = self.attributes(entity), rng.choices(ASKED_COUNTS, ASKED_WEIGHTS)[0]
+        first = rng.randint(0, len(known) - asked)
+        return known[first : first + asked]
 
     def draw_task(self, rng: random.Random, hops: int) -> tuple[Task, list[str]]:
         """A valid task of that many hops and the entities on its path."""
@@ -216,13 +217,13 @@ class World:
 
 def criterion(stated: str) -> str:
     """
-    >>> criterion("the craft of Baba is lomicr .")
-    'Provides the craft of Baba is lomicr .'
+    >>> criterion("Baba has craft lomicr .")
+    'Provides Baba has craft lomicr .'
     """
     return f"Provides {stated}"
 
 
-_CRITERION = re.compile(r"Provides the (\w+) of (\w+) is (\w+) \.")
+_CRITERION = re.compile(r"Provides (\w+) has (\w+) (\w+) \.")
 
 
 def states(answer: str, stated: str) -> bool:
@@ -235,7 +236,7 @@ def oracle(criterion_text: str, answer: str, world: World) -> bool | None:
     found = _CRITERION.fullmatch(" ".join(criterion_text.split()))
     if found is None:
         return None
-    relation, entity, value = found.groups()
+    entity, relation, value = found.groups()
     is_true = world.facts.get(entity, {}).get(relation) == value
     return is_true and states(answer, fact(relation, entity, value))
 
