@@ -11,6 +11,7 @@ from typing import Any
 
 from tasks.child_process import die_with_parent
 from tasks.engine import Engine, EngineConfig, EngineDied, open_engine
+from tasks.fleet import OUT_OF_MEMORY
 from tasks.rollout import Row, roll_out
 
 ROWS_AT_ONCE = 16
@@ -45,7 +46,8 @@ def serve(pipe: Connection) -> None:
             return
         except Exception as error:
             traceback.print_exc()
-            pipe.send(("failed", _sendable(error)))
+            kind = ("died", repr(error)) if OUT_OF_MEMORY.search(repr(error)) else ("failed", _sendable(error))
+            pipe.send(kind)
             return  # the engine may still hold requests
 
 

@@ -15,9 +15,10 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from warehouse.draft import PART
 from warehouse.query import SQL, in_memory
 from warehouse.schemas import DOCUMENTS, PROMPTS, ROLLOUTS, TABLES, Schema
-from warehouse.store import PART, Store, Table
+from warehouse.store import Store, Table
 
 Row = dict[str, Any]
 

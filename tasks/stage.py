@@ -20,8 +20,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from warehouse.code import fingerprint
+from warehouse.draft import Draft, hash_json, to_rows
 from warehouse.schemas import Schema
-from warehouse.store import Draft, Place, Table, hash_json, to_rows
+from warehouse.store import Place, Table
 
 log = logging.getLogger("selfplay")
 
@@ -34,8 +35,8 @@ def stage(schema: Schema, tools: tuple[str, ...] = ()) -> Callable[[Callable[...
 
     The stage is called `f(place, ..., label=None)`: `place` says where it writes, `label` tells apart tables of one
     kind at one place. Parameters named in `tools` (engines, progress) do the work but do not change the result: they
-    are left out of the recipe. A parameter `draft` is given the draft, to write files beside the rows; `address` the
-    address.
+    are left out of the recipe. A parameter `draft` is given the draft, to write files beside the rows; `shards` a
+    place for what should survive a kill; `address` the address.
     """
 
     def decorate(function: Callable[..., Rows]) -> Callable[..., Table]:
@@ -44,11 +45,13 @@ def stage(schema: Schema, tools: tuple[str, ...] = ()) -> Callable[[Callable[...
         @functools.wraps(function)
         def run(place: Place, *args: Any, label: str | None = None, **kwargs: Any) -> Table:
             address = place.address(schema.name, label)
-            given = {"draft": None, "address": address}
+            given = {"draft": None, "shards": None, "address": address}
             bound = signature.bind(*args, **kwargs, **{k: v for k, v in given.items() if k in signature.parameters})
             bound.apply_defaults()
             work = functools.partial(_make, place, address, schema, function, bound, tools)
-            return _as_prefect_task(work, function.__name__.lstrip("_"), address)
+            table = _as_prefect_task(work, function.__name__.lstrip("_"), address)
+            place.store.freshness.passed(table)
+            return table
 
         return run
 
@@ -78,22 +81,29 @@ def _make(
     tools: tuple[str, ...],
 ) -> Table:
     store = place.store
-    recipe = make_recipe(function, {k: v for k, v in bound.arguments.items() if k not in (*tools, "draft")})
+    arguments = bound.arguments
+    recipe = make_recipe(function, {k: v for k, v in arguments.items() if k not in (*tools, "draft", "shards")})
     with store.lock(address):
         made = store.find(address)
-        if made is not None and made.recipe["key"] == recipe["key"] and made.whole:
+        why = store.freshness.why_make(address, made, recipe)
+        if why is None and made is not None:
             log.info("%s: fresh, %d rows", address, made.num_rows)
             return made
         if made is not None:
-            log.info("%s: %s", address, why_stale(made.recipe, recipe))
+            log.info("%s: to be remade: %s", address, why)
         started = time.time()
         counts: Counter[str] = Counter()
         with store.draft(schema) as draft:
-            if "draft" in bound.arguments:
-                bound.arguments["draft"] = draft
+            tools_of_ours = {"draft": draft, "shards": store.shards(schema, address, recipe["key"])}
+            arguments.update({k: v for k, v in tools_of_ours.items() if k in arguments})
             _fill(draft, function(*bound.args, **bound.kwargs), counts)
             seconds = time.time() - started
-            notes = {"started_at": started, "seconds": round(seconds, 3), "counts": dict(counts)}
+            notes = {
+                **store.freshness.notes(),
+                "started_at": started,
+                "seconds": round(seconds, 3),
+                "counts": dict(counts),
+            }
             table = store.publish(draft, address, {**recipe, **notes})
     reasons = "".join(f", {n} {reason}" for reason, n in counts.most_common(3))
     log.info("%s: %d rows in %.1f s%s", address, table.num_rows, seconds, reasons)
@@ -133,7 +143,7 @@ def describe(value: Any) -> Any:
     if isinstance(value, functools.partial):
         return {"function": describe(value.func), "args": describe(value.args), "kwargs": describe(value.keywords)}
     if callable(value):
-        return fingerprint(value)
+        return {"code": fingerprint(value)}
     if isinstance(value, dict):
         return {str(k): describe(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
@@ -141,21 +151,6 @@ def describe(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
     return value
-
-
-def why_stale(old: dict[str, Any], new: dict[str, Any]) -> str:
-    """One line: which input, parameter or code is not what the table was made with."""
-    for part, noun in (("params", "made with"), ("inputs", "input"), ("code", "code")):
-        for name in sorted(old.get(part, {}).keys() | new[part].keys()):
-            before, now = old.get(part, {}).get(name), new[part].get(name)
-            if before != now:
-                return f"to be remade: {noun} {name} {_short(before)}, now {_short(now)}"
-    return "to be remade: its rows are damaged" if old["key"] == new["key"] else "to be remade: another stage made it"
-
-
-def _short(value: Any) -> str:
-    text = str(value)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def rows_of(tables: Tables) -> list[dict[str, Any]]:

@@ -12,8 +12,9 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from warehouse.draft import PART
 from warehouse.schemas import TABLES, Schema
-from warehouse.store import PART, Store
+from warehouse.store import Store
 
 SQL = Path(__file__).parent / "sql"
 DATABASE = "warehouse.duckdb"
