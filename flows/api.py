@@ -11,6 +11,8 @@ from flows.site import Site
 
 ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 LOGS_PER_CALL = 200
+HEARTBEATS = "flow runs that fell silent"
+SILENT = "its process fell silent; run it again to go on from what is published"
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,32 @@ class API:
         if made.status_code == 409:
             made = self.http.patch(f"/work_pools/{name}", json=values)
         made.raise_for_status()
+
+    def expect_heartbeats(self, within_s: float) -> None:
+        """Have the server mark Crashed every flow run that is not heard of for so long, whoever watches it or not."""
+        ends = [f"prefect.flow-run.{state.capitalize()}" for state in ENDED]
+        wanted = {
+            "name": HEARTBEATS,
+            "description": f"A flow run without a heartbeat for {within_s:.0f} s is Crashed and gives its slot back.",
+            "enabled": True,
+            "trigger": {
+                "type": "event",
+                "posture": "Proactive",
+                "match": {"prefect.resource.id": ["prefect.flow-run.*"]},
+                "for_each": ["prefect.resource.id"],
+                "after": ["prefect.flow-run.heartbeat"],
+                "expect": ["prefect.flow-run.heartbeat", *ends],
+                "threshold": 1,
+                "within": within_s,
+            },
+            "actions": [{"type": "change-flow-run-state", "state": "CRASHED", "name": "Crashed", "message": SILENT}],
+        }
+        made = [a for a in self._post("/automations/filter", {}) if a["name"] == HEARTBEATS]
+        if [a["description"] for a in made] == [wanted["description"]]:
+            return
+        for automation in made:
+            self.http.delete(f"/automations/{automation['id']}").raise_for_status()
+        self._post("/automations/", wanted)
 
     def workers(self, pool: str) -> list[dict[str, Any]]:
         return self._post(f"/work_pools/{pool}/workers/filter", {})

@@ -165,3 +165,17 @@ def test_killed_flows_give_their_slots_back(running: Site) -> None:
     services.up(running)
     assert [state(api, run) for run in runs] == ["CRASHED", "CRASHED"]
     assert launch.run_flow(running, "scope-iteration", launch.make_parameters("micro", "micro"))
+
+
+@pytest.mark.slow
+def test_the_server_alone_finds_a_flow_that_fell_silent(running: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(services, "SILENCE_S", 40.0)
+    api = services.up(running)
+    run = api.submit("scope-iteration/micro", {"profile": "micro", "overrides": {"sleep_s": 600}})
+    process = running.process(f"flow-{run['id']}")
+    wait_until(lambda: process.find() is not None and state(api, run) == "RUNNING")
+    time.sleep(3.0)  # its first heartbeat is on its way
+    for killed in (running.process("worker-cpu"), process):
+        killed.find().kill()  # type: ignore[union-attr]
+    wait_until(lambda: state(api, run) == "CRASHED", seconds=120.0)
+    assert "fell silent" in api.flow_run(run["id"])["state"]["message"]
