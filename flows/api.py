@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +12,22 @@ from flows.site import Site
 
 ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 LOGS_PER_CALL = 200
+BUSY_S = 60.0
 HEARTBEATS = "flow runs that fell silent"
 SILENT = "its process fell silent; run it again to go on from what is published"
+
+
+class PatientTransport(httpx.HTTPTransport):
+    """Asks again when the server is too busy: it answers 503 while another request holds its database."""
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        end = time.monotonic() + BUSY_S
+        while True:
+            response = super().handle_request(request)
+            if response.status_code != 503 or time.monotonic() > end:
+                return response
+            response.close()
+            time.sleep(0.5)
 
 
 @dataclass(frozen=True)
@@ -24,7 +39,7 @@ class API:
     @classmethod
     def of(cls, site: Site) -> API:
         user, password = site.secret.split(":", 1)
-        return cls(httpx.Client(base_url=site.url, auth=(user, password), timeout=30.0, trust_env=False))
+        return cls(httpx.Client(base_url=site.url, auth=(user, password), timeout=30.0, transport=PatientTransport()))
 
     def healthy(self) -> bool:
         try:

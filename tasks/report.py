@@ -33,6 +33,7 @@ QUERIES = (
     "difficulty",
     "selection_reasons",
     "gates",
+    "topic_drift",
     "malformed",
     "answer_lengths",
     "searches",
@@ -106,6 +107,7 @@ def _sections(rows: dict[str, list[Row]], iteration: int) -> list[Section]:
                 checks.difficulty(rows["difficulty"], rows["selection_reasons"]),
                 checks.selection_reasons(rows["selection_reasons"], colours),
                 checks.gates(rows["gates"], colours),
+                checks.topic_drift(rows["topic_drift"]),
             ],
         ),
         Section(

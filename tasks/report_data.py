@@ -71,7 +71,8 @@ def open_source(store: Store, run: str, iteration: int) -> Iterator[Source]:
         connection.register("made", pa.Table.from_pylist(made, schema=MADE))
         of_kind: dict[str, list[tuple[Table, Row]]] = defaultdict(list)
         for table, row in tables:
-            of_kind[row["kind"]].append((table, row))
+            if table.has_rows:
+                of_kind[row["kind"]].append((table, row))
         for schema in TABLES.values():
             if schema.name not in UNREAD:
                 _load(connection, schema, of_kind[schema.name])

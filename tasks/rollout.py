@@ -49,8 +49,12 @@ def roll_out(
     num_started = num_done = 0
     while True:
         while len(active) < engine.max_num_seqs and (job := next(waiting, None)) is not None:
-            active[num_started] = talk.start(*job, seed)
-            talk.submit(num_started, active[num_started])
+            conversation = talk.start(*job, seed)
+            if conversation.finish is not None:
+                yield rollout_row(conversation, policy, seed)
+                continue
+            active[num_started] = conversation
+            talk.submit(num_started, conversation)
             num_started += 1
         if not active:
             return
@@ -77,7 +81,7 @@ def rollout_row(conversation: Conversation, policy: Policy, seed: int) -> Row:
         "seed": conversation.seed,
         "finish_reason": conversation.finish,
         "error": conversation.error,
-        "reply": conversation.turns[-1]["text"],
+        "reply": conversation.turns[-1]["text"] if conversation.turns else "",
         "num_turns": len(conversation.turns),
         "num_searches": conversation.num_searches,
         "num_sampled_tokens": sum(len(turn["sampled_token_ids"]) for turn in conversation.turns),

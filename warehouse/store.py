@@ -97,11 +97,16 @@ class Table:
         """Every published file: path below the table's folder -> bytes, hash, mtime_ns, and `cleaned` if removed."""
         return self.recipe["contents"]
 
+    @property
+    def has_rows(self) -> bool:
+        """False once its rows were cleaned away."""
+        return "cleaned" not in self.contents[PART]
+
     @cached_property
     def arrow(self) -> pa.Table:
         """All rows, after checking that the bytes are those published. Raises `Damaged` and `Cleaned`."""
         path, published = self.folder / PART, self.contents[PART]
-        if published.get("cleaned"):
+        if not self.has_rows:
             raise Cleaned(f"the rows of {self.address} were cleaned away; `selfplay rerun` makes them again")
         data = path.read_bytes() if path.exists() else b""
         if hash_bytes(data) != published["hash"]:

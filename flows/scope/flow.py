@@ -3,6 +3,7 @@ Algorithm 1.
 
 Departures
 - The two halves of the Judge may be two models (`models.rubric_writer`, `models.grader`); by default both are M0.
+- A third gate screens tasks for harm (`judge.gates`); the paper names the lack of one a limitation.
 - Rule gates stand beside the model's quality gates where a profile names them; they can only reject.
 - A watch on the grader (canary answers of known verdict; the oracle, where there is one) stops the run before an
 update.
