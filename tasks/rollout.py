@@ -3,7 +3,7 @@
 A conversation's next turn is submitted as soon as its search came back; nobody waits for the slowest.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from tasks.conversation import Conversation, Row, Talk, digest
@@ -22,7 +22,6 @@ def roll_out(
     retriever: Retriever | None = None,
     num_samples: int = 1,
     seed: int = 0,
-    progress: Callable[[int], None] | None = None,
     skip: frozenset[tuple[str, int]] = frozenset(),
 ) -> Iterator[Row]:
     """Sample `num_samples` conversations for each prompt; yield their rows as they finish.
@@ -40,16 +39,15 @@ def roll_out(
     engine.use(policy)
     talk = Talk(engine, policy, sampling, dialogue, retriever)
     waiting = (
-        (prompt, sample)
+        talk.start(prompt, sample, seed)
         for prompt in prompts
         for sample in range(num_samples)
         if (prompt["prompt_id"], sample) not in skip
     )
     active: dict[int, Conversation] = {}
-    num_started = num_done = 0
+    num_started = 0
     while True:
-        while len(active) < engine.max_num_seqs and (job := next(waiting, None)) is not None:
-            conversation = talk.start(*job, seed)
+        while len(active) < engine.max_num_seqs and (conversation := next(waiting, None)) is not None:
             if conversation.finish is not None:
                 yield rollout_row(conversation, policy, seed)
                 continue
@@ -62,9 +60,6 @@ def roll_out(
         assert replies, "the engine lost requests"
         for key, conversation in talk.go_on(replies):
             del active[key]
-            num_done += 1
-            if progress is not None:
-                progress(num_done)
             yield rollout_row(conversation, policy, seed)
 
 

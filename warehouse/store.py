@@ -9,6 +9,7 @@ What a long stage has so far lies under `unfinished/`, for the same stage to go 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -30,10 +31,15 @@ from warehouse.freshness import Freshness
 from warehouse.schemas import TABLES, Schema
 
 OLD_DRAFT_S = 60.0
+REFUSALS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE}
 
 
 class Damaged(ValueError):
     """A published table whose bytes are not those that were published."""
+
+
+class Unwritable(RuntimeError):
+    """The store's disk is full, read-only or gone."""
 
 
 class Cleaned(ValueError):
@@ -142,8 +148,25 @@ class Store:
     def __init__(self, root: Path | str, freshness: Freshness | None = None) -> None:
         self.root = Path(root).resolve()
         self.freshness = freshness or Freshness()
-        for name in ("runs", "tmp", "locks", "unfinished"):
-            (self.root / name).mkdir(parents=True, exist_ok=True)
+        with self.writable():
+            for name in ("runs", "tmp", "locks", "unfinished"):
+                (self.root / name).mkdir(parents=True, exist_ok=True)
+
+    @contextlib.contextmanager
+    def writable(self) -> Iterator[None]:
+        """Say what to do where the disk refuses: raises Unwritable for a full or read-only one, a quota, or rights."""
+        try:
+            yield
+        except OSError as problem:
+            if problem.errno not in REFUSALS:
+                raise
+            free = ""
+            with contextlib.suppress(OSError):
+                free = f" ({shutil.disk_usage(self.root).free / 1e6:.0f} MB free)"
+            raise Unwritable(
+                f"the store {self.root}{free} cannot be written to: {problem}. Nothing unfinished was published; make "
+                "room (`selfplay clean`) or rights, then run again to go on"
+            ) from problem
 
     def run(self, name: str) -> Place:
         return Place(self, (name,))
