@@ -39,7 +39,7 @@ def serve(pipe: Connection) -> None:
                 pipe.send(("done", None))
             else:
                 engine.wake()
-                _answer(pipe, engine, call)
+                answer_call(pipe, engine, call)
         except EngineDied as error:
             traceback.print_exc()
             pipe.send(("died", str(error)))
@@ -51,7 +51,8 @@ def serve(pipe: Connection) -> None:
             return  # the engine may still hold requests
 
 
-def _answer(pipe: Connection, engine: Engine, call: dict[str, Any]) -> None:
+def answer_call(pipe: Connection, engine: Engine, call: dict[str, Any]) -> None:
+    """Roll out what is asked for; rows go back in small lots."""
     index = call.pop("index")
     retriever = None if index is None else _load_index(index)
     rows: list[Row] = []

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
+import operator
 import sys
 import time
 from collections import Counter
@@ -19,7 +20,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from warehouse.code import fingerprint
+from warehouse.code import fingerprint, module_fingerprint
 from warehouse.draft import Draft, hash_json, to_rows
 from warehouse.schemas import Schema
 from warehouse.store import Place, Table
@@ -30,12 +31,15 @@ Rows = Iterable[dict[str, Any]]
 Tables = Table | Sequence[Table]
 
 
-def stage(schema: Schema, tools: tuple[str, ...] = ()) -> Callable[[Callable[..., Rows]], Callable[..., Table]]:
+def stage(
+    schema: Schema, tools: tuple[str, ...] = (), code: tuple[Callable[..., Any] | str, ...] = ()
+) -> Callable[[Callable[..., Rows]], Callable[..., Table]]:
     """Make a stage of a function that yields rows of `schema`.
 
     The stage is called `f(place, ..., label=None)`: `place` says where it writes, `label` tells apart tables of one
     kind at one place. Parameters named in `tools` (engines, progress) do the work but do not change the result: they
-    are left out of the recipe. A parameter `draft` is given the draft, to write files beside the rows; `shards` a
+    are left out of the recipe; what they run in other processes is named by `code`: functions, or modules that are too
+    heavy to import. A parameter `draft` is given the draft, to write files beside the rows; `shards` a
     place for what should survive a kill; `address` the address.
     """
 
@@ -48,7 +52,10 @@ def stage(schema: Schema, tools: tuple[str, ...] = ()) -> Callable[[Callable[...
             given = {"draft": None, "shards": None, "address": address}
             bound = signature.bind(*args, **kwargs, **{k: v for k, v in given.items() if k in signature.parameters})
             bound.apply_defaults()
-            work = functools.partial(_make, place, address, schema, function, bound, tools)
+            left_out = (*tools, "draft", "shards")
+            given = {k: v for k, v in bound.arguments.items() if k not in left_out}
+            recipe = make_recipe(function, given, schema, code)
+            work = functools.partial(_make, place, address, schema, function, bound, recipe)
             table = _as_prefect_task(work, function.__name__.lstrip("_"), address)
             place.store.freshness.passed(table)
             return table
@@ -78,11 +85,9 @@ def _make(
     schema: Schema,
     function: Callable[..., Rows],
     bound: inspect.BoundArguments,
-    tools: tuple[str, ...],
+    recipe: dict[str, Any],
 ) -> Table:
-    store = place.store
-    arguments = bound.arguments
-    recipe = make_recipe(function, {k: v for k, v in arguments.items() if k not in (*tools, "draft", "shards")})
+    store, arguments = place.store, bound.arguments
     with store.lock(address):
         made = store.find(address)
         why = store.freshness.why_make(address, made, recipe)
@@ -119,12 +124,19 @@ def _fill(draft: Draft, rows: Rows, counts: Counter[str]) -> None:
         counts.update(row[name] for row in chunk for name in reasons if row.get(name) is not None)
 
 
-def make_recipe(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
-    """Everything that decides the result: code, inputs by content, parameters; and a key of it all."""
+def make_recipe(
+    function: Callable[..., Any],
+    arguments: dict[str, Any],
+    schema: Schema,
+    code: tuple[Callable[..., Any] | str, ...] = (),
+) -> dict[str, Any]:
+    """Everything that decides the result: code, columns, inputs by content, parameters; and a key of it all."""
+    far = [module_fingerprint(c) if isinstance(c, str) else fingerprint(c) for c in code]
     inputs = {k: v for k, v in arguments.items() if isinstance(v, Table)}
     recipe = {
         "stage": f"{function.__module__}.{function.__qualname__}",
-        "code": fingerprint(function),
+        "code": dict(sorted(functools.reduce(operator.or_, far, fingerprint(function)).items())),
+        "columns": hash_json(str(schema.arrow)),
         "inputs": {k: {"address": t.address, "content_hash": t.content_hash} for k, t in inputs.items()},
         "params": {k: describe(v) for k, v in arguments.items() if k not in inputs},
     }

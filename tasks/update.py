@@ -104,7 +104,7 @@ class Trainer:
         return found
 
 
-@stage(UPDATES, tools=("trainer",))
+@stage(UPDATES, tools=("trainer",), code=("tasks.trainer",))
 def update(
     batch: Table,
     *,

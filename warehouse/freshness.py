@@ -133,6 +133,8 @@ def changes(old: Recipe, new: Recipe) -> Iterator[str]:
     """Every difference of two recipes, most telling first: settings, prompts and SQL, then inputs, then code."""
     yield from _changed_values("", old.get("params", {}), new["params"])
     yield from _changed_names("input", dict(inputs(old)), dict(inputs(new)))
+    if old.get("columns") != new["columns"]:
+        yield "the table's columns changed"
     yield from _changed_names("code of", old.get("code", {}), new["code"])
 
 
