@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+import duckdb
 from pydantic import BaseModel, ConfigDict, Field
 
 from tasks.engine import EngineConfig, Policy, check_policies
@@ -114,7 +115,8 @@ def open_run(asked: Request, cfg: RunConfig, redo: Redo | None = None, force: bo
     bench = set_up(asked.run, cfg, store)
     save_request(store, asked, cfg, force)
     store.sweep()
-    write_views(store)
+    with contextlib.suppress(duckdb.Error):  # a damaged table of some run is no reason not to work
+        write_views(store)
     try:
         register(bench.place, policies=bench.policies)
         yield bench
