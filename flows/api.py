@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,22 @@ from flows.site import Site
 
 ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 LOGS_PER_CALL = 200
+BUSY_S = 60.0
+HEARTBEATS = "flow runs that fell silent"
+SILENT = "its process fell silent; run it again to go on from what is published"
+
+
+class PatientTransport(httpx.HTTPTransport):
+    """Asks again when the server is too busy: it answers 503 while another request holds its database."""
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        end = time.monotonic() + BUSY_S
+        while True:
+            response = super().handle_request(request)
+            if response.status_code != 503 or time.monotonic() > end:
+                return response
+            response.close()
+            time.sleep(0.5)
 
 
 @dataclass(frozen=True)
@@ -22,7 +39,7 @@ class API:
     @classmethod
     def of(cls, site: Site) -> API:
         user, password = site.secret.split(":", 1)
-        return cls(httpx.Client(base_url=site.url, auth=(user, password), timeout=30.0, trust_env=False))
+        return cls(httpx.Client(base_url=site.url, auth=(user, password), timeout=30.0, transport=PatientTransport()))
 
     def healthy(self) -> bool:
         try:
@@ -37,6 +54,32 @@ class API:
         if made.status_code == 409:
             made = self.http.patch(f"/work_pools/{name}", json=values)
         made.raise_for_status()
+
+    def expect_heartbeats(self, within_s: float) -> None:
+        """Have the server mark Crashed every flow run that is not heard of for so long, whoever watches it or not."""
+        ends = [f"prefect.flow-run.{state.capitalize()}" for state in ENDED]
+        wanted = {
+            "name": HEARTBEATS,
+            "description": f"A flow run without a heartbeat for {within_s:.0f} s is Crashed and gives its slot back.",
+            "enabled": True,
+            "trigger": {
+                "type": "event",
+                "posture": "Proactive",
+                "match": {"prefect.resource.id": ["prefect.flow-run.*"]},
+                "for_each": ["prefect.resource.id"],
+                "after": ["prefect.flow-run.heartbeat"],
+                "expect": ["prefect.flow-run.heartbeat", *ends],
+                "threshold": 1,
+                "within": within_s,
+            },
+            "actions": [{"type": "change-flow-run-state", "state": "CRASHED", "name": "Crashed", "message": SILENT}],
+        }
+        made = [a for a in self._post("/automations/filter", {}) if a["name"] == HEARTBEATS]
+        if [a["description"] for a in made] == [wanted["description"]]:
+            return
+        for automation in made:
+            self.http.delete(f"/automations/{automation['id']}").raise_for_status()
+        self._post("/automations/", wanted)
 
     def workers(self, pool: str) -> list[dict[str, Any]]:
         return self._post(f"/work_pools/{pool}/workers/filter", {})

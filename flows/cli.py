@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from flows.launch import find_deployment, flow_module, make_parameters, read_setting, run_flow
 from flows.site import SOURCE, Site
 
 if TYPE_CHECKING:
@@ -45,15 +45,125 @@ def main() -> None:
 @click.option("--corpus", type=click.Path(path_type=Path), help="A folder of text, a .jsonl or a .parquet file.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a setting, e.g. solver.steps=4.")
 @click.option("--here", is_flag=True, help="In this process, without a worker.")
-def run(flow: str, profile: str, name: str | None, corpus: Path | None, settings: tuple[str, ...], here: bool) -> None:
-    """Run FLOW, such as scope-iteration, and follow it to its end."""
-    sys.exit(0 if run_flow(Site.here(), flow, profile, name, corpus, settings, here) else 1)
+@click.option("--only", metavar="STAGE", help="Make STAGE again and stop there.")
+@click.option("--from", "since", metavar="STAGE", help="Make STAGE and all that depends on it again.")
+@click.option("--force", is_flag=True, help="Go on although the run began with another configuration.")
+def run(
+    flow: str,
+    profile: str,
+    name: str | None,
+    corpus: Path | None,
+    settings: tuple[str, ...],
+    here: bool,
+    only: str | None,
+    since: str | None,
+    force: bool,
+) -> None:
+    """Run FLOW, such as scope-iteration, and follow it to its end. A run that exists goes on where it stopped."""
+    if only and since:
+        raise ValueError("--only and --from exclude each other")
+    parameters = make_parameters(profile, name or profile, corpus, dict(map(read_setting, settings)))
+    if force:
+        parameters["force"] = True
+    if only or since:
+        parameters["redo"] = {"stage": only or since, "only": bool(only), "dependents": bool(since)}
+    sys.exit(0 if run_flow(Site.here(), flow, parameters, here) else 1)
+
+
+@main.command()
+@click.argument("name", metavar="RUN")
+@click.argument("stage")
+@click.option("--iteration", type=int, help="Of this iteration only.")
+@click.option("--step", type=int, help="Of this step only.")
+@click.option("--only", is_flag=True, help="Leave everything else as it is and stop there.")
+@click.option("--dependents", is_flag=True, help="Make again what was made from it, even if it comes out the same.")
+@click.option("--force", is_flag=True, help="Go on although the profile changed since the run began.")
+@click.option("--here", is_flag=True, help="In this process, without a worker.")
+def rerun(name: str, stage: str, force: bool, here: bool, **how: Any) -> None:
+    """Make STAGE of RUN again, then what depends on it, and go on.
+
+    STAGE is a name that `selfplay status RUN` shows: rollouts.grade, or rollouts for all labels, solver/updates for one
+    phase, or a pattern.
+    """
+    from flows.workbench import last_request
+    from warehouse.freshness import chosen
+
+    asked = last_request(store(), name)
+    chosen(store(), name, stage, how["iteration"], how["step"])
+    redo = {"redo": {"stage": stage, **how}, "force": force}
+    parameters = {**asked.model_dump(mode="json", exclude={"flow"}), **redo}
+    sys.exit(0 if run_flow(Site.here(), asked.flow, parameters, here) else 1)
+
+
+@main.command()
+@click.argument("name", metavar="RUN")
+@click.argument("stage", required=False)
+@click.option("--iteration", type=int, help="Of this iteration only.")
+@click.option("--step", type=int, help="Of this step only.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="As if this setting were changed.")
+def why(name: str, stage: str | None, iteration: int | None, step: int | None, settings: tuple[str, ...]) -> None:
+    """What a run would do now with each stage of RUN, or with STAGE, and why; nothing is made.
+
+    A stage is judged with its inputs as they are: what depends on one that would be made again is not counted.
+    """
+    from flows.workbench import inquire, last_request
+    from warehouse.freshness import chosen
+
+    asked = last_request(store(), name)
+    wanted = chosen(store(), name, stage or "*", iteration, step)
+    module = flow_module(find_deployment(asked.flow, asked.profile))
+    cfg = module.load_profile(asked.profile, {**asked.settings, **dict(map(read_setting, settings))})
+    found = [(address, reason) for address, reason in inquire(asked, cfg, module.self_play) if address in wanted]
+    stale = [{"address": address, "to be made again": reason} for address, reason in found if reason]
+    if stage or stale:
+        rows = [{"address": address, "to be made again": reason or "no: fresh"} for address, reason in found]
+        print_table(rows if stage else stale, f"{len(stale)} of {len(found)} stages would be made again")
+    else:
+        click.echo(f"all {len(found)} stages are fresh")
+
+
+@main.command()
+@click.argument("name", metavar="RUN")
+def verify(name: str) -> None:
+    """Read every published byte of RUN and compare it with its hash."""
+    tables = list(store().tables(name))
+    if not tables:
+        raise ValueError(f"there is no run {name!r}; `selfplay status` lists the runs")
+    num_bytes = sum(entry["bytes"] for table in tables for entry in table.contents.values())
+    problems: list[str] = []
+    with click.progressbar(tables, label=f"{len(tables)} tables, {num_bytes / 1e6:.1f} MB") as bar:
+        for table in bar:
+            problems += table.problems(thorough=True)
+    for problem in problems:
+        click.echo(problem)
+    if problems:
+        raise ValueError(f"{len(problems)} file(s) are not what was published; run again to make these tables again")
+    click.echo(f"{name}: all that was published is there, byte for byte")
+
+
+@main.command()
+@click.argument("name", metavar="RUN")
+@click.option("--keep-last", default=1, show_default=True, type=click.IntRange(0), help="Iterations to leave whole.")
+@click.option("--keep", multiple=True, type=int, metavar="ITERATION", help="Another iteration to leave whole.")
+@click.option("--rollouts", is_flag=True, help="Rows of rollouts of the other iterations as well.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def clean(name: str, keep_last: int, keep: tuple[int, ...], rollouts: bool, yes: bool) -> None:
+    """Remove optimizer states and weights of RUN that no later stage needs; shows first what it would free."""
+    from warehouse import clean as cleaning
+
+    removals = cleaning.removable(store(), name, keep_last, keep, rollouts)
+    if not removals:
+        click.echo("nothing to remove")
+        return
+    print_table(cleaning.summary(removals), f"to be removed from {name}")
+    if yes or click.confirm("remove?"):
+        click.echo(f"freed {cleaning.remove(removals) / 1e6:.1f} MB")
 
 
 @main.command()
 def demo() -> None:
     """Self-play on the built-in micro-world: three iterations, then the scores and the report."""
-    if not run_flow(Site.here(), DEMO_FLOW, DEMO_PROFILE):
+    if not run_flow(Site.here(), DEMO_FLOW, make_parameters(DEMO_PROFILE, DEMO_PROFILE)):
         sys.exit(1)
     from warehouse.query import query
 
@@ -118,92 +228,6 @@ def services_command() -> None:
     from flows import services
 
     print_table(services.status(Site.here()))
-
-
-def run_flow(
-    site: Site,
-    flow: str,
-    profile: str,
-    name: str | None = None,
-    corpus: Path | None = None,
-    settings: tuple[str, ...] = (),
-    here: bool = False,
-) -> bool:
-    """Check everything that can be known now, then run; True when the flow completed."""
-    from flows import services
-    from flows.watch import watch
-
-    deployment = find_deployment(services.declared(site), flow, profile)
-    parameters = make_parameters(profile, name or profile, corpus, settings)
-    check_settings(deployment, parameters)
-    pool = deployment["work_pool"]["name"]
-    if not here and pool not in services.default_pools() and site.process(f"worker-{pool}").find() is None:
-        raise ValueError(f"profile {profile} needs a GPU and none was found; `selfplay up --gpu` ignores that")
-    api = services.up(site, say=click.echo)
-    if here:
-        return run_here(site, deployment, parameters)
-    flow_run = api.submit(f"{flow}/{profile}", parameters)
-    page = f"http://127.0.0.1:{site.port}/runs/flow-run/{flow_run['id']}"
-    click.echo(f"run {parameters['run']!r} as flow run {flow_run['name']}: {page}")
-    try:
-        return watch(site, api, flow_run, click.echo) == "COMPLETED"
-    except KeyboardInterrupt:
-        click.echo(f"\nit goes on without you: `selfplay status {parameters['run']}`, or end it with `selfplay down`")
-        sys.exit(130)
-
-
-def make_parameters(profile: str, name: str, corpus: Path | None, settings: tuple[str, ...]) -> dict[str, Any]:
-    """The flow's parameters; paths are made absolute, for a worker stands elsewhere."""
-    parameters: dict[str, Any] = {"profile": profile, "run": name, "overrides": dict(map(read_setting, settings))}
-    if corpus is not None:
-        if not corpus.exists():
-            raise ValueError(f"--corpus {corpus}: there is no such file or folder")
-        parameters["corpus"] = str(corpus.resolve())
-    return parameters
-
-
-def run_here(site: Site, deployment: dict[str, Any], parameters: dict[str, Any]) -> bool:
-    """The flow in this process, recorded by the server; its exception goes through."""
-    site.activate()
-    module, function = deployment["entrypoint"].split(".py:")
-    getattr(importlib.import_module(module.replace("/", ".")), function)(**parameters)
-    return True
-
-
-def find_deployment(declared: list[dict[str, Any]], flow: str, profile: str) -> dict[str, Any]:
-    """The entry of prefect.yaml; a flow is named by its function, with dashes."""
-    by_flow: dict[str, dict[str, dict[str, Any]]] = {}
-    for deployment in declared:
-        function = deployment["entrypoint"].rsplit(":", 1)[1].replace("_", "-")
-        by_flow.setdefault(function, {})[deployment["name"]] = deployment
-    if flow not in by_flow:
-        raise ValueError(f"no flow {flow!r}; there is {', '.join(sorted(by_flow))}")
-    if profile not in by_flow[flow]:
-        raise ValueError(f"{flow} has no profile {profile!r}; there are {', '.join(by_flow[flow])}")
-    return by_flow[flow][profile]
-
-
-def read_setting(text: str) -> tuple[str, Any]:
-    """`solver.steps=4` as ("solver.steps", 4): a TOML value, or else a string.
-
-    >>> read_setting("solver.steps=4"), read_setting("corpus=a/b"), read_setting("pool.window=[0.1, 0.9]")
-    (('solver.steps', 4), ('corpus', 'a/b'), ('pool.window', [0.1, 0.9]))
-    """
-    import tomllib
-
-    key, equals, value = text.partition("=")
-    if not equals or not key.strip():
-        raise ValueError(f"--set {text}: write KEY=VALUE, for instance solver.steps=4")
-    try:
-        return key.strip(), tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
-        return key.strip(), value
-
-
-def check_settings(deployment: dict[str, Any], parameters: dict[str, Any]) -> None:
-    """Raise the ValueError of the flow's own configuration now, not in a worker's log."""
-    package = deployment["entrypoint"].rsplit("/", 1)[0].replace("/", ".")
-    importlib.import_module(f"{package}.config").load_profile(parameters["profile"], parameters["overrides"])
 
 
 def store() -> Store:

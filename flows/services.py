@@ -20,6 +20,7 @@ from flows.api import API
 from flows.site import Process, Site
 
 POOLS = {"cpu": 2, "gpu": 1}  # flow runs at once
+SILENCE_S = 120.0  # four heartbeats
 START_S = 300.0  # the first start makes the database; a busy machine is slow
 NVIDIA, AMD = Path("/dev/nvidia0"), Path("/dev/kfd")
 Say = Callable[[str], None]
@@ -34,6 +35,7 @@ def up(site: Site, pools: tuple[str, ...] | None = None, say: Say = print) -> AP
     with _alone(site):
         api = _server(site, say)
         crash_dead_runs(site, api, say)
+        api.expect_heartbeats(SILENCE_S)
         for pool, limit in POOLS.items():
             api.set_pool(pool, limit, _job_template(site))
         started = time.time()

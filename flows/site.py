@@ -92,6 +92,7 @@ class Site:
             **self._secrets(),
             "PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{self.home / 'prefect.db'}",
             "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+            "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",  # seconds, the least that Prefect takes
             "PREFECT_LOGGING_EXTRA_LOGGERS": "selfplay",
             "DO_NOT_TRACK": "1",
             "NO_PROXY": ",".join(filter(None, ["127.0.0.1", os.environ.get("NO_PROXY")])),

@@ -17,6 +17,7 @@ POLL_S = 1.0
 PATIENCE_S = 300.0
 LATE_S = 5.0  # log lines arrive in batches, out of order by no more than this
 QUIET_POLLS = 3  # without a new line after the end, then the log is complete
+STAGE_DONE = "Finished in state Completed()"
 LEVELS = {30: "warning: ", 40: "error: ", 50: "error: "}
 
 Say = Callable[[str], None]
@@ -64,5 +65,6 @@ class _Log:
             at = datetime.fromisoformat(line["timestamp"])
             self.latest = max(self.latest, at)
             self.seen.add(line["id"])
-            self.say(f"{at.astimezone():%H:%M:%S} {LEVELS.get(line['level'], '')}{line['message']}")
+            if line["message"] != STAGE_DONE:  # the stage itself says more
+                self.say(f"{at.astimezone():%H:%M:%S} {LEVELS.get(line['level'], '')}{line['message']}")
         return len(lines)

@@ -7,22 +7,29 @@ import contextlib
 import json
 import logging
 import os
-from collections.abc import Iterator
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from pydantic import BaseModel
+import duckdb
+from pydantic import BaseModel, ConfigDict, Field
 
 from tasks.engine import EngineConfig, Policy, check_policies
 from tasks.fleet import Fleet
 from tasks.stage import Rows, stage
 from tasks.update import Trainer
+from warehouse.draft import hash_bytes, hash_folder
+from warehouse.freshness import Enough, Inquiry, Rerun, Unmade, chosen
 from warehouse.query import write_views
 from warehouse.schemas import POLICIES
-from warehouse.store import Place, Store, hash_bytes, hash_folder
+from warehouse.store import Place, Store
 
 PROJECT = Path(__file__).resolve().parent.parent
+log = logging.getLogger("selfplay")
 STORE = Path(os.environ.get("SELFPLAY_STORE", PROJECT / "data" / "store"))
 
 
@@ -57,6 +64,10 @@ class Workbench:
     trainer: Trainer
     policies: dict[str, Policy]
 
+    def close(self) -> None:
+        for process in {id(p): p for p in (self.fleet, self.judge_fleet, self.trainer)}.values():
+            process.close()
+
     def release_engines(self) -> None:
         """Give an update the memory that engines hold; they take it back when next used."""
         for fleet in {id(f): f for f in (self.fleet, self.judge_fleet)}.values():
@@ -64,31 +75,94 @@ class Workbench:
                 fleet.sleep()
 
 
+class Request(BaseModel):
+    """What a flow was asked for; kept beside the run, so that `selfplay rerun` can ask again."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    flow: str
+    profile: str
+    run: str
+    overrides: dict[str, Any] | None = None
+    corpus: str | None = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {**(self.overrides or {}), **({"corpus": self.corpus} if self.corpus else {})}
+
+
+class Redo(BaseModel):
+    """Stages to make again: `stage` is a table's name, as `selfplay status RUN` shows it, or a pattern of names."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    stage: str
+    iteration: int | None = Field(default=None, description="None takes all")
+    step: int | None = Field(default=None, description="None takes all")
+    dependents: bool = Field(default=False, description="and what was made from them, even if they come out the same")
+    only: bool = Field(default=False, description="and nothing else: the flow stops there")
+
+
 @contextlib.contextmanager
-def open_run(name: str, cfg: RunConfig, root: Path | None = None) -> Iterator[Workbench]:
+def open_run(asked: Request, cfg: RunConfig, redo: Redo | None = None, force: bool = False) -> Iterator[Workbench]:
     """Open a run for work; close its engines and trainer afterwards.
 
     Raises ValueError, before any model is loaded, for a missing model, one whose tokenizer differs from the engine's,
-    or a run that was made with another configuration.
+    stages to redo that there are none of, or a run that was made with another configuration (unless `force`).
     """
-    logging.getLogger("selfplay").setLevel(logging.INFO)
-    store = Store(root or STORE)
+    log.setLevel(logging.INFO)
+    store = Store(STORE)
+    if redo is not None:
+        store.freshness = make_rerun(store, asked.run, redo)
+    bench = set_up(asked.run, cfg, store)
+    save_request(store, asked, cfg, force)
+    store.sweep()
+    with contextlib.suppress(duckdb.Error):  # a damaged table of some run is no reason not to work
+        write_views(store)
+    try:
+        register(bench.place, policies=bench.policies)
+        yield bench
+    except Enough as enough:
+        log.info("%s", enough)
+    finally:
+        bench.close()
+
+
+def inquire(asked: Request, cfg: RunConfig, play: Callable[[Any, Workbench], Any]) -> list[tuple[str, str | None]]:
+    """What a run of the flow would do now: every stage it comes to, and why it would work or None.
+
+    Takes what is published for what a stage would make, and ends at the first table that does not exist.
+    """
+    inquiry = Inquiry()
+    bench = set_up(asked.run, cfg, Store(STORE, inquiry))
+    try:
+        register(bench.place, policies=bench.policies)
+        play(cfg, bench)
+    except Unmade:
+        pass
+    finally:
+        bench.close()
+    return inquiry.found
+
+
+def set_up(name: str, cfg: RunConfig, store: Store) -> Workbench:
+    """The workbench of a run; engines and trainer start when first used."""
     models = {role: path for role, path in cfg.models.model_dump().items() if path}
     policies = {role: base_policy(path) for role, path in models.items()}
     check_policies(cfg.engine, policies.values())
-    save_config(store, name, cfg)
-    write_views(store)
     logs = store.root / "logs" / name
     logs.mkdir(parents=True, exist_ok=True)
     fleet = Fleet(cfg.engine, cfg.num_engines, logs)
     judges = Fleet(cfg.judge_engine, 1, logs) if cfg.judge_engine else fleet
     trainer = Trainer(logs / "trainer.log", cfg.trainer_processes, cfg.engine.device, cfg.engine.threads)
-    register(store.run(name), policies=policies)
-    try:
-        yield Workbench(store.run(name), fleet, judges, trainer, policies)
-    finally:
-        for process in {id(p): p for p in (fleet, judges, trainer)}.values():
-            process.close()
+    return Workbench(store.run(name), fleet, judges, trainer, policies)
+
+
+def make_rerun(store: Store, run: str, redo: Redo) -> Rerun:
+    """The rule of this flow run; its retries have the same id, and go on with what is left of it."""
+    context = sys.modules.get("prefect.context")
+    flow_run = context.FlowRunContext.get() if context else None
+    rerun_id = str(flow_run.flow_run.id) if flow_run and flow_run.flow_run else uuid.uuid4().hex
+    addresses = chosen(store, run, redo.stage, redo.iteration, redo.step)
+    return Rerun(rerun_id, addresses, redo.dependents, redo.only)
 
 
 def base_policy(model: str) -> Policy:
@@ -107,19 +181,33 @@ def register(*, policies: dict[str, Policy]) -> Rows:
         yield {"policy": policy_id, "role": roles, "policy_hash": policy.content_hash, "weights": policy.weights}
 
 
-def save_config(store: Store, run: str, config: RunConfig) -> None:
-    """Write the resolved configuration beside the run. Raises ValueError if the run was made with another one."""
-    path = store.folder(run) / "config.json"
+def save_request(store: Store, asked: Request, config: RunConfig, force: bool = False) -> None:
+    """Write the request and the resolved configuration beside the run.
+
+    Raises ValueError if the run was made with another configuration, unless `force`: then the old one is kept beside
+    the new, and stages that depend on a changed setting are made again.
+    """
+    folder = store.folder(asked.run)
+    path = folder / "config.json"
     now = config.model_dump(mode="json")
-    if path.exists():
-        changed = differences(json.loads(path.read_text()), now)
-        if changed:
+    if path.exists() and (changed := differences(json.loads(path.read_text()), now)):
+        if not force:
             raise ValueError(
-                f"run {run!r} was made with {'; '.join(changed[:5])}. "
-                "Give this run a new name, or undo the change to go on with it."
+                f"run {asked.run!r} was made with {'; '.join(changed[:5])}. Give this run a new name, undo the change, "
+                "or go on with it by --force: what depends on it is made again."
             )
-    path.parent.mkdir(parents=True, exist_ok=True)
+        path.rename(path.with_name(f"config-until-{time.strftime('%Y%m%d-%H%M%S')}.json"))
+    folder.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(now, indent=1, ensure_ascii=False))
+    (folder / "request.json").write_text(asked.model_dump_json(indent=1))
+
+
+def last_request(store: Store, run: str) -> Request:
+    """What a run was last asked for. Raises ValueError if there is no such run."""
+    path = store.folder(run) / "request.json"
+    if not path.exists():
+        raise ValueError(f"there is no run {run!r}; `selfplay status` lists the runs")
+    return Request.model_validate_json(path.read_text())
 
 
 def differences(before: Any, now: Any, where: str = "") -> list[str]:

@@ -6,8 +6,8 @@ from typing import Any
 
 from tasks.prompt import Prompt
 from tasks.stage import Rows, Tables, rows_of, stage
+from warehouse.draft import hash_json
 from warehouse.schemas import PROMPTS
-from warehouse.store import hash_json
 
 ABOUT = ("search_turns", "document_id", "task_id", "task_type", "rollout_id", "criterion_id")
 

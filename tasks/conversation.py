@@ -51,7 +51,12 @@ class Talk:
         own = number(seed, prompt["prompt_id"], sample)
         if self._prompt_ids[0] != prompt["prompt_id"]:  # samples of one prompt follow each other
             self._prompt_ids = prompt["prompt_id"], self.encode(self.render(messages))
-        return Conversation(prompt, sample, own, messages, list(self._prompt_ids[1]))
+        conversation = Conversation(prompt, sample, own, messages, list(self._prompt_ids[1]))
+        limit = self.dialogue.prompt_tokens
+        if limit is not None and len(conversation.context) > limit:
+            conversation.finish = "error"
+            conversation.error = f"prompt of {len(conversation.context)} tokens is longer than the limit of {limit}"
+        return conversation
 
     def submit(self, key: int, conversation: Conversation) -> None:
         seed = number(conversation.seed, len(conversation.turns))

@@ -9,8 +9,8 @@ from typing import Any
 from corpus_prep.index import EmbeddingConfig, build_index
 from corpus_prep.read import DocumentRow, read_corpus
 from tasks.stage import Rows, stage
+from warehouse.draft import Draft, hash_bytes
 from warehouse.schemas import DOCUMENTS
-from warehouse.store import Draft, hash_bytes
 
 
 @stage(DOCUMENTS)

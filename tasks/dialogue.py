@@ -40,6 +40,7 @@ class Dialogue(BaseModel):
     insist_times: how often a conversation that would end without its final element is told to answer now.
     documents_per_query, result_tokens: documents of one search, and the tokens they are cut to together.
     reasoning: earlier think blocks are removed before each turn.
+    prompt_tokens: a conversation whose first prompt is longer does not begin.
     template_arguments: passed on to the chat template.
     """
 
@@ -57,6 +58,7 @@ class Dialogue(BaseModel):
     documents_per_query: int = Field(default=3, ge=1)
     result_tokens: int = Field(default=500, ge=1)
     reasoning: bool = False
+    prompt_tokens: int | None = Field(default=None, ge=1)
     template_arguments: Mapping[str, bool | str] = Field(default_factory=dict)
 
     @model_validator(mode="after")

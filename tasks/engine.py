@@ -31,6 +31,10 @@ class Policy(BaseModel):
     adapter: str | None = None
     content_hash: str
 
+    def recipe_identity(self) -> dict[str, str]:
+        """Where the folders lie does not matter: a store may move."""
+        return {"id": self.id, "content_hash": self.content_hash}
+
 
 class Sampling(BaseModel):
     """Distribution and length of one reply. A stop string ends the reply and stays in its text."""

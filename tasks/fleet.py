@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -31,6 +32,7 @@ CPU_ENVIRONMENT = {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # else every child binds to the same first core
 }
 SLEEP = "sleep"  # in place of a call
+OUT_OF_MEMORY = re.compile(r"out of memory|OutOfMemory|can't allocate memory", re.IGNORECASE)
 log = logging.getLogger("selfplay")
 
 
@@ -95,11 +97,13 @@ class Fleet:
         num_samples: int = 1,
         seed: int = 0,
         progress: Callable[[int, int], None] | None = None,
+        skip: frozenset[tuple[str, int]] = frozenset(),
     ) -> Iterator[Row]:
         """Sample conversations on all engines; rows come in the order in which they finish.
 
-        Prompts that begin alike go to one engine. An engine that dies is started once more, for the missing rows;
-        `progress` gets (rows so far, rows in all).
+        Prompts that begin alike go to one engine. An engine that dies is started once more, for the missing rows, and
+        with half as many conversations at once each time that it ran out of memory. `skip` names the (prompt_id,
+        sample) that are not wanted; `progress` gets (rows so far, rows in all).
 
         Raises:
             ValueError: what the caller can mend: prompt ids that repeat, a missing model, another tokenizer, no index.
@@ -114,13 +118,13 @@ class Fleet:
         report = progress or _Bar(policy.id)
         with self._lock:
             self.start()
-            for count, row in enumerate(self._collect(split(prompts, self.num_engines), settings), start=1):
+            new = self._collect(split(prompts, self.num_engines), settings, set(skip))
+            for count, row in enumerate(new, start=len(skip) + 1):
                 report(count, len(prompts) * num_samples)
                 yield row
 
-    def _collect(self, parts: list[list[Row]], settings: dict[str, Any]) -> Iterator[Row]:
+    def _collect(self, parts: list[list[Row]], settings: dict[str, Any], done: set[tuple[str, int]]) -> Iterator[Row]:
         """Send each engine its part and yield what comes back from any of them."""
-        done: set[tuple[str, int]] = set()
         working = {number: part for number, part in enumerate(parts) if part}
         restarted: set[int] = set()
         try:
@@ -161,7 +165,11 @@ class Fleet:
     def _restart(self, number: int, reason: str, restarted: set[int]) -> None:
         child = self._children.pop(number)
         child.close()
-        if number in restarted:
+        if OUT_OF_MEMORY.search(reason) and self.config.max_num_seqs > 1:
+            half = self.config.max_num_seqs // 2
+            self.config = self.config.model_copy(update={"max_num_seqs": half})
+            log.warning("engine %d ran out of memory: from now on at most %d conversations at once", number, half)
+        elif number in restarted:
             raise EngineDied(f"engine {number} died twice: {reason}. Its log: {child.log_file}")
         restarted.add(number)
         log.warning("engine %d died (%s), starting it again; log: %s", number, reason, child.log_file)

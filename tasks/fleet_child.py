@@ -11,6 +11,7 @@ from typing import Any
 
 from tasks.child_process import die_with_parent
 from tasks.engine import Engine, EngineConfig, EngineDied, open_engine
+from tasks.fleet import OUT_OF_MEMORY
 from tasks.rollout import Row, roll_out
 
 ROWS_AT_ONCE = 16
@@ -38,18 +39,20 @@ def serve(pipe: Connection) -> None:
                 pipe.send(("done", None))
             else:
                 engine.wake()
-                _answer(pipe, engine, call)
+                answer_call(pipe, engine, call)
         except EngineDied as error:
             traceback.print_exc()
             pipe.send(("died", str(error)))
             return
         except Exception as error:
             traceback.print_exc()
-            pipe.send(("failed", _sendable(error)))
+            kind = ("died", repr(error)) if OUT_OF_MEMORY.search(repr(error)) else ("failed", _sendable(error))
+            pipe.send(kind)
             return  # the engine may still hold requests
 
 
-def _answer(pipe: Connection, engine: Engine, call: dict[str, Any]) -> None:
+def answer_call(pipe: Connection, engine: Engine, call: dict[str, Any]) -> None:
+    """Roll out what is asked for; rows go back in small lots."""
     index = call.pop("index")
     retriever = None if index is None else _load_index(index)
     rows: list[Row] = []

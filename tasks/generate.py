@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from tasks.engine import Policy, Sampling
 from tasks.fleet import Fleet
+from tasks.fleet_child import answer_call
 from tasks.prompt import Malformed
-from tasks.rollout import Dialogue
+from tasks.rollout import Dialogue, Row
 from tasks.stage import Rows, stage
+from warehouse.draft import Shards, hash_json
 from warehouse.schemas import ROLLOUTS
-from warehouse.store import Table, hash_json
+from warehouse.store import Table
+
+SHARD_S = 3.0
 
 
-@stage(ROLLOUTS, tools=("fleet",))
+@stage(ROLLOUTS, tools=("fleet",), code=(answer_call,))
 def generate(
     prompts: Table,
     *,
@@ -28,17 +33,21 @@ def generate(
     seed: int = 0,
     ask_again: Callable[[str], Any] | None = None,
     address: str,
+    shards: Shards,
 ) -> Rows:
     """Yield `num_samples` rollouts of every prompt, in the order of prompts and samples.
 
     `index` is the table whose files hold the search index. A reply that `ask_again` finds malformed is sampled once
-    more with another seed; both rows are stored, the later one last.
+    more with another seed; both rows are stored, the later one last. Finished rollouts are kept in `shards` every few
+    seconds: after a kill only the others are sampled.
     """
     rows = prompts.rows()
     position = {row["prompt_id"]: i for i, row in enumerate(rows)}
 
-    def sample(some: list[dict[str, Any]], attempt: int) -> list[dict[str, Any]]:
-        found = fleet.roll_out(
+    def sample(some: list[Row], attempt: int) -> list[Row]:
+        section = f"attempt-{attempt}"
+        kept = {(row["prompt_id"], row["sample"]): row for row in shards.rows(section)}
+        new = fleet.roll_out(
             some,
             policy=policy,
             sampling=sampling,
@@ -46,7 +55,9 @@ def generate(
             index=index_folder(index),
             num_samples=num_samples,
             seed=int(hash_json([seed, address, attempt])[:15], 16),
+            skip=frozenset(kept),
         )
+        found = [*kept.values(), *_kept(new, shards, section)]
         return sorted(found, key=lambda r: (position[r["prompt_id"]], r["sample"]))
 
     first = sample(rows, 0) if rows else []
@@ -55,6 +66,23 @@ def generate(
         unread = {row["prompt_id"] for row in first if _malformed(row, ask_again)}
         if unread:
             yield from sample([row for row in rows if row["prompt_id"] in unread], 1)
+
+
+def _kept(rows: Iterator[Row], shards: Shards, section: str) -> Iterator[Row]:
+    """The rows as they come, written to `shards` from time to time, and when the engine fails."""
+    waiting: list[Row] = []
+    written = time.monotonic()
+    try:
+        for row in rows:
+            yield row
+            waiting.append(row)
+            if time.monotonic() - written > SHARD_S:
+                shards.write(section, waiting)
+                waiting, written = [], time.monotonic()
+    except BaseException:
+        if waiting:
+            shards.write(section, waiting)
+        raise
 
 
 def index_folder(index: Table | None) -> Path | None:

@@ -72,6 +72,9 @@ class GRPOSettings(_Frozen):
         return self
 
 
+RESULT_FILE = "result.json"
+
+
 class UpdateJob(_Frozen):
     """One update. Paths are local folders, `batch` a Parquet file or a folder of them, `out` empty or absent."""
 
@@ -86,6 +89,10 @@ class UpdateJob(_Frozen):
         default=None, description="folder `UpdateResult.optimizer_state` of the update before"
     )
     settings: GRPOSettings = GRPOSettings()
+    checkpoints: Path | None = Field(
+        default=None, description="where optimizer steps are kept while the update goes on; one found there is used"
+    )
+    checkpoint_s: float = Field(default=600.0, ge=0, description="seconds between two of them, at least")
 
     @model_validator(mode="after")
     def _an_adapter_needs_lora(self) -> Self:

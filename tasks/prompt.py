@@ -16,7 +16,7 @@ from typing import Any
 import jinja2
 
 from tasks.neutral import neutralise
-from warehouse.store import hash_bytes
+from warehouse.draft import hash_bytes
 
 Row = dict[str, Any]
 

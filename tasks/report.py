@@ -33,6 +33,7 @@ QUERIES = (
     "difficulty",
     "selection_reasons",
     "gates",
+    "topic_drift",
     "malformed",
     "answer_lengths",
     "searches",
@@ -66,10 +67,12 @@ def report(place: Place, iteration: int) -> Path:
     """Write the report of a run up to an iteration; returns the HTML file. Missing data makes no figure, not an error.
 
     `place` is the run's place. Writes `<store>/reports/<run>/iter-00N.html` and `.md`, and `latest.html`; inside a
-    Prefect flow run the Markdown becomes its artifact `<run>-iter-n`.
+    Prefect flow run the Markdown becomes its artifact `<run>-iter-n`. An inquiry writes nothing.
     """
     started = time.monotonic()
     run = place.parts[0]
+    if not place.store.freshness.works:
+        return place.store.root / "reports" / run / f"iter-{iteration:03d}.html"
     with open_source(place.store, run, iteration) as source:
         contents = collect(source)
     html, markdown = render("report.html.jinja", contents), render("report.md.jinja", contents)
@@ -104,6 +107,7 @@ def _sections(rows: dict[str, list[Row]], iteration: int) -> list[Section]:
                 checks.difficulty(rows["difficulty"], rows["selection_reasons"]),
                 checks.selection_reasons(rows["selection_reasons"], colours),
                 checks.gates(rows["gates"], colours),
+                checks.topic_drift(rows["topic_drift"]),
             ],
         ),
         Section(

@@ -107,6 +107,29 @@ def _paint_gates(axes: Any, of_gate: dict[tuple[str, str], list[Row]]) -> None:
     legend(axes, 2)
 
 
+def topic_drift(rows: list[Row]) -> Plot:
+    note = (
+        "Jensen-Shannon divergence of the words of an iteration's tasks from those of the first iteration, in bits: "
+        "0 the same, 1 no word in common. Two halves of one iteration differ by the dashed line: below it is noise."
+    )
+    if not rows:
+        return Plot("topics", "There are no tasks yet", note)
+    last = rows[-1]
+    noise = f", two halves of it {last['halves']:.2f} from each other" if last["halves"] is not None else ""
+    title = f"Words of the tasks of iteration {last['iteration']}: {last['drift']:.2f} bits from the first's{noise}"
+    return Plot("topics", title, note, draw(_paint_topics, rows))
+
+
+def _paint_topics(axes: Any, rows: list[Row]) -> None:
+    x = [r["iteration"] for r in rows]
+    axes.plot(x, [r["drift"] for r in rows], marker="o", color=BLUE, label="from the first iteration")
+    axes.plot(x, [r["halves"] for r in rows], "--", marker="o", color=GREY, label="between two halves")
+    axes.set_xticks(x)
+    axes.set_ylim(0, None)
+    axes.set(xlabel="iteration", ylabel="divergence, bits")
+    legend(axes, 2)
+
+
 def malformed(rows: list[Row], iteration: int) -> Plot:
     note = "Of all replies to a template in this iteration; the table has the counts, and the other iterations."
     here = [r for r in rows if r["iteration"] == iteration]

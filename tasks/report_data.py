@@ -15,9 +15,10 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from warehouse.draft import PART
 from warehouse.query import SQL, in_memory
 from warehouse.schemas import DOCUMENTS, PROMPTS, ROLLOUTS, TABLES, Schema
-from warehouse.store import PART, Store, Table
+from warehouse.store import Store, Table
 
 Row = dict[str, Any]
 
@@ -70,7 +71,8 @@ def open_source(store: Store, run: str, iteration: int) -> Iterator[Source]:
         connection.register("made", pa.Table.from_pylist(made, schema=MADE))
         of_kind: dict[str, list[tuple[Table, Row]]] = defaultdict(list)
         for table, row in tables:
-            of_kind[row["kind"]].append((table, row))
+            if table.has_rows:
+                of_kind[row["kind"]].append((table, row))
         for schema in TABLES.values():
             if schema.name not in UNREAD:
                 _load(connection, schema, of_kind[schema.name])

@@ -3,7 +3,7 @@
 A conversation's next turn is submitted as soon as its search came back; nobody waits for the slowest.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from tasks.conversation import Conversation, Row, Talk, digest
@@ -22,7 +22,6 @@ def roll_out(
     retriever: Retriever | None = None,
     num_samples: int = 1,
     seed: int = 0,
-    progress: Callable[[int], None] | None = None,
     skip: frozenset[tuple[str, int]] = frozenset(),
 ) -> Iterator[Row]:
     """Sample `num_samples` conversations for each prompt; yield their rows as they finish.
@@ -40,17 +39,20 @@ def roll_out(
     engine.use(policy)
     talk = Talk(engine, policy, sampling, dialogue, retriever)
     waiting = (
-        (prompt, sample)
+        talk.start(prompt, sample, seed)
         for prompt in prompts
         for sample in range(num_samples)
         if (prompt["prompt_id"], sample) not in skip
     )
     active: dict[int, Conversation] = {}
-    num_started = num_done = 0
+    num_started = 0
     while True:
-        while len(active) < engine.max_num_seqs and (job := next(waiting, None)) is not None:
-            active[num_started] = talk.start(*job, seed)
-            talk.submit(num_started, active[num_started])
+        while len(active) < engine.max_num_seqs and (conversation := next(waiting, None)) is not None:
+            if conversation.finish is not None:
+                yield rollout_row(conversation, policy, seed)
+                continue
+            active[num_started] = conversation
+            talk.submit(num_started, conversation)
             num_started += 1
         if not active:
             return
@@ -58,9 +60,6 @@ def roll_out(
         assert replies, "the engine lost requests"
         for key, conversation in talk.go_on(replies):
             del active[key]
-            num_done += 1
-            if progress is not None:
-                progress(num_done)
             yield rollout_row(conversation, policy, seed)
 
 
@@ -77,7 +76,7 @@ def rollout_row(conversation: Conversation, policy: Policy, seed: int) -> Row:
         "seed": conversation.seed,
         "finish_reason": conversation.finish,
         "error": conversation.error,
-        "reply": conversation.turns[-1]["text"],
+        "reply": conversation.turns[-1]["text"] if conversation.turns else "",
         "num_turns": len(conversation.turns),
         "num_searches": conversation.num_searches,
         "num_sampled_tokens": sum(len(turn["sampled_token_ids"]) for turn in conversation.turns),

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tasks.stage import Rows, stage
+from warehouse.draft import hash_json
 from warehouse.schemas import SAMPLES
-from warehouse.store import Table, hash_json
+from warehouse.store import Table
 
 
 @stage(SAMPLES)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
+import operator
 import sys
 import time
 from collections import Counter
@@ -19,9 +20,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from warehouse.code import fingerprint
+from warehouse.code import fingerprint, module_fingerprint
+from warehouse.draft import Draft, hash_json, to_rows
 from warehouse.schemas import Schema
-from warehouse.store import Draft, Place, Table, hash_json, to_rows
+from warehouse.store import Place, Table
 
 log = logging.getLogger("selfplay")
 
@@ -29,13 +31,16 @@ Rows = Iterable[dict[str, Any]]
 Tables = Table | Sequence[Table]
 
 
-def stage(schema: Schema, tools: tuple[str, ...] = ()) -> Callable[[Callable[..., Rows]], Callable[..., Table]]:
+def stage(
+    schema: Schema, tools: tuple[str, ...] = (), code: tuple[Callable[..., Any] | str, ...] = ()
+) -> Callable[[Callable[..., Rows]], Callable[..., Table]]:
     """Make a stage of a function that yields rows of `schema`.
 
     The stage is called `f(place, ..., label=None)`: `place` says where it writes, `label` tells apart tables of one
     kind at one place. Parameters named in `tools` (engines, progress) do the work but do not change the result: they
-    are left out of the recipe. A parameter `draft` is given the draft, to write files beside the rows; `address` the
-    address.
+    are left out of the recipe; what they run in other processes is named by `code`: functions, or modules that are too
+    heavy to import. A parameter `draft` is given the draft, to write files beside the rows; `shards` a
+    place for what should survive a kill; `address` the address.
     """
 
     def decorate(function: Callable[..., Rows]) -> Callable[..., Table]:
@@ -44,11 +49,16 @@ def stage(schema: Schema, tools: tuple[str, ...] = ()) -> Callable[[Callable[...
         @functools.wraps(function)
         def run(place: Place, *args: Any, label: str | None = None, **kwargs: Any) -> Table:
             address = place.address(schema.name, label)
-            given = {"draft": None, "address": address}
+            given = {"draft": None, "shards": None, "address": address}
             bound = signature.bind(*args, **kwargs, **{k: v for k, v in given.items() if k in signature.parameters})
             bound.apply_defaults()
-            work = functools.partial(_make, place, address, schema, function, bound, tools)
-            return _as_prefect_task(work, function.__name__.lstrip("_"), address)
+            left_out = (*tools, "draft", "shards")
+            given = {k: v for k, v in bound.arguments.items() if k not in left_out}
+            recipe = make_recipe(function, given, schema, code)
+            work = functools.partial(_make, place, address, schema, function, bound, recipe)
+            table = _as_prefect_task(work, function.__name__.lstrip("_"), address)
+            place.store.freshness.passed(table)
+            return table
 
         return run
 
@@ -75,25 +85,30 @@ def _make(
     schema: Schema,
     function: Callable[..., Rows],
     bound: inspect.BoundArguments,
-    tools: tuple[str, ...],
+    recipe: dict[str, Any],
 ) -> Table:
-    store = place.store
-    recipe = make_recipe(function, {k: v for k, v in bound.arguments.items() if k not in (*tools, "draft")})
+    store, arguments = place.store, bound.arguments
     with store.lock(address):
         made = store.find(address)
-        if made is not None and made.recipe["key"] == recipe["key"] and made.whole:
+        why = store.freshness.why_make(address, made, recipe)
+        if why is None and made is not None:
             log.info("%s: fresh, %d rows", address, made.num_rows)
             return made
         if made is not None:
-            log.info("%s: %s", address, why_stale(made.recipe, recipe))
+            log.info("%s: to be remade: %s", address, why)
         started = time.time()
         counts: Counter[str] = Counter()
-        with store.draft(schema) as draft:
-            if "draft" in bound.arguments:
-                bound.arguments["draft"] = draft
+        with store.writable(), store.draft(schema) as draft:
+            tools_of_ours = {"draft": draft, "shards": store.shards(schema, address, recipe["key"])}
+            arguments.update({k: v for k, v in tools_of_ours.items() if k in arguments})
             _fill(draft, function(*bound.args, **bound.kwargs), counts)
             seconds = time.time() - started
-            notes = {"started_at": started, "seconds": round(seconds, 3), "counts": dict(counts)}
+            notes = {
+                **store.freshness.notes(),
+                "started_at": started,
+                "seconds": round(seconds, 3),
+                "counts": dict(counts),
+            }
             table = store.publish(draft, address, {**recipe, **notes})
     reasons = "".join(f", {n} {reason}" for reason, n in counts.most_common(3))
     log.info("%s: %d rows in %.1f s%s", address, table.num_rows, seconds, reasons)
@@ -109,12 +124,19 @@ def _fill(draft: Draft, rows: Rows, counts: Counter[str]) -> None:
         counts.update(row[name] for row in chunk for name in reasons if row.get(name) is not None)
 
 
-def make_recipe(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
-    """Everything that decides the result: code, inputs by content, parameters; and a key of it all."""
+def make_recipe(
+    function: Callable[..., Any],
+    arguments: dict[str, Any],
+    schema: Schema,
+    code: tuple[Callable[..., Any] | str, ...] = (),
+) -> dict[str, Any]:
+    """Everything that decides the result: code, columns, inputs by content, parameters; and a key of it all."""
+    far = [module_fingerprint(c) if isinstance(c, str) else fingerprint(c) for c in code]
     inputs = {k: v for k, v in arguments.items() if isinstance(v, Table)}
     recipe = {
         "stage": f"{function.__module__}.{function.__qualname__}",
-        "code": fingerprint(function),
+        "code": dict(sorted(functools.reduce(operator.or_, far, fingerprint(function)).items())),
+        "columns": hash_json(str(schema.arrow)),
         "inputs": {k: {"address": t.address, "content_hash": t.content_hash} for k, t in inputs.items()},
         "params": {k: describe(v) for k, v in arguments.items() if k not in inputs},
     }
@@ -133,7 +155,7 @@ def describe(value: Any) -> Any:
     if isinstance(value, functools.partial):
         return {"function": describe(value.func), "args": describe(value.args), "kwargs": describe(value.keywords)}
     if callable(value):
-        return fingerprint(value)
+        return {"code": fingerprint(value)}
     if isinstance(value, dict):
         return {str(k): describe(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
@@ -141,21 +163,6 @@ def describe(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
     return value
-
-
-def why_stale(old: dict[str, Any], new: dict[str, Any]) -> str:
-    """One line: which input, parameter or code is not what the table was made with."""
-    for part, noun in (("params", "made with"), ("inputs", "input"), ("code", "code")):
-        for name in sorted(old.get(part, {}).keys() | new[part].keys()):
-            before, now = old.get(part, {}).get(name), new[part].get(name)
-            if before != now:
-                return f"to be remade: {noun} {name} {_short(before)}, now {_short(now)}"
-    return "to be remade: its rows are damaged" if old["key"] == new["key"] else "to be remade: another stage made it"
-
-
-def _short(value: Any) -> str:
-    text = str(value)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def rows_of(tables: Tables) -> list[dict[str, Any]]:

@@ -5,11 +5,16 @@
 
 from __future__ import annotations
 
+import json
 import math
+import os
+import shutil
 import time
+from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from accelerate.utils import load_fsdp_optimizer, save_fsdp_optimizer
@@ -27,7 +32,16 @@ trl_utils._use_triton = lambda device: True
 class StoredRolloutsTrainer(GRPOTrainer):
     """GRPOTrainer whose batches are stored rows. `steps` collects one StepMetrics an optimizer step."""
 
-    def __init__(self, *, batches: list[dict], optimizer_state: Path | None, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        batches: list[dict],
+        optimizer_state: Path | None,
+        steps_done: Sequence[StepMetrics] = (),
+        checkpoints: Path | None = None,
+        checkpoint_s: float = 600.0,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.remove_callback(PrinterCallback)
         if self.is_deepspeed_enabled:
@@ -35,7 +49,9 @@ class StoredRolloutsTrainer(GRPOTrainer):
         if self.is_fsdp_enabled:
             self.accelerator.state.fsdp_plugin.set_state_dict_type("FULL_STATE_DICT")  # one file, any world size later
         self._batches, self._optimizer_state = batches, optimizer_state
-        self.steps: list[StepMetrics] = []
+        self.steps: list[StepMetrics] = list(steps_done)
+        self._num_done, self._checkpoints, self._checkpoint_s = len(steps_done), checkpoints, checkpoint_s
+        self._kept_at = time.monotonic()
         self._sums = torch.zeros(3, device=self.accelerator.device)  # of rho, weighted KL, losses that are not finite
         self._done: list[dict] = []
         self._at_fault: list[str] = []
@@ -110,7 +126,7 @@ class StoredRolloutsTrainer(GRPOTrainer):
         self._sums = self.accelerator.reduce(self._sums, reduction="sum")
         if self._sums[2] > 0 or not math.isfinite(norm):
             loss = math.nan if self._sums[2] > 0 else float(self._tr_loss)
-            raise NonFiniteUpdateError(self.state.global_step + 1, loss, norm, self._at_fault)
+            raise NonFiniteUpdateError(self._num_done + self.state.global_step + 1, loss, norm, self._at_fault)
         return norm
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
@@ -123,7 +139,7 @@ class StoredRolloutsTrainer(GRPOTrainer):
         now = time.perf_counter()
         self.steps.append(
             StepMetrics(
-                step=self.state.global_step,
+                step=self._num_done + self.state.global_step,
                 loss=logs["loss"],
                 policy_loss=logs["loss"] - self.beta * kl_in_loss,
                 kl=self._mean("kl", tokens, "tokens") if self.beta else None,
@@ -143,6 +159,7 @@ class StoredRolloutsTrainer(GRPOTrainer):
         self._sums.zero_()
         self._done.clear()
         self._metrics["train"].clear()
+        self._keep_step()
 
     def _mean(self, name: str, total: int, weight: str) -> float:
         values = self._metrics["train"][name]
@@ -153,6 +170,26 @@ class StoredRolloutsTrainer(GRPOTrainer):
         if self.importance_sampling_level == "token":
             return self._mean(f"clip_ratio/{side}_mean", tokens, "tokens")
         return self._mean(f"clip_ratio/{side}_mean", rows, "slots") * self.accelerator.num_processes
+
+    def _keep_step(self) -> None:
+        """After an optimizer step: leave a checkpoint if the last one is old and another step follows."""
+        if self._checkpoints is None or self.state.global_step >= self.args.max_steps:
+            return
+        old = float(time.monotonic() - self._kept_at >= self._checkpoint_s)
+        if self.accelerator.reduce(torch.tensor(old, device=self.accelerator.device), reduction="sum") == 0:
+            return
+        number = self._num_done + self.state.global_step
+        fresh = self._checkpoints / f"{number}.part"
+        self.save_policy(fresh / "policy")
+        self.save_optimizer(fresh / "optimizer")
+        self._kept_at = time.monotonic()
+        self.accelerator.wait_for_everyone()
+        if self.args.should_save:
+            steps = [step.model_dump(mode="json") for step in self.steps]
+            (fresh / Checkpoint.STEPS).write_text(json.dumps(steps))
+            os.rename(fresh, self._checkpoints / f"step-{number:06d}")
+            for older in sorted(self._checkpoints.glob("step-*"))[:-1]:
+                shutil.rmtree(older)
 
     def save_policy(self, folder: Path) -> None:
         """Write the weights as safetensors; under FSDP all processes take part."""
@@ -178,6 +215,37 @@ class StoredRolloutsTrainer(GRPOTrainer):
             self.optimizer.load_state_dict(state)
         for group, mine in zip(self.optimizer.param_groups, ours, strict=True):
             group.update(mine)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """An optimizer step of an update that did not end: weights or adapter, optimizer state, what was measured."""
+
+    folder: Path
+    steps: list[StepMetrics]
+
+    STEPS: ClassVar[str] = "steps.json"
+
+    @classmethod
+    def last(cls, checkpoints: Path | None) -> Checkpoint | None:
+        """The latest of a folder; those being written when the update was killed are removed."""
+        if checkpoints is None or not checkpoints.exists():
+            return None
+        for part in checkpoints.glob("*.part"):
+            shutil.rmtree(part, ignore_errors=True)
+        found = sorted(checkpoints.glob("step-*"))
+        if not found:
+            return None
+        steps = json.loads((found[-1] / cls.STEPS).read_text())
+        return cls(found[-1], [StepMetrics.model_validate(step) for step in steps])
+
+    @property
+    def policy(self) -> Path:
+        return self.folder / "policy"
+
+    @property
+    def optimizer(self) -> Path:
+        return self.folder / "optimizer"
 
 
 class _Batches(list):

@@ -31,8 +31,8 @@ from transformers.utils.logging import disable_progress_bar
 from trl.trainer.grpo_config import GRPOConfig
 
 from tasks.datums import Datums, check_datums, micro_batches, plan, read_datums
-from tasks.grpo import GRPOSettings, LoRASettings, UpdateJob, UpdateResult
-from tasks.stored_rollouts import StoredRolloutsTrainer
+from tasks.grpo import RESULT_FILE, GRPOSettings, LoRASettings, UpdateJob, UpdateResult
+from tasks.stored_rollouts import Checkpoint, StoredRolloutsTrainer
 
 KEPT_FILES = (
     "generation_config.json",
@@ -60,7 +60,7 @@ def train(job: UpdateJob) -> UpdateResult:
     started = time.perf_counter()
     datums = read_datums(job.batch)
     check_job(job, datums)
-    trainer = build_trainer(job, datums)
+    trainer = build_trainer(job, datums, Checkpoint.last(job.checkpoints))
     trainer.train()
     policy, optimizer = job.out / "policy", job.out / "optimizer"
     trainer.save_policy(policy)
@@ -101,10 +101,11 @@ def check_job(job: UpdateJob, datums: Datums) -> None:
     check_datums(datums, vocab_size=config.vocab_size, max_tokens=config.max_position_embeddings)
 
 
-def build_trainer(job: UpdateJob, datums: Datums) -> StoredRolloutsTrainer:
-    """Load the weights and lay the stored rows out as the micro-batches of this process."""
+def build_trainer(job: UpdateJob, datums: Datums, done: Checkpoint | None = None) -> StoredRolloutsTrainer:
+    """Load the weights and lay the stored rows out as the micro-batches of this process: those not yet `done`."""
     settings = job.settings
     args = grpo_config(settings, job.out, num_datums=len(datums))
+    args.max_steps -= len(done.steps) if done else 0
     layout = plan(
         datums,
         optimizer_steps=settings.optimizer_steps,
@@ -116,7 +117,9 @@ def build_trainer(job: UpdateJob, datums: Datums) -> StoredRolloutsTrainer:
     batches = micro_batches(datums, layout, args.process_index, settings.loss_type, constant)
     # A trained weight kept in bfloat16 would round away updates of 1e-6; a frozen base may be bfloat16.
     dtype = settings.dtype if settings.lora else "float32"
-    model = AutoModelForCausalLM.from_pretrained(job.policy, dtype=dtype, attn_implementation=settings.attention)
+    weights = done.policy if done and not settings.lora else job.policy
+    adapter = done.policy if done and settings.lora else job.adapter
+    model = AutoModelForCausalLM.from_pretrained(weights, dtype=dtype, attn_implementation=settings.attention)
     if not settings.lora:
         model.config._name_or_path = str(job.reference)  # where TRL loads the KL reference from
     trainer = StoredRolloutsTrainer(
@@ -125,13 +128,16 @@ def build_trainer(job: UpdateJob, datums: Datums) -> StoredRolloutsTrainer:
         args=args,
         train_dataset=Dataset.from_dict({"prompt": [""]}),
         processing_class=AutoTokenizer.from_pretrained(job.policy),
-        peft_config=_lora_config(settings.lora, job.adapter),
-        batches=batches,
-        optimizer_state=job.optimizer_state,
+        peft_config=_lora_config(settings.lora, adapter),
+        batches=batches[(len(done.steps) if done else 0) * layout.accumulation_steps :],
+        optimizer_state=done.optimizer if done else job.optimizer_state,
+        steps_done=done.steps if done else [],
+        checkpoints=job.checkpoints,
+        checkpoint_s=job.checkpoint_s,
     )
-    if job.adapter:
+    if adapter:
         # Given as weights, not as a PeftModel: TRL would take the resumed adapter itself for the reference.
-        set_peft_model_state_dict(trainer.model, load_peft_weights(str(job.adapter), device="cpu"))
+        set_peft_model_state_dict(trainer.model, load_peft_weights(str(adapter), device="cpu"))
     return trainer
 
 
@@ -221,7 +227,7 @@ def main(argv: list[str]) -> int:
     job = UpdateJob.model_validate_json(Path(argv[0]).read_text())
     result = train(job)
     if int(os.environ.get("RANK", "0")) == 0:
-        (job.out / "result.json").write_text(result.model_dump_json(indent=1))
+        (job.out / RESULT_FILE).write_text(result.model_dump_json(indent=1))
     return 0
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ProcessPoolExecutor
@@ -12,10 +14,14 @@ from pathlib import Path
 
 from tasks.child_process import die_with_parent
 from tasks.engine import Policy
-from tasks.grpo import GRPOSettings, UpdateJob, UpdateResult
+from tasks.fleet import OUT_OF_MEMORY
+from tasks.grpo import RESULT_FILE, GRPOSettings, UpdateJob, UpdateResult
 from tasks.stage import Rows, stage
+from warehouse.draft import Draft, Shards, hash_folder
 from warehouse.schemas import UPDATES
-from warehouse.store import Draft, Table, hash_folder
+from warehouse.store import Table
+
+log = logging.getLogger("selfplay")
 
 
 class TrainerDied(RuntimeError):
@@ -26,8 +32,11 @@ class Trainer:
     """Runs updates: in one resident process (imports paid once), or under torchrun when `num_processes` is above
     one."""
 
-    def __init__(self, log_file: Path, num_processes: int = 1, device: str = "cpu", threads: int = 1) -> None:
+    def __init__(
+        self, log_file: Path, num_processes: int = 1, device: str = "cpu", threads: int = 1, checkpoint_s: float = 600.0
+    ) -> None:
         self.log_file, self.num_processes, self.device, self.threads = log_file, num_processes, device, threads
+        self.checkpoint_s = checkpoint_s
         self._pool: ProcessPoolExecutor | None = None
 
     def warm_up(self) -> None:
@@ -36,9 +45,25 @@ class Trainer:
             self._resident().submit(_import_trainer)
 
     def train(self, job: UpdateJob) -> UpdateResult:
-        """Raises what `tasks.trainer.train` raises, and TrainerDied."""
-        if self.num_processes > 1:
-            return self._torchrun(job)
+        """Out of memory halves the micro-batch, down to one row, and goes on.
+
+        Raises what `tasks.trainer.train` raises, and TrainerDied.
+        """
+        job = job.model_copy(update={"checkpoint_s": self.checkpoint_s})
+        while True:
+            try:
+                return self._torchrun(job) if self.num_processes > 1 else self._in_resident(job)
+            except (RuntimeError, MemoryError) as problem:
+                half = job.settings.micro_batch_size // 2
+                if not OUT_OF_MEMORY.search(repr(problem)) or not half:
+                    raise
+                log.warning("the update ran out of memory: going on with micro-batches of %d", half)
+                self.close()
+                shutil.rmtree(job.out, ignore_errors=True)
+                smaller = job.settings.model_copy(update={"micro_batch_size": half})
+                job = job.model_copy(update={"settings": smaller})
+
+    def _in_resident(self, job: UpdateJob) -> UpdateResult:
         try:
             return self._resident().submit(_train, job).result()
         except BrokenProcessPool:
@@ -66,27 +91,37 @@ class Trainer:
         launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(self.num_processes)]
         with open(self.log_file, "a") as log:
             command = [sys.executable, *launcher, "-m", "tasks.trainer", str(spec)]
-            done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=log, text=True, check=False)
+            began = log.tell()
+            done = subprocess.run(command, env=environment, stdout=log, stderr=log, check=False)
         spec.unlink()
         if done.returncode != 0:
-            raise TrainerDied(f"torchrun ended with {done.returncode}; its log is {self.log_file}")
-        return UpdateResult.model_validate_json(done.stdout.strip().splitlines()[-1])
+            said = OUT_OF_MEMORY.search(self.log_file.read_text(errors="replace")[began:])
+            reason = f" ({said[0]})" if said else ""
+            raise TrainerDied(f"torchrun ended with {done.returncode}{reason}; its log is {self.log_file}")
+        result = job.out / RESULT_FILE
+        found = UpdateResult.model_validate_json(result.read_text())
+        result.unlink()
+        return found
 
 
-@stage(UPDATES, tools=("trainer",))
+@stage(UPDATES, tools=("trainer",), code=("tasks.trainer",))
 def update(
     batch: Table,
     *,
     policy: Policy,
     reference: Policy,
-    optimizer_state: Path | None,
+    optimizer_state: str | None,
     settings: GRPOSettings,
     role: str,
     trainer: Trainer,
     address: str,
     draft: Draft,
+    shards: Shards,
 ) -> Rows:
     """Yield one row an optimizer step; the new policy and its optimizer state lie in the table's files.
+
+    `optimizer_state` is what `updated_policy` gave for the update before. A killed update goes on from the last
+    optimizer step that it kept in `shards`.
 
     Raises ValueError for an empty batch and `tasks.grpo.NonFiniteUpdate` before anything is published.
     """
@@ -95,9 +130,10 @@ def update(
         policy=Path(policy.weights),
         adapter=Path(policy.adapter) if policy.adapter else None,
         reference=Path(reference.weights),
-        optimizer_state=optimizer_state,
+        optimizer_state=batch.store.folder(optimizer_state) if optimizer_state else None,
         out=draft.files / "update",
         settings=settings,
+        checkpoints=shards.folder,
     )
     result = trainer.train(job)
     folder = f"{address}/files/update/{result.policy.name}"
@@ -116,14 +152,14 @@ def update(
         }
 
 
-def updated_policy(table: Table) -> tuple[Policy, Path | None]:
-    """The policy that came out of an update, and its optimizer's state."""
+def updated_policy(table: Table) -> tuple[Policy, str]:
+    """The policy that came out of an update, and its optimizer's state (a path below the store's runs)."""
     row = table.rows()[-1]
     folder = table.store.folder
     weights = str(folder(row["weights"])) if row["adapter"] is None else row["weights"]
     adapter = str(folder(row["adapter"])) if row["adapter"] else None
     policy = Policy(id=row["policy"], weights=weights, adapter=adapter, content_hash=row["policy_hash"])
-    return policy, folder(row["optimizer_state"])
+    return policy, row["optimizer_state"]
 
 
 def _start(log_file: str, threads: int, environment: dict[str, str]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from flows import cli, services
+from flows import cli, launch, services
 from flows.scope import config
 from flows.site import Site
 
@@ -55,10 +55,10 @@ def test_a_gpu_profile_is_refused_without_a_gpu(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_settings_are_toml_values_or_strings() -> None:
-    assert cli.read_setting("solver.steps=4") == ("solver.steps", 4)
-    assert cli.read_setting("pool.window=[0.1, 0.9]") == ("pool.window", [0.1, 0.9])
-    assert cli.read_setting("judge.quality_gates=false") == ("judge.quality_gates", False)
-    assert cli.read_setting("models.base=Qwen/Qwen3-8B") == ("models.base", "Qwen/Qwen3-8B")
+    assert launch.read_setting("solver.steps=4") == ("solver.steps", 4)
+    assert launch.read_setting("pool.window=[0.1, 0.9]") == ("pool.window", [0.1, 0.9])
+    assert launch.read_setting("judge.quality_gates=false") == ("judge.quality_gates", False)
+    assert launch.read_setting("models.base=Qwen/Qwen3-8B") == ("models.base", "Qwen/Qwen3-8B")
 
 
 def test_every_deployment_names_a_profile_that_exists() -> None:

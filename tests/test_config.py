@@ -6,7 +6,7 @@ from pydantic import ValidationError
 from flows.scope.config import PROFILES, ScopeConfig, load_profile, profile_names
 from flows.scope.readers import PRIORITIES
 from flows.scope.talks import make_talks
-from flows.workbench import differences, save_config
+from flows.workbench import Request, differences, last_request, save_request
 from tasks.search_syntax import stop_strings
 
 LARGE = [f"{model}-{gpus}gpu" for model in ("qwen2.5-7b", "qwen3-8b", "olmo-3-7b") for gpus in (1, 6)]
@@ -178,13 +178,19 @@ def test_a_configuration_cannot_be_changed():
         cfg.seed = 1  # type: ignore[misc]
 
 
-def test_a_run_keeps_its_configuration_and_refuses_another(store):
-    cfg = load_profile("micro")
-    save_config(store, "r", cfg)
-    save_config(store, "r", cfg)
+def test_a_run_keeps_its_configuration_and_refuses_another_unless_told(store):
+    cfg, asked = load_profile("micro"), Request(flow="f", profile="micro", run="r")
+    save_request(store, asked, cfg)
+    save_request(store, asked, cfg)
+    other = load_profile("micro", {"solver.group_size": 4})
     with pytest.raises(
         ValueError, match=r"run 'r' was made with solver.group_size 8, now 4\. Give this run a new name"
     ):
-        save_config(store, "r", load_profile("micro", {"solver.group_size": 4}))
-    saved = (store.root / "runs" / "r" / "config.json").read_text()
-    assert ScopeConfig.model_validate_json(saved) == cfg
+        save_request(store, asked, other)
+    folder = store.root / "runs" / "r"
+    assert ScopeConfig.model_validate_json((folder / "config.json").read_text()) == cfg
+    save_request(store, asked, other, force=True)
+    assert ScopeConfig.model_validate_json((folder / "config.json").read_text()) == other
+    (before,) = folder.glob("config-until-*.json")
+    assert ScopeConfig.model_validate_json(before.read_text()) == cfg
+    assert last_request(store, "r") == asked

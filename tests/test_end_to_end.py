@@ -140,6 +140,47 @@ def test_another_configuration_under_the_same_name_is_refused(site: Site, played
     assert "solver.steps 1, now 2" in done.stdout + done.stderr
 
 
+def test_why_says_that_all_is_fresh_or_what_a_change_would_cost(site: Site, played: str) -> None:
+    assert site.selfplay("why", played).stdout.startswith("all ")
+    said = site.selfplay("why", played, "--set", "solver.reward.format_weight=0.4").stdout
+    assert "iter-001/solver/step-001/scores" in said
+    assert "made with reward.kwargs.settings.format_weight 0.5, now 0.4" in said
+    assert "challenger/step-001/scores" not in said
+    assert "no stage 'grades'; there are" in site.selfplay("why", played, "grades").stderr
+
+
+def test_one_stage_is_made_again_and_nothing_that_came_out_the_same(site: Site, played: str) -> None:
+    address = f"{played}/iter-001/solver/step-001/rewards"
+    before = {table.address: table.recipe["started_at"] for table in Store(site.store).tables(played)}
+    done = site.selfplay("rerun", played, "solver/rewards", "--iteration", "1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    after = {table.address: table.recipe["started_at"] for table in Store(site.store).tables(played)}
+    assert {a for a in after if after[a] != before[a]} == {address}
+    assert f"{address}: to be remade: asked for" in done.stdout
+
+
+def test_a_damaged_file_is_named_and_made_again_from_what_stands(site: Site, played: str) -> None:
+    assert site.selfplay("verify", played).returncode == 0
+    part = site.store / "runs" / played / "iter-001" / "pool" / "step-001" / "judgments.grade" / "part-00000.parquet"
+    whole = part.read_bytes()
+    part.write_bytes(whole[: len(whole) // 2])
+    found = site.selfplay("verify", played)
+    assert found.returncode == 1
+    assert "pool/step-001/judgments.grade/part-00000.parquet has" in found.stdout
+    assert site.run(played).returncode == 0
+    assert part.read_bytes() == whole
+    assert site.selfplay("verify", played).returncode == 0
+
+
+def test_clean_asks_first_and_leaves_nothing_to_be_made_again(site: Site, played: str) -> None:
+    shown = site.selfplay("clean", played, "--keep-last", "0", "--rollouts")
+    assert "rollouts" in shown.stdout and shown.returncode == 1  # nobody said yes
+    done = site.selfplay("clean", played, "--keep-last", "0", "--rollouts", "--yes")
+    assert "freed" in done.stdout, done.stdout + done.stderr
+    assert site.selfplay("why", played).stdout.startswith("all ")
+    assert site.selfplay("verify", played).returncode == 0
+
+
 def test_a_corpus_that_the_model_cannot_read_runs_to_its_end(site: Site) -> None:
     corpus = Path(__file__).parent / "data" / "wiki_passages_30.parquet"
     done = site.run("english", "--corpus", str(corpus), **{"evaluation.benchmark": "none"})

@@ -14,10 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from reference_grpo import load, lora_scorer, relative_difference, run, scorer, weights
+from safetensors.torch import load_file
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from tasks.grpo import GRPOSettings, LoRASettings, NonFiniteUpdateError, UpdateJob
+from tasks.stored_rollouts import StoredRolloutsTrainer
 from tasks.trainer import train
 
 SCHEMA = pa.schema(
@@ -305,6 +307,34 @@ def test_a_nan_stops_the_update_before_anything_is_written(tmp_path, folder):
     assert set(stopped.value.rollout_ids) <= {row["rollout_id"] for row in rows}
     assert stopped.value.rollout_ids
     assert not list((tmp_path / "out").rglob("*"))
+
+
+@pytest.mark.parametrize("lora", [None, {"rank": 4, "alpha": 8}], ids=["full weights", "adapter"])
+def test_a_killed_update_goes_on_from_its_last_optimizer_step(tmp_path, folder, monkeypatch, lora):
+    rows, settings = make_rows(folder / "policy", n=12), {"optimizer_steps": 4, "beta": 0.5, "lora": lora}
+    reference = {"reference": folder / ("policy" if lora else "base")}
+    whole = update(tmp_path, folder, rows, "whole", **reference, settings=settings)
+    kept = {"checkpoints": tmp_path / "kept", "checkpoint_s": 0.0, "settings": settings, **reference}
+
+    def killed(self, logs, *_):
+        log(self, logs)
+        if len(self.steps) == 3:
+            raise KeyboardInterrupt
+
+    log = StoredRolloutsTrainer.log
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(StoredRolloutsTrainer, "log", killed)
+        update(tmp_path, folder, rows, "killed", **kept)
+    assert [path.name for path in (tmp_path / "kept").iterdir()] == ["step-000003"]
+    resumed = update(tmp_path, folder, rows, "resumed", **kept)
+    assert [s.step for s in resumed.steps] == [1, 2, 3, 4]
+    for name in ("loss", "kl", "grad_norm"):
+        for one, other in zip(resumed.steps, whole.steps, strict=True):
+            assert getattr(one, name) == pytest.approx(getattr(other, name), rel=1e-5)
+    weights = "adapter_model.safetensors" if lora else "model.safetensors"
+    ours, theirs = (load_file(r.policy / weights) for r in (resumed, whole))
+    for name in theirs:
+        torch.testing.assert_close(ours[name], theirs[name], rtol=1e-5, atol=1e-7)
 
 
 def _bad(name, value):

@@ -224,3 +224,11 @@ def test_inside_a_flow_run_the_markdown_is_an_artifact(store):
             (artifact,) = client.request("POST", "/artifacts/filter", json={}).json()
     assert artifact["key"] == "r-iter-1" and artifact["type"] == "markdown"
     assert artifact["data"] == path.with_suffix(".md").read_text()
+
+
+def test_topic_drift_is_0_for_the_same_words_and_1_for_others(tmp_path):
+    store = Store(tmp_path)
+    for iteration, words in ((1, "river stone"), (2, "stone river"), (3, "metal craft")):
+        publish(store, f"r/iter-00{iteration}/pool/step-001/tasks", [task(str(i), words) for i in range(8)])
+    found = {r["iteration"]: (round(r["drift"], 9), r["halves"]) for r in rows_of(store, "topic_drift", iteration=3)}
+    assert found == {1: (0.0, 0.0), 2: (0.0, 0.0), 3: (1.0, 0.0)}

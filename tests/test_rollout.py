@@ -176,6 +176,16 @@ def test_a_prompt_longer_than_the_context_is_a_row_with_its_reason():
     assert list(datums(row)) == []
 
 
+def test_a_prompt_longer_than_its_limit_is_not_sampled_from():
+    short, long = prompt("short"), prompt("long", content="a b c d e")
+    dialogue = TALK.model_copy(update={"prompt_tokens": 8})
+    engine = ScriptedEngine(script("<answer> a </answer>"))
+    rows = {row["prompt_id"]: row for row in converse(engine, dialogue, prompts=[long, short])}
+    assert (rows["long"]["finish_reason"], rows["long"]["turns"], rows["long"]["reply"]) == ("error", [], "")
+    assert rows["long"]["error"] == "prompt of 10 tokens is longer than the limit of 8"
+    assert rows["short"]["finish_reason"] == "final"
+
+
 def test_a_conversation_that_fills_the_context_ends_there():
     (row,) = converse(ScriptedEngine(script("<search> moon </search>"), max_model_len=20))
     assert (row["finish_reason"], row["error"], row["num_turns"]) == ("context", None, 1)

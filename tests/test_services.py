@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from flows import cli, services
+from flows import launch, services
 from flows.api import API
 from flows.site import Process, Site
 from tests import stub_project
@@ -130,9 +130,11 @@ def test_plain_prefect_in_the_project_folder_exits_as_the_flow_ended(running: Si
 def test_selfplay_run_prints_the_log_and_tells_success_from_failure(
     running: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.run_flow(running, "scope-iteration", "micro", settings=("sleep_s=0.1",))
+    assert launch.run_flow(
+        running, "scope-iteration", launch.make_parameters("micro", "micro", overrides={"sleep_s": 0.1})
+    )
     assert "stage 2 is done" in capsys.readouterr().out
-    assert not cli.run_flow(running, "scope-iteration", "broken")
+    assert not launch.run_flow(running, "scope-iteration", launch.make_parameters("broken", "broken"))
     assert "told to fail" in capsys.readouterr().out
 
 
@@ -162,4 +164,18 @@ def test_killed_flows_give_their_slots_back(running: Site) -> None:
             process.wait()
     services.up(running)
     assert [state(api, run) for run in runs] == ["CRASHED", "CRASHED"]
-    assert cli.run_flow(running, "scope-iteration", "micro")
+    assert launch.run_flow(running, "scope-iteration", launch.make_parameters("micro", "micro"))
+
+
+@pytest.mark.slow
+def test_the_server_alone_finds_a_flow_that_fell_silent(running: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(services, "SILENCE_S", 40.0)
+    api = services.up(running)
+    run = api.submit("scope-iteration/micro", {"profile": "micro", "overrides": {"sleep_s": 600}})
+    process = running.process(f"flow-{run['id']}")
+    wait_until(lambda: process.find() is not None and state(api, run) == "RUNNING")
+    time.sleep(3.0)  # its first heartbeat is on its way
+    for killed in (running.process("worker-cpu"), process):
+        killed.find().kill()  # type: ignore[union-attr]
+    wait_until(lambda: state(api, run) == "CRASHED", seconds=120.0)
+    assert "fell silent" in api.flow_run(run["id"])["state"]["message"]

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.rows import publish, row
+from warehouse.draft import FILES, PART
 from warehouse.schemas import GATES, SAMPLES
-from warehouse.store import FILES, PART, Damaged, Store
+from warehouse.store import Damaged, Store
 
 PROJECT = Path(__file__).resolve().parent.parent
 
@@ -44,6 +45,47 @@ def run_python(code: str, store: Store) -> subprocess.Popen:
 
 def samples(*ids: str) -> list[dict]:
     return [row("samples", sample_id=i) for i in ids]
+
+
+FULL = """
+import resource, signal, sys
+from tasks.stage import stage
+from tests.rows import row
+from warehouse.schemas import SAMPLES
+from warehouse.store import Store
+
+@stage(SAMPLES)
+def make(*, count):
+    for i in range(count):
+        yield row("samples", sample_id=str(i * 7919))
+
+store = Store(sys.argv[1])
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+make(store.run("r"), count=2)
+make(store.run("s"), count=20_000)
+"""
+
+
+def test_a_disk_that_takes_no_more_is_said_and_nothing_is_half_there(store, tmp_path):
+    """A limit on the size of files refuses what a full disk would."""
+    script = tmp_path / "full.py"
+    script.write_text(FULL)
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
+    done = subprocess.run(
+        [sys.executable, script, store.root], env=environment, capture_output=True, text=True, check=False
+    )
+    assert f"Unwritable: the store {store.root}" in done.stderr
+    assert "File too large" in done.stderr and "run again to go on" in done.stderr
+    assert [t.address for t in store.tables()] == ["r/samples"]
+    assert store.get("r/samples").num_rows == 2
+    assert os.listdir(store.root / "tmp") == os.listdir(store.root / "locks") == []
+
+
+def test_a_store_that_is_no_folder_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="Not a directory"):
+        Store(tmp_path / "file" / "store")
 
 
 def test_an_address_says_run_iteration_phase_step_and_label(store):
@@ -132,7 +174,7 @@ def test_damaged_rows_are_found_when_they_are_read(store, how):
     publish(store.run("r"), "samples", *samples("a"))
     damage(store.folder("r/samples") / PART, how)
     table = store.get("r/samples")
-    assert not table.whole
+    assert list(table.problems())
     with pytest.raises(Damaged, match=rf"r/samples/{PART} is not what was published .* run again"):
         table.rows()
 
@@ -142,9 +184,9 @@ def test_damaged_files_are_found(store, how):
     with store.draft(SAMPLES) as draft:
         (draft.files / "w.bin").write_text("weights")
         table = store.publish(draft, "r/samples", {"key": "k"})
-    assert table.whole
+    assert not list(table.problems())
     damage(store.folder("r/samples") / FILES / "w.bin", how)
-    assert not table.whole
+    assert list(table.problems())
 
 
 def test_a_column_that_the_schema_lacks_is_refused_by_name(store):

@@ -1,7 +1,8 @@
 """A fingerprint of a function and of the project's code it calls: comments and docstrings do not count.
 
 A stage is stale when its code changed. Its code is what it reaches: the names it mentions are followed through
-its module's globals into every function, class and constant of the project's own packages. Objects that are neither
+its module's globals into every function, class and constant of the packages that decide results. Annotations are not
+followed, nor is this package, which only keeps what stages make. Objects that are neither function, class nor constant
 (a schema, a compiled template) are not looked into.
 """
 
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-PACKAGES = ("flows", "tasks", "corpus_prep", "warehouse")
+PACKAGES = ("flows", "tasks", "corpus_prep")
 
 
 @functools.cache
@@ -27,6 +28,14 @@ def fingerprint(function: Callable[..., Any]) -> dict[str, str]:
     """Qualified name -> hash of the code, for the function and all project code it reaches."""
     found: dict[str, str] = {}
     _follow(function, found)
+    return dict(sorted(found.items()))
+
+
+@functools.cache
+def module_fingerprint(name: str) -> dict[str, str]:
+    """The same for a whole module that is too heavy to import here, and for those of the project that it imports."""
+    found: dict[str, str] = {}
+    _follow_imports(ast.parse(f"from {name} import *"), found)
     return dict(sorted(found.items()))
 
 
@@ -41,7 +50,7 @@ def _follow(thing: Any, found: dict[str, str]) -> None:
     for mentioned, value in _mentions(tree, namespace):
         if not mentioned.startswith("__"):
             _reach(f"{thing.__module__}.{mentioned}", value, found)
-    _follow_late_imports(tree, found)
+    _follow_imports(tree, found)
 
 
 def _reach(name: str, value: Any, found: dict[str, str]) -> None:
@@ -66,8 +75,8 @@ def _reach(name: str, value: Any, found: dict[str, str]) -> None:
             _reach(f"{name}[{i}]", item, found)
 
 
-def _follow_late_imports(tree: ast.AST, found: dict[str, str]) -> None:
-    """`from tasks.x import y` inside a function: all of that module counts, as text; importing it may be heavy."""
+def _follow_imports(tree: ast.AST, found: dict[str, str]) -> None:
+    """`from tasks.x import y` inside a function, or in a module taken whole: all of tasks.x counts, as text."""
     for node in ast.walk(tree):
         name = node.module if isinstance(node, ast.ImportFrom) and not node.level else None
         if name and name.split(".")[0] in PACKAGES and name not in found:
@@ -76,7 +85,7 @@ def _follow_late_imports(tree: ast.AST, found: dict[str, str]) -> None:
                 continue
             module = _module(origin, Path(origin).stat().st_mtime_ns)
             found[name] = _digest(ast.dump(module))
-            _follow_late_imports(module, found)
+            _follow_imports(module, found)
 
 
 def _mentions(tree: ast.AST, namespace: dict[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -105,10 +114,13 @@ def _module(path: str, loaded: int) -> ast.AST:
 
 
 def _bare(tree: ast.AST) -> ast.AST:
-    """Without docstrings and without decorators of functions: neither changes what a function yields."""
+    """Without docstrings, and functions without decorators and annotations: none changes what a function yields."""
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            node.decorator_list = []
+            node.decorator_list, node.returns = [], None
+            for argument in ast.walk(node.args):
+                if isinstance(argument, ast.arg):
+                    argument.annotation = None
         if isinstance(node, (*DEFINITIONS, ast.Module)):
             first = node.body[0] if node.body else None
             if (

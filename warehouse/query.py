@@ -6,41 +6,43 @@ The views live in `<store>/warehouse.duckdb`, so plain `duckdb -readonly data/st
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 
+from warehouse.draft import PART, hash_json
 from warehouse.schemas import TABLES, Schema
-from warehouse.store import PART, Store
+from warehouse.store import Store
 
 SQL = Path(__file__).parent / "sql"
-DATABASE = "warehouse.duckdb"
+DATABASE, STAMP = "warehouse.duckdb", "warehouse.version"
 EMPTY = "_empty"  # a run of zero-row tables, so that every glob matches a file
 
 
 def connect(root: Path | str) -> duckdb.DuckDBPyConnection:
     """A read-only connection with all views."""
-    store = Store(root)
-    path = store.root / DATABASE
-    if not path.exists():
-        write_views(store)
-    return duckdb.connect(str(path), read_only=True)
+    return duckdb.connect(str(write_views(Store(root))), read_only=True)
 
 
 def write_views(store: Store) -> Path:
-    """Make `warehouse.duckdb` anew (atomically): views only, no rows of its own."""
+    """Make `warehouse.duckdb`: views only, no rows of its own. It is made anew, atomically, when a view changed."""
+    path, stamp = store.root / DATABASE, store.root / STAMP
+    files = [file.read_text(encoding="utf-8") for file in sorted((SQL / "views").glob("*.sql"))]
+    statements = [*(_view(store, schema) for schema in TABLES.values()), *files]
+    version = hash_json([duckdb.__version__, *statements, *(str(schema.arrow) for schema in TABLES.values())])
+    if path.exists() and stamp.exists() and stamp.read_text() == version:
+        return path
     for schema in TABLES.values():
         _publish_empty(store, schema)
-    path, fresh = store.root / DATABASE, store.root / "tmp" / DATABASE
-    fresh.unlink(missing_ok=True)
+    fresh = store.root / "tmp" / f"{uuid.uuid4().hex}.duckdb"
     with duckdb.connect(str(fresh)) as connection:
-        for schema in TABLES.values():
-            connection.execute(_view(store, schema))
-        for file in sorted((SQL / "views").glob("*.sql")):
-            connection.execute(file.read_text())
+        for statement in statements:
+            connection.execute(statement)
     fresh.replace(path)
+    stamp.write_text(version)
     return path
 
 

@@ -3,20 +3,21 @@
 `runs/<run>/iter-003/solver/step-007/rollouts.grade/` holds `part-00000.parquet`, `recipe.json` and, for a policy,
 its files.
 The address is for people; the recipe is for truth. A table is written in `tmp/` and becomes visible by one rename.
+What a long stage has so far lies under `unfinished/`, for the same stage to go on from.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
-import hashlib
 import json
 import os
 import shutil
 import socket
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -25,29 +26,24 @@ from typing import Any, TextIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from warehouse.draft import FILES, PART, RECIPE, Draft, Shards, exchange, hash_bytes, hash_file, write_json
+from warehouse.freshness import Freshness
 from warehouse.schemas import TABLES, Schema
 
-RECIPE = "recipe.json"
-PART = "part-00000.parquet"
-FILES = "files"
+OLD_DRAFT_S = 60.0
+REFUSALS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE}
 
 
 class Damaged(ValueError):
     """A published table whose bytes are not those that were published."""
 
 
-def hash_bytes(data: bytes) -> str:
-    return hashlib.blake2b(data, digest_size=16).hexdigest()
+class Unwritable(RuntimeError):
+    """The store's disk is full, read-only or gone."""
 
 
-def hash_json(value: Any) -> str:
-    return hash_bytes(json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode())
-
-
-def hash_folder(folder: Path) -> str:
-    """Content hash of all files of a folder, names included."""
-    entries = sorted(p for p in folder.rglob("*") if p.is_file())
-    return hash_json([[str(p.relative_to(folder)), hash_bytes(p.read_bytes())] for p in entries])
+class Cleaned(ValueError):
+    """Rows or files that `selfplay clean` removed."""
 
 
 @dataclass(frozen=True)
@@ -102,74 +98,75 @@ class Table:
     def files(self) -> Path:
         return self.folder / FILES
 
+    @property
+    def contents(self) -> dict[str, dict[str, Any]]:
+        """Every published file: path below the table's folder -> bytes, hash, mtime_ns, and `cleaned` if removed."""
+        return self.recipe["contents"]
+
+    @property
+    def has_rows(self) -> bool:
+        """False once its rows were cleaned away."""
+        return "cleaned" not in self.contents[PART]
+
     @cached_property
     def arrow(self) -> pa.Table:
-        """All rows, after checking that the bytes are those published. Raises `Damaged`."""
-        path = self.folder / PART
+        """All rows, after checking that the bytes are those published. Raises `Damaged` and `Cleaned`."""
+        path, published = self.folder / PART, self.contents[PART]
+        if not self.has_rows:
+            raise Cleaned(f"the rows of {self.address} were cleaned away; `selfplay rerun` makes them again")
         data = path.read_bytes() if path.exists() else b""
-        if hash_bytes(data) != self.recipe["rows_hash"]:
+        if hash_bytes(data) != published["hash"]:
             raise Damaged(f"{self.address}/{PART} is not what was published (lost or changed); run again to remake it")
         return pq.read_table(pa.BufferReader(data))
 
-    @property
-    def whole(self) -> bool:
-        """Whether rows and files are, byte for byte, what was published."""
-        path = self.folder / PART
-        if not path.exists() or hash_bytes(path.read_bytes()) != self.recipe["rows_hash"]:
-            return False
-        has_files = self.recipe["content_hash"] != self.recipe["rows_hash"]
-        return not has_files or hash_json([self.recipe["rows_hash"], hash_folder(self.files)]) == self.content_hash
+    def problems(self, thorough: bool = False) -> Iterator[str]:
+        """Each published file that is lost or changed.
+
+        A file whose size and time of change are those published is taken to be it; `thorough` reads them all.
+        """
+        for name, published in self.contents.items():
+            path = self.folder / name
+            if published.get("cleaned"):
+                continue
+            try:
+                found = path.stat()
+            except FileNotFoundError:
+                yield f"{self.address}/{name} is lost"
+                continue
+            if found.st_size != published["bytes"]:
+                yield f"{self.address}/{name} has {found.st_size} bytes, published were {published['bytes']}"
+            elif (thorough or found.st_mtime_ns != published["mtime_ns"]) and hash_file(path) != published["hash"]:
+                yield f"{self.address}/{name} is not what was published: its bytes changed"
 
     def rows(self) -> list[dict[str, Any]]:
         return self.arrow.to_pylist(maps_as_pydicts="strict")
 
 
-class Draft:
-    """A table being written in `tmp/`: rows go to one Parquet file, other files under `files`."""
-
-    def __init__(self, folder: Path, schema: Schema) -> None:
-        self.folder, self.schema = folder, schema
-        self.num_rows = 0
-        (folder / FILES).mkdir(parents=True)
-        self._writer = pq.ParquetWriter(folder / PART, schema.arrow, compression="zstd")
-
-    @property
-    def files(self) -> Path:
-        return self.folder / FILES
-
-    def write(self, rows: Sequence[dict[str, Any]]) -> None:
-        """Append rows; a key that the schema lacks or a null it forbids is a ValueError naming both."""
-        self._check(rows)
-        self._writer.write_table(pa.Table.from_pylist(list(rows), schema=self.schema.arrow))
-        self.num_rows += len(rows)
-
-    def _check(self, rows: Sequence[dict[str, Any]]) -> None:
-        known = {c.name for c in self.schema.columns}
-        required = [c.name for c in self.schema.columns if not c.nulls]
-        for row in rows:
-            if extra := row.keys() - known:
-                raise ValueError(f"table {self.schema.name} has no column {', '.join(sorted(extra))}")
-            if missing := [name for name in required if row.get(name) is None]:
-                raise ValueError(f"table {self.schema.name}: {', '.join(missing)} must not be null in {row}")
-
-    def close(self) -> dict[str, Any]:
-        """Finish the file: number of rows, hash of the rows, hash of rows and files."""
-        self._writer.close()
-        rows_hash = content_hash = hash_bytes((self.folder / PART).read_bytes())
-        if any(self.files.iterdir()):
-            content_hash = hash_json([rows_hash, hash_folder(self.files)])
-        else:
-            self.files.rmdir()
-        return {"num_rows": self.num_rows, "rows_hash": rows_hash, "content_hash": content_hash}
-
-
 class Store:
-    """All runs under one root folder."""
+    """All runs under one root folder; `freshness` decides which of their tables stand while a flow works on them."""
 
-    def __init__(self, root: Path | str) -> None:
+    def __init__(self, root: Path | str, freshness: Freshness | None = None) -> None:
         self.root = Path(root).resolve()
-        for name in ("runs", "tmp", "locks"):
-            (self.root / name).mkdir(parents=True, exist_ok=True)
+        self.freshness = freshness or Freshness()
+        with self.writable():
+            for name in ("runs", "tmp", "locks", "unfinished"):
+                (self.root / name).mkdir(parents=True, exist_ok=True)
+
+    @contextlib.contextmanager
+    def writable(self) -> Iterator[None]:
+        """Say what to do where the disk refuses: raises Unwritable for a full or read-only one, a quota, or rights."""
+        try:
+            yield
+        except OSError as problem:
+            if problem.errno not in REFUSALS:
+                raise
+            free = ""
+            with contextlib.suppress(OSError):
+                free = f" ({shutil.disk_usage(self.root).free / 1e6:.0f} MB free)"
+            raise Unwritable(
+                f"the store {self.root}{free} cannot be written to: {problem}. Nothing unfinished was published; make "
+                "room (`selfplay clean`) or rights, then run again to go on"
+            ) from problem
 
     def run(self, name: str) -> Place:
         return Place(self, (name,))
@@ -204,25 +201,46 @@ class Store:
         try:
             yield draft
         finally:
-            shutil.rmtree(draft.folder, ignore_errors=True)
+            draft.discard()
+
+    def shards(self, schema: Schema, address: str, key: str) -> Shards:
+        """Where the stage that makes `address` by the recipe `key` keeps its parts until it publishes."""
+        return Shards(self._unfinished(address) / key, self.root / "tmp", schema)
+
+    def _unfinished(self, address: str) -> Path:
+        return self.root / "unfinished" / address.replace("/", "~")
+
+    def sweep(self) -> None:
+        """Remove the drafts of processes that were killed."""
+        for path in (self.root / "tmp").iterdir():
+            with contextlib.suppress(FileNotFoundError, BlockingIOError):
+                if time.time() - path.stat().st_mtime < OLD_DRAFT_S:
+                    continue
+                held = os.open(path, os.O_RDONLY)
+                try:
+                    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+                finally:
+                    os.close(held)
 
     def publish(self, draft: Draft, address: str, recipe: dict[str, Any]) -> Table:
         """Make a draft visible at its address in one rename, in place of what stood there."""
-        recipe = {**recipe, "table": draft.schema.name, **draft.close()}
-        with open(draft.folder / RECIPE, "w") as file:
-            json.dump(recipe, file, indent=1, ensure_ascii=False)
-            file.flush()
-            os.fsync(file.fileno())
+        recipe = {**recipe, "table": draft.schema.name, **draft.finish()}
+        write_json(draft.folder / RECIPE, recipe)
         folder = self.folder(address)
         folder.parent.mkdir(parents=True, exist_ok=True)
         if folder.exists():
-            old = self.root / "tmp" / uuid.uuid4().hex
-            os.rename(folder, old)
-            os.rename(draft.folder, folder)
-            shutil.rmtree(old)
+            exchange(draft.folder, folder)  # what stood there is discarded with the draft
         else:
             os.rename(draft.folder, folder)
+        shutil.rmtree(self._unfinished(address), ignore_errors=True)
         return Table(self, address, recipe)
+
+    def amend(self, address: str, recipe: dict[str, Any]) -> None:
+        """Replace the recipe of a published table."""
+        fresh = self.root / "tmp" / f"{uuid.uuid4().hex}.json"
+        write_json(fresh, recipe)
+        os.replace(fresh, self.folder(address) / RECIPE)
 
     @contextlib.contextmanager
     def lock(self, address: str) -> Iterator[None]:
@@ -262,15 +280,3 @@ class Store:
                     fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
                 except BlockingIOError:
                     yield json.loads(file.read() or "{}")
-
-
-def to_rows(rows: Iterable[dict[str, Any]], size: int = 512) -> Iterator[list[dict[str, Any]]]:
-    """Cut an iterator of rows into lists of at most `size`."""
-    chunk: list[dict[str, Any]] = []
-    for row in rows:
-        chunk.append(row)
-        if len(chunk) == size:
-            yield chunk
-            chunk = []
-    if chunk:
-        yield chunk

@@ -21,7 +21,7 @@ from typing import Any
 
 from flows.scope.config import load_profile
 from flows.scope.monitor import JudgeAlarm
-from flows.workbench import PROJECT, STORE, open_run
+from flows.workbench import PROJECT, STORE, Request, open_run
 from warehouse.query import query
 
 BENCH = PROJECT / "data" / "bench"
@@ -75,10 +75,12 @@ def play(variant: str, seed: int) -> None:
     """Make or finish one run. An alarm of the judge monitor is a result, not a failure."""
     from flows.scope.flow import self_play
 
-    cfg = load_profile("micro", {**VARIANTS[variant], "seed": seed})
+    settings = {**VARIANTS[variant], "seed": seed}
+    asked = Request(flow="scope-iteration", profile="micro", run=run_name(variant, seed), overrides=settings)
+    cfg = load_profile("micro", settings)
     began = time.time()
     try:
-        with open_run(run_name(variant, seed), cfg) as bench:
+        with open_run(asked, cfg) as bench:
             self_play(cfg, bench)
     except JudgeAlarm as alarm:
         print(f"{run_name(variant, seed)}: stopped by the judge monitor: {alarm}", flush=True)

@@ -42,6 +42,8 @@ class Dialogues(Settings):
     result_tokens: int = Field(default=500, ge=1, description="documents of one search, together")
     source_tokens: int = Field(default=256, ge=1, description="of the source document in the Challenger's prompt")
     response_tokens: int = Field(default=8192, ge=1, description="sampled in one assistant turn, at most")
+    challenger_prompt_tokens: int = Field(default=1024, ge=1, description="a longer prompt is not sampled from")
+    solver_prompt_tokens: int = Field(default=2048, ge=1, description="a longer prompt is not sampled from")
     challenger_turns: int = Field(default=10, ge=2, description="assistant turns in all")
     solver_turns: int = Field(default=5, ge=1, description="assistant turns in all; the last one has no search")
     insist_times: int = Field(
@@ -138,6 +140,10 @@ class JudgeSettings(Settings):
     """Gates, rubrics, grading, and the watch on the grader."""
 
     quality_gates: bool = Field(default=True, description="False is the ablation: every readable task passes")
+    gates: tuple[Literal["entity", "source", "safety"], ...] = Field(
+        default=("entity", "source", "safety"),
+        description="of the model; the paper has no safety gate and names its lack a limitation",
+    )
     rule_gates: tuple[Literal["repeats", "grammar"], ...] = Field(
         default=(), description="checks by rule beside the model's"
     )

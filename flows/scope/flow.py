@@ -3,6 +3,7 @@ Algorithm 1.
 
 Departures
 - The two halves of the Judge may be two models (`models.rubric_writer`, `models.grader`); by default both are M0.
+- A third gate screens tasks for harm (`judge.gates`); the paper names the lack of one a limitation.
 - Rule gates stand beside the model's quality gates where a profile names them; they can only reject.
 - A watch on the grader (canary answers of known verdict; the oracle, where there is one) stops the run before an
 update.
@@ -31,7 +32,7 @@ from flows.scope.steps import (
     solve_batch,
     starting_players,
 )
-from flows.workbench import Workbench, open_run
+from flows.workbench import Redo, Request, Workbench, open_run
 from tasks.report import report
 from warehouse.store import Place
 
@@ -42,14 +43,19 @@ def scope_iteration(
     run: str | None = None,
     overrides: dict[str, Any] | None = None,
     corpus: str | None = None,
+    redo: Redo | None = None,
+    force: bool = False,
 ) -> str:
     """Train Challenger and Solver for T iterations; returns the run's name. The same call again goes on where it
-    stopped."""
-    cfg = load_profile(profile, {**(overrides or {}), **({"corpus": corpus} if corpus else {})})
-    name = run or profile
-    with open_run(name, cfg) as bench:
+    stopped.
+
+    `redo` names stages to make again; `force` lets a run go on with another configuration than it began with.
+    """
+    asked = Request(flow="scope-iteration", profile=profile, run=run or profile, overrides=overrides, corpus=corpus)
+    cfg = load_profile(profile, asked.settings)
+    with open_run(asked, cfg, redo, force) as bench:
         self_play(cfg, bench)
-    return name
+    return asked.run
 
 
 def self_play(cfg: ScopeConfig, bench: Workbench) -> tuple[Player, Player]:

@@ -18,7 +18,6 @@ from tasks.read import UNANSWERED, Reader
 from tasks.tokens import count_tokens, cut_tokens
 
 PROMPTS = Path(__file__).parent / "prompts"
-GATES = ("entity", "source")
 TASK_DESCRIPTIONS = {
     "long_form_qa": "one how, what or why question on a single topic, answered in flowing prose without sections",
     "summarisation": "condense or recast what sources say about something, adding nothing of one's own",
@@ -53,13 +52,14 @@ class Roles:
 def make_roles(cfg: ScopeConfig) -> Roles:
     template = functools.partial(Template.load, PROMPTS / cfg.dialogues.prompts)
     base, judge = cfg.models.base, cfg.judge
+    gates = tuple(template(f"gate_{gate}") for gate in judge.gates)
     source = functools.partial(_cut_document, model=base, limit=cfg.dialogues.source_tokens)
     evidence = functools.partial(_cut_document, model=base, limit=judge.evidence_document_tokens)
     see = functools.partial(cut_tokens, model=base, limit=judge.graded_answer_tokens)
     graded = functools.partial(_gradable, limit=judge.ungraded_answer_tokens)
     return Roles(
         challenger=Prompt("challenger", (template("challenger"),), functools.partial(propose, source)),
-        gates=Prompt("judge", tuple(template(f"gate_{g}") for g in GATES), functools.partial(examine, source)),
+        gates=Prompt("judge", gates, functools.partial(examine, source, judge.gates)),
         rubric_writer=Prompt(
             "judge", (template("rubrics"),), functools.partial(mark_scheme, template("evidence"), evidence)
         ),
@@ -100,12 +100,14 @@ def propose(source: Callable[[Row], Row], samples: list[Row], documents: list[Ro
         }
 
 
-def examine(source: Callable[[Row], Row], tasks: list[Row], documents: list[Row]) -> Iterator[Row]:
-    """Quality gates, l.8: each gate sees the task, the second also the source document."""
+def examine(
+    source: Callable[[Row], Row], gates: tuple[str, ...], tasks: list[Row], documents: list[Row]
+) -> Iterator[Row]:
+    """Quality gates, l.8: each gate sees the task, that of sources also the document."""
     by_id = {d["document_id"]: d for d in documents}
     for task in readable(tasks):
         document = source(by_id[task["document_id"]])
-        for gate in GATES:
+        for gate in gates:
             shown = {"task": task["text"], "title": document["title"], "document": document["text"]}
             yield {"template": f"gate_{gate}", "task_id": task["task_id"], **shown}
 

@@ -61,7 +61,7 @@ class Player:
     """An evolving role: its policy, its optimizer's state, and how many updates it has had."""
 
     policy: Policy
-    optimizer_state: Path | None = None
+    optimizer_state: str | None = None
     num_updates: int = 0
 
 

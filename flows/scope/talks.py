@@ -78,4 +78,5 @@ def _searching(cfg: ScopeConfig, roles: Roles, role: str, final: str, max_turns:
         documents_per_query=d.documents_per_query,
         result_tokens=d.result_tokens,
         reasoning=d.reasoning,
+        prompt_tokens=d.challenger_prompt_tokens if role == "challenger" else d.solver_prompt_tokens,
     )

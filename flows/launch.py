@@ -1,0 +1,97 @@
+"""From what was typed to a flow run: its deployment, its parameters, all checks that need no model."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from flows.site import Site
+
+
+def run_flow(site: Site, flow: str, parameters: dict[str, Any], here: bool = False) -> bool:
+    """Check everything that can be known now, then run; True when the flow completed."""
+    from flows import services
+    from flows.watch import watch
+
+    profile = parameters["profile"]
+    deployment = find_deployment(flow, profile, site)
+    check_settings(deployment, parameters)
+    pool = deployment["work_pool"]["name"]
+    if not here and pool not in services.default_pools() and site.process(f"worker-{pool}").find() is None:
+        raise ValueError(f"profile {profile} needs a GPU and none was found; `selfplay up --gpu` ignores that")
+    api = services.up(site, say=click.echo)
+    if here:
+        return run_here(site, deployment, parameters)
+    flow_run = api.submit(f"{flow}/{profile}", parameters)
+    page = f"http://127.0.0.1:{site.port}/runs/flow-run/{flow_run['id']}"
+    click.echo(f"run {parameters['run']!r} as flow run {flow_run['name']}: {page}")
+    try:
+        return watch(site, api, flow_run, click.echo) == "COMPLETED"
+    except KeyboardInterrupt:
+        click.echo(f"\nit goes on without you: `selfplay status {parameters['run']}`, or end it with `selfplay down`")
+        sys.exit(130)
+
+
+def make_parameters(
+    profile: str, name: str, corpus: Path | None = None, overrides: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """The flow's parameters; paths are made absolute, for a worker stands elsewhere."""
+    parameters: dict[str, Any] = {"profile": profile, "run": name, "overrides": overrides or {}}
+    if corpus is not None:
+        if not corpus.exists():
+            raise ValueError(f"--corpus {corpus}: there is no such file or folder")
+        parameters["corpus"] = str(corpus.resolve())
+    return parameters
+
+
+def run_here(site: Site, deployment: dict[str, Any], parameters: dict[str, Any]) -> bool:
+    """The flow in this process, recorded by the server; its exception goes through."""
+    site.activate()
+    getattr(flow_module(deployment), deployment["entrypoint"].split(":")[1])(**parameters)
+    return True
+
+
+def flow_module(deployment: dict[str, Any]) -> Any:
+    return importlib.import_module(deployment["entrypoint"].split(".py:")[0].replace("/", "."))
+
+
+def find_deployment(flow: str, profile: str, site: Site | None = None) -> dict[str, Any]:
+    """The entry of prefect.yaml; a flow is named by its function, with dashes."""
+    from flows import services
+
+    by_flow: dict[str, dict[str, dict[str, Any]]] = {}
+    for deployment in services.declared(site or Site.here()):
+        function = deployment["entrypoint"].rsplit(":", 1)[1].replace("_", "-")
+        by_flow.setdefault(function, {})[deployment["name"]] = deployment
+    if flow not in by_flow:
+        raise ValueError(f"no flow {flow!r}; there is {', '.join(sorted(by_flow))}")
+    if profile not in by_flow[flow]:
+        raise ValueError(f"{flow} has no profile {profile!r}; there are {', '.join(by_flow[flow])}")
+    return by_flow[flow][profile]
+
+
+def read_setting(text: str) -> tuple[str, Any]:
+    """`solver.steps=4` as ("solver.steps", 4): a TOML value, or else a string.
+
+    >>> read_setting("solver.steps=4"), read_setting("corpus=a/b"), read_setting("pool.window=[0.1, 0.9]")
+    (('solver.steps', 4), ('corpus', 'a/b'), ('pool.window', [0.1, 0.9]))
+    """
+    import tomllib
+
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise ValueError(f"--set {text}: write KEY=VALUE, for instance solver.steps=4")
+    try:
+        return key.strip(), tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key.strip(), value
+
+
+def check_settings(deployment: dict[str, Any], parameters: dict[str, Any]) -> None:
+    """Raise the ValueError of the flow's own configuration now, not in a worker's log."""
+    package = deployment["entrypoint"].rsplit("/", 1)[0].replace("/", ".")
+    importlib.import_module(f"{package}.config").load_profile(parameters["profile"], parameters["overrides"])

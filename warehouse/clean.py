@@ -1,0 +1,124 @@
+"""What of a run may go: states of optimizers and weights between iterations, and on request rows of old rollouts.
+
+A removed file stays in its table's recipe, marked as cleaned with its hash: the table stands, and what was made from it
+is as fresh as before.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from warehouse.draft import PART, RECIPE
+from warehouse.store import Store, Table
+
+OPTIMIZER, WEIGHTS, ROLLOUTS = "optimizer state", "weights", "rollouts"
+
+
+@dataclass(frozen=True)
+class Removal:
+    """Files of one table that may go, and why."""
+
+    table: Table
+    kind: str
+    files: tuple[str, ...]
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(self.table.contents[name]["bytes"] for name in self.files)
+
+
+def removable(
+    store: Store, run: str, keep_last: int = 1, keep: Iterable[int] = (), rollouts: bool = False
+) -> list[Removal]:
+    """What `clean` would remove of a run.
+
+    Kept are the last `keep_last` iterations and those named by `keep`, whole; of every other one each role's last
+    weights, which later stages and branches start from; and of each role the last update whatever it is, which the run
+    goes on from. Rows of rollouts go only with `rollouts`.
+
+    Raises ValueError for a run that is not there or that is being worked on.
+    """
+    tables = list(store.tables(run))
+    if not tables:
+        raise ValueError(f"there is no run {run!r}; `selfplay status` lists the runs")
+    if any(w.get("address", "").split("/")[0] == run for w in store.working()):
+        raise ValueError(f"run {run!r} is being worked on: clean it when it rests")
+    iterations = sorted({number for t in tables if (number := _iteration(t)) is not None})
+    kept = {*keep, *iterations[max(0, len(iterations) - keep_last) :]}
+    old = [t for t in tables if _iteration(t) not in (*kept, None)]
+    found = [*_optimizers_and_weights(tables, old)]
+    if rollouts:
+        found += [Removal(t, ROLLOUTS, (PART,)) for t in old if t.schema.name == "rollouts"]
+    present = [_only_present(r) for r in found]
+    return [r for r in present if r.files]
+
+
+def remove(removals: Iterable[Removal]) -> int:
+    """Mark the files as cleaned, then remove them; returns bytes freed."""
+    freed = 0
+    for removal in removals:
+        recipe = json.loads((removal.table.folder / RECIPE).read_text())
+        for name in removal.files:
+            recipe["contents"][name]["cleaned"] = time.time()
+        removal.table.store.amend(removal.table.address, recipe)
+        for name in removal.files:
+            os.unlink(removal.table.folder / name)
+        freed += removal.num_bytes
+    return freed
+
+
+def summary(removals: list[Removal]) -> list[dict[str, Any]]:
+    """For people: one row for each iteration and kind."""
+    by_place: dict[tuple[int, str], list[Removal]] = {}
+    for removal in removals:
+        by_place.setdefault((_iteration(removal.table) or 0, removal.kind), []).append(removal)
+    return [
+        {
+            "iteration": iteration,
+            "what": kind,
+            "tables": len(group),
+            "files": sum(len(r.files) for r in group),
+            "MB": round(sum(r.num_bytes for r in group) / 1e6, 2),
+        }
+        for (iteration, kind), group in sorted(by_place.items())
+    ]
+
+
+def _optimizers_and_weights(tables: list[Table], old: list[Table]) -> Iterator[Removal]:
+    updates = [t for t in tables if t.schema.name == "updates"]
+    last_of_role = {group[-1].address for group in _grouped(updates, _phase)}
+    last_of_iteration = {group[-1].address for group in _grouped(updates, lambda t: (_phase(t), _iteration(t)))}
+    for table in old:
+        if table.schema.name != "updates" or table.address in last_of_role:
+            continue
+        optimizer = tuple(name for name in table.contents if "/optimizer/" in name)
+        yield Removal(table, OPTIMIZER, optimizer)
+        if table.address not in last_of_iteration:
+            weights = tuple(name for name in table.contents if name != PART and name not in optimizer)
+            yield Removal(table, WEIGHTS, weights)
+
+
+def _grouped(tables: list[Table], key: Any) -> list[list[Table]]:
+    return [list(group) for _, group in groupby(sorted(tables, key=lambda t: (str(key(t)), t.address)), key=key)]
+
+
+def _only_present(removal: Removal) -> Removal:
+    contents = removal.table.contents
+    files = tuple(name for name in removal.files if not contents[name].get("cleaned"))
+    return Removal(removal.table, removal.kind, files)
+
+
+def _iteration(table: Table) -> int | None:
+    found = re.search(r"/iter-(\d+)/", table.address)
+    return int(found[1]) if found else None
+
+
+def _phase(table: Table) -> str:
+    return table.address.split("/")[2]
