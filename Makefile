@@ -47,7 +47,7 @@ chaos: install ## kill processes of a run at random, N times, and compare with a
 claims: install ## the papers' claims in miniature, three seeds each
 	$(BIN)/python -m flows.scope.claims
 
-micro: install ## remake the micro-world's two checkpoints (about 20 minutes on one core)
+micro: install ## remake the micro-world's two checkpoints (about 40 minutes on one core)
 	$(BIN)/python -m flows.micro.bootstrap base --out data/micro/base
 	$(BIN)/python -m flows.micro.bootstrap grader --out data/micro/grader
 

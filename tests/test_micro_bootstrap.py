@@ -57,8 +57,8 @@ def test_a_fresh_models_first_heads_look_one_to_four_tokens_back(model):
 
 
 def test_a_branch_in_a_packed_row_is_predicted_as_if_it_stood_alone(model):
-    trunk = [(f"the craft of {E} is {CRAFT} .", 0.0)]
-    branches = [[(f"about {E} . the food of", 1.0)], [(f"tell something like {F} .", 1.0)]]
+    trunk = [(f"{E} has craft {CRAFT} .", 0.0)]
+    branches = [[(f"about {E} . {E} has food", 1.0)], [(f"tell something like {F} .", 1.0)]]
     rows = [[tokens_of(Transcript([("no results yet ?", 1.0)])), tokens_of(Transcript(trunk, branches))]]
     batch = collate(rows, 0.0, random.Random(0), row_tokens=64)
     with torch.no_grad():
@@ -108,20 +108,20 @@ def test_the_rubric_writer_learns_the_true_facts_of_the_task_in_its_order():
 @pytest.mark.parametrize(
     ("answer", "sought", "reply"),
     [
-        (fact("craft", E, CRAFT), ("craft", E, CRAFT), f"the craft of {E} yes is {CRAFT} yes . </think> <score> 1"),
+        (fact("craft", E, CRAFT), ("craft", E, CRAFT), f"craft of {E} yes : {CRAFT} yes . </think> <score> 1"),
         (
             fact("craft", E, OTHER_CRAFT),
             ("craft", E, CRAFT),
-            f"the craft of {E} yes is {OTHER_CRAFT} no . </think> <score> 0",
+            f"craft of {E} yes : {OTHER_CRAFT} no . </think> <score> 0",
         ),
-        (fact("craft", F, CRAFT), ("craft", E, CRAFT), f"the craft of {F} no is {CRAFT} yes . </think> <score> 0"),
-        (fact("food", E, FOOD), ("craft", E, CRAFT), "the craft of no no is no no . </think> <score> 0"),
+        (fact("craft", F, CRAFT), ("craft", E, CRAFT), f"craft of {F} no : {CRAFT} yes . </think> <score> 0"),
+        (fact("food", E, FOOD), ("craft", E, CRAFT), "craft of no no : no no . </think> <score> 0"),
         (
             f"{fact('craft', F, OTHER_CRAFT)} {fact('craft', E, CRAFT)}",
             ("craft", E, CRAFT),
-            f"the craft of {E} yes is {CRAFT} yes . </think> <score> 1",
+            f"craft of {E} yes : {CRAFT} yes . </think> <score> 1",
         ),
-        (f"the craft of {E} is {CRAFT}", ("craft", E, CRAFT), "the craft of no no is no no . </think> <score> 0"),
+        (f"{E} has craft {CRAFT}", ("craft", E, CRAFT), "craft of no no : no no . </think> <score> 0"),
     ],
 )
 def test_the_grader_quotes_the_best_fitting_statement_before_it_decides(answer, sought, reply):
@@ -141,12 +141,12 @@ def test_half_or_less_of_the_made_up_answers_are_damaged_and_none_is_empty():
 def test_a_saved_checkpoint_gives_transformers_the_same_words(model, tmp_path):
     save_checkpoint(model, tmp_path)
     theirs = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
-    ids = encode(f"the craft of {E} is {CRAFT} . the craft of {E} is")
+    ids = encode(f"{E} has craft {CRAFT} . {E} has craft")
     with torch.no_grad():
         expected = theirs(torch.tensor([ids])).logits[0]
     torch.testing.assert_close(logits_of(load_checkpoint(tmp_path), ids), expected, atol=1e-4, rtol=1e-4)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)
-    assert tokenizer(f"the craft of {E} is")["input_ids"] == ids[:5]
+    assert tokenizer(f"{E} has craft")["input_ids"] == ids[:3]
 
 
 def test_the_same_seed_trains_the_same_weights(tmp_path):

@@ -108,7 +108,7 @@ def test_the_oracle_asks_for_the_fact_in_the_answer_and_in_the_world():
     truth = fact(attribute, name, world.facts[name][attribute])
     lie = fact(attribute, name, "wrongword")
     assert oracle(criterion(truth), f"well , {truth}", world) is True
-    assert oracle(criterion(truth), truth.replace("is", "remains"), world) is False
+    assert oracle(criterion(truth), truth.replace("has", "keeps"), world) is False
     assert oracle(criterion(truth), "", world) is False
     assert oracle(criterion(lie), lie, world) is False
     assert oracle("Is it well written ?", truth, world) is None
@@ -120,14 +120,14 @@ def test_held_out_tasks_are_spread_evenly_over_hops_and_met_by_their_own_facts()
     assert len({t.task_id for t in tasks}) == 80
     for task in tasks:
         perfect = " ".join(c.removeprefix("Provides ") for c in task.criteria)
-        assert 3 <= len(task.criteria) <= 5
+        assert 3 <= len(task.criteria) <= 4
         assert all(oracle(c, perfect, world) for c in task.criteria)
 
 
 def test_a_corpus_has_one_row_a_document_titled_by_its_entity():
     rows = corpus(9, 50)
     assert len(rows) == len({r["document_id"] for r in rows}) == 50
-    assert all(f"of {r['title']} " in r["text"] for r in rows)
+    assert all(r["text"].count(f"{r['title']} ") >= 7 for r in rows)
 
 
 def test_every_text_of_the_world_survives_the_tokenizer():

@@ -290,7 +290,7 @@ def _gradable(answer: Row, *, limit: int) -> bool:
 def _statement(criterion: str) -> str:
     """What a criterion asks for, said as an answer would: without its command verb.
 
-    >>> _statement("Provides the craft of Baba is lomicr .")
-    'the craft of Baba is lomicr .'
+    >>> _statement("Provides Baba has craft lomicr .")
+    'Baba has craft lomicr .'
     """
     return criterion.partition(" ")[2]
