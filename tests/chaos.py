@@ -60,6 +60,7 @@ class Chaos:
 
     site: Site
     rng: random.Random
+    settings: dict[str, Any]
     kills: Counter[str] = field(default_factory=Counter)
     recovery_s: list[float] = field(default_factory=list)
 
@@ -70,7 +71,7 @@ class Chaos:
         left = num_kills
         while True:
             api = services.up(self.site, say=_quiet)
-            run = api.submit(DEPLOYMENT, {"profile": "micro", "run": RUN, "overrides": SETTINGS})
+            run = api.submit(DEPLOYMENT, {"profile": "micro", "run": RUN, "overrides": self.settings})
             state, left = self.follow(api, run["id"], left)
             if state == "COMPLETED":
                 return
@@ -194,12 +195,14 @@ def differences(one: Any, other: Any, where: str = "") -> Iterator[str]:
         yield f"{where}: {str(one)[:80]}, {str(other)[:80]}"
 
 
-def make(folder: Path, num_kills: int, seed: int, kills_per_run: int) -> dict[str, Any]:
+def make(
+    folder: Path, num_kills: int, seed: int, kills_per_run: int, settings: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """Run the harness in `folder`; returns the result line."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         site = Site(SOURCE, folder / "prefect", probe.getsockname()[1])
-    chaos, found, began = Chaos(site, random.Random(seed)), [], time.monotonic()
+    chaos, found, began = Chaos(site, random.Random(seed), settings or SETTINGS), [], time.monotonic()
     try:
         print("the untouched run", flush=True)
         chaos.play(folder / "untouched", 0)
