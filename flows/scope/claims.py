@@ -32,7 +32,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "frozen Challenger": {"challenger.frozen_after": 0},
     "no quality gates": {"judge.quality_gates": False},
     "no length penalty": {"solver.reward.length_penalty": False},
-    "hackable judge": {"models.grader": "data/micro/base", "judge.max_judge_error": 0.05},
+    "hackable judge": {"models.grader": "data/micro/base"},
 }
 
 HELD_OUT = """
