@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from concurrent.futures import ProcessPoolExecutor
@@ -64,11 +65,15 @@ class Trainer:
                 job = job.model_copy(update={"settings": smaller})
 
     def _in_resident(self, job: UpdateJob) -> UpdateResult:
+        pool = self._resident()
+        future = pool.submit(_train, job)
+        processes = list(pool._processes.values())
         try:
-            return self._resident().submit(_train, job).result()
+            return future.result()
         except BrokenProcessPool:
             self.close()
-            raise TrainerDied(f"the trainer's process was killed; its log is {self.log_file}") from None
+            ends = ", ".join(cause_of_death(process.exitcode or 0, job.out) for process in processes)
+            raise TrainerDied(f"the trainer's process ended by {ends}; its log is {self.log_file}") from None
 
     def close(self) -> None:
         if self._pool is not None:
@@ -150,6 +155,24 @@ def update(
             "optimizer_step": step.step,
             "metrics": {k: float(v) for k, v in step.model_dump(exclude={"step"}).items() if v is not None},
         }
+
+
+def cause_of_death(exit_code: int, out: Path) -> str:
+    """What an exit code says, and what is likely behind it.
+
+    >>> cause_of_death(-15, Path("."))
+    'SIGTERM'
+    """
+    if exit_code >= 0:
+        return f"exit code {exit_code}"
+    name = signal.Signals(-exit_code).name
+    folder = next(folder for folder in (out, *out.parents) if folder.exists())
+    free_mb = shutil.disk_usage(folder).free / 1e6
+    hints = {
+        "SIGBUS": f" (a full disk? {free_mb:.0f} MB are free)",
+        "SIGKILL": " (out of memory, or killed by someone)",
+    }
+    return name + hints.get(name, "")
 
 
 def updated_policy(table: Table) -> tuple[Policy, str]:
