@@ -98,7 +98,7 @@ def _make(
             log.info("%s: to be remade: %s", address, why)
         started = time.time()
         counts: Counter[str] = Counter()
-        with store.writable(), store.draft(schema) as draft:
+        with store.draft(schema) as draft:
             tools_of_ours = {"draft": draft, "shards": store.shards(schema, address, recipe["key"])}
             arguments.update({k: v for k, v in tools_of_ours.items() if k in arguments})
             _fill(draft, function(*bound.args, **bound.kwargs), counts)

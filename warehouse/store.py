@@ -31,6 +31,7 @@ from warehouse.freshness import Freshness
 from warehouse.schemas import TABLES, Schema
 
 OLD_DRAFT_S = 60.0
+NEARLY_FULL = 1 << 24  # bytes
 REFUSALS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE}
 
 
@@ -157,15 +158,14 @@ class Store:
         """Say what to do where the disk refuses: raises Unwritable for a full or read-only one, a quota, or rights."""
         try:
             yield
-        except OSError as problem:
-            if problem.errno not in REFUSALS:
+        except Exception as problem:  # libraries report a full disk in words of their own
+            free = shutil.disk_usage(self.root if self.root.exists() else Path.cwd()).free
+            refused = isinstance(problem, OSError) and problem.errno in REFUSALS
+            if isinstance(problem, Unwritable) or not (refused or free < NEARLY_FULL):
                 raise
-            free = ""
-            with contextlib.suppress(OSError):
-                free = f" ({shutil.disk_usage(self.root).free / 1e6:.0f} MB free)"
             raise Unwritable(
-                f"the store {self.root}{free} cannot be written to: {problem}. Nothing unfinished was published; make "
-                "room (`selfplay clean`) or rights, then run again to go on"
+                f"the store {self.root} ({free / 1e6:.0f} MB free) cannot be written to: {problem}. Nothing unfinished "
+                "was published; make room (`selfplay clean`) or rights, then run again to go on"
             ) from problem
 
     def run(self, name: str) -> Place:
@@ -197,9 +197,11 @@ class Store:
     @contextlib.contextmanager
     def draft(self, schema: Schema) -> Iterator[Draft]:
         """A place to write a table; removed unless it was published."""
-        draft = Draft(self.root / "tmp" / uuid.uuid4().hex, schema)
+        with self.writable():
+            draft = Draft(self.root / "tmp" / uuid.uuid4().hex, schema)
         try:
-            yield draft
+            with self.writable():
+                yield draft
         finally:
             draft.discard()
 
