@@ -179,3 +179,18 @@ def test_the_server_alone_finds_a_flow_that_fell_silent(running: Site, monkeypat
         killed.find().kill()  # type: ignore[union-attr]
     wait_until(lambda: state(api, run) == "CRASHED", seconds=120.0)
     assert "fell silent" in api.flow_run(run["id"])["state"]["message"]
+
+
+@pytest.mark.slow
+def test_one_flow_at_a_time_on_the_gpu_and_the_next_as_soon_as_its_holder_is_killed(running: Site) -> None:
+    api = services.up(running, pools=("gpu",))
+    runs = [api.submit("scope-iteration/large", {"overrides": {"sleep_s": 600}}) for _ in range(2)]
+    wait_until(lambda: "RUNNING" in [state(api, run) for run in runs])
+    holder, waiting = sorted(runs, key=lambda run: state(api, run) != "RUNNING")
+    for _ in range(20):
+        assert state(api, waiting) == "SCHEDULED"
+        time.sleep(0.3)
+    wait_until(lambda: running.process(f"flow-{holder['id']}").find() is not None)
+    running.process(f"flow-{holder['id']}").find().kill()  # type: ignore[union-attr]
+    wait_until(lambda: state(api, waiting) == "RUNNING")
+    assert state(api, holder) == "CRASHED"
