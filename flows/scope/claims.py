@@ -75,7 +75,7 @@ def play(variant: str, seed: int) -> None:
     """Make or finish one run. An alarm of the judge monitor is a result, not a failure."""
     from flows.scope.flow import self_play
 
-    settings = {**VARIANTS[variant], "seed": seed}
+    settings = {**VARIANTS[variant], "seed": seed, "num_engines": 1}  # seeds may run side by side
     asked = Request(flow="scope-iteration", profile="micro", run=run_name(variant, seed), overrides=settings)
     cfg = load_profile("micro", settings)
     began = time.time()
