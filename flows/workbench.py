@@ -23,7 +23,7 @@ from tasks.fleet import Fleet
 from tasks.stage import Rows, stage
 from tasks.update import Trainer
 from warehouse.draft import hash_bytes, hash_folder
-from warehouse.freshness import Enough, Inquiry, Rerun, Unmade, chosen
+from warehouse.freshness import Enough, Inquiry, Rerun, chosen
 from warehouse.query import write_views
 from warehouse.schemas import POLICIES
 from warehouse.store import Place, Store
@@ -129,15 +129,16 @@ def open_run(asked: Request, cfg: RunConfig, redo: Redo | None = None, force: bo
 def inquire(asked: Request, cfg: RunConfig, play: Callable[[Any, Workbench], Any]) -> list[tuple[str, str | None]]:
     """What a run of the flow would do now: every stage it comes to, and why it would work or None.
 
-    Takes what is published for what a stage would make, and ends at the first table that does not exist.
+    Takes what is published for what a stage would make, and ends at the first table that does not exist or where the
+    flow stops of itself.
     """
     inquiry = Inquiry()
     bench = set_up(asked.run, cfg, Store(STORE, inquiry))
     try:
         register(bench.place, policies=bench.policies)
         play(cfg, bench)
-    except Unmade:
-        pass
+    except RuntimeError as stop:  # a table that does not exist, or what stopped the run: an alarm, a short pool
+        log.info("the flow stops there: %s", stop)
     finally:
         bench.close()
     return inquiry.found
