@@ -6,6 +6,7 @@ The views live in `<store>/warehouse.duckdb`, so plain `duckdb -readonly data/st
 
 from __future__ import annotations
 
+import os
 import uuid
 from pathlib import Path
 from typing import Any
@@ -23,15 +24,23 @@ EMPTY = "_empty"  # a run of zero-row tables, so that every glob matches a file
 
 
 def connect(root: Path | str) -> duckdb.DuckDBPyConnection:
-    """A read-only connection with all views."""
-    return duckdb.connect(str(write_views(Store(root))), read_only=True)
+    """A read-only connection with all views; in memory where the store itself can only be read."""
+    store = Store(root)
+    try:
+        return duckdb.connect(str(write_views(store)), read_only=True)
+    except (OSError, duckdb.IOException):
+        if os.access(store.root, os.W_OK):
+            raise
+    connection = duckdb.connect()
+    for statement in _views(store):
+        connection.execute(statement)
+    return connection
 
 
 def write_views(store: Store) -> Path:
     """Make `warehouse.duckdb`: views only, no rows of its own. It is made anew, atomically, when a view changed."""
     path, stamp = store.root / DATABASE, store.root / STAMP
-    files = [file.read_text(encoding="utf-8") for file in sorted((SQL / "views").glob("*.sql"))]
-    statements = [*(_view(store, schema) for schema in TABLES.values()), *files]
+    statements = _views(store)
     version = hash_json([duckdb.__version__, *statements, *(str(schema.arrow) for schema in TABLES.values())])
     if path.exists() and stamp.exists() and stamp.read_text() == version:
         return path
@@ -78,6 +87,11 @@ def _publish_empty(store: Store, schema: Schema) -> None:
     if made is None or made.recipe["key"] != str(schema.arrow):
         with store.draft(schema) as draft:
             store.publish(draft, address, {"key": str(schema.arrow), "stage": "empty"})
+
+
+def _views(store: Store) -> list[str]:
+    files = [file.read_text(encoding="utf-8") for file in sorted((SQL / "views").glob("*.sql"))]
+    return [*(_view(store, schema) for schema in TABLES.values()), *files]
 
 
 def _view(store: Store, schema: Schema) -> str:
