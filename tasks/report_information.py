@@ -46,6 +46,8 @@ def _paint(axes: list[Any], of_kind: dict[str, list[Row]]) -> None:
         if kind == "task":
             bound = [math.log(r["num_documents"]) for r in rows]
             panel.plot(x, bound, "--", marker="_", color=PALETTE[0], label="most it can be")
+        panel.set_yscale("symlog", linthresh=3)  # controls may lie far below
+        panel.yaxis.set_major_formatter("{x:g}")
         panel.set_xticks(x)
         panel.set_title(f"{kind}, nats")
         panel.set_xlabel("iteration")

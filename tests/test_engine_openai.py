@@ -150,9 +150,8 @@ def test_the_log_probability_of_a_given_reply_is_that_of_its_own_positions(endpo
 
     def answer(request):
         ids = request["prompt"]
-        values = [-9.0] * (len(ids) - 2) + [-1.0] * 2
-        others = {"7": {"logprob": -0.1}}
-        found = [None] + [{str(i): {"logprob": v}, **others} for i, v in zip(ids[1:], values[1:], strict=True)]
+        values = {i: {"logprob": -1.0 if i in (21, 22) else -9.0} for i in ids}
+        found = [None] + [{str(i): values[i], "7": {"logprob": -0.1}} for i in ids[1:]]
         broken = len(ids) == 11 + 3
         return 200, reply(request, prompt_logprobs=found[:1] if broken else found)
 

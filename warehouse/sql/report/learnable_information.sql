@@ -1,9 +1,9 @@
 -- grain:  one kind of reply in an iteration: tasks, and the rubrics written for them
 -- inputs: likelihoods; $run, $iteration (the last one to show)
 -- How much a reply tells of the document it was made from, in nats: its log-probability with that document shown, minus
--- the log of the mean probability over all documents tried (SCOPE, section 3.2). The mean over a rubric weighs
--- documents by how likely they make its task: what the task tells already does not count.
--- `control` takes each other document, in the mean over them, for the source. A reply without a probability under one
+-- the log of its mean probability over all documents tried (learnable information, arXiv 2605.31433, section 3.2). In
+-- the mean of a rubric a document weighs as much as it makes the task likely: what the task tells does not count again.
+-- `control` takes each other document, on average over them, for the source. A reply that has no probability under one
 -- of its documents is left out.
 with replies as (
     select
