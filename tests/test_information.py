@@ -249,3 +249,9 @@ def test_the_prompt_with_the_own_document_is_the_one_the_task_was_written_from(p
     own = {r["document_id"]: r["messages"] for r in again.rows() if r["document_id"][1:] == r["task_id"][1:]}
     assert own == {r["document_id"]: r["messages"] for r in first.rows()}
     assert again.num_rows == 12 and {r["rollout_id"] for r in again.rows()} == {t["rollout_id"] for t in TASKS}
+
+
+def test_without_any_task_nothing_is_asked_and_no_engine_needed(place):
+    asked = publish(place, "prompts")
+    settings = {"kind": "task", "policy": POLICY, "dialogue": Dialogue(), "fleet": None}
+    assert likelihoods(place, asked, [], [], **settings).num_rows == 0
