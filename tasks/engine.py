@@ -112,6 +112,17 @@ class Engine(Protocol):
         """Queue one reply. A prompt that does not fit comes back as a Completion with its error."""
         ...
 
+    def submit_reply(self, key: Hashable, token_ids: list[int], reply_ids: list[int], policy: Policy) -> None:
+        """Queue a reply that is given, not sampled: it comes back as a Completion of `reply_ids` without text.
+
+        Its log-probabilities are those after the prompt `token_ids`, at temperature 1 and top-p 1. Prompt, reply and
+        one token more must fit into the context, or the Completion carries the error.
+
+        Raises:
+            ValueError: an endpoint that gives no log-probabilities of what it is told.
+        """
+        ...
+
     def poll(self) -> list[tuple[Any, Completion]]:
         """What finished since the last call; waits for at least one. Empty when nothing is in flight.
 

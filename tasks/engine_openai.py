@@ -45,6 +45,7 @@ class EndpointEngine:
         self._num_pending = 0
         self._lock = threading.Lock()
         self._ready: set[str] = set()
+        self._weighs: set[str] = set()
 
     def use(self, policy: Policy) -> None:
         """Load the policy's adapter into every server, and see once that they return what is needed.
@@ -74,11 +75,20 @@ class EndpointEngine:
         if room < 1:
             self._done.put((key, too_long(len(token_ids), self.max_model_len)))
             return
-        # What begins alike goes to one server, whose prefix cache then serves it.
-        start = blake2b(repr(token_ids[:64]).encode(), digest_size=4).digest()
-        url = self.config.urls[int.from_bytes(start, "big") % len(self.config.urls)]
         body = self._body(self._name(policy), token_ids, sampling, min(sampling.max_tokens, room), seed)
-        self._threads.submit(self._reply, key, url, body)
+        self._threads.submit(self._reply, key, self._url(token_ids), body)
+
+    def submit_reply(self, key: Hashable, token_ids: list[int], reply_ids: list[int], policy: Policy) -> None:
+        name, ids = self._name(policy), token_ids + reply_ids
+        if name not in self._weighs:
+            for url in self.config.urls:
+                self._check_prompt_logprobs(url, name)
+            self._weighs.add(name)
+        self._num_pending += 1
+        if len(ids) >= self.max_model_len:
+            self._done.put((key, too_long(len(ids), self.max_model_len)))
+            return
+        self._threads.submit(self._weigh, key, self._url(token_ids), self._prompt_body(name, ids), reply_ids)
 
     def poll(self) -> list[tuple[Any, Completion]]:
         done: list[tuple[Any, Completion]] = []
@@ -116,6 +126,23 @@ class EndpointEngine:
             "return_token_ids": True,
         }
 
+    def _prompt_body(self, model: str, token_ids: list[int]) -> dict[str, Any]:
+        return {**self._body(model, token_ids, Sampling(max_tokens=1), 1, seed=0), "prompt_logprobs": 0}
+
+    def _url(self, token_ids: list[int]) -> str:
+        """What begins alike goes to one server, whose prefix cache then serves it."""
+        start = blake2b(repr(token_ids[:64]).encode(), digest_size=4).digest()
+        return self.config.urls[int.from_bytes(start, "big") % len(self.config.urls)]
+
+    def _weigh(self, key: Hashable, url: str, body: dict[str, Any], reply_ids: list[int]) -> None:
+        try:
+            found = self._post(f"{url.rstrip('/')}/completions", body)["choices"][0]["prompt_logprobs"]
+            of_reply = zip(found[-len(reply_ids) :], reply_ids, strict=True)
+            reply = Completion(reply_ids, [of[str(i)]["logprob"] for of, i in of_reply], "", "stop")
+        except Exception as error:  # as in _reply
+            reply = Completion([], [], "", "error", f"{url}: {error!r}"[:1000])
+        self._done.put((key, reply))
+
     def _reply(self, key: Hashable, url: str, body: dict[str, Any]) -> None:
         try:
             choice = self._post(f"{url.rstrip('/')}/completions", body)["choices"][0]
@@ -151,6 +178,18 @@ class EndpointEngine:
             raise ValueError(
                 f"{url} did not load adapter {folder}: {response.text[:300]}. Start it with --enable-lora and "
                 "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1, on a machine that sees this folder."
+            )
+
+    def _check_prompt_logprobs(self, url: str, name: str) -> None:
+        body = self._prompt_body(name, sorted(self._end_ids) * 2)
+        try:
+            found = self._post(f"{url.rstrip('/')}/completions", body)["choices"][0].get("prompt_logprobs")
+        except Exception as error:
+            raise ValueError(f"endpoint {url} refuses prompt_logprobs: {error!r}. vLLM's server takes them.") from error
+        if not found:
+            raise ValueError(
+                f"endpoint {url} returns no prompt_logprobs: it cannot tell how likely a given reply is. "
+                "vLLM's server can; switch off what asks for it, or serve the model with vLLM."
             )
 
     def _check_endpoint(self, url: str, name: str) -> None:

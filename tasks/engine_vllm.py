@@ -71,7 +71,7 @@ class VllmEngine:
         self._weights, self._weights_hash = config.model, None
         self._adapters: dict[str | None, Any] = {}
         self._asleep = False
-        self._in_flight: dict[str, Hashable] = {}
+        self._in_flight: dict[str, tuple[Hashable, list[int] | None]] = {}  # key; the reply, where one is given
         self._refused: list[tuple[Hashable, Completion]] = []
         self._num_requests = 0
         gc.collect()
@@ -95,13 +95,25 @@ class VllmEngine:
         if room < 1:
             self._refused.append((key, too_long(len(token_ids), self.max_model_len)))
             return
+        self._add(key, token_ids, self._params(sampling, min(sampling.max_tokens, room), seed), policy)
+
+    def submit_reply(self, key: Hashable, token_ids: list[int], reply_ids: list[int], policy: Policy) -> None:
+        ids = token_ids + reply_ids
+        if len(ids) >= self.max_model_len:
+            self._refused.append((key, too_long(len(ids), self.max_model_len)))
+            return
+        self._add(key, ids, _prompt_params(), policy, reply_ids)
+
+    def _add(
+        self, key: Hashable, token_ids: list[int], params: Any, policy: Policy, given: list[int] | None = None
+    ) -> None:
         self._num_requests += 1
         request_id = str(self._num_requests)
-        self._in_flight[request_id] = key
+        self._in_flight[request_id] = key, given
         self._engine.add_request(
             request_id,
             {"type": "token", "prompt_token_ids": token_ids},
-            self._params(sampling, min(sampling.max_tokens, room), seed),
+            params,
             lora_request=self._adapters.get(_adapter_key(policy)),
         )
 
@@ -130,11 +142,14 @@ class VllmEngine:
         self._engine.engine_core.shutdown()
 
     def _completion(self, output: Any) -> tuple[Any, Completion]:
-        key = self._in_flight.pop(output.request_id)
+        key, given = self._in_flight.pop(output.request_id)
         reply = output.outputs[0]
         ids = list(reply.token_ids)
         reason = reply.finish_reason if reply.finish_reason in ("stop", "length") else "error"
         error = f"vLLM ended the request: {reply.finish_reason}" if reason == "error" else None
+        if given is not None and error is None:
+            found = output.prompt_logprobs
+            return key, Completion(given, [found.logprobs[i] for i in found.start_indices[-len(given) :]], "", "stop")
         return key, Completion(
             ids, list(reply.logprobs.logprobs), reply_text(self.tokenizer, ids, self._end_ids), reason, error
         )
@@ -169,6 +184,22 @@ class VllmEngine:
             return
         path = policy.adapter or write_zero_adapter(local_folder(policy.weights), Path(tempfile.mkdtemp()))
         self._adapters[key] = LoRARequest(key or "base", len(self._adapters) + 1, str(path))
+
+
+def _prompt_params() -> Any:
+    """Log-probabilities of the prompt itself; vLLM insists on sampling one token."""
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind
+
+    return SamplingParams(
+        temperature=0,
+        max_tokens=1,
+        detokenize=False,
+        prompt_logprobs=0,
+        flat_logprobs=True,
+        output_kind=RequestOutputKind.FINAL_ONLY,
+        skip_clone=True,
+    )
 
 
 def _adapter_key(policy: Policy) -> str | None:

@@ -109,18 +109,34 @@ class Fleet:
             ValueError: what the caller can mend: prompt ids that repeat, a missing model, another tokenizer, no index.
             EngineDied: an engine died twice.
         """
-        prompts = [dict(prompt) for prompt in prompts]
+        settings = {"policy": policy, "sampling": sampling, "dialogue": dialogue, "index": index and str(index)}
+        settings |= {"work": "roll_out", "num_samples": num_samples, "seed": seed}
+        return self._call([dict(prompt) for prompt in prompts], settings, skip, progress or _Bar(policy.id, "rollouts"))
+
+    def reply_logprobs(self, prompts: Iterable[Mapping[str, Any]], policy: Policy, dialogue: Dialogue) -> Iterator[Row]:
+        """How likely the policy is to give each prompt's reply (see `tasks.replies`), on all engines.
+
+        Rows come in the order in which they finish. Raises as `roll_out` does, and ValueError for an endpoint that
+        cannot tell.
+        """
+        settings = {"work": "reply_logprobs", "policy": policy, "dialogue": dialogue}
+        return self._call([dict(prompt) for prompt in prompts], settings, frozenset(), _Bar(policy.id, "replies"))
+
+    def _call(
+        self,
+        prompts: list[Row],
+        settings: dict[str, Any],
+        skip: frozenset[tuple[str, int]],
+        report: Callable[[int, int], None],
+    ) -> Iterator[Row]:
         if len({prompt["prompt_id"] for prompt in prompts}) < len(prompts):
             raise ValueError("prompt_id repeats: each prompt needs an id of its own")
-        check_policies(self.config, [policy])
-        settings = {"policy": policy, "sampling": sampling, "dialogue": dialogue, "index": index and str(index)}
-        settings |= {"num_samples": num_samples, "seed": seed}
-        report = progress or _Bar(policy.id)
+        check_policies(self.config, [settings["policy"]])
         with self._lock:
             self.start()
             new = self._collect(split(prompts, self.num_engines), settings, set(skip))
             for count, row in enumerate(new, start=len(skip) + 1):
-                report(count, len(prompts) * num_samples)
+                report(count, len(prompts) * settings.get("num_samples", 1))
                 yield row
 
     def _collect(self, parts: list[list[Row]], settings: dict[str, Any], done: set[tuple[str, int]]) -> Iterator[Row]:
@@ -199,8 +215,8 @@ class Fleet:
 class _Bar:
     """Progress on a terminal; elsewhere a line in the log every 30 s."""
 
-    def __init__(self, name: str):
-        self._name = name
+    def __init__(self, name: str, unit: str):
+        self._name, self._unit = name, unit
         self._begun = self._shown = time.monotonic()
 
     def __call__(self, count: int, total: int) -> None:
@@ -209,7 +225,7 @@ class _Bar:
         if now - self._shown < (0.2 if terminal else 30) and not (terminal and count == total):
             return
         self._shown = now
-        line = f"{self._name}: {count}/{total} rollouts, {count / max(now - self._begun, 1e-9):.0f}/s"
+        line = f"{self._name}: {count}/{total} {self._unit}, {count / max(now - self._begun, 1e-9):.0f}/s"
         if terminal:
             print(f"\r{line}", end="\n" if count == total else "", file=sys.stderr, flush=True)
         else:

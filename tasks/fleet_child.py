@@ -5,6 +5,7 @@ import os
 import sys
 import time
 import traceback
+from collections.abc import Iterator
 from functools import lru_cache
 from multiprocessing.connection import Connection
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 from tasks.child_process import die_with_parent
 from tasks.engine import Engine, EngineConfig, EngineDied, open_engine
 from tasks.fleet import OUT_OF_MEMORY
+from tasks.replies import reply_logprobs
 from tasks.rollout import Row, roll_out
 
 ROWS_AT_ONCE = 16
@@ -52,13 +54,12 @@ def serve(pipe: Connection) -> None:
 
 
 def answer_call(pipe: Connection, engine: Engine, call: dict[str, Any]) -> None:
-    """Roll out what is asked for; rows go back in small lots."""
-    index = call.pop("index")
-    retriever = None if index is None else _load_index(index)
+    """Do the work that a call names; rows go back in small lots."""
+    work = {"roll_out": search_and_roll_out, "reply_logprobs": reply_logprobs}[call.pop("work")]
     rows: list[Row] = []
     sent = time.monotonic()
     try:
-        for row in roll_out(engine, retriever=retriever, **call):
+        for row in work(engine, **call):
             rows.append(row)
             if len(rows) >= ROWS_AT_ONCE or time.monotonic() - sent > 1:
                 pipe.send(("rows", rows))
@@ -67,6 +68,10 @@ def answer_call(pipe: Connection, engine: Engine, call: dict[str, Any]) -> None:
         if rows:
             pipe.send(("rows", rows))
     pipe.send(("done", None))
+
+
+def search_and_roll_out(engine: Engine, index: str | None, **call: Any) -> Iterator[Row]:
+    return roll_out(engine, retriever=None if index is None else _load_index(index), **call)
 
 
 def _fail_calls(pipe: Connection, error: Exception) -> None:

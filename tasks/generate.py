@@ -9,7 +9,7 @@ from typing import Any
 
 from tasks.engine import Policy, Sampling
 from tasks.fleet import Fleet
-from tasks.fleet_child import answer_call
+from tasks.fleet_child import search_and_roll_out
 from tasks.prompt import Malformed
 from tasks.rollout import Dialogue, Row
 from tasks.stage import Rows, stage
@@ -20,7 +20,7 @@ from warehouse.store import Table
 SHARD_S = 3.0
 
 
-@stage(ROLLOUTS, tools=("fleet",), code=(answer_call,))
+@stage(ROLLOUTS, tools=("fleet",), code=(search_and_roll_out,))
 def generate(
     prompts: Table,
     *,

@@ -17,6 +17,7 @@ from typing import Any
 import jinja2
 
 from tasks import report_checks as checks
+from tasks import report_information as informing
 from tasks import report_learning as learning
 from tasks.report_data import Row, Source, open_source
 from tasks.report_draw import Colours, Plot, by, percent
@@ -34,6 +35,7 @@ QUERIES = (
     "selection_reasons",
     "gates",
     "topic_drift",
+    "learnable_information",
     "malformed",
     "answer_lengths",
     "searches",
@@ -108,6 +110,7 @@ def _sections(rows: dict[str, list[Row]], iteration: int) -> list[Section]:
                 checks.selection_reasons(rows["selection_reasons"], colours),
                 checks.gates(rows["gates"], colours),
                 checks.topic_drift(rows["topic_drift"]),
+                informing.information(rows["learnable_information"]),
             ],
         ),
         Section(

@@ -36,22 +36,37 @@ def word_tokenizer(chat: str = CHAT) -> PreTrainedTokenizerFast:
 
 
 class ScriptedEngine:
-    """`reply(key, prompt text)` is what the model says. One that ends in `...` was cut; None kills the engine."""
+    """`reply(key, prompt text)` is what the model says. One that ends in `...` was cut; None kills the engine.
 
-    def __init__(self, reply: Callable[[Hashable, str], str | None], max_model_len: int = 200, chat: str = CHAT):
+    `likelihood(prompt text, given reply)` is the log-probability of every token of a reply that is given.
+    """
+
+    def __init__(
+        self,
+        reply: Callable[[Hashable, str], str | None],
+        max_model_len: int = 200,
+        chat: str = CHAT,
+        likelihood: Callable[[str, str], float] = lambda prompt, reply: -0.5,
+    ):
         self.tokenizer: Any = word_tokenizer(chat)
         self.max_model_len = max_model_len
         self.max_num_seqs = 4
         self.prompts: list[str] = []
         self.seeds: list[int] = []
         self._reply = reply
+        self._likelihood = likelihood
         self._queue: list[tuple[Hashable, list[int]]] = []
+        self._given: dict[Hashable, list[int]] = {}
 
     def use(self, policy: Policy) -> None:
         assert policy == POLICY
 
     def submit(self, key: Hashable, token_ids: list[int], sampling: Sampling, seed: int, policy: Policy) -> None:
         self.seeds.append(seed)
+        self._queue.append((key, token_ids))
+
+    def submit_reply(self, key: Hashable, token_ids: list[int], reply_ids: list[int], policy: Policy) -> None:
+        self._given[key] = reply_ids
         self._queue.append((key, token_ids))
 
     def poll(self) -> list[tuple[Any, Completion]]:
@@ -63,6 +78,9 @@ class ScriptedEngine:
             return [(key, too_long(len(ids), self.max_model_len))]
         prompt = self.tokenizer.decode(ids)
         self.prompts.append(prompt)
+        if (given := self._given.pop(key, None)) is not None:
+            logprob = self._likelihood(prompt, self.tokenizer.decode(given))
+            return [(key, Completion(given, [logprob] * len(given), "", "stop"))]
         text = self._reply(key, prompt)
         if text is None:
             raise EngineDied("scripted death")

@@ -15,6 +15,7 @@ import pytest
 from tasks.engine import EngineConfig, Policy, Sampling
 from tasks.engine_openai import EndpointEngine
 from tasks.fleet import CPU_ENVIRONMENT, ENVIRONMENT
+from tasks.replies import reply_logprobs
 from tasks.rollout import Dialogue, roll_out
 from tests.scripted import model_folder
 
@@ -127,6 +128,38 @@ def test_garbage_from_an_endpoint_is_a_row_with_its_reason(endpoint, policy):
     assert [row["finish_reason"] for row in found] == ["error"] * 4 and all(row["error"] for row in found)
 
 
+def weighed(engine, policy, reply_ids):
+    asked = [{**prompt, "between_token_ids": [20], "reply_token_ids": reply_ids} for prompt in PROMPTS]
+    return sorted(reply_logprobs(engine, asked, policy, Dialogue()), key=lambda row: row["prompt_id"])
+
+
+def test_an_endpoint_without_prompt_logprobs_cannot_weigh_and_says_so(endpoint, policy):
+    without = engine(policy, endpoint(lambda request: (200, reply(request))))
+    with pytest.raises(ValueError, match=r"returns no prompt_logprobs.*vLLM's server can"):
+        weighed(without, policy, [21])
+
+    def refuse(request):
+        return (400, {"error": "unknown field"}) if "prompt_logprobs" in request else (200, reply(request))
+
+    with pytest.raises(ValueError, match=r"refuses prompt_logprobs.*unknown field"):
+        weighed(engine(policy, endpoint(refuse)), policy, [21])
+
+
+def test_the_log_probability_of_a_given_reply_is_that_of_its_own_positions(endpoint, policy):
+    """-1 a token of the reply, -9 a token before it; another likely token stands beside each."""
+
+    def answer(request):
+        ids = request["prompt"]
+        values = {i: {"logprob": -1.0 if i in (21, 22) else -9.0} for i in ids}
+        found = [None] + [{str(i): values[i], "7": {"logprob": -0.1}} for i in ids[1:]]
+        broken = len(ids) == 11 + 3
+        return 200, reply(request, prompt_logprobs=found[:1] if broken else found)
+
+    found = weighed(engine(policy, endpoint(answer)), policy, [21, 22])
+    assert [row["logprob"] for row in found] == [-2.0, -2.0, None, -2.0]
+    assert "http" in found[2]["error"]
+
+
 @pytest.fixture(scope="module")
 def server(policy, tmp_path_factory):
     """vLLM's own server; yields its process and url."""
@@ -167,6 +200,10 @@ def test_vllms_server_gives_token_ids_and_logprobs_of_the_sampled_distribution(s
     model = load(policy)
     for row in found[1:]:
         assert row["turns"][0]["logprobs"] == pytest.approx(reference(model, row, temperature=0.7), abs=2e-5)
+    for row, same in zip(weighed(endpoint, policy, [21, 22, 3]), found[1:], strict=True):
+        turn = {**same["turns"][0], "sampled_token_ids": [21, 22, 3]}
+        turn["context_token_ids"] = [*turn["context_token_ids"], 20]
+        assert row["logprob"] == pytest.approx(sum(reference(model, {"turns": [turn]})), abs=1e-4)
     again = rows(endpoint, policy, PROMPTS[::-1])
     assert [row["turns"][0]["sampled_token_ids"] for row in again] == [
         row["turns"][0]["sampled_token_ids"] for row in found[1:]

@@ -74,6 +74,40 @@ def test_logprobs_are_those_of_the_sampled_distribution_whichever_weights_were_l
             assert row["turns"][0]["logprobs"] == pytest.approx(reference(model, row, temperature, top_p), abs=2e-5)
 
 
+def weighed(fleet, policy, reply, between=()):
+    asked = [{**prompt, "between_token_ids": list(between), "reply_token_ids": reply} for prompt in prompts()]
+    return {row["prompt_id"]: row for row in fleet.reply_logprobs(asked, policy, ONE_TURN)}
+
+
+def assert_weighed_as_by(model, found, reply, between=()):
+    tokenizer = word_tokenizer()
+    for prompt in prompts():
+        text = tokenizer.apply_chat_template(prompt["messages"], tokenize=False, add_generation_prompt=True)
+        before = [*tokenizer(text, add_special_tokens=False)["input_ids"], *between]
+        row = {"turns": [{"context_token_ids": before, "sampled_token_ids": reply}]}
+        assert found[prompt["prompt_id"]]["logprob"] == pytest.approx(sum(reference(model, row)), abs=1e-4)
+
+
+def test_a_given_reply_is_as_likely_as_by_hugging_face_whichever_weights_were_loaded(fleet, models):
+    reply, between = [20, 25, 31, 3], [20, 21, 3, 2, 6]
+    for policy in (models[0], models[1], models[0]):
+        for before in ((), between):
+            assert_weighed_as_by(load(policy), weighed(fleet, policy, reply, before), reply, before)
+
+
+def test_a_sampled_reply_weighs_what_it_was_sampled_with(fleet, models):
+    for row in sample(fleet, models[1], num_samples=4):
+        (turn,) = row["turns"]
+        found = weighed(fleet, models[1], turn["sampled_token_ids"])[row["prompt_id"]]
+        assert found["logprob"] == pytest.approx(sum(turn["logprobs"]), abs=1e-4)
+
+
+def test_a_given_reply_that_does_not_fit_is_a_row_with_its_reason(fleet, models):
+    found = weighed(fleet, models[0], [20] * 115)  # prompts are of 8 to 13 tokens, in a context of 128
+    assert {i: row["error"] is None for i, row in found.items()} == {f"p{i}": 8 + i + 115 < 128 for i in range(6)}
+    assert found["p5"]["logprob"] is None and "leaves no room in a context of 128" in found["p5"]["error"]
+
+
 def test_rows_depend_on_neither_order_nor_batch_nor_number_of_engines(fleet, models, tmp_path):
     def key(rows):
         return [(row["rollout_id"], row["turns"][0]["sampled_token_ids"]) for row in rows]
@@ -158,6 +192,7 @@ def test_adapters_and_base_share_an_engine_and_match_peft(models, tmp_path):
                 model = PeftModel.from_pretrained(model, policy.adapter)
             for row in sample(lora, policy):
                 assert row["turns"][0]["logprobs"] == pytest.approx(reference(model, row), abs=2e-5)
+            assert_weighed_as_by(model, weighed(lora, policy, [20, 25, 31]), [20, 25, 31])
 
 
 def test_the_tokenizer_is_the_one_in_the_folder(fleet, models):

@@ -8,42 +8,9 @@ from it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pyarrow as pa
 
-STRING, INT, LONG, FLOAT, BOOL = pa.string(), pa.int32(), pa.int64(), pa.float64(), pa.bool_()
-STRINGS, IDS, LOGPROBS = pa.list_(STRING), pa.list_(INT), pa.list_(pa.float32())
-NUMBERS = pa.map_(STRING, FLOAT)
-
-
-@dataclass(frozen=True)
-class Column:
-    """One column; `nulls` says what a null means, and an empty string that there are none."""
-
-    name: str
-    type: pa.DataType
-    meaning: str
-    nulls: str = ""
-
-
-@dataclass(frozen=True)
-class Schema:
-    """A table: one row is one `grain`, and `key` names the columns that make it unique within its address."""
-
-    name: str
-    grain: str
-    key: tuple[str, ...]
-    columns: tuple[Column, ...]
-
-    @property
-    def arrow(self) -> pa.Schema:
-        fields = [
-            pa.field(c.name, c.type, nullable=bool(c.nulls), metadata={"meaning": c.meaning, "nulls": c.nulls})
-            for c in self.columns
-        ]
-        return pa.schema(fields, metadata={"table": self.name, "grain": self.grain, "key": ",".join(self.key)})
-
+from warehouse.columns import BOOL, FLOAT, IDS, INT, LOGPROBS, LONG, NUMBERS, STRING, STRINGS, Column, Schema
 
 TABLES: dict[str, Schema] = {}
 
@@ -268,6 +235,21 @@ UPDATES = _schema(
     Column(
         "metrics", NUMBERS, "loss, kl, clip_fraction, grad_norm, learning_rate, num_tokens, num_datums, seconds, ..."
     ),
+)
+
+LIKELIHOODS = _schema(
+    "likelihoods",
+    "a stored reply under one prompt, its own or one that shows another document",
+    "prompt_id",
+    Column("prompt_id", STRING, "the prompt"),
+    Column("rollout_id", STRING, "the rollout whose last reply it is"),
+    Column("task_id", STRING, "the task that the reply is or belongs to"),
+    Column("kind", STRING, "what the reply is"),
+    Column("document_id", STRING, "the document that the prompt shows"),
+    Column("is_source", BOOL, "whether that is the task's source document"),
+    Column("logprob", FLOAT, "natural, of the whole reply, at temperature 1", "it could not be computed"),
+    Column("num_tokens", INT, "tokens of the reply"),
+    Column("error", STRING, "what failed", "nothing did"),
 )
 
 POLICIES = _schema(

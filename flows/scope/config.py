@@ -176,6 +176,13 @@ class JudgeSettings(Settings):
         return self
 
 
+class InformationSettings(Settings):
+    """The estimates of learnable information (section 3.2) after every iteration."""
+
+    num_tasks: int = Field(default=32, ge=0, description="of the pool, kept ones first; 0 turns the estimates off")
+    num_documents: int = Field(default=8, ge=2, description="n, the task's own included: I(q; d) is at most log n")
+
+
 class EvaluationSettings(Settings):
     """The held-out score after every iteration."""
 
@@ -216,6 +223,7 @@ class ScopeConfig(Settings):
     pool: PoolSettings = PoolSettings()
     solver: SolverSettings = SolverSettings()
     judge: JudgeSettings = JudgeSettings()
+    information: InformationSettings = InformationSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
     advantage_std: Literal["population", "sample"] = "population"
     warmup_ratio: float = Field(default=0.03, ge=0, le=1, description="of a role's steps in the whole run")

@@ -19,6 +19,7 @@ from prefect import flow
 from flows.scope import monitor
 from flows.scope.config import ScopeConfig, load_profile
 from flows.scope.held_out import HeldOut, open_corpus, score_held_out
+from flows.scope.information import measure_information
 from flows.scope.replay import replay
 from flows.scope.steps import (
     Player,
@@ -72,6 +73,7 @@ def self_play(cfg: ScopeConfig, bench: Workbench) -> tuple[Player, Player]:
         tasks = collect_tasks(scope, iteration, challenger, solver)  # l.19-27
         solver = train_solver(scope, iteration, solver, tasks)  # l.28-33
         score_held_out(held_out, iteration, solver)
+        measure_information(scope, iteration.phase("information"), challenger, tasks)
         report(bench.place, iteration=t)
     for searcher, answerer in cfg.evaluation.replay:
         replay(held_out, bench.place, searcher, answerer, player_of(scope, bench.place.path, answerer, "solver"))

@@ -11,10 +11,10 @@ from typing import Any
 
 from flows.scope.config import ScopeConfig
 from flows.scope.readers import read_verdict
-from flows.scope.roles import SEARCH_EXAMPLES, Roles, make_roles, solve_kept
+from flows.scope.roles import Roles, make_roles, solve_kept
 from flows.scope.rules import make_rules
 from flows.scope.scoring import challenger_scores, solver_scores
-from flows.scope.talks import Talk, Talks, make_talks
+from flows.scope.talks import Talk, Talks, hints, make_talks
 from flows.workbench import Workbench
 from tasks.ask import ask
 from tasks.batch import batch
@@ -91,6 +91,7 @@ class Judged:
     tasks: Table
     rollouts: Table
     rubrics: Table
+    rubric_rollouts: Table
     judgments: Table
     scores: Table
 
@@ -162,17 +163,18 @@ def judge_tasks(
 ) -> Judged:
     """l.7-15 and l.21-23: propose tasks, gate them, write their rubrics, and see how the Solver does."""
     roles, talks, documents = scope.roles, scope.talks, scope.documents
-    asked = ask(step, roles.challenger, samples, documents, values=_hints(scope), label="challenger")
+    asked = ask(step, roles.challenger, samples, documents, values=hints(scope.cfg), label="challenger")
     rollouts = roll_out(scope, step, asked, challenger.policy, talks.propose, num_tasks, label="challenger")
     tasks = read_tasks(step, rollouts, asked, reader=roles.read_task)
     gates = gate(scope, step, tasks)
-    rubrics = write_rubrics(scope, step, tasks, gates)
+    rubrics, written = write_rubrics(scope, step, tasks, gates)
     answers, _ = answer(scope, step, solver, roles.solver, tasks, rubrics, num_answers=num_answers, talk=talk)
     judgments = grade(scope, step, answers, rubrics, tasks)
     rewards = partial(
         challenger_scores, settings=scope.cfg.challenger.reward, min_coverage=scope.cfg.judge.min_coverage
     )
-    return Judged(tasks, rollouts, rubrics, judgments, score(step, rewards, tasks, rubrics, answers, judgments, *gates))
+    scores = score(step, rewards, tasks, rubrics, answers, judgments, *gates)
+    return Judged(tasks, rollouts, rubrics, written, judgments, scores)
 
 
 def gate(scope: Scope, step: Place, tasks: Table) -> Sequence[Table]:
@@ -186,18 +188,18 @@ def gate(scope: Scope, step: Place, tasks: Table) -> Sequence[Table]:
     return (gates, check(step, tasks, rules=rules, label="rule")) if rules else (gates,)
 
 
-def write_rubrics(scope: Scope, step: Place, tasks: Table, gates: Sequence[Table]) -> Table:
-    """l.9."""
+def write_rubrics(scope: Scope, step: Place, tasks: Table, gates: Sequence[Table]) -> tuple[Table, Table]:
+    """l.9: rubrics, and the rollouts they were read from."""
     asked = ask(step, scope.roles.rubric_writer, tasks, scope.documents, *gates, label="rubric")
     rollouts = roll_out(scope, step, asked, scope.judge("rubric_writer"), scope.talks.write_rubric, label="rubric")
-    return read_rubrics(step, rollouts, asked, reader=scope.roles.read_rubric)
+    return read_rubrics(step, rollouts, asked, reader=scope.roles.read_rubric), rollouts
 
 
 def answer(
     scope: Scope, step: Place, solver: Player, prompt: Prompt, *about: Tables, num_answers: int, talk: Talk
 ) -> tuple[Table, Table]:
     """l.10 and l.30: answers, and the rollouts they were read from."""
-    asked = ask(step, prompt, *about, values=_hints(scope), label="solver")
+    asked = ask(step, prompt, *about, values=hints(scope.cfg), label="solver")
     rollouts = roll_out(scope, step, asked, solver.policy, talk, num_answers, label="solver")
     return read_answers(step, rollouts, asked, reader=scope.roles.read_answer), rollouts
 
@@ -293,8 +295,3 @@ def roll_out(
         ask_again=ask_again,
         label=label,
     )
-
-
-def _hints(scope: Scope) -> dict[str, Any]:
-    d = scope.cfg.dialogues
-    return {"search_example": SEARCH_EXAMPLES[d.search_syntax], "max_searches": d.solver_turns - 1}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from flows.scope.config import ScopeConfig
-from flows.scope.roles import Roles
+from flows.scope.roles import SEARCH_EXAMPLES, Roles
 from tasks.engine import Sampling
 from tasks.rollout import Dialogue
 from tasks.search_syntax import stop_strings
@@ -61,6 +62,12 @@ def replay_talk(talk: Talk) -> Talk:
     """The same with nothing left to search: one turn, which is to be the answer."""
     keep = {"final": talk.dialogue.final, "reasoning": talk.dialogue.reasoning}
     return Talk(Dialogue(search=None, max_turns=1, **keep), talk.sampling)
+
+
+def hints(cfg: ScopeConfig) -> dict[str, Any]:
+    """What opening prompts say of searching."""
+    d = cfg.dialogues
+    return {"search_example": SEARCH_EXAMPLES[d.search_syntax], "max_searches": d.solver_turns - 1}
 
 
 def _searching(cfg: ScopeConfig, roles: Roles, role: str, final: str, max_turns: int, insist_times: int) -> Dialogue:
