@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from tasks.engine import Policy
@@ -44,8 +45,8 @@ def likelihoods(
 
 
 def _last_replies(rollouts: Tables, ids: set[str]) -> dict[str, tuple[list[int], list[int]]]:
-    found = {}
+    found, wanted = {}, pc.field("rollout_id").isin(pa.array(sorted(ids), pa.string()))
     for table in [rollouts] if isinstance(rollouts, Table) else rollouts:
-        rows = table.arrow.select(["rollout_id", "turns"]).filter(pc.field("rollout_id").isin(list(ids)))
+        rows = table.arrow.select(["rollout_id", "turns"]).filter(wanted)
         found |= {row["rollout_id"]: last_reply(row["turns"]) for row in rows.to_pylist()}
     return found

@@ -253,5 +253,6 @@ def test_the_prompt_with_the_own_document_is_the_one_the_task_was_written_from(p
 
 def test_without_any_task_nothing_is_asked_and_no_engine_needed(place):
     asked = publish(place, "prompts")
+    unread = publish(place, "rollouts", row("rollouts", rollout_id="unread", turns=[]))
     settings = {"kind": "task", "policy": POLICY, "dialogue": Dialogue(), "fleet": None}
-    assert likelihoods(place, asked, [], [], **settings).num_rows == 0
+    assert likelihoods(place, asked, [unread], [], **settings).num_rows == 0
