@@ -52,9 +52,8 @@ def stage(
             given = {"draft": None, "shards": None, "address": address}
             bound = signature.bind(*args, **kwargs, **{k: v for k, v in given.items() if k in signature.parameters})
             bound.apply_defaults()
-            left_out = (*tools, "draft", "shards")
-            given = {k: v for k, v in bound.arguments.items() if k not in left_out}
-            recipe = make_recipe(function, given, schema, code)
+            decisive = {k: v for k, v in bound.arguments.items() if k not in (*tools, "draft", "shards")}
+            recipe = make_recipe(function, decisive, schema, code)
             work = functools.partial(_make, place, address, schema, function, bound, recipe)
             table = _as_prefect_task(work, function.__name__.lstrip("_"), address)
             place.store.freshness.passed(table)

@@ -100,6 +100,8 @@ def test_a_stage_that_is_not_there_is_refused_with_those_that_are(store):
         chosen(store, "r", "judgments")
     with pytest.raises(ValueError, match="no stage 'samples' in iter-007; there are none"):
         chosen(store, "r", "samples", iteration=7)
+    with pytest.raises(ValueError, match="no stage 'samples' in iter-000"):
+        chosen(store, "r", "samples", iteration=0)
     with pytest.raises(ValueError, match="there is no run 's'"):
         chosen(store, "s", "samples")
 

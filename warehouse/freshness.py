@@ -101,14 +101,14 @@ class Rerun(Freshness):
 
 
 def chosen(store: Store, run: str, stage: str, iteration: int | None = None, step: int | None = None) -> frozenset[str]:
-    """Addresses of a run's tables by name: `rollouts.grade`, `rollouts` (all labels), `solver/updates` or a pattern.
+    """Addresses of a run's tables by name: `rollouts.grade`, `rollouts` (all labels), `phase/updates` or a pattern.
 
     Raises ValueError naming what there is.
     """
     tables = [table.address for table in store.tables(run)]
     if not tables:
         raise ValueError(f"there is no run {run!r}; `selfplay status` lists the runs")
-    wanted = {part for part in (iteration and f"iter-{iteration:03d}", step and f"step-{step:03d}") if part}
+    wanted = {f"{part}-{n:03d}" for part, n in (("iter", iteration), ("step", step)) if n is not None}
     found = [a for a in tables if wanted <= set(a.split("/")) and _is_named(a, stage)]
     if not found:
         names = sorted({a.rsplit("/", 1)[-1] for a in tables if wanted <= set(a.split("/"))})
