@@ -45,6 +45,8 @@ class DocumentRow:
     source: str = ""
     licence: str | None = None
     num_chars: int | None = None
+    language: str | None = None
+    score: float | None = None
     dropped_reason: DroppedReason | None = None
 
 
@@ -225,7 +227,7 @@ def _row(found: _Found, seen: set[str], max_chars: int) -> DocumentRow:
     seen.add(document_id)
     source = _plain(_first(fields, SOURCE_COLUMNS)) or found.source
     licence = _plain(_first(fields, LICENCE_COLUMNS)) or None
-    return DocumentRow(document_id, title, text, source, licence, num_chars, reason)
+    return DocumentRow(document_id, title, text, source, licence, num_chars, dropped_reason=reason)
 
 
 def _text_of(found: _Found, max_chars: int) -> tuple[str, int | None, DroppedReason | None]:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from tasks.rollout import datums
-from tasks.stage import Rows, stage
+from tasks.stage import Rows, Tables, rows_of, stage
 from warehouse.schemas import BATCHES
-from warehouse.store import Table
 
 
 @stage(BATCHES)
-def batch(rewards: Table, rollouts: Table, *, max_tokens: int | None = None) -> Rows:
+def batch(rewards: Tables, rollouts: Tables, *, max_tokens: int | None = None) -> Rows:
     """Yield the datums of every rewarded rollout; rows of advantage 0 stay, since they count in the loss's
     denominator and its KL.
 
     A rollout without sampled tokens has nothing to train on; a datum above `max_tokens` is left out with all of its
     rollout's.
     """
-    advantage = {row["rollout_id"]: row["advantage"] for row in rewards.rows()}
-    for rollout in rollouts.rows():
+    advantage = {row["rollout_id"]: row["advantage"] for row in rows_of(rewards)}
+    for rollout in rows_of(rollouts):
         cut = list(datums(rollout)) if rollout["rollout_id"] in advantage else []
         if max_tokens and any(len(d["prompt_token_ids"]) + len(d["completion_token_ids"]) > max_tokens for d in cut):
             continue

@@ -24,9 +24,7 @@ def store_documents(
     documents: list[dict[str, str]], *, source: str, embedding: EmbeddingConfig | None, draft: Draft
 ) -> Rows:
     """The same for documents made in memory (document_id, title, text)."""
-    rows = (
-        DocumentRow(**d, source=source, licence=None, num_chars=len(d["text"]), dropped_reason=None) for d in documents
-    )
+    rows = (DocumentRow(d["document_id"], d["title"], d["text"], source, num_chars=len(d["text"])) for d in documents)
     yield from _with_index(rows, embedding, draft)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from tasks.prompt import Malformed, Row
 from tasks.stage import stage
-from warehouse.schemas import ANSWERS, GATES, RUBRICS, TASKS
+from warehouse.schemas import ANSWERS, GATES, RUBRICS, TASKS, VOTES
 from warehouse.store import Table
 
 UNANSWERED = {
@@ -56,3 +56,4 @@ read_tasks = stage(TASKS)(_read)
 read_gates = stage(GATES)(_read)
 read_rubrics = stage(RUBRICS)(_read)
 read_answers = stage(ANSWERS)(_read)
+read_votes = stage(VOTES)(_read)

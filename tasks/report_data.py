@@ -15,7 +15,6 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from warehouse.draft import PART
 from warehouse.query import SQL, in_memory
 from warehouse.schemas import DOCUMENTS, PROMPTS, ROLLOUTS, TABLES, Schema
 from warehouse.store import Store, Table
@@ -108,8 +107,8 @@ def _load(connection: duckdb.DuckDBPyConnection, schema: Schema, tables: list[tu
     """Make `<name>`; of a table with wide columns they stay in Parquet, in the view `<name>_wide`."""
     name = schema.name
     if tables:
-        files = [str(table.folder / PART) for table, _ in tables]
-        placed = [{"filename": file, **row} for file, (_, row) in zip(files, tables, strict=True)]
+        placed = [{"filename": str(table.folder / part), **row} for table, row in tables for part in table.parts]
+        files = [row["filename"] for row in placed]
         places = pa.Table.from_pylist(placed, schema=pa.schema([("filename", pa.string()), *ADDRESS])).drop(["kind"])
         source = connection.read_parquet(files, filename=True, union_by_name=True, hive_partitioning=False)
     else:

@@ -1,6 +1,7 @@
 """What turns a plain function of tables and values into a stage.
 
-A stage function takes published tables and values and yields the rows of one table. The decorator owns the rest:
+A stage function takes published tables and values and yields the rows of one table: dicts, Arrow tables, or whole
+Parquet files where there are millions. The decorator owns the rest:
 address, freshness, lock, whole-or-nothing writing, the recipe beside the rows, and the Prefect task that shows it. The
 store is the only cache: a stage whose recipe matches what is published is not run again, and says so.
 """
@@ -18,16 +19,17 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pydantic import BaseModel
 
 from warehouse.code import fingerprint, module_fingerprint
-from warehouse.draft import Draft, hash_json, to_rows
+from warehouse.draft import Draft, count_reasons, hash_json, to_chunks
 from warehouse.schemas import Schema
 from warehouse.store import Place, Table
 
 log = logging.getLogger("selfplay")
 
-Rows = Iterable[dict[str, Any]]
+Rows = Iterable[dict[str, Any] | pa.Table | pa.RecordBatch | Path]
 Tables = Table | Sequence[Table]
 
 
@@ -115,12 +117,9 @@ def _make(
 
 
 def _fill(draft: Draft, rows: Rows, counts: Counter[str]) -> None:
-    reasons = [
-        c.name for c in draft.schema.columns if c.name in ("malformed", "reason", "unscorable", "dropped_reason")
-    ]
-    for chunk in to_rows(rows):
+    for chunk in to_chunks(rows):
         draft.write(chunk)
-        counts.update(row[name] for row in chunk for name in reasons if row.get(name) is not None)
+        counts.update(count_reasons(chunk, draft.schema))
 
 
 def make_recipe(

@@ -14,7 +14,8 @@ from warehouse import clean
 from warehouse.draft import PART
 from warehouse.freshness import Enough, Freshness, Inquiry, Rerun, Unmade, chosen
 from warehouse.schemas import SAMPLES, TASKS, UPDATES
-from warehouse.store import Cleaned, Place, Store, Table
+from warehouse.store import Place, Store, Table
+from warehouse.table import Cleaned
 
 made: list[str] = []
 

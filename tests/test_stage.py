@@ -4,13 +4,15 @@ import os
 import sys
 from collections.abc import Iterator
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pydantic import BaseModel
 
 from tasks.stage import rows_of, stage
 from tests.rows import publish, row
 from warehouse.draft import PART, Draft
-from warehouse.schemas import GATES, SAMPLES
+from warehouse.schemas import GATES, SAMPLES, TABLES
 from warehouse.store import Table
 
 
@@ -198,3 +200,33 @@ def test_reasons_of_unused_rows_are_counted_in_the_recipe(place, said):
     assert judge(place, broken=3).recipe["counts"] == {"no score element": 3}
     assert said()[-1].endswith(", 3 no score element")
     assert judge(place, broken=0).recipe["counts"] == {}
+
+
+def test_a_stage_of_millions_yields_arrow_tables_and_whole_parquet_files(place, tmp_path):
+    rows = [
+        row("screenings", document_id=str(i), kept=i % 2 == 0, reason=None if i % 2 == 0 else "odd") for i in range(6)
+    ]
+    schema = TABLES["screenings"].arrow
+    pq.write_table(pa.Table.from_pylist(rows[4:], schema=schema), tmp_path / "whole.parquet")
+
+    @stage(TABLES["screenings"])
+    def screen():
+        yield rows[0]
+        yield pa.Table.from_pylist(rows[1:4], schema=schema)
+        yield tmp_path / "whole.parquet"
+
+    table = screen(place)
+    assert table.rows() == rows and table.num_rows == 6
+    assert [path.name for path in table.paths()] == list(table.parts) == ["part-00000.parquet", "part-00001.parquet"]
+    assert table.recipe["counts"] == {"odd": 3}
+
+
+def test_an_arrow_table_with_a_forbidden_null_is_refused_by_column(place):
+    @stage(TABLES["screenings"])
+    def screen():
+        yield pa.table(
+            {"document_id": pa.array([None], pa.string()), "kept": [True], "reason": ["x"], "instead": ["y"]}
+        )
+
+    with pytest.raises(ValueError, match="table screenings: document_id must not be null"):
+        screen(place)

@@ -11,7 +11,8 @@ import pytest
 from tests.rows import publish, row
 from warehouse.draft import FILES, PART
 from warehouse.schemas import GATES, SAMPLES
-from warehouse.store import Damaged, Store
+from warehouse.store import Store
+from warehouse.table import Damaged
 
 PROJECT = Path(__file__).resolve().parent.parent
 

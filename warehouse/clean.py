@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from warehouse.draft import PART, RECIPE
+from warehouse.draft import RECIPE
 from warehouse.store import Store, Table
 
 OPTIMIZER, WEIGHTS, ROLLOUTS = "optimizer state", "weights", "rollouts"
@@ -55,7 +55,7 @@ def removable(
     old = [t for t in tables if _iteration(t) not in (*kept, None)]
     found = [*_optimizers_and_weights(tables, old)]
     if rollouts:
-        found += [Removal(t, ROLLOUTS, (PART,)) for t in old if t.schema.name == "rollouts"]
+        found += [Removal(t, ROLLOUTS, t.parts) for t in old if t.schema.name == "rollouts"]
     present = [_only_present(r) for r in found]
     return [r for r in present if r.files]
 
@@ -101,7 +101,7 @@ def _optimizers_and_weights(tables: list[Table], old: list[Table]) -> Iterator[R
         optimizer = tuple(name for name in table.contents if "/optimizer/" in name)
         yield Removal(table, OPTIMIZER, optimizer)
         if table.address not in last_of_iteration:
-            weights = tuple(name for name in table.contents if name != PART and name not in optimizer)
+            weights = tuple(name for name in table.contents if name not in (*table.parts, *optimizer))
             yield Removal(table, WEIGHTS, weights)
 
 

@@ -1,4 +1,4 @@
-"""What a table is described by: types, columns, schemas."""
+"""What a table is described by: types, columns, schemas; and the register of all tables."""
 
 from __future__ import annotations
 
@@ -37,3 +37,12 @@ class Schema:
             for c in self.columns
         ]
         return pa.schema(fields, metadata={"table": self.name, "grain": self.grain, "key": ",".join(self.key)})
+
+
+TABLES: dict[str, Schema] = {}
+
+
+def define(name: str, grain: str, key: str, *columns: Column) -> Schema:
+    """A schema, entered into the register; `key` names its columns, separated by blanks."""
+    TABLES[name] = Schema(name, grain, tuple(key.split()), columns)
+    return TABLES[name]

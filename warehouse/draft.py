@@ -11,6 +11,7 @@ import os
 import shutil
 import time
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,36 +22,79 @@ import pyarrow.parquet as pq
 from warehouse.schemas import Schema
 
 RECIPE = "recipe.json"
-PART = "part-00000.parquet"
+PART, PARTS = "part-00000.parquet", "part-*.parquet"
+PART_BYTES = 1 << 28  # of rows in memory, before compression
 FILES = "files"
+REASONS = ("malformed", "reason", "unscorable", "dropped_reason")  # columns that say why a row is not used
+Row = dict[str, Any]
+Chunk = Sequence[Row] | pa.Table | Path
 AT_FDCWD, RENAME_EXCHANGE = -100, 2
 
 
 class Draft:
-    """A table being written in `tmp/`: rows go to one Parquet file, other files under `files`.
+    """A table being written in `tmp/`: rows go to Parquet files of about 256 MiB, other files under `files`.
 
     The folder is locked as long as its process lives, so that what a killed one left behind can be told apart.
     """
 
     def __init__(self, folder: Path, schema: Schema) -> None:
         self.folder, self.schema = folder, schema
-        self.num_rows = 0
+        self.num_rows = self._num_parts = self._part_bytes = 0
         (folder / FILES).mkdir(parents=True)
         self._alive = os.open(folder, os.O_RDONLY)
         fcntl.flock(self._alive, fcntl.LOCK_EX)
-        self._writer = pq.ParquetWriter(folder / PART, schema.arrow, compression="zstd")
+        self._writer: pq.ParquetWriter | None = None
 
     @property
     def files(self) -> Path:
         return self.folder / FILES
 
-    def write(self, rows: Sequence[dict[str, Any]]) -> None:
-        """Append rows; a key that the schema lacks or a null it forbids is a ValueError naming both."""
-        self._check(rows)
-        self._writer.write_table(pa.Table.from_pylist(list(rows), schema=self.schema.arrow))
-        self.num_rows += len(rows)
+    def write(self, chunk: Chunk) -> None:
+        """Append rows: dicts, an Arrow table, or a whole Parquet file, which becomes a part of its own.
 
-    def _check(self, rows: Sequence[dict[str, Any]]) -> None:
+        A column that the schema lacks or a null it forbids is a ValueError naming both.
+        """
+        if isinstance(chunk, Path):
+            self._adopt(chunk)
+            return
+        table = self._checked(chunk) if isinstance(chunk, pa.Table) else self._from_rows(chunk)
+        if self._writer is None or self._part_bytes > PART_BYTES:
+            self._close_part()
+            self._writer = pq.ParquetWriter(self._next_part(), self.schema.arrow, compression="zstd")
+        self._writer.write_table(table)
+        self._part_bytes += table.nbytes
+        self.num_rows += table.num_rows
+
+    def _adopt(self, file: Path) -> None:
+        found = pq.read_schema(file)
+        if not found.equals(self.schema.arrow):
+            raise ValueError(f"{file.name} is no part of a table {self.schema.name}: its columns are {found.names}")
+        self._close_part()
+        part = self._next_part()
+        try:
+            os.link(file, part)
+        except OSError:  # another filesystem, or one without hard links
+            shutil.copyfile(file, part)
+        self.num_rows += pq.read_metadata(part).num_rows
+
+    def _next_part(self) -> Path:
+        self._num_parts += 1
+        return self.folder / f"part-{self._num_parts - 1:05d}.parquet"
+
+    def _close_part(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+        self._writer, self._part_bytes = None, 0
+
+    def _checked(self, table: pa.Table) -> pa.Table:
+        if extra := set(table.column_names) - set(self.schema.arrow.names):
+            raise ValueError(f"table {self.schema.name} has no column {', '.join(sorted(extra))}")
+        empty = {c.name for c in self.schema.columns if not c.nulls and table[c.name].null_count}
+        if empty:
+            raise ValueError(f"table {self.schema.name}: {', '.join(sorted(empty))} must not be null")
+        return table.select(self.schema.arrow.names).cast(self.schema.arrow)
+
+    def _from_rows(self, rows: Sequence[Row]) -> pa.Table:
         known = {c.name for c in self.schema.columns}
         required = [c.name for c in self.schema.columns if not c.nulls]
         for row in rows:
@@ -58,10 +102,13 @@ class Draft:
                 raise ValueError(f"table {self.schema.name} has no column {', '.join(sorted(extra))}")
             if missing := [name for name in required if row.get(name) is None]:
                 raise ValueError(f"table {self.schema.name}: {', '.join(missing)} must not be null in {row}")
+        return pa.Table.from_pylist(list(rows), schema=self.schema.arrow)
 
     def finish(self) -> dict[str, Any]:
-        """Close the file of rows; what the recipe says of all that was written."""
-        self._writer.close()
+        """Close the files of rows; what the recipe says of all that was written."""
+        if not self._num_parts:
+            self.write([])
+        self._close_part()
         if not any(self.files.iterdir()):
             self.files.rmdir()
         contents = {}
@@ -75,7 +122,7 @@ class Draft:
     def discard(self) -> None:
         """Remove what is left of it: all, unless it was published."""
         with contextlib.suppress(OSError):  # a full disk may refuse the last rows of a table that failed anyway
-            self._writer.close()
+            self._close_part()
         shutil.rmtree(self.folder, ignore_errors=True)
         os.close(self._alive)
 
@@ -143,13 +190,25 @@ def exchange(one: Path, other: Path) -> None:
     os.rename(aside, one)
 
 
-def to_rows(rows: Iterable[dict[str, Any]], size: int = 512) -> Iterator[list[dict[str, Any]]]:
-    """Cut an iterator of rows into lists of at most `size`."""
-    chunk: list[dict[str, Any]] = []
+def to_chunks(rows: Iterable[Row | pa.Table | pa.RecordBatch | Path], size: int = 512) -> Iterator[Chunk]:
+    """Gather single rows into lists of at most `size`; Arrow tables and Parquet files pass as they are."""
+    chunk: list[Row] = []
     for row in rows:
-        chunk.append(row)
-        if len(chunk) == size:
+        if isinstance(row, dict):
+            chunk.append(row)
+        if chunk and (len(chunk) == size or not isinstance(row, dict)):
             yield chunk
             chunk = []
+        if not isinstance(row, dict):
+            yield pa.Table.from_batches([row]) if isinstance(row, pa.RecordBatch) else row
     if chunk:
         yield chunk
+
+
+def count_reasons(chunk: Chunk, schema: Schema) -> Counter[str]:
+    """How many rows of a chunk are not used, by reason."""
+    names = [c.name for c in schema.columns if c.name in REASONS]
+    if isinstance(chunk, Path):
+        return count_reasons(pq.read_table(chunk, columns=names), schema)
+    rows = chunk.select(names).to_pylist() if isinstance(chunk, pa.Table) else chunk
+    return Counter(row[name] for row in rows for name in names if row.get(name) is not None)

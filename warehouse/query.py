@@ -14,7 +14,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from warehouse.draft import PART, hash_json
+from warehouse.draft import PARTS, hash_json
 from warehouse.schemas import TABLES, Schema
 from warehouse.store import Store
 
@@ -97,7 +97,7 @@ def _views(store: Store) -> list[str]:
 def _view(store: Store, schema: Schema) -> str:
     """The view `<name>_table`: the rows of all runs and where they stand. Names come from the code, never from a
     user."""
-    glob = f"{store.root}/runs/**/{schema.name}*/{PART}".replace("'", "''")
+    glob = f"{store.root}/runs/**/{schema.name}*/{PARTS}".replace("'", "''")
     suffix = "_table" if (SQL / "views" / f"{schema.name}.sql").exists() else ""
     return f"""
         create view {schema.name}{suffix} as
@@ -106,8 +106,8 @@ def _view(store: Store, schema: Schema) -> str:
             try_cast(regexp_extract(filename, '.*/runs/[^/]+/iter-(\\d+)/', 1) as integer) as iteration,
             nullif(regexp_extract(filename, '.*/runs/[^/]+/iter-\\d+/([a-z_]+)/[^/]+/', 1), '') as phase,
             try_cast(regexp_extract(filename, '.*/runs/[^/]+/.*/step-(\\d+)/', 1) as integer) as step,
-            nullif(regexp_extract(filename, '/{schema.name}\\.([^/]+)/{PART}', 1), '') as label,
+            nullif(regexp_extract(filename, '/{schema.name}\\.([^/]+)/part-', 1), '') as label,
             * exclude (filename)
         from read_parquet('{glob}', filename = true, union_by_name = true, hive_partitioning = false)
-        where regexp_matches(filename, '/{schema.name}(\\.[^/]+)?/{PART}$')
+        where regexp_matches(filename, '/{schema.name}(\\.[^/]+)?/part-\\d+.parquet$')
     """

@@ -1,4 +1,5 @@
-"""Every table of the warehouse: its grain, key, columns, units and nulls.
+"""Every table of self-play: its grain, key, columns, units and nulls. Those of corpus preparation are in
+`warehouse.corpus_schemas`.
 
 Rows carry ids of what they came from, so that any row of an update's batch leads back to its document:
 batches.rollout_id -> rollouts.prompt_id -> prompts.task_id -> tasks.document_id -> documents.
@@ -10,15 +11,10 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from warehouse.columns import BOOL, FLOAT, IDS, INT, LOGPROBS, LONG, NUMBERS, STRING, STRINGS, Column, Schema
-
-TABLES: dict[str, Schema] = {}
-
-
-def _schema(name: str, grain: str, key: str, *columns: Column) -> Schema:
-    TABLES[name] = Schema(name, grain, tuple(key.split()), columns)
-    return TABLES[name]
-
+from warehouse.columns import BOOL, FLOAT, IDS, INT, LOGPROBS, LONG, NUMBERS, STRING, STRINGS, Column, define
+from warehouse.columns import TABLES as TABLES
+from warehouse.columns import Schema as Schema
+from warehouse.corpus_schemas import DOCUMENTS as DOCUMENTS
 
 MALFORMED = Column("malformed", STRING, "why the reply could not be read", "the reply was read")
 
@@ -42,20 +38,7 @@ TURNS = pa.list_(
     )
 )
 
-DOCUMENTS = _schema(
-    "documents",
-    "a document of the corpus, usable or dropped",
-    "document_id",
-    Column("document_id", STRING, "identity within the corpus"),
-    Column("title", STRING, "title", "the source has none"),
-    Column("text", STRING, "text, UTF-8; empty where it could not be read"),
-    Column("source", STRING, "file, or what the corpus names as origin"),
-    Column("licence", STRING, "licence", "not stated"),
-    Column("num_chars", LONG, "length in characters", "it could not be read"),
-    Column("dropped_reason", STRING, "why it is not used", "it is used"),
-)
-
-SAMPLES = _schema(
+SAMPLES = define(
     "samples",
     "a document drawn for one prompt",
     "sample_id",
@@ -65,7 +48,7 @@ SAMPLES = _schema(
     Column("search_turns", INT, "required number of search turns"),
 )
 
-PROMPTS = _schema(
+PROMPTS = define(
     "prompts",
     "a prompt as a policy is to read it",
     "prompt_id",
@@ -82,7 +65,7 @@ PROMPTS = _schema(
     Column("criterion_id", STRING, "criterion it asks a judgment by", "none"),
 )
 
-ROLLOUTS = _schema(
+ROLLOUTS = define(
     "rollouts",
     "one conversation sampled from a policy",
     "rollout_id",
@@ -102,7 +85,7 @@ ROLLOUTS = _schema(
     Column("turns", TURNS, "the turns, with token ids and log-probabilities", "no turn was sampled"),
 )
 
-TASKS = _schema(
+TASKS = define(
     "tasks",
     "a candidate task: one rollout of the proposing role",
     "task_id",
@@ -113,12 +96,15 @@ TASKS = _schema(
     Column("task_type", STRING, "type asked for"),
     Column("search_turns", INT, "search turns asked for"),
     Column("text", STRING, "the task", "none could be read"),
+    Column("reference", STRING, "the answer that it was written with", "it has none, or none could be read"),
+    Column("answer_type", STRING, "what kind of answer the reference is", "not stated"),
+    Column("options", STRINGS, "choices offered, in order", "it offers none"),
     Column("evidence", STRINGS, "ids of the source document and all retrieved ones"),
     Column("format", NUMBERS, "parts of the format reward, each 0..1, and `total`"),
     MALFORMED,
 )
 
-GATES = _schema(
+GATES = define(
     "gates",
     "a check of a task",
     "task_id gate",
@@ -130,7 +116,7 @@ GATES = _schema(
     MALFORMED,
 )
 
-RUBRICS = _schema(
+RUBRICS = define(
     "rubrics",
     "a criterion of a task's rubric; a malformed rubric is one row without criterion",
     "criterion_id",
@@ -144,7 +130,7 @@ RUBRICS = _schema(
     MALFORMED,
 )
 
-ANSWERS = _schema(
+ANSWERS = define(
     "answers",
     "an answer to a task: one rollout of the solving role",
     "rollout_id",
@@ -158,7 +144,29 @@ ANSWERS = _schema(
     MALFORMED,
 )
 
-JUDGMENTS = _schema(
+MATCHES = define(
+    "matches",
+    "a rule's comparison of an answer with its task's reference",
+    "rollout_id",
+    Column("rollout_id", STRING, "the answer"),
+    Column("task_id", STRING, "its task"),
+    Column("matched", BOOL, "whether the rule holds them equal", "they could not be compared"),
+    Column("reason", STRING, "why they could not be compared", "they were"),
+    Column("seconds", FLOAT, "time of the comparison"),
+)
+
+VOTES = define(
+    "votes",
+    "one of a judge's votes on an answer",
+    "judge_rollout_id",
+    Column("judge_rollout_id", STRING, "the rollout that voted"),
+    Column("rollout_id", STRING, "the answer"),
+    Column("task_id", STRING, "its task"),
+    Column("vote", INT, "1 correct, 0 not", "no vote could be read"),
+    MALFORMED,
+)
+
+JUDGMENTS = define(
     "judgments",
     "a verdict on one answer by one criterion",
     "rollout_id criterion_id",
@@ -172,7 +180,7 @@ JUDGMENTS = _schema(
     MALFORMED,
 )
 
-SCORES = _schema(
+SCORES = define(
     "scores",
     "the reward of one rollout, part by part",
     "rollout_id",
@@ -184,7 +192,7 @@ SCORES = _schema(
     Column("unscorable", STRING, "why there is no reward", "there is one"),
 )
 
-REWARDS = _schema(
+REWARDS = define(
     "rewards",
     "the reward and advantage of one rollout",
     "rollout_id",
@@ -192,7 +200,7 @@ REWARDS = _schema(
     Column("advantage", FLOAT, "normalised reward; 0 where unscorable or without contrast"),
 )
 
-SELECTIONS = _schema(
+SELECTIONS = define(
     "selections",
     "a candidate task: kept, or the first reason why not",
     "task_id",
@@ -207,7 +215,7 @@ SELECTIONS = _schema(
     Column("bounds", STRING, "the bounds used, as JSON"),
 )
 
-BATCHES = _schema(
+BATCHES = define(
     "batches",
     "a training datum: what one optimizer step reads of one rollout",
     "rollout_id datum",
@@ -220,7 +228,7 @@ BATCHES = _schema(
     Column("advantage", FLOAT, "the rollout's advantage"),
 )
 
-UPDATES = _schema(
+UPDATES = define(
     "updates",
     "an optimizer step",
     "policy optimizer_step",
@@ -237,7 +245,7 @@ UPDATES = _schema(
     ),
 )
 
-LIKELIHOODS = _schema(
+LIKELIHOODS = define(
     "likelihoods",
     "a stored reply under one prompt, its own or one that shows another document",
     "prompt_id",
@@ -252,7 +260,7 @@ LIKELIHOODS = _schema(
     Column("error", STRING, "what failed", "nothing did"),
 )
 
-POLICIES = _schema(
+POLICIES = define(
     "policies",
     "a policy a run starts from",
     "policy",
@@ -265,7 +273,7 @@ POLICIES = _schema(
     Column("optimizer_state", STRING, "file of the optimizer's state", "none"),
 )
 
-EVALUATIONS = _schema(
+EVALUATIONS = define(
     "evaluations",
     "a metric of a policy on a benchmark",
     "policy benchmark metric",

@@ -19,32 +19,21 @@ import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any, TextIO
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from warehouse.draft import FILES, PART, RECIPE, Draft, Shards, exchange, hash_bytes, hash_file, write_json
+from warehouse.draft import FILES, RECIPE, Draft, Shards, exchange, write_json
 from warehouse.freshness import Freshness
-from warehouse.schemas import TABLES, Schema
+from warehouse.schemas import Schema
+from warehouse.table import Table
 
 OLD_DRAFT_S = 60.0
 NEARLY_FULL = 1 << 24  # bytes
 REFUSALS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE}
 
 
-class Damaged(ValueError):
-    """A published table whose bytes are not those that were published."""
-
-
 class Unwritable(RuntimeError):
     """The store's disk is full, read-only or gone."""
-
-
-class Cleaned(ValueError):
-    """Rows or files that `selfplay clean` removed."""
 
 
 @dataclass(frozen=True)
@@ -69,78 +58,6 @@ class Place:
     @property
     def path(self) -> str:
         return "/".join(self.parts)
-
-
-@dataclass(frozen=True)
-class Table:
-    """A published table: a handle, its rows still on disk."""
-
-    store: Store
-    address: str
-    recipe: dict[str, Any]
-
-    @property
-    def schema(self) -> Schema:
-        return TABLES[self.recipe["table"]]
-
-    @property
-    def content_hash(self) -> str:
-        return self.recipe["content_hash"]
-
-    @property
-    def num_rows(self) -> int:
-        return self.recipe["num_rows"]
-
-    @property
-    def folder(self) -> Path:
-        return self.store.folder(self.address)
-
-    @property
-    def files(self) -> Path:
-        return self.folder / FILES
-
-    @property
-    def contents(self) -> dict[str, dict[str, Any]]:
-        """Every published file: path below the table's folder -> bytes, hash, mtime_ns, and `cleaned` if removed."""
-        return self.recipe["contents"]
-
-    @property
-    def has_rows(self) -> bool:
-        """False once its rows were cleaned away."""
-        return "cleaned" not in self.contents[PART]
-
-    @cached_property
-    def arrow(self) -> pa.Table:
-        """All rows, after checking that the bytes are those published. Raises `Damaged` and `Cleaned`."""
-        path, published = self.folder / PART, self.contents[PART]
-        if not self.has_rows:
-            raise Cleaned(f"the rows of {self.address} were cleaned away; `selfplay rerun` makes them again")
-        data = path.read_bytes() if path.exists() else b""
-        if hash_bytes(data) != published["hash"]:
-            raise Damaged(f"{self.address}/{PART} is not what was published (lost or changed); run again to remake it")
-        return pq.read_table(pa.BufferReader(data))
-
-    def problems(self, thorough: bool = False) -> Iterator[str]:
-        """Each published file that is lost or changed.
-
-        A file whose size and time of change are those published is taken to be it; `thorough` reads them all.
-        """
-        for name, published in self.contents.items():
-            path = self.folder / name
-            if published.get("cleaned"):
-                continue
-            try:
-                found = path.stat()
-            except FileNotFoundError:
-                yield f"{self.address}/{name} is lost"
-                continue
-            if found.st_size != published["bytes"]:
-                yield f"{self.address}/{name} has {found.st_size} bytes, published were {published['bytes']}"
-            elif (thorough or found.st_mtime_ns != published["mtime_ns"]) and hash_file(path) != published["hash"]:
-                yield f"{self.address}/{name} is not what was published: its bytes changed"
-
-    def rows(self) -> list[dict[str, Any]]:
-        return self.arrow.to_pylist(maps_as_pydicts="strict")
 
 
 class Store:

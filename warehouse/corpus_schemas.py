@@ -1,0 +1,119 @@
+"""Every table of corpus preparation: its grain, key, columns, units and nulls.
+
+Millions of documents are joined by their number, the 0-based row of `documents`, and shown by their id.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from warehouse.columns import BOOL, FLOAT, INT, LONG, STRING, STRINGS, Column, define
+
+DOCUMENTS = define(
+    "documents",
+    "a document of the corpus, usable or dropped",
+    "document_id",
+    Column("document_id", STRING, "identity within the corpus"),
+    Column("title", STRING, "title", "the source has none"),
+    Column("text", STRING, "text, UTF-8; empty where it could not be read"),
+    Column("source", STRING, "file, or what the corpus names as origin"),
+    Column("licence", STRING, "licence", "not stated"),
+    Column("num_chars", LONG, "length in characters", "it could not be read"),
+    Column("language", STRING, "ISO 639-1 code", "not told"),
+    Column("score", FLOAT, "quality as the corpus states it", "not stated"),
+    Column("dropped_reason", STRING, "why it is not used", "it is used"),
+)
+
+SCREENINGS = define(
+    "screenings",
+    "a document at one step of the preparation: kept, or why not",
+    "document_id",
+    Column("document_id", STRING, "the document"),
+    Column("kept", BOOL, "whether it goes on"),
+    Column("reason", STRING, "first failing test", "kept"),
+    Column("instead", STRING, "the document kept in its place", "none"),
+)
+
+BANDS = define(
+    "bands",
+    "a band of a document's MinHash signature",
+    "document band",
+    Column("document", LONG, "the document's number"),
+    Column("band", INT, "0-based"),
+    Column("hash", pa.uint64(), "of the band's values: equal in documents that are candidates"),
+)
+
+DUPLICATES = define(
+    "duplicates",
+    "a pair of near-duplicate documents",
+    "first second",
+    Column("first", STRING, "document that stands earlier in the corpus"),
+    Column("second", STRING, "the other"),
+    Column("jaccard", FLOAT, "exact, of their sets of shingles"),
+)
+
+CONTAMINATIONS = define(
+    "contaminations",
+    "a span of a document that also stands in a benchmark",
+    "document_id benchmark passage start",
+    Column("document_id", STRING, "the document"),
+    Column("benchmark", STRING, "the benchmark"),
+    Column("passage", STRING, "id of the benchmark's row"),
+    Column("rule", STRING, "ngrams or minhash"),
+    Column("start", LONG, "first character of the span", "minhash compares whole documents"),
+    Column("end", LONG, "character behind the span", "minhash compares whole documents"),
+    Column("share", FLOAT, "of the passage's n-grams found in the document, or their Jaccard"),
+    Column("text", STRING, "the span", "minhash compares whole documents"),
+)
+
+CLUSTERS = define(
+    "clusters",
+    "a cluster of documents",
+    "cluster",
+    Column("cluster", INT, "0-based"),
+    Column("parent", INT, "its first-level cluster"),
+    Column("num_documents", LONG, "its size"),
+    Column("keywords", STRINGS, "words that tell it from the others, best first"),
+    Column("title", STRING, "title of the document nearest to its centre", "it has none"),
+)
+
+MEMBERSHIPS = define(
+    "memberships",
+    "a document in its cluster",
+    "document_id",
+    Column("document_id", STRING, "the document"),
+    Column("cluster", INT, "its cluster"),
+    Column("similarity", FLOAT, "cosine to the cluster's centre"),
+)
+
+SEGMENTS = define(
+    "segments",
+    "a stretch of a long document: prose or a table",
+    "document_id position",
+    Column("document_id", STRING, "the document"),
+    Column("position", INT, "0-based"),
+    Column("kind", STRING, "prose or table"),
+    Column("text", STRING, "the stretch"),
+    Column("num_tokens", INT, "its length"),
+)
+
+DOCUMENT_SETS = define(
+    "document_sets",
+    "documents to be shown together",
+    "set_id position",
+    Column("set_id", STRING, "the set"),
+    Column("position", INT, "0-based"),
+    Column("document_id", STRING, "the document"),
+    Column("cluster", INT, "the cluster it was drawn from"),
+    Column("kind", STRING, "member or distractor"),
+    Column("num_tokens", INT, "its length"),
+)
+
+MEASUREMENTS = define(
+    "measurements",
+    "a number that a step of the preparation is known by",
+    "step metric",
+    Column("step", STRING, "the step"),
+    Column("metric", STRING, "rows_in, rows_out, dropped: REASON, cpu_s, peak_memory_mb, canary_recall, ..."),
+    Column("value", FLOAT, "its value"),
+)

@@ -1,0 +1,117 @@
+"""A published table: a handle on rows and files that are checked when they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from warehouse.draft import FILES, hash_bytes, hash_file
+from warehouse.schemas import TABLES, Schema
+
+if TYPE_CHECKING:
+    from warehouse.store import Store
+
+
+class Damaged(ValueError):
+    """A published table whose bytes are not those that were published."""
+
+
+class Cleaned(ValueError):
+    """Rows or files that `selfplay clean` removed."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A published table: a handle, its rows still on disk."""
+
+    store: Store
+    address: str
+    recipe: dict[str, Any]
+
+    @property
+    def schema(self) -> Schema:
+        return TABLES[self.recipe["table"]]
+
+    @property
+    def content_hash(self) -> str:
+        return self.recipe["content_hash"]
+
+    @property
+    def num_rows(self) -> int:
+        return self.recipe["num_rows"]
+
+    @property
+    def folder(self) -> Path:
+        return self.store.folder(self.address)
+
+    @property
+    def files(self) -> Path:
+        return self.folder / FILES
+
+    @property
+    def contents(self) -> dict[str, dict[str, Any]]:
+        """Every published file: path below the table's folder -> bytes, hash, mtime_ns, and `cleaned` if removed."""
+        return self.recipe["contents"]
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Names of the Parquet files that hold its rows, in order."""
+        return tuple(name for name in self.contents if "/" not in name)
+
+    @property
+    def has_rows(self) -> bool:
+        """False once its rows were cleaned away."""
+        return not any("cleaned" in self.contents[part] for part in self.parts)
+
+    @cached_property
+    def arrow(self) -> pa.Table:
+        """All rows, after checking that the bytes are those published. Raises `Damaged` and `Cleaned`."""
+        return pa.concat_tables([pq.read_table(pa.BufferReader(self._checked(part))) for part in self.parts])
+
+    def paths(self) -> list[Path]:
+        """The Parquet files, for queries over more rows than memory holds. Raises as `arrow` does, on other sizes or
+        times than those published, or other bytes where the time differs."""
+        self._check_presence()
+        if problem := next(self.problems(), None):
+            raise Damaged(f"{problem}; run again to remake it")
+        return [self.folder / part for part in self.parts]
+
+    def _checked(self, part: str) -> bytes:
+        self._check_presence()
+        path = self.folder / part
+        data = path.read_bytes() if path.exists() else b""
+        if hash_bytes(data) != self.contents[part]["hash"]:
+            raise Damaged(f"{self.address}/{part} is not what was published (lost or changed); run again to remake it")
+        return data
+
+    def _check_presence(self) -> None:
+        if not self.has_rows:
+            raise Cleaned(f"the rows of {self.address} were cleaned away; `selfplay rerun` makes them again")
+
+    def problems(self, thorough: bool = False) -> Iterator[str]:
+        """Each published file that is lost or changed.
+
+        A file whose size and time of change are those published is taken to be it; `thorough` reads them all.
+        """
+        for name, published in self.contents.items():
+            path = self.folder / name
+            if published.get("cleaned"):
+                continue
+            try:
+                found = path.stat()
+            except FileNotFoundError:
+                yield f"{self.address}/{name} is lost"
+                continue
+            if found.st_size != published["bytes"]:
+                yield f"{self.address}/{name} has {found.st_size} bytes, published were {published['bytes']}"
+            elif (thorough or found.st_mtime_ns != published["mtime_ns"]) and hash_file(path) != published["hash"]:
+                yield f"{self.address}/{name} is not what was published: its bytes changed"
+
+    def rows(self) -> list[dict[str, Any]]:
+        return self.arrow.to_pylist(maps_as_pydicts="strict")
