@@ -52,17 +52,28 @@ DUPLICATES = define(
     Column("jaccard", FLOAT, "exact, of their sets of shingles"),
 )
 
+PASSAGES = define(
+    "passages",
+    "a text of an evaluation set",
+    "benchmark passage",
+    Column("benchmark", STRING, "the evaluation set"),
+    Column("passage", STRING, "its row, and its place in the row"),
+    Column("kind", STRING, "question, answer, context, or whole: all contexts of a row together"),
+    Column("text", STRING, "the text"),
+)
+
 CONTAMINATIONS = define(
     "contaminations",
-    "a span of a document that also stands in a benchmark",
-    "document_id benchmark passage start",
+    "a span of a document that also stands in a passage of an evaluation set",
+    "document_id benchmark passage rule start",
     Column("document_id", STRING, "the document"),
-    Column("benchmark", STRING, "the benchmark"),
-    Column("passage", STRING, "id of the benchmark's row"),
+    Column("benchmark", STRING, "the evaluation set"),
+    Column("passage", STRING, "its passage"),
     Column("rule", STRING, "ngrams or minhash"),
+    Column("share", FLOAT, "of the passage's n-grams found in the document, or the Jaccard of their shingles"),
+    Column("removes", BOOL, "whether the passage found is enough to drop the document"),
     Column("start", LONG, "first character of the span", "minhash compares whole documents"),
     Column("end", LONG, "character behind the span", "minhash compares whole documents"),
-    Column("share", FLOAT, "of the passage's n-grams found in the document, or their Jaccard"),
     Column("text", STRING, "the span", "minhash compares whole documents"),
 )
 

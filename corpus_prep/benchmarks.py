@@ -1,0 +1,124 @@
+"""Evaluation sets as passages: every text of theirs that a document of the corpus might hold.
+
+A benchmark is a .json, .jsonl(.gz) or .parquet file, or a folder of such files. Its rows are searched at every depth for
+fields that are known to hold questions, answers or contexts; a list of strings or a table is one text.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from pydantic import BaseModel, ConfigDict
+
+SUPPORTED = (".json", ".jsonl", ".jsonl.gz", ".parquet")
+QUESTIONS = ("question", "questions", "query", "prompt", "problem", "instruction", "input", "choices", "options")
+ANSWERS = ("answer", "answers", "solution", "output", "target", "criterion", "rubric")
+CONTEXTS = ("context", "contexts", "passage", "passages", "article", "document", "documents", "text", "table")
+IDS = ("id", "_id", "uid", "unique_id", "key")
+WHOLE = "whole"
+WRAPPING = re.compile(r"^\s*(?:question|q)\s*:\s*|\s*\b(?:answer|a)\s*:\s*$", re.IGNORECASE)  # of prompts made of it
+
+
+class Benchmark(BaseModel):
+    """A benchmark and the names of the fields its texts lie in, at any depth, without regard to case."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    path: str
+    questions: tuple[str, ...] = QUESTIONS
+    answers: tuple[str, ...] = ANSWERS
+    contexts: tuple[str, ...] = CONTEXTS
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """Field name in lower case -> kind of its texts."""
+        named = {"answer": self.answers, "context": self.contexts, "question": self.questions}
+        return {name.lower(): kind for kind, names in named.items() for name in names}
+
+
+def read_passages(benchmark: Benchmark) -> Iterator[dict[str, str]]:
+    """Yield benchmark, passage (its row, and its place in it: unique within the benchmark), kind and text. A row's
+    contexts come one by one and, of kind `whole`, together, as a corpus would hold them.
+
+    Raises:
+        ValueError: the path is missing, holds no supported file, or none of its rows has a known field.
+    """
+    files, num_passages = _files(Path(benchmark.path)), 0
+    for file in files:
+        place = f"{file.relative_to(benchmark.path)}:" if Path(benchmark.path).is_dir() else ""
+        for number, row in enumerate(_rows(file)):
+            for passage in _of_row(benchmark, f"{place}{number}", row):
+                num_passages += 1
+                yield passage
+    if not num_passages:
+        raise ValueError(
+            f"benchmark {benchmark.name}: no row of {benchmark.path} has a text in a field named "
+            f"{', '.join(sorted(benchmark.kinds))}. Name its fields."
+        )
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.exists():
+        raise ValueError(f"benchmark file {path} does not exist.")
+    files = sorted(file for file in (path.rglob("*") if path.is_dir() else [path]) if file.name.endswith(SUPPORTED))
+    if not files:
+        raise ValueError(f"benchmark {path} has no {', '.join(SUPPORTED)} file.")
+    return files
+
+
+def _rows(file: Path) -> Iterator[Any]:
+    if file.name.endswith(".parquet"):
+        with pq.ParquetFile(file) as parquet:
+            for batch in parquet.iter_batches(256):
+                yield from batch.to_pylist()
+    elif file.name.endswith(".json"):
+        yield from _top_rows(json.loads(file.read_text(encoding="utf-8-sig")))
+    else:
+        with gzip.open(file) if file.name.endswith(".gz") else file.open("rb") as lines:
+            yield from (json.loads(line) for line in lines if line.strip())
+
+
+def _top_rows(content: Any) -> list[Any]:
+    """The rows of a JSON file: a list, or the first list of objects in it (`{"version": 1, "data": [...]}`)."""
+    if isinstance(content, list):
+        return content
+    lists = [v for v in content.values() if isinstance(v, list) and v and isinstance(v[0], dict)]
+    return lists[0] if lists else [content]
+
+
+def _of_row(benchmark: Benchmark, number: str, row: Any) -> Iterator[dict[str, str]]:
+    own = next((str(row[key]) for key in IDS if isinstance(row, dict) and isinstance(row.get(key), str | int)), None)
+    name = number if own is None else f"{number}:{own}"
+    texts = dict.fromkeys(_texts(row, benchmark.kinds))  # each once, in order
+    contexts = [text for kind, text in texts if kind == "context"]
+    if len(contexts) > 1:
+        texts[WHOLE, "\n\n".join(contexts)] = None
+    for position, (kind, text) in enumerate(texts):
+        yield {"benchmark": benchmark.name, "passage": f"{name}#{position}", "kind": kind, "text": text}
+
+
+def _texts(value: Any, kinds: dict[str, str], kind: str | None = None) -> Iterator[tuple[str, str]]:
+    """Kind and text of every field of a known name, at any depth."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _texts(inner, kinds, kinds.get(key.lower()))
+    elif isinstance(value, list) and any(isinstance(item, dict) for item in value):
+        for item in value:
+            yield from _texts(item, kinds, kind)
+    elif kind is not None and (text := WRAPPING.sub("", _joined(value)).strip()):
+        yield kind, text
+
+
+def _joined(value: Any) -> str:
+    """A string, or a list or table of them in reading order."""
+    if isinstance(value, list):
+        rows = any(isinstance(item, list) for item in value)
+        return ("\n" if rows else " ").join(filter(None, map(_joined, value)))
+    return "" if value is None else str(value)
