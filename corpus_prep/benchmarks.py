@@ -1,7 +1,7 @@
 """Evaluation sets as passages: every text of theirs that a document of the corpus might hold.
 
-A benchmark is a .json, .jsonl(.gz) or .parquet file, or a folder of such files. Its rows are searched at every depth for
-fields that are known to hold questions, answers or contexts; a list of strings or a table is one text.
+A benchmark is a .json, .jsonl(.gz) or .parquet file, or a folder of such files. Its rows are searched at every depth
+for fields that are known to hold questions, answers or contexts; a list of strings or a table is one text.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Documents that hold passages of evaluation sets, by n-gram containment.
 
-Every run of 13 words of a passage is looked up in the documents (a shorter passage is one run, its whole). Runs that stand
-in many documents are common phrases and count for nothing. A passage is found in a document that holds a required share
-of its runs, or a long unbroken stretch of them. 13 words, 8 at least, and 10 documents are those of Brown et al.,
+Every run of 13 words of a passage is looked up in the documents (a shorter question is one run, its whole). Runs that
+stand in many documents are common phrases and count for nothing. A passage is found in a document that holds a required
+share of its runs, or a long unbroken stretch of them. 13 words, 8 at least, and 10 documents are those of Brown et al.,
 "Language Models are Few-Shot Learners" (arXiv 2005.14165, appendix C); there one run suffices, which drops a quarter of
 all clean documents of some corpora.
 """
@@ -69,13 +69,13 @@ def passage_grams(texts: pa.Array | pa.ChunkedArray, kinds: Sequence[str], rule:
     is_question = np.array([kind == "question" for kind in kinds])
     found: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}
     for some in words(texts):
-        passages, counts = np.unique(some.document_W, return_counts=True)
+        _, counts = np.unique(some.document, return_counts=True)
         length_W = np.repeat(counts, counts)
         for size in range(min(rule.min_words, rule.ngram), rule.ngram + 1):
             gram, first = grams(some, size)
-            own = (length_W[first] == size) & is_question[some.document_W[first]]
+            own = (length_W[first] == size) & is_question[some.document[first]]
             own = own | (length_W[first] >= size) if size == rule.ngram else own
-            found.setdefault(size, []).append((some.document_W[first][own], gram[own]))
+            found.setdefault(size, []).append((some.document[first][own], gram[own]))
     tables, by_size = [], {}
     for size, parts in found.items():
         passage, gram = (np.concatenate(column) for column in zip(*parts, strict=True))
@@ -103,14 +103,14 @@ class Finder:
         gram, first = grams(found, size)
         mine = known.find(gram)
         gram, first = gram[mine], first[mine]
-        document = found.document_W[first]
+        document = found.document[first]
         columns = {
             "document": numbers[document],
             "gram": gram,
             "size": np.full(len(gram), size, np.int32),
-            "word": first - np.searchsorted(found.document_W, document),
-            "start": found.start_W[first],
-            "end": found.end_W[first + size - 1],
+            "word": first - np.searchsorted(found.document, document),
+            "start": found.start[first],
+            "end": found.end[first + size - 1],
         }
         return pa.record_batch([pa.array(columns[name], HITS.field(name).type) for name in HITS.names], schema=HITS)
 

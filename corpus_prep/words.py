@@ -25,12 +25,12 @@ WORD_BASE, GRAM_BASE = 0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93  # odd, so that th
 
 @dataclass(frozen=True)
 class Words:
-    """W words of D texts, in order. document: 0-based text; start, end: its characters; hash: of the folded word."""
+    """Words of texts, in order. Of each its text (0-based), characters, and hash when folded."""
 
-    document_W: np.ndarray
-    start_W: np.ndarray
-    end_W: np.ndarray
-    hash_W: np.ndarray
+    document: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
+    hash: np.ndarray
 
 
 def words(texts: pa.Array | pa.ChunkedArray) -> Iterator[Words]:
@@ -38,25 +38,25 @@ def words(texts: pa.Array | pa.ChunkedArray) -> Iterator[Words]:
     chunks = texts.chunks if isinstance(texts, pa.ChunkedArray) else [texts]
     first = 0
     for chunk in chunks:
-        ends = np.cumsum(pc.fill_null(pc.binary_length(chunk), 0).to_numpy(zero_copy_only=False))
+        ends = np.cumsum(pc.fill_null(pc.call_function("binary_length", [chunk]), 0).to_numpy(zero_copy_only=False))
         start = 0
         while start < len(chunk):
             before = ends[start - 1] if start else 0
             stop = max(start + 1, int(np.searchsorted(ends, before + MAX_BYTES, side="right")))
             found = _words(chunk.slice(start, stop - start))
-            yield Words(found.document_W + (first + start), found.start_W, found.end_W, found.hash_W)
+            yield Words(found.document + (first + start), found.start, found.end, found.hash)
             start = stop
         first += len(chunk)
 
 
 def grams(found: Words, n: int) -> tuple[np.ndarray, np.ndarray]:
     """All runs of n words that lie in one text: the hash of each, and the place in `found` of its first word."""
-    count = len(found.hash_W) - n + 1
+    count = len(found.hash) - n + 1
     if count <= 0:
         return np.empty(0, np.uint64), np.empty(0, np.int64)
-    first_W = np.flatnonzero(found.document_W[:count] == found.document_W[n - 1 :])
-    forward_W, back_W = _powers(len(found.hash_W), GRAM_BASE)
-    sum_W = np.concatenate([np.zeros(1, np.uint64), np.cumsum(found.hash_W * forward_W)])
+    first_W = np.flatnonzero(found.document[:count] == found.document[n - 1 :])
+    forward_W, back_W = _powers(len(found.hash), GRAM_BASE)
+    sum_W = np.concatenate([np.zeros(1, np.uint64), np.cumsum(found.hash * forward_W)])
     return _mixed((sum_W[first_W + n] - sum_W[first_W]) * back_W[first_W]), first_W
 
 
@@ -90,7 +90,9 @@ def _words(texts: pa.Array) -> Words:
     value_C = _table()[np.minimum(code_C, FOLDED - 1)]
     place_C = np.flatnonzero(value_C != SKIPPED)
     value_C = value_C[place_C]
-    begin_D = np.concatenate([[0], np.cumsum(pc.utf8_length(texts).to_numpy())])  # in characters, skipped ones too
+    begin_D = np.concatenate(
+        [[0], np.cumsum(pc.call_function("utf8_length", [texts]).to_numpy())]
+    )  # in characters, skipped ones too
     is_word = value_C != SEPARATOR
     breaks = (value_C & ALONE).astype(bool)
     breaks[1:] |= ~is_word[:-1] | breaks[:-1]
