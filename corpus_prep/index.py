@@ -1,10 +1,12 @@
 """Documents to a search index, and the one Retriever that rollouts use: BM25 where there is no embedding model.
 
-An index folder holds `documents.arrow` (memory-mapped), the ranker's arrays, and `manifest.json`: content hash,
-settings, and size and hash of every file. It is written beside its place and renamed when whole.
+Documents pass through `indexed` one by one. An index folder holds `documents.arrow` (memory-mapped), the ranker's
+arrays, and `manifest.json`: content hash, settings, and size and hash of every file. It is written beside its place and
+renamed when whole.
 """
 
-import hashlib
+from __future__ import annotations
+
 import json
 import os
 import shutil
@@ -13,20 +15,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
+import numpy as np
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, PositiveInt, model_validator
 
 from corpus_prep.bm25 import BM25_SETTINGS, Bm25Ranker, write_bm25
+from corpus_prep.index_files import (
+    DOCUMENT_SCHEMA,
+    FORMAT,
+    DocumentsFile,
+    damaged,
+    fingerprint,
+    open_documents,
+    read_manifest,
+)
 from corpus_prep.read import DocumentRow
 
 if TYPE_CHECKING:
-    from corpus_prep.embedding import Encoder
-
-FORMAT = 1
-DOCUMENT_SCHEMA = pa.schema(
-    [("document_id", pa.large_string()), ("title", pa.large_string()), ("text", pa.large_string())]
-)
-DOCUMENTS_AT_ONCE = 4_096
+    from corpus_prep.encoder import Encoder
+    from corpus_prep.vectors import VectorSearch
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,38 +100,61 @@ class Retriever:
         ]
 
 
-def build_index(documents: Iterable[DocumentRow], folder: str | Path, embedding: EmbeddingConfig | None = None) -> Path:
-    """Write an index of the documents that were not dropped; BM25 without an embedding model.
+def indexed(
+    documents: Iterable[DocumentRow],
+    folder: str | Path,
+    embedding: EmbeddingConfig | None = None,
+    search: VectorSearch | None = None,
+    vectors: Path | None = None,
+) -> Iterator[DocumentRow]:
+    """Pass documents on; when they end, write an index of those that were not dropped.
+
+    embedding: None for BM25. search: how its vectors are searched. vectors: a file of those of the documents, in their
+    order and made by `embedding`; else they are computed.
 
     Raises:
-        ValueError: folder has content, two documents share an id, none is usable, or the model cannot be loaded.
+        ValueError: folder has content, two documents share an id, none is usable, the vectors are not as many, or the
+            model cannot be loaded.
     """
     folder = Path(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ValueError(f"index folder {folder} exists and is not empty. Delete it or give another.")
-    encoder = _encoder(embedding) if embedding else None
+    encoder = _encoder(embedding) if embedding and vectors is None else None
     partial = folder.with_name(f"{folder.name}.partial-{os.getpid()}")
     partial.mkdir(parents=True)
     try:
-        content_hash = _write_documents(documents, partial / "documents.arrow")
-        table = _open_documents(partial)
-        if encoder:
-            encoder.write_vectors(_titles_and_texts(table), table.num_rows, partial)
-        else:
-            write_bm25(_titles_and_texts(table), partial)
+        documents_file = DocumentsFile(partial / "documents.arrow")
+        with documents_file:
+            for document in documents:
+                documents_file.add(document)
+                yield document
+        table = open_documents(partial)
+        how = _write_ranker(table, partial, encoder, search, vectors if embedding else None)
         manifest = {
             "format": FORMAT,
             "num_documents": table.num_rows,
-            "content_hash": content_hash,
+            "content_hash": documents_file.content_hash,
             "embedding": embedding and embedding.model_dump(),
-            "bm25": None if embedding else BM25_SETTINGS,
-            "files": {file.name: _fingerprint(file) for file in sorted(partial.iterdir())},
+            **how,
+            "files": {file.name: fingerprint(file) for file in sorted(partial.iterdir())},
         }
         (partial / "manifest.json").write_text(json.dumps(manifest, indent=1))
         os.replace(partial, folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    return folder
+
+
+def build_index(
+    documents: Iterable[DocumentRow],
+    folder: str | Path,
+    embedding: EmbeddingConfig | None = None,
+    search: VectorSearch | None = None,
+    vectors: Path | None = None,
+) -> Path:
+    """Write an index of the documents: `indexed`, for where nobody else wants them."""
+    for _ in indexed(documents, folder, embedding, search, vectors):
+        pass
+    return Path(folder)
 
 
 def load_index(folder: str | Path, device: str | None = None, verify: bool = True) -> Retriever:
@@ -136,19 +166,43 @@ def load_index(folder: str | Path, device: str | None = None, verify: bool = Tru
         ValueError: no index, another format, a missing or changed file, or a model that is not the index's.
     """
     folder = Path(folder)
-    manifest = _read_manifest(folder, verify)
-    documents = _open_documents(folder)
+    manifest = read_manifest(folder, verify)
+    documents = open_documents(folder)
     if documents.num_rows != manifest["num_documents"]:
-        raise _damaged(folder, f"it holds {documents.num_rows} documents, not {manifest['num_documents']}")
+        raise damaged(folder, f"it holds {documents.num_rows} documents, not {manifest['num_documents']}")
     if manifest["embedding"] is None:
         return Retriever(documents, Bm25Ranker(folder, documents.num_rows), manifest)
+    from corpus_prep.vectors import VectorRanker, VectorSearch
+
     config = EmbeddingConfig(**manifest["embedding"])
     encoder = _encoder(config.model_copy(update={"device": device}) if device else config)
-    return Retriever(documents, encoder.open_vectors(folder, next(_titles_and_texts(documents))), manifest)
+    ranker = VectorRanker(folder, encoder, VectorSearch(**manifest["search"]))
+    ranker.check(*next(_titles_and_texts(documents)))
+    return Retriever(documents, ranker, manifest)
 
 
-def _encoder(config: EmbeddingConfig) -> "Encoder":
-    from corpus_prep.embedding import Encoder  # brings torch, which BM25 does without
+def _write_ranker(
+    table: pa.Table, folder: Path, encoder: Encoder | None, search: VectorSearch | None, vectors: Path | None
+) -> dict[str, Any]:
+    """Write what the ranker reads; its settings, for the manifest."""
+    if encoder is None and vectors is None:
+        write_bm25(_titles_and_texts(table), folder)
+        return {"bm25": BM25_SETTINGS, "search": None}
+    from corpus_prep.encoder import write_vectors
+    from corpus_prep.vectors import VECTORS, VectorSearch, write_search
+
+    if encoder is not None:
+        write_vectors(encoder, _titles_and_texts(table), table.num_rows, folder / VECTORS)
+    elif vectors is not None:
+        shutil.copyfile(vectors, folder / VECTORS)
+        num_vectors = len(np.load(folder / VECTORS, mmap_mode="r"))
+        if num_vectors != table.num_rows:
+            raise ValueError(f"{vectors} has {num_vectors} vectors for {table.num_rows} documents. Embed them again.")
+    return {"bm25": None, "search": write_search(folder / VECTORS, search or VectorSearch(), folder).model_dump()}
+
+
+def _encoder(config: EmbeddingConfig) -> Encoder:
+    from corpus_prep.encoder import Encoder  # brings torch, which BM25 does without
 
     return Encoder(config)
 
@@ -156,65 +210,3 @@ def _encoder(config: EmbeddingConfig) -> "Encoder":
 def _titles_and_texts(documents: pa.Table) -> Iterator[tuple[str, str]]:
     for batch in documents.to_batches():
         yield from zip(batch["title"].to_pylist(), batch["text"].to_pylist(), strict=True)
-
-
-# Folder
-
-
-def _read_manifest(folder: Path, verify: bool) -> dict[str, Any]:
-    path = folder / "manifest.json"
-    if not path.is_file():
-        raise ValueError(f"{folder} is no search index: manifest.json is missing. Build one with build_index.")
-    try:
-        manifest = json.loads(path.read_bytes())
-        written, files = manifest["format"], manifest["files"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise _damaged(folder, f"manifest.json cannot be read: {error!r}") from error
-    if written != FORMAT:
-        raise ValueError(f"search index {folder} has format {written}, this version reads {FORMAT}. Build it again.")
-    for name, expected in files.items():
-        file = folder / name
-        if not file.is_file():
-            raise _damaged(folder, f"{name} is missing")
-        if file.stat().st_size != expected["num_bytes"]:
-            raise _damaged(folder, f"{name} has {file.stat().st_size} bytes, not {expected['num_bytes']}")
-        if verify and _fingerprint(file) != expected:
-            raise _damaged(folder, f"the content of {name} changed")
-    return manifest
-
-
-def _damaged(folder: Path, what: str) -> ValueError:
-    return ValueError(f"search index {folder} is damaged: {what}. Delete it and build it again.")
-
-
-def _fingerprint(file: Path) -> dict[str, Any]:
-    with file.open("rb") as content:
-        return {"num_bytes": file.stat().st_size, "sha256": hashlib.file_digest(content, "sha256").hexdigest()}
-
-
-def _write_documents(documents: Iterable[DocumentRow], path: Path) -> str:
-    """Returns the content hash: of every id, title and text, in order, with their lengths."""
-    digest, seen = hashlib.sha256(), set()
-    pending: list[dict[str, str]] = []
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, DOCUMENT_SCHEMA) as writer:
-        for document in documents:
-            if document.dropped_reason is not None:
-                continue
-            if document.document_id in seen:
-                raise ValueError(f"two documents have the id {document.document_id}. Give each its own.")
-            seen.add(document.document_id)
-            row = {name: getattr(document, name) for name in DOCUMENT_SCHEMA.names}
-            digest.update(json.dumps(list(row.values())).encode())
-            pending.append(row)
-            if len(pending) == DOCUMENTS_AT_ONCE:
-                writer.write_batch(pa.RecordBatch.from_pylist(pending, DOCUMENT_SCHEMA))
-                pending.clear()
-        if pending:
-            writer.write_batch(pa.RecordBatch.from_pylist(pending, DOCUMENT_SCHEMA))
-    if not seen:
-        raise ValueError("no document to index: all were dropped or none was given. See their dropped_reason.")
-    return digest.hexdigest()
-
-
-def _open_documents(folder: Path) -> pa.Table:
-    return pa.ipc.open_file(pa.memory_map(str(folder / "documents.arrow"))).read_all()

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from corpus_prep.index import EmbeddingConfig, build_index
+from corpus_prep.index import EmbeddingConfig, indexed
 from corpus_prep.read import DocumentRow, read_corpus
 from tasks.stage import Rows, stage
 from warehouse.draft import Draft, hash_bytes
@@ -39,12 +39,7 @@ def corpus_identity(path: str) -> str:
 def _with_index(
     rows: Iterable[DocumentRow], embedding: EmbeddingConfig | None, draft: Draft
 ) -> Iterator[dict[str, Any]]:
-    kept = []
-    for row in rows:
-        if row.dropped_reason is None:
-            kept.append(row)
-        yield row_of(row)
-    build_index(kept, draft.files / "index", embedding)
+    return map(row_of, indexed(rows, draft.files / "index", embedding))
 
 
 def row_of(row: DocumentRow) -> dict[str, Any]:
