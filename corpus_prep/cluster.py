@@ -150,7 +150,7 @@ def _k_means(vectors: np.ndarray, k: int, settings: Clustering) -> np.ndarray:
 
     options: dict[str, Any] = {"min_points_per_centroid": 1, "max_points_per_centroid": settings.sample}
     options |= {"niter": settings.iterations, "seed": settings.seed, "spherical": True}
-    means = faiss.Kmeans(vectors.shape[1], min(k, len(vectors)), **options)
+    means: Any = faiss.Kmeans(vectors.shape[1], min(k, len(vectors)), **options)
     means.train(vectors)
     return means.centroids
 

@@ -145,10 +145,8 @@ class Ivf:
     def __call__(self, query_QH: np.ndarray, num: int) -> np.ndarray:
         import faiss
 
-        inner = faiss.IndexPreTransform, faiss.SearchParametersPreTransform
-        parameters: Any = faiss.SearchParametersIVF(nprobe=self._probes)
-        if isinstance(self._index, inner[0]):
-            parameters = inner[1](index_params=parameters)
+        parameters = faiss.SearchParametersIVF()
+        parameters.nprobe = self._probes
         return self._index.search(query_QH, num, params=parameters)[1]
 
 

@@ -77,15 +77,12 @@ CONTAMINATIONS = define(
     Column("text", STRING, "the span", "minhash compares whole documents"),
 )
 
-CLUSTERS = define(
-    "clusters",
-    "a cluster of documents",
-    "cluster",
-    Column("cluster", INT, "0-based"),
-    Column("parent", INT, "its first-level cluster"),
-    Column("num_documents", LONG, "its size"),
-    Column("keywords", STRINGS, "words that tell it from the others, best first"),
-    Column("title", STRING, "title of the document nearest to its centre", "it has none"),
+EMBEDDINGS = define(
+    "embeddings",
+    "a document's vector, in the file vectors.npy beside the rows",
+    "document_id",
+    Column("document_id", STRING, "the document"),
+    Column("row", LONG, "the vector's row in that file, 0-based"),
 )
 
 MEMBERSHIPS = define(
@@ -93,8 +90,21 @@ MEMBERSHIPS = define(
     "a document in its cluster",
     "document_id",
     Column("document_id", STRING, "the document"),
-    Column("cluster", INT, "its cluster"),
+    Column("cluster", INT, "its cluster, 0-based"),
+    Column("parent", INT, "the cluster of clusters that this one belongs to"),
     Column("similarity", FLOAT, "cosine to the cluster's centre"),
+)
+
+CLUSTERS = define(
+    "clusters",
+    "a cluster of documents",
+    "cluster",
+    Column("cluster", INT, "0-based"),
+    Column("parent", INT, "the cluster of clusters that it belongs to"),
+    Column("num_documents", LONG, "its size"),
+    Column("similarity", FLOAT, "mean cosine of its documents to its centre"),
+    Column("keywords", STRINGS, "words that tell it from the others, best first"),
+    Column("title", STRING, "title of the document nearest to its centre", "it has none"),
 )
 
 SEGMENTS = define(
