@@ -7,6 +7,7 @@ The views live in `<store>/warehouse.duckdb`, so plain `duckdb -readonly data/st
 from __future__ import annotations
 
 import os
+import tempfile
 import uuid
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,14 @@ def in_memory() -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect()
     connection.execute("set threads = 2")
     return connection
+
+
+def out_of_core(scratch: Path | None = None, memory_mb: int = 1024) -> duckdb.DuckDBPyConnection:
+    """A connection for more rows than memory holds: one thread, and what exceeds `memory_mb` goes to disk in
+    `scratch` (by default the system's folder for temporary files)."""
+    folder = Path(tempfile.gettempdir()) / "selfplay-duckdb" if scratch is None else scratch
+    settings = {"threads": 1, "memory_limit": f"{memory_mb}MB", "temp_directory": str(folder)}
+    return duckdb.connect(config={**settings, "preserve_insertion_order": False})
 
 
 def _rows(result: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
