@@ -47,8 +47,10 @@ DUPLICATES = define(
     "duplicates",
     "a pair of near-duplicate documents",
     "first second",
-    Column("first", STRING, "document that stands earlier in the corpus"),
-    Column("second", STRING, "the other"),
+    Column("first", LONG, "number of the document that stands earlier in the corpus"),
+    Column("second", LONG, "number of the other"),
+    Column("first_id", STRING, "the earlier document"),
+    Column("second_id", STRING, "the other"),
     Column("jaccard", FLOAT, "exact, of their sets of shingles"),
 )
 

@@ -1,0 +1,116 @@
+"""The documents that come into a step: Parquet files of a `documents` table, and which of their rows still count.
+
+A document's number is its 0-based row over all files. Work goes by shards, which are row groups of one file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from warehouse.corpus_schemas import SCREENINGS
+from warehouse.query import out_of_core
+
+SQL = Path(__file__).parent / "sql"
+SHARD_BYTES, SHARD_DOCUMENTS = 1 << 27, 1 << 16  # of one shard: decoded columns, and documents
+BATCH_BYTES = 1 << 24  # of documents held at once
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Neighbouring documents: what map work is given. `counts` (bool, one a row) says which of them to read."""
+
+    out: Path
+    file: Path
+    row_groups: tuple[int, ...]
+    first: int
+    counts: np.ndarray
+
+    def texts(self) -> Iterator[tuple[np.ndarray, pa.Array]]:
+        """Numbers (int64) and texts of the documents that count, a few MB at a time."""
+        with pq.ParquetFile(self.file) as file:
+            groups = [file.metadata.row_group(group) for group in self.row_groups]
+            row_bytes = sum(g.total_byte_size for g in groups) // max(sum(g.num_rows for g in groups), 1) + 1
+            at = 0
+            for batch in file.iter_batches(max(BATCH_BYTES // row_bytes, 1), list(self.row_groups), ["text"]):
+                rows = np.flatnonzero(self.counts[at : at + batch.num_rows])
+                if len(rows):
+                    texts = batch.column(0) if len(rows) == batch.num_rows else batch.column(0).take(pa.array(rows))
+                    yield self.first + at + rows, texts
+                at += batch.num_rows
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Files of documents; of earlier steps' screenings, whose documents that were not kept do not count."""
+
+    files: tuple[Path, ...]
+    screenings: tuple[Path, ...] = ()
+
+    @cached_property
+    def firsts(self) -> np.ndarray:
+        """The number of each file's first document, and of the one behind the last."""
+        return np.cumsum([0, *(pq.read_metadata(file).num_rows for file in self.files)])
+
+    @property
+    def num_documents(self) -> int:
+        return int(self.firsts[-1])
+
+    @cached_property
+    def counts(self) -> np.ndarray:
+        """Which documents count (bool, one a document)."""
+        found = np.zeros(self.num_documents, bool)
+        with self.connect() as connection:
+            for batch in connection.sql((SQL / "counting.sql").read_text()).to_arrow_reader():
+                found[batch.column(0).to_numpy()] = True
+        return found
+
+    def connect(self, scratch: Path | None = None) -> duckdb.DuckDBPyConnection:
+        """DuckDB with views `documents` (all columns and `document`, the number) and `screenings`."""
+        connection = out_of_core(scratch)
+        names = [str(file) for file in self.files]
+        connection.read_parquet(names, file_row_number=True, filename=True).create_view("document_rows")
+        connection.register("files", pa.table({"filename": names, "first_number": self.firsts[:-1]}))
+        connection.execute((SQL / "documents.sql").read_text())
+        view_parquet(connection, "screenings", self.screenings, SCREENINGS.arrow)
+        return connection
+
+    def shards(self, folder: Path, name: str, only: np.ndarray | None = None) -> list[Shard]:
+        """Shards to be made as `folder/name-00000`, ...; of the documents that count, or `only` of those (bool)."""
+        counts = self.counts if only is None else self.counts & only
+        spans = [span for file in range(len(self.files)) for span in self._spans(file)]
+        return [
+            Shard(folder / f"{name}-{number:05d}", self.files[file], groups, first, counts[first : first + rows])
+            for number, (file, groups, first, rows) in enumerate(spans)
+            if counts[first : first + rows].any()
+        ]
+
+    def _spans(self, file: int) -> Iterator[tuple[int, tuple[int, ...], int, int]]:
+        """Row groups of a file that make a shard together, the number of the first document, and how many they are."""
+        metadata = pq.read_metadata(self.files[file])
+        first, groups, rows, size = int(self.firsts[file]), [], 0, 0
+        for number in range(metadata.num_row_groups):
+            group = metadata.row_group(number)
+            too_large = size + group.total_byte_size > SHARD_BYTES or rows + group.num_rows > SHARD_DOCUMENTS
+            if groups and too_large:
+                yield file, tuple(groups), first, rows
+                first, groups, rows, size = first + rows, [], 0, 0
+            groups.append(number)
+            rows, size = rows + group.num_rows, size + group.total_byte_size
+        if rows:
+            yield file, tuple(groups), first, rows
+
+
+def view_parquet(connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[Path], schema: pa.Schema) -> None:
+    """The rows of Parquet files under a name; no files are no rows."""
+    if files:
+        connection.read_parquet([str(file) for file in files]).create_view(name)
+    else:
+        connection.register(name, schema.empty_table())

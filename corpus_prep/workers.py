@@ -1,0 +1,122 @@
+"""Map work over shards: in this process, in a pool of processes, or on a Ray cluster, with one kind of function.
+
+`process(spec, settings)` makes the file or folder `spec.out`. It appears under that name only when it is whole, and
+what is there is not made again: after a kill the same call goes on. On several machines all of them have to see
+the folders.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import functools
+import logging
+import multiprocessing
+import os
+import shutil
+import signal
+import sys
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeVar
+
+from pydantic import BaseModel, ConfigDict, PositiveInt
+
+log = logging.getLogger("selfplay")
+PR_SET_PDEATHSIG = 1
+
+
+class Workers(BaseModel):
+    """Who does the work. It does not change the result.
+
+    count: processes on this machine; one means this process. On Ray, the CPUs of a cluster that is started here;
+    with an `address` (as ray.init takes it, `auto` for the one that runs) that cluster's own CPUs count.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["processes", "ray"] = "processes"
+    count: PositiveInt = 1
+    address: str | None = None
+
+
+class Spec(Protocol):
+    """What one call makes, a dataclass: where to, and from what."""
+
+    @property
+    def out(self) -> Path: ...
+
+
+S = TypeVar("S", bound=Spec)
+C = TypeVar("C")
+Process = Callable[[S, C], None]
+
+
+def map_shards(process: Process[S, C], specs: Sequence[S], settings: C, workers: Workers | None = None) -> list[Path]:
+    """Make every spec's `out` that is not there yet; all of them, in the order of the specs.
+
+    Raises what `process` raises, after the shards already begun. Those made stay.
+    """
+    workers = workers or Workers()
+    missing = [spec for spec in specs if not spec.out.exists()]
+    for folder in {spec.out.parent for spec in missing}:
+        folder.mkdir(parents=True, exist_ok=True)
+    work = functools.partial(_make_whole, process, settings)
+    finished = _on_ray if workers.kind == "ray" else _in_pool if min(workers.count, len(missing)) > 1 else _here
+    for done, name in enumerate(finished(work, missing, workers), 1):
+        log.info("%s: %d of %d", name, len(specs) - len(missing) + done, len(specs))
+    return [spec.out for spec in specs]
+
+
+def _make_whole(process: Process[Any, Any], settings: Any, spec: Any) -> str:
+    """Make a shard beside its place and rename it when it is whole."""
+    fresh = spec.out.with_name(f".{spec.out.name}.{uuid.uuid4().hex}")
+    try:
+        process(dataclasses.replace(spec, out=fresh), settings)
+        os.rename(fresh, spec.out)
+    except BaseException:
+        shutil.rmtree(fresh) if fresh.is_dir() else fresh.unlink(missing_ok=True)
+        raise
+    return spec.out.name
+
+
+def _here(work: Callable[[Any], str], specs: Iterable[Any], workers: Workers) -> Iterator[str]:
+    return map(work, specs)
+
+
+def _in_pool(work: Callable[[Any], str], specs: Iterable[Any], workers: Workers) -> Iterator[str]:
+    spawn = multiprocessing.get_context("spawn")  # this process has threads, which a fork would not survive
+    with ProcessPoolExecutor(workers.count, spawn, _end_with_parent) as pool:
+        begun = [pool.submit(work, spec) for spec in specs]
+        try:
+            yield from (future.result() for future in as_completed(begun))
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _end_with_parent() -> None:
+    """A pool's processes wait for work for ever when their parent was killed."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _on_ray(work: Callable[[Any], str], specs: Iterable[Any], workers: Workers) -> Iterator[str]:
+    try:
+        import ray
+    except ImportError as problem:
+        raise ValueError("workers on Ray need the extra `cluster`: pip install 'selfplay[cluster]'") from problem
+    if not ray.is_initialized():
+        count = None if workers.address else workers.count
+        ray.init(workers.address, num_cpus=count, include_dashboard=False, log_to_driver=False)
+    remote: Any = ray.remote(_call)
+    waiting = [remote.remote(work, spec) for spec in specs]
+    while waiting:
+        done, waiting = ray.wait(waiting)
+        yield from ray.get(done)
+
+
+def _call(work: Callable[[Any], str], spec: Any) -> str:
+    return work(spec)

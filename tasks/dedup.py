@@ -1,0 +1,121 @@
+"""Duplicates out of a corpus: those of the same text first, then near-duplicates by MinHash with exact Jaccards.
+
+The stages follow each other; each takes the `screenings` of the steps before it, and documents that one of them dropped
+do not count:
+    exact = screen_exact_duplicates(place, documents, label="exact")
+    bands = band_documents(place, documents, screened=[exact], settings=settings)
+    duplicates = find_duplicates(place, documents, bands, screened=[exact], settings=settings)
+    near = screen_near_duplicates(place, documents, duplicates, screened=[exact], threshold=0.8, label="near")
+    measure_duplicates(place, documents, duplicates, near, exact=exact, threshold=0.8)
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from corpus_prep.bands import write_bands
+from corpus_prep.canaries import plant, write_found
+from corpus_prep.corpus import Corpus
+from corpus_prep.duplicates import Keep, screen_exact, screen_families
+from corpus_prep.edges import Comparing, find_edges, ordered_edges, read_edges
+from corpus_prep.families import find_families
+from corpus_prep.minhash import MinHashing
+from corpus_prep.workers import Workers, map_shards
+from tasks.stage import Rows, stage
+from warehouse.corpus_schemas import BANDS, DUPLICATES, SCREENINGS
+from warehouse.draft import Draft, Shards
+from warehouse.store import Table
+
+CANARIES, COUNTS = "canaries.parquet", "counts.json"
+
+
+@stage(SCREENINGS, tools=("workers",))
+def screen_exact_duplicates(
+    documents: Table,
+    *,
+    screened: Sequence[Table] = (),
+    keep: Keep = "longest",
+    workers: Workers | None = None,
+    shards: Shards,
+) -> Rows:
+    """Of documents with the same words in the same order, keep one."""
+    yield from screen_exact(_corpus(documents, screened), keep, _folder(shards), workers)
+
+
+@stage(BANDS, tools=("workers",))
+def band_documents(
+    documents: Table,
+    *,
+    screened: Sequence[Table] = (),
+    settings: MinHashing,
+    workers: Workers | None = None,
+    shards: Shards,
+) -> Rows:
+    """The bands of every document that counts, one Parquet file a shard of the corpus."""
+    found = _corpus(documents, screened).shards(_folder(shards), "bands")
+    yield from map_shards(write_bands, found, settings, workers)
+
+
+@stage(DUPLICATES, tools=("workers",))
+def find_duplicates(
+    documents: Table,
+    bands: Table,
+    *,
+    screened: Sequence[Table] = (),
+    settings: MinHashing,
+    comparing: Comparing | None = None,
+    canaries: int = 0,
+    seed: int = 0,
+    workers: Workers | None = None,
+    shards: Shards,
+    draft: Draft,
+) -> Rows:
+    """Every pair that shares a band and is similar enough to be stored, with its exact Jaccard.
+
+    `settings` are those of `bands`. With `canaries`, edited copies of so many documents are looked for as well; they
+    are not in the rows, but in the file `canaries.parquet` beside them. `counts.json` says what was compared.
+    """
+    comparing, folder, corpus = comparing or Comparing(), _folder(shards), _corpus(documents, screened)
+    planted, birds, files = corpus, None, bands.paths()
+    if canaries:
+        planted, birds = plant(corpus, canaries, seed, settings.shingling, folder / CANARIES)
+        behind = [s for s in planted.shards(folder, "canary-bands") if s.first >= corpus.num_documents]
+        files += map_shards(write_bands, behind, settings, workers)
+    found = find_edges(planted, files, settings, comparing, folder, workers)
+    if birds is not None:
+        write_found(birds, read_edges(found.files, comparing.floor), draft.files / CANARIES)
+    (draft.files / COUNTS).write_text(json.dumps({**found.counts, "floor": comparing.floor}))
+    yield from ordered_edges(corpus, found.files, folder)
+
+
+@stage(SCREENINGS)
+def screen_near_duplicates(
+    documents: Table,
+    duplicates: Table,
+    *,
+    screened: Sequence[Table] = (),
+    threshold: float = 0.8,
+    keep: Keep = "longest",
+    shards: Shards,
+) -> Rows:
+    """Of documents joined by pairs from a Jaccard on, directly or through others, keep one.
+
+    Raises ValueError for a threshold below the Jaccard from which on pairs were stored.
+    """
+    floor = json.loads((duplicates.files / COUNTS).read_text())["floor"]
+    if threshold < floor:
+        raise ValueError(f"{duplicates.address} has pairs from Jaccard {floor} on; find them again from {threshold} on")
+    corpus = _corpus(documents, screened)
+    families = find_families(read_edges(duplicates.paths(), threshold), corpus.num_documents)
+    yield from screen_families(corpus, families, keep, "near_duplicate", _folder(shards))
+
+
+def _corpus(documents: Table, screened: Sequence[Table]) -> Corpus:
+    return Corpus(tuple(documents.paths()), tuple(path for table in screened for path in table.paths()))
+
+
+def _folder(shards: Shards) -> Path:
+    shards.folder.mkdir(parents=True, exist_ok=True)
+    return shards.folder
