@@ -13,6 +13,7 @@ from typing import BinaryIO, Literal, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic import BaseModel, ConfigDict
 
 DroppedReason = Literal[
     "bad_json", "binary", "duplicate_id", "empty", "encoding", "no_text", "too_long", "unreadable", "unsupported_type"
@@ -25,9 +26,10 @@ PAGE_BYTES_PER_CHAR = 16  # of a web page, markup and scripts included, for each
 PARQUET_ROWS_AT_ONCE = 256
 
 
-@dataclass(frozen=True, slots=True)
-class Columns:
+class Columns(BaseModel):
     """Names under which a corpus may hold each field; the first that a row has a value for counts."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: tuple[str, ...] = ("document_id", "id", "doc_id")
     title: tuple[str, ...] = ("title",)
@@ -133,8 +135,8 @@ def _from_json(line: bytes, place: str, source: str) -> Found:
 
 def _page(content: bytes, place: str, source: str, name: str) -> Found:
     """The article of a web page, without menus and footers; all of its text where none stands out."""
-    import trafilatura  # 0.4 s
     import lxml.etree as etree
+    import trafilatura  # 0.4 s
     from lxml import html
 
     if b"\0" in content:
