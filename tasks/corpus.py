@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-import pyarrow as pa
-import pyarrow.compute as pc
+from typing import TYPE_CHECKING, Any
 
 from corpus_prep.formats import Columns
 from corpus_prep.hub import is_dataset
 from corpus_prep.index import EmbeddingConfig, indexed
+from corpus_prep.kept import kept_documents
 from corpus_prep.quality import QualityRules, first_failing, language_of
 from corpus_prep.read import CorpusCounts, DocumentRow, read_corpus
 from tasks.stage import Rows, stage
@@ -22,7 +20,11 @@ from warehouse.draft import Draft, hash_bytes
 from warehouse.schemas import DOCUMENTS
 from warehouse.store import Table
 
+if TYPE_CHECKING:
+    from corpus_prep.vectors import VectorSearch
+
 log = logging.getLogger("selfplay")
+VECTORS = "vectors.npy"  # beside the rows of `embeddings`
 PROGRESS_S = 10.0
 
 
@@ -70,13 +72,25 @@ def _every_few_seconds(address: str) -> Callable[[CorpusCounts], None]:
 
 
 @stage(DOCUMENTS)
-def settle(documents: Table, *screenings: Table) -> Rows:
-    """Yield the usable documents that every screening keeps."""
-    dropped = [t.arrow.filter(~pc.field("kept"))["document_id"] for t in screenings]
-    gone = pa.chunked_array([chunk for column in dropped for chunk in column.chunks], pa.string()).combine_chunks()
-    stays = pc.field("dropped_reason").is_null() & ~pc.field("document_id").isin(gone)
-    for batch in documents.batches():
-        yield pa.Table.from_batches([batch]).filter(stays)
+def settle(
+    documents: Table,
+    *,
+    screened: Sequence[Table] = (),
+    embeddings: Table | None = None,
+    embedding: EmbeddingConfig | None = None,
+    search: VectorSearch | None = None,
+    draft: Draft,
+) -> Rows:
+    """Yield the usable documents that every screening kept, and index them.
+
+    `embeddings` are those of the same documents by the same model; without, they are computed, and without a model
+    the index is BM25.
+    """
+    names = DOCUMENTS.arrow.names
+    batches = kept_documents(documents.paths(), [path for table in screened for path in table.paths()], names)
+    rows = (DocumentRow(**row) for batch in batches for row in batch.select(names).to_pylist())
+    vectors = embeddings.files / VECTORS if embeddings is not None else None
+    yield from map(row_of, indexed(rows, draft.files / "index", embedding, search, vectors))
 
 
 def corpus_identity(path: str) -> str:

@@ -49,7 +49,7 @@ def test_another_rule_reads_the_corpus_again_and_the_same_one_does_not(place, tm
 
 
 def test_what_any_screening_drops_is_gone_and_the_order_stays(place, tmp_path):
-    documents = gathered(place, write(tmp_path / "a.jsonl", *("x" * n for n in (100, 101, 99, 102, 103))))
+    documents = gathered(place, write(tmp_path / "a.jsonl", *("xy " * n for n in (40, 41, 3, 42, 43))))
     near = publish(
         place,
         "screenings",
@@ -58,6 +58,6 @@ def test_what_any_screening_drops_is_gone_and_the_order_stays(place, tmp_path):
         label="near",
     )
     seen = publish(place, "screenings", row("screenings", document_id="4", kept=False, reason="seen"), label="seen")
-    settled = settle(place, documents, near, seen, label="kept")
+    settled = settle(place, documents, screened=[near, seen], label="kept")
     assert [d["document_id"] for d in settled.rows()] == ["0", "3"]
     assert [d["document_id"] for d in settle(place, documents, label="all").rows()] == ["0", "1", "3", "4"]

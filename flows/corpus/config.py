@@ -1,0 +1,75 @@
+"""What a corpus is made by. The defaults are for any folder of text; a profile holds only departures from them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from corpus_prep.benchmarks import Benchmark
+from corpus_prep.cluster import Clustering
+from corpus_prep.contamination import NgramRule
+from corpus_prep.duplicates import Keep
+from corpus_prep.edges import Comparing
+from corpus_prep.formats import Columns
+from corpus_prep.index import EmbeddingConfig
+from corpus_prep.minhash import MinHashing
+from corpus_prep.quality import QualityRules
+from corpus_prep.vectors import VectorSearch
+from corpus_prep.workers import Workers
+from flows import profile
+
+PROFILES = Path(__file__).parent / "profiles"
+
+
+class Settings(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Deduplication(Settings):
+    """Which of equal and of similar documents stay."""
+
+    exact: bool = True
+    near: MinHashing | None = MinHashing()
+    comparing: Comparing = Comparing()
+    keep: Keep = "longest"
+
+
+class Decontamination(Settings):
+    """Evaluation sets whose passages no document may hold."""
+
+    benchmarks: tuple[Benchmark, ...] = ()
+    ngrams: NgramRule = NgramRule()
+
+
+class CorpusConfig(Settings):
+    corpus: str = Field(
+        description="a file or folder (.txt, .md, .html, .jsonl, .parquet), or hf:owner/name?split=train&revision=..."
+    )
+    columns: Columns = Columns()
+    max_document_chars: int = Field(default=2_000_000, ge=1, description="longer documents are not even stored")
+    quality: QualityRules = QualityRules()
+    duplicates: Deduplication = Deduplication()
+    contamination: Decontamination = Decontamination()
+    embedding: EmbeddingConfig | None = Field(default=None, description="none: no clusters, and a BM25 index")
+    clusters: Clustering | None = None
+    search: VectorSearch = VectorSearch()
+    canaries: int = Field(default=0, ge=0, description="edited copies and hidden passages that the steps have to find")
+    seed: int = 0
+    workers: Workers = Workers()
+
+    @model_validator(mode="after")
+    def _clusters_need_vectors(self) -> Self:
+        if self.clusters is not None and self.embedding is None:
+            raise ValueError("clusters are made of vectors: name an embedding model, embedding.model")
+        return self
+
+
+def profile_names() -> list[str]:
+    return profile.names(PROFILES)
+
+
+def load_profile(name: str, overrides: dict[str, Any] | None = None) -> CorpusConfig:
+    """The configuration of a profile with `a.b=value` overrides; raises ValueError for what is wrong with either."""
+    return profile.load(CorpusConfig, PROFILES, name, overrides)
