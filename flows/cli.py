@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from flows.launch import find_deployment, flow_module, make_parameters, read_setting, run_flow
-from flows.site import SOURCE, Site
-
-if TYPE_CHECKING:
-    from warehouse.store import Store
+from flows.corpus.cli import corpus
+from flows.launch import find_deployment, flow_module, make_parameters, read_setting, run_flow, store
+from flows.site import Site
+from flows.tables import print_table
 
 DEMO_FLOW, DEMO_PROFILE = "scope-iteration", "micro"
 SCORES = """
     select iteration, benchmark, metric, n, round(score, 3) as score, round(standard_error, 3) as standard_error
     from evaluations where run = $run order by benchmark, metric, iteration
 """
-PIPE_WIDTH = 2000
 
 
 class Group(click.Group):
@@ -42,7 +38,7 @@ def main() -> None:
 @click.argument("flow")
 @click.option("--profile", default=DEMO_PROFILE, show_default=True, help="A deployment of the flow in prefect.yaml.")
 @click.option("--run", "name", help="Name of the run; one that exists is continued.  [default: the profile's name]")
-@click.option("--corpus", type=click.Path(path_type=Path), help="A folder of text, a .jsonl or a .parquet file.")
+@click.option("--corpus", help="A file or folder of text, hf:owner/name?revision=..., or a prepared corpus.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a setting, e.g. solver.steps=4.")
 @click.option("--here", is_flag=True, help="In this process, without a worker.")
 @click.option("--only", metavar="STAGE", help="Make STAGE again and stop there.")
@@ -52,7 +48,7 @@ def run(
     flow: str,
     profile: str,
     name: str | None,
-    corpus: Path | None,
+    corpus: str | None,
     settings: tuple[str, ...],
     here: bool,
     only: str | None,
@@ -230,13 +226,6 @@ def services_command() -> None:
     print_table(services.status(Site.here()))
 
 
-def store() -> Store:
-    """The tables of all runs: data/store, unless SELFPLAY_STORE names another folder."""
-    from warehouse.store import Store
-
-    return Store(os.environ.get("SELFPLAY_STORE") or SOURCE / "data" / "store")
-
-
 def print_reports(name: str) -> None:
     tables = sorted((store().root / "reports" / name).glob("iter-*.html"))
     if not tables:
@@ -245,21 +234,7 @@ def print_reports(name: str) -> None:
         click.echo(f"report: {path}")
 
 
-def print_table(rows: list[dict[str, Any]], title: str | None = None) -> None:
-    """Rows for people: on a terminal fitted to it, in a pipe with nothing cut off."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    if not rows:
-        click.echo(f"{title}: none" if title else "no rows")
-        return
-    table = Table(*rows[0], title=title, title_justify="left", header_style="bold")
-    for row in rows:
-        table.add_row(*(Text("" if value is None else str(value)) for value in row.values()))
-    console = Console() if sys.stdout.isatty() else Console(width=PIPE_WIDTH)
-    console.print(table)
-
+main.add_command(corpus)
 
 if __name__ == "__main__":
     main()

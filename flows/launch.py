@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from flows.site import Site
+from flows.site import SOURCE, Site
+
+if TYPE_CHECKING:
+    from warehouse.store import Store
 
 
 def run_flow(site: Site, flow: str, parameters: dict[str, Any], here: bool = False) -> bool:
@@ -37,15 +41,32 @@ def run_flow(site: Site, flow: str, parameters: dict[str, Any], here: bool = Fal
 
 
 def make_parameters(
-    profile: str, name: str, corpus: Path | None = None, overrides: dict[str, Any] | None = None
+    profile: str, name: str, corpus: str | None = None, overrides: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """The flow's parameters; paths are made absolute, for a worker stands elsewhere."""
+    """The flow's parameters; paths are made absolute, for a worker stands elsewhere.
+
+    Raises ValueError for a corpus that is neither a path nor a dataset nor prepared."""
     parameters: dict[str, Any] = {"profile": profile, "run": name, "overrides": overrides or {}}
     if corpus is not None:
-        if not corpus.exists():
-            raise ValueError(f"--corpus {corpus}: there is no such file or folder")
-        parameters["corpus"] = str(corpus.resolve())
+        parameters["corpus"] = str(Path(corpus).resolve()) if Path(corpus).exists() else _named(corpus)
     return parameters
+
+
+def _named(corpus: str) -> str:
+    """A corpus that is no path: a dataset, or a prepared corpus."""
+    from corpus_prep.hub import is_dataset
+    from flows.prepared import prepared_corpus
+
+    if not is_dataset(corpus):
+        prepared_corpus(store(), corpus)
+    return corpus
+
+
+def store() -> Store:
+    """The tables of all runs: data/store, unless SELFPLAY_STORE names another folder."""
+    from warehouse.store import Store
+
+    return Store(os.environ.get("SELFPLAY_STORE") or SOURCE / "data" / "store")
 
 
 def run_here(site: Site, deployment: dict[str, Any], parameters: dict[str, Any]) -> bool:

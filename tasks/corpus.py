@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -91,6 +93,20 @@ def settle(
     rows = (DocumentRow(**row) for batch in batches for row in batch.select(names).to_pylist())
     vectors = embeddings.files / VECTORS if embeddings is not None else None
     yield from map(row_of, indexed(rows, draft.files / "index", embedding, search, vectors))
+
+
+@stage(DOCUMENTS)
+def take(prepared: Table, *, draft: Draft) -> Rows:
+    """Yield the documents of a prepared corpus, with its index: links to its files, so that they outlive its run."""
+    shutil.copytree(prepared.files, draft.files, copy_function=_link, dirs_exist_ok=True)
+    yield from prepared.paths()
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # another filesystem, or one without hard links
+        shutil.copy2(source, target)
 
 
 def corpus_identity(path: str) -> str:

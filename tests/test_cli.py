@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,6 @@ import pytest
 from click.testing import CliRunner
 
 from flows import cli, launch, services
-from flows.scope import config
 from flows.site import Site
 
 
@@ -27,7 +27,7 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 def test_an_unknown_flow_or_profile_is_answered_with_the_choices() -> None:
-    assert "no flow 'scope'; there is scope-iteration" in output("run", "scope")
+    assert "no flow 'scope'; there is prepare-corpus, scope-iteration" in output("run", "scope")
     assert "no profile 'tiny'; there are micro, micro-hackable, qwen2.5-7b-6gpu" in output(
         "run", "scope-iteration", "--profile", "tiny"
     )
@@ -43,8 +43,12 @@ def test_a_setting_without_a_value_shows_how_to_write_one() -> None:
     assert "write KEY=VALUE" in output("run", "scope-iteration", "--set", "solver.steps")
 
 
-def test_a_missing_corpus_is_named() -> None:
-    assert "nowhere: there is no such file or folder" in output("run", "scope-iteration", "--corpus", "nowhere")
+def test_a_missing_corpus_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path))
+    said = "corpus nowhere is no path and no prepared corpus"
+    assert said in output("run", "scope-iteration", "--corpus", "nowhere")
+    assert said in output("corpus", "prepare", "nowhere", "--run", "mine")
+    assert said in output("corpus", "search", "nowhere", "rivers")
 
 
 def test_a_gpu_profile_is_refused_without_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -61,10 +65,13 @@ def test_settings_are_toml_values_or_strings() -> None:
     assert launch.read_setting("models.base=Qwen/Qwen3-8B") == ("models.base", "Qwen/Qwen3-8B")
 
 
-def test_every_deployment_names_a_profile_that_exists() -> None:
-    names = set(config.profile_names())
+def test_every_profile_of_every_flow_is_deployed_under_its_name() -> None:
     declared = services.declared(Site())
-    assert {deployment["name"] for deployment in declared} == names
+    for entrypoint in {deployment["entrypoint"] for deployment in declared}:
+        config = importlib.import_module(entrypoint.rsplit("/", 1)[0].replace("/", ".") + ".config")
+        names = [deployment["name"] for deployment in declared if deployment["entrypoint"] == entrypoint]
+        assert sorted(names) == config.profile_names()
+        assert all(config.load_profile(name, {"corpus": "here"}) for name in names)
     assert all(deployment["parameters"] == {"profile": deployment["name"]} for deployment in declared)
 
 

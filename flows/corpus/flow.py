@@ -10,6 +10,7 @@ from prefect import flow
 
 from flows import workbench
 from flows.corpus.config import CorpusConfig, load_profile
+from flows.prepared import PREPARED
 from flows.workbench import Redo, Request, open_place
 from tasks.cluster import cluster_documents, describe_clusters, embed_documents
 from tasks.corpus import corpus_identity, gather, settle
@@ -20,8 +21,6 @@ from tasks.dedup import (
     screen_near_duplicates,
 )
 from warehouse.store import Place, Table
-
-PREPARED = "prepared"
 
 
 @flow(name="prepare-corpus", persist_result=False)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from flows.micro import world
+from flows.prepared import open_documents
 from flows.scope.config import ScopeConfig
 from flows.scope.roles import criteria_of
 from flows.scope.scoring import grades
 from flows.scope.steps import Player, Scope, answer, grade
-from tasks.corpus import corpus_identity, read_documents, store_documents
+from tasks.corpus import store_documents
 from tasks.evaluate import evaluate
 from tasks.judge import Oracle
 from tasks.prompt import Row
@@ -27,12 +27,7 @@ BENCHMARK_DOCUMENTS = 200
 def open_corpus(place: Place, cfg: ScopeConfig) -> tuple[Table, Oracle | None]:
     """Documents with their index, and an oracle of true facts where the corpus is a world that knows them."""
     if cfg.corpus != MICRO:
-        if not Path(cfg.corpus).exists():
-            raise ValueError(
-                f"corpus {cfg.corpus} does not exist: give a folder, a .jsonl or .parquet file, or {MICRO!r}"
-            )
-        identity = corpus_identity(cfg.corpus)
-        return read_documents(place, cfg.corpus, identity=identity, embedding=cfg.embedding), None
+        return open_documents(place, cfg.corpus, cfg.embedding), None
     return _world(place, cfg, cfg.world_seed, cfg.corpus_documents)
 
 

@@ -1,0 +1,26 @@
+"""Rows for people."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+PIPE_WIDTH = 2000
+
+
+def print_table(rows: list[dict[str, Any]], title: str | None = None) -> None:
+    """Print rows: on a terminal fitted to it, in a pipe with nothing cut off."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    if not rows:
+        click.echo(f"{title}: none" if title else "no rows")
+        return
+    table = Table(*rows[0], title=title, title_justify="left", header_style="bold")
+    for row in rows:
+        table.add_row(*(Text("" if value is None else str(value)) for value in row.values()))
+    console = Console() if sys.stdout.isatty() else Console(width=PIPE_WIDTH)
+    console.print(table)
