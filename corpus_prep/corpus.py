@@ -35,15 +35,19 @@ class Shard:
 
     def texts(self) -> Iterator[tuple[np.ndarray, pa.Array]]:
         """Numbers (int64) and texts of the documents that count, a few MB at a time."""
+        for numbers, batch in self.batches(["text"]):
+            yield numbers, batch.column(0)
+
+    def batches(self, columns: list[str]) -> Iterator[tuple[np.ndarray, pa.RecordBatch]]:
+        """The same with any columns of them."""
         with pq.ParquetFile(self.file) as file:
             groups = [file.metadata.row_group(group) for group in self.row_groups]
             row_bytes = sum(g.total_byte_size for g in groups) // max(sum(g.num_rows for g in groups), 1) + 1
             at = 0
-            for batch in file.iter_batches(max(BATCH_BYTES // row_bytes, 1), list(self.row_groups), ["text"]):
+            for batch in file.iter_batches(max(BATCH_BYTES // row_bytes, 1), list(self.row_groups), columns):
                 rows = np.flatnonzero(self.counts[at : at + batch.num_rows])
                 if len(rows):
-                    texts = batch.column(0) if len(rows) == batch.num_rows else batch.column(0).take(pa.array(rows))
-                    yield self.first + at + rows, texts
+                    yield self.first + at + rows, batch if len(rows) == batch.num_rows else batch.take(pa.array(rows))
                 at += batch.num_rows
 
 
