@@ -18,9 +18,16 @@ import pyarrow.parquet as pq
 from warehouse.corpus_schemas import SCREENINGS
 from warehouse.query import out_of_core
 
-SQL = Path(__file__).parent / "sql"
 SHARD_BYTES, SHARD_DOCUMENTS = 1 << 27, 1 << 16  # of one shard: decoded columns, and documents
 BATCH_BYTES = 1 << 24  # of documents held at once
+
+
+def sql(name: str) -> str:
+    """The text of a query. It is read once, as a constant of a module: so it is part of what identifies a stage."""
+    return (Path(__file__).parent / "sql" / f"{name}.sql").read_text(encoding="utf-8")
+
+
+NUMBERED, COUNTING = sql("documents"), sql("counting")
 
 
 @dataclass(frozen=True)
@@ -72,7 +79,7 @@ class Corpus:
         """Which documents count (bool, one a document)."""
         found = np.zeros(self.num_documents, bool)
         with self.connect() as connection:
-            for batch in connection.sql((SQL / "counting.sql").read_text()).to_arrow_reader():
+            for batch in connection.sql(COUNTING).to_arrow_reader():
                 found[batch.column(0).to_numpy()] = True
         return found
 
@@ -82,7 +89,7 @@ class Corpus:
         names = [str(file) for file in self.files]
         connection.read_parquet(names, file_row_number=True, filename=True).create_view("document_rows")
         connection.register("files", pa.table({"filename": names, "first_number": self.firsts[:-1]}))
-        connection.execute((SQL / "documents.sql").read_text())
+        connection.execute(NUMBERED)
         view_parquet(connection, "screenings", self.screenings, SCREENINGS.arrow)
         return connection
 
