@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from corpus_prep.corpus import SQL, Shard
+from corpus_prep.corpus import Shard, sql
 from corpus_prep.minhash import MinHashing, band_hashes
 from warehouse.corpus_schemas import BANDS
 from warehouse.query import out_of_core
@@ -27,6 +27,7 @@ from warehouse.query import out_of_core
 PARTITION_ROWS = 1 << 23  # of the band table, read at once
 PAIRS = pa.schema([("first", pa.int64()), ("second", pa.int64())])
 CROWDS = pa.schema([("bucket", pa.uint64()), ("document", pa.int64())])
+BUCKETS, PAIRED, CROWDED = sql("buckets"), sql("pairs"), sql("crowds")
 ROWS_AT_ONCE = 1 << 16
 
 
@@ -76,9 +77,9 @@ def find_candidates(partition: Partition, max_bucket: int) -> None:
     bounds = {"band": partition.band, "low": partition.low, "high": partition.high}
     with out_of_core(partition.out / "spilled") as connection:
         connection.read_parquet([str(file) for file in partition.files]).create_view("bands")
-        connection.execute(f"create table buckets as {(SQL / 'buckets.sql').read_text()}", bounds)
-        for name, schema in (("pairs", PAIRS), ("crowds", CROWDS)):
-            found = connection.sql((SQL / f"{name}.sql").read_text(), params={"max_bucket": max_bucket})
+        connection.execute(f"create table buckets as {BUCKETS}", bounds)
+        for name, query, schema in (("pairs", PAIRED, PAIRS), ("crowds", CROWDED, CROWDS)):
+            found = connection.sql(query, params={"max_bucket": max_bucket})
             with pq.ParquetWriter(partition.out / f"{name}.parquet", schema) as writer:
                 for batch in found.to_arrow_reader(ROWS_AT_ONCE):
                     writer.write_batch(batch.cast(schema))

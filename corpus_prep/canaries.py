@@ -12,11 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from corpus_prep.corpus import SQL, Corpus
+from corpus_prep.corpus import Corpus, sql
 from corpus_prep.jaccard import jaccards_of_texts
 from corpus_prep.shingles import Shingling
 from warehouse.corpus_schemas import DOCUMENTS
 
+DRAWN = sql("drawn")
 MIN_WORDS = 40
 JACCARDS = (0.75, 0.98)  # what edits aim at
 CANARIES = pa.schema(
@@ -83,4 +84,4 @@ def _sample(corpus: Corpus, count: int, seed: int) -> pa.Table:
     with corpus.connect() as connection:
         connection.register("drawn", pa.table({"document": drawn, "place": np.arange(len(drawn))}))
         parameters: dict[str, Any] = {"count": count, "min_words": MIN_WORDS}
-        return connection.sql((SQL / "drawn.sql").read_text(), params=parameters).to_arrow_table()
+        return connection.sql(DRAWN, params=parameters).to_arrow_table()

@@ -9,19 +9,19 @@ all clean documents of some corpora.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+import functools
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
-from corpus_prep.words import Words, grams, words
+from corpus_prep.corpus import SQL, Corpus, Shard, view_parquet
+from corpus_prep.words import grams, words
+from corpus_prep.workers import Workers, map_shards
 
-SQL = Path(__file__).parent / "sql"
 HITS = pa.schema(
     [
         ("document", pa.int64()),  # its number
@@ -32,7 +32,9 @@ HITS = pa.schema(
         ("end", pa.int64()),  # the character behind it
     ]
 )
+NO_SIZES = pa.array([], pa.int32())
 SLOTS_PER_GRAM = 8
+ROWS_AT_ONCE = 2_048  # of found spans, with their texts
 
 
 class NgramRule(BaseModel):
@@ -56,63 +58,60 @@ class NgramRule(BaseModel):
     """Passages found to this share are stored, too: what a stricter rule would drop."""
 
 
-@dataclass(frozen=True)
-class PassageGrams:
-    """The runs to look for. rows: passage (its number), gram, size; by_size: sorted hashes."""
-
-    rows: pa.Table
-    by_size: dict[int, np.ndarray]
-
-
-def passage_grams(texts: pa.Array | pa.ChunkedArray, kinds: Sequence[str], rule: NgramRule) -> PassageGrams:
-    """The runs of passages, numbered by their row."""
-    is_question = np.array([kind == "question" for kind in kinds])
-    found: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}
-    for some in words(texts):
-        _, counts = np.unique(some.document, return_counts=True)
-        length_W = np.repeat(counts, counts)
+def passage_runs(passages: pa.Table, rule: NgramRule) -> pa.Table:
+    """The runs to look for, of rows of `passages`: passage (its row), gram, size."""
+    is_question = passages["kind"].to_numpy() == "question"
+    found = [pa.table({"passage": pa.array([], pa.int64()), "gram": pa.array([], pa.uint64()), "size": NO_SIZES})]
+    for some in words(passages["text"]):
+        counts = np.unique(some.document, return_counts=True)[1]
+        length = np.repeat(counts, counts)  # of the passage, for each of its words
         for size in range(min(rule.min_words, rule.ngram), rule.ngram + 1):
             gram, first = grams(some, size)
-            own = (length_W[first] == size) & is_question[some.document[first]]
-            own = own | (length_W[first] >= size) if size == rule.ngram else own
-            found.setdefault(size, []).append((some.document[first][own], gram[own]))
-    tables, by_size = [], {}
-    for size, parts in found.items():
-        passage, gram = (np.concatenate(column) for column in zip(*parts, strict=True))
-        tables.append(pa.table({"passage": passage, "gram": gram, "size": np.full(len(gram), size, np.int32)}))
-        if len(gram):
-            by_size[size] = np.unique(gram)
-    return PassageGrams(pa.concat_tables(tables) if tables else HITS.empty_table(), by_size)
+            own = (length[first] == size) & is_question[some.document[first]]
+            own |= (length[first] >= size) & (size == rule.ngram)
+            sizes = np.full(own.sum(), size, np.int32)
+            found.append(pa.table({"passage": some.document[first][own], "gram": gram[own], "size": sizes}))
+    return pa.concat_tables(found)
+
+
+def write_hits(shard: Shard, runs: Path) -> None:
+    """Map: where runs (a Parquet file of `passage_runs`) stand in a shard's documents, as HITS."""
+    finder = _finder(runs)
+    with pq.ParquetWriter(shard.out, HITS, compression="zstd") as writer:
+        for numbers, texts in shard.texts():
+            for batch in finder.hits(numbers, texts):
+                writer.write_batch(batch)
+
+
+@functools.lru_cache(maxsize=1)
+def _finder(runs: Path) -> Finder:
+    return Finder(pq.read_table(runs, columns=["gram", "size"]))
 
 
 class Finder:
-    """Finds runs in documents; picklable, and the same for all parts of a corpus."""
+    """Finds runs in documents."""
 
-    def __init__(self, by_size: dict[int, np.ndarray]):
-        self._sets = {size: _HashSet(hashes) for size, hashes in by_size.items()}
+    def __init__(self, runs: pa.Table):
+        gram, size = runs["gram"].to_numpy(), runs["size"].to_numpy()
+        self._sets = {int(n): _HashSet(np.unique(gram[size == n])) for n in np.unique(size)}
 
-    def hits(self, documents: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """HITS of batches with the columns document and text."""
-        for batch in documents:
-            numbers = batch["document"].to_numpy()
-            for found in words(batch["text"]):
-                for size, known in self._sets.items():
-                    yield self._of_size(found, numbers, size, known)
-
-    def _of_size(self, found: Words, numbers: np.ndarray, size: int, known: _HashSet) -> pa.RecordBatch:
-        gram, first = grams(found, size)
-        mine = known.find(gram)
-        gram, first = gram[mine], first[mine]
-        document = found.document[first]
-        columns = {
-            "document": numbers[document],
-            "gram": gram,
-            "size": np.full(len(gram), size, np.int32),
-            "word": first - np.searchsorted(found.document, document),
-            "start": found.start[first],
-            "end": found.end[first + size - 1],
-        }
-        return pa.record_batch([pa.array(columns[name], HITS.field(name).type) for name in HITS.names], schema=HITS)
+    def hits(self, numbers: np.ndarray, texts: pa.Array) -> Iterator[pa.RecordBatch]:
+        """HITS of documents of these numbers."""
+        for found in words(texts):
+            for size, known in self._sets.items():
+                gram, first = grams(found, size)
+                mine = known.find(gram)
+                gram, first = gram[mine], first[mine]
+                document = found.document[first]
+                columns = {
+                    "document": numbers[document],
+                    "gram": gram,
+                    "size": np.full(len(gram), size, np.int32),
+                    "word": first - np.searchsorted(found.document, document),
+                    "start": found.start[first],
+                    "end": found.end[first + size - 1],
+                }
+                yield pa.record_batch(columns, schema=HITS)
 
 
 class _HashSet:
@@ -132,24 +131,22 @@ class _HashSet:
         return likely[self._hashes[place] == hashes[likely]]
 
 
-def found_passages(
-    hits: Sequence[Path],
-    documents: Sequence[Path],
-    passages: pa.Table,
-    runs: PassageGrams,
-    rule: NgramRule,
-    memory: str = "4GB",
+def find_passages(
+    corpus: Corpus, passages: pa.Table, rule: NgramRule, folder: Path, workers: Workers | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of `contaminations` for the rule `ngrams`. passages: rows of that table, in the order they were numbered in.
-
-    Raises:
-        duckdb.Error: the files are no HITS, or no `documents`.
-    """
-    with duckdb.connect(config={"memory_limit": memory, "threads": 1}) as connection:
-        for name, table in (("passages", passages.drop_columns("text")), ("passage_grams", runs.rows)):
-            connection.register(name, table)
-        given: dict[str, Any] = rule.model_dump(include={"max_documents", "min_share", "min_span_words"})
-        given |= {"reported_share": min(rule.reported_share, rule.min_share), "long_words": 2 * rule.ngram}
-        given |= {"hits": [str(path) for path in hits], "documents": [str(path) for path in documents]}
-        sql = (SQL / "found_passages.sql").read_text(encoding="utf-8")
-        yield from connection.sql(sql, params=given).to_arrow_reader(2_048)
+    """Rows of `contaminations` by the rule `ngrams`. `folder` keeps what a kill should not lose."""
+    runs = folder / "runs"
+    if not runs.exists():
+        fresh = folder / ".runs"
+        pq.write_table(passage_runs(passages, rule), fresh)
+        fresh.rename(runs)
+    hits = map_shards(write_hits, corpus.shards(folder, "hits"), runs, workers)
+    given = rule.model_dump(include={"max_documents", "min_share", "min_span_words"})
+    given |= {"reported_share": min(rule.reported_share, rule.min_share), "long_words": 2 * rule.ngram}
+    names = passages.select(["benchmark", "passage"]).append_column("number", pa.array(range(passages.num_rows)))
+    with corpus.connect(folder / "spilled") as connection:
+        view_parquet(connection, "hits", hits, HITS)
+        view_parquet(connection, "passage_runs", [runs], pq.read_schema(runs))
+        connection.register("passages", names)
+        found = connection.sql((SQL / "found_passages.sql").read_text(), params=given)
+        yield from found.to_arrow_reader(ROWS_AT_ONCE)

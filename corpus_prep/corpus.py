@@ -18,9 +18,16 @@ import pyarrow.parquet as pq
 from warehouse.corpus_schemas import SCREENINGS
 from warehouse.query import out_of_core
 
-SQL = Path(__file__).parent / "sql"
 SHARD_BYTES, SHARD_DOCUMENTS = 1 << 27, 1 << 16  # of one shard: decoded columns, and documents
 BATCH_BYTES = 1 << 24  # of documents held at once
+
+
+def sql(name: str) -> str:
+    """The text of a query. It is read once, as a constant of a module: so it is part of what identifies a stage."""
+    return (Path(__file__).parent / "sql" / f"{name}.sql").read_text(encoding="utf-8")
+
+
+NUMBERED, COUNTING = sql("documents"), sql("counting")
 
 
 @dataclass(frozen=True)
@@ -35,15 +42,19 @@ class Shard:
 
     def texts(self) -> Iterator[tuple[np.ndarray, pa.Array]]:
         """Numbers (int64) and texts of the documents that count, a few MB at a time."""
+        for numbers, batch in self.batches(["text"]):
+            yield numbers, batch.column(0)
+
+    def batches(self, columns: list[str]) -> Iterator[tuple[np.ndarray, pa.RecordBatch]]:
+        """The same with any columns of them."""
         with pq.ParquetFile(self.file) as file:
             groups = [file.metadata.row_group(group) for group in self.row_groups]
             row_bytes = sum(g.total_byte_size for g in groups) // max(sum(g.num_rows for g in groups), 1) + 1
             at = 0
-            for batch in file.iter_batches(max(BATCH_BYTES // row_bytes, 1), list(self.row_groups), ["text"]):
+            for batch in file.iter_batches(max(BATCH_BYTES // row_bytes, 1), list(self.row_groups), columns):
                 rows = np.flatnonzero(self.counts[at : at + batch.num_rows])
                 if len(rows):
-                    texts = batch.column(0) if len(rows) == batch.num_rows else batch.column(0).take(pa.array(rows))
-                    yield self.first + at + rows, texts
+                    yield self.first + at + rows, batch if len(rows) == batch.num_rows else batch.take(pa.array(rows))
                 at += batch.num_rows
 
 
@@ -68,7 +79,7 @@ class Corpus:
         """Which documents count (bool, one a document)."""
         found = np.zeros(self.num_documents, bool)
         with self.connect() as connection:
-            for batch in connection.sql((SQL / "counting.sql").read_text()).to_arrow_reader():
+            for batch in connection.sql(COUNTING).to_arrow_reader():
                 found[batch.column(0).to_numpy()] = True
         return found
 
@@ -78,7 +89,7 @@ class Corpus:
         names = [str(file) for file in self.files]
         connection.read_parquet(names, file_row_number=True, filename=True).create_view("document_rows")
         connection.register("files", pa.table({"filename": names, "first_number": self.firsts[:-1]}))
-        connection.execute((SQL / "documents.sql").read_text())
+        connection.execute(NUMBERED)
         view_parquet(connection, "screenings", self.screenings, SCREENINGS.arrow)
         return connection
 

@@ -10,13 +10,14 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from corpus_prep.corpus import SQL, Corpus, Shard, view_parquet
+from corpus_prep.corpus import Corpus, Shard, sql, view_parquet
 from corpus_prep.shingles import text_hashes
 from corpus_prep.workers import Workers, map_shards
 
 Keep = Literal["longest", "first", "best"]
 
 TEXT_HASHES = pa.schema([("document", pa.int64()), ("high", pa.uint64()), ("low", pa.uint64())])
+EQUAL_TEXTS, KEEP_ONE, SCREEN = sql("equal_texts"), sql("keep_one"), sql("screen")
 ROWS_AT_ONCE = 1 << 16
 
 
@@ -26,7 +27,7 @@ def screen_exact(corpus: Corpus, keep: Keep, folder: Path, workers: Workers | No
     hashes = map_shards(hash_texts, corpus.shards(folder, "text-hashes"), None, workers)
     with corpus.connect(folder) as connection:
         view_parquet(connection, "text_hashes", hashes, TEXT_HASHES)
-        connection.execute(f"create table members as {(SQL / 'equal_texts.sql').read_text()}")
+        connection.execute(f"create table members as {EQUAL_TEXTS}")
         yield from _screen(connection, keep, "exact_duplicate")
 
 
@@ -48,6 +49,6 @@ def hash_texts(shard: Shard, settings: None) -> None:
 
 
 def _screen(connection: duckdb.DuckDBPyConnection, keep: Keep, reason: str) -> Iterator[pa.RecordBatch]:
-    connection.execute(f"create table duplicates as {(SQL / 'keep_one.sql').read_text()}", {"keep": keep})
-    found = connection.sql((SQL / "screen.sql").read_text(), params={"reason": reason})
+    connection.execute(f"create table duplicates as {KEEP_ONE}", {"keep": keep})
+    found = connection.sql(SCREEN, params={"reason": reason})
     yield from found.to_arrow_reader(ROWS_AT_ONCE)

@@ -21,13 +21,14 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
 from corpus_prep.bands import PAIRS, ROWS_AT_ONCE, find_candidates, partitions
-from corpus_prep.corpus import SQL, Corpus, view_parquet
+from corpus_prep.corpus import Corpus, sql, view_parquet
 from corpus_prep.jaccard import ShingleSets, write_sets
 from corpus_prep.minhash import MinHashing
 from corpus_prep.workers import Workers, map_shards
 from warehouse.query import out_of_core
 
 EDGES = pa.schema([*PAIRS, ("jaccard", pa.float64())])
+DISTINCT_PAIRS, DUPLICATES = sql("distinct_pairs"), sql("duplicates")
 PAIRS_AT_ONCE = 1 << 20
 
 
@@ -114,7 +115,7 @@ def merge_pairs(candidates: Candidates, settings: None) -> None:
     spilled = candidates.out.with_name(f"{candidates.out.name}-spilled")
     with out_of_core(spilled) as connection, pq.ParquetWriter(candidates.out, PAIRS) as writer:
         connection.read_parquet([str(part / "pairs.parquet") for part in candidates.folders]).create_view("pairs")
-        found = connection.sql((SQL / "distinct_pairs.sql").read_text())
+        found = connection.sql(DISTINCT_PAIRS)
         for batch in found.to_arrow_reader(PAIRS_AT_ONCE):
             writer.write_table(pa.Table.from_batches([batch]).cast(PAIRS), row_group_size=PAIRS_AT_ONCE)
 
@@ -170,7 +171,7 @@ def ordered_edges(corpus: Corpus, files: Sequence[Path], scratch: Path) -> Itera
     with corpus.connect(scratch / "spilled") as connection:
         view_parquet(connection, "edges", files, EDGES)
         parameters = {"num_documents": corpus.num_documents}
-        found = connection.sql((SQL / "duplicates.sql").read_text(), params=parameters)
+        found = connection.sql(DUPLICATES, params=parameters)
         yield from found.to_arrow_reader(ROWS_AT_ONCE)
 
 

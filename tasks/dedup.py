@@ -6,14 +6,15 @@ do not count:
     bands = band_documents(place, documents, screened=[exact], settings=settings)
     duplicates = find_duplicates(place, documents, bands, screened=[exact], settings=settings)
     near = screen_near_duplicates(place, documents, duplicates, screened=[exact], threshold=0.8, label="near")
-    measure_duplicates(place, documents, duplicates, near, exact=exact, threshold=0.8)
+    measure_duplicates(place, exact, bands, duplicates, near, threshold=0.8, label="duplicates")
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from corpus_prep.bands import write_bands
 from corpus_prep.canaries import plant, write_found
@@ -21,10 +22,11 @@ from corpus_prep.corpus import Corpus
 from corpus_prep.duplicates import Keep, screen_exact, screen_families
 from corpus_prep.edges import Comparing, find_edges, ordered_edges, read_edges
 from corpus_prep.families import find_families
+from corpus_prep.measure import canary_recall, count_chained, jaccard_histogram
 from corpus_prep.minhash import MinHashing
 from corpus_prep.workers import Workers, map_shards
 from tasks.stage import Rows, stage
-from warehouse.corpus_schemas import BANDS, DUPLICATES, SCREENINGS
+from warehouse.corpus_schemas import BANDS, DUPLICATES, MEASUREMENTS, SCREENINGS
 from warehouse.draft import Draft, Shards
 from warehouse.store import Table
 
@@ -110,6 +112,40 @@ def screen_near_duplicates(
     corpus = _corpus(documents, screened)
     families = find_families(read_edges(duplicates.paths(), threshold), corpus.num_documents)
     yield from screen_families(corpus, families, keep, "near_duplicate", _folder(shards))
+
+
+@stage(MEASUREMENTS)
+def measure_duplicates(
+    exact: Table, bands: Table, duplicates: Table, near: Table, *, threshold: float = 0.8
+) -> Iterator[dict[str, Any]]:
+    """What each of the four steps did and cost; pairs by Jaccard; what was found of the canaries."""
+    for step, table in (("exact", exact), ("bands", bands), ("duplicates", duplicates), ("near", near)):
+        yield from _rows(step, costs(table))
+    yield from _rows("exact", screened_counts(exact))
+    yield from _rows("near", screened_counts(near))
+    yield from _rows("near", [("dropped through others", count_chained(near.paths(), duplicates.paths(), threshold))])
+    yield from _rows("duplicates", [("pairs", duplicates.num_rows)])
+    yield from _rows("duplicates", json.loads((duplicates.files / COUNTS).read_text()).items())
+    yield from _rows("duplicates", ((f"pairs from {s:.2f}", n) for s, n in jaccard_histogram(duplicates.paths())))
+    if (duplicates.files / CANARIES).exists():
+        yield from _rows("duplicates", canary_recall(duplicates.files / CANARIES, threshold))
+
+
+def costs(table: Table) -> Iterator[tuple[str, float]]:
+    """CPU-seconds and peak memory (MB) of the stage that made a table, in the attempt that completed it."""
+    yield from ((name, table.recipe[name]) for name in ("cpu_s", "peak_memory_mb"))
+
+
+def screened_counts(table: Table) -> Iterator[tuple[str, float]]:
+    """Rows in and out of a screening, and the dropped by reason."""
+    dropped = table.recipe["counts"]
+    yield "rows_in", table.num_rows
+    yield "rows_out", table.num_rows - sum(dropped.values())
+    yield from ((f"dropped: {reason}", number) for reason, number in sorted(dropped.items()))
+
+
+def _rows(step: str, metrics: Iterable[tuple[str, float]]) -> Iterator[dict[str, Any]]:
+    yield from ({"step": step, "metric": metric, "value": float(value)} for metric, value in metrics)
 
 
 def _corpus(documents: Table, screened: Sequence[Table]) -> Corpus:

@@ -22,6 +22,7 @@ from typing import Any
 import pyarrow as pa
 from pydantic import BaseModel
 
+from tasks.meter import Meter
 from warehouse.code import fingerprint, module_fingerprint
 from warehouse.draft import Draft, count_reasons, hash_json, to_chunks
 from warehouse.schemas import Schema
@@ -97,7 +98,7 @@ def _make(
             return made
         if made is not None:
             log.info("%s: to be remade: %s", address, why)
-        started = time.time()
+        started, meter = time.time(), Meter()
         counts: Counter[str] = Counter()
         with store.draft(schema) as draft:
             tools_of_ours = {"draft": draft, "shards": store.shards(schema, address, recipe["key"])}
@@ -108,6 +109,7 @@ def _make(
                 **store.freshness.notes(),
                 "started_at": started,
                 "seconds": round(seconds, 3),
+                **meter.notes(),
                 "counts": dict(counts),
             }
             table = store.publish(draft, address, {**recipe, **notes})

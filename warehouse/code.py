@@ -16,6 +16,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from numbers import Number
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ def _reach(name: str, value: Any, found: dict[str, str]) -> None:
     if inspect.isfunction(value) or inspect.isclass(value):
         if value.__module__.split(".")[0] in PACKAGES:
             _follow(value, found)
-    elif isinstance(value, (str, bytes, int, float)):
+    elif isinstance(value, (str, bytes, Number)):  # numpy's numbers too
         found[name] = _digest(repr(value))
     elif isinstance(value, re.Pattern):
         found[name] = _digest(repr((value.pattern, value.flags)))

@@ -1,14 +1,11 @@
 -- Passages of evaluation sets found in documents, with the spans they were found at.
--- Grain: document x passage x span. Inputs: hits and documents (files), passages (in the order of their numbers) and
--- passage_grams. A run is a run of words of a passage; it is common when it stands in more than $max_documents documents.
-with hit as (
-    select * from read_parquet($hits)
-),
-common as (
-    select gram from hit group by gram having count(distinct document) > $max_documents
+-- Grain: document x passage x span. In: hits (document, gram, size, word, start, end), passage_runs (passage, gram,
+-- size), passages (number, benchmark, passage), documents. A run that more than $max_documents hold is common.
+with common as (
+    select gram from hits group by gram having count(distinct document) > $max_documents
 ),
 run as (
-    select distinct passage, gram, size, gram in (from common) as is_common from passage_grams
+    select distinct passage, gram, size, gram in (from common) as is_common from passage_runs
 ),
 passage as (
     select passage, any_value(size) as size, count(*) as num_runs, count(*) filter (not is_common) as num_rare
@@ -16,7 +13,7 @@ passage as (
 ),
 found as (
     select h.document, r.passage, h.gram, h.word, h.start, h.end, r.size, r.is_common
-    from hit as h join run as r using (gram)
+    from hits as h join run as r using (gram)
 ),
 pair as (
     select
@@ -58,18 +55,13 @@ judged as (
 reported as (
     select * from judged where removes or share >= $reported_share
 ),
-named as (
-    select row_number() over () - 1 as passage, benchmark, passage as name from passages
-),
 texts as (
-    select document, document_id, text
-    from (select row_number() over () - 1 as document, document_id, text from read_parquet($documents))
-    where document in (select document from reported)
+    select document, document_id, text from documents where document in (select document from reported)
 )
 select
     t.document_id,
     n.benchmark,
-    n.name as passage,
+    n.passage,
     'ngrams' as rule,
     r.share::double as share,
     r.removes,
@@ -78,6 +70,6 @@ select
     substring(t.text, (s.span_start + 1)::bigint, (s.span_end - s.span_start)::bigint) as text
 from reported as r
 join spans as s using (document, passage)
-join named as n using (passage)
+join passages as n on n.number = r.passage
 join texts as t using (document)
-order by r.document, n.benchmark, n.name, s.span_start
+order by r.document, n.benchmark, n.passage, s.span_start
