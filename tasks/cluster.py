@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from corpus_prep.cluster import Clustering, cluster
 from corpus_prep.index import EmbeddingConfig
-from corpus_prep.corpus import Corpus
 from corpus_prep.keywords import keywords
 from tasks.stage import Rows, stage
 from warehouse.corpus_schemas import CLUSTERS, EMBEDDINGS, MEMBERSHIPS

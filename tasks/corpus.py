@@ -11,10 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
+
+from corpus_prep.corpus import Corpus
 from corpus_prep.formats import Columns
 from corpus_prep.hub import is_dataset
 from corpus_prep.index import EmbeddingConfig, indexed
-from corpus_prep.kept import kept_documents
 from corpus_prep.quality import QualityRules, first_failing, language_of
 from corpus_prep.read import CorpusCounts, DocumentRow, read_corpus
 from tasks.stage import Rows, stage
@@ -88,11 +91,17 @@ def settle(
     `embeddings` are those of the same documents by the same model; without, they are computed, and without a model
     the index is BM25.
     """
-    names = DOCUMENTS.arrow.names
-    batches = kept_documents(documents.paths(), [path for table in screened for path in table.paths()], names)
-    rows = (DocumentRow(**row) for batch in batches for row in batch.select(names).to_pylist())
+    rows = _staying(documents, Corpus(tuple(documents.paths()), tuple(p for t in screened for p in t.paths())).counts)
     vectors = embeddings.files / VECTORS if embeddings is not None else None
     yield from map(row_of, indexed(rows, draft.files / "index", embedding, search, vectors))
+
+
+def _staying(documents: Table, counts: np.ndarray) -> Iterator[DocumentRow]:
+    at = 0
+    for batch in documents.batches():
+        for row in batch.filter(pa.array(counts[at : at + batch.num_rows])).to_pylist():
+            yield DocumentRow(**row)
+        at += batch.num_rows
 
 
 @stage(DOCUMENTS)

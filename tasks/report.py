@@ -6,28 +6,22 @@ It reads what the run has published and knows no method: phases, roles, gates an
 from __future__ import annotations
 
 import logging
-import os
 import re
 import time
-import uuid
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import jinja2
 
 from tasks import report_checks as checks
 from tasks import report_information as informing
 from tasks import report_learning as learning
 from tasks.report_data import Row, Source, open_source
-from tasks.report_draw import Colours, Plot, by, percent
+from tasks.report_draw import Colours, by, percent
 from tasks.report_examples import Example, examples
-from warehouse.store import Place, Store
+from tasks.report_page import Section, render, write_page
+from warehouse.store import Place
 
 log = logging.getLogger("selfplay")
 
-UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
-HERE = Path(__file__).parent
 QUERIES = (
     "evaluations",
     "components",
@@ -45,12 +39,6 @@ QUERIES = (
     "wall_times",
     "volumes",
 )
-
-
-@dataclass(frozen=True)
-class Section:
-    title: str
-    plots: list[Plot]
 
 
 @dataclass(frozen=True)
@@ -77,10 +65,10 @@ def report(place: Place, iteration: int) -> Path:
         return place.store.root / "reports" / run / f"iter-{iteration:03d}.html"
     with open_source(place.store, run, iteration) as source:
         contents = collect(source)
-    html, markdown = render("report.html.jinja", contents), render("report.md.jinja", contents)
-    path = _write(place.store, f"{run}/iter-{iteration:03d}.html", html)
-    _write(place.store, f"{run}/iter-{iteration:03d}.md", markdown)
-    _write(place.store, f"{run}/latest.html", html)
+    html, markdown = render_report("report.html.jinja", contents), render_report("report.md.jinja", contents)
+    path = write_page(place.store, f"{run}/iter-{iteration:03d}.html", html)
+    write_page(place.store, f"{run}/iter-{iteration:03d}.md", markdown)
+    write_page(place.store, f"{run}/latest.html", html)
     _as_prefect_artifact(run, iteration, markdown)
     log.info("%s: report in %.1f s", path, time.monotonic() - started)
     return path
@@ -170,55 +158,9 @@ def _held_out_tile(benchmark: str, rows: list[Row]) -> tuple[str, str, str]:
     return f"held-out score, {benchmark}", f"{last['score']:.3f}", remark
 
 
-def render(template: str, contents: Contents) -> str:
-    """HTML escapes everything that is not a figure; in Markdown the filter `cell` does."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(HERE),
-        autoescape=template.endswith(".html.jinja"),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"cell": cell, "by": by, "number": number, "percent": percent, "visible": visible}
-    return environment.get_template(template).render(c=contents, tiles=headline(contents), **contents.rows)
-
-
-def cell(value: Any) -> str:
-    """Text in a Markdown table: no markup, no line break, no new column.
-
-    >>> cell("a|b <img src=x>\\n*c*")
-    'a&#124;b &#60;img src=x&#62; &#42;c&#42;'
-    """
-    text = re.sub(r"\s+", " ", str(value))
-    return re.sub(r"[&<>|*_`\[\]#~!\\]", lambda mark: f"&#{ord(mark[0])};", text)
-
-
-def visible(text: str) -> str:
-    r"""Characters that are not seen but change what is (controls, changes of direction) as their escapes.
-
-    >>> print(visible("a\u202eb"))
-    a\u202eb
-    """
-    return UNSEEN.sub(lambda found: ascii(found[0])[1:-1], text)
-
-
-def number(value: float | None, digits: int = 3) -> str:
-    """
-    >>> number(0.12345), number(12.0), number(None)
-    ('0.123', '12', '–')
-    """
-    if value is None:
-        return "–"
-    return f"{value:,.0f}" if float(value).is_integer() and abs(value) >= 2 else f"{value:.{digits}f}"
-
-
-def _write(store: Store, name: str, text: str) -> Path:
-    """Write a file under `reports/`, whole or not at all."""
-    path, fresh = store.root / "reports" / name, store.root / "tmp" / uuid.uuid4().hex
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh.write_text(text, encoding="utf-8")
-    os.replace(fresh, path)
-    return path
+def render_report(template: str, contents: Contents) -> str:
+    tiles = headline(contents)
+    return render(template, c=contents, sections=contents.sections, tiles=tiles, **contents.rows)
 
 
 def artifact_key(run: str, iteration: int) -> str:

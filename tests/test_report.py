@@ -8,7 +8,7 @@ from prefect import flow
 from prefect.client.orchestration import get_client
 from prefect.testing.utilities import prefect_test_harness
 
-from tasks.report import collect, headline, render, report
+from tasks.report import collect, headline, render_report, report
 from tasks.report_data import open_source
 from warehouse.schemas import TABLES
 from warehouse.store import Store
@@ -197,8 +197,8 @@ def test_names_from_data_are_text_in_markdown_and_in_figures(store):
     publish(store, "r/iter-001/alpha/step-002/selections", [selection("t9", None, reason)])
     with open_source(store, "r", 1) as source:
         contents = collect(source)
-    assert "| x$&#95;1$ &#124; &#60;b&#62;y&#60;/b&#62; | 1 |" in render("report.md.jinja", contents)
-    assert "<b>y</b>" not in render("report.html.jinja", contents)
+    assert "| x$&#95;1$ &#124; &#60;b&#62;y&#60;/b&#62; | 1 |" in render_report("report.md.jinja", contents)
+    assert "<b>y</b>" not in render_report("report.html.jinja", contents)
 
 
 def test_a_run_without_any_table_still_has_a_report_that_says_so(tmp_path):
