@@ -28,20 +28,25 @@ CANARIES = pa.schema(
 def plant(corpus: Corpus, count: int, seed: int, shingling: Shingling, file: Path) -> tuple[Corpus, pa.Table]:
     """The corpus with edited copies of up to `count` of its documents behind its own, written to `file`; and the
     canaries: their number, their original's, and the exact Jaccard of both."""
-    originals = _sample(corpus, count, seed)
+    originals = sample(corpus, count, seed)
     texts = originals["text"].to_pylist()
     words = [word for text in texts for word in text.split()]
     edited = [edit(text, words, shingling.size, random.Random(f"{seed} {n}")) for n, text in enumerate(texts)]
-    ids = [f"canary-{number}" for number in range(len(edited))]
-    lengths = [len(text) for text in edited]
-    given = {"document_id": ids, "title": ids, "text": edited, "source": ids, "num_chars": lengths}
+    planted = behind(corpus, edited, file)
+    numbers = pa.array(np.arange(len(edited)) + corpus.num_documents)
+    similar = jaccards_of_texts(pa.array(texts, pa.string()), pa.array(edited, pa.string()), shingling)
+    unknown = pa.array([False] * len(edited))
+    return planted, pa.table([numbers, originals["document"], similar, unknown], schema=CANARIES)
+
+
+def behind(corpus: Corpus, texts: list[str], file: Path) -> Corpus:
+    """The corpus with further documents behind its own, written to `file`."""
+    ids = [f"canary-{number}" for number in range(len(texts))]
+    lengths = [len(text) for text in texts]
+    given = {"document_id": ids, "title": ids, "text": texts, "source": ids, "num_chars": lengths}
     columns = [given.get(name, [None] * len(ids)) for name in DOCUMENTS.arrow.names]
     pq.write_table(pa.table(columns, schema=DOCUMENTS.arrow), file)
-    planted = dataclasses.replace(corpus, files=(*corpus.files, file))
-    numbers = pa.array(np.arange(len(ids)) + corpus.num_documents)
-    similar = jaccards_of_texts(pa.array(texts, pa.string()), pa.array(edited, pa.string()), shingling)
-    unknown = pa.array([False] * len(ids))
-    return planted, pa.table([numbers, originals["document"], similar, unknown], schema=CANARIES)
+    return dataclasses.replace(corpus, files=(*corpus.files, file))
 
 
 def write_found(canaries: pa.Table, edges: Iterable[tuple[np.ndarray, np.ndarray]], file: Path) -> None:
@@ -77,7 +82,7 @@ def edit(text: str, vocabulary: list[str], shingle_size: int, rng: random.Random
     return " ".join(words)
 
 
-def _sample(corpus: Corpus, count: int, seed: int) -> pa.Table:
+def sample(corpus: Corpus, count: int, seed: int) -> pa.Table:
     """Columns document and text of documents that have words enough to be edited."""
     candidates = np.flatnonzero(corpus.counts)
     drawn = np.random.default_rng(seed).permutation(candidates)[: 3 * count]

@@ -10,17 +10,21 @@ all clean documents of some corpora.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
-from corpus_prep.corpus import SQL, Corpus, Shard, view_parquet
+from corpus_prep.benchmarks import WHOLE
+from corpus_prep.corpus import Corpus, Shard, sql, view_parquet
 from corpus_prep.words import grams, words
 from corpus_prep.workers import Workers, map_shards
+from warehouse.corpus_schemas import CONTAMINATIONS
 
 HITS = pa.schema(
     [
@@ -32,6 +36,8 @@ HITS = pa.schema(
         ("end", pa.int64()),  # the character behind it
     ]
 )
+RUNS, SPANS, FOUND, ROWS = (sql(n) for n in ("runs", "run_spans", "found_passages", "contaminations"))
+SCREEN = sql("screen_contaminated")
 NO_SIZES = pa.array([], pa.int32())
 SLOTS_PER_GRAM = 8
 ROWS_AT_ONCE = 2_048  # of found spans, with their texts
@@ -60,18 +66,23 @@ class NgramRule(BaseModel):
 
 def passage_runs(passages: pa.Table, rule: NgramRule) -> pa.Table:
     """The runs to look for, of rows of `passages`: passage (its row), gram, size."""
-    is_question = passages["kind"].to_numpy() == "question"
+    kind = passages["kind"].to_numpy()
     found = [pa.table({"passage": pa.array([], pa.int64()), "gram": pa.array([], pa.uint64()), "size": NO_SIZES})]
     for some in words(passages["text"]):
         counts = np.unique(some.document, return_counts=True)[1]
         length = np.repeat(counts, counts)  # of the passage, for each of its words
         for size in range(min(rule.min_words, rule.ngram), rule.ngram + 1):
             gram, first = grams(some, size)
-            own = (length[first] == size) & is_question[some.document[first]]
-            own |= (length[first] >= size) & (size == rule.ngram)
+            of = kind[some.document[first]]
+            own = (of != WHOLE) & (length[first] >= size) if size == rule.ngram else length[first] == size
+            own &= (size == rule.ngram) | (of == "question")
             sizes = np.full(own.sum(), size, np.int32)
             found.append(pa.table({"passage": some.document[first][own], "gram": gram[own], "size": sizes}))
     return pa.concat_tables(found)
+
+
+def write_runs(passages: pa.Table, rule: NgramRule, file: Path) -> None:
+    pq.write_table(passage_runs(passages, rule), file)
 
 
 def write_hits(shard: Shard, runs: Path) -> None:
@@ -132,21 +143,43 @@ class _HashSet:
 
 
 def find_passages(
-    corpus: Corpus, passages: pa.Table, rule: NgramRule, folder: Path, workers: Workers | None = None
-) -> Iterator[pa.RecordBatch]:
-    """Rows of `contaminations` by the rule `ngrams`. `folder` keeps what a kill should not lose."""
-    runs = folder / "runs"
-    if not runs.exists():
-        fresh = folder / ".runs"
-        pq.write_table(passage_runs(passages, rule), fresh)
-        fresh.rename(runs)
+    corpus: Corpus, num_own: int, passages: pa.Table, runs: Path, rule: NgramRule, folder: Path, workers: Workers | None
+) -> Found:
+    """Look for the runs (a Parquet file of `passage_runs`) in all documents; those from number `num_own` on do not
+    make a run common. `folder` keeps what a kill should not lose."""
     hits = map_shards(write_hits, corpus.shards(folder, "hits"), runs, workers)
-    given = rule.model_dump(include={"max_documents", "min_share", "min_span_words"})
-    given |= {"reported_share": min(rule.reported_share, rule.min_share), "long_words": 2 * rule.ngram}
     names = passages.select(["benchmark", "passage"]).append_column("number", pa.array(range(passages.num_rows)))
-    with corpus.connect(folder / "spilled") as connection:
-        view_parquet(connection, "hits", hits, HITS)
-        view_parquet(connection, "passage_runs", [runs], pq.read_schema(runs))
-        connection.register("passages", names)
-        found = connection.sql((SQL / "found_passages.sql").read_text(), params=given)
+    connection = corpus.connect(folder / "spilled")
+    view_parquet(connection, "hits", hits, HITS)
+    connection.read_parquet(str(runs)).create_view("passage_runs")
+    connection.register("passages", names)
+    connection.execute(f"create table runs as {RUNS}", {"num_documents": num_own, "max_documents": rule.max_documents})
+    connection.execute(f"create table spans as {SPANS}")
+    bounds = rule.model_dump(include={"min_share", "min_span_words", "reported_share"})
+    connection.execute(f"create table found as {FOUND}", {**bounds, "long_words": 2 * rule.ngram})
+    return Found(connection, num_own)
+
+
+@dataclass(frozen=True)
+class Found:
+    """Which passages were found in which documents."""
+
+    connection: duckdb.DuckDBPyConnection
+    num_own: int
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        """Rows of `contaminations` for the corpus' own documents, by the rule `ngrams`."""
+        found = self.connection.sql(ROWS, params={"num_documents": self.num_own})
         yield from found.to_arrow_reader(ROWS_AT_ONCE)
+
+    def beyond(self) -> set[tuple[int, int]]:
+        """Document and passage, by number, of what would drop documents behind the corpus' own."""
+        found = self.connection.sql("select document, passage from found where removes")
+        return {(document, passage) for document, passage in found.fetchall() if document >= self.num_own}
+
+
+def screen_contaminated_documents(corpus: Corpus, found: Sequence[Path], scratch: Path) -> Iterator[pa.RecordBatch]:
+    """Rows of `screenings`, from files of `contaminations`."""
+    with corpus.connect(scratch / "spilled") as connection:
+        view_parquet(connection, "contaminations", found, CONTAMINATIONS.arrow)
+        yield from connection.sql(SCREEN).to_arrow_reader(ROWS_AT_ONCE)

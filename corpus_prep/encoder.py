@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,9 +14,8 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 if TYPE_CHECKING:
+    from corpus_prep.corpus import Shard
     from corpus_prep.index import EmbeddingConfig
-
-log = logging.getLogger("selfplay")
 
 TEXTS_AT_ONCE = 16_384  # encoded in order of length, shortest last, so that little is padded
 CHARS_PER_TOKEN = 16  # a text is cut to so many characters a token that the model reads, before it is cut into tokens
@@ -59,19 +57,26 @@ class Encoder:
         return vectors.astype(np.float32 if self.config.dtype == "float32" else np.float16)
 
 
-def write_vectors(encoder: Encoder, titles_and_texts: Iterable[tuple[str | None, str]], count: int, file: Path) -> None:
-    """Write the vectors of `count` documents as one array, [documents, dimensions]."""
-    titles_and_texts = iter(titles_and_texts)
-    blocks = (encoder.documents(islice(titles_and_texts, TEXTS_AT_ONCE)) for _ in range(0, count, TEXTS_AT_ONCE))
-    join_vectors(blocks, count, file)
-
-
-def write_shard(encoder: Encoder, titles_and_texts: Iterable[tuple[str | None, str]], file: Path) -> None:
-    """Write vectors of some documents; the file is there when it is whole."""
-    fresh = file.with_name(f".{file.name}.{os.getpid()}")
+def write_vectors(encoder: Encoder, shard: Shard) -> int:
+    """Write the vectors of a shard's documents; the file is there when it is whole. How many there are."""
+    fresh = shard.out.with_name(f".{shard.out.name}.{os.getpid()}")
+    pairs = (
+        pair
+        for _, batch in shard.batches(["title", "text"])
+        for pair in zip(batch["title"].to_pylist(), batch["text"].to_pylist(), strict=True)
+    )
+    vectors = np.concatenate(list(vectors_of(encoder, pairs)))
     with fresh.open("wb") as out:
-        np.save(out, encoder.documents(titles_and_texts))
-    os.rename(fresh, file)
+        np.save(out, vectors)
+    os.rename(fresh, shard.out)
+    return len(vectors)
+
+
+def vectors_of(encoder: Encoder, titles_and_texts: Iterable[tuple[str | None, str]]) -> Iterator[np.ndarray]:
+    """The vectors of documents, some thousands at a time."""
+    remaining = iter(titles_and_texts)
+    while some := list(islice(remaining, TEXTS_AT_ONCE)):
+        yield encoder.documents(some)
 
 
 def join_vectors(blocks: Iterable[np.ndarray], count: int, file: Path) -> None:
@@ -85,7 +90,3 @@ def join_vectors(blocks: Iterable[np.ndarray], count: int, file: Path) -> None:
     if joined is None or start != count:
         raise ValueError(f"{start} vectors for {count} documents in {file}.")
     joined.flush()
-
-
-def shards_of(files: Iterable[Path]) -> Iterator[np.ndarray]:
-    return (np.load(file, mmap_mode="r") for file in files)

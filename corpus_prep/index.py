@@ -188,11 +188,11 @@ def _write_ranker(
     if encoder is None and vectors is None:
         write_bm25(_titles_and_texts(table), folder)
         return {"bm25": BM25_SETTINGS, "search": None}
-    from corpus_prep.encoder import write_vectors
+    from corpus_prep.encoder import join_vectors, vectors_of
     from corpus_prep.vectors import VECTORS, VectorSearch, write_search
 
     if encoder is not None:
-        write_vectors(encoder, _titles_and_texts(table), table.num_rows, folder / VECTORS)
+        join_vectors(vectors_of(encoder, _titles_and_texts(table)), table.num_rows, folder / VECTORS)
     elif vectors is not None:
         shutil.copyfile(vectors, folder / VECTORS)
         num_vectors = len(np.load(folder / VECTORS, mmap_mode="r"))

@@ -12,13 +12,11 @@ do not count:
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from corpus_prep.bands import write_bands
 from corpus_prep.canaries import plant, write_found
-from corpus_prep.corpus import Corpus
 from corpus_prep.duplicates import Keep, screen_exact, screen_families
 from corpus_prep.edges import Comparing, find_edges, ordered_edges, read_edges
 from corpus_prep.families import find_families
@@ -26,6 +24,7 @@ from corpus_prep.measure import canary_recall, count_chained, jaccard_histogram
 from corpus_prep.minhash import MinHashing
 from corpus_prep.workers import Workers, map_shards
 from tasks.stage import Rows, stage
+from tasks.steps import corpus_of, costs, folder_of, measured, screened_counts
 from warehouse.corpus_schemas import BANDS, DUPLICATES, MEASUREMENTS, SCREENINGS
 from warehouse.draft import Draft, Shards
 from warehouse.store import Table
@@ -43,7 +42,7 @@ def screen_exact_duplicates(
     shards: Shards,
 ) -> Rows:
     """Of documents with the same words in the same order, keep one."""
-    yield from screen_exact(_corpus(documents, screened), keep, _folder(shards), workers)
+    yield from screen_exact(corpus_of(documents, screened), keep, folder_of(shards), workers)
 
 
 @stage(BANDS, tools=("workers",))
@@ -56,7 +55,7 @@ def band_documents(
     shards: Shards,
 ) -> Rows:
     """The bands of every document that counts, one Parquet file a shard of the corpus."""
-    found = _corpus(documents, screened).shards(_folder(shards), "bands")
+    found = corpus_of(documents, screened).shards(folder_of(shards), "bands")
     yield from map_shards(write_bands, found, settings, workers)
 
 
@@ -79,7 +78,7 @@ def find_duplicates(
     `settings` are those of `bands`. With `canaries`, edited copies of so many documents are looked for as well; they
     are not in the rows, but in the file `canaries.parquet` beside them. `counts.json` says what was compared.
     """
-    comparing, folder, corpus = comparing or Comparing(), _folder(shards), _corpus(documents, screened)
+    comparing, folder, corpus = comparing or Comparing(), folder_of(shards), corpus_of(documents, screened)
     planted, birds, files = corpus, None, bands.paths()
     if canaries:
         planted, birds = plant(corpus, canaries, seed, settings.shingling, folder / CANARIES)
@@ -109,9 +108,9 @@ def screen_near_duplicates(
     floor = json.loads((duplicates.files / COUNTS).read_text())["floor"]
     if threshold < floor:
         raise ValueError(f"{duplicates.address} has pairs from Jaccard {floor} on; find them again from {threshold} on")
-    corpus = _corpus(documents, screened)
+    corpus = corpus_of(documents, screened)
     families = find_families(read_edges(duplicates.paths(), threshold), corpus.num_documents)
-    yield from screen_families(corpus, families, keep, "near_duplicate", _folder(shards))
+    yield from screen_families(corpus, families, keep, "near_duplicate", folder_of(shards))
 
 
 @stage(MEASUREMENTS)
@@ -120,38 +119,14 @@ def measure_duplicates(
 ) -> Iterator[dict[str, Any]]:
     """What each of the four steps did and cost; pairs by Jaccard; what was found of the canaries."""
     for step, table in (("exact", exact), ("bands", bands), ("duplicates", duplicates), ("near", near)):
-        yield from _rows(step, costs(table))
-    yield from _rows("exact", screened_counts(exact))
-    yield from _rows("near", screened_counts(near))
-    yield from _rows("near", [("dropped through others", count_chained(near.paths(), duplicates.paths(), threshold))])
-    yield from _rows("duplicates", [("pairs", duplicates.num_rows)])
-    yield from _rows("duplicates", json.loads((duplicates.files / COUNTS).read_text()).items())
-    yield from _rows("duplicates", ((f"pairs from {s:.2f}", n) for s, n in jaccard_histogram(duplicates.paths())))
+        yield from measured(step, costs(table))
+    yield from measured("exact", screened_counts(exact))
+    yield from measured("near", screened_counts(near))
+    yield from measured(
+        "near", [("dropped through others", count_chained(near.paths(), duplicates.paths(), threshold))]
+    )
+    yield from measured("duplicates", [("pairs", duplicates.num_rows)])
+    yield from measured("duplicates", json.loads((duplicates.files / COUNTS).read_text()).items())
+    yield from measured("duplicates", ((f"pairs from {s:.2f}", n) for s, n in jaccard_histogram(duplicates.paths())))
     if (duplicates.files / CANARIES).exists():
-        yield from _rows("duplicates", canary_recall(duplicates.files / CANARIES, threshold))
-
-
-def costs(table: Table) -> Iterator[tuple[str, float]]:
-    """CPU-seconds and peak memory (MB) of the stage that made a table, in the attempt that completed it."""
-    yield from ((name, table.recipe[name]) for name in ("cpu_s", "peak_memory_mb"))
-
-
-def screened_counts(table: Table) -> Iterator[tuple[str, float]]:
-    """Rows in and out of a screening, and the dropped by reason."""
-    dropped = table.recipe["counts"]
-    yield "rows_in", table.num_rows
-    yield "rows_out", table.num_rows - sum(dropped.values())
-    yield from ((f"dropped: {reason}", number) for reason, number in sorted(dropped.items()))
-
-
-def _rows(step: str, metrics: Iterable[tuple[str, float]]) -> Iterator[dict[str, Any]]:
-    yield from ({"step": step, "metric": metric, "value": float(value)} for metric, value in metrics)
-
-
-def _corpus(documents: Table, screened: Sequence[Table]) -> Corpus:
-    return Corpus(tuple(documents.paths()), tuple(path for table in screened for path in table.paths()))
-
-
-def _folder(shards: Shards) -> Path:
-    shards.folder.mkdir(parents=True, exist_ok=True)
-    return shards.folder
+        yield from measured("duplicates", canary_recall(duplicates.files / CANARIES, threshold))

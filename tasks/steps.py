@@ -1,0 +1,40 @@
+"""What the steps of corpus preparation share: which documents come in, where parts are kept, what is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from corpus_prep.corpus import Corpus
+from warehouse.draft import Shards
+from warehouse.store import Table
+
+
+def corpus_of(documents: Table, screened: Sequence[Table] = ()) -> Corpus:
+    """The documents that no screening dropped."""
+    return Corpus(tuple(documents.paths()), tuple(path for table in screened for path in table.paths()))
+
+
+def folder_of(shards: Shards) -> Path:
+    """The folder that survives a kill."""
+    shards.folder.mkdir(parents=True, exist_ok=True)
+    return shards.folder
+
+
+def costs(table: Table) -> Iterator[tuple[str, float]]:
+    """CPU-seconds and peak memory (MB) of the stage that made a table, in the attempt that completed it."""
+    yield from ((name, table.recipe[name]) for name in ("cpu_s", "peak_memory_mb"))
+
+
+def screened_counts(table: Table) -> Iterator[tuple[str, float]]:
+    """Rows in and out of a screening, and the dropped by reason."""
+    dropped = table.recipe["counts"]
+    yield "rows_in", table.num_rows
+    yield "rows_out", table.num_rows - sum(dropped.values())
+    yield from ((f"dropped: {reason}", number) for reason, number in sorted(dropped.items()))
+
+
+def measured(step: str, metrics: Iterable[tuple[str, float]]) -> Iterator[dict[str, Any]]:
+    """Rows of `measurements`."""
+    yield from ({"step": step, "metric": metric, "value": float(value)} for metric, value in metrics)
