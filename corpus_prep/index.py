@@ -62,11 +62,18 @@ class EmbeddingConfig(BaseModel):
     (avx512_bf16, amx_bf16) only float32 is quick."""
     batch_size: PositiveInt = 64
 
+    @model_validator(mode="before")
+    @classmethod
+    def _a_folder_has_no_revision(cls, given: Any) -> Any:
+        if isinstance(given, dict) and "revision" not in given and Path(str(given.get("model", ""))).is_dir():
+            return {**given, "revision": None} if given.get("model") else given
+        return given
+
     @model_validator(mode="after")
     def _revision_belongs_to_model(self) -> Self:
         named = {"model", "revision"} & self.model_fields_set
         if named == {"model"} and self.model != EmbeddingConfig.model_fields["model"].default:
-            raise ValueError(f"embedding model {self.model}: name its revision too (null for a local folder).")
+            raise ValueError(f"embedding model {self.model}: name its revision too, a commit hash.")
         if self.revision is None and not Path(self.model).is_dir():
             raise ValueError(f"embedding model {self.model} is no local folder: pin its revision, a commit hash.")
         return self

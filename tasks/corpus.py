@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from corpus_prep.corpus import Corpus
 from corpus_prep.formats import Columns
 from corpus_prep.hub import is_dataset
 from corpus_prep.index import EmbeddingConfig, indexed
 from corpus_prep.quality import QualityRules, first_failing, language_of
 from corpus_prep.read import CorpusCounts, DocumentRow, read_corpus
 from tasks.stage import Rows, stage
+from tasks.steps import corpus_of, costs, measured, screened_counts
+from warehouse.corpus_schemas import DOCUMENTS, MEASUREMENTS
 from warehouse.draft import Draft, hash_bytes
-from warehouse.schemas import DOCUMENTS
 from warehouse.store import Table
 
 if TYPE_CHECKING:
@@ -76,6 +76,12 @@ def _every_few_seconds(address: str) -> Callable[[CorpusCounts], None]:
     return tell
 
 
+@stage(MEASUREMENTS)
+def measure_reading(documents: Table) -> Rows:
+    """What was read, what was not usable and why, and what that cost."""
+    yield from measured("read", [*costs(documents), *screened_counts(documents)])
+
+
 @stage(DOCUMENTS)
 def settle(
     documents: Table,
@@ -91,7 +97,7 @@ def settle(
     `embeddings` are those of the same documents by the same model; without, they are computed, and without a model
     the index is BM25.
     """
-    rows = _staying(documents, Corpus(tuple(documents.paths()), tuple(p for t in screened for p in t.paths())).counts)
+    rows = _staying(documents, corpus_of(documents, screened).counts)
     vectors = embeddings.files / VECTORS if embeddings is not None else None
     yield from map(row_of, indexed(rows, draft.files / "index", embedding, search, vectors))
 

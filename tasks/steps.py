@@ -35,6 +35,6 @@ def screened_counts(table: Table) -> Iterator[tuple[str, float]]:
     yield from ((f"dropped: {reason}", number) for reason, number in sorted(dropped.items()))
 
 
-def measured(step: str, metrics: Iterable[tuple[str, float]]) -> Iterator[dict[str, Any]]:
+def measured(part: str, metrics: Iterable[tuple[str, float]]) -> Iterator[dict[str, Any]]:
     """Rows of `measurements`."""
-    yield from ({"step": step, "metric": metric, "value": float(value)} for metric, value in metrics)
+    yield from ({"part": part, "metric": metric, "value": float(value)} for metric, value in metrics)

@@ -153,7 +153,7 @@ def test_planted_passages_are_measured_and_leave_no_row(place, tmp_path):
     assert {row["document_id"] for row in found.rows()} == {"d60"}
     screening = screen_contaminated(place, documents, found)
     measured = {
-        (m["step"], m["metric"]): m["value"] for m in measure_contaminations(place, passages, found, screening).rows()
+        (m["part"], m["metric"]): m["value"] for m in measure_contaminations(place, passages, found, screening).rows()
     }
     assert measured["contaminations", "canaries"] == 30
     assert measured["contaminations", "canary_recall"] == 1

@@ -5,6 +5,7 @@ import pytest
 
 from tests.rows import publish, row, turn
 from warehouse.query import connect, query, write_views
+from warehouse.schemas import TABLES
 from warehouse.store import Store
 
 VIEWS = (
@@ -214,3 +215,8 @@ def test_turns_searches_and_reward_components_can_be_asked_for_in_sql(made):
 def test_the_connection_is_read_only(made):
     with connect(made) as connection, pytest.raises(duckdb.Error, match="read-only"):
         connection.execute("drop view tasks")
+
+
+def test_no_column_has_a_name_that_the_views_give():
+    given = {"run", "iteration", "phase", "step", "label", "filename"}
+    assert [(name, c.name) for name, schema in TABLES.items() for c in schema.columns if c.name in given] == []

@@ -135,8 +135,8 @@ DOCUMENT_SETS = define(
 MEASUREMENTS = define(
     "measurements",
     "a number that a step of the preparation is known by",
-    "step metric",
-    Column("step", STRING, "the step"),
+    "part metric",
+    Column("part", STRING, "the step"),
     Column("metric", STRING, "rows_in, rows_out, dropped: REASON, cpu_s, peak_memory_mb, canary_recall, ..."),
     Column("value", FLOAT, "its value"),
 )

@@ -12,7 +12,7 @@ from flows.site import Site
 from flows.tables import print_table
 
 FLOW, PROFILE = "prepare-corpus", "text"
-STEPS = "select step, metric, round(value, 3) as value from measurements where run = $run order by step, metric"
+STEPS = "select part, metric, round(value, 3) as value from measurements where run = $run order by part, metric"
 REASONS = """
     select reason, count(*) as documents
     from (

@@ -30,8 +30,7 @@ class Settings(BaseModel):
 class Deduplication(Settings):
     """Which of equal and of similar documents stay."""
 
-    exact: bool = True
-    near: MinHashing | None = MinHashing()
+    near: MinHashing | None = Field(default=MinHashing(), description="none: equal texts only")
     comparing: Comparing = Comparing()
     keep: Keep = "longest"
 
@@ -41,6 +40,9 @@ class Decontamination(Settings):
 
     benchmarks: tuple[Benchmark, ...] = ()
     ngrams: NgramRule = NgramRule()
+    likeness: MinHashing | None = Field(
+        default=None, description="near-duplicates of a passage go as well, as in SPELL"
+    )
 
 
 class CorpusConfig(Settings):

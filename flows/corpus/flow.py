@@ -13,13 +13,22 @@ from flows.corpus.config import CorpusConfig, load_profile
 from flows.prepared import PREPARED
 from flows.workbench import Redo, Request, open_place
 from tasks.cluster import cluster_documents, describe_clusters, embed_documents
-from tasks.corpus import corpus_identity, gather, settle
+from tasks.corpus import corpus_identity, gather, measure_reading, settle
+from tasks.decontaminate import (
+    evaluation_identity,
+    find_contaminations,
+    measure_contaminations,
+    read_evaluation_sets,
+    screen_contaminated,
+)
 from tasks.dedup import (
     band_documents,
     find_duplicates,
+    measure_duplicates,
     screen_exact_duplicates,
     screen_near_duplicates,
 )
+from tasks.report_corpus import report_corpus
 from warehouse.store import Place, Table
 
 
@@ -59,9 +68,11 @@ def prepare(cfg: CorpusConfig, place: Place) -> Table:
         max_chars=cfg.max_document_chars,
         rules=cfg.quality,
     )
+    measure_reading(place, documents, label="read")
     corpus = drop_duplicates(cfg, place, Corpus(documents))
+    corpus = drop_evaluation_sets(cfg, place, corpus)
     embeddings = cluster(cfg, place, corpus)
-    return settle(
+    prepared = settle(
         place,
         documents,
         screened=corpus.screened,
@@ -70,16 +81,17 @@ def prepare(cfg: CorpusConfig, place: Place) -> Table:
         search=cfg.search,
         label=PREPARED,
     )
+    report_corpus(place)
+    return prepared
 
 
 def drop_duplicates(cfg: CorpusConfig, place: Place, corpus: Corpus) -> Corpus:
     """Of equal documents one stays, then of similar ones."""
     how, documents, screened = cfg.duplicates, corpus.documents, corpus.screened
-    if how.exact:
-        exact = screen_exact_duplicates(
-            place, documents, screened=screened, keep=how.keep, workers=cfg.workers, label="exact"
-        )
-        screened = (*screened, exact)
+    exact = screen_exact_duplicates(
+        place, documents, screened=screened, keep=how.keep, workers=cfg.workers, label="exact"
+    )
+    screened = (*screened, exact)
     if how.near is None:
         return Corpus(documents, screened)
     bands = band_documents(place, documents, screened=screened, settings=how.near, workers=cfg.workers)
@@ -97,7 +109,31 @@ def drop_duplicates(cfg: CorpusConfig, place: Place, corpus: Corpus) -> Corpus:
     near = screen_near_duplicates(
         place, documents, pairs, screened=screened, threshold=how.near.threshold, keep=how.keep, label="near"
     )
+    measure_duplicates(place, exact, bands, pairs, near, threshold=how.near.threshold, label="duplicates")
     return Corpus(documents, (*screened, near))
+
+
+def drop_evaluation_sets(cfg: CorpusConfig, place: Place, corpus: Corpus) -> Corpus:
+    """Nothing that a model is tested on later stays."""
+    how = cfg.contamination
+    if not how.benchmarks:
+        return corpus
+    documents, screened = corpus.documents, corpus.screened
+    passages = read_evaluation_sets(place, how.benchmarks, identity=evaluation_identity(how.benchmarks))
+    found = find_contaminations(
+        place,
+        documents,
+        passages,
+        screened=screened,
+        rule=how.ngrams,
+        likeness=how.likeness,
+        canaries=cfg.canaries,
+        seed=cfg.seed,
+        workers=cfg.workers,
+    )
+    clean = screen_contaminated(place, documents, found, screened=screened, label="contaminated")
+    measure_contaminations(place, passages, found, clean, label="contaminations")
+    return Corpus(documents, (*screened, clean))
 
 
 def cluster(cfg: CorpusConfig, place: Place, corpus: Corpus) -> Table | None:
