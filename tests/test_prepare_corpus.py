@@ -1,0 +1,104 @@
+"""The flow prepare-corpus on real text with known duplicates and a known evaluation set."""
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from flows import prepared
+from flows.corpus.config import load_profile
+from flows.corpus.flow import inquire, prepare
+from flows.workbench import Request, open_place
+from tasks.corpus import take
+from warehouse.query import query
+from warehouse.store import Store
+
+WIKI = Path(__file__).parent / "data" / "wiki_passages_30.parquet"
+PROFILE = "text"
+
+
+@pytest.fixture
+def corpus(tmp_path, monkeypatch):
+    """30 passages; a copy of one, another with one word changed, one too short, and a question made of a third."""
+    passages = pq.read_table(WIKI, columns=["id", "title", "text"]).to_pylist()
+    longest = sorted(passages, key=lambda p: -len(p["text"]))
+    copied, edited, asked = longest[0], longest[1], longest[2]
+    words = edited["text"].split()
+    changed = " ".join([*words[:5], "changed", *words[6:]])
+    more = [{"id": "copy", "text": copied["text"]}, {"id": "edited", "text": changed}, {"id": "short", "text": "x"}]
+    (tmp_path / "corpus.jsonl").write_text("".join(json.dumps(p) + "\n" for p in [*passages, *more]))
+    question = {"id": "q", "question": " ".join(asked["text"].split()[:40])}
+    (tmp_path / "set.jsonl").write_text(json.dumps(question) + "\n")
+    monkeypatch.setattr("flows.workbench.STORE", tmp_path / "store")
+    return tmp_path, {"copied": copied["id"], "edited": edited["id"], "asked": asked["id"]}
+
+
+def overrides(tmp_path):
+    return {
+        "quality.min_chars": 20,
+        "contamination.benchmarks": [{"name": "quiz", "path": str(tmp_path / "set.jsonl")}],
+        "canaries": 5,
+    }
+
+
+def run(tmp_path, **more):
+    given = {**overrides(tmp_path), **more}
+    path = str(tmp_path / "corpus.jsonl")
+    asked = Request(flow="prepare-corpus", profile=PROFILE, run="wiki", overrides=given, corpus=path)
+    with open_place(asked, load_profile(PROFILE, asked.settings), force=True) as place:
+        return prepare(load_profile(PROFILE, asked.settings), place), asked
+
+
+def test_what_goes_says_why_and_the_rest_stays_in_order_with_an_index(corpus):
+    tmp_path, known = corpus
+    table, asked = run(tmp_path)
+    ids = [row["document_id"] for row in table.rows()]
+    dropped = query(
+        tmp_path / "store",
+        """
+        select document_id, reason, instead from screenings where not kept
+        union all
+        select document_id, dropped_reason, null from documents where label is null and dropped_reason is not null
+        """,
+    )
+    assert {(row["document_id"], row["reason"], row["instead"]) for row in dropped} == {
+        ("short", "too_short", None),
+        ("copy", "exact_duplicate", known["copied"]),
+        (known["edited"], "near_duplicate", "edited"),  # the longer one stays
+        ("2wiki-33", "near_duplicate", "2wiki-37"),  # the passages' own
+        (known["asked"], "contaminated: quiz", None),
+    }
+    assert ids == [r["id"] for r in lines(tmp_path) if r["id"] not in {row["document_id"] for row in dropped}]
+    recalls = query(tmp_path / "store", "select value from measurements where metric = 'canary_recall'")
+    assert [row["value"] for row in recalls] == [1.0, 1.0]
+    assert (tmp_path / "store" / "reports" / "wiki" / "corpus.html").read_text().count("<svg") >= 2
+    assert all(why is None for _, why in inquire(asked, load_profile(PROFILE, asked.settings)))
+
+
+def lines(tmp_path):
+    return [json.loads(line) for line in (tmp_path / "corpus.jsonl").read_text().splitlines()]
+
+
+def test_another_threshold_compares_nothing_anew(corpus, caplog):
+    tmp_path, _ = corpus
+    run(tmp_path)
+    caplog.clear()
+    table, _ = run(tmp_path, **{"duplicates.comparing.floor": 0.5, "contamination.benchmarks": []})
+    fresh = {m.split(":")[0] for m in caplog.messages if " fresh, " in m}
+    assert {"wiki/documents", "wiki/bands", "wiki/duplicates", "wiki/screenings.near"} <= fresh
+    assert table.num_rows == 29
+
+
+def test_a_prepared_corpus_is_taken_by_name_and_outlives_its_run(corpus):
+    tmp_path, _ = corpus
+    made, _ = run(tmp_path)
+    store = Store(tmp_path / "store")
+    taken = prepared.open_documents(store.run("play"), "wiki", None)
+    assert taken.rows() == made.rows() and not list(taken.problems(thorough=True))
+    assert (taken.files / "index" / "manifest.json").stat().st_ino == (
+        made.files / "index" / "manifest.json"
+    ).stat().st_ino
+    assert take(store.run("play"), made).address == taken.address
+    with pytest.raises(ValueError, match="corpus nothing is no path and no prepared corpus"):
+        prepared.open_documents(store.run("play"), "nothing", None)
