@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -20,6 +21,7 @@ from typing import Any
 os.environ["OMP_NUM_THREADS"] = "1"
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import rensa
 from datasketch import MinHash, MinHashLSH
 
@@ -27,7 +29,7 @@ from corpus_prep.minhash import MinHashing, signatures
 from tasks import dedup
 from tasks.stage import stage
 from tests.bench import cpu_s, line
-from tests.corpora import defined_shingles, documents, exact_join, passages, with_copies, word_shingles
+from tests.corpora import data_folder, defined_shingles, documents, exact_join, passages, with_copies, word_shingles
 from warehouse.schemas import DOCUMENTS
 from warehouse.store import Store
 
@@ -41,7 +43,7 @@ Removed = set[int]
 def main() -> None:
     """All benchmarks, or those named."""
     BENCH.parent.mkdir(parents=True, exist_ok=True)
-    chosen = [b for b in (text_to_signature, whole_dedup, memory) if b.__name__ in (sys.argv[1:] or [b.__name__])]
+    chosen = [benchmark for benchmark in BENCHMARKS if benchmark.__name__ in (sys.argv[1:] or [benchmark.__name__])]
     with BENCH.open("a") as file:
         for benchmark in chosen:
             for row in benchmark():
@@ -147,6 +149,31 @@ def quality(name: str, peer: str, ours: tuple[float, int], theirs: tuple[float, 
     ]
 
 
+def natural_duplicates() -> Iterator[dict[str, Any]]:
+    """Pages of a manual in ten versions: what was merged, against the page that each is a version of."""
+    folder = data_folder()
+    if folder is None:
+        return
+    table = pq.read_table(folder / "corpora" / "neardup_react_native_docs.parquet")
+    texts, pages = table["text"].to_pylist(), [name.split("@")[0] for name in table["id"].to_pylist()]
+    _, removed, pairs = deduplicate(texts)
+    truth = exact_join([defined_shingles(text) for text in texts], THRESHOLD)
+    kept = Counter(page for number, page in enumerate(pages) if number not in removed)
+    across = {(pages[one], pages[other]) for one, other in pairs if pages[one] != pages[other]}
+    yield {
+        "name": "neardup_react_native_docs",
+        "documents": len(texts),
+        "kept": kept.total(),
+        "pages": len(set(pages)),
+        "pages_kept": len(kept),
+        "pages_kept_once": sum(count == 1 for count in kept.values()),
+        "pairs_of_one_page": sum(pages[one] == pages[other] for one, other in pairs),
+        "pages_joined": sorted(across),
+        "pair_recall": round(len(pairs & truth.keys()) / len(truth), 4),
+        "wrong_pairs": len(pairs - truth.keys()),
+    }
+
+
 def share(name: str, peer_name: str, ours: float, peer: float, unit: str) -> dict[str, Any]:
     """A line whose numbers are no costs; the ratio is ours over the peer's."""
     ratio = round(ours / peer, 4) if peer else None
@@ -230,6 +257,8 @@ def rensa_dedup(texts: list[str], num_bands: int | None) -> Removed:
     kept = index.add_pairs((str(number), list(word_shingles(text))) for number, text in enumerate(texts))
     return {number for number, keep in enumerate(kept) if not keep}
 
+
+BENCHMARKS = (text_to_signature, whole_dedup, natural_duplicates, memory)
 
 if __name__ == "__main__":
     main()
