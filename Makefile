@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-gpu demo test test-fast test-slow lint format lock bench chaos claims micro clean-services
+.PHONY: help install install-gpu demo test test-fast test-slow lint format lock bench bench-corpus chaos claims micro clean-services
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ lock: install ## make requirements/*.txt anew from pyproject.toml
 
 bench: install ## benchmarks: a table, and lines appended to data/bench/*.jsonl
 	$(BIN)/python -m tests.bench
+
+bench-corpus: install ## benchmarks of corpus preparation, on real text where SELFPLAY_DATA names a folder of it
+	$(BIN)/python -m tests.bench_corpus
 
 chaos: install ## kill processes of a run at random, N times, and compare with an untouched run
 	$(BIN)/python -m tests.chaos $(or $(N),50)

@@ -1,7 +1,8 @@
 """The band table, and the pairs of documents that it makes candidates.
 
-A shard's rows are in one row group a band, in order of hash, so that a partition (one band, one range of hashes) reads
-only its own pages of every shard: the shuffle needs no files of its own, and goes as far as a file system is shared.
+A shard's rows are in one row group a band, in order of hash, so that a partition (some bands, or a range of hashes of
+one) reads only its own pages of every shard: the shuffle needs no files of its own, and goes as far as a file system is
+shared.
 
 Crowds. A bucket of m documents has m(m-1)/2 pairs; text that thousands of documents share would make it the whole
 cost. Buckets above `max_bucket` give no pairs: they are handed on as crowds, which are compared through leaders
@@ -10,10 +11,10 @@ cost. Buckets above `max_bucket` give no pairs: they are handed on as crowds, wh
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,17 +30,18 @@ PAIRS = pa.schema([("first", pa.int64()), ("second", pa.int64())])
 CROWDS = pa.schema([("bucket", pa.uint64()), ("document", pa.int64())])
 BUCKETS, PAIRED, CROWDED = sql("buckets"), sql("pairs"), sql("crowds")
 ROWS_AT_ONCE = 1 << 16
+COMPRESSION: Any = {"document": "zstd", "band": "zstd", "hash": "none"}  # hashes cannot be compressed
 
 
 @dataclass(frozen=True)
 class Partition:
-    """One band's rows with hashes in a range, of all shards of the band table. `out` is made a folder."""
+    """Bands from one to another and hashes from one to another, both included, of all shards of the band table.
+    `out` is made a folder."""
 
     out: Path
     files: tuple[Path, ...]
-    band: int
-    low: int
-    high: int
+    bands: tuple[int, int]
+    hashes: tuple[int, int]
 
 
 def write_bands(shard: Shard, settings: MinHashing) -> None:
@@ -50,7 +52,7 @@ def write_bands(shard: Shard, settings: MinHashing) -> None:
         numbers.append(batch[has_shingles])
         hashes.append(found[has_shingles])
     documents, values = np.concatenate(numbers), np.concatenate(hashes)
-    with pq.ParquetWriter(shard.out, BANDS.arrow, use_dictionary=False, compression="zstd") as writer:
+    with pq.ParquetWriter(shard.out, BANDS.arrow, use_dictionary=False, compression=COMPRESSION) as writer:
         for band in range(settings.num_bands):
             order = np.argsort(values[:, band])
             column = np.full(len(order), band, np.int32)
@@ -59,13 +61,18 @@ def write_bands(shard: Shard, settings: MinHashing) -> None:
 
 
 def partitions(files: Sequence[Path], folder: Path, settings: MinHashing) -> list[Partition]:
-    """All partitions of a band table: so many of each band that one fits into memory."""
-    rows = sum(pq.read_metadata(file).num_rows for file in files) // settings.num_bands
-    cuts = 1 << max(math.ceil(math.log2(max(rows, 1) / PARTITION_ROWS)), 0)
-    width = (1 << 64) // cuts
+    """All partitions of a band table, each so large that it fits into memory: several bands, or a part of one."""
+    rows = max(sum(pq.read_metadata(file).num_rows for file in files) // settings.num_bands, 1)
+    together, cuts = max(PARTITION_ROWS // rows, 1), -(-rows // PARTITION_ROWS)
+    bounds = [cut * (1 << 64) // cuts for cut in range(cuts + 1)]
     return [
-        Partition(folder / f"candidates-{band:03d}-{cut:05d}", tuple(files), band, cut * width, (cut + 1) * width - 1)
-        for band in range(settings.num_bands)
+        Partition(
+            folder / f"candidates-{first:03d}-{cut:05d}",
+            tuple(files),
+            (first, min(first + together, settings.num_bands) - 1),
+            (bounds[cut], bounds[cut + 1] - 1),
+        )
+        for first in range(0, settings.num_bands, together)
         for cut in range(cuts)
     ]
 
@@ -74,7 +81,9 @@ def find_candidates(partition: Partition, max_bucket: int) -> None:
     """Map: `pairs.parquet` (first < second) of documents in one bucket, `crowds.parquet` of buckets too large for
     that."""
     partition.out.mkdir()
-    bounds = {"band": partition.band, "low": partition.low, "high": partition.high}
+    first_band, last_band = partition.bands
+    low, high = partition.hashes
+    bounds = {"first_band": first_band, "last_band": last_band, "low": low, "high": high}
     with out_of_core(partition.out / "spilled") as connection:
         connection.read_parquet([str(file) for file in partition.files]).create_view("bands")
         connection.execute(f"create table buckets as {BUCKETS}", bounds)

@@ -103,6 +103,11 @@ class Corpus:
             if counts[first : first + rows].any()
         ]
 
+    def batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
+        """The documents that count, in order, a few MB at a time."""
+        for shard in self.shards(Path(), "read only"):
+            yield from (batch for _, batch in shard.batches(columns))
+
     def _spans(self, file: int) -> Iterator[tuple[int, tuple[int, ...], int, int]]:
         """Row groups of a file that make a shard together, the number of the first document, and how many they are."""
         metadata = pq.read_metadata(self.files[file])

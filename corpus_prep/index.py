@@ -33,7 +33,9 @@ from corpus_prep.read import DocumentRow
 
 if TYPE_CHECKING:
     from corpus_prep.encoder import Encoder
-    from corpus_prep.vectors import VectorSearch
+
+
+GIB = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,46 @@ class EmbeddingConfig(BaseModel):
         if self.revision is None and not Path(self.model).is_dir():
             raise ValueError(f"embedding model {self.model} is no local folder: pin its revision, a commit hash.")
         return self
+
+
+Kind = Literal["exact", "ivf_sq8", "ivf_pq"]
+
+
+class VectorSearch(BaseModel):
+    """How vectors are searched.
+
+    exact: a product with all of them, in memory of the device, in the model's dtype.
+    ivf_sq8, ivf_pq: a faiss inverted file, mapped from disk, with a byte a dimension or `pq_bytes` a vector.
+    auto: exact up to 2 GiB of stored vectors (1.4 million of 768 dimensions in 16 bits), ivf_sq8 up to 64 GiB, else
+    ivf_pq.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["auto"] | Kind = "auto"
+    lists: PositiveInt | None = None
+    """Of the inverted file. None: 4 * sqrt(documents), faiss' guideline."""
+    probes: PositiveInt = 64
+    """Lists looked into for a query."""
+    pq_bytes: PositiveInt = 96
+    candidates: PositiveInt | None = None
+    """Documents a hit that are scored again in float32. None: 4, and 32 for ivf_pq."""
+    seed: int = 0
+
+    def resolved(self, vector_DH: np.ndarray) -> VectorSearch:
+        """With everything settled that was left to the size."""
+        num, dimensions = vector_DH.shape
+        size = num * dimensions * vector_DH.itemsize
+        kind = self.kind if self.kind != "auto" else choose(size)
+        lists = min(self.lists or max(1, int(4 * num**0.5)), num)
+        pq_bytes = max(part for part in range(1, self.pq_bytes + 1) if dimensions % part == 0)
+        settled = {"kind": kind, "lists": lists, "pq_bytes": pq_bytes, "probes": min(self.probes, lists)}
+        return self.model_copy(update={**settled, "candidates": self.candidates or (32 if kind == "ivf_pq" else 4)})
+
+
+def choose(num_bytes: int) -> Kind:
+    """The kind of search for stored vectors of this size."""
+    return "exact" if num_bytes <= 2 * GIB else "ivf_sq8" if num_bytes <= 64 * GIB else "ivf_pq"
 
 
 class Ranker(Protocol):
@@ -179,7 +221,7 @@ def load_index(folder: str | Path, device: str | None = None, verify: bool = Tru
         raise damaged(folder, f"it holds {documents.num_rows} documents, not {manifest['num_documents']}")
     if manifest["embedding"] is None:
         return Retriever(documents, Bm25Ranker(folder, documents.num_rows), manifest)
-    from corpus_prep.vectors import VectorRanker, VectorSearch
+    from corpus_prep.vectors import VectorRanker
 
     config = EmbeddingConfig(**manifest["embedding"])
     encoder = _encoder(config.model_copy(update={"device": device}) if device else config)
@@ -196,16 +238,24 @@ def _write_ranker(
         write_bm25(_titles_and_texts(table), folder)
         return {"bm25": BM25_SETTINGS, "search": None}
     from corpus_prep.encoder import join_vectors, vectors_of
-    from corpus_prep.vectors import VECTORS, VectorSearch, write_search
+    from corpus_prep.vectors import VECTORS, write_search
 
     if encoder is not None:
         join_vectors(vectors_of(encoder, _titles_and_texts(table)), table.num_rows, folder / VECTORS)
     elif vectors is not None:
-        shutil.copyfile(vectors, folder / VECTORS)
+        _link(vectors, folder / VECTORS)
         num_vectors = len(np.load(folder / VECTORS, mmap_mode="r"))
         if num_vectors != table.num_rows:
             raise ValueError(f"{vectors} has {num_vectors} vectors for {table.num_rows} documents. Embed them again.")
     return {"bm25": None, "search": write_search(folder / VECTORS, search or VectorSearch(), folder).model_dump()}
+
+
+def _link(file: Path, to: Path) -> None:
+    """The same file under another name; a copy where the file system has no such thing. Nobody writes to it."""
+    try:
+        os.link(file, to)
+    except OSError:
+        shutil.copyfile(file, to)
 
 
 def _encoder(config: EmbeddingConfig) -> Encoder:

@@ -161,7 +161,10 @@ def _may_change(data, starts, kinds):
     found = np.zeros(len(starts) - 1, np.bool_)
     for d in range(len(starts) - 1):
         at, end = starts[d], starts[d + 1]
-        while at < end and not found[d]:
+        every = np.uint8(0)
+        for i in range(at, end):
+            every |= data[i]
+        while every >= 0x80 and at < end and not found[d]:
             if data[at] < 0x80:
                 at += 1
             else:

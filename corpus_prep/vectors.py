@@ -3,59 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, PositiveInt
 
-from corpus_prep.encoder import Encoder
+if TYPE_CHECKING:
+    from corpus_prep.encoder import Encoder
+    from corpus_prep.index import VectorSearch
 
-VECTORS, IVF = "vectors.npy", "ivf.faiss"
+VECTORS, IVF, LISTS = "vectors.npy", "ivf.faiss", "ivf.lists"
 SCORES_AT_ONCE = 1 << 26  # 256 MiB of float32
 ROWS_AT_ONCE = 1 << 20  # added to a faiss index in memory, before they go to disk
 TRAINING_ROWS = 64  # a list
 SAME_MODEL_COSINE = 0.99  # bfloat16 and another batch shape stay above it; another model does not
-GIB = 1 << 30
-
-Kind = Literal["exact", "ivf_sq8", "ivf_pq"]
-
-
-class VectorSearch(BaseModel):
-    """How vectors are searched.
-
-    exact: a product with all of them, in memory of the device, in the model's dtype.
-    ivf_sq8, ivf_pq: a faiss inverted file, mapped from disk, with a byte a dimension or `pq_bytes` a vector.
-    auto: exact up to 2 GiB of stored vectors (1.4 million of 768 dimensions in 16 bits), ivf_sq8 up to 64 GiB, else
-    ivf_pq.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    kind: Literal["auto"] | Kind = "auto"
-    lists: PositiveInt | None = None
-    """Of the inverted file. None: 4 * sqrt(documents), faiss' guideline."""
-    probes: PositiveInt = 64
-    """Lists looked into for a query."""
-    pq_bytes: PositiveInt = 96
-    candidates: PositiveInt | None = None
-    """Documents a hit that are scored again in float32. None: 4, and 32 for ivf_pq."""
-    seed: int = 0
-
-    def resolved(self, vector_DH: np.ndarray) -> VectorSearch:
-        """With everything settled that was left to the size."""
-        num, dimensions = vector_DH.shape
-        size = num * dimensions * vector_DH.itemsize
-        kind = self.kind if self.kind != "auto" else choose(size)
-        lists = min(self.lists or max(1, int(4 * num**0.5)), num)
-        pq_bytes = max(part for part in range(1, self.pq_bytes + 1) if dimensions % part == 0)
-        settled = {"kind": kind, "lists": lists, "pq_bytes": pq_bytes, "probes": min(self.probes, lists)}
-        return self.model_copy(update={**settled, "candidates": self.candidates or (32 if kind == "ivf_pq" else 4)})
-
-
-def choose(num_bytes: int) -> Kind:
-    """The kind of search for stored vectors of this size."""
-    return "exact" if num_bytes <= 2 * GIB else "ivf_sq8" if num_bytes <= 64 * GIB else "ivf_pq"
 
 
 def write_search(vectors: Path, search: VectorSearch, folder: Path) -> VectorSearch:
@@ -138,7 +99,8 @@ class Ivf:
     def __init__(self, folder: Path, search: VectorSearch):
         import faiss
 
-        flags = faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY | faiss.IO_FLAG_ONDISK_SAME_DIR
+        merged = (folder / LISTS).exists()  # such lists are mapped anyway, and lost with the flag that maps others
+        flags = faiss.IO_FLAG_READ_ONLY | (faiss.IO_FLAG_ONDISK_SAME_DIR if merged else faiss.IO_FLAG_MMAP)
         self._index: Any = faiss.read_index(str(folder / IVF), flags)
         self._probes = search.probes
 
@@ -156,10 +118,12 @@ def _write_ivf(vector_DH: np.ndarray, search: VectorSearch, folder: Path) -> Non
     from faiss.contrib.ondisk import merge_ondisk
 
     num, dimensions = vector_DH.shape
-    codes = "SQ8" if search.kind == "ivf_sq8" else f"PQ{search.pq_bytes}"
+    codes = (
+        "SQ8" if search.kind == "ivf_sq8" else f"PQ{search.pq_bytes}np"
+    )  # no polysemous codes: minutes, and of no use here
     index: Any = faiss.index_factory(dimensions, f"IVF{search.lists},{codes}", faiss.METRIC_INNER_PRODUCT)
-    index.cp.seed = search.seed
-    index.cp.min_points_per_centroid = 1
+    for means in (index.cp, index.pq.cp) if search.kind == "ivf_pq" else (index.cp,):
+        means.seed, means.min_points_per_centroid = search.seed, 1
     chosen = np.random.default_rng(search.seed).permutation(num)[: TRAINING_ROWS * (search.lists or 1)]
     index.train(np.ascontiguousarray(vector_DH[np.sort(chosen)], np.float32))
     blocks = []
@@ -172,7 +136,7 @@ def _write_ivf(vector_DH: np.ndarray, search: VectorSearch, folder: Path) -> Non
     if len(blocks) == 1:
         blocks[0].rename(folder / IVF)
         return
-    merge_ondisk(index, [str(block) for block in blocks], str(folder / f"{IVF}.lists"))
+    merge_ondisk(index, [str(block) for block in blocks], str(folder / LISTS))
     faiss.write_index(index, str(folder / IVF))
     for block in blocks:
         block.unlink()

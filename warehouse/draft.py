@@ -210,5 +210,10 @@ def count_reasons(chunk: Chunk, schema: Schema) -> Counter[str]:
     names = [c.name for c in schema.columns if c.name in REASONS]
     if isinstance(chunk, Path):
         return count_reasons(pq.read_table(chunk, columns=names), schema)
-    rows = cast(pa.Table, chunk).select(names).to_pylist() if isinstance(chunk, pa.Table) else chunk
-    return Counter(row[name] for row in rows for name in names if row.get(name) is not None)
+    if isinstance(chunk, pa.Table):
+        found: Counter[str] = Counter()
+        for name in names:
+            values, counts = cast(pa.Table, chunk)[name].drop_null().value_counts().flatten()
+            found.update(dict(zip(values.to_pylist(), counts.to_pylist(), strict=True)))
+        return found
+    return Counter(row[name] for row in chunk for name in names if row.get(name) is not None)
