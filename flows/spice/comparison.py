@@ -87,9 +87,10 @@ def equal_mathematics(reference: str, answer: str) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def parsed(text: str) -> list:
-    """What Math-Verify reads in a text. Raises Malformed where it fails."""
+    """What Math-Verify reads in a text, without what it could only copy. Raises Malformed where it fails."""
     try:
-        return parse(f"${as_latex(text)}$", parsing_timeout=None, raise_on_error=True)  # type: ignore[arg-type]
+        found = parse(f"${as_latex(text)}$", parsing_timeout=None, raise_on_error=True)  # type: ignore[arg-type]
+        return [read for read in found if not isinstance(read, str)]
     except Exception as problem:
         raise Malformed(f"Math-Verify: {type(problem).__name__}") from problem
 

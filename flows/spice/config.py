@@ -36,6 +36,7 @@ class Dialogues(Settings):
     document_tokens: int = Field(default=5992, ge=1, description="a document's segment: its first tokens")
     choice_tokens: int = Field(default=1024, ge=1, description="sampled for the choice of a format, at most")
     response_tokens: int = Field(default=8192, ge=1, description="sampled for a question or an answer, at most")
+    stop: tuple[str, ...] = Field(default=(), description="strings that end a reply beside the model's own end")
     reasoning: bool = Field(default=False, description="the chat template opens a think block or expects one")
 
 
@@ -80,7 +81,7 @@ class MatchSettings(Settings):
 
 
 class Update(GRPOSettings):
-    """Dr. GRPO without KL (section 2.4, appendix 8)."""
+    """Dr. GRPO without KL (section 2.4, appendix 8); on-policy, so nothing is clipped."""
 
     loss_type: Literal["grpo", "dapo", "dr_grpo", "bnpo"] = "dr_grpo"
     beta: float = Field(default=0.0, ge=0)
@@ -114,12 +115,12 @@ class SpiceConfig(Settings):
     steps: int = Field(default=40, ge=1, description="of Algorithm 1 in an iteration: l.3-28, one update each")
     documents_per_step: int = Field(default=128, ge=1, description="B")
     seed: int = Field(default=0, ge=0)
-    corpus: str = Field(
-        default=MICRO, description="a folder, a .jsonl or .parquet file, or a built-in world, if `corpora` is empty"
-    )
     corpora: dict[str, float] = Field(
-        default={}, description="corpus: share of the documents of a step (paper: mathematics and general, half each)"
+        default={MICRO: 1.0},
+        description="a folder, a .jsonl or .parquet file, or a built-in world: its share of a step's documents "
+        "(paper: mathematics and general, half each)",
     )
+    corpus: str | None = Field(default=None, description="one corpus in place of `corpora`")
     corpus_documents: int = Field(default=2000, ge=2, description="documents of a built-in world")
     world_seed: int = Field(default=4242, ge=0, description="of the built-in worlds")
     dialogues: Dialogues = Dialogues()
@@ -146,7 +147,7 @@ class SpiceConfig(Settings):
     @property
     def shares(self) -> dict[str, float]:
         """Corpora and their shares."""
-        return self.corpora or {self.corpus: 1.0}
+        return {self.corpus: 1.0} if self.corpus else self.corpora
 
     @model_validator(mode="after")
     def _another_challenger_is_fixed(self) -> Self:
@@ -157,8 +158,18 @@ class SpiceConfig(Settings):
         return self
 
     @model_validator(mode="after")
+    def _the_constant_is_the_generation_budget(self) -> Self:
+        constant, budget = self.update.max_completion_tokens, self.dialogues.response_tokens
+        if self.update.loss_type == "dr_grpo" and constant != budget:
+            raise ValueError(
+                f"update.max_completion_tokens {constant} must be dialogues.response_tokens, {budget}: "
+                "Dr. GRPO divides every reply's sum by the generation budget"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _shares_are_shares(self) -> Self:
-        if self.corpora and (min(self.corpora.values()) < 0 or not sum(self.corpora.values())):
+        if min(self.corpora.values(), default=0) < 0 or not sum(self.corpora.values()):
             raise ValueError(f"corpora maps each corpus to a share, at least one above 0, not {self.corpora}")
         return self
 

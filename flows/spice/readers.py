@@ -32,6 +32,7 @@ LEANS_ON_SOURCE = re.compile(
     r"|as mentioned|mentioned above|based on the analysis)",
     re.IGNORECASE,
 )
+_UNESCAPED = re.compile(r"[\x00-\x09\x0b-\x1f]")  # in JSON "\frac" is a form feed and "rac"
 _BOX = re.compile(r"\\boxed\s*\{")
 
 
@@ -68,12 +69,12 @@ def read_choice(reply: str, formats: Sequence[str], answer_types: Sequence[str])
     'String'
     """
     said = last_object(reply)
-    chosen = [said.get("suitable_for_mcq"), said.get("suitable_for_free_form")]
-    if not all(isinstance(flag, bool) for flag in chosen):
+    letters, free = said.get("suitable_for_mcq"), said.get("suitable_for_free_form")
+    if not isinstance(letters, bool) or not isinstance(free, bool):
         raise Malformed("suitability is not true or false")
-    if sum(chosen) != 1:
+    if letters == free:
         raise Malformed("not exactly one format is suitable")
-    if chosen[0]:
+    if letters:
         return _allowed(MULTIPLE_CHOICE, MULTIPLE_CHOICE in formats)
     answer_type = said.get("best_answer_type")
     answer_type = answer_type.strip() if isinstance(answer_type, str) else "no answer type"
@@ -107,11 +108,11 @@ def _text(said: Row, key: str) -> str:
     value: Any = said.get(key)
     if isinstance(value, (list, dict)):
         raise Malformed(f"{key} is not a single value")
+    if isinstance(value, str) and _UNESCAPED.search(value):
+        raise Malformed("a backslash is not escaped")
     text = "" if value is None else value.strip() if isinstance(value, str) else json.dumps(value)
     if not text:
         raise Malformed(f"empty {key}")
-    if re.search(r"[\x00-\x09\x0b-\x1f]", text):  # "\frac" in JSON is a form feed and "rac"
-        raise Malformed("a backslash is not escaped")
     return text
 
 

@@ -57,7 +57,8 @@ class Spice:
         return kinds[0] if len(kinds) == 1 else None
 
     def sampling(self, temperature: float, max_tokens: int | None = None) -> Sampling:
-        return Sampling(temperature=temperature, max_tokens=max_tokens or self.cfg.dialogues.response_tokens)
+        d = self.cfg.dialogues
+        return Sampling(temperature=temperature, max_tokens=max_tokens or d.response_tokens, stop=d.stop)
 
     @property
     def choosing(self) -> Sampling:

@@ -153,7 +153,7 @@ def corpus(
 def held_out_tasks(seed: int, num_tasks: int) -> list[BenchTask]:
     """Questions about ledgers of a world of their own: every form with every number of items equally often."""
     rng, tasks = random.Random(f"bench {seed}"), []
-    forms: list[tuple[Kind, bool]] = [(kind, False) for kind in KINDS] + [("total", True), ("most", True)]
+    forms: list[tuple[Kind, bool]] = [*((kind, False) for kind in KINDS), ("total", True), ("most", True)]
     for i in range(num_tasks):
         (kind, choose), count = forms[i % len(forms)], FEWEST_ASKED + i // len(forms) % (NUM_ITEMS - FEWEST_ASKED + 1)
         ledger = draw_ledger(rng, NAMES, kind)
