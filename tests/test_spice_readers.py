@@ -8,7 +8,6 @@ from flows.spice.readers import (
     ANSWER_TYPES,
     FREE_FORM,
     LEANS_ON_SOURCE,
-    LETTERS,
     MULTIPLE_CHOICE,
     boxed,
     last_object,
@@ -228,7 +227,3 @@ def test_the_last_box_is_the_answer(reply, answer):
 )
 def test_a_reply_without_a_closed_box_has_no_answer(reply, why):
     assert reason(boxed, reply) == why
-
-
-def test_there_are_four_letters():
-    assert LETTERS == tuple(OPTIONS)

@@ -54,7 +54,7 @@ class Ledger:
     @property
     def text(self) -> str:
         verb = "most" if self.kind == "most" else "makes"
-        entries = zip(ORDINALS, self.quantities, self.items, strict=True)
+        entries = zip(ORDINALS, self.quantities, self.items, strict=False)
         lines = [f"{o} {q} {item} {verb} {self.comes_to(n)} ." for n, (o, q, item) in enumerate(entries, 1)]
         return f"{self.entity} has {' '.join(lines)}"
 
