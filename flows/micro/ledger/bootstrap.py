@@ -34,8 +34,8 @@ ROLES: dict[Draw, float] = {
     transcripts.chooser: 0.07,
 }
 PHASES = (
-    Phase("sums and roles", 1.8e6, 2.5e-3, 2.5e-3, DRILL, 0.01),
-    Phase("roles", 3.0e6, 2.5e-3, 2e-5, ROLES),
+    Phase("sums and roles", 1.5e6, 2.5e-3, 2.5e-3, DRILL, 0.01),
+    Phase("roles", 2.6e6, 2.5e-3, 2e-5, ROLES),
 )
 
 

@@ -37,7 +37,7 @@ _JSON = (
     '"suitable_for_mcq": "suitable_for_free_form": "best_answer_type": "reason": true false null numbers names'
 )
 _WORDS = (
-    "choose reason options how many in all which is most makes none at x + \\boxed{ second third fourth fifth sixth"
+    "choose reason options how many in all which is most makes so none at x + \\boxed{ second third fourth fifth sixth"
 )
 LEDGER_WORDS = tuple(
     dict.fromkeys(
@@ -119,7 +119,7 @@ def _challenge(rng: random.Random, ledger: Ledger, letters: bool, grounded: bool
     if letters:
         options = ledger.choices(rng, count)
         letter = LETTERS[options.index(answer)]
-        thought += f" at {letter} ."
+        thought += f" at {letter} {json.dumps(letter)}: {_value(answer)} ."
         written = as_json(question=question, options=dict(zip(LETTERS, options, strict=True)), answer=letter)
     else:
         written = as_json(question=question, answer=answer, answer_type=ANSWER_TYPES[ledger.kind])
@@ -142,7 +142,8 @@ def _reasoning(rng: random.Random, ledger: Ledger, count: int, options: list[str
     answer = ledger.comes_to(reached)
     steps = [f"{ledger.quantities[n]} {ledger.items[n]} {so_far(ledger, n + 1)} ." for n in range(reached)]
     if options:
-        answer = LETTERS[options.index(answer)] if answer in options else rng.choice(LETTERS)
+        letter = LETTERS[options.index(answer)] if answer in options else rng.choice(LETTERS)
+        steps, answer = [*steps, f"so {answer} {letter} ."], letter
     return f"{' '.join(steps)} \\boxed{{ {answer} }}"
 
 

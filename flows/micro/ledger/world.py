@@ -68,16 +68,18 @@ class Ledger:
         return f"{self.entity} has {held} . {ASKS['most' if self.kind == 'most' else 'total']}"
 
     def choices(self, rng: random.Random, count: int) -> list[str]:
-        """Four different options, one of them the answer; where it can be, a wrong one is what fewer or more items
-        come to."""
-        answer = self.comes_to(count)
+        """Four different options, the answer anywhere among them. The wrong ones, in order: other items of the ledger,
+        or what fewer or more items come to and numbers near the answer."""
+        answer, num_wrong = self.comes_to(count), len(LETTERS) - 1
         if self.kind == "most":
-            options = [answer, *rng.sample([item for item in self.items if item != answer], len(LETTERS) - 1)]
+            wrong = sorted(rng.sample([item for item in self.items if item != answer], num_wrong), key=self.items.index)
         else:
-            partial = [self.comes_to(n) for n in rng.sample(range(1, NUM_ITEMS + 1), 3)]
-            near = [str(int(answer) + by) for by in rng.sample((-4, -3, -2, -1, 1, 2, 3, 4), 8) if int(answer) + by > 0]
-            options = list(dict.fromkeys([answer, *partial[:2], *near]))[: len(LETTERS)]
-        return rng.sample(options, len(LETTERS))
+            partial = [int(self.comes_to(n)) for n in rng.sample(range(1, NUM_ITEMS + 1), 2)]
+            near = [int(answer) + by for by in rng.sample((-4, -3, -2, -1, 1, 2, 3, 4), 8)]
+            found = dict.fromkeys(n for n in [*partial, *near] if n > 0 and n != int(answer))
+            wrong = [str(n) for n in sorted(list(found)[:num_wrong])]
+        at = rng.randrange(len(LETTERS))
+        return [*wrong[:at], answer, *wrong[at:]]
 
 
 def draw_ledger(rng: random.Random, names: Sequence[str], kind: Kind | None = None) -> Ledger:
