@@ -4,6 +4,8 @@ import yaml
 from flows.launch import check_settings, find_deployment
 from flows.site import SOURCE
 from flows.spice.config import load_profile, profile_names
+from flows.workbench import set_up
+from tests.scripted import model_folder
 
 LARGE = [f"qwen3-{size}-base-{gpus}gpu" for size in ("4b", "8b") for gpus in (1, 8)]
 
@@ -93,3 +95,16 @@ def test_one_corpus_takes_the_place_of_a_profiles_mix():
 )
 def test_a_value_out_of_range_says_where_and_what_is_allowed(changed, says):
     assert says in message(changed)
+
+
+def test_a_strong_challenger_with_an_engine_of_its_own_may_have_other_words(store, tmp_path):
+    strong = str(model_folder(tmp_path / "strong"))
+    base = {"models.base": "data/micro/base", "engine.model": "data/micro/base", "challenger.fixed": True}
+    shared = load_profile("micro", {**base, "models.challenger": strong})
+    with pytest.raises(ValueError, match="Give it an engine of its own"):
+        set_up("r", shared, store)
+    engine = {"model": strong, "max_model_len": 256}
+    apart = load_profile("micro", {**base, "models.challenger": strong, "challenger_engine": engine})
+    bench = set_up("r", apart, store)
+    assert bench.judge_fleet is not bench.fleet and bench.judge_fleet.config.model == strong
+    bench.close()

@@ -18,6 +18,7 @@ from tasks.prompt import Malformed, Row
 MATHEMATICS = (INTEGER, FLOAT, EXPRESSION)
 FLOAT_DIGITS = 6  # Math-Verify's own default: numbers are compared when rounded to so many
 FUNCTIONS = {"sqrt", "sinh", "cosh", "tanh", "asin", "acos", "atan", "arcsin", "arccos", "arctan", "floor", "ceil"}
+_INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{4,}")
 _LETTER = re.compile(r"\(?([A-Da-d])(?:[).:](?:\s.*)?)?", re.DOTALL)
 _COMMAND = re.compile(r"\\(?:text|mathrm|textbf|mathbf|textit|operatorname)\s*\{([^{}]*)\}")
@@ -33,9 +34,14 @@ def agree(task: Row, answer: str) -> bool:
         return letter(answer) == reference
     if answer_type == LIST:
         return [plain(part) for part in _parts(answer)] == [plain(part) for part in _parts(reference)]
-    if plain(answer) == plain(reference):
+    if answer_type not in MATHEMATICS:
+        return plain(answer) == plain(reference)
+    given, wanted = bare(answer), bare(reference)
+    if given == wanted:
         return True
-    return answer_type in MATHEMATICS and not _in_words(reference) and equal_mathematics(reference, answer)
+    if _INTEGER.fullmatch(given) and _INTEGER.fullmatch(wanted):
+        return int(given) == int(wanted)  # most answers are such, and Math-Verify takes milliseconds
+    return not _in_words(reference) and equal_mathematics(reference, answer)
 
 
 def letter(answer: str) -> str | None:
@@ -48,14 +54,18 @@ def letter(answer: str) -> str | None:
     return found[1].upper() if found else None
 
 
-def plain(text: str) -> str:
-    r"""Text for exact comparison: no LaTeX text commands, quotes or outer punctuation, one blank between words, lower
-    case.
+def bare(text: str) -> str:
+    r"""Text without LaTeX text commands, quotes around it or punctuation after it; one blank between words.
 
-    >>> plain(r" \text{The  Nile}. ")
-    'the nile'
+    >>> bare(r" '\text{The  Nile}'. "), bare(".5")
+    ('The Nile', '.5')
     """
-    return " ".join(_unwrapped(text).split()).strip("\"'`$.,;: ").casefold()
+    return " ".join(_unwrapped(text).split()).rstrip(".,;: ").strip("\"'`$ ").rstrip(".,;: ")
+
+
+def plain(text: str) -> str:
+    """The same in lower case, for exact comparison."""
+    return bare(text).casefold()
 
 
 def _unwrapped(text: str) -> str:
