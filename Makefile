@@ -50,9 +50,10 @@ chaos: install ## kill processes of a run at random, N times, and compare with a
 claims: install ## the papers' claims in miniature, three seeds each
 	$(BIN)/python -m flows.scope.claims
 
-micro: install ## remake the micro-world's two checkpoints (about 40 minutes on one core)
+micro: install ## remake the micro-worlds' checkpoints (about an hour on one core)
 	$(BIN)/python -m flows.micro.bootstrap base --out data/micro/base
 	$(BIN)/python -m flows.micro.bootstrap grader --out data/micro/grader
+	$(BIN)/python -m flows.micro.ledger.bootstrap --out data/micro/spice
 
 clean-services: ## end this checkout's server and workers and remove their files
 	if [ -x $(BIN)/selfplay ]; then $(BIN)/selfplay down; fi

@@ -189,7 +189,8 @@ def set_up(name: str, cfg: RunConfig, store: Store) -> Workbench:
     """The workbench of a run; engines and trainer start when first used."""
     models = {role: path for role, path in cfg.models.model_dump().items() if path}
     policies = {role: base_policy(path) for role, path in models.items()}
-    check_policies(cfg.engine, policies.values())
+    apart = cfg.judge_engine.model if cfg.judge_engine else None
+    check_policies(cfg.engine, [policy for policy in policies.values() if policy.weights != apart])
     logs = store.root / "logs" / name
     logs.mkdir(parents=True, exist_ok=True)
     fleet = Fleet(cfg.engine, cfg.num_engines, logs)

@@ -8,7 +8,7 @@ from typing import Any
 
 from tasks.prompt import Malformed, Row
 from tasks.stage import stage
-from warehouse.schemas import ANSWERS, GATES, RUBRICS, TASKS, VOTES
+from warehouse.schemas import ANSWERS, CHOICES, GATES, RUBRICS, TASKS, VOTES
 from warehouse.store import Table
 
 UNANSWERED = {
@@ -52,6 +52,7 @@ def _read(rollouts: Table, prompts: Table, *, reader: Reader) -> Iterator[dict[s
         yield from reader.rows(rollout, by_id[rollout["prompt_id"]])
 
 
+read_choices = stage(CHOICES)(_read)
 read_tasks = stage(TASKS)(_read)
 read_gates = stage(GATES)(_read)
 read_rubrics = stage(RUBRICS)(_read)

@@ -48,6 +48,17 @@ SAMPLES = define(
     Column("search_turns", INT, "required number of search turns"),
 )
 
+CHOICES = define(
+    "choices",
+    "the type of task that a role chose for a document",
+    "rollout_id",
+    Column("rollout_id", STRING, "the rollout that chose"),
+    Column("prompt_id", STRING, "its prompt"),
+    Column("document_id", STRING, "the document"),
+    Column("task_type", STRING, "the type chosen", "none could be read"),
+    MALFORMED,
+)
+
 PROMPTS = define(
     "prompts",
     "a prompt as a policy is to read it",

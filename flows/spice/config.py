@@ -1,0 +1,201 @@
+"""What Algorithm 1 requires. The defaults are the paper's (section 3.1, appendix 8); profiles hold departures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from flows import profile
+from flows.spice.readers import FREE_FORM, MULTIPLE_CHOICE
+from tasks.engine import EngineConfig
+from tasks.grpo import GRPOSettings
+
+PROFILES = Path(__file__).parent / "profiles"
+MICRO, MICRO_MATHEMATICS, MICRO_GENERAL = "micro", "micro-mathematics", "micro-general"
+
+
+class Settings(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Models(Settings):
+    """Model folders or hub names."""
+
+    base: str = Field(description="where the one policy of both roles starts")
+    challenger: str | None = Field(
+        default=None, description="ablation: another, stronger model that asks in its place; needs challenger.fixed"
+    )
+
+
+class Dialogues(Settings):
+    """Prompts, and how far a reply goes. The paper states the segment's length only."""
+
+    prompts: Literal["english", "micro"] = "english"
+    document_tokens: int = Field(default=5992, ge=1, description="a document's segment: its first tokens")
+    choice_tokens: int = Field(default=1024, ge=1, description="sampled for the choice of a format, at most")
+    response_tokens: int = Field(default=8192, ge=1, description="sampled for a question or an answer, at most")
+    stop: tuple[str, ...] = Field(default=(), description="strings that end a reply beside the model's own end")
+    reasoning: bool = Field(default=False, description="the chat template opens a think block or expects one")
+
+
+class ChallengerSettings(Settings):
+    """Section 2.2."""
+
+    attempts: int = Field(default=1024, ge=1, description="N, tries a document until one question is valid")
+    group_size: int = Field(default=8, ge=1, description="G, attempts of a document that are rewarded")
+    reward: Literal["variance", "absolute_zero", "threshold", "r_zero"] = "variance"
+    invalid_reward: float = Field(default=-0.1, description="rho")
+    fixed: bool = Field(default=False, description="ablation: not trained; models.base asks, or models.challenger")
+    grounded: bool = Field(default=True, description="False is the ablation: no document is shown")
+    formats: tuple[Literal["multiple_choice", "free_form"], ...] = (MULTIPLE_CHOICE, FREE_FORM)
+    answer_types: tuple[Literal["Integer", "Expression", "String", "Float", "Boolean", "List"], ...] = (
+        "Integer",
+        "Expression",
+        "String",
+    )
+    temperature: float = Field(default=1.0, gt=0)
+
+    @model_validator(mode="after")
+    def _something_can_be_asked(self) -> Self:
+        if not self.formats or (FREE_FORM in self.formats and not self.answer_types):
+            raise ValueError("formats and answer_types leave nothing to ask: name at least one of each")
+        if self.attempts < self.group_size:
+            raise ValueError(f"attempts {self.attempts} must not be below group_size {self.group_size}")
+        return self
+
+
+class ReasonerSettings(Settings):
+    """Section 2.3."""
+
+    answers: int = Field(default=8, ge=1, description="K, of a question: its reward rests on them; a group")
+    temperature: float = Field(default=1.0, gt=0)
+
+
+class MatchSettings(Settings):
+    """Comparison of answers with references, in processes that can be killed."""
+
+    time_limit_s: float = Field(default=10.0, gt=0, description="of one comparison; then it counts as timed out")
+    processes: int = Field(default=1, ge=1)
+
+
+class Update(GRPOSettings):
+    """Dr. GRPO without KL (section 2.4, appendix 8); on-policy, so nothing is clipped."""
+
+    loss_type: Literal["grpo", "dapo", "dr_grpo", "bnpo"] = "dr_grpo"
+    beta: float = Field(default=0.0, ge=0)
+    max_completion_tokens: int | None = Field(default=8192, ge=1, description="the constant that dr_grpo divides by")
+
+
+class ProbeSettings(Settings):
+    """Checkpoints against one fixed opponent (figure 3), after the last iteration; iteration 0 is models.base."""
+
+    opponent: int | None = Field(default=None, ge=0, description="iteration of the opponent; None: no probe")
+    checkpoints: tuple[int, ...] = Field(default=(), description="iterations measured against it")
+    num_documents: int = Field(default=128, ge=1)
+    attempts: int = Field(default=128, ge=1, description="questions asked of a document")
+
+
+class EvaluationSettings(Settings):
+    """The held-out score after every iteration."""
+
+    benchmark: Literal["micro", "none"] = "none"
+    num_tasks: int = Field(default=480, ge=1)
+    temperature: float = Field(default=1.0, ge=0)
+    seed: int = 7
+
+
+class SpiceConfig(Settings):
+    """A whole run. The paper's T = 640 is `iterations` times `steps`: an iteration here is what lies between two
+    held-out scores and reports."""
+
+    models: Models
+    iterations: int = Field(default=16, ge=1)
+    steps: int = Field(default=40, ge=1, description="of Algorithm 1 in an iteration: l.3-28, one update each")
+    documents_per_step: int = Field(default=128, ge=1, description="B")
+    seed: int = Field(default=0, ge=0)
+    corpora: dict[str, float] = Field(
+        default={MICRO: 1.0},
+        description="a folder, a .jsonl or .parquet file, or a built-in world: its share of a step's documents "
+        "(paper: mathematics and general, half each)",
+    )
+    corpus: str | None = Field(default=None, description="one corpus in place of `corpora`")
+    corpus_documents: int = Field(default=2000, ge=2, description="documents of a built-in world")
+    world_seed: int = Field(default=4242, ge=0, description="of the built-in worlds")
+    dialogues: Dialogues = Dialogues()
+    challenger: ChallengerSettings = ChallengerSettings()
+    reasoner: ReasonerSettings = ReasonerSettings()
+    match: MatchSettings = MatchSettings()
+    update: Update = Update()
+    evaluation: EvaluationSettings = EvaluationSettings()
+    probes: ProbeSettings = ProbeSettings()
+    engine: EngineConfig
+    challenger_engine: EngineConfig | None = Field(
+        default=None, description="of a models.challenger that cannot share `engine`"
+    )
+    num_engines: int = Field(default=1, ge=1, description="engines side by side, one process each")
+    trainer_processes: int = Field(
+        default=1, ge=1, description="processes of an update, started by torchrun when more than one"
+    )
+
+    @property
+    def judge_engine(self) -> EngineConfig | None:
+        """The second engine of a workbench."""
+        return self.challenger_engine
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Corpora and their shares."""
+        return {self.corpus: 1.0} if self.corpus else self.corpora
+
+    @model_validator(mode="after")
+    def _another_challenger_is_fixed(self) -> Self:
+        if self.models.challenger and not self.challenger.fixed:
+            raise ValueError("models.challenger is not the policy that learns: set challenger.fixed=true")
+        if self.challenger_engine and not self.models.challenger:
+            raise ValueError("challenger_engine serves models.challenger: name that too")
+        return self
+
+    @model_validator(mode="after")
+    def _the_constant_is_the_generation_budget(self) -> Self:
+        constant, budget = self.update.max_completion_tokens, self.dialogues.response_tokens
+        if self.update.loss_type == "dr_grpo" and constant != budget:
+            raise ValueError(
+                f"update.max_completion_tokens {constant} must be dialogues.response_tokens, {budget}: "
+                "Dr. GRPO divides every reply's sum by the generation budget"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _shares_are_shares(self) -> Self:
+        if min(self.corpora.values(), default=0) < 0 or not sum(self.corpora.values()):
+            raise ValueError(f"corpora maps each corpus to a share, at least one above 0, not {self.corpora}")
+        return self
+
+    @model_validator(mode="after")
+    def _held_out_world_is_another(self) -> Self:
+        built_in = any(corpus.partition("-")[0] == MICRO for corpus in self.shares)
+        if built_in and self.evaluation.benchmark == MICRO and self.world_seed == self.evaluation.seed:
+            raise ValueError(
+                f"world_seed and evaluation.seed are both {self.world_seed}: the benchmark would be trained on"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _probed_iterations_exist(self) -> Self:
+        asked = (*self.probes.checkpoints, *([] if self.probes.opponent is None else [self.probes.opponent]))
+        if asked and max(asked) > self.iterations:
+            raise ValueError(f"probes name iteration {max(asked)}, the run has {self.iterations}")
+        if bool(self.probes.checkpoints) != (self.probes.opponent is not None):
+            raise ValueError("probes need both an opponent and checkpoints")
+        return self
+
+
+def profile_names() -> list[str]:
+    return profile.names(PROFILES)
+
+
+def load_profile(name: str, overrides: dict[str, Any] | None = None) -> SpiceConfig:
+    """The configuration of a profile with `a.b=value` overrides; raises ValueError for what is wrong with either."""
+    return profile.load(SpiceConfig, PROFILES, name, overrides)

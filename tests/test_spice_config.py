@@ -1,0 +1,110 @@
+import pytest
+import yaml
+
+from flows.launch import check_settings, find_deployment
+from flows.site import SOURCE
+from flows.spice.config import load_profile, profile_names
+from flows.workbench import set_up
+from tests.scripted import model_folder
+
+LARGE = [f"qwen3-{size}-base-{gpus}gpu" for size in ("4b", "8b") for gpus in (1, 8)]
+
+
+def message(overrides: dict, profile: str = "micro") -> str:
+    with pytest.raises(ValueError) as refused:
+        load_profile(profile, overrides)
+    return str(refused.value)
+
+
+def test_the_shipped_profiles_are_micro_and_two_models_on_eight_gpus_or_one():
+    assert set(profile_names()) == {"micro", *LARGE}
+
+
+@pytest.mark.parametrize("name", profile_names())
+def test_every_profile_has_a_deployment(name):
+    deployment = find_deployment("spice-iteration", name)
+    check_settings(deployment, {"profile": name, "overrides": {}})
+    assert deployment["work_pool"]["name"] == ("cpu" if name == "micro" else "gpu")
+    assert (SOURCE / "prefect.yaml").exists() and yaml.safe_load((SOURCE / "prefect.yaml").read_text())
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_large_profiles_hold_the_papers_numbers(name):
+    cfg = load_profile(name)
+    assert cfg.iterations * cfg.steps == 640
+    assert (cfg.documents_per_step, cfg.challenger.attempts, cfg.challenger.group_size) == (128, 1024, 8)
+    assert (cfg.reasoner.answers, cfg.challenger.invalid_reward, cfg.challenger.reward) == (8, -0.1, "variance")
+    assert (cfg.challenger.temperature, cfg.reasoner.temperature, cfg.dialogues.document_tokens) == (1.0, 1.0, 5992)
+    assert cfg.challenger.answer_types == ("Integer", "Expression", "String")
+    assert list(cfg.shares.values()) == [0.5, 0.5]
+    u = cfg.update
+    assert (u.loss_type, u.beta, u.optimizer_steps, u.max_completion_tokens) == ("dr_grpo", 0.0, 1, 8192)
+    assert (u.lora is None, u.learning_rate) == ((True, 1e-6) if name.endswith("8gpu") else (False, 1e-5))
+    # steps 200 and 640 of the paper, and what lies between
+    assert [40 * t for t in (cfg.probes.opponent, *cfg.probes.checkpoints)] == [200, 200, 320, 440, 560, 640]
+    assert (cfg.probes.num_documents, cfg.probes.attempts) == (128, 128)
+
+
+def test_a_prompt_with_a_whole_segment_and_a_whole_reply_fit_into_the_context():
+    for name in LARGE:
+        cfg = load_profile(name)
+        assert cfg.dialogues.document_tokens + cfg.dialogues.response_tokens + 1024 <= cfg.engine.max_model_len
+
+
+ABLATIONS = [
+    {"challenger.reward": "absolute_zero"},
+    {"challenger.reward": "threshold"},
+    {"challenger.reward": "r_zero"},
+    {"challenger.fixed": True},
+    {"challenger.fixed": True, "models.challenger": "data/micro/base"},
+    {"challenger.grounded": False},
+    {"challenger.formats": ["multiple_choice"]},
+    {"challenger.formats": ["free_form"]},
+    {"corpus": "micro-mathematics"},
+    {"corpora": {"micro-mathematics": 0.5, "micro-general": 0.5}},
+]
+
+
+@pytest.mark.parametrize("changed", ABLATIONS, ids=str)
+def test_every_ablation_is_a_switch(changed):
+    assert load_profile("micro", changed) != load_profile("micro")
+
+
+def test_one_corpus_takes_the_place_of_a_profiles_mix():
+    assert load_profile(LARGE[0], {"corpus": "texts"}).shares == {"texts": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"challenger.reward": "entropy"}, "challenger.reward: Input should be 'variance', 'absolute_zero'"),
+        ({"challenger.formats": []}, "formats and answer_types leave nothing to ask"),
+        ({"challenger.answer_types": []}, "formats and answer_types leave nothing to ask"),
+        ({"challenger.answer_types": ["Date"]}, "challenger.answer_types.0: Input should be 'Integer'"),
+        ({"challenger.attempts": 5}, "attempts 5 must not be below group_size 6"),
+        ({"models.challenger": "data/micro/base"}, "set challenger.fixed=true"),
+        ({"corpora": {}}, "corpora maps each corpus to a share"),
+        ({"corpora": {"micro": -1}}, "corpora maps each corpus to a share"),
+        ({"world_seed": 7}, "world_seed and evaluation.seed are both 7"),
+        ({"corpus": "micro-general", "world_seed": 7}, "world_seed and evaluation.seed are both 7"),
+        ({"update.max_completion_tokens": 97}, "must be dialogues.response_tokens, 96"),
+        ({"probes.opponent": None}, "probes need both an opponent and checkpoints"),
+        ({"probes.opponent": 1, "probes.checkpoints": [4]}, "probes name iteration 4, the run has 3"),
+        ({"reasoner.temperature": 0}, "reasoner.temperature: Input should be greater than 0"),
+    ],
+)
+def test_a_value_out_of_range_says_where_and_what_is_allowed(changed, says):
+    assert says in message(changed)
+
+
+def test_a_strong_challenger_with_an_engine_of_its_own_may_have_other_words(store, tmp_path):
+    strong = str(model_folder(tmp_path / "strong"))
+    base = {"models.base": "data/micro/base", "engine.model": "data/micro/base", "challenger.fixed": True}
+    shared = load_profile("micro", {**base, "models.challenger": strong})
+    with pytest.raises(ValueError, match="Give it an engine of its own"):
+        set_up("r", shared, store)
+    engine = {"model": strong, "max_model_len": 256}
+    apart = load_profile("micro", {**base, "models.challenger": strong, "challenger_engine": engine})
+    bench = set_up("r", apart, store)
+    assert bench.judge_fleet is not bench.fleet and bench.judge_fleet.config.model == strong
+    bench.close()
