@@ -21,6 +21,7 @@ from flows.micro.bars import BASE, GRADER_LOW, Bar, base_bars, grading_bars, pas
 from flows.micro.model import MicroModel, load_checkpoint, save_checkpoint
 from flows.micro.optimizer import optimizers
 from flows.micro.packing import Batch, collate, pack, tokens_of
+from flows.micro.tokenizer import WORDS
 from flows.micro.transcripts import Draw
 from flows.micro.world import World
 
@@ -74,14 +75,14 @@ BASE_PHASES = (
 )
 
 
-def batches(phase: Phase, rng: random.Random, first_world: int) -> Iterator[Batch]:
+def batches(phase: Phase, rng: random.Random, first_world: int, words: tuple[str, ...] = WORDS) -> Iterator[Batch]:
     draws, weights = list(phase.mix), list(phase.mix.values())
     while True:
         pool = []
         for _ in range(WORLDS_PER_POOL):
             world, first_world = World(first_world, WORLD_ENTITIES), first_world + 1
             pool += [draw(world, rng) for draw in rng.choices(draws, weights, k=TRANSCRIPTS_PER_WORLD)]
-        rows = pack([tokens_of(transcript) for transcript in pool])
+        rows = pack([tokens_of(transcript, words) for transcript in pool])
         rng.shuffle(rows)
         for start in range(0, len(rows) - ROWS_PER_STEP + 1, ROWS_PER_STEP):
             yield collate(rows[start : start + ROWS_PER_STEP], phase.context_share, rng)
@@ -114,7 +115,7 @@ def train(model: MicroModel, phases: tuple[Phase, ...], seed: int, folder: Path,
     """Through the phases from `first_phase` on, in place; a checkpoint is written every few minutes and after each."""
     rng, both, steps, began = random.Random(seed), optimizers(model), 0, time.time()
     for number, phase in enumerate(phases[first_phase:], first_phase):
-        stream, trained, shown = batches(phase, rng, FIRST_WORLD * (number + 1)), 0, None
+        stream, trained, shown = batches(phase, rng, FIRST_WORLD * (number + 1), model.words), 0, None
         while trained < phase.num_tokens:
             steps += 1
             batch, rate = next(stream), phase.rate_at(trained) * min(1.0, steps / WARM_UP_STEPS)

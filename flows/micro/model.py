@@ -7,6 +7,7 @@ The twin's parameters have Hugging Face's names, so that a state dict passes fro
 Shapes: B rows, T tokens, H heads, D width.
 """
 
+import json
 from pathlib import Path
 
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import rms_norm, scaled_dot_product_attention, silu
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from flows.micro.tokenizer import EOS, PAD, START, build_tokenizer, vocabulary
+from flows.micro.tokenizer import EOS, PAD, START, WORDS, build_tokenizer
 
 WIDTH, LAYERS, HEADS, KV_HEADS, HEAD_WIDTH, FEED_FORWARD = 128, 3, 4, 2, 32, 256
 CONTEXT_TOKENS, ROPE_THETA, NORM_EPSILON = 1024, 10_000.0, 1e-6
@@ -39,8 +40,7 @@ class Cache:
         self.keys, self.values = self.keys[rows], self.values[rows]
 
 
-def model_config() -> LlamaConfig:
-    words = vocabulary()
+def model_config(words: tuple[str, ...] = WORDS) -> LlamaConfig:
     return LlamaConfig(
         vocab_size=len(words), hidden_size=WIDTH, intermediate_size=FEED_FORWARD, num_hidden_layers=LAYERS,
         num_attention_heads=HEADS, num_key_value_heads=KV_HEADS, max_position_embeddings=CONTEXT_TOKENS,
@@ -139,11 +139,12 @@ class _Body(nn.Module):
 
 
 class MicroModel(nn.Module):
-    """The model of the shape above; `forward` gives hidden states [B, T, D], `logits` reads words off them."""
+    """The model of the shape above; `forward` gives hidden states [B, T, D], `logits` reads `words` off them."""
 
-    def __init__(self) -> None:
+    def __init__(self, words: tuple[str, ...] = WORDS) -> None:
         super().__init__()
-        self.model = _Body(len(vocabulary()))
+        self.words = words
+        self.model = _Body(len(words))
         frequency = 1.0 / ROPE_THETA ** (torch.arange(0, HEAD_WIDTH, 2) / HEAD_WIDTH)
         angle = torch.outer(torch.arange(CONTEXT_TOKENS).float(), frequency).repeat(1, 2)
         self.cosine, self.sine = angle.cos(), angle.sin()
@@ -177,19 +178,31 @@ class MicroModel(nn.Module):
 
 def save_checkpoint(model: MicroModel, folder: Path) -> None:
     """Writes bf16 weights, configuration and tokenizer: what transformers and vLLM load."""
-    exported = LlamaForCausalLM(model_config())
+    exported = LlamaForCausalLM(model_config(model.words))
     output_biases = {name: torch.zeros(WIDTH) for name in exported.state_dict() if name.endswith("o_proj.bias")}
     unmatched = exported.load_state_dict({**model.state_dict(), **output_biases}, strict=False)
     assert unmatched.missing_keys == ["lm_head.weight"] and not unmatched.unexpected_keys, unmatched
     exported.tie_weights()
     nn.Module.to(exported, torch.bfloat16)
     exported.save_pretrained(folder)
-    build_tokenizer(CONTEXT_TOKENS).save_pretrained(folder)
+    build_tokenizer(CONTEXT_TOKENS, model.words).save_pretrained(folder)
 
 
 def load_checkpoint(folder: Path) -> MicroModel:
     """The torch twin of a saved checkpoint, in fp32."""
     weights = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).state_dict()
-    model = MicroModel()
+    ids = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))["model"]["vocab"]
+    model = MicroModel(tuple(sorted(ids, key=lambda word: ids[word])))
     model.load_state_dict({name: weights[name] for name in model.state_dict()})
     return model
+
+
+def with_more_words(model: MicroModel, words: tuple[str, ...]) -> MicroModel:
+    """The same model knowing more words, which follow those it knew; what they mean is still to be learnt."""
+    assert words[: len(model.words)] == model.words
+    larger = MicroModel(words)
+    known = model.state_dict()
+    embedding = larger.model.embed_tokens.weight.detach().clone()
+    embedding[: len(model.words)] = known["model.embed_tokens.weight"]
+    larger.load_state_dict({**known, "model.embed_tokens.weight": embedding})
+    return larger

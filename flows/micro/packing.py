@@ -7,11 +7,10 @@ import torch
 from torch import Tensor
 
 from flows.micro.model import BLOCKED
-from flows.micro.tokenizer import UNKNOWN, vocabulary
+from flows.micro.tokenizer import UNKNOWN, WORDS, ids_of
 from flows.micro.transcripts import Transcript
 
 ROW_TOKENS = 512
-_IDS = {word: index for index, word in enumerate(vocabulary())}
 
 
 @dataclass
@@ -38,16 +37,17 @@ class Batch:
     weights: Tensor
 
 
-def encode(text: str) -> list[int]:
-    return [_IDS.get(word, _IDS[UNKNOWN]) for word in text.split()]
+def encode(text: str, words: tuple[str, ...] = WORDS) -> list[int]:
+    ids = ids_of(words)
+    return [ids.get(word, ids[UNKNOWN]) for word in text.split()]
 
 
-def tokens_of(transcript: Transcript) -> Tokens:
+def tokens_of(transcript: Transcript, words: tuple[str, ...] = WORDS) -> Tokens:
     tokens = Tokens([], [], [], [])
     for branch, segments in enumerate([transcript.trunk, *transcript.branches]):
         start = tokens.branches.count(0) if branch else 0
         for text, weight in segments:
-            ids = encode(text)
+            ids = encode(text, words)
             tokens.ids += ids
             tokens.weights += [weight] * len(ids)
             tokens.branches += [branch] * len(ids)

@@ -10,14 +10,12 @@ import torch
 
 from flows.micro.model import BLOCKED, LAYERS, Cache, MicroModel
 from flows.micro.packing import encode
-from flows.micro.tokenizer import EOS, vocabulary
+from flows.micro.tokenizer import EOS, ids_of
 from flows.micro.transcripts import results, user
 from flows.micro.world import World
 
 STOPS = ("</search>", "</task>", "</answer>", EOS)
 MAX_TURN_TOKENS = 112
-_WORDS = vocabulary()
-_STOP_IDS = torch.tensor([_WORDS.index(word) for word in STOPS])
 
 
 @torch.no_grad()
@@ -36,10 +34,10 @@ def sample(
         chosen = order[start : start + rows]
         for index, ids in zip(
             chosen,
-            _sample_rows(model, [encode(prompts[i]) for i in chosen], temperature, generator, max_tokens),
+            _sample_rows(model, [encode(prompts[i], model.words) for i in chosen], temperature, generator, max_tokens),
             strict=True,
         ):
-            replies[index] = " ".join(_WORDS[i] for i in ids)
+            replies[index] = " ".join(model.words[i] for i in ids)
     return replies
 
 
@@ -47,6 +45,7 @@ def _sample_rows(
     model: MicroModel, prompts: list[list[int]], temperature: float, generator: torch.Generator, max_tokens: int
 ) -> list[list[int]]:
     rows, longest = len(prompts), max(map(len, prompts))
+    stop_ids = torch.tensor([ids_of(model.words)[word] for word in STOPS])
     padding = torch.tensor([longest - len(p) for p in prompts])
     ids = torch.tensor([[0] * (longest - len(p)) + p for p in prompts])
     blocked = torch.zeros(rows, 1, longest + max_tokens)
@@ -61,7 +60,7 @@ def _sample_rows(
         drawn = _draw(model.logits(hidden), temperature, generator)
         for row, token in zip(live.tolist(), drawn.tolist(), strict=True):
             replies[row].append(token)
-        going = ~torch.isin(drawn, _STOP_IDS)
+        going = ~torch.isin(drawn, stop_ids)
         if not going.any() or length + 1 == longest + max_tokens:
             break
         if going.sum() < going.numel():

@@ -1,5 +1,7 @@
 """One word, one token: the closed vocabulary of the micro-world as a Hugging Face tokenizer."""
 
+import functools
+
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
@@ -30,9 +32,17 @@ def vocabulary() -> list[str]:
     return list(dict.fromkeys([*words, *LINKS, *ATTRIBUTES, *NAMES, *values]))
 
 
-def build_tokenizer(max_length: int = 1024) -> PreTrainedTokenizerFast:
+WORDS = tuple(vocabulary())  # a model may know more: its own follow these, so that the ids of these stay
+
+
+@functools.cache
+def ids_of(words: tuple[str, ...]) -> dict[str, int]:
+    return {word: index for index, word in enumerate(words)}
+
+
+def build_tokenizer(max_length: int = 1024, words: tuple[str, ...] = WORDS) -> PreTrainedTokenizerFast:
     """Splits on white space only; a word it does not know becomes `<unk>`."""
-    word_level = Tokenizer(models.WordLevel({word: i for i, word in enumerate(vocabulary())}, unk_token=UNKNOWN))
+    word_level = Tokenizer(models.WordLevel(ids_of(words), unk_token=UNKNOWN))
     word_level.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=word_level, eos_token=EOS, pad_token=PAD, unk_token=UNKNOWN, model_max_length=max_length
