@@ -1,5 +1,5 @@
 """Every table of self-play: its grain, key, columns, units and nulls. Those of corpus preparation are in
-`warehouse.corpus_schemas`.
+`warehouse.corpus_schemas`, what is remembered and chosen between steps in `warehouse.choice_schemas`.
 
 Rows carry ids of what they came from, so that any row of an update's batch leads back to its document:
 batches.rollout_id -> rollouts.prompt_id -> prompts.task_id -> tasks.document_id -> documents.
@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from warehouse.choice_schemas import CHOICES as CHOICES
+from warehouse.choice_schemas import MEMORIES as MEMORIES
 from warehouse.columns import BOOL, FLOAT, IDS, INT, LOGPROBS, LONG, NUMBERS, STRING, STRINGS, Column, define
 from warehouse.columns import TABLES as TABLES
 from warehouse.columns import Schema as Schema
@@ -40,12 +42,14 @@ TURNS = pa.list_(
 
 SAMPLES = define(
     "samples",
-    "a document drawn for one prompt",
+    "a document, or several of one cluster, drawn for one prompt",
     "sample_id",
     Column("sample_id", STRING, "identity"),
-    Column("document_id", STRING, "the document"),
+    Column("document_id", STRING, "the document; the first where it is several"),
     Column("task_type", STRING, "the type of task asked for"),
     Column("search_turns", INT, "required number of search turns"),
+    Column("cluster", INT, "the cluster they are of", "documents were not drawn by cluster"),
+    Column("document_ids", STRINGS, "all documents drawn, in the order of the corpus", "it is one"),
 )
 
 PROMPTS = define(
@@ -58,6 +62,7 @@ PROMPTS = define(
     Column("template_version", STRING, "hash of the template's text"),
     Column("messages", MESSAGES, "the conversation so far"),
     Column("search_turns", INT, "search turns allotted", "the dialogue's own limit holds"),
+    Column("sample_id", STRING, "the draw that it was made from", "not made from one, or known by its document"),
     Column("document_id", STRING, "document shown", "none"),
     Column("task_id", STRING, "task it is about", "it asks for a new one"),
     Column("task_type", STRING, "type of that task", "none"),
