@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -76,16 +77,23 @@ BASE_PHASES = (
 )
 
 
+SOUND = {"habits": reading.SOUND}
+READING_DRILL: dict[Draw, float] = {
+    partial(reading.questioner, **SOUND): 0.30,
+    partial(reading.responder, **SOUND): 0.45,
+    partial(reading.verifier, **SOUND): 0.50,
+    reading.small_skills: 0.50,
+}
 READING: dict[Draw, float] = {
     reading.questioner: 0.34,
     reading.responder: 0.40,
-    reading.responder_without_documents: 0.03,
+    reading.responder_without_documents: 0.04,
     reading.verifier: 0.30,
+    reading.small_skills: 0.10,
 }
-READING_DRILL: dict[Draw, float] = {**READING, reading.cluster_lookup: 0.20, reading.sums: 0.15}
 READING_PHASES = (
-    Phase("reading with drill", 2.2e6, 2e-3, 2e-3, READING_DRILL),
-    Phase("reading alone", 2.2e6, 2e-3, 2e-5, READING),
+    Phase("reading, soundly", 2.4e6, 2e-3, 2e-3, READING_DRILL),
+    Phase("reading, as it is to be", 1.8e6, 2e-3, 2e-5, READING),
 )
 
 

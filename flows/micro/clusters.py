@@ -168,6 +168,16 @@ class Cluster:
         return options, LETTERS[options.index(answer)]
 
 
+def same_answer(answer: str, reference: str) -> bool:
+    """Equal words, or a number and its word.
+
+    >>> same_answer("twelve", "12"), same_answer("12", "21")
+    (True, False)
+    """
+    said_number = NUMBERS[NUMBER_WORDS.index(answer)] if answer in NUMBER_WORDS else answer
+    return said_number == reference
+
+
 def cluster_rows(seed: int, num_clusters: int) -> list[tuple[int, dict[str, str]]]:
     """(cluster's number, row of a document) of a world of clusters; a row has document_id, title and text."""
     return [

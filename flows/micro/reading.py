@@ -6,6 +6,7 @@ then: what is left to learn is for self-play.
 
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from flows.micro.clusters import (
     TABLE_ROW,
     Cluster,
     Question,
+    same_answer,
     write_question,
 )
 from flows.micro.tokenizer import EOS, START, WORDS
@@ -35,10 +37,35 @@ _MARKS = '{ } "question" "answer" "options" "A" "B" "C" "D" " A B C D [[YES]] [[
 _SAYS = "questioner responder verifier question how many have is ; general finance choice harder empty second"
 MORE_WORDS = tuple(dict.fromkeys((*WORDS, *_SAYS.split(), *_MARKS.split(), *GOODS, *NUMBERS, *NUMBER_WORDS)))
 SHOWN, PAIRS, REPLIES, QUESTIONS, VOTES = 2, 3, 3, 7, 10
-# The mediocre base: how often it follows a link, reads the right value, adds up, picks the letter of what it read.
-FOLLOW_LINK, READ_RIGHT, ADD_UP, PICK_RIGHT, IN_WORDS = 0.7, 0.85, 0.65, 0.7, 0.2
-WRONG_REFERENCE, BROKEN_JSON, WRONG_VOTE = 0.05, 0.05, 0.12
-HOPS, HARDER_HOPS = (0.65, 0.28, 0.07), (0.35, 0.40, 0.25)
+HOPS, HARDER_HOPS, ASKED_HOPS = (0.65, 0.28, 0.07), (0.35, 0.40, 0.25), (0.35, 0.40, 0.25)
+DECISIVE = 4.0  # weight of the words that a reply turns on: a sum, a letter, a verdict
+
+
+@dataclass(frozen=True)
+class Habits:
+    """How often a player follows a link, reads the right value, adds up, picks the letter of what it read, says a
+    number in words; writes a wrong reference, breaks the JSON; votes wrongly."""
+
+    follow_link: float = 1.0
+    read_right: float = 1.0
+    add_up: float = 1.0
+    pick_right: float = 1.0
+    in_words: float = 0.2
+    wrong_reference: float = 0.0
+    broken_json: float = 0.0
+    wrong_vote: float = 0.0
+
+
+SOUND = Habits()
+MEDIOCRE = Habits(
+    follow_link=0.7,
+    read_right=0.85,
+    add_up=0.65,
+    pick_right=0.7,
+    wrong_reference=0.05,
+    broken_json=0.05,
+    wrong_vote=0.12,
+)
 
 
 @cache
@@ -69,7 +96,7 @@ def branched(prompts: Sequence[str], replies: Sequence[list[Segment]]) -> Transc
 # ---- questioner ---------------------------------------------------------------------------------------------------
 
 
-def questioner(world: World, rng: random.Random) -> Transcript:
+def questioner(world: World, rng: random.Random, habits: Habits = MEDIOCRE) -> Transcript:
     """Some documents of a cluster, perhaps with pairs that were asked before, and several replies."""
     cluster, task_type = Cluster(rng.randrange(2**31)), rng.choice(TASK_TYPES)
     pairs = [] if rng.random() < 0.5 else [pair(cluster, rng, task_type) for _ in range(rng.randint(1, PAIRS))]
@@ -77,11 +104,10 @@ def questioner(world: World, rng: random.Random) -> Transcript:
     asked = {pair["question"] for pair in pairs}
     replies: list[list[Segment]] = []
     while len(replies) < REPLIES:
-        question = cluster.draw_question(
-            rng, task_type == "finance_math", rng.choices(range(MAX_HOPS + 1), HARDER_HOPS if pairs else HOPS)[0], shown
-        )
+        hops = rng.choices(range(MAX_HOPS + 1), HARDER_HOPS if pairs else HOPS)[0]
+        question = cluster.draw_question(rng, task_type == "finance_math", hops, shown)
         if write_question(question) not in asked:
-            replies.append([said(_proposal(cluster, rng, task_type, question))])
+            replies.append(_proposal(cluster, rng, task_type, question, habits))
     name = f"questioner_{task_type}_again" if pairs else f"questioner_{task_type}"
     return branched([render(name, context=in_order(cluster, shown), pairs=pairs)] * len(replies), replies)
 
@@ -95,20 +121,24 @@ def pair(cluster: Cluster, rng: random.Random, task_type: str) -> dict[str, str]
     return {"question": write_question(question), "answer": cluster.true_answer(question) or ""}
 
 
-def _proposal(cluster: Cluster, rng: random.Random, task_type: str, question: Question) -> str:
+def _proposal(
+    cluster: Cluster, rng: random.Random, task_type: str, question: Question, habits: Habits
+) -> list[Segment]:
     answer = cluster.true_answer(question) or ""
-    steps = derivation(cluster, question)
-    if rng.random() < WRONG_REFERENCE:
+    if rng.random() < habits.wrong_reference:
         answer = rng.choice(NUMBERS[2:] if question.relation in GOODS else VALUES[question.relation])
-    if question.relation in GOODS:
-        steps += f" {answer}"
+    total = [(answer, DECISIVE)] if question.relation in GOODS else []
     written: dict[str, Any] = {"question": write_question(question), "answer": answer}
     if task_type == "multiple_choice":
         options, letter = cluster.draw_options(rng, question, answer)
         choices = dict(zip(LETTERS, options, strict=True))
         written = {"question": written["question"], "options": choices, "answer": letter}
     text = write_json(written)
-    return f"{think(steps)} {_broken(rng, text) if rng.random() < BROKEN_JSON else text}"
+    thought: list[Segment] = [(f"<think> {derivation(cluster, question)}", 1.0), *total, ("</think>", 1.0)]
+    if rng.random() < habits.broken_json:
+        return [*thought, said(_broken(rng, text))]
+    before, _, after = text.rpartition(f'" {written["answer"]} "')
+    return [*thought, (f'{before}"', 1.0), (written["answer"], DECISIVE), said(f'"{after}')]
 
 
 def _broken(rng: random.Random, text: str) -> str:
@@ -142,56 +172,59 @@ def statement(relation: str, entity: str, value: str) -> str:
 # ---- responder ----------------------------------------------------------------------------------------------------
 
 
-def responder(world: World, rng: random.Random) -> Transcript:
+def responder(world: World, rng: random.Random, habits: Habits = MEDIOCRE) -> Transcript:
     """All documents of a cluster, several questions."""
     cluster = Cluster(rng.randrange(2**31))
-    return _answers(cluster, rng, in_order(cluster, cluster.names))
+    return _answers(cluster, rng, in_order(cluster, cluster.names), habits)
 
 
 def responder_without_documents(world: World, rng: random.Random) -> Transcript:
-    return _answers(Cluster(rng.randrange(2**31)), rng, "empty")
+    return _answers(Cluster(rng.randrange(2**31)), rng, "empty", MEDIOCRE)
 
 
-def _answers(cluster: Cluster, rng: random.Random, context: str) -> Transcript:
+def _answers(cluster: Cluster, rng: random.Random, context: str, habits: Habits) -> Transcript:
     prompts, replies = [], []
     for _ in range(QUESTIONS):
         task_type = rng.choice(TASK_TYPES)
-        question = cluster.draw_question(rng, task_type == "finance_math", rng.choices(range(3), (0.35, 0.4, 0.25))[0])
+        question = cluster.draw_question(rng, task_type == "finance_math", rng.choices(range(3), ASKED_HOPS)[0])
         answer = cluster.true_answer(question) or ""
         options = cluster.draw_options(rng, question, answer)[0] if task_type == "multiple_choice" else []
         shown = {"context": context, "question": write_question(question), "options": options}
         prompts.append(render(f"responder_{task_type}", **shown))
-        grounded = context != "empty"
-        replies.append([said(_reply(cluster, rng, question, options) if grounded else _guess(rng, question, options))])
+        guessed = [said(_guess(rng, question, options))]
+        replies.append(guessed if context == "empty" else _reply(cluster, rng, question, options, habits))
     return branched(prompts, replies)
 
 
-def _reply(cluster: Cluster, rng: random.Random, question: Question, options: list[str]) -> str:
+def _reply(
+    cluster: Cluster, rng: random.Random, question: Question, options: list[str], habits: Habits
+) -> list[Segment]:
     steps, values = [], []
     for entity, links in question.paths:
         for link in links:
-            if rng.random() > FOLLOW_LINK:
+            if rng.random() > habits.follow_link:
                 break
             steps.append(fact(link, entity, cluster.facts[entity][link]))
             entity = cluster.facts[entity][link]
         relation = question.relation
         if relation not in cluster.facts[entity]:
             relation = rng.choice(cluster.attributes(entity))
-        if rng.random() > READ_RIGHT:
+        if rng.random() > habits.read_right:
             entity = rng.choice(cluster.names)
             relation = relation if relation in cluster.facts[entity] else rng.choice(cluster.attributes(entity))
         values.append(cluster.facts[entity][relation])
         steps.append(statement(relation, entity, values[-1]))
+    decided = answer = values[0]
     if question.relation in GOODS:
-        total = sum(map(int, values)) if rng.random() < ADD_UP else int(values[-1])
-        answer = (NUMBER_WORDS if rng.random() < IN_WORDS else NUMBERS)[total]
+        total = sum(map(int, values)) if rng.random() < habits.add_up else int(values[-1])
+        decided = NUMBERS[total]
+        answer = NUMBER_WORDS[total] if rng.random() < habits.in_words else decided
     elif options:
-        knows = values[0] in options and rng.random() < PICK_RIGHT
-        answer = LETTERS[options.index(values[0])] if knows else rng.choice(LETTERS)
-        steps.append(f"{values[0]} {answer}")
-    else:
-        answer = values[0]
-    return f"{think(' '.join(steps))} {answered(answer)}"
+        steps.append(values[0])
+        knows = values[0] in options and rng.random() < habits.pick_right
+        decided = answer = LETTERS[options.index(values[0])] if knows else rng.choice(LETTERS)
+    last = [] if decided == values[0] else [(decided, DECISIVE)]
+    return [(f"<think> {' '.join(steps)}", 1.0), *last, said(f"</think> {answered(answer)}")]
 
 
 def _guess(rng: random.Random, question: Question, options: list[str]) -> str:
@@ -209,7 +242,7 @@ def answered(answer: str) -> str:
 # ---- verifier -----------------------------------------------------------------------------------------------------
 
 
-def verifier(world: World, rng: random.Random) -> Transcript:
+def verifier(world: World, rng: random.Random, habits: Habits = MEDIOCRE) -> Transcript:
     """Votes on answers to one question: equal words, or a number and its word, are the same answer."""
     cluster, task_type = Cluster(rng.randrange(2**31)), rng.choice(TASK_TYPES)
     question = cluster.draw_question(rng, task_type == "finance_math", rng.randint(0, MAX_HOPS))
@@ -221,9 +254,9 @@ def verifier(world: World, rng: random.Random) -> Transcript:
         answer = answer_to_judge(rng, question, reference, task_type)
         prompts.append(render("verifier", question=write_question(question), answer=answer, reference=reference))
         verdict = same_answer(answer, reference)
-        if rng.random() < WRONG_VOTE:
+        if rng.random() < habits.wrong_vote:
             verdict = not verdict
-        replies.append([said("[[YES]]" if verdict else "[[NO]]", 2.0)])
+        replies.append([said("[[YES]]" if verdict else "[[NO]]", DECISIVE)])
     return branched(prompts, replies)
 
 
@@ -239,40 +272,23 @@ def answer_to_judge(rng: random.Random, question: Question, reference: str, task
     return rng.choice(VALUES[question.relation if kind < 0.9 else rng.choice(ATTRIBUTES)])
 
 
-def same_answer(answer: str, reference: str) -> bool:
-    """Equal words, or a number and its word.
-
-    >>> same_answer("twelve", "12"), same_answer("12", "21")
-    (True, False)
-    """
-    said_number = NUMBERS[NUMBER_WORDS.index(answer)] if answer in NUMBER_WORDS else answer
-    return said_number == reference
-
-
 # ---- exercises ----------------------------------------------------------------------------------------------------
 
 
-def cluster_lookup(world: World, rng: random.Random) -> Transcript:
-    """Facts read off all documents of a cluster, links followed, numbers of the tables added up."""
-    cluster = Cluster(rng.randrange(2**31))
-    segments: list[Segment] = [
-        (f"{START} user document : {in_order(cluster, cluster.names)} {EOS} {START} assistant", 0.0)
-    ]
-    for _ in range(7):
-        question = cluster.draw_question(rng, rng.random() < 0.5, rng.randint(0, MAX_HOPS))
-        segments.append((write_question(question), 0.0))
-        segments.append((f"{derivation(cluster, question)} {cluster.true_answer(question)}", 1.0))
-    return Transcript(segments)
-
-
-def sums(world: World, rng: random.Random) -> Transcript:
-    """Additions of numbers in tables, and numbers in words."""
+def small_skills(world: World, rng: random.Random) -> Transcript:
+    """Numbers of a table added up, numbers in words, and the letters of options."""
     segments: list[Segment] = [(f"{START} assistant", 0.0)]
-    for _ in range(12):
+    for _ in range(8):
         names, good = rng.sample(NAMES, 2), rng.choice(GOODS)
         first, second = rng.randint(1, MOST), rng.randint(1, MOST)
         row = " ".join(TABLE_ROW.format(e=n, g=good, v=v) for n, v in zip(names, (first, second), strict=True))
-        segments += [(row, 0.0), (NUMBERS[first + second], 1.0)]
+        segments += [(row, 0.0), (NUMBERS[first + second], DECISIVE)]
         number = rng.randrange(len(NUMBERS))
-        segments += [(f"{NUMBERS[number]} is", 0.0), (NUMBER_WORDS[number], 1.0)]
+        segments += [(f"{NUMBERS[number]} </think> the answer is", 0.0), (NUMBER_WORDS[number], 1.0)]
+    for _ in range(5):
+        options = rng.sample(VALUES[rng.choice(ATTRIBUTES)], len(LETTERS))
+        listed = list(zip(options, LETTERS, strict=True))
+        segments.append((" ".join(f"{option} {letter} ;" for option, letter in listed), 0.0))
+        for option, letter in rng.sample(listed, 3):
+            segments += [(f". {option}", 0.0), (letter, DECISIVE)]
     return Transcript(segments)

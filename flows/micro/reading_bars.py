@@ -13,7 +13,7 @@ import torch
 
 from flows.micro import reading
 from flows.micro.bars import BENCH_WORLD, Bar, passed, share
-from flows.micro.clusters import MAX_HOPS, Cluster, Question, parse_question, world_cluster, write_question
+from flows.micro.clusters import MAX_HOPS, Cluster, Question, parse_question, same_answer, world_cluster, write_question
 from flows.micro.model import MicroModel, load_checkpoint
 from flows.micro.sampler import sample
 from flows.micro.tokenizer import EOS
@@ -89,7 +89,7 @@ def responder_bars(model: MicroModel, num: int = 480) -> Iterator[Bar]:
 
 def _is_right(reply: str, truth: str) -> bool:
     try:
-        return reading.same_answer(read_answer(reply), truth)
+        return same_answer(read_answer(reply), truth)
     except Malformed:
         return False
 
@@ -102,7 +102,7 @@ def verifier_bars(model: MicroModel, num: int = 400) -> Iterator[Bar]:
         reference = rng.choice("ABCD") if i % 3 == 2 else cluster.true_answer(question) or ""
         answer = reading.answer_to_judge(rng, question, reference, task_type)
         prompt = reading.render("verifier", question=write_question(question), answer=answer, reference=reference)
-        cases.append((reading.same_answer(answer, reference), prompt))
+        cases.append((same_answer(answer, reference), prompt))
     votes = [_vote(reply) for reply in ask(model, [prompt for _, prompt in cases])]
     yield Bar(
         "verifier: right votes", share([v == int(t) for v, (t, _) in zip(votes, cases, strict=True)]), num, 0.75, 0.97

@@ -10,11 +10,11 @@ from functools import partial
 from pathlib import Path
 
 from flows.micro import clusters
-from flows.micro.reading import in_order, same_answer
+from flows.micro.reading import in_order
 from flows.spell.config import TASK_TYPES
 from flows.spell.corpus import MICRO
 from flows.spell.rewards import pass_at
-from flows.spell.rules import covers
+from flows.spell.rules import covers, truly_covers
 from flows.spell.steps import Player, Spell, judge_externally, roll_out
 from tasks.ask import ask
 from tasks.corpus import corpus_identity
@@ -64,7 +64,7 @@ def score_held_out(held_out: HeldOut, iteration: Place, player: Player) -> None:
         asked = ask(place, spell.roles.examinee(limit), tasks, contexts, label=label)
         rollouts = roll_out(spell, place, asked, player.policy, cfg.samples, label=label)
         answers = read_answers(place, rollouts, asked, reader=spell.roles.read_answer, label=label)
-        compare = world_right if cfg.benchmark == MICRO else covers
+        compare = truly_covers if cfg.benchmark == MICRO else covers
         matches = match(place, answers, tasks, compare=compare, label=label)
         judged: Tables = judge_externally(spell, place, answers, tasks, label=f"judge-{label}")
         name = Path(cfg.benchmark).stem + ("" if len(cfg.input_tokens) == 1 else f", {limit} tokens")
@@ -96,11 +96,6 @@ def measure(
             if k <= len(given):
                 yield f"pass_at_{k}", pass_at(k, len(given), num_right)
         yield "unanswered", sum(a["answer"] is None for a in given) / len(given)
-
-
-def world_right(task: Row, answer: str) -> bool:
-    """The truth of the micro-world: the true value, letter or number, in digits or in words."""
-    return same_answer(answer.strip(), task["reference"])
 
 
 def _drawn(seed: int, num_tasks: int) -> Iterator[tuple[int, str, clusters.Cluster, clusters.Question, list[str], str]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from flows.micro.clusters import same_answer
 from tasks.prompt import Malformed, Row
 
 TOLERANCE = 0.0015  # relative, of the reference
@@ -28,6 +29,11 @@ def covers(task: Row, answer: str) -> bool:
     """
     rule = {"finance_math": same_number, "multiple_choice": same_letter}.get(task["task_type"], holds)
     return rule(task["reference"], answer)
+
+
+def truly_covers(task: Row, answer: str) -> bool:
+    """The truth of the micro-world: the true value, letter or number, in digits or in words."""
+    return same_answer(answer.strip(), task["reference"])
 
 
 def holds(reference: str, answer: str) -> bool:
