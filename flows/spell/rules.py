@@ -87,7 +87,7 @@ def values_of(text: str) -> tuple[float, ...]:
     if len(found) != 1:
         raise Malformed("no number" if not found else "several numbers")
     value = float(found[0][0])
-    if re.fullmatch(r"\(\s*[$€£]?\s*[\d.]+\s*%?\s*\)", plain.strip()):  # accountants' minus
+    if re.fullmatch(r"[$€£]?\s*\(\s*[$€£]?\s*[\d.]+\s*%?\s*\)", plain.strip()):  # accountants' minus
         value = -value
     rest = plain[found[0].end() :].strip().lower()
     scale = SCALES.get(re.split(r"[^a-z]", rest, maxsplit=1)[0])
