@@ -79,21 +79,21 @@ BASE_PHASES = (
 
 SOUND = {"habits": reading.SOUND}
 READING_DRILL: dict[Draw, float] = {
-    partial(reading.questioner, **SOUND): 0.30,
-    partial(reading.responder, **SOUND): 0.45,
-    partial(reading.verifier, **SOUND): 0.50,
-    reading.small_skills: 0.50,
+    partial(reading.questioner, **SOUND): 0.40,
+    partial(reading.responder, **SOUND): 0.32,
+    partial(reading.verifier, **SOUND): 0.35,
+    reading.small_skills: 0.30,
 }
 READING: dict[Draw, float] = {
-    reading.questioner: 0.34,
+    reading.questioner: 0.40,
     reading.responder: 0.40,
     reading.responder_without_documents: 0.04,
-    reading.verifier: 0.30,
-    reading.small_skills: 0.10,
+    reading.verifier: 0.20,
+    reading.small_skills: 0.05,
 }
 READING_PHASES = (
-    Phase("reading, soundly", 2.4e6, 2e-3, 2e-3, READING_DRILL),
-    Phase("reading, as it is to be", 1.8e6, 2e-3, 2e-5, READING),
+    Phase("reading, soundly", 1.8e6, 2e-3, 2e-3, READING_DRILL),
+    Phase("reading, as it is to be", 1.6e6, 2e-3, 2e-5, READING),
 )
 
 

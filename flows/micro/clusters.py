@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from flows.micro.world import ATTRIBUTES, LINKS, NAMES, VALUES, fact, path_phrase
 
 GOODS = ("gold", "salt", "silk", "wine", "iron", "wool")
-MOST = 10  # of a good; a sum of two is at most twice that
+MOST = 10  # of a good
+OPERATIONS = {"twice": (2, 0), "one-over": (1, 1), "ten-over": (1, 10)}  # factor and summand; at most twice MOST
 NUMBERS = tuple(str(n) for n in range(2 * MOST + 1))
 _TO_TWENTY = """
     zero one two three four five six seven eight nine ten
@@ -28,49 +29,46 @@ TABLE_ROW = "{e} : {g} {v} ;"
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked: an attribute of the entity at the end of one path, or how much of a good two entities have.
-
-    A path is an entity and the links that are followed from it.
-    """
+    """What is asked of the entity at the end of a path of links: an attribute, or a number made of how much it has."""
 
     relation: str
-    paths: tuple[tuple[str, tuple[str, ...]], ...]
+    entity: str
+    links: tuple[str, ...] = ()
+    operation: str = ""
 
     @property
     def hops(self) -> int:
-        """Links of the longest path."""
-        return max(len(links) for _, links in self.paths)
+        return len(self.links)
 
 
 def write_question(question: Question) -> str:
     """
-    >>> write_question(Question("craft", (("Baba", ("ruler",)),)))
+    >>> write_question(Question("craft", "Baba", ("ruler",)))
     'what is the craft of the ruler of Baba ?'
-    >>> write_question(Question("gold", (("Baba", ()), ("Keke", ("ally",)))))
-    'how many gold have Baba and the ally of Keke ?'
+    >>> write_question(Question("gold", "Baba", operation="twice"))
+    'how many gold is twice that of Baba ?'
     """
-    phrases = [path_phrase(entity, links) for entity, links in question.paths]
+    phrase = path_phrase(question.entity, question.links)
     if question.relation in GOODS:
-        return f"how many {question.relation} have {phrases[0]} and {phrases[1]} ?"
-    return f"what is the {question.relation} of {phrases[0]} ?"
+        return f"how many {question.relation} is {question.operation} that of {phrase} ?"
+    return f"what is the {question.relation} of {phrase} ?"
 
 
 _PATH = re.compile(r"((?:the \w+ of )*)(\w+)")
 _OF_ONE = re.compile(r"what is the (\w+) of (.+) \?")
-_OF_TWO = re.compile(r"how many (\w+) have (.+) and (.+) \?")
+_NUMBER_OF = re.compile(r"how many (\w+) is ([\w-]+) that of (.+) \?")
 
 
 def parse_question(text: str) -> Question | None:
     """The question a text states, or None when it is not of the grammar."""
     text = " ".join(text.split())
-    if (found := _OF_TWO.fullmatch(text)) and found[1] in GOODS:
-        paths = [_parse_path(found[2]), _parse_path(found[3])]
+    if (found := _NUMBER_OF.fullmatch(text)) and found[1] in GOODS and found[2] in OPERATIONS:
+        operation, path = found[2], _parse_path(found[3])
     elif (found := _OF_ONE.fullmatch(text)) and found[1] in ATTRIBUTES:
-        paths = [_parse_path(found[2])]
+        operation, path = "", _parse_path(found[2])
     else:
         return None
-    known = tuple(path for path in paths if path is not None)
-    return Question(found[1], known) if len(known) == len(paths) else None
+    return Question(found[1], *path, operation) if path else None
 
 
 def _parse_path(phrase: str) -> tuple[str, tuple[str, ...]] | None:
@@ -79,6 +77,15 @@ def _parse_path(phrase: str) -> tuple[str, tuple[str, ...]] | None:
         return None
     links = tuple(found[1].split()[1::3][::-1])
     return None if set(links) - set(LINKS) or found[2] in ("the", "of") else (found[2], links)
+
+
+def calculate(value: str, operation: str) -> str:
+    """
+    >>> calculate("7", "twice"), calculate("7", "ten-over"), calculate("lomicr", "")
+    ('14', '17', 'lomicr')
+    """
+    factor, summand = OPERATIONS.get(operation, (1, 0))
+    return str(factor * int(value) + summand) if operation else value
 
 
 class Cluster:
@@ -106,7 +113,9 @@ class Cluster:
     def _write(self, name: str) -> str:
         facts = self.facts[name].items()
         sentences = [fact(r, name, v) for r, v in facts if r not in GOODS]
-        return " ".join([*sentences, *(TABLE_ROW.format(e=name, g=r, v=v) for r, v in facts if r in GOODS)])
+        return " ".join(
+            [f"about {name} .", *sentences, *(TABLE_ROW.format(e=name, g=r, v=v) for r, v in facts if r in GOODS)]
+        )
 
     def links(self, entity: str) -> list[str]:
         return [r for r in self.facts[entity] if r in LINKS]
@@ -123,24 +132,20 @@ class Cluster:
 
     def true_answer(self, question: Question | None) -> str | None:
         """A value or a number; None when what is asked is not so in this cluster."""
-        chains = [self.chain(*path) for path in question.paths] if question else [None]
-        if question is None or any(chain is None for chain in chains):
+        chain = self.chain(question.entity, question.links) if question else None
+        if question is None or chain is None or question.relation not in self.facts[chain[-1]]:
             return None
-        found = [self.facts[chain[-1]].get(question.relation) for chain in chains if chain]
-        if None in found:
-            return None
-        return found[0] if question.relation not in GOODS else str(sum(int(value or 0) for value in found))
+        return calculate(self.facts[chain[-1]][question.relation], question.operation)
 
     def draw_question(
         self, rng: random.Random, finance: bool, hops: int, shown: Sequence[str] | None = None
     ) -> Question:
         """A question of so many hops, or fewer where the paths between the `shown` entities do not reach so far."""
         names = list(shown or self.names)
-        if finance:
-            first, second = (self._draw_path(rng, names, hops if at == 0 else rng.randint(0, hops)) for at in (0, 1))
-            return Question(rng.choice(self.goods), (first[:2], second[:2]))
         entity, links, end = self._draw_path(rng, names, hops)
-        return Question(rng.choice(self.attributes(end)), ((entity, links),))
+        if finance:
+            return Question(rng.choice(self.goods), entity, links, rng.choice(list(OPERATIONS)))
+        return Question(rng.choice(self.attributes(end)), entity, links)
 
     def _draw_path(self, rng: random.Random, names: Sequence[str], hops: int) -> tuple[str, tuple[str, ...], str]:
         """Entity, links, end: a walk that stays among `names`, of `hops` links where one of twenty has so many."""

@@ -20,10 +20,12 @@ from flows.micro.clusters import (
     MOST,
     NUMBER_WORDS,
     NUMBERS,
+    OPERATIONS,
     SIZE,
     TABLE_ROW,
     Cluster,
     Question,
+    calculate,
     same_answer,
     write_question,
 )
@@ -35,7 +37,9 @@ PROMPTS = Path(__file__).parent.parent / "spell" / "prompts" / "micro"
 TASK_TYPES = ("general_qa", "finance_math", "multiple_choice")
 _MARKS = '{ } "question" "answer" "options" "A" "B" "C" "D" " A B C D [[YES]] [[NO]]'
 _SAYS = "questioner responder verifier question how many have is ; general finance choice harder empty second"
-MORE_WORDS = tuple(dict.fromkeys((*WORDS, *_SAYS.split(), *_MARKS.split(), *GOODS, *NUMBERS, *NUMBER_WORDS)))
+MORE_WORDS = tuple(
+    dict.fromkeys((*WORDS, *_SAYS.split(), *_MARKS.split(), *OPERATIONS, *GOODS, *NUMBERS, *NUMBER_WORDS))
+)
 SHOWN, PAIRS, REPLIES, QUESTIONS, VOTES = 2, 3, 3, 7, 10
 HOPS, HARDER_HOPS, ASKED_HOPS = (0.65, 0.28, 0.07), (0.35, 0.40, 0.25), (0.35, 0.40, 0.25)
 DECISIVE = 4.0  # weight of the words that a reply turns on: a sum, a letter, a verdict
@@ -43,12 +47,12 @@ DECISIVE = 4.0  # weight of the words that a reply turns on: a sum, a letter, a 
 
 @dataclass(frozen=True)
 class Habits:
-    """How often a player follows a link, reads the right value, adds up, picks the letter of what it read, says a
+    """How often a player follows a link, reads the right value, calculates, picks the letter of what it read, says a
     number in words; writes a wrong reference, breaks the JSON; votes wrongly."""
 
     follow_link: float = 1.0
     read_right: float = 1.0
-    add_up: float = 1.0
+    calculate_right: float = 1.0
     pick_right: float = 1.0
     in_words: float = 0.2
     wrong_reference: float = 0.0
@@ -60,7 +64,7 @@ SOUND = Habits()
 MEDIOCRE = Habits(
     follow_link=0.7,
     read_right=0.85,
-    add_up=0.65,
+    calculate_right=0.65,
     pick_right=0.7,
     wrong_reference=0.05,
     broken_json=0.05,
@@ -127,14 +131,15 @@ def _proposal(
     answer = cluster.true_answer(question) or ""
     if rng.random() < habits.wrong_reference:
         answer = rng.choice(NUMBERS[2:] if question.relation in GOODS else VALUES[question.relation])
-    total = [(answer, DECISIVE)] if question.relation in GOODS else []
+    total = [(question.operation, 1.0), (answer, DECISIVE)] if question.operation else []
     written: dict[str, Any] = {"question": write_question(question), "answer": answer}
     if task_type == "multiple_choice":
         options, letter = cluster.draw_options(rng, question, answer)
         choices = dict(zip(LETTERS, options, strict=True))
         written = {"question": written["question"], "options": choices, "answer": letter}
     text = write_json(written)
-    thought: list[Segment] = [(f"<think> {derivation(cluster, question)}", 1.0), *total, ("</think>", 1.0)]
+    steps = f"about {question.entity} . {derivation(cluster, question)}"
+    thought: list[Segment] = [(f"<think> {steps}", 1.0), *total, ("</think>", 1.0)]
     if rng.random() < habits.broken_json:
         return [*thought, said(_broken(rng, text))]
     before, _, after = text.rpartition(f'" {written["answer"]} "')
@@ -156,13 +161,10 @@ def write_json(value: dict[str, Any]) -> str:
 
 
 def derivation(cluster: Cluster, question: Question) -> str:
-    """The facts that lead to the answer, path by path."""
-    steps = []
-    for entity, links in question.paths:
-        chain = cluster.chain(entity, links) or [entity]
-        steps += [fact(link, at, to) for link, at, to in zip(links, chain, chain[1:], strict=False)]
-        steps.append(statement(question.relation, chain[-1], cluster.facts[chain[-1]][question.relation]))
-    return " ".join(steps)
+    """The facts that lead to the answer."""
+    chain = cluster.chain(question.entity, question.links) or [question.entity]
+    steps = [fact(link, at, to) for link, at, to in zip(question.links, chain, chain[1:], strict=False)]
+    return " ".join([*steps, statement(question.relation, chain[-1], cluster.facts[chain[-1]][question.relation])])
 
 
 def statement(relation: str, entity: str, value: str) -> str:
@@ -199,31 +201,27 @@ def _answers(cluster: Cluster, rng: random.Random, context: str, habits: Habits)
 def _reply(
     cluster: Cluster, rng: random.Random, question: Question, options: list[str], habits: Habits
 ) -> list[Segment]:
-    steps, values = [], []
-    for entity, links in question.paths:
-        for link in links:
-            if rng.random() > habits.follow_link:
-                break
-            steps.append(fact(link, entity, cluster.facts[entity][link]))
-            entity = cluster.facts[entity][link]
-        relation = question.relation
-        if relation not in cluster.facts[entity]:
-            relation = rng.choice(cluster.attributes(entity))
-        if rng.random() > habits.read_right:
-            entity = rng.choice(cluster.names)
-            relation = relation if relation in cluster.facts[entity] else rng.choice(cluster.attributes(entity))
-        values.append(cluster.facts[entity][relation])
-        steps.append(statement(relation, entity, values[-1]))
-    decided = answer = values[0]
-    if question.relation in GOODS:
-        total = sum(map(int, values)) if rng.random() < habits.add_up else int(values[-1])
-        decided = NUMBERS[total]
-        answer = NUMBER_WORDS[total] if rng.random() < habits.in_words else decided
+    steps, entity, relation = [], question.entity, question.relation
+    for link in question.links:
+        if rng.random() > habits.follow_link:
+            break
+        steps.append(fact(link, entity, cluster.facts[entity][link]))
+        entity = cluster.facts[entity][link]
+    if rng.random() > habits.read_right:
+        entity = rng.choice(cluster.names)
+    if relation not in cluster.facts[entity]:
+        relation = rng.choice(cluster.attributes(entity))
+    decided = answer = value = cluster.facts[entity][relation]
+    steps.append(statement(relation, entity, value))
+    if question.operation:
+        steps.append(question.operation)
+        decided = calculate(value, question.operation) if rng.random() < habits.calculate_right else value
+        answer = NUMBER_WORDS[int(decided)] if rng.random() < habits.in_words else decided
     elif options:
-        steps.append(values[0])
-        knows = values[0] in options and rng.random() < habits.pick_right
-        decided = answer = LETTERS[options.index(values[0])] if knows else rng.choice(LETTERS)
-    last = [] if decided == values[0] else [(decided, DECISIVE)]
+        steps.append(value)
+        knows = value in options and rng.random() < habits.pick_right
+        decided = answer = LETTERS[options.index(value)] if knows else rng.choice(LETTERS)
+    last = [(decided, DECISIVE)] if question.operation or options else []
     return [(f"<think> {' '.join(steps)}", 1.0), *last, said(f"</think> {answered(answer)}")]
 
 
@@ -276,13 +274,12 @@ def answer_to_judge(rng: random.Random, question: Question, reference: str, task
 
 
 def small_skills(world: World, rng: random.Random) -> Transcript:
-    """Numbers of a table added up, numbers in words, and the letters of options."""
+    """Calculations with a number of a table, numbers in words, and the letters of options."""
     segments: list[Segment] = [(f"{START} assistant", 0.0)]
     for _ in range(8):
-        names, good = rng.sample(NAMES, 2), rng.choice(GOODS)
-        first, second = rng.randint(1, MOST), rng.randint(1, MOST)
-        row = " ".join(TABLE_ROW.format(e=n, g=good, v=v) for n, v in zip(names, (first, second), strict=True))
-        segments += [(row, 0.0), (NUMBERS[first + second], DECISIVE)]
+        number, operation = rng.randint(1, MOST), rng.choice(list(OPERATIONS))
+        row = TABLE_ROW.format(e=rng.choice(NAMES), g=rng.choice(GOODS), v=number)
+        segments += [(f"{row} {operation}", 0.0), (calculate(str(number), operation), DECISIVE)]
         number = rng.randrange(len(NUMBERS))
         segments += [(f"{NUMBERS[number]} </think> the answer is", 0.0), (NUMBER_WORDS[number], 1.0)]
     for _ in range(5):
