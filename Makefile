@@ -40,6 +40,7 @@ lock: install ## make requirements/*.txt anew from pyproject.toml
 
 bench: install ## benchmarks: a table, and lines appended to data/bench/*.jsonl
 	$(BIN)/python -m tests.bench
+	$(BIN)/python -m tests.bench_shared_prompts
 
 chaos: install ## kill processes of a run at random, N times, and compare with an untouched run
 	$(BIN)/python -m tests.chaos $(or $(N),50)
@@ -47,9 +48,10 @@ chaos: install ## kill processes of a run at random, N times, and compare with a
 claims: install ## the papers' claims in miniature, three seeds each
 	$(BIN)/python -m flows.scope.claims
 
-micro: install ## remake the micro-world's two checkpoints (about 40 minutes on one core)
+micro: install ## remake the micro-world's checkpoints (about an hour on one core)
 	$(BIN)/python -m flows.micro.bootstrap base --out data/micro/base
 	$(BIN)/python -m flows.micro.bootstrap grader --out data/micro/grader
+	$(BIN)/python -m flows.micro.bootstrap spell --out data/micro/spell
 
 clean-services: ## end this checkout's server and workers and remove their files
 	if [ -x $(BIN)/selfplay ]; then $(BIN)/selfplay down; fi

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from tasks.sample import allot
 from tasks.stage import Rows, Tables, rows_of, stage
@@ -50,8 +49,9 @@ def documents_of(documents: Tables, memberships: Tables, *, samples: Table | Non
         wanted = [row for row in wanted if row["cluster"] in drawn]
     among = pc.field("document_id").isin(pa.array({row["document_id"] for row in wanted}, pa.string()))
     tables = [documents] if isinstance(documents, Table) else documents
-    for batch in ds.dataset([path for table in tables for path in table.paths()]).to_batches(batch_size=4096):
-        yield pa.Table.from_batches([batch]).filter(among)
+    for table in tables:
+        for batch in table.batches():
+            yield pa.Table.from_batches([batch]).filter(among)
 
 
 @stage(SAMPLES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,6 @@ import pytest
 from click.testing import CliRunner
 
 from flows import cli, launch, services
-from flows.scope import config
 from flows.site import Site
 
 
@@ -62,10 +62,19 @@ def test_settings_are_toml_values_or_strings() -> None:
 
 
 def test_every_deployment_names_a_profile_that_exists() -> None:
-    names = set(config.profile_names())
-    declared = services.declared(Site())
-    assert {deployment["name"] for deployment in declared} == names
-    assert all(deployment["parameters"] == {"profile": deployment["name"]} for deployment in declared)
+    declared: dict[str, set[str]] = {}
+    for deployment in services.declared(Site()):
+        assert deployment["parameters"] == {"profile": deployment["name"]}
+        package = deployment["entrypoint"].rsplit("/", 1)[0].replace("/", ".")
+        declared.setdefault(package, set()).add(deployment["name"])
+    assert {"flows.scope", "flows.spell"} <= declared.keys()
+    for package, names in declared.items():
+        assert names == set(importlib.import_module(f"{package}.config").profile_names())
+
+
+def test_a_run_is_named_after_its_profile_and_method() -> None:
+    assert cli.default_run("scope-iteration", "micro") == "micro"
+    assert cli.default_run("spell-iteration", "micro") == "spell-micro"
 
 
 def test_sql_shows_a_table_and_explains_a_mistake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,11 +13,13 @@ Departures
 
 from __future__ import annotations
 
+import functools
 import logging
 from typing import Any
 
 from prefect import flow
 
+from flows import workbench
 from flows.spell.config import SpellConfig, load_profile
 from flows.spell.corpus import open_corpus
 from flows.spell.held_out import HeldOut, score_held_out
@@ -49,7 +51,8 @@ def spell_iteration(
     `corpus` is a run of prepare-corpus. `redo` names stages to make again; `force` lets a run go on with another
     configuration than it began with.
     """
-    asked = Request(flow="spell-iteration", profile=profile, run=run or profile, overrides=overrides, corpus=corpus)
+    run = run or f"spell-{profile}"
+    asked = Request(flow="spell-iteration", profile=profile, run=run, overrides=overrides, corpus=corpus)
     cfg = load_profile(profile, asked.settings)
     with open_run(asked, cfg, redo, force) as bench:
         self_play(cfg, bench)
@@ -100,3 +103,6 @@ def check_batch(cfg: SpellConfig, found: int, step: Place) -> None:
             "selections say why the others were not taken."
         )
     log.warning("%s: the update gets fewer", says)
+
+
+inquire = functools.partial(workbench.inquire, play=self_play)  # what `selfplay why` asks
