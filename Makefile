@@ -40,6 +40,7 @@ lock: install ## make requirements/*.txt anew from pyproject.toml
 
 bench: install ## benchmarks: a table, and lines appended to data/bench/*.jsonl
 	$(BIN)/python -m tests.bench
+	$(BIN)/python -m tests.bench_shared_prompts
 
 bench-corpus: install ## benchmarks of corpus preparation, on real text where SELFPLAY_DATA names a folder of it
 	$(BIN)/python -m tests.bench_corpus
@@ -54,6 +55,7 @@ micro: install ## remake the micro-worlds' checkpoints (about an hour on one cor
 	$(BIN)/python -m flows.micro.bootstrap base --out data/micro/base
 	$(BIN)/python -m flows.micro.bootstrap grader --out data/micro/grader
 	$(BIN)/python -m flows.micro.ledger.bootstrap --out data/micro/spice
+	$(BIN)/python -m flows.micro.bootstrap spell --out data/micro/spell
 
 clean-services: ## end this checkout's server and workers and remove their files
 	if [ -x $(BIN)/selfplay ]; then $(BIN)/selfplay down; fi

@@ -37,7 +37,7 @@ def main() -> None:
 @main.command()
 @click.argument("flow")
 @click.option("--profile", default=DEMO_PROFILE, show_default=True, help="A deployment of the flow in prefect.yaml.")
-@click.option("--run", "name", help="Name of the run; one that exists is continued.  [default: the profile's name]")
+@click.option("--run", "name", help="Name of the run; one that exists is continued.  [default: METHOD-PROFILE]")
 @click.option("--corpus", help="A file or folder of text, hf:owner/name?revision=..., or a prepared corpus.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a setting, e.g. solver.steps=4.")
 @click.option("--here", is_flag=True, help="In this process, without a worker.")
@@ -58,12 +58,17 @@ def run(
     """Run FLOW, such as scope-iteration, and follow it to its end. A run that exists goes on where it stopped."""
     if only and since:
         raise ValueError("--only and --from exclude each other")
-    parameters = make_parameters(profile, name or profile, corpus, dict(map(read_setting, settings)))
+    parameters = make_parameters(profile, name or default_run(flow, profile), corpus, dict(map(read_setting, settings)))
     if force:
         parameters["force"] = True
     if only or since:
         parameters["redo"] = {"stage": only or since, "only": bool(only), "dependents": bool(since)}
     sys.exit(0 if run_flow(Site.here(), flow, parameters, here) else 1)
+
+
+def default_run(flow: str, profile: str) -> str:
+    """Runs of all methods lie in one store: those of the demo's are called by their profile alone."""
+    return profile if flow == DEMO_FLOW else f"{flow.removesuffix('-iteration')}-{profile}"
 
 
 @main.command()

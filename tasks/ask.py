@@ -31,5 +31,6 @@ def ask(prompt: Prompt, *tables: Tables, values: dict[str, Any] | None = None, a
             "template": template.name,
             "template_version": template.version,
             "messages": messages,
+            "sample_id": about.get("sample_id"),
             **ids,
         }

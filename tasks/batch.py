@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from tasks.rollout import datums
 from tasks.stage import Rows, Tables, rows_of, stage
 from warehouse.schemas import BATCHES
+from warehouse.store import Table
 
 
 @stage(BATCHES)
@@ -16,8 +23,8 @@ def batch(rewards: Tables, rollouts: Tables, *, max_tokens: int | None = None) -
     rollout's.
     """
     advantage = {row["rollout_id"]: row["advantage"] for row in rows_of(rewards)}
-    for rollout in rows_of(rollouts):
-        cut = list(datums(rollout)) if rollout["rollout_id"] in advantage else []
+    for rollout in _of(advantage, rollouts):
+        cut = list(datums(rollout))
         if max_tokens and any(len(d["prompt_token_ids"]) + len(d["completion_token_ids"]) > max_tokens for d in cut):
             continue
         for i, datum in enumerate(cut):
@@ -27,3 +34,11 @@ def batch(rewards: Tables, rollouts: Tables, *, max_tokens: int | None = None) -
                 "advantage": advantage[rollout["rollout_id"]],
                 **datum,
             }
+
+
+def _of(rollout_ids: dict[str, Any], tables: Tables) -> Iterator[dict[str, Any]]:
+    """Rows of these rollouts, a few at a time: most of what was sampled is not trained on, and prompts are long."""
+    wanted = pc.field("rollout_id").isin(pa.array(rollout_ids, pa.string()))
+    for table in [tables] if isinstance(tables, Table) else tables:
+        for some in table.arrow.filter(wanted).to_batches(max_chunksize=256):
+            yield from some.to_pylist(maps_as_pydicts="strict")

@@ -14,6 +14,7 @@ from tasks.search_syntax import ends_with_final, find_search, result_role, tools
 
 Row = dict[str, Any]
 SENTINEL = "sentinelturn"
+OVER_LIMIT = "is longer than the limit"
 
 
 @dataclass
@@ -55,7 +56,7 @@ class Talk:
         limit = self.dialogue.prompt_tokens
         if limit is not None and len(conversation.context) > limit:
             conversation.finish = "error"
-            conversation.error = f"prompt of {len(conversation.context)} tokens is longer than the limit of {limit}"
+            conversation.error = f"prompt of {len(conversation.context)} tokens {OVER_LIMIT} of {limit}"
         return conversation
 
     def submit(self, key: int, conversation: Conversation) -> None:

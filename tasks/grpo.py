@@ -46,6 +46,10 @@ class GRPOSettings(_Frozen):
         default=3.0, gt=1, description="where A < 0 the objective is at least dual_clip * A"
     )
     importance_sampling_level: Literal["token", "sequence"] = "token"
+    on_policy: bool = Field(
+        default=False,
+        description="rho is 1, with the gradient of the policy's own log-probability: for one step on its own rollouts",
+    )
     temperature: float = Field(default=1.0, gt=0, description="the one the rollouts were sampled and scored at")
     max_completion_tokens: int | None = Field(default=None, ge=1, description="the constant of dr_grpo")
     max_grad_norm: float = Field(default=1.0, ge=0, description="0 = no clipping")
@@ -69,6 +73,12 @@ class GRPOSettings(_Frozen):
     def _dr_grpo_names_its_constant(self) -> Self:
         if self.loss_type == "dr_grpo" and self.max_completion_tokens is None:
             raise ValueError('loss_type "dr_grpo" divides by a constant: give max_completion_tokens')
+        return self
+
+    @model_validator(mode="after")
+    def _on_policy_is_one_step(self) -> Self:
+        if self.on_policy and self.optimizer_steps > 1:
+            raise ValueError(f"on_policy holds for the first optimizer step only, not for {self.optimizer_steps}")
         return self
 
 

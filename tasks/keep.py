@@ -1,4 +1,7 @@
-"""Selection filters: one SQL query over stored tables. Every candidate is kept or says the first reason why not."""
+"""Selection filters: one SQL query over stored tables. Every candidate is kept or says the first reason why not.
+
+`keep` selects tasks, `choose` groups of rollouts for an update.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import pyarrow as pa
 
 from tasks.stage import Rows, Tables, stage
 from warehouse.query import run_sql
-from warehouse.schemas import SELECTIONS
+from warehouse.schemas import GROUPS, SELECTIONS
 from warehouse.store import Table
 
 
@@ -33,6 +36,13 @@ def keep(query: Query, tables: dict[str, Tables], *, earlier: tuple[Table, ...] 
     found = {name: _concatenated(t) for name, t in tables.items()}
     already = _concatenated(earlier) if earlier else SELECTIONS.arrow.empty_table()
     for row in run_sql(query.text, {**found, "already": already}, bounds):
+        yield {**row, "bounds": json.dumps(bounds, sort_keys=True)}
+
+
+@stage(GROUPS)
+def choose(query: Query, tables: dict[str, Tables], *, bounds: dict[str, Any]) -> Rows:
+    """Yield a row for every group of rollouts that could be trained on; `query` sees `tables` and `bounds` as above."""
+    for row in run_sql(query.text, {name: _concatenated(t) for name, t in tables.items()}, bounds):
         yield {**row, "bounds": json.dumps(bounds, sort_keys=True)}
 
 

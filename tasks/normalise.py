@@ -7,9 +7,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Literal
 
-from tasks.stage import Rows, stage
+from tasks.stage import Rows, Tables, rows_of, stage
 from warehouse.schemas import REWARDS
-from warehouse.store import Table
 
 Scheme = Literal["group_zscore", "group_centre", "batch_zscore"]
 Spread = Literal["population", "sample"]
@@ -17,13 +16,17 @@ EPSILON = 1e-6  # added to the standard deviation, as in the released GRPO code
 
 
 @stage(REWARDS)
-def normalise(scores: Table, *, scheme: Scheme, spread: Spread = "population") -> Rows:
+def normalise(
+    scores: Tables, *, scheme: Scheme, spread: Spread = "population", chosen: Tables = (), by: str = "task_id"
+) -> Rows:
     """Yield the scores with their advantages.
 
     `group_zscore` compares the rollouts of one prompt, `group_centre` the same without division (Dr. GRPO),
-    `batch_zscore` all rows of the table.
+    `batch_zscore` all rows of the tables. Where `chosen` tables are given (selections, groups), only rows whose `by`
+    (task_id or group_id) is kept there are compared, and left.
     """
-    rows = scores.rows()
+    rows, kept = rows_of(scores), {row[by] for row in rows_of(chosen) if row["kept"]}
+    rows = [row for row in rows if row[by] in kept] if chosen else rows
     groups: dict[str, list[int]] = defaultdict(list)
     for i, row in enumerate(rows):
         if row["total"] is not None:

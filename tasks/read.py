@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tasks.conversation import OVER_LIMIT
 from tasks.prompt import Malformed, Row
 from tasks.stage import stage
 from warehouse.schemas import ANSWERS, CHOICES, GATES, RUBRICS, TASKS, VOTES
@@ -17,6 +18,8 @@ UNANSWERED = {
     "length": "cut off at the token limit",
     "turns": "out of turns",
 }
+TOO_LONG = "prompt over the limit"
+NOT_SAMPLED = (UNANSWERED["error"], TOO_LONG)  # what is not the policy's doing
 
 
 @dataclass(frozen=True)
@@ -37,13 +40,19 @@ class Reader:
         about = self.about(rollout, prompt)
         try:
             if rollout["finish_reason"] in ("error", "context") or not rollout["turns"]:
-                raise Malformed(UNANSWERED.get(rollout["finish_reason"], rollout["finish_reason"]))
+                raise Malformed(_not_answered(rollout))
             found = self.read(rollout, prompt)
         except Malformed as problem:
             yield {**about, "malformed": str(problem)}
             return
         for row in [found] if isinstance(found, dict) else found:
             yield {**about, **row, "malformed": None}
+
+
+def _not_answered(rollout: Row) -> str:
+    if rollout["finish_reason"] == "error" and OVER_LIMIT in (rollout["error"] or ""):
+        return TOO_LONG
+    return UNANSWERED.get(rollout["finish_reason"], rollout["finish_reason"])
 
 
 def _read(rollouts: Table, prompts: Table, *, reader: Reader) -> Iterator[dict[str, Any]]:

@@ -14,8 +14,9 @@ from pathlib import Path
 from tasks import report_checks as checks
 from tasks import report_information as informing
 from tasks import report_learning as learning
+from tasks import report_types as types
 from tasks.report_data import Row, Source, open_source
-from tasks.report_draw import Colours, by, percent
+from tasks.report_draw import Colours, Plot, by, percent
 from tasks.report_examples import Example, examples
 from tasks.report_page import Section, render, write_page
 from warehouse.store import Place
@@ -30,6 +31,8 @@ QUERIES = (
     "gates",
     "topic_drift",
     "learnable_information",
+    "task_types",
+    "disagreements",
     "malformed",
     "answer_lengths",
     "searches",
@@ -99,6 +102,7 @@ def _sections(rows: dict[str, list[Row]], iteration: int) -> list[Section]:
                 checks.gates(rows["gates"], colours),
                 checks.topic_drift(rows["topic_drift"]),
                 informing.information(rows["learnable_information"]),
+                *_if_drawn(types.difficulty_by_type(rows["task_types"]), types.kept_by_type(rows["task_types"])),
             ],
         ),
         Section(
@@ -113,11 +117,17 @@ def _sections(rows: dict[str, list[Row]], iteration: int) -> list[Section]:
             "Judge, updates, time",
             [
                 checks.judge(rows["judge"], colours),
+                *_if_drawn(types.disagreements(rows["disagreements"])),
                 learning.updates(rows["updates"], colours),
                 checks.wall_time(rows["wall_times"]),
             ],
         ),
     ]
+
+
+def _if_drawn(*plots: Plot) -> list[Plot]:
+    """Figures that only some runs have something for."""
+    return [plot for plot in plots if plot.svg]
 
 
 def headline(contents: Contents) -> list[tuple[str, str, str]]:

@@ -11,7 +11,7 @@ from tasks.report_draw import GREY, Colours, Plot, by, draw, legend, percent, pr
 
 SCORE = "score"  # the metric of a benchmark that stands for it; score_<part> are its parts
 MONITOR = "judge monitor"  # the benchmark whose metrics are errors of a judge
-TASK_SCORES = ("g_bar", "g")  # mean score of a task's answers, and score of one answer, 0..1
+TASK_SCORES = ("g_bar", "g", "r_bar")  # mean score of a task's answers, and score of one answer, 0..1
 UPDATE_METRICS = (
     ("kl", "KL, nats a token"),
     ("clip_fraction", "share of clipped tokens"),

@@ -30,7 +30,11 @@ trl_utils._use_triton = lambda device: True
 
 
 class StoredRolloutsTrainer(GRPOTrainer):
-    """GRPOTrainer whose batches are stored rows. `steps` collects one StepMetrics an optimizer step."""
+    """GRPOTrainer whose batches are stored rows. `steps` collects one StepMetrics an optimizer step.
+
+    `on_policy` takes the policy's own log-probabilities for the old ones, as TRL does where none are given; the stored
+    ones then serve to measure the ratio only.
+    """
 
     def __init__(
         self,
@@ -40,6 +44,7 @@ class StoredRolloutsTrainer(GRPOTrainer):
         steps_done: Sequence[StepMetrics] = (),
         checkpoints: Path | None = None,
         checkpoint_s: float = 600.0,
+        on_policy: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -48,7 +53,7 @@ class StoredRolloutsTrainer(GRPOTrainer):
             raise ValueError("optimizer state is not carried over under DeepSpeed: launch with FSDP or DDP")
         if self.is_fsdp_enabled:
             self.accelerator.state.fsdp_plugin.set_state_dict_type("FULL_STATE_DICT")  # one file, any world size later
-        self._batches, self._optimizer_state = batches, optimizer_state
+        self._batches, self._optimizer_state, self._on_policy = batches, optimizer_state, on_policy
         self.steps: list[StepMetrics] = list(steps_done)
         self._num_done, self._checkpoints, self._checkpoint_s = len(steps_done), checkpoints, checkpoint_s
         self._kept_at = time.monotonic()
@@ -101,7 +106,8 @@ class StoredRolloutsTrainer(GRPOTrainer):
         return self._logps, entropy, None
 
     def _compute_loss(self, model: Any, inputs: dict) -> torch.Tensor:
-        loss = super()._compute_loss(model, inputs) * inputs["loss_scale"]
+        known = {k: v for k, v in inputs.items() if not (self._on_policy and k == "old_per_token_logps")}
+        loss = super()._compute_loss(model, known) * inputs["loss_scale"]
         self._logps = self._logps.detach()
         self._observe(inputs, loss.detach())
         return loss

@@ -134,6 +134,7 @@ def build_trainer(job: UpdateJob, datums: Datums, done: Checkpoint | None = None
         steps_done=done.steps if done else [],
         checkpoints=job.checkpoints,
         checkpoint_s=job.checkpoint_s,
+        on_policy=settings.on_policy,
     )
     if adapter:
         # Given as weights, not as a PeftModel: TRL would take the resumed adapter itself for the reference.

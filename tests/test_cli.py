@@ -75,6 +75,11 @@ def test_every_profile_of_every_flow_is_deployed_under_its_name() -> None:
     assert all(deployment["parameters"] == {"profile": deployment["name"]} for deployment in declared)
 
 
+def test_a_run_is_named_after_its_profile_and_method() -> None:
+    assert cli.default_run("scope-iteration", "micro") == "micro"
+    assert cli.default_run("spell-iteration", "micro") == "spell-micro"
+
+
 def test_sql_shows_a_table_and_explains_a_mistake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path))
     result = CliRunner().invoke(cli.main, ["sql", "select 6 * 7 as answer, 'a [b]' as text"])

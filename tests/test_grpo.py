@@ -169,6 +169,15 @@ def test_dual_clip_bounds_a_token_whose_ratio_exploded(tmp_path, folder):
     assert bounded.steps[0].mean_ratio == pytest.approx(7.389056, rel=1e-5)
 
 
+def test_on_policy_rho_is_1_and_the_stored_log_probabilities_only_measure(tmp_path, folder):
+    stored, exact = (make_rows(folder / "policy", drift=drift) for drift in (0.3, 0.0))
+    s = {"beta": 0.0, "loss_type": "dapo"}
+    result = update(tmp_path, folder, stored, settings={**s, "on_policy": True, "dual_clip": None})
+    theirs, _ = torch_update(folder, [exact], **s)
+    assert difference(folder, result, theirs) < 1e-5
+    assert abs(result.steps[0].mean_ratio - 1) > 5e-4
+
+
 def test_metrics_of_a_step_are_token_means(tmp_path, folder):
     """All ratios are e^0.5 = 1.649: three tokens of A = 1 are clipped at 1.2, two of A = -1 are not and cost 1.649."""
     up, down = make_rows(folder / "policy", n=2, drift=0.0)

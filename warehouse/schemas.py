@@ -1,5 +1,5 @@
 """Every table of self-play: its grain, key, columns, units and nulls. Those of corpus preparation are in
-`warehouse.corpus_schemas`.
+`warehouse.corpus_schemas`, what is remembered and chosen between steps in `warehouse.group_schemas`.
 
 Rows carry ids of what they came from, so that any row of an update's batch leads back to its document:
 batches.rollout_id -> rollouts.prompt_id -> prompts.task_id -> tasks.document_id -> documents.
@@ -15,6 +15,11 @@ from warehouse.columns import BOOL, FLOAT, IDS, INT, LOGPROBS, LONG, NUMBERS, ST
 from warehouse.columns import TABLES as TABLES
 from warehouse.columns import Schema as Schema
 from warehouse.corpus_schemas import DOCUMENTS as DOCUMENTS
+from warehouse.group_schemas import GROUPS as GROUPS
+from warehouse.group_schemas import MEMORIES as MEMORIES
+from warehouse.training_schemas import BATCHES as BATCHES
+from warehouse.training_schemas import POLICIES as POLICIES
+from warehouse.training_schemas import UPDATES as UPDATES
 
 MALFORMED = Column("malformed", STRING, "why the reply could not be read", "the reply was read")
 
@@ -40,12 +45,14 @@ TURNS = pa.list_(
 
 SAMPLES = define(
     "samples",
-    "a document drawn for one prompt",
+    "a document, or several of one cluster, drawn for one prompt",
     "sample_id",
     Column("sample_id", STRING, "identity"),
-    Column("document_id", STRING, "the document"),
+    Column("document_id", STRING, "the document; the first where it is several"),
     Column("task_type", STRING, "the type of task asked for"),
     Column("search_turns", INT, "required number of search turns"),
+    Column("cluster", INT, "the cluster they are of", "documents were not drawn by cluster"),
+    Column("document_ids", STRINGS, "all documents drawn, in the order of the corpus", "it is one"),
 )
 
 CHOICES = define(
@@ -69,6 +76,7 @@ PROMPTS = define(
     Column("template_version", STRING, "hash of the template's text"),
     Column("messages", MESSAGES, "the conversation so far"),
     Column("search_turns", INT, "search turns allotted", "the dialogue's own limit holds"),
+    Column("sample_id", STRING, "the draw that it was made from", "not made from one, or known by its document"),
     Column("document_id", STRING, "document shown", "none"),
     Column("task_id", STRING, "task it is about", "it asks for a new one"),
     Column("task_type", STRING, "type of that task", "none"),
@@ -226,36 +234,6 @@ SELECTIONS = define(
     Column("bounds", STRING, "the bounds used, as JSON"),
 )
 
-BATCHES = define(
-    "batches",
-    "a training datum: what one optimizer step reads of one rollout",
-    "rollout_id datum",
-    Column("rollout_id", STRING, "the rollout"),
-    Column("datum", INT, "0 for whole conversations; the turn for models trained turn by turn"),
-    Column("prompt_token_ids", IDS, "context before the first trained token"),
-    Column("completion_token_ids", IDS, "sampled tokens, and what was put between turns"),
-    Column("loss_mask", pa.list_(pa.int8()), "1 where the policy sampled the token"),
-    Column("logprobs", LOGPROBS, "natural, at sampling time; 0 where the mask is 0"),
-    Column("advantage", FLOAT, "the rollout's advantage"),
-)
-
-UPDATES = define(
-    "updates",
-    "an optimizer step",
-    "policy optimizer_step",
-    Column("policy", STRING, "policy that came out of the update"),
-    Column("parent", STRING, "policy that went in"),
-    Column("role", STRING, "whose policy"),
-    Column("policy_hash", STRING, "content hash of the new weights"),
-    Column("weights", STRING, "folder of the weights, relative to the store"),
-    Column("adapter", STRING, "folder of the LoRA adapter, relative to the store", "full weights"),
-    Column("optimizer_state", STRING, "file of the optimizer's state, relative to the store", "not kept"),
-    Column("optimizer_step", INT, "0-based within the update"),
-    Column(
-        "metrics", NUMBERS, "loss, kl, clip_fraction, grad_norm, learning_rate, num_tokens, num_datums, seconds, ..."
-    ),
-)
-
 LIKELIHOODS = define(
     "likelihoods",
     "a stored reply under one prompt, its own or one that shows another document",
@@ -269,19 +247,6 @@ LIKELIHOODS = define(
     Column("logprob", FLOAT, "natural, of the whole reply, at temperature 1", "it could not be computed"),
     Column("num_tokens", INT, "tokens of the reply"),
     Column("error", STRING, "what failed", "nothing did"),
-)
-
-POLICIES = define(
-    "policies",
-    "a policy a run starts from",
-    "policy",
-    Column("policy", STRING, "id"),
-    Column("parent", STRING, "policy it came from", "a model given from outside"),
-    Column("role", STRING, "whose"),
-    Column("policy_hash", STRING, "content hash of the weights"),
-    Column("weights", STRING, "folder or hub name"),
-    Column("adapter", STRING, "LoRA adapter folder", "full weights"),
-    Column("optimizer_state", STRING, "file of the optimizer's state", "none"),
 )
 
 EVALUATIONS = define(

@@ -11,16 +11,18 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
 from torch.nn.functional import cross_entropy
 
-from flows.micro import drills, grading, transcripts
+from flows.micro import drills, grading, reading, transcripts
 from flows.micro.bars import BASE, GRADER_LOW, Bar, base_bars, grading_bars, passed
-from flows.micro.model import MicroModel, load_checkpoint, save_checkpoint
+from flows.micro.model import MicroModel, load_checkpoint, save_checkpoint, with_more_words
 from flows.micro.optimizer import optimizers
 from flows.micro.packing import Batch, collate, pack, tokens_of
+from flows.micro.reading_bars import reading_bars
 from flows.micro.tokenizer import WORDS
 from flows.micro.transcripts import Draw
 from flows.micro.world import World
@@ -72,6 +74,26 @@ BASE_PHASES = (
     Phase("roles with drill", 3.5e6, 3e-3, 3e-3, DRILL, 0.01),
     Phase("roles with grading", 4.5e6, 3e-3, 1.2e-3, GRADING),
     Phase("roles alone", 3.5e6, 1.2e-3, 2e-5, ALONE),
+)
+
+
+SOUND = {"habits": reading.SOUND}
+READING_DRILL: dict[Draw, float] = {
+    partial(reading.questioner, **SOUND): 0.40,
+    partial(reading.responder, **SOUND): 0.32,
+    partial(reading.verifier, **SOUND): 0.35,
+    reading.small_skills: 0.30,
+}
+READING: dict[Draw, float] = {
+    reading.questioner: 0.40,
+    reading.responder: 0.40,
+    reading.responder_without_documents: 0.04,
+    reading.verifier: 0.20,
+    reading.small_skills: 0.05,
+}
+READING_PHASES = (
+    Phase("reading, soundly", 1.8e6, 2e-3, 2e-3, READING_DRILL),
+    Phase("reading, as it is to be", 1.6e6, 2e-3, 2e-5, READING),
 )
 
 
@@ -151,20 +173,30 @@ def make_grader(unfinished: Path, seed: int, base_folder: Path) -> Iterator[Bar]
     yield from grading_bars(base, load_checkpoint(unfinished), "grader", GRADER_LOW)
 
 
+def make_spell(unfinished: Path, seed: int, base_folder: Path) -> Iterator[Bar]:
+    """One model in three roles: it starts from the base model, which can look things up, and learns more words."""
+    model = with_more_words(load_checkpoint(base_folder), reading.MORE_WORDS)
+    train(model, READING_PHASES, seed, unfinished)
+    yield from reading_bars(load_checkpoint(unfinished))
+
+
 def main() -> None:
     """The checkpoint appears in the folder only when its bars hold; until then it is in FOLDER.unfinished."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("which", choices=["base", "grader"])
+    parser.add_argument("which", choices=["base", "grader", "spell"])
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--base", type=Path, default=BASE, help="the base model that the grader starts from")
+    parser.add_argument("--base", type=Path, default=BASE, help="the base model that the others start from")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--resume", type=int, default=0, metavar="PHASE", help="go on from FOLDER.unfinished")
     args = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(args.seed)
     unfinished = args.out.with_name(f"{args.out.name}.unfinished")
-    is_base = args.which == "base"
-    bars = make_base(unfinished, args.seed, args.resume) if is_base else make_grader(unfinished, args.seed, args.base)
+    if args.which == "base":
+        bars = make_base(unfinished, args.seed, args.resume)
+    else:
+        make = make_grader if args.which == "grader" else make_spell
+        bars = make(unfinished, args.seed, args.base)
     if not passed(bars):
         sys.exit(f"{unfinished} misses a quality bar and was left there; try another --seed")
     shutil.rmtree(args.out, ignore_errors=True)

@@ -11,6 +11,7 @@ from flows.scope import rewards
 from flows.scope.config import ChallengerReward, SolverReward
 from flows.scope.roles import criteria_of, passing
 from tasks.prompt import Row
+from tasks.read import NOT_SAMPLED
 
 
 @dataclass(frozen=True)
@@ -111,12 +112,12 @@ def _length_factor(answer_tokens: int, settings: SolverReward) -> float:
 
 
 def _score(rollout_id: str, row: Row, components: dict[str, float], total: float) -> Row:
-    failed = row["malformed"] == "engine error"
+    failed = row["malformed"] in NOT_SAMPLED
     return {
         "rollout_id": rollout_id,
         "group_id": row["prompt_id"],
         "task_id": row["task_id"],
         "components": components,
         "total": None if failed else total,
-        "unscorable": "engine error" if failed else None,
+        "unscorable": row["malformed"] if failed else None,
     }

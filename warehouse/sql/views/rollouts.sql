@@ -9,6 +9,8 @@ with read as (
     union all
     select run, judge_rollout_id, cast(verdict as varchar), malformed from judgments
     union all
+    select run, judge_rollout_id, cast(vote as varchar), malformed from votes
+    union all
     select run, judge_rollout_id, string_agg(criterion, chr(10) order by position), any_value(malformed)
     from rubrics
     group by run, judge_rollout_id

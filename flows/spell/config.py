@@ -1,0 +1,170 @@
+"""What Algorithm 1 requires. The defaults are the paper's (section 4.1, appendix E); a profile holds
+only departures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from flows import profile
+from tasks.engine import EngineConfig
+from tasks.grpo import GRPOSettings
+
+PROFILES = Path(__file__).parent / "profiles"
+TaskType = Literal["general_qa", "finance_math", "multiple_choice"]
+TASK_TYPES: tuple[TaskType, ...] = ("general_qa", "finance_math", "multiple_choice")
+
+
+class Settings(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Models(Settings):
+    """Model folders or hub names."""
+
+    base: str = Field(description="the policy that plays all three roles")
+    judge: str | None = Field(
+        default=None, description="ablation (table 4): an external judge in place of the rule; held-out answers too"
+    )
+
+
+class CorpusSettings(Settings):
+    """The dataset D of clusters and task types."""
+
+    run: str = Field(default="micro", description='a run of `prepare-corpus`, or "micro" for the built-in world')
+    finance_run: str | None = Field(
+        default=None, description="another one for financial mathematics; None shares `run`"
+    )
+    clusters_per_type: int | None = Field(default=2150, ge=1, description="None: all clusters serve every type")
+    world_seed: int = Field(default=42, ge=0, lt=1000, description="of the built-in world")
+    world_clusters: int = Field(default=48, ge=1, lt=1000, description="of the built-in world")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _a_name_is_a_run(cls, given: Any) -> Any:
+        return {"run": given} if isinstance(given, str) else given
+
+
+class Dialogues(Settings):
+    """How long prompts and replies may be, and how replies are sampled."""
+
+    prompts: Literal["english", "micro"] = "english"
+    reasoning: bool = Field(default=False, description="the model thinks before it replies")
+    input_tokens: int = Field(default=16384, ge=1, description="a longer training prompt is dropped and counted")
+    response_tokens: int = Field(default=4096, ge=1, description="20,480 for reasoning models")
+    temperature: float = Field(default=0.7, gt=0)
+    top_p: float = Field(default=0.95, gt=0, le=1)
+
+
+class QuestionerSettings(Settings):
+    """l.7-14 and eq. 7."""
+
+    num_documents: int = Field(default=5, ge=1, description="m, new ones for each question")
+    memory_pairs: int = Field(default=3, ge=0, description="L; 0 is the ablation without history memory")
+    reward: Literal["gaussian", "absolute_zero", "r_zero"] = "gaussian"
+    sigma: float = Field(default=0.5 / 3, gt=0, description="of the gaussian; ablations 0.5 / 6 and 0.5 / 2")
+    format_penalty: bool = Field(default=True, description="False is the ablation: malformed questions are left out")
+    grounding_filter: bool = Field(default=True, description="False is the ablation: nothing is asked closed-book")
+    trained: bool = Field(default=True, description="False is the ablation: the questioner is not updated")
+    advantage_per_type: bool = Field(default=False, description="z-score within task types, not over the batch")
+
+
+class VerifierSettings(Settings):
+    """l.16-17, eq. 4 and 5."""
+
+    enabled: bool = Field(default=True, description="False is the ablation: the rule alone")
+    majority_vote: bool = Field(default=True, description="False is the ablation: the first vote decides")
+    consistency: bool = Field(default=True, description="False is the ablation: majorities need not equal the rule")
+    share: tuple[float, float] = Field(default=(0.51, 0.99), description="of parsed votes that the majority may have")
+    trained: bool = Field(default=True, description="False is the ablation: the verifier is not updated")
+    response_tokens: int | None = Field(default=None, ge=1, description="None: as the others")
+
+    @model_validator(mode="after")
+    def _share_in_order(self) -> Self:
+        if not 0 <= self.share[0] <= self.share[1] <= 1:
+            raise ValueError(f"share must be 0 <= low <= high <= 1, not {self.share}")
+        return self
+
+
+class SamplingSettings(Settings):
+    """Role-specific dynamic sampling (section 3.3)."""
+
+    groups: int = Field(default=128, ge=1, description="N, responder groups of a batch")
+    clusters_per_round: int = Field(default=480, ge=1, description="drawn at once, task types in equal shares")
+    max_rounds: int = Field(default=10, ge=1, description="then the batch is short")
+    short_batch: Literal["error", "fewer"] = "error"
+
+
+class Update(GRPOSettings):
+    """Eq. 12: strictly on-policy, no KL, every token weighs alike."""
+
+    learning_rate: float = Field(default=2e-6, ge=0)
+    beta: float = Field(default=0.0, ge=0)
+    dual_clip: float | None = None
+    on_policy: bool = True
+
+
+class EvaluationSettings(Settings):
+    """The held-out score after every iteration (appendix E.2)."""
+
+    benchmark: str = Field(
+        default="none", description='"micro", "none" or a .jsonl file of the form of `read_benchmark`'
+    )
+    num_tasks: int = Field(default=480, ge=1, description="of the built-in world")
+    samples: int = Field(default=8, ge=1, description="n of pass@k")
+    passes: tuple[int, ...] = Field(default=(1, 4, 8), description="k of pass@k, as far as n allows")
+    input_tokens: tuple[int, ...] = Field(default=(16384,), description="limits; longer prompts are cut in the middle")
+    seed: int = Field(default=7, ge=0, lt=1000, description="of the built-in world")
+
+
+class SpellConfig(Settings):
+    """A whole run. An iteration is `steps` steps, a held-out score and a report."""
+
+    models: Models
+    iterations: int = Field(default=7, ge=1, description="of ten steps: the paper's 8 hours at 7 minutes a step")
+    steps: int = Field(default=10, ge=1)
+    seed: int = Field(default=0, ge=0)
+    corpus: CorpusSettings = CorpusSettings()
+    task_types: tuple[TaskType, ...] = Field(default=TASK_TYPES, min_length=1)
+    group_size: int = Field(default=8, ge=1, description="G answers a question and G votes an answer; ablations 4, 16")
+    dialogues: Dialogues = Dialogues()
+    questioner: QuestionerSettings = QuestionerSettings()
+    verifier: VerifierSettings = VerifierSettings()
+    sampling: SamplingSettings = SamplingSettings()
+    update: Update = Update()
+    advantage_std: Literal["population", "sample"] = "population"
+    evaluation: EvaluationSettings = EvaluationSettings()
+    engine: EngineConfig
+    judge_engine: EngineConfig | None = Field(default=None, description="of models.judge; None uses `engine`")
+    num_engines: int = Field(default=1, ge=1, description="engines side by side, one process each")
+    trainer_processes: int = Field(
+        default=1, ge=1, description="processes of an update, started by torchrun when more than one"
+    )
+
+    @model_validator(mode="after")
+    def _held_out_world_is_another(self) -> Self:
+        if self.corpus.run == self.evaluation.benchmark == "micro" and self.corpus.world_seed == self.evaluation.seed:
+            raise ValueError(
+                f"corpus.world_seed and evaluation.seed are both {self.evaluation.seed}: "
+                "the benchmark would be trained on"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _prompt_and_reply_fit(self) -> Self:
+        needed = max(self.dialogues.input_tokens, *self.evaluation.input_tokens) + self.dialogues.response_tokens
+        room = self.engine.max_model_len
+        if needed > room:
+            raise ValueError(f"input and response of {needed} tokens do not fit into engine.max_model_len {room}")
+        return self
+
+
+def profile_names() -> list[str]:
+    return profile.names(PROFILES)
+
+
+def load_profile(name: str, overrides: dict[str, Any] | None = None) -> SpellConfig:
+    """The configuration of a profile with `a.b=value` overrides; raises ValueError for what is wrong with either."""
+    return profile.load(SpellConfig, PROFILES, name, overrides)
