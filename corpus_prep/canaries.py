@@ -85,7 +85,7 @@ def edit(text: str, vocabulary: list[str], shingle_size: int, rng: random.Random
 def sample(corpus: Corpus, count: int, seed: int) -> pa.Table:
     """Columns document and text of documents that have words enough to be edited."""
     candidates = np.flatnonzero(corpus.counts)
-    drawn = np.random.default_rng(seed).permutation(candidates)[: 3 * count]
+    drawn = np.random.default_rng(seed).choice(candidates, min(3 * count, len(candidates)), replace=False)
     with corpus.connect() as connection:
         connection.register("drawn", pa.table({"document": drawn, "place": np.arange(len(drawn))}))
         parameters: dict[str, Any] = {"count": count, "min_words": MIN_WORDS}

@@ -22,8 +22,8 @@ class Clustering(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     size: PositiveInt = 20
-    """Documents of a cluster, about; dissolving makes the mean a little larger. 20 as in arXiv 2509.23863: 50,000
-    clusters of a million documents."""
+    """Documents of a cluster, about; dissolving makes the mean a little larger. 20 is SPELL's: 50,000 clusters of a
+    million documents."""
     smallest: float = Field(default=0.5, gt=0, le=1)
     largest: float = Field(default=2.0, ge=1)
     """Bounds of a cluster, in multiples of `size`."""

@@ -121,24 +121,32 @@ INDEXES = define(
 
 SEGMENTS = define(
     "segments",
-    "a stretch of a long document: prose or a table",
+    "a stretch of a document: prose or a table",
     "document_id position",
     Column("document_id", STRING, "the document"),
     Column("position", INT, "0-based"),
     Column("kind", STRING, "prose or table"),
-    Column("text", STRING, "the stretch"),
+    Column("text", STRING, "the stretch, without blanks around it"),
     Column("num_tokens", INT, "its length"),
+)
+
+LENGTHS = define(
+    "lengths",
+    "a document's length",
+    "document_id",
+    Column("document_id", STRING, "the document"),
+    Column("num_tokens", INT, "in tokens of a model"),
 )
 
 DOCUMENT_SETS = define(
     "document_sets",
-    "documents to be shown together",
+    "a document among those to be shown together",
     "set_id position",
     Column("set_id", STRING, "the set"),
     Column("position", INT, "0-based"),
     Column("document_id", STRING, "the document"),
     Column("cluster", INT, "the cluster it was drawn from"),
-    Column("kind", STRING, "member or distractor"),
+    Column("kind", STRING, "member of the set's cluster, or distractor from another"),
     Column("num_tokens", INT, "its length"),
 )
 

@@ -1,6 +1,8 @@
 -- Grain: a document that counts: usable, and kept by every screening so far.
+with screened_out as (
+    select document_id from screenings where not kept
+)
 select document
 from documents
-where
-    dropped_reason is null
-    and document_id not in (select document_id from screenings where not kept)
+anti join screened_out using (document_id)
+where dropped_reason is null

@@ -1,0 +1,105 @@
+"""Documents to be shown together: those of a cluster, and others to fill a context with.
+
+A set is made of one cluster, its documents in order of their similarity to the centre, dealt out in turn where
+it gives several sets. A padded set has distractors from other clusters among its members, up to a number of tokens.
+"""
+
+from __future__ import annotations
+
+import bisect
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt
+
+TRIES = 100  # at drawing a distractor that is not there yet
+
+
+class SetSettings(BaseModel):
+    """Sets of documents of one cluster."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    size: PositiveInt = 20
+    """Documents of a set, at most (SPELL: about 20)."""
+    smallest: PositiveInt = 10
+    """Clusters that cannot give so many give no set."""
+    max_tokens: PositiveInt | None = None
+    """Of all documents of a set; what does not fit is left out."""
+
+
+class Padding(BaseModel):
+    """Distractors for a set."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    budgets: tuple[PositiveInt, ...] = (32_768, 65_536, 131_072)
+    """Tokens of a padded set, members and distractors; one is drawn for each set (EAPO: 32K to 128K)."""
+    slack: float = Field(default=0.02, ge=0, lt=1)
+    """Of the budget may be left empty."""
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A document, its cluster and length in tokens."""
+
+    document_id: str
+    cluster: int
+    num_tokens: int
+
+
+def sets_of(cluster: Sequence[Shown], settings: SetSettings) -> Iterator[list[Shown]]:
+    """The sets of one cluster, whose documents come most similar first."""
+    num_sets = max(1, round(len(cluster) / settings.size))
+    for number in range(num_sets):
+        chosen: list[Shown] = []
+        left = settings.max_tokens if settings.max_tokens is not None else float("inf")
+        for document in cluster[number::num_sets]:
+            if document.num_tokens <= left and len(chosen) < settings.size:
+                chosen.append(document)
+                left -= document.num_tokens
+        if len(chosen) >= settings.smallest:
+            yield chosen
+
+
+class Distractors:
+    """All documents of a corpus, to draw from by length."""
+
+    def __init__(self, documents: pa.Table):
+        """documents: document_id, cluster, num_tokens."""
+        self._documents = documents.sort_by([("num_tokens", "ascending"), ("document_id", "ascending")])
+        self._lengths: list[int] = self._documents["num_tokens"].to_pylist()
+
+    def pad(self, set_id: str, members: Sequence[Shown], padding: Padding) -> tuple[int, list[tuple[Shown, str]]]:
+        """The budget drawn for a set, and its documents in random order, each `member` or `distractor`. A set that is
+        longer than its budget gets no distractor.
+
+        The draw depends on the seed and the set's id alone.
+        """
+        rng = random.Random(f"{padding.seed} {set_id}")
+        budget = rng.choice(padding.budgets)
+        left = budget - sum(member.num_tokens for member in members)
+        clusters, taken, added = {member.cluster for member in members}, set(), []
+        while left > padding.slack * budget:
+            drawn = self._draw(rng, left, clusters, taken)
+            if drawn is None:
+                break
+            added.append(drawn)
+            left -= drawn.num_tokens
+        shown = [(member, "member") for member in members] + [(one, "distractor") for one in added]
+        rng.shuffle(shown)
+        return budget, shown
+
+    def _draw(self, rng: random.Random, most: int, clusters: set[int], taken: set[int]) -> Shown | None:
+        """A document of at most so many tokens, from no cluster of these and not taken yet."""
+        fitting = bisect.bisect_right(self._lengths, most)
+        for _ in range(TRIES if fitting else 0):
+            row = rng.randrange(fitting)
+            found = Shown(*(self._documents[name][row].as_py() for name in ("document_id", "cluster", "num_tokens")))
+            if row not in taken and found.cluster not in clusters:
+                taken.add(row)
+                return found
+        return None
