@@ -24,7 +24,7 @@ test-fast: install ## tests that take seconds
 	$(BIN)/python -m pytest -q -m "not slow"
 
 test-slow: install ## tests with real servers, engines and trainers
-	$(BIN)/python -m pytest -q -m slow tests
+	$(BIN)/python -m pytest -q -m slow --durations=8 tests
 
 lint: install ## ruff and pyright
 	$(BIN)/ruff check .

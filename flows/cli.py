@@ -106,14 +106,14 @@ def why(name: str, stage: str | None, iteration: int | None, step: int | None, s
 
     A stage is judged with its inputs as they are: what depends on one that would be made again is not counted.
     """
-    from flows.workbench import inquire, last_request
+    from flows.workbench import last_request
     from warehouse.freshness import chosen
 
     asked = last_request(store(), name)
     wanted = chosen(store(), name, stage or "*", iteration, step)
     module = flow_module(find_deployment(asked.flow, asked.profile))
     cfg = module.load_profile(asked.profile, {**asked.settings, **dict(map(read_setting, settings))})
-    found = [(address, reason) for address, reason in inquire(asked, cfg, module.self_play) if address in wanted]
+    found = [(address, reason) for address, reason in module.inquire(asked, cfg) if address in wanted]
     stale = [{"address": address, "to be made again": reason} for address, reason in found if reason]
     if stage or stale:
         rows = [{"address": address, "to be made again": reason or "no: fresh"} for address, reason in found]

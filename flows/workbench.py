@@ -33,7 +33,11 @@ log = logging.getLogger("selfplay")
 STORE = Path(os.environ.get("SELFPLAY_STORE", PROJECT / "data" / "store"))
 
 
-class RunConfig(Protocol):
+class Saveable(Protocol):
+    def model_dump(self, *, mode: Literal["json"]) -> dict[str, Any]: ...
+
+
+class RunConfig(Saveable, Protocol):
     """What a method's configuration says of machines and models."""
 
     @property
@@ -50,8 +54,6 @@ class RunConfig(Protocol):
 
     @property
     def trainer_processes(self) -> int: ...
-
-    def model_dump(self, *, mode: Literal["json"]) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True)
@@ -103,27 +105,51 @@ class Redo(BaseModel):
 
 @contextlib.contextmanager
 def open_run(asked: Request, cfg: RunConfig, redo: Redo | None = None, force: bool = False) -> Iterator[Workbench]:
-    """Open a run for work; close its engines and trainer afterwards.
+    """Open a run for self-play; close its engines and trainer afterwards.
 
     Raises ValueError, before any model is loaded, for a missing model, one whose tokenizer differs from the engine's,
-    stages to redo that there are none of, or a run that was made with another configuration (unless `force`).
+    and what `open_place` refuses.
     """
+    store = open_store(asked.run, redo)
+    bench = set_up(asked.run, cfg, store)
+    try:
+        with _begun(store, asked, cfg, force):
+            register(bench.place, policies=bench.policies)
+            yield bench
+    finally:
+        bench.close()
+
+
+@contextlib.contextmanager
+def open_place(asked: Request, cfg: Saveable, redo: Redo | None = None, force: bool = False) -> Iterator[Place]:
+    """Open a run that needs no models.
+
+    Raises ValueError for stages to redo that there are none of, or a run that was made with another configuration
+    (unless `force`).
+    """
+    store = open_store(asked.run, redo)
+    with _begun(store, asked, cfg, force):
+        yield store.run(asked.run)
+
+
+def open_store(run: str, redo: Redo | None) -> Store:
     log.setLevel(logging.INFO)
     store = Store(STORE)
     if redo is not None:
-        store.freshness = make_rerun(store, asked.run, redo)
-    bench = set_up(asked.run, cfg, store)
+        store.freshness = make_rerun(store, run, redo)
+    return store
+
+
+@contextlib.contextmanager
+def _begun(store: Store, asked: Request, cfg: Saveable, force: bool) -> Iterator[None]:
     save_request(store, asked, cfg, force)
     store.sweep()
     with contextlib.suppress(duckdb.Error):  # a damaged table of some run is no reason not to work
         write_views(store)
     try:
-        register(bench.place, policies=bench.policies)
-        yield bench
+        yield
     except Enough as enough:
         log.info("%s", enough)
-    finally:
-        bench.close()
 
 
 def inquire(asked: Request, cfg: RunConfig, play: Callable[[Any, Workbench], Any]) -> list[tuple[str, str | None]]:
@@ -135,13 +161,28 @@ def inquire(asked: Request, cfg: RunConfig, play: Callable[[Any, Workbench], Any
     inquiry = Inquiry()
     bench = set_up(asked.run, cfg, Store(STORE, inquiry))
     try:
-        register(bench.place, policies=bench.policies)
-        play(cfg, bench)
-    except RuntimeError as stop:  # a table that does not exist, or what stopped the run: an alarm, a short pool
-        log.info("the flow stops there: %s", stop)
+        with _stopping():
+            register(bench.place, policies=bench.policies)
+            play(cfg, bench)
     finally:
         bench.close()
     return inquiry.found
+
+
+def inquire_place(asked: Request, cfg: Any, play: Callable[[Any, Place], Any]) -> list[tuple[str, str | None]]:
+    """The same of a flow that needs no models."""
+    inquiry = Inquiry()
+    with _stopping():
+        play(cfg, Store(STORE, inquiry).run(asked.run))
+    return inquiry.found
+
+
+@contextlib.contextmanager
+def _stopping() -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as stop:  # a table that does not exist, or what stopped the run: an alarm, a short pool
+        log.info("the flow stops there: %s", stop)
 
 
 def set_up(name: str, cfg: RunConfig, store: Store) -> Workbench:
@@ -183,7 +224,7 @@ def register(*, policies: dict[str, Policy]) -> Rows:
         yield {"policy": policy_id, "role": roles, "policy_hash": policy.content_hash, "weights": policy.weights}
 
 
-def save_request(store: Store, asked: Request, config: RunConfig, force: bool = False) -> None:
+def save_request(store: Store, asked: Request, config: Saveable, force: bool = False) -> None:
     """Write the request and the resolved configuration beside the run.
 
     Raises ValueError if the run was made with another configuration, unless `force`: then the old one is kept beside

@@ -1,7 +1,9 @@
 """Endpoints: hand-made ones that misbehave, and vLLM's real server."""
 
+import contextlib
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -173,7 +175,7 @@ def server(policy, tmp_path_factory):
     command += options.split()
     settings = os.environ | ENVIRONMENT | CPU_ENVIRONMENT | {"OMP_NUM_THREADS": "1"}
     with log.open("wb") as out:
-        process = subprocess.Popen(command, env=settings, stdout=out, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(command, env=settings, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
     try:
         for _ in range(600):
             assert process.poll() is None, log.read_text()[-2000:]
@@ -184,7 +186,8 @@ def server(policy, tmp_path_factory):
                 time.sleep(1)
         yield process, f"http://127.0.0.1:{port}/v1"
     finally:
-        process.terminate()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # its engine, too
         process.wait(30)
 
 

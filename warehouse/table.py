@@ -17,6 +17,8 @@ from warehouse.schemas import TABLES, Schema
 if TYPE_CHECKING:
     from warehouse.store import Store
 
+BATCH_ROWS = 4_096
+
 
 class Damaged(ValueError):
     """A published table whose bytes are not those that were published."""
@@ -81,6 +83,12 @@ class Table:
         if problem := next(self.problems(), None):
             raise Damaged(f"{problem}; run again to remake it")
         return [self.folder / part for part in self.parts]
+
+    def batches(self, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows in order, a few thousand at a time. Raises as `paths` does."""
+        for path in self.paths():
+            with pq.ParquetFile(path) as file:
+                yield from file.iter_batches(BATCH_ROWS, columns=columns)
 
     def _checked(self, part: str) -> bytes:
         self._check_presence()

@@ -12,10 +12,12 @@ update.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from prefect import flow
 
+from flows import workbench
 from flows.scope import monitor
 from flows.scope.config import ScopeConfig, load_profile
 from flows.scope.held_out import HeldOut, open_corpus, score_held_out
@@ -131,3 +133,6 @@ def train_solver(scope: Scope, iteration: Place, solver: Player, pool: Pool) -> 
         monitor.watch_gap(scope, step, solved.judgments)
         solver = learn(scope, step, "solver", solver, solved)  # l.33
     return solver
+
+
+inquire = functools.partial(workbench.inquire, play=self_play)  # what `selfplay why` asks

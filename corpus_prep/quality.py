@@ -1,0 +1,84 @@
+"""Which documents are worth learning from: length, language, a score that the corpus states, published heuristics."""
+
+import re
+from collections import Counter
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+LANGUAGE_CHARS = 2_000  # enough to tell a language
+STOP_WORDS = {"the", "be", "to", "of", "and", "that", "have", "with"}
+BULLETS = ("•", "-", "*", "‣", "◦")
+
+
+class QualityRules(BaseModel):
+    """What a document must hold. The length window is that of SPELL's corpus."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    min_chars: int = Field(default=100, ge=0)
+    max_chars: int | None = Field(default=32_768, ge=1)
+    min_score: float | None = Field(
+        default=None, description="of the corpus' score column; a document without one fails"
+    )
+    languages: tuple[str, ...] = Field(default=(), description="ISO 639-1 codes to keep; none: any, and none is told")
+    heuristics: Literal["none", "gopher"] = Field(
+        default="none", description="rules of Rae et al. 2021 (arXiv 2112.11446, table A1), made for English prose"
+    )
+
+
+def first_failing(text: str, score: float | None, language: str | None, rules: QualityRules) -> str | None:
+    """The first rule that a document breaks, or None."""
+    if len(text) < rules.min_chars:
+        return "too_short"
+    if rules.max_chars is not None and len(text) > rules.max_chars:
+        return "too_long"
+    if rules.min_score is not None and (score is None or score < rules.min_score):
+        return "low_score"
+    if rules.languages and language not in rules.languages:
+        return "other_language"
+    return gopher(text) if rules.heuristics == "gopher" else None
+
+
+def gopher(text: str) -> str | None:
+    """The first of Gopher's rules that a text breaks, or None.
+
+    >>> gopher("one two"), gopher("the " * 200 + "and " * 100), gopher("zzz " * 200)
+    ('num_words', None, 'few_stop_words')
+    """
+    words, lines = text.split(), [line.strip() for line in text.splitlines() if line.strip()]
+    if not 50 <= len(words) <= 100_000:
+        return "num_words"
+    if not 3 <= sum(map(len, words)) / len(words) <= 10:
+        return "mean_word_length"
+    if max(text.count("#"), text.count("...") + text.count("…")) / len(words) > 0.1:
+        return "symbols"
+    if sum(line.startswith(BULLETS) for line in lines) / len(lines) > 0.9:
+        return "bullets"
+    if sum(line.endswith(("...", "…")) for line in lines) / len(lines) > 0.3:
+        return "ellipses"
+    if sum(any(c.isalpha() for c in word) for word in words) / len(words) < 0.8:
+        return "few_letters"
+    if len(STOP_WORDS & {word.lower() for word in words}) < 2:
+        return "few_stop_words"
+    return _repetition(lines)
+
+
+def _repetition(lines: list[str]) -> str | None:
+    """Lines that say what others said, by number and by characters (the same table)."""
+    if len(lines) < 2:
+        return None
+    counts = Counter(lines)
+    repeated = [(line, n - 1) for line, n in counts.items() if n > 1]
+    if sum(n for _, n in repeated) / len(lines) > 0.3:
+        return "repeated_lines"
+    if sum(len(line) * n for line, n in repeated) / sum(map(len, lines)) > 0.2:
+        return "repeated_characters"
+    return None
+
+
+def language_of(text: str) -> str:
+    """ISO 639-1 code of a text's likeliest language (py3langid; Lui and Baldwin 2012)."""
+    import py3langid  # 0.5 s
+
+    return py3langid.classify(re.sub(r"\s+", " ", text[:LANGUAGE_CHARS]))[0]
