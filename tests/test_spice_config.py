@@ -88,8 +88,8 @@ def test_one_corpus_takes_the_place_of_a_profiles_mix():
         ({"world_seed": 7}, "world_seed and evaluation.seed are both 7"),
         ({"corpus": "micro-general", "world_seed": 7}, "world_seed and evaluation.seed are both 7"),
         ({"update.max_completion_tokens": 97}, "must be dialogues.response_tokens, 96"),
-        ({"probes.opponent": None}, "probes need both an opponent and checkpoints"),
-        ({"probes.opponent": 1, "probes.checkpoints": [4]}, "probes name iteration 4, the run has 3"),
+        ({"probes.checkpoints": [4]}, "probes name iterations [0, 4], the run has 0 to 3"),
+        ({"probes.opponent": 4}, "probes name iterations [0, 1, 2, 3, 4], the run has 0 to 3"),
         ({"reasoner.temperature": 0}, "reasoner.temperature: Input should be greater than 0"),
     ],
 )

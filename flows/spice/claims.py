@@ -82,7 +82,7 @@ def play(variant: str, seed: int) -> None:
 
     settings = {**VARIANTS[variant], "seed": seed, "num_engines": 1}  # seeds may run side by side
     if variant != SPICE:
-        settings |= {"probes.opponent": None, "probes.checkpoints": []}
+        settings["probes.checkpoints"] = []
     asked = Request(flow="spice-iteration", profile="micro", run=run_name(variant, seed), overrides=settings)
     began = time.time()
     cfg = load_profile("micro", settings)

@@ -91,8 +91,8 @@ class Update(GRPOSettings):
 class ProbeSettings(Settings):
     """Checkpoints against one fixed opponent (figure 3), after the last iteration; iteration 0 is models.base."""
 
-    opponent: int | None = Field(default=None, ge=0, description="iteration of the opponent; None: no probe")
-    checkpoints: tuple[int, ...] = Field(default=(), description="iterations measured against it")
+    opponent: int = Field(default=1, ge=0, description="iteration of the opponent")
+    checkpoints: tuple[int, ...] = Field(default=(), description="iterations measured against it; none: no probe")
     num_documents: int = Field(default=128, ge=1)
     attempts: int = Field(default=128, ge=1, description="questions asked of a document")
 
@@ -184,11 +184,9 @@ class SpiceConfig(Settings):
 
     @model_validator(mode="after")
     def _probed_iterations_exist(self) -> Self:
-        asked = (*self.probes.checkpoints, *([] if self.probes.opponent is None else [self.probes.opponent]))
-        if asked and max(asked) > self.iterations:
-            raise ValueError(f"probes name iteration {max(asked)}, the run has {self.iterations}")
-        if bool(self.probes.checkpoints) != (self.probes.opponent is not None):
-            raise ValueError("probes need both an opponent and checkpoints")
+        asked = (*self.probes.checkpoints, self.probes.opponent) if self.probes.checkpoints else ()
+        if asked and not 0 <= min(asked) <= max(asked) <= self.iterations:
+            raise ValueError(f"probes name iterations {sorted(set(asked))}, the run has 0 to {self.iterations}")
         return self
 
 

@@ -11,10 +11,12 @@ document anew, and makes its attempts in that format (`steps.rounds`).
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from prefect import flow
 
+from flows import workbench
 from flows.spice.config import SpiceConfig, load_profile
 from flows.spice.held_out import HeldOut, describe_questions, open_corpora, score_held_out
 from flows.spice.probes import probe
@@ -88,3 +90,6 @@ def play(spice: Spice, step: Place, player: Player, number: int) -> tuple[Player
     scores["reasoner"] = reward_reasoner(step, answered, drawn)  # l.18-20
     trained = {role: table for role, table in scores.items() if role == "reasoner" or not cfg.challenger.fixed}
     return learn(spice, step, player, attempts, answered, trained), attempts, scores["challenger"]  # l.21-28
+
+
+inquire = functools.partial(workbench.inquire, play=self_play)  # what `selfplay why` asks

@@ -21,9 +21,9 @@ FIXED_REASONER, FIXED_CHALLENGER = "fixed Reasoner", "fixed Challenger"
 
 
 def probe(spice: Spice) -> None:
-    """Measure the configured checkpoints against the configured opponent, if there is one."""
+    """Measure the configured checkpoints against the configured opponent, if there are any."""
     cfg: SpiceConfig = spice.cfg
-    if cfg.probes.opponent is None:
+    if not cfg.probes.checkpoints:
         return
     run, opponent = spice.bench.place, player_of(spice, cfg.probes.opponent)
     fixed = ask_probe(spice, run.iteration(cfg.probes.opponent).phase("probe_questions"), opponent)

@@ -88,7 +88,7 @@ def reasoning_bars(model: MicroModel, num: int = NUM_TASKS) -> Iterator[Bar]:
             right.append(boxed(words(reply)) == task.answer)
         except Malformed:
             right.append(False)
-    yield Bar("Reasoner: true answers", share(right), num, 0.30, 0.60)
+    yield Bar("Reasoner: true answers", share(right), num, 0.30, 0.65)
     for name, key in (("items", lambda t: t.count), ("", lambda t: t.answer_type)):
         for value in sorted({key(task) for task in tasks}):
             of_value = [r for r, task in zip(right, tasks, strict=True) if key(task) == value]

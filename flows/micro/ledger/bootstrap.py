@@ -33,9 +33,11 @@ ROLES: dict[Draw, float] = {
     transcripts.challenger: 0.43,
     transcripts.chooser: 0.07,
 }
+LETTERS: dict[Draw, float] = {**ROLES, transcripts.letter_drill: 0.6}
 PHASES = (
     Phase("sums and roles", 1.5e6, 2.5e-3, 2.5e-3, DRILL, 0.01),
     Phase("roles", 2.6e6, 2.5e-3, 2e-5, ROLES),
+    Phase("letters", 0.9e6, 1.5e-3, 2e-5, LETTERS),
 )
 
 

@@ -156,6 +156,18 @@ def so_far(ledger: Ledger, count: int) -> str:
     return f"most {ledger.quantities[ledger.items.index(found)]} {found}" if ledger.kind == "most" else f"makes {found}"
 
 
+def letter_drill(world: World, rng: random.Random) -> Transcript:
+    """The letters of a question's options, each value followed by its own."""
+    ledger, count = draw_ledger(rng, world.names, rng.choice(("total", "most"))), rng.choice(COUNTS)
+    options = ledger.choices(rng, count)
+    shown = [{"letter": letter, "text": text} for letter, text in zip(LETTERS, options, strict=True)]
+    segments = [user("reasoner", question=ledger.question(count), options=shown)]
+    for option in rng.sample(options, len(options)):
+        segments += [(f"{option} {so_far(ledger, rng.randint(1, count))} . so {option}", 0.0)]
+        segments += [(f"{LETTERS[options.index(option)]} .", 1.0)]
+    return Transcript(segments)
+
+
 def adding_drill(world: World, rng: random.Random) -> Transcript:
     """Sums alone, in the words in which they are said later."""
     segments: list[Segment] = [(f"{START} user reason {EOS} {START} assistant", 0.0)]
