@@ -189,14 +189,24 @@ def set_up(name: str, cfg: RunConfig, store: Store) -> Workbench:
     """The workbench of a run; engines and trainer start when first used."""
     models = {role: path for role, path in cfg.models.model_dump().items() if path}
     policies = {role: base_policy(path) for role, path in models.items()}
-    apart = cfg.judge_engine.model if cfg.judge_engine else None
-    check_policies(cfg.engine, [policy for policy in policies.values() if policy.weights != apart])
+    _check_models(cfg, policies)
     logs = store.root / "logs" / name
     logs.mkdir(parents=True, exist_ok=True)
     fleet = Fleet(cfg.engine, cfg.num_engines, logs)
     judges = Fleet(cfg.judge_engine, 1, logs) if cfg.judge_engine else fleet
     trainer = Trainer(logs / "trainer.log", cfg.trainer_processes, cfg.engine.device, cfg.engine.threads)
     return Workbench(store.run(name), fleet, judges, trainer, policies)
+
+
+def _check_models(cfg: RunConfig, policies: dict[str, Policy]) -> None:
+    """Every model must fit the engine, or that of the judges where there is one."""
+    for policy in policies.values():
+        try:
+            check_policies(cfg.engine, [policy])
+        except ValueError:
+            if cfg.judge_engine is None:
+                raise
+            check_policies(cfg.judge_engine, [policy])
 
 
 def make_rerun(store: Store, run: str, redo: Redo) -> Rerun:

@@ -9,27 +9,24 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from corpus_prep.formats import Columns
 from corpus_prep.hub import is_dataset
-from corpus_prep.index import EmbeddingConfig, indexed
+from corpus_prep.index import EmbeddingConfig, VectorSearch, indexed
 from corpus_prep.quality import QualityRules, first_failing, language_of
 from corpus_prep.read import CorpusCounts, DocumentRow, read_corpus
+from tasks.cluster import VECTORS
 from tasks.stage import Rows, stage
 from tasks.steps import corpus_of, costs, measured, screened_counts
 from warehouse.corpus_schemas import DOCUMENTS, MEASUREMENTS
 from warehouse.draft import Draft, hash_bytes
 from warehouse.store import Table
 
-if TYPE_CHECKING:
-    from corpus_prep.vectors import VectorSearch
-
 log = logging.getLogger("selfplay")
-VECTORS = "vectors.npy"  # beside the rows of `embeddings`
 PROGRESS_S = 10.0
 
 

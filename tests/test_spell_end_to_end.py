@@ -131,6 +131,16 @@ def test_roles_that_are_not_updated_are_not_in_the_batch(store: Path) -> None:
     assert {r["role"] for r in query(store, "select role from lineage where run = 'responder-only'")} == {"responder"}
 
 
+def test_prompts_over_the_limit_are_dropped_and_counted_and_nothing_is_trained(store: Path) -> None:
+    play("long", **{"steps": 1, "dialogues.input_tokens": 150})
+    reasons = query(store, "select reason, count(*) as n from selections where run = 'long' group by all")
+    assert {"prompt over the limit"} <= {r["reason"] for r in reasons}
+    assert not any(r["reason"] is None for r in reasons)
+    assert query(store, "select count(*) as n from updates where run = 'long'")[0]["n"] == 0
+    scores = query(store, "select iteration, score from evaluations where run = 'long' and metric = 'score'")
+    assert scores[0]["score"] > 0  # held-out prompts are cut, not dropped
+
+
 def test_a_batch_that_cannot_be_filled_stops_the_run_and_says_what_to_do(store: Path) -> None:
     short = {"steps": 1, "sampling.groups": 64, "sampling.max_rounds": 1, "sampling.short_batch": "error"}
     with pytest.raises(ShortBatch, match=r"groups of 64 after 1 rounds. Raise sampling.max_rounds"):

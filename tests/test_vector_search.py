@@ -12,7 +12,7 @@ from corpus_prep.encoder import Encoder
 from corpus_prep.index import GIB, EmbeddingConfig, Retriever, VectorSearch, build_index, choose, load_index
 from corpus_prep.read import DocumentRow
 from corpus_prep.vectors import VECTORS, VectorRanker, write_search
-from tasks.search_index import index_documents
+from tasks.corpus import settle
 from tasks.stage import Rows, stage
 from warehouse.schemas import DOCUMENTS
 
@@ -154,10 +154,10 @@ def test_a_prepared_corpus_is_indexed_without_embedding_it_again(place, minilm, 
     documents = ten_documents(place)
     embeddings = embed_documents(place, documents, embedding=minilm)
     monkeypatch.setattr(Encoder, "documents", lambda *_: pytest.fail("embedded again"))
-    table = index_documents(place, documents, embedding=minilm, embeddings=embeddings)
+    table = settle(place, documents, embedding=minilm, embeddings=embeddings, label="prepared")
     monkeypatch.undo()
-    [row] = table.rows()
-    assert (row["kind"], row["num_documents"]) == ("exact", 10)
+    found = load_index(table.files / "index")
+    assert (found.manifest["search"]["kind"], found.manifest["num_documents"]) == ("exact", 10)
     assert load_index(table.files / "index").search(["the stars"], 1)[0][0].document_id == "galaxy"
 
 
@@ -169,6 +169,6 @@ def test_vectors_of_other_documents_are_refused(tmp_path, minilm):
 
 
 def test_a_prepared_corpus_is_indexed_by_words_without_a_model(place):
-    table = index_documents(place, ten_documents(place))
-    assert [(row["kind"], row["embedding"]) for row in table.rows()] == [("bm25", None)]
+    table = settle(place, ten_documents(place), label="prepared")
+    assert load_index(table.files / "index").manifest["embedding"] is None
     assert load_index(table.files / "index").search(["Galaxy"], 3)[0][0].document_id == "galaxy"

@@ -109,16 +109,6 @@ CLUSTERS = define(
     Column("title", STRING, "title of the document nearest to its centre", "it has none"),
 )
 
-INDEXES = define(
-    "indexes",
-    "a search index, in the folder index beside the row",
-    "kind",
-    Column("kind", STRING, "bm25, exact, ivf_sq8 or ivf_pq"),
-    Column("num_documents", LONG, "documents that can be found"),
-    Column("embedding", STRING, "the embedding model, and its revision", "bm25 needs none"),
-    Column("num_bytes", LONG, "of its files"),
-)
-
 SEGMENTS = define(
     "segments",
     "a stretch of a document: prose or a table",

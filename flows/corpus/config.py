@@ -13,10 +13,9 @@ from corpus_prep.contamination import NgramRule
 from corpus_prep.duplicates import Keep
 from corpus_prep.edges import Comparing
 from corpus_prep.formats import Columns
-from corpus_prep.index import EmbeddingConfig
+from corpus_prep.index import EmbeddingConfig, VectorSearch
 from corpus_prep.minhash import MinHashing
 from corpus_prep.quality import QualityRules
-from corpus_prep.vectors import VectorSearch
 from corpus_prep.workers import Workers
 from flows import profile
 

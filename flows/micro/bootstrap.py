@@ -84,6 +84,12 @@ READING_DRILL: dict[Draw, float] = {
     partial(reading.verifier, **SOUND): 0.35,
     reading.small_skills: 0.30,
 }
+READING_LETTERS: dict[Draw, float] = {  # what takes longest: whom to ask about, and which letter a value has
+    partial(reading.questioner, **SOUND): 0.50,
+    partial(reading.responder, **SOUND): 0.35,
+    partial(reading.verifier, **SOUND): 0.15,
+    reading.small_skills: 0.50,
+}
 READING: dict[Draw, float] = {
     reading.questioner: 0.40,
     reading.responder: 0.40,
@@ -93,7 +99,8 @@ READING: dict[Draw, float] = {
 }
 READING_PHASES = (
     Phase("reading, soundly", 1.8e6, 2e-3, 2e-3, READING_DRILL),
-    Phase("reading, as it is to be", 1.6e6, 2e-3, 2e-5, READING),
+    Phase("reading, soundly, letters", 1.2e6, 2e-3, 2e-3, READING_LETTERS),
+    Phase("reading, as it is to be", 1.4e6, 2e-3, 2e-5, READING),
 )
 
 
@@ -173,10 +180,10 @@ def make_grader(unfinished: Path, seed: int, base_folder: Path) -> Iterator[Bar]
     yield from grading_bars(base, load_checkpoint(unfinished), "grader", GRADER_LOW)
 
 
-def make_spell(unfinished: Path, seed: int, base_folder: Path) -> Iterator[Bar]:
+def make_spell(unfinished: Path, seed: int, resume: int, base_folder: Path) -> Iterator[Bar]:
     """One model in three roles: it starts from the base model, which can look things up, and learns more words."""
-    model = with_more_words(load_checkpoint(base_folder), reading.MORE_WORDS)
-    train(model, READING_PHASES, seed, unfinished)
+    base = load_checkpoint(unfinished if resume else base_folder)
+    train(with_more_words(base, reading.MORE_WORDS), READING_PHASES, seed, unfinished, resume)
     yield from reading_bars(load_checkpoint(unfinished))
 
 
@@ -192,11 +199,12 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(args.seed)
     unfinished = args.out.with_name(f"{args.out.name}.unfinished")
-    if args.which == "base":
-        bars = make_base(unfinished, args.seed, args.resume)
-    else:
-        make = make_grader if args.which == "grader" else make_spell
-        bars = make(unfinished, args.seed, args.base)
+    makers = {
+        "base": partial(make_base, unfinished, args.seed, args.resume),
+        "grader": partial(make_grader, unfinished, args.seed, args.base),
+        "spell": partial(make_spell, unfinished, args.seed, args.resume, args.base),
+    }
+    bars = makers[args.which]()
     if not passed(bars):
         sys.exit(f"{unfinished} misses a quality bar and was left there; try another --seed")
     shutil.rmtree(args.out, ignore_errors=True)

@@ -138,8 +138,8 @@ def _proposal(
         choices = dict(zip(LETTERS, options, strict=True))
         written = {"question": written["question"], "options": choices, "answer": letter}
     text = write_json(written)
-    steps = f"about {question.entity} . {derivation(cluster, question)}"
-    thought: list[Segment] = [(f"<think> {steps}", 1.0), *total, ("</think>", 1.0)]
+    subject: list[Segment] = [("<think> about", 1.0), (question.entity, DECISIVE)]
+    thought = [*subject, (f". {derivation(cluster, question)}", 1.0), *total, ("</think>", 1.0)]
     if rng.random() < habits.broken_json:
         return [*thought, said(_broken(rng, text))]
     before, _, after = text.rpartition(f'" {written["answer"]} "')
@@ -276,13 +276,13 @@ def answer_to_judge(rng: random.Random, question: Question, reference: str, task
 def small_skills(world: World, rng: random.Random) -> Transcript:
     """Calculations with a number of a table, numbers in words, and the letters of options."""
     segments: list[Segment] = [(f"{START} assistant", 0.0)]
-    for _ in range(8):
+    for _ in range(5):
         number, operation = rng.randint(1, MOST), rng.choice(list(OPERATIONS))
         row = TABLE_ROW.format(e=rng.choice(NAMES), g=rng.choice(GOODS), v=number)
         segments += [(f"{row} {operation}", 0.0), (calculate(str(number), operation), DECISIVE)]
         number = rng.randrange(len(NUMBERS))
         segments += [(f"{NUMBERS[number]} </think> the answer is", 0.0), (NUMBER_WORDS[number], 1.0)]
-    for _ in range(5):
+    for _ in range(8):
         options = rng.sample(VALUES[rng.choice(ATTRIBUTES)], len(LETTERS))
         listed = list(zip(options, LETTERS, strict=True))
         segments.append((" ".join(f"{option} {letter} ;" for option, letter in listed), 0.0))

@@ -25,9 +25,9 @@ class Models(Settings):
     """Model folders or hub names."""
 
     base: str = Field(description="the policy that plays all three roles")
-    judge: str | None = Field(
-        default=None, description="ablation (table 4): an external judge in place of the rule; held-out answers too"
-    )
+    judge: str | None = Field(default=None, description="ablation (table 4): an external judge in place of the rule")
+    examiner: str | None = Field(default=None, description="judges held-out answers beside the rule (appendix E.2)")
+    prober: str | None = Field(default=None, description="answers each iteration's questions; None is the base")
 
 
 class CorpusSettings(Settings):
@@ -117,6 +117,9 @@ class EvaluationSettings(Settings):
     passes: tuple[int, ...] = Field(default=(1, 4, 8), description="k of pass@k, as far as n allows")
     input_tokens: tuple[int, ...] = Field(default=(16384,), description="limits; longer prompts are cut in the middle")
     seed: int = Field(default=7, ge=0, lt=1000, description="of the built-in world")
+    probe_answers: int = Field(
+        default=0, ge=0, description="of a fixed responder to every question of an iteration's last step (figure 4)"
+    )
 
 
 class SpellConfig(Settings):
@@ -137,7 +140,9 @@ class SpellConfig(Settings):
     advantage_std: Literal["population", "sample"] = "population"
     evaluation: EvaluationSettings = EvaluationSettings()
     engine: EngineConfig
-    judge_engine: EngineConfig | None = Field(default=None, description="of models.judge; None uses `engine`")
+    judge_engine: EngineConfig | None = Field(
+        default=None, description="of models.judge and models.examiner; None uses `engine`"
+    )
     num_engines: int = Field(default=1, ge=1, description="engines side by side, one process each")
     trainer_processes: int = Field(
         default=1, ge=1, description="processes of an update, started by torchrun when more than one"

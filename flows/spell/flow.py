@@ -24,6 +24,7 @@ from flows.spell.config import SpellConfig, load_profile
 from flows.spell.corpus import open_corpus
 from flows.spell.held_out import HeldOut, score_held_out
 from flows.spell.learning import push_to_memory, sample_batch, update_policy
+from flows.spell.probe import probe_questions
 from flows.spell.steps import Player, Round, Spell, play_round
 from flows.workbench import Redo, Request, Workbench, open_run
 from tasks.report import report
@@ -67,15 +68,17 @@ def self_play(cfg: SpellConfig, bench: Workbench) -> Player:
     score_held_out(held_out, bench.place.iteration(0), player)
     for t in range(1, cfg.iterations + 1):
         iteration = bench.place.iteration(t)
+        played: tuple[Round, ...] = ()
         for s in range(1, cfg.steps + 1):  # l.4
-            player = play_step(spell, iteration.phase("play").step(s), player)
+            player, played = play_step(spell, iteration.phase("play").step(s), player)
         score_held_out(held_out, iteration, player)
+        probe_questions(spell, iteration, played)
         report(bench.place, iteration=t)
     return player  # l.27
 
 
-def play_step(spell: Spell, step: Place, player: Player) -> Player:
-    """l.5-26: rounds until the batch is full, then one update."""
+def play_step(spell: Spell, step: Place, player: Player) -> tuple[Player, tuple[Round, ...]]:
+    """l.5-26: rounds until the batch is full, then one update. Returns the rounds as well."""
     played: tuple[Round, ...] = ()  # l.5
     while num_groups(played) < spell.cfg.sampling.groups and len(played) < spell.cfg.sampling.max_rounds:  # l.6
         played += (play_round(spell, step, player, played),)  # l.7-19, 22-24
@@ -83,7 +86,7 @@ def play_step(spell: Spell, step: Place, player: Player) -> Player:
     memory = push_to_memory(spell, step, player, played)  # l.20-21
     rows = sample_batch(spell, step, played)  # l.25
     policy, optimizer_state = update_policy(spell, step, player, rows)  # l.26
-    return Player(policy, optimizer_state, memory, player.num_rounds + len(played))
+    return Player(policy, optimizer_state, memory, player.num_rounds + len(played)), played
 
 
 def num_groups(played: tuple[Round, ...]) -> int:

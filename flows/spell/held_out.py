@@ -62,11 +62,11 @@ def score_held_out(held_out: HeldOut, iteration: Place, player: Player) -> None:
     for limit in cfg.input_tokens:
         label = f"{limit}-tokens"
         asked = ask(place, spell.roles.examinee(limit), tasks, contexts, label=label)
-        rollouts = roll_out(spell, place, asked, player.policy, cfg.samples, label=label)
+        rollouts = roll_out(spell, place, asked, player.policy, cfg.samples, label=label, cut=True)
         answers = read_answers(place, rollouts, asked, reader=spell.roles.read_answer, label=label)
         compare = truly_covers if cfg.benchmark == MICRO else covers
         matches = match(place, answers, tasks, compare=compare, label=label)
-        judged: Tables = judge_externally(spell, place, answers, tasks, label=f"judge-{label}")
+        judged: Tables = judge_externally(spell, place, answers, tasks, model="examiner", label=f"judge-{label}")
         name = Path(cfg.benchmark).stem + ("" if len(cfg.input_tokens) == 1 else f", {limit} tokens")
         pay = partial(measure, passes=cfg.passes)
         evaluate(place, pay, tasks, answers, matches, judged, policy=player.policy.id, benchmark=name, label=label)

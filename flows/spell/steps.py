@@ -60,6 +60,7 @@ class Round:
     """
 
     samples: Table
+    documents: Table
     asked: Table
     tasks: Table
     rollouts: tuple[Table, ...]
@@ -104,7 +105,7 @@ def play_round(spell: Spell, step: Place, player: Player, earlier: tuple[Round, 
         bounds={"target": cfg.sampling.groups, "seed": cfg.seed},
         label=f"round-{r}",
     )
-    return Round(samples, asked, tasks, rollouts, paid, groups)
+    return Round(samples, documents, asked, tasks, rollouts, paid, groups)
 
 
 def filter_ungrounded(spell: Spell, step: Place, player: Player, tasks: Table, r: int) -> tuple[Table, ...]:
@@ -145,9 +146,12 @@ def verify(
     return (read_votes(step, votes, asked, reader=spell.roles.read_vote, label=f"verifier-{r}"),), (votes,)
 
 
-def judge_externally(spell: Spell, step: Place, answers: Table, tasks: Tables, label: str) -> tuple[Table, ...]:
-    """The verdict of another model on every answer, where one is named in place of the rule (table 4)."""
-    judge = spell.bench.policies.get("judge")
+def judge_externally(
+    spell: Spell, step: Place, answers: Table, tasks: Tables, *, model: str = "judge", label: str
+) -> tuple[Table, ...]:
+    """The verdict of another model on every answer, where one is named: in place of the rule (table 4), or of
+    held-out answers."""
+    judge = spell.bench.policies.get(model)
     if judge is None:
         return ()
     asked = ask(step, spell.roles.judge, answers, tasks, label=label)
@@ -187,7 +191,9 @@ def roll_out(
     *,
     label: str,
     max_tokens: int | None = None,
+    cut: bool = False,
 ) -> Table:
+    """Replies as the configuration has them sampled. A prompt over the limit is not, unless it was `cut` to fit."""
     talk = spell.cfg.dialogues
     return generate(
         step,
@@ -196,7 +202,7 @@ def roll_out(
         sampling=Sampling(
             temperature=talk.temperature, top_p=talk.top_p, max_tokens=max_tokens or talk.response_tokens
         ),
-        dialogue=Dialogue(max_turns=1, reasoning=talk.reasoning, prompt_tokens=talk.input_tokens),
+        dialogue=Dialogue(max_turns=1, reasoning=talk.reasoning, prompt_tokens=None if cut else talk.input_tokens),
         fleet=spell.bench.fleet,
         num_samples=num_samples,
         seed=spell.cfg.seed,

@@ -26,5 +26,8 @@ join prompts on prompts.run = batches.run and prompts.prompt_id = rollouts_table
 left join rewards on rewards.run = batches.run and rewards.rollout_id = batches.rollout_id
 left join (select distinct on (run, task_id) * from tasks) as tasks
     on tasks.run = batches.run and tasks.task_id = coalesce(prompts.task_id, rollouts_table.rollout_id)
-left join documents
+left join (
+    -- a run may hold a document several times: in its corpus, and beside the prompts that show it
+    select run, document_id, any_value(title) as title from documents group by run, document_id
+) as documents
     on documents.run = batches.run and documents.document_id = coalesce(prompts.document_id, tasks.document_id);
