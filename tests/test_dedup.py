@@ -129,7 +129,7 @@ def test_a_document_joined_through_another_is_counted(place):
     assert (jaccards[0, 1], jaccards[0, 2]) == (14 / 16, 13 / 17)
     assert dropped(near) == {"d1": "d0", "d2": "d0", "d3": "d0"}
     measured = {
-        (r["step"], r["metric"]): r["value"] for r in dedup.measure_duplicates(place, exact, banded, found, near).rows()
+        (r["part"], r["metric"]): r["value"] for r in dedup.measure_duplicates(place, exact, banded, found, near).rows()
     }
     assert measured["near", "dropped through others"] == 1
     assert measured["near", "rows_in"] == 4

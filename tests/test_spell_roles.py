@@ -1,5 +1,6 @@
 """What each role is shown, and what it is not."""
 
+import functools
 import re
 from typing import Any
 
@@ -124,6 +125,6 @@ def test_held_out_contexts_are_cut_in_the_middle_to_the_limit(place):
     shown = about["context"].split()
     assert (shown[0], shown[-1]) == ("craft", "metal")
     assert 50 <= len(shown) <= 100 - 32
-    prompt = Prompt("responder", templates, lambda tasks, given: examine(cut, tasks, given))
+    prompt = Prompt("responder", templates, functools.partial(examine, cut))
     asked = ask(place, prompt, publish(place, "tasks", task()), publish(place, "documents", *contexts))
     assert len(asked.rows()[0]["messages"][0]["content"].split()) <= 100

@@ -103,6 +103,8 @@ def _parse(thing: Any) -> ast.AST:
     """The definition of a function or class, found by name in its module's text."""
     tree: ast.AST = _module(inspect.getsourcefile(thing) or "", id(sys.modules[thing.__module__]))
     for name in thing.__qualname__.split("."):
+        if name == "<lambda>":
+            raise ValueError(f"{thing.__module__}, {thing.__qualname__}: give it a name; a stage's code is known by it")
         if name != "<locals>":
             tree = next(n for n in ast.walk(tree) if isinstance(n, DEFINITIONS) and n.name == name)
     return tree
