@@ -9,6 +9,7 @@ all clean documents of some corpora.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -142,22 +143,24 @@ class _HashSet:
         return likely[self._hashes[place] == hashes[likely]]
 
 
+@contextlib.contextmanager
 def find_passages(
     corpus: Corpus, num_own: int, passages: pa.Table, runs: Path, rule: NgramRule, folder: Path, workers: Workers | None
-) -> Found:
+) -> Iterator[Found]:
     """Look for the runs (a Parquet file of `passage_runs`) in all documents; those from number `num_own` on do not
     make a run common. `folder` keeps what a kill should not lose."""
     hits = map_shards(write_hits, corpus.shards(folder, "hits"), runs, workers)
     names = passages.select(["benchmark", "passage"]).append_column("number", pa.array(range(passages.num_rows)))
-    connection = corpus.connect(folder / "spilled")
-    view_parquet(connection, "hits", hits, HITS)
-    connection.read_parquet(str(runs)).create_view("passage_runs")
-    connection.register("passages", names)
-    connection.execute(f"create table runs as {RUNS}", {"num_documents": num_own, "max_documents": rule.max_documents})
-    connection.execute(f"create table spans as {SPANS}")
+    common = {"num_documents": num_own, "max_documents": rule.max_documents}
     bounds = rule.model_dump(include={"min_share", "min_span_words", "reported_share"})
-    connection.execute(f"create table found as {FOUND}", {**bounds, "long_words": 2 * rule.ngram})
-    return Found(connection, num_own)
+    with corpus.connect(folder / "spilled") as connection:
+        view_parquet(connection, "hits", hits, HITS)
+        connection.read_parquet(str(runs)).create_view("passage_runs")
+        connection.register("passages", names)
+        connection.execute(f"create table runs as {RUNS}", common)
+        connection.execute(f"create table spans as {SPANS}")
+        connection.execute(f"create table found as {FOUND}", {**bounds, "long_words": 2 * rule.ngram})
+        yield Found(connection, num_own)
 
 
 @dataclass(frozen=True)

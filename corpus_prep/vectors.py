@@ -123,7 +123,7 @@ def _write_ivf(vector_DH: np.ndarray, search: VectorSearch, folder: Path) -> Non
     )  # no polysemous codes: minutes, and of no use here
     index: Any = faiss.index_factory(dimensions, f"IVF{search.lists},{codes}", faiss.METRIC_INNER_PRODUCT)
     for means in (index.cp, index.pq.cp) if search.kind == "ivf_pq" else (index.cp,):
-        means.seed, means.min_points_per_centroid = search.seed, 1
+        means.seed, means.min_points_per_centroid, means.niter = search.seed, 1, 10
     chosen = np.random.default_rng(search.seed).permutation(num)[: TRAINING_ROWS * (search.lists or 1)]
     index.train(np.ascontiguousarray(vector_DH[np.sort(chosen)], np.float32))
     blocks = []

@@ -10,21 +10,23 @@ from __future__ import annotations
 import functools
 import unicodedata
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numba import njit
 
-MAX_BYTES = 1 << 20  # of text worked on at once: about 60 MiB of arrays
+MAX_BYTES = 1 << 20  # of text worked on at once: 32 MiB of arrays
 FOLDED = 0x30000  # characters from here on (private use, tags) are skipped
 SKIPPED, SEPARATOR, ALONE = -1, 0, 1 << 24  # of the folding table: no character, no word, a word by itself
 UNSPACED = ((0x3040, 0x3100), (0x3400, 0x4DC0), (0x4E00, 0xA000), (0xF900, 0xFB00), (0x20000, FOLDED))
-WORD_BASE, GRAM_BASE = 0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93  # odd, so that their powers can be divided by
+SEED, PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)  # FNV-1a's
+WEIGHT = np.uint64(0x9E3779B97F4A7C15)
+MIX_1, MIX_2 = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
 
 
-@dataclass(frozen=True)
-class Words:
+class Words(NamedTuple):
     """Words of texts, in order. Of each its text (0-based), characters, and hash when folded."""
 
     document: np.ndarray
@@ -34,30 +36,28 @@ class Words:
 
 
 def words(texts: pa.Array | pa.ChunkedArray) -> Iterator[Words]:
-    """The words of the texts, whole texts of together about MAX_BYTES at a time."""
-    chunks = texts.chunks if isinstance(texts, pa.ChunkedArray) else [texts]
-    first = 0
+    """The words of the texts, whole texts of together about MAX_BYTES at a time. A null is an empty text."""
+    chunks, first = texts.chunks if isinstance(texts, pa.ChunkedArray) else [texts], 0
     for chunk in chunks:
-        ends = np.cumsum(pc.fill_null(pc.call_function("binary_length", [chunk]), 0).to_numpy(zero_copy_only=False))
+        chunk = pc.fill_null(chunk.cast(pa.large_string()), "")
+        offsets = np.frombuffer(chunk.buffers()[1], np.int64)[chunk.offset : chunk.offset + len(chunk) + 1]
+        content = np.frombuffer(chunk.buffers()[2] or b"", np.uint8)
         start = 0
         while start < len(chunk):
-            before = ends[start - 1] if start else 0
-            stop = max(start + 1, int(np.searchsorted(ends, before + MAX_BYTES, side="right")))
-            found = _words(chunk.slice(start, stop - start))
-            yield Words(found.document + (first + start), found.start, found.end, found.hash)
+            stop = max(start + 1, int(np.searchsorted(offsets, offsets[start] + MAX_BYTES, side="right")) - 1)
+            most = int(offsets[stop] - offsets[start])  # a word has a byte at least
+            found = Words(*(np.empty(most, kind) for kind in (np.int64, np.int64, np.int64, np.uint64)))
+            count = _find_words(content, offsets[start : stop + 1], _table(), first + start, *found)
+            yield Words(*(column[:count] for column in found))
             start = stop
         first += len(chunk)
 
 
 def grams(found: Words, n: int) -> tuple[np.ndarray, np.ndarray]:
     """All runs of n words that lie in one text: the hash of each, and the place in `found` of its first word."""
-    count = len(found.hash) - n + 1
-    if count <= 0:
-        return np.empty(0, np.uint64), np.empty(0, np.int64)
-    first_W = np.flatnonzero(found.document[:count] == found.document[n - 1 :])
-    forward_W, back_W = _powers(len(found.hash), GRAM_BASE)
-    sum_W = np.concatenate([np.zeros(1, np.uint64), np.cumsum(found.hash * forward_W)])
-    return _mixed((sum_W[first_W + n] - sum_W[first_W]) * back_W[first_W]), first_W
+    count = max(len(found.hash) - n + 1, 0)
+    first = np.flatnonzero(found.document[:count] == found.document[len(found.document) - count :])
+    return _hash_runs(found.hash, first, n), first
 
 
 def folded(text: str) -> list[tuple[str, int, int]]:
@@ -82,52 +82,6 @@ def out_of_line(word: str) -> bool:
     return any(low <= ord(word[0]) < high for low, high in UNSPACED)
 
 
-def _words(texts: pa.Array) -> Words:
-    texts = pc.fill_null(texts, "").cast(pa.large_string())
-    offsets = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset : texts.offset + len(texts) + 1]
-    content = texts.buffers()[2].slice(offsets[0], offsets[-1] - offsets[0]) if texts.buffers()[2] else b""
-    code_C = np.frombuffer(bytes(content).decode().encode("utf-32-le"), np.uint32)
-    value_C = _table()[np.minimum(code_C, FOLDED - 1)]
-    place_C = np.flatnonzero(value_C != SKIPPED)
-    value_C = value_C[place_C]
-    begin_D = np.concatenate(
-        [[0], np.cumsum(pc.call_function("utf8_length", [texts]).to_numpy())]
-    )  # in characters, skipped ones too
-    is_word = value_C != SEPARATOR
-    breaks = (value_C & ALONE).astype(bool)
-    breaks[1:] |= ~is_word[:-1] | breaks[:-1]
-    in_text = np.searchsorted(place_C, begin_D[:-1])
-    breaks[in_text[in_text < len(breaks)]] = True
-    start = np.flatnonzero(is_word & breaks)
-    end = np.flatnonzero(is_word & np.append(breaks[1:] | ~is_word[1:], True)[: len(is_word)]) + 1
-    forward_C, back_C = _powers(len(value_C), WORD_BASE)
-    sum_C = np.concatenate([np.zeros(1, np.uint64), np.cumsum((value_C & ~ALONE).astype(np.uint64) * forward_C)])
-    document_W = np.searchsorted(begin_D, place_C[start], side="right") - 1
-    hash_W = _mixed((sum_C[end] - sum_C[start]) * back_C[start])
-    return Words(document_W, place_C[start] - begin_D[document_W], place_C[end - 1] + 1 - begin_D[document_W], hash_W)
-
-
-def _mixed(hashes: np.ndarray) -> np.ndarray:
-    """MurmurHash3's finaliser: sums of powers have weak low bits."""
-    for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
-        hashes = (hashes ^ (hashes >> np.uint64(33))) * np.uint64(factor)
-    return hashes ^ (hashes >> np.uint64(33))
-
-
-def _powers(count: int, base: int) -> tuple[np.ndarray, np.ndarray]:
-    """base**i and base**-i modulo 2**64."""
-    forward, back = _long_powers(base, max(1 << count.bit_length(), 1 << 20))
-    return forward[:count], back[:count]
-
-
-@functools.lru_cache(maxsize=4)
-def _long_powers(base: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-    steps = [np.full(count, value, np.uint64) for value in (base, pow(base, -1, 1 << 64))]
-    for step in steps:
-        step[0] = 1
-    return np.cumprod(steps[0]), np.cumprod(steps[1])
-
-
 @functools.cache
 def _table() -> np.ndarray:
     """For each character what it folds to: SKIPPED, SEPARATOR, or a letter, with ALONE where it is a word."""
@@ -146,3 +100,54 @@ def _fold(character: str) -> int:
         return SEPARATOR
     simple = "".join(c for c in unicodedata.normalize("NFKD", character).lower() if unicodedata.category(c)[0] != "M")
     return ord(simple if len(simple) == 1 else character)
+
+
+@njit(cache=True, nogil=True)
+def _mix(value):
+    """MurmurHash3's 64-bit finaliser."""
+    value = (value ^ (value >> np.uint64(33))) * MIX_1
+    value = (value ^ (value >> np.uint64(33))) * MIX_2
+    return value ^ (value >> np.uint64(33))
+
+
+@njit(cache=True, nogil=True)
+def _find_words(content, offsets, table, first, document, start, end, hashes):
+    """Fill the columns of the words of texts numbered from `first`; how many there are."""
+    count = 0
+    for text in range(len(offsets) - 1):
+        at, place, value, is_open, is_alone = offsets[text], 0, SEED, False, False
+        while at < offsets[text + 1]:
+            byte = np.int64(content[at])
+            length = 1 if byte < 0x80 else 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
+            code = byte if length == 1 else byte & (0x7F >> length)
+            for i in range(1, length):
+                code = code << 6 | np.int64(content[at + i]) & 0x3F
+            fold = table[min(code, FOLDED - 1)]
+            if fold != SKIPPED:
+                if is_open and (fold == SEPARATOR or is_alone or fold & ALONE):
+                    hashes[count] = _mix(value)
+                    count += 1
+                    is_open = False
+                if fold != SEPARATOR:
+                    if not is_open:
+                        document[count], start[count], value, is_open = first + text, place, SEED, True
+                        is_alone = fold & ALONE != 0
+                    value = (value ^ np.uint64(fold & ~ALONE)) * PRIME
+                    end[count] = place + 1
+            at += length
+            place += 1
+        if is_open:
+            hashes[count] = _mix(value)
+            count += 1
+    return count
+
+
+@njit(cache=True, nogil=True)
+def _hash_runs(hashes, first, n):
+    found = np.empty(len(first), np.uint64)
+    for run in range(len(first)):
+        total = np.uint64(n)
+        for i in range(first[run], first[run] + n):
+            total = total * WEIGHT + hashes[i]
+        found[run] = _mix(total)
+    return found

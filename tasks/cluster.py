@@ -3,13 +3,15 @@
 embeddings  = embed_documents(place, documents, embedding=embedding)
 memberships = cluster_documents(place, embeddings, settings=Clustering())
 clusters    = describe_clusters(place, documents, memberships)
+measure_clusters(place, embeddings, memberships, settings=Clustering(), label="clusters")
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,8 +20,8 @@ from corpus_prep.cluster import Clustering, cluster
 from corpus_prep.index import EmbeddingConfig
 from corpus_prep.keywords import keywords
 from tasks.stage import Rows, stage
-from tasks.steps import corpus_of, folder_of
-from warehouse.corpus_schemas import CLUSTERS, EMBEDDINGS, MEMBERSHIPS
+from tasks.steps import corpus_of, costs, folder_of, measured
+from warehouse.corpus_schemas import CLUSTERS, EMBEDDINGS, MEASUREMENTS, MEMBERSHIPS
 from warehouse.draft import Draft, Shards
 from warehouse.store import Table
 
@@ -65,3 +67,26 @@ def cluster_documents(embeddings: Table, *, settings: Clustering) -> Rows:
 def describe_clusters(documents: Table, memberships: Table) -> Rows:
     """Yield every cluster with what people know it by."""
     yield from keywords(documents.paths(), memberships.paths())
+
+
+@stage(MEASUREMENTS)
+def measure_clusters(embeddings: Table, memberships: Table, *, settings: Clustering) -> Iterator[dict[str, Any]]:
+    """What embedding and clustering did and cost; clusters by size, in steps of half a size."""
+    found = memberships.arrow
+    sizes = np.bincount(found["cluster"].to_numpy())
+    of_document = sizes[found["cluster"].to_numpy()]
+    smallest, largest = settings.bounds
+    numbers = {
+        "documents": memberships.num_rows,
+        "clusters": len(sizes),
+        "clusters within bounds": float(np.mean((sizes >= smallest) & (sizes <= largest))),
+        "documents within bounds": float(np.mean((of_document >= smallest) & (of_document <= largest))),
+        "mean similarity": float(np.mean(found["similarity"].to_numpy())),
+    }
+    step = settings.size / 2
+    steps, counts = np.unique(sizes // step, return_counts=True)
+    yield from measured("embeddings", costs(embeddings))
+    yield from measured("clusters", costs(memberships))
+    yield from measured("clusters", numbers.items())
+    bins = zip(steps, counts, strict=True)
+    yield from measured("clusters", ((f"clusters from {start * step:.0f} documents", n) for start, n in bins))

@@ -68,10 +68,10 @@ def find_contaminations(
     write_runs(texts, rule, runs)
     if canaries:
         planted, birds = plant_passages(corpus, texts, runs, canaries, seed, folder / CANARIES)
-    found = find_passages(planted, corpus.num_documents, texts, runs, rule, folder, workers)
-    yield from found.rows()
-    if canaries:
-        write_planted(birds, found.beyond(), draft.files / CANARIES)
+    with find_passages(planted, corpus.num_documents, texts, runs, rule, folder, workers) as found:
+        yield from found.rows()
+        if canaries:
+            write_planted(birds, found.beyond(), draft.files / CANARIES)
     if likeness is not None:
         own = None if bands else map_shards(write_bands, corpus.shards(folder, "bands"), likeness, workers)
         yield from find_alike(corpus, texts, own or (bands.paths() if bands else []), likeness, folder)

@@ -7,7 +7,7 @@ import pytest
 
 from corpus_prep.cluster import Clustering, cluster
 from corpus_prep.index import EmbeddingConfig
-from tasks.cluster import cluster_documents, describe_clusters, embed_documents
+from tasks.cluster import cluster_documents, describe_clusters, embed_documents, measure_clusters
 from tasks.stage import Rows, stage
 from warehouse.schemas import DOCUMENTS
 
@@ -121,6 +121,11 @@ def test_topics_become_clusters_with_words_of_their_own(place, minilm):
         words = set(f"about {topic} {TOPICS[topic]}".split())
         assert row["keywords"] and set(row["keywords"]) <= words
         assert not {"the", "for"} & set(row["keywords"][:3])  # words of other clusters, too
+    rows = measure_clusters(place, embeddings, memberships, settings=Clustering(size=12)).rows()
+    measured = {(row["step"], row["metric"]): row["value"] for row in rows}
+    assert measured["clusters", "clusters"] == measured["clusters", "clusters from 12 documents"] == 3
+    assert measured["clusters", "documents within bounds"] == 1
+    assert measured["embeddings", "cpu_s"] > 0
 
 
 def test_embedding_that_was_cut_off_goes_on_with_the_shards_it_has(place, minilm, monkeypatch):

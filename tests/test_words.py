@@ -23,7 +23,7 @@ ZOO = [
 
 def all_words(texts: list[str]) -> Words:
     parts = list(words(pa.array(texts, pa.string())))
-    return Words(*(np.concatenate([getattr(part, name) for part in parts]) for name in Words.__dataclass_fields__))
+    return Words(*(np.concatenate([getattr(part, name) for part in parts]) for name in Words._fields))
 
 
 def test_case_accents_widths_and_apostrophes_do_not_count():
@@ -57,7 +57,7 @@ def test_the_parts_that_texts_are_worked_on_in_do_not_show(monkeypatch):
     whole = all_words(ZOO * 3)
     monkeypatch.setattr("corpus_prep.words.MAX_BYTES", 40)
     parts = all_words(ZOO * 3)
-    assert all(np.array_equal(getattr(whole, name), getattr(parts, name)) for name in Words.__dataclass_fields__)
+    assert all(np.array_equal(getattr(whole, name), getattr(parts, name)) for name in Words._fields)
 
 
 def test_runs_of_words_do_not_cross_texts_and_depend_on_order():
