@@ -90,6 +90,11 @@ READING_LETTERS: dict[Draw, float] = {  # what takes longest: whom to ask about,
     partial(reading.verifier, **SOUND): 0.15,
     reading.small_skills: 0.50,
 }
+ASKING: dict[Draw, float] = {
+    partial(reading.questioner, **SOUND): 0.70,
+    reading.responder: 0.25,
+    reading.verifier: 0.10,
+}
 READING: dict[Draw, float] = {
     reading.questioner: 0.40,
     reading.responder: 0.40,
@@ -101,6 +106,8 @@ READING_PHASES = (
     Phase("reading, soundly", 1.8e6, 2e-3, 2e-3, READING_DRILL),
     Phase("reading, soundly, letters", 1.2e6, 2e-3, 2e-3, READING_LETTERS),
     Phase("reading, as it is to be", 1.4e6, 2e-3, 2e-5, READING),
+    Phase("asking", 1.4e6, 2e-3, 1.5e-3, ASKING),
+    Phase("asking and reading", 1.2e6, 1.5e-3, 2e-5, READING),
 )
 
 

@@ -138,20 +138,24 @@ class Cluster:
         return calculate(self.facts[chain[-1]][question.relation], question.operation)
 
     def draw_question(
-        self, rng: random.Random, finance: bool, hops: int, shown: Sequence[str] | None = None
+        self, rng: random.Random, finance: bool, hops: int, shown: Sequence[str] | None = None, start: str | None = None
     ) -> Question:
-        """A question of so many hops, or fewer where the paths between the `shown` entities do not reach so far."""
-        names = list(shown or self.names)
-        entity, links, end = self._draw_path(rng, names, hops)
+        """A question of so many hops, or fewer where the paths between the `shown` entities do not reach so far.
+
+        Its path begins at `start`, or anywhere.
+        """
+        entity, links, end = self._draw_path(rng, list(shown or self.names), hops, start)
         if finance:
             return Question(rng.choice(self.goods), entity, links, rng.choice(list(OPERATIONS)))
         return Question(rng.choice(self.attributes(end)), entity, links)
 
-    def _draw_path(self, rng: random.Random, names: Sequence[str], hops: int) -> tuple[str, tuple[str, ...], str]:
+    def _draw_path(
+        self, rng: random.Random, names: Sequence[str], hops: int, start: str | None
+    ) -> tuple[str, tuple[str, ...], str]:
         """Entity, links, end: a walk that stays among `names`, of `hops` links where one of twenty has so many."""
         best: tuple[str, tuple[str, ...], str] | None = None
         for _ in range(20):
-            entity = end = rng.choice(list(names))
+            entity = end = start or rng.choice(list(names))
             links: list[str] = []
             while len(links) < hops:
                 onward = [link for link in self.links(end) if self.facts[end][link] in names]

@@ -101,16 +101,20 @@ def branched(prompts: Sequence[str], replies: Sequence[list[Segment]]) -> Transc
 
 
 def questioner(world: World, rng: random.Random, habits: Habits = MEDIOCRE) -> Transcript:
-    """Some documents of a cluster, perhaps with pairs that were asked before, and several replies."""
+    """Some documents of a cluster, perhaps with pairs that were asked before, and several replies.
+
+    A question begins at the last document; the others are where its links lead.
+    """
     cluster, task_type = Cluster(rng.randrange(2**31)), rng.choice(TASK_TYPES)
     pairs = [] if rng.random() < 0.5 else [pair(cluster, rng, task_type) for _ in range(rng.randint(1, PAIRS))]
     shown = rng.sample(cluster.names, min(SIZE, SHOWN * (1 + len(pairs))))
     asked = {pair["question"] for pair in pairs}
+    last = max(shown, key=cluster.names.index)
     replies: list[list[Segment]] = []
-    while len(replies) < REPLIES:
+    for attempt in range(20 * REPLIES):
         hops = rng.choices(range(MAX_HOPS + 1), HARDER_HOPS if pairs else HOPS)[0]
-        question = cluster.draw_question(rng, task_type == "finance_math", hops, shown)
-        if write_question(question) not in asked:
+        question = cluster.draw_question(rng, task_type == "finance_math", hops, shown, last)
+        if len(replies) < REPLIES and (write_question(question) not in asked or attempt > 20):
             replies.append(_proposal(cluster, rng, task_type, question, habits))
     name = f"questioner_{task_type}_again" if pairs else f"questioner_{task_type}"
     return branched([render(name, context=in_order(cluster, shown), pairs=pairs)] * len(replies), replies)
@@ -137,6 +141,7 @@ def _proposal(
         options, letter = cluster.draw_options(rng, question, answer)
         choices = dict(zip(LETTERS, options, strict=True))
         written = {"question": written["question"], "options": choices, "answer": letter}
+        total = [(f"{answer} {letter}", 1.0)]
     text = write_json(written)
     subject: list[Segment] = [("<think> about", 1.0), (question.entity, DECISIVE)]
     thought = [*subject, (f". {derivation(cluster, question)}", 1.0), *total, ("</think>", 1.0)]
