@@ -102,7 +102,7 @@ def _mentions(tree: ast.AST, namespace: dict[str, Any]) -> Iterator[tuple[str, A
 
 def _parse(thing: Any) -> ast.AST:
     """The definition of a function or class, found by name in its module's text."""
-    tree: ast.AST = _module(sys.modules[thing.__module__])
+    tree: ast.AST = _module(inspect.getsourcefile(thing) or "", sys.modules[thing.__module__])
     for name in thing.__qualname__.split("."):
         if name == "<lambda>":
             raise ValueError(f"{thing.__module__}, {thing.__qualname__}: give it a name; a stage's code is known by it")
@@ -112,9 +112,12 @@ def _parse(thing: Any) -> ast.AST:
 
 
 @functools.cache
-def _module(loaded: ModuleType) -> ast.AST:
-    """A module's tree, read once for each time it was loaded: a file edited while a run goes on is not what runs."""
-    return _bare(ast.parse(Path(inspect.getsourcefile(loaded) or "").read_text(encoding="utf-8")))
+def _module(path: str, loaded: ModuleType | int) -> ast.AST:
+    """A module's tree, read once for each time it was loaded: a file edited while a run goes on is not what runs.
+
+    `loaded` is the module, or the time of change of one that is not imported here.
+    """
+    return _bare(ast.parse(Path(path).read_text(encoding="utf-8")))
 
 
 def _bare(tree: ast.AST) -> ast.AST:
