@@ -93,7 +93,7 @@ MEMBERSHIPS = define(
     "document_id",
     Column("document_id", STRING, "the document"),
     Column("cluster", INT, "its cluster, 0-based"),
-    Column("parent", INT, "the cluster of clusters that this one belongs to"),
+    Column("parent", INT, "the cluster of clusters that this one belongs to", "there is one level only"),
     Column("similarity", FLOAT, "cosine to the cluster's centre"),
 )
 

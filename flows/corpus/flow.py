@@ -12,7 +12,7 @@ from flows import workbench
 from flows.corpus.config import CorpusConfig, load_profile
 from flows.prepared import PREPARED
 from flows.workbench import Redo, Request, open_place
-from tasks.cluster import cluster_documents, describe_clusters, embed_documents
+from tasks.cluster import cluster_documents, describe_clusters, embed_documents, measure_clusters
 from tasks.corpus import corpus_identity, gather, measure_reading, settle
 from tasks.decontaminate import (
     evaluation_identity,
@@ -144,6 +144,7 @@ def cluster(cfg: CorpusConfig, place: Place, corpus: Corpus) -> Table | None:
     if cfg.clusters is not None:
         memberships = cluster_documents(place, embeddings, settings=cfg.clusters)
         describe_clusters(place, corpus.documents, memberships)
+        measure_clusters(place, embeddings, memberships, settings=cfg.clusters, label="clusters")
     return embeddings
 
 
