@@ -122,7 +122,7 @@ def test_topics_become_clusters_with_words_of_their_own(place, minilm):
         assert row["keywords"] and set(row["keywords"]) <= words
         assert not {"the", "for"} & set(row["keywords"][:3])  # words of other clusters, too
     rows = measure_clusters(place, embeddings, memberships, settings=Clustering(size=12)).rows()
-    measured = {(row["step"], row["metric"]): row["value"] for row in rows}
+    measured = {(row["part"], row["metric"]): row["value"] for row in rows}
     assert measured["clusters", "clusters"] == measured["clusters", "clusters from 12 documents"] == 3
     assert measured["clusters", "documents within bounds"] == 1
     assert measured["embeddings", "cpu_s"] > 0
