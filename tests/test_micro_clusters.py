@@ -6,6 +6,7 @@ from functools import partial
 import pytest
 
 from flows.micro import reading
+from flows.micro.bars import passed
 from flows.micro.clusters import (
     GOODS,
     MAX_HOPS,
@@ -18,7 +19,9 @@ from flows.micro.clusters import (
     world_cluster,
     write_question,
 )
+from flows.micro.model import load_checkpoint
 from flows.micro.reading import MEDIOCRE, MORE_WORDS, SOUND, opened, render
+from flows.micro.reading_bars import SPELL, reading_bars
 from flows.micro.tokenizer import WORDS
 from flows.micro.transcripts import Transcript
 from flows.micro.world import NAMES, World
@@ -157,3 +160,8 @@ def test_numbers_in_words_are_the_numbers(reply, reference, right):
     answer = read_answer(reply)
     assert same_answer(answer, reference) is right
     assert truly_covers({"reference": reference}, answer) is right
+
+
+@pytest.mark.slow
+def test_the_committed_checkpoint_holds_its_bars():
+    assert passed(reading_bars(load_checkpoint(SPELL)))

@@ -44,11 +44,11 @@ def questioner_bars(model: MicroModel, num: int = 300) -> Iterator[Bar]:
             for (cluster, task_type, _), reply in zip(cases, ask(model, [prompt for *_, prompt in cases]), strict=True)
         ]
         name = "questioner with memory" if again else "questioner"
-        yield Bar(f"{name}: in good form", share([r is not None for r in read]), num, 0.80, 0.99)
+        yield Bar(f"{name}: in good form", share([r is not None for r in read]), num, 0.75, 0.99)
         known = [r for r in read if r is not None]
         yield Bar(f"{name}: answerable", share([truth is not None for _, truth, _ in known]), len(known), 0.70)
         true = [truth == reference for _, truth, reference in known if truth is not None]
-        yield Bar(f"{name}: reference true", share(true), len(true), 0.75)
+        yield Bar(f"{name}: reference true", share(true), len(true), 0.65)
         for hops in range(MAX_HOPS + 1):
             of_hops = [bool(q and q.hops == hops) for q, _, _ in known]
             yield Bar(f"{name}: {hops} hops", share(of_hops), len(known), gates=False)
