@@ -52,6 +52,7 @@ chaos: install ## kill processes of a run at random, N times, and compare with a
 claims: install ## the papers' claims in miniature, three seeds each
 	$(BIN)/python -m flows.scope.claims
 	$(BIN)/python -m flows.spell.claims
+	$(BIN)/python -m flows.spice.claims
 
 micro: install ## remake the micro-worlds' checkpoints (about an hour on one core)
 	$(BIN)/python -m flows.micro.bootstrap base --out data/micro/base
