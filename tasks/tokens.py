@@ -12,13 +12,15 @@ from tokenizers import Tokenizer
 def _tokenizer(model: str) -> Tokenizer:
     folder = Path(model)
     if not folder.is_dir():
-        return Tokenizer.from_pretrained(model)
+        name, _, revision = model.partition("@")
+        return Tokenizer.from_pretrained(name, revision or "main")
     if not (folder / "tokenizer.json").exists():
         raise ValueError(f"model folder {model} has no tokenizer.json")
     return Tokenizer.from_file(str(folder / "tokenizer.json"))
 
 
 def count_tokens(text: str, model: str) -> int:
+    """The length of a text. `model` is a folder, or a hub name with its revision: owner/name@commit."""
     return len(_tokenizer(model).encode(text, add_special_tokens=False).ids)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from corpus_prep.document_sets import Padding, SetSettings, Shown, sets_of
-from corpus_prep.segments import segments
+from corpus_prep.segments import Splitting, segments
 from tasks.long_context import count_document_tokens, make_document_sets, pad_document_sets, split_documents
 from tasks.stage import Rows, stage
 from tasks.tokens import count_tokens
@@ -168,7 +168,7 @@ def test_a_set_longer_than_its_budget_stays_as_it_is(place, material):
 
 def test_documents_are_split_with_the_tokens_of_a_model(place):
     tokens = partial(count_tokens, model=str(MICRO))
-    table = split_documents(place, documents(place), max_tokens=16, count=tokens)
+    table = split_documents(place, documents(place), splitting=Splitting(max_tokens=16), count=tokens)
     rows = table.rows()
     assert all(row["num_tokens"] == tokens(row["text"]) <= 16 for row in rows)
     assert [row["position"] for row in rows if row["document_id"] == "c1-1"] == list(

@@ -47,7 +47,7 @@ def test_large_profiles_hold_the_papers_numbers(name):
         {"group_size": 16},
         {"models.judge": "data/micro/spell"},
         {"task_types": ["finance_math"]},
-        {"corpus": "my-corpus"},
+        {"corpus.run": "my-corpus"},
     ],
 )
 def test_every_ablation_is_a_switch(switch):

@@ -28,7 +28,15 @@ from tasks.dedup import (
     screen_exact_duplicates,
     screen_near_duplicates,
 )
+from tasks.long_context import (
+    count_document_tokens,
+    make_document_sets,
+    measure_long_contexts,
+    pad_document_sets,
+    split_documents,
+)
 from tasks.report_corpus import report_corpus
+from tasks.tokens import count_tokens
 from warehouse.store import Place, Table
 
 
@@ -59,7 +67,7 @@ class Corpus:
 
 
 def prepare(cfg: CorpusConfig, place: Place) -> Table:
-    """Read, drop duplicates and evaluation sets, embed and cluster, index: the documents that stay."""
+    """Read, drop duplicates and evaluation sets, embed and cluster, combine, index: the documents that stay."""
     documents = gather(
         place,
         cfg.corpus,
@@ -71,7 +79,9 @@ def prepare(cfg: CorpusConfig, place: Place) -> Table:
     measure_reading(place, documents, label="read")
     corpus = drop_duplicates(cfg, place, Corpus(documents))
     corpus = drop_evaluation_sets(cfg, place, corpus)
-    embeddings = cluster(cfg, place, corpus)
+    embeddings = embed(cfg, place, corpus)
+    memberships = cluster(cfg, place, corpus, embeddings)
+    combine(cfg, place, corpus, memberships)
     prepared = settle(
         place,
         documents,
@@ -136,16 +146,40 @@ def drop_evaluation_sets(cfg: CorpusConfig, place: Place, corpus: Corpus) -> Cor
     return Corpus(documents, (*screened, clean))
 
 
-def cluster(cfg: CorpusConfig, place: Place, corpus: Corpus) -> Table | None:
-    """The vectors of the documents that are left, where there is a model; and what belongs together."""
+def embed(cfg: CorpusConfig, place: Place, corpus: Corpus) -> Table | None:
+    """The vectors of the documents that are left, where there is a model."""
     if cfg.embedding is None:
         return None
-    embeddings = embed_documents(place, corpus.documents, screened=corpus.screened, embedding=cfg.embedding)
-    if cfg.clusters is not None:
-        memberships = cluster_documents(place, embeddings, settings=cfg.clusters)
-        describe_clusters(place, corpus.documents, memberships)
-        measure_clusters(place, embeddings, memberships, settings=cfg.clusters, label="clusters")
-    return embeddings
+    return embed_documents(place, corpus.documents, screened=corpus.screened, embedding=cfg.embedding)
+
+
+def cluster(cfg: CorpusConfig, place: Place, corpus: Corpus, embeddings: Table | None) -> Table | None:
+    """What belongs together."""
+    if cfg.clusters is None or embeddings is None:
+        return None
+    memberships = cluster_documents(place, embeddings, settings=cfg.clusters)
+    describe_clusters(place, corpus.documents, memberships)
+    measure_clusters(place, embeddings, memberships, settings=cfg.clusters, label="clusters")
+    return memberships
+
+
+def combine(cfg: CorpusConfig, place: Place, corpus: Corpus, memberships: Table | None) -> None:
+    """What long contexts are made of: documents in parts, sets of a cluster's documents, and sets with distractors."""
+    how, made = cfg.long_context, []
+    if cfg.tokenizer is None:
+        return
+    count = functools.partial(count_tokens, model=cfg.tokenizer)
+    given = {"screened": corpus.screened, "count": count, "workers": cfg.workers}
+    if how.segments is not None:
+        made.append(split_documents(place, corpus.documents, splitting=how.segments, **given))
+    if how.sets is not None and memberships is not None:
+        lengths = count_document_tokens(place, corpus.documents, **given)
+        sets = make_document_sets(place, memberships, lengths, settings=how.sets)
+        made += [lengths, sets]
+        if how.padding is not None:
+            made.append(pad_document_sets(place, sets, memberships, lengths, padding=how.padding, label="padded"))
+    if made:
+        measure_long_contexts(place, *made, label="long_contexts")
 
 
 inquire = functools.partial(workbench.inquire_place, play=prepare)  # what `selfplay why` asks

@@ -41,11 +41,6 @@ class CorpusSettings(Settings):
     world_seed: int = Field(default=42, ge=0, lt=1000, description="of the built-in world")
     world_clusters: int = Field(default=48, ge=1, lt=1000, description="of the built-in world")
 
-    @model_validator(mode="before")
-    @classmethod
-    def _a_name_is_a_run(cls, given: Any) -> Any:
-        return {"run": given} if isinstance(given, str) else given
-
 
 class Dialogues(Settings):
     """How long prompts and replies may be, and how replies are sampled."""

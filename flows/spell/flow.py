@@ -53,7 +53,8 @@ def spell_iteration(
     configuration than it began with.
     """
     run = run or f"spell-{profile}"
-    asked = Request(flow="spell-iteration", profile=profile, run=run, overrides=overrides, corpus=corpus)
+    overrides = {**(overrides or {}), **({"corpus.run": corpus} if corpus else {})}
+    asked = Request(flow="spell-iteration", profile=profile, run=run, overrides=overrides)
     cfg = load_profile(profile, asked.settings)
     with open_run(asked, cfg, redo, force) as bench:
         self_play(cfg, bench)
