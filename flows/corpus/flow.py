@@ -77,6 +77,7 @@ def prepare(cfg: CorpusConfig, place: Place) -> Table:
         rules=cfg.quality,
     )
     measure_reading(place, documents, label="read")
+    check_usable(documents)
     corpus = drop_duplicates(cfg, place, Corpus(documents))
     corpus = drop_evaluation_sets(cfg, place, corpus)
     embeddings = embed(cfg, place, corpus)
@@ -93,6 +94,17 @@ def prepare(cfg: CorpusConfig, place: Place) -> Table:
     )
     report_corpus(place)
     return prepared
+
+
+def check_usable(documents: Table) -> None:
+    """Raises ValueError with the reasons why, if no document is left."""
+    reasons = documents.recipe["counts"]
+    if sum(reasons.values()) == documents.num_rows:
+        named = ", ".join(f"{reason} {number}" for reason, number in sorted(reasons.items()))
+        raise ValueError(
+            f"{documents.address}: none of {documents.num_rows} documents is usable: {named}. Change the rules: "
+            "--set quality.min_chars=1, quality.max_chars=null, quality.min_score=null"
+        )
 
 
 def drop_duplicates(cfg: CorpusConfig, place: Place, corpus: Corpus) -> Corpus:

@@ -166,5 +166,7 @@ def profile_names() -> list[str]:
 
 
 def load_profile(name: str, overrides: dict[str, Any] | None = None) -> SpellConfig:
-    """The configuration of a profile with `a.b=value` overrides; raises ValueError for what is wrong with either."""
-    return profile.load(SpellConfig, PROFILES, name, overrides)
+    """The configuration of a profile with `a.b=value` overrides, `corpus=RUN` short for `corpus.run=RUN`; raises
+    ValueError for what is wrong with either."""
+    given = {"corpus.run" if (key, type(v)) == ("corpus", str) else key: v for key, v in (overrides or {}).items()}
+    return profile.load(SpellConfig, PROFILES, name, given)

@@ -53,8 +53,7 @@ def spell_iteration(
     configuration than it began with.
     """
     run = run or f"spell-{profile}"
-    overrides = {**(overrides or {}), **({"corpus.run": corpus} if corpus else {})}
-    asked = Request(flow="spell-iteration", profile=profile, run=run, overrides=overrides)
+    asked = Request(flow="spell-iteration", profile=profile, run=run, overrides=overrides, corpus=corpus)
     cfg = load_profile(profile, asked.settings)
     with open_run(asked, cfg, redo, force) as bench:
         self_play(cfg, bench)
