@@ -10,6 +10,13 @@ from tokenizers import Tokenizer
 
 @functools.cache
 def _tokenizer(model: str) -> Tokenizer:
+    tokenizer = _load(model)
+    tokenizer.no_truncation()  # an embedding model's cuts every text to what it reads, and fills up shorter ones
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def _load(model: str) -> Tokenizer:
     folder = Path(model)
     if not folder.is_dir():
         name, _, revision = model.partition("@")
