@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
@@ -76,6 +77,10 @@ class DocumentsFile:
         self._pending.clear()
 
     @property
+    def num_documents(self) -> int:
+        return len(self._seen)
+
+    @property
     def content_hash(self) -> str:
         return self._digest.hexdigest()
 
@@ -89,6 +94,14 @@ class DocumentsFile:
         self._sink.close()
         if kind is None and not self._seen:
             raise ValueError("no document to index: all were dropped or none was given. See their dropped_reason.")
+
+
+def read_documents(folder: Path) -> Iterator[tuple[str, str]]:
+    """Title and text of every document, a few thousand in memory: mapped ones would stay there as they are read."""
+    with pa.OSFile(str(folder / "documents.arrow")) as source, pa.ipc.open_file(source) as file:
+        for number in range(file.num_record_batches):
+            batch = file.get_batch(number)
+            yield from zip(batch["title"].to_pylist(), batch["text"].to_pylist(), strict=True)
 
 
 def open_documents(folder: Path) -> pa.Table:

@@ -117,5 +117,8 @@ def read_setting(text: str) -> tuple[str, Any]:
 def check_settings(deployment: dict[str, Any], parameters: dict[str, Any]) -> None:
     """Raise the ValueError of the flow's own configuration now, not in a worker's log."""
     package = deployment["entrypoint"].rsplit("/", 1)[0].replace("/", ".")
-    given = {**(parameters["overrides"] or {}), **({"corpus": parameters["corpus"]} if parameters.get("corpus") else {})}
+    given = {
+        **(parameters["overrides"] or {}),
+        **({"corpus": parameters["corpus"]} if parameters.get("corpus") else {}),
+    }
     importlib.import_module(f"{package}.config").load_profile(parameters["profile"], given)

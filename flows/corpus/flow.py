@@ -13,7 +13,7 @@ from flows.corpus.config import CorpusConfig, load_profile
 from flows.prepared import PREPARED
 from flows.workbench import Redo, Request, open_place
 from tasks.cluster import cluster_documents, describe_clusters, embed_documents, measure_clusters
-from tasks.corpus import corpus_identity, gather, measure_reading, settle
+from tasks.corpus import corpus_identity, gather, measure_reading, measure_settling, settle
 from tasks.decontaminate import (
     evaluation_identity,
     find_contaminations,
@@ -92,6 +92,7 @@ def prepare(cfg: CorpusConfig, place: Place) -> Table:
         search=cfg.search,
         label=PREPARED,
     )
+    measure_settling(place, prepared, label="index")
     report_corpus(place)
     return prepared
 
