@@ -55,7 +55,7 @@ def open_corpus(place: Place, cfg: SpellConfig) -> Corpus:
         return _world(place, cfg)
     finance = cfg.corpus.finance_run or cfg.corpus.run
     runs = {t: finance if t == "finance_math" else cfg.corpus.run for t in cfg.task_types}
-    sources = {run: Source.open(place, run) for run in runs.values()}
+    sources = {run: Source.open(place, run) for run in dict.fromkeys(runs.values())}
     check_distinct(sources)
     chosen = choose(place, cfg, {t: sources[run] for t, run in runs.items()})
     documents = [
