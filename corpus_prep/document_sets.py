@@ -9,10 +9,11 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
 TRIES = 100  # at drawing a distractor that is not there yet
 
@@ -28,6 +29,12 @@ class SetSettings(BaseModel):
     """Clusters that cannot give so many give no set."""
     max_tokens: PositiveInt | None = None
     """Of all documents of a set; what does not fit is left out."""
+
+    @model_validator(mode="after")
+    def _smallest_is_not_larger(self) -> Self:
+        if self.smallest > self.size:
+            raise ValueError(f"smallest {self.smallest} is more than size {self.size}: no set could be made")
+        return self
 
 
 class Padding(BaseModel):

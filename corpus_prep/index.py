@@ -82,6 +82,22 @@ class EmbeddingConfig(BaseModel):
         return self
 
 
+def check_model(config: EmbeddingConfig) -> None:
+    """Raises ValueError for a model that is not there, without loading it."""
+    from huggingface_hub import hf_hub_download
+
+    try:
+        if not Path(config.model).is_dir():
+            hf_hub_download(config.model, "config.json", revision=config.revision)
+        elif not (Path(config.model) / "config.json").exists():
+            raise FileNotFoundError("the folder has no config.json")
+    except (OSError, ValueError) as problem:
+        raise ValueError(
+            f"embedding model {config.model} (revision {config.revision}) cannot be loaded: {problem}. Give a local "
+            "folder or download it first; without an embedding model BM25 is used."
+        ) from problem
+
+
 Kind = Literal["exact", "ivf_sq8", "ivf_pq"]
 
 

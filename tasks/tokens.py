@@ -20,7 +20,10 @@ def _load(model: str) -> Tokenizer:
     folder = Path(model)
     if not folder.is_dir():
         name, _, revision = model.partition("@")
-        return Tokenizer.from_pretrained(name, revision or "main")
+        try:
+            return Tokenizer.from_pretrained(name, revision or "main")
+        except Exception as problem:  # the library has no class of its own for them
+            raise ValueError(f"tokenizer {model} is no local folder and cannot be loaded: {problem}") from problem
     if not (folder / "tokenizer.json").exists():
         raise ValueError(f"model folder {model} has no tokenizer.json")
     return Tokenizer.from_file(str(folder / "tokenizer.json"))

@@ -95,8 +95,12 @@ class CorpusConfig(Settings):
 
     @model_validator(mode="after")
     def _sets_need_clusters(self) -> Self:
-        if self.long_context.sets is not None and self.clusters is None:
+        sets = self.long_context.sets
+        if sets is not None and self.clusters is None:
             raise ValueError("sets are made of clusters: say of which size, clusters.size=20")
+        if sets is not None and self.clusters is not None and sets.smallest > self.clusters.bounds[1]:
+            most = self.clusters.bounds[1]
+            raise ValueError(f"clusters have at most {most} documents, long_context.sets.smallest is {sets.smallest}")
         return self
 
     @model_validator(mode="after")

@@ -8,6 +8,7 @@ from typing import Any
 
 from prefect import flow
 
+from corpus_prep.index import check_model
 from flows import workbench
 from flows.corpus.config import CorpusConfig, load_profile
 from flows.prepared import PREPARED
@@ -37,6 +38,7 @@ from tasks.long_context import (
 )
 from tasks.report_corpus import report_corpus
 from tasks.tokens import count_tokens
+from warehouse.corpus_schemas import EMBEDDINGS
 from warehouse.store import Place, Table
 
 
@@ -68,6 +70,8 @@ class Corpus:
 
 def prepare(cfg: CorpusConfig, place: Place) -> Table:
     """Read, drop duplicates and evaluation sets, embed and cluster, combine, index: the documents that stay."""
+    passages = read_benchmarks(cfg, place)
+    check_models(cfg, place)
     documents = gather(
         place,
         cfg.corpus,
@@ -79,7 +83,7 @@ def prepare(cfg: CorpusConfig, place: Place) -> Table:
     measure_reading(place, documents, label="read")
     check_usable(documents)
     corpus = drop_duplicates(cfg, place, Corpus(documents))
-    corpus = drop_evaluation_sets(cfg, place, corpus)
+    corpus = drop_evaluation_sets(cfg, place, corpus, passages)
     embeddings = embed(cfg, place, corpus)
     memberships = cluster(cfg, place, corpus, embeddings)
     combine(cfg, place, corpus, memberships)
@@ -93,8 +97,24 @@ def prepare(cfg: CorpusConfig, place: Place) -> Table:
         label=PREPARED,
     )
     measure_settling(place, prepared, label="index")
-    report_corpus(place)
+    report_corpus(prepared)
     return prepared
+
+
+def read_benchmarks(cfg: CorpusConfig, place: Place) -> Table | None:
+    """Evaluation sets come first: one that is missing is known before any work."""
+    benchmarks = cfg.contamination.benchmarks
+    if not benchmarks:
+        return None
+    return read_evaluation_sets(place, benchmarks, identity=evaluation_identity(benchmarks))
+
+
+def check_models(cfg: CorpusConfig, place: Place) -> None:
+    """Raises ValueError for a model or tokenizer that is not there, unless what it makes is."""
+    if cfg.embedding is not None and place.store.find(place.address(EMBEDDINGS.name)) is None:
+        check_model(cfg.embedding)
+    if cfg.tokenizer is not None and (cfg.long_context.sets or cfg.long_context.segments):
+        count_tokens("", cfg.tokenizer)
 
 
 def check_usable(documents: Table) -> None:
@@ -136,13 +156,12 @@ def drop_duplicates(cfg: CorpusConfig, place: Place, corpus: Corpus) -> Corpus:
     return Corpus(documents, (*screened, near))
 
 
-def drop_evaluation_sets(cfg: CorpusConfig, place: Place, corpus: Corpus) -> Corpus:
+def drop_evaluation_sets(cfg: CorpusConfig, place: Place, corpus: Corpus, passages: Table | None) -> Corpus:
     """Nothing that a model is tested on later stays."""
     how = cfg.contamination
-    if not how.benchmarks:
+    if passages is None:
         return corpus
     documents, screened = corpus.documents, corpus.screened
-    passages = read_evaluation_sets(place, how.benchmarks, identity=evaluation_identity(how.benchmarks))
     found = find_contaminations(
         place,
         documents,
