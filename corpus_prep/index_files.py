@@ -11,6 +11,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from corpus_prep.read import DocumentRow
+from corpus_prep.seen import Seen
 
 FORMAT = 2
 DOCUMENT_SCHEMA = pa.schema(
@@ -57,7 +58,7 @@ class DocumentsFile:
     def __init__(self, path: Path):
         self._sink = pa.OSFile(str(path), "wb")
         self._writer = pa.ipc.new_file(self._sink, DOCUMENT_SCHEMA)
-        self._digest, self._seen = hashlib.sha256(), set()
+        self._digest, self._seen = hashlib.sha256(), Seen()
         self._pending: list[dict[str, str]] = []
 
     def add(self, document: DocumentRow) -> None:
@@ -92,7 +93,7 @@ class DocumentsFile:
             self._write()
         self._writer.close()
         self._sink.close()
-        if kind is None and not self._seen:
+        if kind is None and not self.num_documents:
             raise ValueError("no document to index: all were dropped or none was given. See their dropped_reason.")
 
 
