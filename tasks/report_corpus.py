@@ -163,6 +163,7 @@ def _bars(axes: Any, rows: list[Row]) -> None:
     axes.barh(names, values, color=PALETTE[0])
     axes.bar_label(axes.containers[0], [f"{value:,}" for value in values], padding=3, fontsize=9)
     axes.set_xlabel("documents")
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.grid(axis="y", visible=False)
     axes.margins(x=0.15)
 
@@ -239,9 +240,12 @@ def _sets(rows: list[Row]) -> Plot:
 
 
 def _lengths(axes: Any, tokens: dict[str, list[int]]) -> None:
+    most = max(map(max, tokens.values()))
     for kind, values in sorted(tokens.items()):
-        axes.hist(values, bins=30, label=kind, color=PALETTE[0] if kind == "members" else PALETTE[3], alpha=0.8)
+        colour = PALETTE[0] if kind == "members" else PALETTE[3]
+        axes.hist(values, bins=40, range=(0, most), label=kind, color=colour, alpha=0.8)
     axes.set_xlabel("tokens of a set")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:g}K")
     axes.set_ylabel("sets")
     axes.yaxis.get_major_locator().set_params(integer=True)
     if len(tokens) > 1:
