@@ -50,9 +50,7 @@ chaos: install ## kill processes of a run at random, N times, and compare with a
 	$(BIN)/python -m tests.chaos $(or $(N),50)
 
 claims: install ## the papers' claims in miniature, three seeds each
-	$(BIN)/python -m flows.scope.claims
-	$(BIN)/python -m flows.spell.claims
-	$(BIN)/python -m flows.spice.claims
+	$(BIN)/python -m flows.claims scope spice spell
 
 micro: install ## remake the micro-worlds' checkpoints (about an hour on one core)
 	$(BIN)/python -m flows.micro.bootstrap base --out data/micro/base
