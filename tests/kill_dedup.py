@@ -1,9 +1,9 @@
 """Kill a search for duplicates at random, go on, and compare with one that was never touched.
 
-    python -m tests.kill_dedup --documents 200000 --kills 10
+    python -m tests.kill_dedup --documents 200000 --kills 12
 
-Both run the stages over the same generated documents in stores of their own. Appends a JSON line to
-data/bench/corpus.jsonl.
+Both run the stages over the same generated documents in stores of their own. Kills are spread evenly over the stages,
+each at a random moment of its stage; they are seeded. Appends a JSON line to data/bench/corpus.jsonl.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,12 +26,13 @@ from corpus_prep.minhash import MinHashing
 from tasks import dedup
 from tasks.stage import stage
 from tests.corpora import documents, generated, with_copies
+from warehouse.draft import FILES
 from warehouse.schemas import DOCUMENTS
-from warehouse.store import Store
+from warehouse.store import Store, Table
 
 PROJECT = Path(__file__).parent.parent
 BENCH = PROJECT / "data" / "bench" / "corpus.jsonl"
-RUN, CHUNK, COPIES = "killed", 5_000, 0.25
+RUN, CHUNK, COPIES, POLL_S = "killed", 5_000, 0.25, 0.005
 
 
 @stage(DOCUMENTS)
@@ -61,50 +63,65 @@ def begin(store: Path, count: int) -> subprocess.Popen[bytes]:
 
 
 def compare(count: int, kills: int, seed: int = 0) -> dict[str, Any]:
-    """A line: kills that hit, and whether all tables are equal. Raises RuntimeError where a search fails by itself."""
+    """A line: where kills hit, and whether all tables are equal. Raises RuntimeError where a search fails by itself."""
     with tempfile.TemporaryDirectory() as folder:
-        begun = time.monotonic()
         untouched, killed = Path(folder) / "untouched", Path(folder) / "killed"
-        if begin(untouched, count).wait():
-            raise RuntimeError("the untouched search failed")
-        whole_s, rng, hits = time.monotonic() - begun, random.Random(seed), 0
-        while True:
-            process = begin(killed, count)
-            try:
-                process.wait(rng.uniform(1, whole_s) if hits < kills else None)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-                hits += 1
-                continue
-            if process.returncode:
-                raise RuntimeError("a search failed by itself")
+        finish(begin(untouched, count))
+        tables = sorted(Store(untouched).tables(), key=lambda table: table.recipe["started_at"])
+        hits = list(kill(tables, killed, count, kills, random.Random(seed)))
+        finish(begin(killed, count))
+        equal = [table.address for table in tables if same(table, Store(killed).get(table.address))]
+        return {
+            "name": "dedup_killed",
+            "documents": count,
+            "kills": len(hits),
+            "killed_after": dict(Counter(hits)),
+            "tables": len(tables),
+            "equal": len(equal),
+            "rows": {table.address: table.num_rows for table in tables},
+        }
+
+
+def kill(tables: list[Table], store: Path, count: int, kills: int, rng: random.Random) -> Iterator[str]:
+    """Begin a search again and again and kill it. What was made last before each kill, as `address: kind of part`."""
+    for number in range(kills):
+        stage = number * len(tables) // kills
+        process = begin(store, count)
+        while process.poll() is None and any(Store(store).find(table.address) is None for table in tables[:stage]):
+            time.sleep(POLL_S)
+        time.sleep(rng.uniform(0, tables[stage].recipe["seconds"]))
+        if process.poll() is not None:
             break
-        one, other = Store(untouched), Store(killed)
-        tables = [table.address for table in one.tables()]
-        equal = [address for address in tables if one.get(address).arrow.equals(other.get(address).arrow)]
-        rows = {address: one.get(address).num_rows for address in tables}
-    return {
-        "name": "dedup_killed",
-        "documents": count,
-        "kills": hits,
-        "tables": len(tables),
-        "equal": len(equal),
-        "rows": rows,
-    }
+        process.kill()
+        process.wait()
+        made = [table.address for table in tables if Store(store).find(table.address)]
+        parts = sorted((p.stat().st_mtime, p.name) for p in (store / "unfinished").glob("*/*/[!.]*"))
+        yield ": ".join([*made[-1:], *(name.rstrip("-0123456789") for _, name in parts[-1:])]) or "nothing"
+
+
+def finish(process: subprocess.Popen[bytes]) -> None:
+    if process.wait():
+        raise RuntimeError("a search failed by itself")
+
+
+def same(one: Table, other: Table) -> bool:
+    """Whether two tables have the same rows in the same order, and the same files beside them."""
+    files = [{k: v["hash"] for k, v in t.recipe["contents"].items() if k.startswith(FILES)} for t in (one, other)]
+    return one.arrow.equals(other.arrow) and files[0] == files[1]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--documents", type=int, default=200_000)
-    parser.add_argument("--kills", type=int, default=10)
+    parser.add_argument("--kills", type=int, default=12)
+    parser.add_argument("--seed", type=int, default=0, help="of the kills")
     parser.add_argument("--search", type=Path, help="only search, in this store")
     parser.add_argument("--steps", choices=("documents", "all"), default="all", help="of a search")
     arguments = parser.parse_args()
     if arguments.search:
         search(arguments.search, arguments.documents, arguments.steps)
         return
-    line = compare(arguments.documents, arguments.kills)
+    line = compare(arguments.documents, arguments.kills, arguments.seed)
     with BENCH.open("a") as file:
         file.write(json.dumps(line) + "\n")
     print(line)
