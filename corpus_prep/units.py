@@ -60,7 +60,7 @@ def buffers(texts: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray]:
 
 def _normalise(texts: pa.LargeStringArray) -> pa.LargeStringArray:
     """NFKC and lower case. Texts of ASCII are left as they are: the loops that hash words fold their case."""
-    beyond = pc.invert(pc.call_function("string_is_ascii", [texts]))
+    beyond = pc.call_function("invert", [pc.call_function("string_is_ascii", [texts])])
     return _replace(texts, beyond, lambda some: pc.call_function("utf8_lower", [_nfkc(some)]))
 
 

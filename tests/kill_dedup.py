@@ -2,8 +2,9 @@
 
     python -m tests.kill_dedup --documents 200000 --kills 12
 
-Both run the stages over the same generated documents in stores of their own. Kills are spread evenly over the stages,
-each at a random moment of its stage; they are seeded. Appends a JSON line to data/bench/corpus.jsonl.
+Both run the stages over the same generated documents in stores of their own. Kills are spread evenly over what the
+untouched search made, tables and parts of them: each follows one of these by a random time, seeded. Appends a JSON line
+to data/bench/corpus.jsonl.
 """
 
 from __future__ import annotations
@@ -15,10 +16,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -26,13 +26,20 @@ from corpus_prep.minhash import MinHashing
 from tasks import dedup
 from tasks.stage import stage
 from tests.corpora import documents, generated, with_copies
-from warehouse.draft import FILES
+from warehouse.draft import FILES, RECIPE
 from warehouse.schemas import DOCUMENTS
 from warehouse.store import Store, Table
 
 PROJECT = Path(__file__).parent.parent
 BENCH = PROJECT / "data" / "bench" / "corpus.jsonl"
 RUN, CHUNK, COPIES, POLL_S = "killed", 5_000, 0.25, 0.005
+
+
+class Moment(NamedTuple):
+    """A table or a part of one was made; how long it took until the next one was."""
+
+    name: str
+    wait_s: float
 
 
 @stage(DOCUMENTS)
@@ -63,40 +70,60 @@ def begin(store: Path, count: int) -> subprocess.Popen[bytes]:
 
 
 def compare(count: int, kills: int, seed: int = 0) -> dict[str, Any]:
-    """A line: where kills hit, and whether all tables are equal. Raises RuntimeError where a search fails by itself."""
+    """A line: what kills came after, and whether all tables are equal. Raises RuntimeError where a search fails."""
     with tempfile.TemporaryDirectory() as folder:
         untouched, killed = Path(folder) / "untouched", Path(folder) / "killed"
-        finish(begin(untouched, count))
-        tables = sorted(Store(untouched).tables(), key=lambda table: table.recipe["started_at"])
-        hits = list(kill(tables, killed, count, kills, random.Random(seed)))
+        process = begin(untouched, count)
+        moments = list(watch(untouched, process))
+        finish(process)
+        hits = list(kill(moments, killed, count, kills, random.Random(seed)))
         finish(begin(killed, count))
+        tables = list(Store(untouched).tables())
         equal = [table.address for table in tables if same(table, Store(killed).get(table.address))]
         return {
             "name": "dedup_killed",
             "documents": count,
             "kills": len(hits),
-            "killed_after": dict(Counter(hits)),
+            "killed_after": hits,
             "tables": len(tables),
             "equal": len(equal),
             "rows": {table.address: table.num_rows for table in tables},
         }
 
 
-def kill(tables: list[Table], store: Path, count: int, kills: int, rng: random.Random) -> Iterator[str]:
-    """Begin a search again and again and kill it. What was made last before each kill, as `address: kind of part`."""
+def watch(store: Path, process: subprocess.Popen[bytes]) -> Iterator[Moment]:
+    """What a search makes, one after the other."""
+    seen, last = {""}, time.monotonic()
+    name = ""
+    while process.poll() is None:
+        time.sleep(POLL_S)
+        for new in sorted(made(store) - seen):
+            now = time.monotonic()
+            yield Moment(name, now - last)
+            seen.add(new)
+            name, last = new, now
+
+
+def made(store: Path) -> set[str]:
+    """Addresses of tables, and `address: part` of what is made of the next one. The beginning is the empty name."""
+    found = {recipe.parent.relative_to(store / "runs").as_posix() for recipe in store.glob(f"runs/*/*/{RECIPE}")}
+    parts = [path for path in store.glob("unfinished/*/*/[!.]*") if not path.name.endswith("spilled")]
+    return {"", *found, *(f"{path.parts[-3].replace('~', '/')}: {path.name}" for path in parts)}
+
+
+def kill(moments: list[Moment], store: Path, count: int, kills: int, rng: random.Random) -> Iterator[str]:
+    """Begin a search again and again and kill it. Names what it had made last, before each kill that hit."""
     for number in range(kills):
-        stage = number * len(tables) // kills
+        name, wait_s = moments[number * len(moments) // kills]
         process = begin(store, count)
-        while process.poll() is None and any(Store(store).find(table.address) is None for table in tables[:stage]):
+        while process.poll() is None and not {name, name.split(":")[0]} & made(store):
             time.sleep(POLL_S)
-        time.sleep(rng.uniform(0, tables[stage].recipe["seconds"]))
+        time.sleep(rng.uniform(0, wait_s))
         if process.poll() is not None:
-            break
+            return
         process.kill()
         process.wait()
-        made = [table.address for table in tables if Store(store).find(table.address)]
-        parts = sorted((p.stat().st_mtime, p.name) for p in (store / "unfinished").glob("*/*/[!.]*"))
-        yield ": ".join([*made[-1:], *(name.rstrip("-0123456789") for _, name in parts[-1:])]) or "nothing"
+        yield name or "nothing"
 
 
 def finish(process: subprocess.Popen[bytes]) -> None:
