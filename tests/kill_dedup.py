@@ -114,7 +114,7 @@ def made(store: Path) -> set[str]:
 def kill(moments: list[Moment], store: Path, count: int, kills: int, rng: random.Random) -> Iterator[str]:
     """Begin a search again and again and kill it. Names what it had made last, before each kill that hit."""
     for number in range(kills):
-        name, wait_s = moments[number * len(moments) // kills]
+        name, wait_s = moments[number * (len(moments) - 1) // max(kills - 1, 1)]
         process = begin(store, count)
         while process.poll() is None and not {name, name.split(":")[0]} & made(store):
             time.sleep(POLL_S)
