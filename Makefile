@@ -45,6 +45,7 @@ bench: install ## benchmarks: a table, and lines appended to data/bench/*.jsonl
 bench-corpus: install ## benchmarks of corpus preparation, on real text where SELFPLAY_DATA names a folder of it
 	$(BIN)/python -m tests.bench_corpus
 	$(BIN)/python -m tests.bench_retrieval
+	$(BIN)/python -m tests.kill_dedup
 
 chaos: install ## kill processes of a run at random, N times, and compare with an untouched run
 	$(BIN)/python -m tests.chaos $(or $(N),50)
