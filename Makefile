@@ -45,14 +45,13 @@ bench: install ## benchmarks: a table, and lines appended to data/bench/*.jsonl
 bench-corpus: install ## benchmarks of corpus preparation, on real text where SELFPLAY_DATA names a folder of it
 	$(BIN)/python -m tests.bench_corpus
 	$(BIN)/python -m tests.bench_retrieval
+	$(BIN)/python -m tests.kill_dedup
 
 chaos: install ## kill processes of a run at random, N times, and compare with an untouched run
 	$(BIN)/python -m tests.chaos $(or $(N),50)
 
 claims: install ## the papers' claims in miniature, three seeds each
-	$(BIN)/python -m flows.scope.claims
-	$(BIN)/python -m flows.spell.claims
-	$(BIN)/python -m flows.spice.claims
+	$(BIN)/python -m flows.claims scope spice spell
 
 micro: install ## remake the micro-worlds' checkpoints (about an hour on one core)
 	$(BIN)/python -m flows.micro.bootstrap base --out data/micro/base

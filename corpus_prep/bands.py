@@ -30,7 +30,11 @@ PAIRS = pa.schema([("first", pa.int64()), ("second", pa.int64())])
 CROWDS = pa.schema([("bucket", pa.uint64()), ("document", pa.int64())])
 BUCKETS, PAIRED, CROWDED = sql("buckets"), sql("pairs"), sql("crowds")
 ROWS_AT_ONCE = 1 << 16
-COMPRESSION: Any = {"document": "zstd", "band": "zstd", "hash": "none"}  # hashes cannot be compressed
+FORMAT: Any = {  # hashes cannot be compressed, and of numbers the upper bytes are alike
+    "use_dictionary": False,
+    "compression": {"document": "zstd", "band": "zstd", "hash": "none"},
+    "column_encoding": {"document": "BYTE_STREAM_SPLIT", "band": "PLAIN", "hash": "PLAIN"},
+}
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,7 @@ def write_bands(shard: Shard, settings: MinHashing) -> None:
         numbers.append(batch[has_shingles])
         hashes.append(found[has_shingles])
     documents, values = np.concatenate(numbers), np.concatenate(hashes)
-    with pq.ParquetWriter(shard.out, BANDS.arrow, use_dictionary=False, compression=COMPRESSION) as writer:
+    with pq.ParquetWriter(shard.out, BANDS.arrow, **FORMAT) as writer:
         for band in range(settings.num_bands):
             order = np.argsort(values[:, band])
             column = np.full(len(order), band, np.int32)

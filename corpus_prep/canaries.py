@@ -6,7 +6,6 @@ import dataclasses
 import random
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -88,5 +87,6 @@ def sample(corpus: Corpus, count: int, seed: int) -> pa.Table:
     drawn = np.random.default_rng(seed).choice(candidates, min(3 * count, len(candidates)), replace=False)
     with corpus.connect() as connection:
         connection.register("drawn", pa.table({"document": drawn, "place": np.arange(len(drawn))}))
-        parameters: dict[str, Any] = {"count": count, "min_words": MIN_WORDS}
-        return connection.sql(DRAWN, params=parameters).to_arrow_table()
+        found = connection.sql(DRAWN).to_arrow_table()
+    long_enough = [len(text.split()) >= MIN_WORDS for text in found["text"].to_pylist()]
+    return found.filter(pa.array(long_enough, pa.bool_())).slice(0, count)

@@ -17,13 +17,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numba import njit
 
+from corpus_prep.units import mix
+
 MAX_BYTES = 1 << 20  # of text worked on at once: 32 MiB of arrays
 FOLDED = 0x30000  # characters from here on (private use, tags) are skipped
 SKIPPED, SEPARATOR, ALONE = -1, 0, 1 << 24  # of the folding table: no character, no word, a word by itself
 UNSPACED = ((0x3040, 0x3100), (0x3400, 0x4DC0), (0x4E00, 0xA000), (0xF900, 0xFB00), (0x20000, FOLDED))
 SEED, PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)  # FNV-1a's
 WEIGHT = np.uint64(0x9E3779B97F4A7C15)
-MIX_1, MIX_2 = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
 
 
 class Words(NamedTuple):
@@ -103,14 +104,6 @@ def _fold(character: str) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _mix(value):
-    """MurmurHash3's 64-bit finaliser."""
-    value = (value ^ (value >> np.uint64(33))) * MIX_1
-    value = (value ^ (value >> np.uint64(33))) * MIX_2
-    return value ^ (value >> np.uint64(33))
-
-
-@njit(cache=True, nogil=True)
 def _find_words(content, offsets, table, first, document, start, end, hashes):
     """Fill the columns of the words of texts numbered from `first`; how many there are."""
     count = 0
@@ -125,7 +118,7 @@ def _find_words(content, offsets, table, first, document, start, end, hashes):
             fold = table[min(code, FOLDED - 1)]
             if fold != SKIPPED:
                 if is_open and (fold == SEPARATOR or is_alone or fold & ALONE):
-                    hashes[count] = _mix(value)
+                    hashes[count] = mix(value)
                     count += 1
                     is_open = False
                 if fold != SEPARATOR:
@@ -137,7 +130,7 @@ def _find_words(content, offsets, table, first, document, start, end, hashes):
             at += length
             place += 1
         if is_open:
-            hashes[count] = _mix(value)
+            hashes[count] = mix(value)
             count += 1
     return count
 
@@ -149,5 +142,5 @@ def _hash_runs(hashes, first, n):
         total = np.uint64(n)
         for i in range(first[run], first[run] + n):
             total = total * WEIGHT + hashes[i]
-        found[run] = _mix(total)
+        found[run] = mix(total)
     return found

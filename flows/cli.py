@@ -204,6 +204,20 @@ def report(name: str) -> None:
 
 
 @main.command()
+@click.argument("names", metavar="RUN RUN...", nargs=-1, required=True)
+def compare(names: tuple[str, ...]) -> None:
+    """Runs side by side: the settings in which they differ, their held-out scores, and a page with figures."""
+    from flows.compare import differing_settings, scores
+    from tasks.report_runs import report_runs
+
+    tables = {"settings that differ": differing_settings(store(), names), "held-out scores": scores(store(), names)}
+    for title, rows in tables.items():
+        print_table(rows, title)
+    page = report_runs(store(), f"compare-{'-'.join(names)}", {name: [name] for name in names}, tables)
+    click.echo(f"page: {page}")
+
+
+@main.command()
 @click.option("--port", type=click.IntRange(1024, 65535), help="Of the server on 127.0.0.1; kept for later.")
 @click.option("--gpu", is_flag=True, help="Start the gpu pool's worker although no GPU was found.")
 def up(port: int | None, gpu: bool) -> None:

@@ -143,14 +143,17 @@ def malformed(rows: list[Row], iteration: int) -> Plot:
     title = f"Iteration {iteration}: {percent(bad.total(), num)} of {num:,} replies could not be read{most}"
     if not bad:
         return Plot("malformed", title, note)
-    of_template = {f"{role} · {template}": found for (role, template), found in by(here, "role", "template").items()}
+    of_template = {
+        template if template.startswith(role) else f"{role} · {template}": found
+        for (role, template), found in by(here, "role", "template").items()
+    }
     names = [name for name, _ in bad.most_common(MOST_REASONS)]
     svg = draw(_paint_malformed, of_template, names, height_in=2.2 + 0.28 * len(of_template))
     return Plot("malformed", title, note, svg)
 
 
 def _paint_malformed(axes: Any, of_template: dict[str, list[Row]], names: list[str]) -> None:
-    labels = [short(name, 26) for name in of_template]
+    labels = [short(name) for name in of_template]
     lefts = [0.0] * len(labels)
     for name, match in [(n, [n]) for n in names] + [("other reasons", None)]:
         sizes = [_share(rows, _with_reason(rows, match, names)) for rows in of_template.values()]

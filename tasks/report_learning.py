@@ -85,9 +85,13 @@ def task_scores(components: list[Row], colours: Colours) -> Plot:
     note = "Mean score of answers to training tasks at each step, over the tasks or answers of it that have a score."
     if not rows:
         return Plot("task-scores", "No training task has a score", note)
-    of_phase = by(rows, "phase")
-    title = "Mean score of training tasks: " + "; ".join(f"{p} {_first_last(found)}" for p, found in of_phase.items())
-    return Plot("task-scores", title, note, draw(_paint_steps, of_phase, colours, "mean score, 0 to 1"))
+    of_line = {
+        phase if len({r["component"] for r in found}) == 1 else f"{phase}, {component}": of_component
+        for phase, found in by(rows, "phase").items()
+        for component, of_component in by(found, "component").items()
+    }
+    title = "Mean score of training tasks: " + "; ".join(f"{p} {_first_last(found)}" for p, found in of_line.items())
+    return Plot("task-scores", title, note, draw(_paint_steps, of_line, colours, "mean score, 0 to 1"))
 
 
 def _first_last(rows: list[Row]) -> str:

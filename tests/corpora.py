@@ -1,28 +1,21 @@
 """Corpora for tests and benchmarks: real passages where SELFPLAY_DATA names a folder of them, generated text otherwise;
-edited copies of known similarity; and an exact join of all pairs as an outside oracle."""
+and edited copies of known similarity."""
 
 from __future__ import annotations
 
 import os
 import random
-import re
-import unicodedata
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import scipy.sparse
 
 from warehouse.schemas import DOCUMENTS
 
 CORPORA = ("wiki_passages", "finance_tables_short", "technical_peps", "wiki_long_articles", "books_gutenberg")
 PASSAGE_WORDS = (40, 160)
-MARKS = "".join(c for c in map(chr, range(0x20000)) if unicodedata.category(c)[0] == "M")
-UNSPACED = "\u0e00-\u0eff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
-WORDS = re.compile(rf"(?=[\w{MARKS}])[{UNSPACED}]|(?:(?![{UNSPACED}_])[\w{MARKS}])+")
 
 
 def data_folder() -> Path | None:
@@ -90,36 +83,3 @@ def documents(texts: list[str], first: int = 0) -> pa.Table:
     }
     columns = [given.get(name, [None] * len(texts)) for name in DOCUMENTS.arrow.names]
     return pa.table(columns, schema=DOCUMENTS.arrow)
-
-
-def word_shingles(text: str, size: int = 5) -> set[str]:
-    """Sets of word 5-grams as a user of datasketch or rensa would make them."""
-    return joined(re.findall(r"\w+", text.lower()), size)
-
-
-def defined_shingles(text: str, size: int = 5) -> set[str]:
-    """The same by the definition in corpus_prep.shingles."""
-    return joined(WORDS.findall(unicodedata.normalize("NFKC", text).lower()), size)
-
-
-def joined(words: list[str], size: int) -> set[str]:
-    return {" ".join(words[at : at + size]) for at in range(max(len(words) - size + 1, 1 if words else 0))}
-
-
-def exact_join(sets: list[set[str]], threshold: float) -> dict[tuple[int, int], float]:
-    """All pairs from a Jaccard on, by a sparse matrix product over shingles that stand in several texts."""
-    seen = Counter(shingle for shingles in sets for shingle in shingles)
-    shared = {shingle: number for number, shingle in enumerate(s for s, count in seen.items() if count > 1)}
-    columns = [[shared[s] for s in shingles if s in shared] for shingles in sets]
-    indptr = np.cumsum([0, *map(len, columns)])
-    flat = np.array([c for column in columns for c in column], np.int64)
-    incidence = scipy.sparse.csr_matrix((np.ones(len(flat), np.int32), flat, indptr), (len(sets), len(shared)))
-    sizes = np.array([len(shingles) for shingles in sets])
-    found = {}
-    for start in range(0, len(sets), 2000):
-        both = (incidence[start : start + 2000] @ incidence.T).tocoo()
-        first, second = both.row + start, both.col
-        jaccard = both.data / (sizes[first] + sizes[second] - both.data)
-        kept = (first < second) & (jaccard >= threshold - 1e-12)
-        found |= dict(zip(zip(first[kept].tolist(), second[kept].tolist(), strict=True), jaccard[kept], strict=True))
-    return found

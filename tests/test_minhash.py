@@ -27,7 +27,15 @@ TEXTS = [
 ]
 
 
-UNSPACED = [(0x0E00, 0x0EFF), (0x3040, 0x30FF), (0x4E00, 0x9FFF), (0x20000, 0x10FFFF)]  # Thai, Lao, kana, ideographs
+# Thai, Lao, kana, ideographs
+UNSPACED = [
+    (0x0E00, 0x0EFF),
+    (0x3040, 0x30FF),
+    (0x3400, 0x4DBF),
+    (0x4E00, 0x9FFF),
+    (0xF900, 0xFAFF),
+    (0x20000, 0x10FFFF),
+]
 
 
 def units(text: str, unit: str) -> list[str]:
@@ -56,6 +64,31 @@ def test_shingles_are_neighbouring_words_or_characters(shingling):
     for number, text in enumerate(TEXTS):
         expected = [shingle_hash(s) for s in shingles(text, shingling)]
         assert hashes[offsets[number] : offsets[number + 1]].tolist() == expected, text
+
+
+def test_texts_of_any_characters_are_read_by_the_definition():
+    rng = random.Random(0)
+    assigned = [c for c in map(chr, range(0x80, 0x20000)) if unicodedata.category(c)[0] not in "C"]
+    pool = [c for c in rng.sample(assigned, 3000) if pa.compute.utf8_lower(pa.scalar(c)).as_py() == c.lower()]
+    ascii_only = [chr(c) for c in range(128)]
+    texts = [
+        "".join(rng.choice(pool if rng.random() < beyond else ascii_only) for _ in range(rng.randint(0, 60)))
+        for beyond in (0, 0.05, 0.5)
+        for _ in range(700)
+    ]
+    texts += ["Ab" * n + end for n in range(20) for end in ("", ".", "\u00c9")]  # words as long as the loads are wide
+    for shingling in (Shingling(size=1), Shingling(unit="characters", size=2)):
+        hashes, offsets = shingle(pa.array(texts), shingling)
+        for number, text in enumerate(texts):
+            expected = [shingle_hash(s) for s in shingles(text, shingling)]
+            assert hashes[offsets[number] : offsets[number + 1]].tolist() == expected, text
+
+
+@pytest.mark.parametrize("text", ["A", "ab c", "\u00e9", "seventy", "\u5317"])
+def test_a_text_shorter_than_what_is_loaded_at_once(text):
+    assert shingle(pa.array([text]), Shingling()).hashes.tolist() == [
+        shingle_hash(s) for s in shingles(text, Shingling())
+    ]
 
 
 def test_a_slice_with_nulls_is_read_like_a_fresh_array():

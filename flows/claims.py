@@ -1,0 +1,199 @@
+"""A paper's claims in miniature: `python -m flows.claims METHOD...` plays a method and its ablations over its
+micro-world, several seeds each, and says which of the claims show.
+
+It makes whatever is missing (runs go on where they stopped), in this process and without Prefect's server, and
+writes `data/bench/METHOD-claims.md` and `.jsonl` and a page with figures. Every number is a query over the runs'
+tables. A claim shows when it holds in every seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import logging
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean, stdev
+from typing import Any
+
+from flows.workbench import PROJECT, STORE, Request, open_run
+from tasks.report_runs import report_runs
+from warehouse.query import query
+from warehouse.store import Store
+
+METHODS = ("scope", "spice", "spell")
+BENCH = PROJECT / "data" / "bench"
+PROFILE = BENCHMARK = "micro"
+HELD_OUT = "score"
+SERIES = """
+    select iteration, score from evaluations
+    where run = $run and benchmark = $benchmark and metric = $metric order by iteration
+"""
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Study:
+    """What a paper claims of its method, and the runs that show it.
+
+    `variants` are settings by name, those of the whole method first; `metrics` are the columns of the table of
+    variants, (benchmark, metric) each; `stops` are exceptions that end a run with a result.
+    """
+
+    method: str
+    variants: dict[str, dict[str, Any]]
+    claims: tuple[Claim, ...]
+    metrics: dict[str, tuple[str, str]] = field(default_factory=dict)
+    stops: tuple[type[Exception], ...] = ()
+
+    @property
+    def whole(self) -> str:
+        return next(iter(self.variants))
+
+    def run_name(self, variant: str, seed: int) -> str:
+        return f"{self.method}-{variant.lower().replace(' ', '-')}-{seed}"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What the paper says, the number that shows it, its value for one seed, and when it holds; `needs` are the
+    variants that have to have been played."""
+
+    says: str
+    number: str
+    needs: tuple[str, ...]
+    value: Callable[[Seed], float]
+    holds: Callable[[float], bool] = lambda value: value > 0
+
+
+@dataclass(frozen=True)
+class Seed:
+    """The runs of a study that began with one seed."""
+
+    study: Study
+    number: int
+
+    def rows(self, variant: str, sql: str, **given: Any) -> list[Row]:
+        return query(STORE, sql, {"run": self.study.run_name(variant, self.number), **given})
+
+    def series(self, variant: str, metric: str = HELD_OUT, benchmark: str = BENCHMARK) -> list[float]:
+        """The metric, iteration by iteration from 0 on, as far as it was measured."""
+        return [row["score"] for row in self.rows(variant, SERIES, benchmark=benchmark, metric=metric)]
+
+    def gain(self, variant: str) -> float:
+        scores = self.series(variant)
+        return scores[-1] - scores[0]
+
+
+def beats(whole: str, variant: str, says: str) -> Claim:
+    """The claim that what a variant leaves out or does otherwise costs some of the final held-out score."""
+    number = f"final score, {whole} minus {variant}"
+    return Claim(says, number, (whole, variant), lambda s: s.series(whole)[-1] - s.series(variant)[-1])
+
+
+def play(study: Study, variant: str, seed: int) -> None:
+    """Make or finish one run."""
+    module = importlib.import_module(f"flows.{study.method}.flow")
+    settings = {**study.variants[variant], "seed": seed, "num_engines": 1}  # seeds may run side by side
+    name, began = study.run_name(variant, seed), time.monotonic()
+    asked = Request(flow=f"{study.method}-iteration", profile=PROFILE, run=name, overrides=settings)
+    cfg = module.load_profile(PROFILE, settings)
+    try:
+        with open_run(asked, cfg) as bench:
+            module.self_play(cfg, bench)
+    except study.stops as stop:
+        print(f"{name}: stopped: {stop}", flush=True)
+    print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
+
+
+def describe_variants(study: Study, variants: Sequence[str], seeds: Sequence[Seed]) -> list[Row]:
+    """A row a variant: the held-out score before and its gain, every metric at the end of its runs."""
+    found = []
+    for variant in variants:
+        scores = [seed.series(variant) for seed in seeds]
+        gains = [seed.gain(variant) for seed in seeds]
+        row = {"variant": variant, "before": summary([s[0] for s in scores]), "gain": summary(gains)}
+        for column, (benchmark, metric) in study.metrics.items():
+            ends = [series[-1] for seed in seeds if (series := seed.series(variant, metric, benchmark))]
+            row[column] = summary(ends) if ends else "–"
+        found.append(row)
+    return found
+
+
+def judge_claims(study: Study, variants: Sequence[str], seeds: Sequence[Seed]) -> list[Row]:
+    """A row a claim of which every variant was played."""
+    found = []
+    for claim in study.claims:
+        if set(claim.needs) <= set(variants):
+            values = [claim.value(seed) for seed in seeds]
+            found.append(
+                {
+                    "claim": claim.says,
+                    "number": claim.number,
+                    "mean ± s.e.": summary(values),
+                    "by seed": ", ".join(f"{value:.3f}" for value in values),
+                    "shows in every seed": "yes" if all(map(claim.holds, values)) else "no",
+                }
+            )
+    return found
+
+
+def summary(values: Sequence[float]) -> str:
+    """Mean and standard error over seeds.
+
+    >>> summary([0.25, 0.75]), summary([0.5])
+    ('0.500 ± 0.250', '0.500')
+    """
+    error = f" ± {stdev(values) / math.sqrt(len(values)):.3f}" if len(values) > 1 else ""
+    return f"{fmean(values):.3f}{error}"
+
+
+def as_markdown(rows: list[Row]) -> str:
+    """
+    >>> print(as_markdown([{"claim": "it learns", "shows": "yes"}]), end="")
+    | claim | shows |
+    | --- | --- |
+    | it learns | yes |
+    """
+    lines = [list(rows[0]), ["---"] * len(rows[0]), *(row.values() for row in rows)]
+    return "".join(f"| {' | '.join(map(str, line))} |\n" for line in lines)
+
+
+def report(study: Study, variants: Sequence[str], seeds: Sequence[Seed]) -> str:
+    """Write the tables and the page; returns the tables."""
+    described, judged = describe_variants(study, variants, seeds), judge_claims(study, variants, seeds)
+    tables = {"Claims": judged, "Variants, at the end of their runs": described}
+    text = "\n".join(as_markdown(rows) for rows in tables.values() if rows)
+    BENCH.mkdir(parents=True, exist_ok=True)
+    (BENCH / f"{study.method}-claims.md").write_text(text, encoding="utf-8")
+    lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in [*judged, *described]]
+    (BENCH / f"{study.method}-claims.jsonl").write_text("".join(lines), encoding="utf-8")
+    groups = {variant: [study.run_name(variant, seed.number) for seed in seeds] for variant in variants}
+    path = report_runs(Store(STORE), f"{study.method}-claims", groups, tables)
+    return f"{text}\npage: {path}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("methods", nargs="+", choices=METHODS)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--variants", nargs="+", help="only these; all have to exist in every method named")
+    args = parser.parse_args()
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
+    for method in args.methods:
+        study: Study = importlib.import_module(f"flows.{method}.claims").STUDY
+        variants = args.variants or list(study.variants)
+        if unknown := set(variants) - set(study.variants):
+            parser.error(f"{method} has no variant {', '.join(sorted(unknown))}; there are {', '.join(study.variants)}")
+        for seed in args.seeds:
+            for variant in variants:
+                play(study, variant, seed)
+        print(report(study, variants, [Seed(study, seed) for seed in args.seeds]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""Runs side by side: the settings in which they differ, and their held-out scores."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from warehouse.query import query
+from warehouse.store import Store
+
+Row = dict[str, Any]
+SCORES = """
+    select benchmark, iteration, run, score, standard_error from evaluations
+    where metric = 'score' and list_contains($runs, run) order by benchmark, iteration, run
+"""
+
+
+def differing_settings(store: Store, runs: Sequence[str]) -> list[Row]:
+    """A row a setting that is not the same in all runs. Raises ValueError for a run that there is not."""
+    settings = {run: flat(_config(store, run)) for run in runs}
+    keys = sorted({key for of_run in settings.values() for key in of_run})
+    rows = [{"setting": key, **{run: of_run.get(key) for run, of_run in settings.items()}} for key in keys]
+    return [row for row in rows if any(row[run] != row[runs[0]] for run in runs)]
+
+
+def scores(store: Store, runs: Sequence[str]) -> list[Row]:
+    """A row a benchmark and iteration, the score of every run with its standard error."""
+    found: dict[tuple[str, int], Row] = {}
+    for row in query(store.root, SCORES, {"runs": list(runs)}):
+        at = (row["benchmark"], row["iteration"])
+        line = found.setdefault(at, {"benchmark": at[0], "iteration": at[1], **dict.fromkeys(runs, "–")})
+        error = "" if row["standard_error"] is None else f" ± {row['standard_error']:.3f}"
+        line[row["run"]] = f"{row['score']:.3f}{error}"
+    return list(found.values())
+
+
+def _config(store: Store, run: str) -> Row:
+    path = store.folder(run) / "config.json"
+    if not path.exists():
+        raise ValueError(f"there is no run {run!r}; `selfplay status` lists the runs")
+    return json.loads(path.read_text())
+
+
+def flat(settings: Any, where: str = "") -> Row:
+    """
+    >>> flat({"solver": {"steps": 4}, "models": {}})
+    {'solver.steps': 4}
+    """
+    if not isinstance(settings, dict):
+        return {where: settings}
+    return {k: v for key, value in settings.items() for k, v in flat(value, f"{where}.{key}".lstrip(".")).items()}
