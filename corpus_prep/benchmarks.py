@@ -75,7 +75,7 @@ def _files(path: Path) -> list[Path]:
 
 def _rows(file: Path) -> Iterator[Any]:
     if file.name.endswith(".parquet"):
-        with pq.ParquetFile(file) as parquet:
+        with pq.ParquetFile(file, pre_buffer=False) as parquet:
             for batch in parquet.iter_batches(256):
                 yield from batch.to_pylist()
     elif file.name.endswith(".json"):

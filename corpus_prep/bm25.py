@@ -1,12 +1,16 @@
-"""Ranking by words: BM25 from bm25s' scores, for where there is no embedding model."""
+"""Ranking by words: BM25 for where there is no embedding model."""
 
 import json
 import re
+import tempfile
 import unicodedata
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
+
+from corpus_prep.postings import Inverter
 
 K1, B = 1.5, 0.75  # bm25s' defaults; k1 caps a word's repetition, b discounts long documents
 METHOD = "lucene"  # its idf ln(1 + (D - df + 0.5) / (df + 0.5)) is positive, so a score of 0 means no shared word
@@ -21,31 +25,47 @@ def _words(text: str) -> list[str]:
 def write_bm25(titles_and_texts: Iterable[tuple[str, str]], folder: Path) -> None:
     """Write bm25_*.npy (word scores by word, as compressed columns) and the vocabulary.
 
+    The scores are those of bm25s (Lu 2024, arXiv:2407.03618), bit for bit. bm25s itself holds every word of every
+    document in memory, several times over: 4 KB a document of 100 words.
+
     Raises:
         ValueError: no document holds a word.
     """
-    import bm25s  # brings numba: 2.6 CPU-s, which searching need not pay
+    with tempfile.TemporaryDirectory(dir=folder, prefix="postings-") as scratch:
+        inverter = Inverter(Path(scratch))
+        for title, text in titles_and_texts:
+            inverter.add(_words(title) * TITLE_REPEATS + _words(text))
+        documents_W = inverter.finish()
+        if not len(documents_W):
+            raise ValueError("no document to index holds a word (letters, digits). Look at the corpus.")
+        _write_scores(inverter, documents_W, folder)
+        (folder / "bm25_vocabulary.json").write_text(json.dumps(inverter.vocabulary))
 
-    vocabulary: dict[str, int] = {}
-    ids_D: list[list[int]] = []
-    for title, text in titles_and_texts:
-        words = _words(title) * TITLE_REPEATS + _words(text)
-        ids_D.append([vocabulary.setdefault(word, len(vocabulary)) for word in words])
-    if not vocabulary:
-        raise ValueError("no document to index holds a word (letters, digits). Look at the corpus.")
-    bm25 = bm25s.BM25(k1=K1, b=B, method=METHOD)
-    bm25.index((ids_D, vocabulary), create_empty_token=False, show_progress=False)
-    for name in ("data", "indices", "indptr"):
-        np.save(folder / f"bm25_{name}.npy", bm25.scores[name])
-    (folder / "bm25_vocabulary.json").write_text(json.dumps(vocabulary))
+
+def _write_scores(inverter: Inverter, documents_W: np.ndarray, folder: Path) -> None:
+    """Score every word of every document, one after the other into files that numpy maps."""
+    lengths_D = np.asarray(inverter.lengths)
+    idf_W = np.log(1 + (len(lengths_D) - documents_W + 0.5) / (documents_W + 0.5)).astype(np.float32)
+    discount_D = K1 * ((1 - B) + B * lengths_D / lengths_D.mean())
+    np.save(folder / "bm25_indptr.npy", np.concatenate([[0], np.cumsum(documents_W)]))
+    with (folder / "bm25_data.npy").open("wb") as scores, (folder / "bm25_indices.npy").open("wb") as rows:
+        for file, kind in ((scores, np.float32), (rows, np.int32)):
+            _write_header(file, int(documents_W.sum()), kind)
+        for found in inverter.postings():
+            count_P = found.counts.astype(np.float32)
+            score_P = idf_W[found.words] * (count_P / (discount_D[found.rows] + count_P))
+            score_P.astype(np.float32).tofile(scores)
+            found.rows.astype(np.int32).tofile(rows)
+
+
+def _write_header(file: BinaryIO, length: int, kind: Any) -> None:
+    about = {"shape": (length,), "fortran_order": False, "descr": np.lib.format.dtype_to_descr(np.dtype(kind))}
+    np.lib.format.write_array_header_1_0(file, about)
 
 
 class Bm25Ranker:
-    """Sums the word scores that bm25s computed (Lu 2024, arXiv:2407.03618; Lucene's idf, always positive).
-
-    bm25s' own search is not used: it fills up to k with documents that share no word with the query, and leaves the
-    order of ties open.
-    """
+    """Sums the word scores (Lucene's idf, always positive). bm25s' own search is not used: it fills up to k
+    with documents that share no word with the query, and leaves the order of ties open."""
 
     def __init__(self, folder: Path, num_documents: int):
         self._scores, self._rows, self._starts = (

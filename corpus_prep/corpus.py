@@ -47,7 +47,7 @@ class Shard:
 
     def batches(self, columns: list[str]) -> Iterator[tuple[np.ndarray, pa.RecordBatch]]:
         """The same with any columns of them."""
-        with pq.ParquetFile(self.file) as file:
+        with pq.ParquetFile(self.file, pre_buffer=False) as file:
             groups = [file.metadata.row_group(group) for group in self.row_groups]
             row_bytes = sum(g.total_byte_size for g in groups) // max(sum(g.num_rows for g in groups), 1) + 1
             at = 0

@@ -6,13 +6,14 @@ it gives several sets. A padded set has distractors from other clusters among it
 
 from __future__ import annotations
 
-import bisect
 import random
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Self
 
+import numpy as np
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
 TRIES = 100  # at drawing a distractor that is not there yet
 
@@ -28,6 +29,12 @@ class SetSettings(BaseModel):
     """Clusters that cannot give so many give no set."""
     max_tokens: PositiveInt | None = None
     """Of all documents of a set; what does not fit is left out."""
+
+    @model_validator(mode="after")
+    def _smallest_is_not_larger(self) -> Self:
+        if self.smallest > self.size:
+            raise ValueError(f"smallest {self.smallest} is more than size {self.size}: no set could be made")
+        return self
 
 
 class Padding(BaseModel):
@@ -50,6 +57,12 @@ class Shown:
     cluster: int
     num_tokens: int
 
+    @classmethod
+    def of(cls, batches: Iterable[pa.RecordBatch]) -> Iterator[Shown]:
+        """One a row of document_id, cluster and num_tokens."""
+        for batch in batches:
+            yield from map(cls, *(batch[field.name].to_pylist() for field in fields(cls)))
+
 
 def sets_of(cluster: Sequence[Shown], settings: SetSettings) -> Iterator[list[Shown]]:
     """The sets of one cluster, whose documents come most similar first."""
@@ -70,8 +83,9 @@ class Distractors:
 
     def __init__(self, documents: pa.Table):
         """documents: document_id, cluster, num_tokens."""
-        self._documents = documents.sort_by([("num_tokens", "ascending"), ("document_id", "ascending")])
-        self._lengths: list[int] = self._documents["num_tokens"].to_pylist()
+        in_order = documents.sort_by([("num_tokens", "ascending"), ("document_id", "ascending")])
+        self._ids = in_order["document_id"].combine_chunks()
+        self._clusters, self._lengths = (in_order[name].to_numpy() for name in ("cluster", "num_tokens"))
 
     def pad(self, set_id: str, members: Sequence[Shown], padding: Padding) -> tuple[int, list[tuple[Shown, str]]]:
         """The budget drawn for a set, and its documents in random order, each `member` or `distractor`. A set that is
@@ -95,11 +109,11 @@ class Distractors:
 
     def _draw(self, rng: random.Random, most: int, clusters: set[int], taken: set[int]) -> Shown | None:
         """A document of at most so many tokens, from no cluster of these and not taken yet."""
-        fitting = bisect.bisect_right(self._lengths, most)
+        fitting = int(np.searchsorted(self._lengths, most, side="right"))
         for _ in range(TRIES if fitting else 0):
             row = rng.randrange(fitting)
-            found = Shown(*(self._documents[name][row].as_py() for name in ("document_id", "cluster", "num_tokens")))
-            if row not in taken and found.cluster not in clusters:
+            cluster = int(self._clusters[row])
+            if row not in taken and cluster not in clusters:
                 taken.add(row)
-                return found
+                return Shown(self._ids[row].as_py(), cluster, int(self._lengths[row]))
         return None

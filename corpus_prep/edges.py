@@ -122,7 +122,7 @@ def merge_pairs(candidates: Candidates, settings: None) -> None:
 
 def compare_pairs(comparison: Comparison, comparing: Comparing) -> None:
     """Map: the edges among a row group of pairs."""
-    with pq.ParquetFile(comparison.pairs) as file:
+    with pq.ParquetFile(comparison.pairs, pre_buffer=False) as file:
         pairs = file.read_row_group(comparison.row_group)
     first, second = (pairs[name].to_numpy() for name in PAIRS.names)
     with pq.ParquetWriter(comparison.out, EDGES) as writer:
@@ -159,7 +159,7 @@ def compare_crowds(crowds: Crowds, settings: tuple[Comparing, float]) -> None:
 def read_edges(files: Sequence[Path], threshold: float) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """First and second documents of the edges from a Jaccard on, some at a time."""
     for file in files:
-        with pq.ParquetFile(file) as parquet:
+        with pq.ParquetFile(file, pre_buffer=False) as parquet:
             for batch in parquet.iter_batches(ROWS_AT_ONCE, columns=EDGES.names):
                 first, second, jaccard = (batch[name].to_numpy() for name in EDGES.names)
                 kept = jaccard >= threshold
@@ -184,7 +184,7 @@ def _documents(corpus: Corpus, files: Sequence[Path]) -> np.ndarray:
     """Which documents pairs and crowds name (bool)."""
     found = np.zeros(corpus.num_documents, bool)
     for file in files:
-        with pq.ParquetFile(file) as parquet:
+        with pq.ParquetFile(file, pre_buffer=False) as parquet:
             for batch in parquet.iter_batches(ROWS_AT_ONCE):
                 for name in {"first", "second", "document"} & set(batch.schema.names):
                     found[batch[name].to_numpy()] = True

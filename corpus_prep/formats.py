@@ -23,7 +23,7 @@ SUPPORTED = (*PLAIN, *PAGES, *LINES, ".parquet")
 UTF16_AND_32_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)
 JSON_BYTES_PER_CHAR = 12  # the longest escape of one character: a surrogate pair, \ud83d\ude00
 PAGE_BYTES_PER_CHAR = 16  # of a web page, markup and scripts included, for each character of text
-PARQUET_ROWS_AT_ONCE = 256
+PARQUET_ROWS_AT_ONCE = 256  # unbuffered: Arrow's read-ahead keeps every byte of the file until its end
 
 
 class Columns(BaseModel):
@@ -85,7 +85,7 @@ def _opened(file: Path) -> BinaryIO:
 
 
 def _in_parquet(file: Path, place: str, source: str, columns: Columns) -> Iterator[Found]:
-    with pq.ParquetFile(file) as parquet:
+    with pq.ParquetFile(file, pre_buffer=False) as parquet:
         names = parquet.schema_arrow.names
         if not any(name in names for name in columns.text):
             yield Found(place, f"{source} (columns {', '.join(names)})", reason="no_text")

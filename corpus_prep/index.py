@@ -27,6 +27,7 @@ from corpus_prep.index_files import (
     damaged,
     fingerprint,
     open_documents,
+    read_documents,
     read_manifest,
 )
 from corpus_prep.read import DocumentRow
@@ -79,6 +80,22 @@ class EmbeddingConfig(BaseModel):
         if self.revision is None and not Path(self.model).is_dir():
             raise ValueError(f"embedding model {self.model} is no local folder: pin its revision, a commit hash.")
         return self
+
+
+def check_model(config: EmbeddingConfig) -> None:
+    """Raises ValueError for a model that is not there, without loading it."""
+    from huggingface_hub import hf_hub_download
+
+    try:
+        if not Path(config.model).is_dir():
+            hf_hub_download(config.model, "config.json", revision=config.revision)
+        elif not (Path(config.model) / "config.json").exists():
+            raise FileNotFoundError("the folder has no config.json")
+    except (OSError, ValueError) as problem:
+        raise ValueError(
+            f"embedding model {config.model} (revision {config.revision}) cannot be loaded: {problem}. Give a local "
+            "folder or download it first; without an embedding model BM25 is used."
+        ) from problem
 
 
 Kind = Literal["exact", "ivf_sq8", "ivf_pq"]
@@ -177,11 +194,11 @@ def indexed(
             for document in documents:
                 documents_file.add(document)
                 yield document
-        table = open_documents(partial)
-        how = _write_ranker(table, partial, encoder, search, vectors if embedding else None)
+        num_documents = documents_file.num_documents
+        how = _write_ranker(num_documents, partial, encoder, search, vectors if embedding else None)
         manifest = {
             "format": FORMAT,
-            "num_documents": table.num_rows,
+            "num_documents": num_documents,
             "content_hash": documents_file.content_hash,
             "embedding": embedding and embedding.model_dump(),
             **how,
@@ -226,27 +243,27 @@ def load_index(folder: str | Path, device: str | None = None, verify: bool = Tru
     config = EmbeddingConfig(**manifest["embedding"])
     encoder = _encoder(config.model_copy(update={"device": device}) if device else config)
     ranker = VectorRanker(folder, encoder, VectorSearch(**manifest["search"]))
-    ranker.check(*next(_titles_and_texts(documents)))
+    ranker.check(*next(read_documents(folder)))
     return Retriever(documents, ranker, manifest)
 
 
 def _write_ranker(
-    table: pa.Table, folder: Path, encoder: Encoder | None, search: VectorSearch | None, vectors: Path | None
+    num_documents: int, folder: Path, encoder: Encoder | None, search: VectorSearch | None, vectors: Path | None
 ) -> dict[str, Any]:
     """Write what the ranker reads; its settings, for the manifest."""
     if encoder is None and vectors is None:
-        write_bm25(_titles_and_texts(table), folder)
+        write_bm25(read_documents(folder), folder)
         return {"bm25": BM25_SETTINGS, "search": None}
     from corpus_prep.encoder import join_vectors, vectors_of
     from corpus_prep.vectors import VECTORS, write_search
 
     if encoder is not None:
-        join_vectors(vectors_of(encoder, _titles_and_texts(table)), table.num_rows, folder / VECTORS)
+        join_vectors(vectors_of(encoder, read_documents(folder)), num_documents, folder / VECTORS)
     elif vectors is not None:
         _link(vectors, folder / VECTORS)
         num_vectors = len(np.load(folder / VECTORS, mmap_mode="r"))
-        if num_vectors != table.num_rows:
-            raise ValueError(f"{vectors} has {num_vectors} vectors for {table.num_rows} documents. Embed them again.")
+        if num_vectors != num_documents:
+            raise ValueError(f"{vectors} has {num_vectors} vectors for {num_documents} documents. Embed them again.")
     return {"bm25": None, "search": write_search(folder / VECTORS, search or VectorSearch(), folder).model_dump()}
 
 
@@ -262,8 +279,3 @@ def _encoder(config: EmbeddingConfig) -> Encoder:
     from corpus_prep.encoder import Encoder  # brings torch, which BM25 does without
 
     return Encoder(config)
-
-
-def _titles_and_texts(documents: pa.Table) -> Iterator[tuple[str, str]]:
-    for batch in documents.to_batches():
-        yield from zip(batch["title"].to_pylist(), batch["text"].to_pylist(), strict=True)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
 import pyarrow as pa
 
 from corpus_prep.read import DocumentRow
+from corpus_prep.seen import Seen
 
 FORMAT = 2
 DOCUMENT_SCHEMA = pa.schema(
@@ -56,7 +58,7 @@ class DocumentsFile:
     def __init__(self, path: Path):
         self._sink = pa.OSFile(str(path), "wb")
         self._writer = pa.ipc.new_file(self._sink, DOCUMENT_SCHEMA)
-        self._digest, self._seen = hashlib.sha256(), set()
+        self._digest, self._seen = hashlib.sha256(), Seen()
         self._pending: list[dict[str, str]] = []
 
     def add(self, document: DocumentRow) -> None:
@@ -76,6 +78,10 @@ class DocumentsFile:
         self._pending.clear()
 
     @property
+    def num_documents(self) -> int:
+        return len(self._seen)
+
+    @property
     def content_hash(self) -> str:
         return self._digest.hexdigest()
 
@@ -87,8 +93,16 @@ class DocumentsFile:
             self._write()
         self._writer.close()
         self._sink.close()
-        if kind is None and not self._seen:
+        if kind is None and not self.num_documents:
             raise ValueError("no document to index: all were dropped or none was given. See their dropped_reason.")
+
+
+def read_documents(folder: Path) -> Iterator[tuple[str, str]]:
+    """Title and text of every document, a few thousand in memory: mapped ones would stay there as they are read."""
+    with pa.OSFile(str(folder / "documents.arrow")) as source, pa.ipc.open_file(source) as file:
+        for number in range(file.num_record_batches):
+            batch = file.get_batch(number)
+            yield from zip(batch["title"].to_pylist(), batch["text"].to_pylist(), strict=True)
 
 
 def open_documents(folder: Path) -> pa.Table:

@@ -25,10 +25,9 @@ def write_lengths(shard: Shard, count: Count) -> None:
             writer.write_table(pa.table([batch["document_id"], pa.array(counts, pa.int32())], schema=LENGTHS.arrow))
 
 
-def members(memberships: Sequence[Path], lengths: Sequence[Path]) -> Iterator[tuple[str, int, int]]:
-    """Document, cluster and length of all clustered documents: clusters one after the other, most similar first."""
+def members(memberships: Sequence[Path], lengths: Sequence[Path]) -> Iterator[pa.RecordBatch]:
+    """document_id, cluster and num_tokens of all clustered documents: clusters one after the other, most similar
+    first."""
     given = {"memberships": [str(path) for path in memberships], "lengths": [str(path) for path in lengths]}
     with out_of_core() as connection:
-        for batch in connection.sql(MEMBERS, params=given).to_arrow_reader(ROWS_AT_ONCE):
-            columns = (batch[name].to_pylist() for name in ("document_id", "cluster", "num_tokens"))
-            yield from zip(*columns, strict=True)
+        yield from connection.sql(MEMBERS, params=given).to_arrow_reader(ROWS_AT_ONCE)

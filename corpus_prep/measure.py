@@ -22,7 +22,7 @@ def jaccard_histogram(files: Sequence[Path]) -> Iterator[tuple[float, int]]:
     """How many pairs there are from each twentieth of Jaccard on, up to the next."""
     counts = np.zeros(len(BINS) - 1, np.int64)
     for file in files:
-        with pq.ParquetFile(file) as parquet:
+        with pq.ParquetFile(file, pre_buffer=False) as parquet:
             for batch in parquet.iter_batches(ROWS_AT_ONCE, columns=["jaccard"]):
                 counts += _histogram(batch["jaccard"].to_numpy())
     return ((float(start), int(count)) for start, count in zip(BINS[:-1], counts, strict=True) if count)

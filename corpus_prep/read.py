@@ -10,6 +10,7 @@ from pathlib import Path
 
 from corpus_prep.formats import SUPPORTED, UTF16_AND_32_MARKS, Columns, DroppedReason, Found, found_in, printable
 from corpus_prep.hub import found_in_dataset, is_dataset
+from corpus_prep.seen import Seen
 
 ROWS_BETWEEN_PROGRESS = 1_000
 MAX_TITLE_CHARS = 80
@@ -112,7 +113,7 @@ class _Rows:
 
     def __init__(self, columns: Columns, max_chars: int) -> None:
         self.columns, self.max_chars = columns, max_chars
-        self._seen: set[str] = set()
+        self._seen = Seen()
 
     def counted(
         self, things: Iterator[Found], path: str, counts: CorpusCounts, progress: Callable[[CorpusCounts], None]

@@ -8,8 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt
+
+from corpus_prep.corpus import Shard
+from warehouse.corpus_schemas import SEGMENTS
 
 HTML_TABLE = re.compile(r"<(/?)table\b[^>]*>", re.IGNORECASE)
 MARKDOWN_TABLE = re.compile(
@@ -24,11 +31,35 @@ TABLE_CUTS = (r"\n|(?<=</tr>)|(?<=</Tr>)|(?<=</TR>)", r"\s+", r"(?<=.)(?=.)")
 Count = Callable[[str], int]
 
 
+class Splitting(BaseModel):
+    """Which documents are cut, and how long their parts are."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    max_tokens: PositiveInt
+    min_chars: int = Field(default=0, ge=0, description="shorter documents give no part")
+
+
 @dataclass(frozen=True, slots=True)
 class Segment:
     kind: Literal["prose", "table"]
     text: str
     num_tokens: int
+
+
+def write_segments(shard: Shard, splitting: Splitting, count: Count) -> None:
+    """Map: rows of `segments` for a shard's documents."""
+    with pq.ParquetWriter(shard.out, SEGMENTS.arrow, compression="zstd") as writer:
+        for _, batch in shard.batches(["document_id", "text"]):
+            rows = [
+                {"document_id": document_id, "position": position, **asdict(segment)}
+                for document_id, text in zip(
+                    *(batch[name].to_pylist() for name in ("document_id", "text")), strict=True
+                )
+                if len(text) >= splitting.min_chars
+                for position, segment in enumerate(segments(text, splitting.max_tokens, count))
+            ]
+            writer.write_table(pa.Table.from_pylist(rows, SEGMENTS.arrow))
 
 
 def segments(text: str, max_tokens: int, count: Count) -> Iterator[Segment]:

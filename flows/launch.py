@@ -96,16 +96,18 @@ def find_deployment(flow: str, profile: str, site: Site | None = None) -> dict[s
 
 
 def read_setting(text: str) -> tuple[str, Any]:
-    """`solver.steps=4` as ("solver.steps", 4): a TOML value, or else a string.
+    """`solver.steps=4` as ("solver.steps", 4): a TOML value, `null` for no value, or else a string.
 
-    >>> read_setting("solver.steps=4"), read_setting("corpus=a/b"), read_setting("pool.window=[0.1, 0.9]")
-    (('solver.steps', 4), ('corpus', 'a/b'), ('pool.window', [0.1, 0.9]))
+    >>> read_setting("solver.steps=4"), read_setting("corpus=a/b"), read_setting("quality.min_score=null")
+    (('solver.steps', 4), ('corpus', 'a/b'), ('quality.min_score', None))
     """
     import tomllib
 
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise ValueError(f"--set {text}: write KEY=VALUE, for instance solver.steps=4")
+    if value.strip() == "null":
+        return key.strip(), None
     try:
         return key.strip(), tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
@@ -115,4 +117,8 @@ def read_setting(text: str) -> tuple[str, Any]:
 def check_settings(deployment: dict[str, Any], parameters: dict[str, Any]) -> None:
     """Raise the ValueError of the flow's own configuration now, not in a worker's log."""
     package = deployment["entrypoint"].rsplit("/", 1)[0].replace("/", ".")
-    importlib.import_module(f"{package}.config").load_profile(parameters["profile"], parameters["overrides"])
+    given = {
+        **(parameters["overrides"] or {}),
+        **({"corpus": parameters["corpus"]} if parameters.get("corpus") else {}),
+    }
+    importlib.import_module(f"{package}.config").load_profile(parameters["profile"], given)

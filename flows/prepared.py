@@ -7,6 +7,8 @@ from pathlib import Path
 from corpus_prep.hub import is_dataset
 from corpus_prep.index import EmbeddingConfig
 from tasks.corpus import corpus_identity, read_documents, take
+from tasks.long_context import clusters_of_sets
+from warehouse.corpus_schemas import DOCUMENT_SETS, MEMBERSHIPS
 from warehouse.store import Place, Store, Table
 
 PREPARED = "prepared"  # the label of a prepared corpus' last table
@@ -28,3 +30,15 @@ def prepared_corpus(store: Store, run: str) -> Table:
             "the name of a finished run of prepare-corpus"
         )
     return table
+
+
+def open_clusters(place: Place, run: str) -> Table:
+    """Which documents of a prepared corpus belong together: its document sets, where it has made some of its present
+    clusters, each a cluster of its own; else the clusters. Raises ValueError if there are none."""
+    memberships = place.store.find(place.store.run(run).address(MEMBERSHIPS.name))
+    if memberships is None:
+        raise ValueError(f"corpus {run} has no clusters: prepare it with an embedding model and clusters.size")
+    sets = place.store.find(place.store.run(run).address(DOCUMENT_SETS.name))
+    if sets is None or sets.recipe["inputs"]["memberships"]["content_hash"] != memberships.content_hash:
+        return memberships
+    return clusters_of_sets(place, sets, memberships, label=f"sets-of-{run}")

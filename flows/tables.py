@@ -19,8 +19,10 @@ def print_table(rows: list[dict[str, Any]], title: str | None = None) -> None:
     if not rows:
         click.echo(f"{title}: none" if title else "no rows")
         return
-    table = Table(*rows[0], title=title, title_justify="left", header_style="bold")
+    table = Table(*rows[0], header_style="bold")
     for row in rows:
         table.add_row(*(Text("" if value is None else str(value)) for value in row.values()))
     console = Console() if sys.stdout.isatty() else Console(width=PIPE_WIDTH)
+    if title:
+        console.print(Text(title, style="italic"))  # as the table's own title it is broken where the table is narrow
     console.print(table)

@@ -79,6 +79,13 @@ def measure_reading(documents: Table) -> Rows:
     yield from measured("read", [*costs(documents), *screened_counts(documents)])
 
 
+@stage(MEASUREMENTS)
+def measure_settling(prepared: Table) -> Rows:
+    """What stays, and what storing and indexing it cost."""
+    size = sum(entry["bytes"] for entry in prepared.contents.values())
+    yield from measured("index", [*costs(prepared), ("rows_out", prepared.num_rows), ("size_mb", size / 1e6)])
+
+
 @stage(DOCUMENTS)
 def settle(
     documents: Table,

@@ -10,6 +10,11 @@ from corpus_prep.corpus import Corpus
 from warehouse.draft import Shards
 from warehouse.store import Table
 
+IN_ORDER = (
+    *("read", "exact", "bands", "duplicates", "near", "contaminations", "decontamination", "embeddings"),
+    *("clusters", "segments", "lengths", "document_sets", "document_sets.padded", "index"),
+)  # parts of `measurements`, as the work goes
+
 
 def corpus_of(documents: Table, screened: Sequence[Table] = ()) -> Corpus:
     """The documents that no screening dropped."""

@@ -10,15 +10,27 @@ from tokenizers import Tokenizer
 
 @functools.cache
 def _tokenizer(model: str) -> Tokenizer:
+    tokenizer = _load(model)
+    tokenizer.no_truncation()  # an embedding model's cuts every text to what it reads, and fills up shorter ones
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def _load(model: str) -> Tokenizer:
     folder = Path(model)
     if not folder.is_dir():
-        return Tokenizer.from_pretrained(model)
+        name, _, revision = model.partition("@")
+        try:
+            return Tokenizer.from_pretrained(name, revision or "main")
+        except Exception as problem:  # the library has no class of its own for them
+            raise ValueError(f"tokenizer {model} is no local folder and cannot be loaded: {problem}") from problem
     if not (folder / "tokenizer.json").exists():
         raise ValueError(f"model folder {model} has no tokenizer.json")
     return Tokenizer.from_file(str(folder / "tokenizer.json"))
 
 
 def count_tokens(text: str, model: str) -> int:
+    """The length of a text. `model` is a folder, or a hub name with its revision: owner/name@commit."""
     return len(_tokenizer(model).encode(text, add_special_tokens=False).ids)
 
 

@@ -51,6 +51,13 @@ def test_a_missing_corpus_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert said in output("corpus", "search", "nowhere", "rivers")
 
 
+def test_a_corpus_to_prepare_is_part_of_what_is_checked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(services, "up", lambda site, say: pytest.fail("started"))
+    (tmp_path / "a.txt").write_text("some text")
+    said = output("corpus", "prepare", str(tmp_path), "--run", "mine", "--set", "clusters.size=0")
+    assert "clusters.size" in said and "corpus:" not in said
+
+
 def test_a_gpu_profile_is_refused_without_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(services, "NVIDIA", tmp_path / "none")
     monkeypatch.setattr(services, "AMD", tmp_path / "none")

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from corpus_prep.document_sets import Padding, SetSettings, Shown, sets_of
-from corpus_prep.segments import segments
+from corpus_prep.segments import Splitting, segments
+from corpus_prep.workers import Workers
 from tasks.long_context import count_document_tokens, make_document_sets, pad_document_sets, split_documents
 from tasks.stage import Rows, stage
 from tasks.tokens import count_tokens
@@ -94,8 +95,8 @@ def test_a_set_with_a_limit_leaves_out_what_does_not_fit():
 
 
 @stage(DOCUMENTS)
-def documents() -> Rows:
-    for cluster in range(12):
+def documents(*, num_clusters: int = 12) -> Rows:
+    for cluster in range(num_clusters):
         for number in range(12):
             text = " ".join(["word"] * (10 + (7 * cluster + 3 * number) % 40))
             yield {"document_id": f"c{cluster}-{number}", "text": text, "source": "test"}
@@ -168,9 +169,24 @@ def test_a_set_longer_than_its_budget_stays_as_it_is(place, material):
 
 def test_documents_are_split_with_the_tokens_of_a_model(place):
     tokens = partial(count_tokens, model=str(MICRO))
-    table = split_documents(place, documents(place), max_tokens=16, count=tokens)
+    table = split_documents(place, documents(place), splitting=Splitting(max_tokens=16), count=tokens)
     rows = table.rows()
     assert all(row["num_tokens"] == tokens(row["text"]) <= 16 for row in rows)
     assert [row["position"] for row in rows if row["document_id"] == "c1-1"] == list(
         range(len([r for r in rows if r["document_id"] == "c1-1"]))
     )
+
+
+def test_worker_processes_make_the_same_segments_and_lengths(place, monkeypatch):
+    monkeypatch.setattr("corpus_prep.corpus.SHARD_DOCUMENTS", 1)  # one a row group
+    table, tokens = documents(place, num_clusters=100, label="many"), partial(count_tokens, model=str(MICRO))
+    made = []
+    for count, label in ((1, "here"), (2, "pool")):
+        given = {"count": tokens, "workers": Workers(count=count)}
+        made.append(
+            [
+                split_documents(place, table, splitting=Splitting(max_tokens=16), label=f"{label}-s", **given).rows(),
+                count_document_tokens(place, table, label=f"{label}-l", **given).rows(),
+            ]
+        )
+    assert made[0] == made[1] and len(made[0][1]) == table.num_rows > 1_000

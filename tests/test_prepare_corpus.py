@@ -11,6 +11,7 @@ from flows.corpus.config import load_profile
 from flows.corpus.flow import inquire, prepare
 from flows.workbench import Request, open_place
 from tasks.corpus import take
+from tasks.report_corpus import ask
 from warehouse.query import query
 from warehouse.store import Store
 
@@ -102,3 +103,18 @@ def test_a_prepared_corpus_is_taken_by_name_and_outlives_its_run(corpus):
     assert take(store.run("play"), made).address == taken.address
     with pytest.raises(ValueError, match="corpus nothing is no path and no prepared corpus"):
         prepared.open_documents(store.run("play"), "nothing", None)
+
+
+def test_rules_that_nothing_meets_stop_the_flow_with_their_counts(corpus):
+    tmp_path, _ = corpus
+    with pytest.raises(ValueError, match=r"none of 33 documents is usable: low_score 33\..*quality.min_score=null"):
+        run(tmp_path, **{"quality.min_chars": 0, "quality.min_score": 1.0})
+    assert len(Store(tmp_path / "store").get("wiki/documents").rows()) == 33  # each with its reason, to be looked at
+
+
+def test_what_an_earlier_configuration_dropped_is_not_reported_again(corpus):
+    tmp_path, _ = corpus
+    run(tmp_path)
+    table, _ = run(tmp_path, **{"contamination.benchmarks": []})
+    reasons = {row["reason"] for row in ask(table, "reasons")}
+    assert "near_duplicate" in reasons and not any(reason.startswith("contaminated") for reason in reasons)

@@ -70,3 +70,8 @@ def test_every_ablation_is_a_switch(switch):
 def test_settings_that_cannot_be_are_refused_with_a_way_out(settings, says):
     with pytest.raises(ValueError, match=says):
         load_profile("micro", settings)
+
+
+def test_a_corpus_by_its_name_leaves_the_other_settings_of_corpora_as_they_are():
+    cfg = load_profile("micro", {"corpus.finance_run": "reports", "corpus": "wiki"})
+    assert (cfg.corpus.run, cfg.corpus.finance_run, cfg.corpus.clusters_per_type) == ("wiki", "reports", 48)

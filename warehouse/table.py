@@ -87,7 +87,7 @@ class Table:
     def batches(self, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
         """The rows in order, a few thousand at a time. Raises as `paths` does."""
         for path in self.paths():
-            with pq.ParquetFile(path) as file:
+            with pq.ParquetFile(path, pre_buffer=False) as file:
                 yield from file.iter_batches(BATCH_ROWS, columns=columns)
 
     def _checked(self, part: str) -> bytes:

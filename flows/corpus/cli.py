@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 import click
 
@@ -12,16 +11,6 @@ from flows.site import Site
 from flows.tables import print_table
 
 FLOW, PROFILE = "prepare-corpus", "text"
-STEPS = "select part, metric, round(value, 3) as value from measurements where run = $run order by part, metric"
-REASONS = """
-    select reason, count(*) as documents
-    from (
-        select coalesce(dropped_reason, 'usable') as reason from documents where run = $run and label is null
-        union all
-        select reason from screenings where run = $run and not kept
-    )
-    group by reason order by documents desc
-"""
 CLUSTERS = """
     select
         cluster, num_documents, round(similarity, 3) as similarity, title, array_to_string(keywords, ', ') as keywords
@@ -54,8 +43,7 @@ def prepare(path: str, name: str, profile: str, settings: tuple[str, ...], here:
 @click.argument("name", metavar="RUN")
 def show(name: str) -> None:
     """What became of the documents of RUN, and what each step did and cost."""
-    show_corpus(name)
-    print_table(ask(name, STEPS), "steps")
+    show_corpus(name, "steps", "measurements")
 
 
 @corpus.command()
@@ -63,7 +51,9 @@ def show(name: str) -> None:
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1), help="The largest so many.")
 def clusters(name: str, limit: int) -> None:
     """The clusters of RUN, by what people know them by."""
-    print_table(ask(name, CLUSTERS, limit=limit), "clusters")
+    from warehouse.query import query
+
+    print_table(query(store().root, CLUSTERS, {"run": name, "limit": limit}), "clusters")
 
 
 @corpus.command()
@@ -83,14 +73,11 @@ def search(name: str, query: str, k: int) -> None:
     print_table([{**row, "text": " ".join(row["text"].split())[:300]} for row in found], query)
 
 
-def show_corpus(name: str) -> None:
+def show_corpus(name: str, *more: str) -> None:
     from flows.prepared import prepared_corpus
+    from tasks.report_corpus import ask, readable
 
     prepared = prepared_corpus(store(), name)
-    print_table(ask(name, REASONS), f"{prepared.num_rows} documents stay in {name}")
-
-
-def ask(name: str, sql: str, **given: Any) -> list[dict[str, Any]]:
-    from warehouse.query import query
-
-    return query(store().root, sql, {"run": name, **given})
+    print_table(ask(prepared, "reasons"), f"{prepared.num_rows} documents stay in {name}; dropped")
+    for part in more:
+        print_table(list(map(readable, ask(prepared, part))), part)

@@ -10,12 +10,14 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from corpus_prep.benchmarks import Benchmark
 from corpus_prep.cluster import Clustering
 from corpus_prep.contamination import NgramRule
+from corpus_prep.document_sets import Padding, SetSettings
 from corpus_prep.duplicates import Keep
 from corpus_prep.edges import Comparing
 from corpus_prep.formats import Columns
 from corpus_prep.index import EmbeddingConfig, VectorSearch
 from corpus_prep.minhash import MinHashing
 from corpus_prep.quality import QualityRules
+from corpus_prep.segments import Splitting
 from corpus_prep.workers import Workers
 from flows import profile
 
@@ -44,6 +46,30 @@ class Decontamination(Settings):
     )
 
 
+class LongContexts(Settings):
+    """Material for long contexts, none by default."""
+
+    tokenizer: str | None = Field(
+        default=None,
+        description="lengths are in its tokens: a model's folder or owner/name@commit; none: the embedding model's",
+    )
+    sets: SetSettings | None = Field(default=None, description="documents of a cluster, to be shown together")
+    padding: Padding | None = Field(default=None, description="and the same sets with distractors, as in EAPO")
+    segments: Splitting | None = Field(default=None, description="prose and tables of documents apart, as in EAPO")
+
+    @model_validator(mode="after")
+    def _tokenizer_is_pinned(self) -> Self:
+        if self.tokenizer and "@" not in self.tokenizer and not Path(self.tokenizer).is_dir():
+            raise ValueError(f"tokenizer {self.tokenizer} is no local folder: pin its revision, owner/name@commit")
+        return self
+
+    @model_validator(mode="after")
+    def _padding_fills_sets(self) -> Self:
+        if self.padding is not None and self.sets is None:
+            raise ValueError("long_context.padding fills sets: say of which size, long_context.sets.size=20")
+        return self
+
+
 class CorpusConfig(Settings):
     corpus: str = Field(
         description="a file or folder (.txt, .md, .html, .jsonl, .parquet), or hf:owner/name?split=train&revision=..."
@@ -55,6 +81,7 @@ class CorpusConfig(Settings):
     contamination: Decontamination = Decontamination()
     embedding: EmbeddingConfig | None = Field(default=None, description="none: no clusters, and a BM25 index")
     clusters: Clustering | None = None
+    long_context: LongContexts = LongContexts()
     search: VectorSearch = VectorSearch()
     canaries: int = Field(default=0, ge=0, description="edited copies and hidden passages that the steps have to find")
     seed: int = 0
@@ -65,6 +92,30 @@ class CorpusConfig(Settings):
         if self.clusters is not None and self.embedding is None:
             raise ValueError("clusters are made of vectors: name an embedding model, embedding.model")
         return self
+
+    @model_validator(mode="after")
+    def _sets_need_clusters(self) -> Self:
+        sets = self.long_context.sets
+        if sets is not None and self.clusters is None:
+            raise ValueError("sets are made of clusters: say of which size, clusters.size=20")
+        if sets is not None and self.clusters is not None and sets.smallest > self.clusters.bounds[1]:
+            most = self.clusters.bounds[1]
+            raise ValueError(f"clusters have at most {most} documents, long_context.sets.smallest is {sets.smallest}")
+        return self
+
+    @model_validator(mode="after")
+    def _lengths_need_a_tokenizer(self) -> Self:
+        if (self.long_context.sets or self.long_context.segments) and self.tokenizer is None:
+            raise ValueError("sets and segments are measured in tokens: name whose, long_context.tokenizer")
+        return self
+
+    @property
+    def tokenizer(self) -> str | None:
+        """Whose tokens lengths are in."""
+        if self.long_context.tokenizer or self.embedding is None:
+            return self.long_context.tokenizer
+        model, revision = self.embedding.model, self.embedding.revision
+        return f"{model}@{revision}" if revision else model
 
 
 def profile_names() -> list[str]:

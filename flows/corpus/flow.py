@@ -8,12 +8,13 @@ from typing import Any
 
 from prefect import flow
 
+from corpus_prep.index import check_model
 from flows import workbench
 from flows.corpus.config import CorpusConfig, load_profile
 from flows.prepared import PREPARED
 from flows.workbench import Redo, Request, open_place
 from tasks.cluster import cluster_documents, describe_clusters, embed_documents, measure_clusters
-from tasks.corpus import corpus_identity, gather, measure_reading, settle
+from tasks.corpus import corpus_identity, gather, measure_reading, measure_settling, settle
 from tasks.decontaminate import (
     evaluation_identity,
     find_contaminations,
@@ -28,7 +29,16 @@ from tasks.dedup import (
     screen_exact_duplicates,
     screen_near_duplicates,
 )
+from tasks.long_context import (
+    count_document_tokens,
+    make_document_sets,
+    measure_long_contexts,
+    pad_document_sets,
+    split_documents,
+)
 from tasks.report_corpus import report_corpus
+from tasks.tokens import count_tokens
+from warehouse.corpus_schemas import EMBEDDINGS
 from warehouse.store import Place, Table
 
 
@@ -59,7 +69,9 @@ class Corpus:
 
 
 def prepare(cfg: CorpusConfig, place: Place) -> Table:
-    """Read, drop duplicates and evaluation sets, embed and cluster, index: the documents that stay."""
+    """Read, drop duplicates and evaluation sets, embed and cluster, combine, index: the documents that stay."""
+    passages = read_benchmarks(cfg, place)
+    check_models(cfg, place)
     documents = gather(
         place,
         cfg.corpus,
@@ -69,9 +81,12 @@ def prepare(cfg: CorpusConfig, place: Place) -> Table:
         rules=cfg.quality,
     )
     measure_reading(place, documents, label="read")
+    check_usable(documents)
     corpus = drop_duplicates(cfg, place, Corpus(documents))
-    corpus = drop_evaluation_sets(cfg, place, corpus)
-    embeddings = cluster(cfg, place, corpus)
+    corpus = drop_evaluation_sets(cfg, place, corpus, passages)
+    embeddings = embed(cfg, place, corpus)
+    memberships = cluster(cfg, place, corpus, embeddings)
+    combine(cfg, place, corpus, memberships)
     prepared = settle(
         place,
         documents,
@@ -81,8 +96,36 @@ def prepare(cfg: CorpusConfig, place: Place) -> Table:
         search=cfg.search,
         label=PREPARED,
     )
-    report_corpus(place)
+    measure_settling(place, prepared, label="index")
+    report_corpus(prepared)
     return prepared
+
+
+def read_benchmarks(cfg: CorpusConfig, place: Place) -> Table | None:
+    """Evaluation sets come first: one that is missing is known before any work."""
+    benchmarks = cfg.contamination.benchmarks
+    if not benchmarks:
+        return None
+    return read_evaluation_sets(place, benchmarks, identity=evaluation_identity(benchmarks))
+
+
+def check_models(cfg: CorpusConfig, place: Place) -> None:
+    """Raises ValueError for a model or tokenizer that is not there, unless what it makes is."""
+    if cfg.embedding is not None and place.store.find(place.address(EMBEDDINGS.name)) is None:
+        check_model(cfg.embedding)
+    if cfg.tokenizer is not None and (cfg.long_context.sets or cfg.long_context.segments):
+        count_tokens("", cfg.tokenizer)
+
+
+def check_usable(documents: Table) -> None:
+    """Raises ValueError with the reasons why, if no document is left."""
+    reasons = documents.recipe["counts"]
+    if sum(reasons.values()) == documents.num_rows:
+        named = ", ".join(f"{reason} {number}" for reason, number in sorted(reasons.items()))
+        raise ValueError(
+            f"{documents.address}: none of {documents.num_rows} documents is usable: {named}. Change the rules: "
+            "--set quality.min_chars=1, quality.max_chars=null, quality.min_score=null"
+        )
 
 
 def drop_duplicates(cfg: CorpusConfig, place: Place, corpus: Corpus) -> Corpus:
@@ -113,13 +156,12 @@ def drop_duplicates(cfg: CorpusConfig, place: Place, corpus: Corpus) -> Corpus:
     return Corpus(documents, (*screened, near))
 
 
-def drop_evaluation_sets(cfg: CorpusConfig, place: Place, corpus: Corpus) -> Corpus:
+def drop_evaluation_sets(cfg: CorpusConfig, place: Place, corpus: Corpus, passages: Table | None) -> Corpus:
     """Nothing that a model is tested on later stays."""
     how = cfg.contamination
-    if not how.benchmarks:
+    if passages is None:
         return corpus
     documents, screened = corpus.documents, corpus.screened
-    passages = read_evaluation_sets(place, how.benchmarks, identity=evaluation_identity(how.benchmarks))
     found = find_contaminations(
         place,
         documents,
@@ -136,16 +178,40 @@ def drop_evaluation_sets(cfg: CorpusConfig, place: Place, corpus: Corpus) -> Cor
     return Corpus(documents, (*screened, clean))
 
 
-def cluster(cfg: CorpusConfig, place: Place, corpus: Corpus) -> Table | None:
-    """The vectors of the documents that are left, where there is a model; and what belongs together."""
+def embed(cfg: CorpusConfig, place: Place, corpus: Corpus) -> Table | None:
+    """The vectors of the documents that are left, where there is a model."""
     if cfg.embedding is None:
         return None
-    embeddings = embed_documents(place, corpus.documents, screened=corpus.screened, embedding=cfg.embedding)
-    if cfg.clusters is not None:
-        memberships = cluster_documents(place, embeddings, settings=cfg.clusters)
-        describe_clusters(place, corpus.documents, memberships)
-        measure_clusters(place, embeddings, memberships, settings=cfg.clusters, label="clusters")
-    return embeddings
+    return embed_documents(place, corpus.documents, screened=corpus.screened, embedding=cfg.embedding)
+
+
+def cluster(cfg: CorpusConfig, place: Place, corpus: Corpus, embeddings: Table | None) -> Table | None:
+    """What belongs together."""
+    if cfg.clusters is None or embeddings is None:
+        return None
+    memberships = cluster_documents(place, embeddings, settings=cfg.clusters)
+    describe_clusters(place, corpus.documents, memberships)
+    measure_clusters(place, embeddings, memberships, settings=cfg.clusters, label="clusters")
+    return memberships
+
+
+def combine(cfg: CorpusConfig, place: Place, corpus: Corpus, memberships: Table | None) -> None:
+    """What long contexts are made of: documents in parts, sets of a cluster's documents, and sets with distractors."""
+    how, made = cfg.long_context, []
+    if cfg.tokenizer is None:
+        return
+    count = functools.partial(count_tokens, model=cfg.tokenizer)
+    given = {"screened": corpus.screened, "count": count, "workers": cfg.workers}
+    if how.segments is not None:
+        made.append(split_documents(place, corpus.documents, splitting=how.segments, **given))
+    if how.sets is not None and memberships is not None:
+        lengths = count_document_tokens(place, corpus.documents, **given)
+        sets = make_document_sets(place, memberships, lengths, settings=how.sets)
+        made += [lengths, sets]
+        if how.padding is not None:
+            made.append(pad_document_sets(place, sets, memberships, lengths, padding=how.padding, label="padded"))
+    if made:
+        measure_long_contexts(place, *made, label="long_contexts")
 
 
 inquire = functools.partial(workbench.inquire_place, play=prepare)  # what `selfplay why` asks

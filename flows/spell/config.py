@@ -41,11 +41,6 @@ class CorpusSettings(Settings):
     world_seed: int = Field(default=42, ge=0, lt=1000, description="of the built-in world")
     world_clusters: int = Field(default=48, ge=1, lt=1000, description="of the built-in world")
 
-    @model_validator(mode="before")
-    @classmethod
-    def _a_name_is_a_run(cls, given: Any) -> Any:
-        return {"run": given} if isinstance(given, str) else given
-
 
 class Dialogues(Settings):
     """How long prompts and replies may be, and how replies are sampled."""
@@ -171,5 +166,7 @@ def profile_names() -> list[str]:
 
 
 def load_profile(name: str, overrides: dict[str, Any] | None = None) -> SpellConfig:
-    """The configuration of a profile with `a.b=value` overrides; raises ValueError for what is wrong with either."""
-    return profile.load(SpellConfig, PROFILES, name, overrides)
+    """The configuration of a profile with `a.b=value` overrides, `corpus=RUN` short for `corpus.run=RUN`; raises
+    ValueError for what is wrong with either."""
+    given = {"corpus.run" if (key, type(v)) == ("corpus", str) else key: v for key, v in (overrides or {}).items()}
+    return profile.load(SpellConfig, PROFILES, name, given)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from flows.micro import clusters
+from flows.prepared import open_clusters, prepared_corpus
 from flows.spell.config import CorpusSettings, SpellConfig
 from tasks.clusters import choose_clusters, documents_of
 from tasks.stage import Rows, stage
 from warehouse.corpus_schemas import MEMBERSHIPS
 from warehouse.schemas import DOCUMENTS
-from warehouse.store import Place, Store, Table
+from warehouse.store import Place, Table
 
 MICRO = "micro"
 
@@ -28,6 +32,20 @@ class Corpus:
         return tuple({table.address: table for table in self.memberships.values()}.values())
 
 
+@dataclass(frozen=True)
+class Source:
+    """A prepared corpus: its documents, and which of them belong together."""
+
+    run: str
+    documents: Table
+    memberships: Table
+
+    @classmethod
+    def open(cls, place: Place, run: str) -> Source:
+        """Raises ValueError saying what is missing."""
+        return cls(run, prepared_corpus(place.store, run), open_clusters(place, run))
+
+
 def open_corpus(place: Place, cfg: SpellConfig) -> Corpus:
     """Choose the clusters of every type, and put their documents into the run.
 
@@ -35,40 +53,48 @@ def open_corpus(place: Place, cfg: SpellConfig) -> Corpus:
     """
     if cfg.corpus.run == MICRO:
         return _world(place, cfg)
-    general = prepared(place.store, cfg.corpus.run)
-    finance = prepared(place.store, cfg.corpus.finance_run) if cfg.corpus.finance_run else general
-    shift = 1 + max(general[1].arrow["cluster"].to_pylist(), default=0)
-    chosen, taken = {}, {general[1].address: 0, finance[1].address: 0}
-    for task_type in cfg.task_types:
-        source = (finance if task_type == "finance_math" else general)[1]
-        count = cfg.corpus.clusters_per_type
+    finance = cfg.corpus.finance_run or cfg.corpus.run
+    runs = {t: finance if t == "finance_math" else cfg.corpus.run for t in cfg.task_types}
+    sources = {run: Source.open(place, run) for run in dict.fromkeys(runs.values())}
+    check_distinct(sources)
+    chosen = choose(place, cfg, {t: sources[run] for t, run in runs.items()})
+    documents = [
+        documents_of(place, source.documents, [chosen[t] for t in runs if runs[t] == run], label=f"of-{run}")
+        for run, source in sources.items()
+    ]
+    return Corpus(tuple(documents), chosen)
+
+
+def choose(place: Place, cfg: SpellConfig, sources: Mapping[str, Source]) -> dict[str, Table]:
+    """The clusters of every task type; those of a second corpus are numbered on from the first."""
+    count, chosen = cfg.corpus.clusters_per_type, {}
+    first, taken, numbered = dict[str, int](), Counter[str](), 0
+    for task_type, source in sources.items():
+        if source.run not in first:
+            first[source.run] = numbered
+            numbered += 1 + int(source.memberships.arrow["cluster"].to_numpy().max())
         chosen[task_type] = choose_clusters(
             place,
-            source,
+            source.memberships,
             num_clusters=count,
-            skip=taken[source.address],
-            shift=shift if source is finance[1] and finance is not general else 0,
+            skip=taken[source.run],
+            shift=first[source.run],
             seed=cfg.seed,
-            label=task_type if count else source.address.split("/")[0],
+            label=task_type if count else f"of-{source.run}",
         )
-        taken[source.address] += count or 0
-    corpus = Corpus((), chosen)
-    sources = [general[0]] if finance is general else [general[0], finance[0]]
-    return Corpus((documents_of(place, sources, corpus.clusters),), chosen)
+        taken[source.run] += count or 0
+    return chosen
 
 
-def prepared(store: Store, run: str) -> tuple[Table, Table]:
-    """Documents and memberships of a run of `prepare-corpus`. Raises ValueError saying what is missing."""
-    found = []
-    for kind in (DOCUMENTS.name, MEMBERSHIPS.name):
-        tables = [table for table in store.tables(run) if table.schema.name == kind]
-        plain = [table for table in tables if table.address == f"{run}/{kind}"] or tables[-1:]
-        if not plain:
+def check_distinct(sources: dict[str, Source]) -> None:
+    """Raises ValueError for two corpora that use one id, for different documents or for the same one."""
+    for one, other in itertools.combinations(sources.values(), 2):
+        ids, others = (set(source.memberships.arrow["document_id"].to_pylist()) for source in (one, other))
+        if shared := sorted(ids & others):
             raise ValueError(
-                f"run {run!r} has no {kind}: give the name of a run of prepare-corpus that has clustered its documents"
+                f"corpora {one.run} and {other.run} share {len(shared)} document ids, such as {shared[0]}: prepare one "
+                "of them again with ids made of its files' names (--set 'columns.id=[]'), or both as one corpus"
             )
-        found.append(plain[0])
-    return found[0], found[1]
 
 
 def _world(place: Place, cfg: SpellConfig) -> Corpus:

@@ -1,0 +1,48 @@
+"""Which texts were seen before, in a dozen or two bytes each: identities of documents, of which there are millions."""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+
+FIRST_SLOTS = 1 << 16
+
+
+class Seen:
+    """A set of texts that only grows. It keeps 64 bits of a hash of each: of 4 million texts two are taken for one
+    with probability 4e-7, of 100 million with 3e-4."""
+
+    def __init__(self) -> None:
+        self._slots, self._num = array("Q", bytes(8 * FIRST_SLOTS)), 0
+
+    def __len__(self) -> int:
+        return self._num
+
+    def __contains__(self, text: str) -> bool:
+        return self._slots[self._slot(_hash(text))] != 0
+
+    def add(self, text: str) -> None:
+        value = _hash(text)
+        at = self._slot(value)
+        self._num += self._slots[at] == 0
+        self._slots[at] = value
+        if 3 * self._num > 2 * len(self._slots):
+            self._grow()
+
+    def _slot(self, value: int) -> int:
+        """Where a hash is, or the empty slot where it belongs."""
+        slots, mask = self._slots, len(self._slots) - 1
+        at = value & mask
+        while slots[at] and slots[at] != value:
+            at = (at + 1) & mask
+        return at
+
+    def _grow(self) -> None:
+        kept, self._slots = self._slots, array("Q", bytes(16 * len(self._slots)))
+        for value in kept:
+            if value:
+                self._slots[self._slot(value)] = value
+
+
+def _hash(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()) or 1

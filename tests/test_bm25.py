@@ -1,0 +1,46 @@
+"""BM25 over corpora larger than memory: the scores of bm25s, whatever is held at once."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from corpus_prep import postings
+from corpus_prep.bm25 import BM25_SETTINGS, Bm25Ranker, _words, write_bm25
+
+WIKI = Path(__file__).parent / "data" / "wiki_passages_30.parquet"
+
+
+@pytest.fixture(scope="module")
+def documents() -> list[tuple[str, str]]:
+    rows = pq.read_table(WIKI, columns=["title", "text"]).to_pylist()
+    return [("", ""), *((row["title"], row["text"]) for row in rows), ("the the", "?!"), ("", "the " * 500)]
+
+
+def arrays(folder: Path) -> list[np.ndarray]:
+    return [np.load(folder / f"bm25_{name}.npy") for name in ("data", "indices", "indptr")]
+
+
+@pytest.mark.parametrize("block", [40, 1_000, 1 << 22])
+def test_scores_are_those_of_bm25s_bit_for_bit(tmp_path, monkeypatch, documents, block):
+    import bm25s
+
+    monkeypatch.setattr(postings, "BLOCK", block)
+    write_bm25(documents, tmp_path)
+    assert {file.suffix for file in tmp_path.iterdir()} == {".npy", ".json"}  # nothing of the work is left
+    vocabulary = json.loads((tmp_path / "bm25_vocabulary.json").read_bytes())
+    ids = [[vocabulary[w] for w in _words(title) * 2 + _words(text)] for title, text in documents]
+    settings = {name: BM25_SETTINGS[name] for name in ("k1", "b", "method")}
+    reference = bm25s.BM25(**settings)
+    reference.index((ids, vocabulary), create_empty_token=False, show_progress=False)
+    for found, name in zip(arrays(tmp_path), ("data", "indices", "indptr"), strict=True):
+        assert np.array_equal(found, reference.scores[name]), name
+
+
+def test_a_word_of_more_than_a_block_is_found_in_all_its_documents(tmp_path, monkeypatch):
+    monkeypatch.setattr(postings, "BLOCK", 7)
+    write_bm25([("", f"common word{number}") for number in range(50)], tmp_path)
+    [found] = Bm25Ranker(tmp_path, 50).rank(["common"], 50)
+    assert [row for row, _ in found] == list(range(50))

