@@ -3,7 +3,8 @@
 A stage function takes published tables and values and yields the rows of one table: dicts, Arrow tables, or whole
 Parquet files where there are millions. The decorator owns the rest:
 address, freshness, lock, whole-or-nothing writing, the recipe beside the rows, and the Prefect task that shows it. The
-store is the only cache: a stage whose recipe matches what is published is not run again, and says so.
+store is the only cache: a stage whose recipe matches what is published is not run again, and says so. It is no task
+either: Prefect takes ten times as long for one as the store for its answer.
 """
 
 from __future__ import annotations
@@ -58,13 +59,25 @@ def stage(
             decisive = {k: v for k, v in bound.arguments.items() if k not in (*tools, "draft", "shards")}
             recipe = make_recipe(function, decisive, schema, code)
             work = functools.partial(_make, place, address, schema, function, bound, recipe)
-            table = _as_prefect_task(work, function.__name__.lstrip("_"), address)
+            table = _fresh(place, address, recipe)
+            if table is None:
+                table = _as_prefect_task(work, function.__name__.lstrip("_"), address)
             place.store.freshness.passed(table)
             return table
 
         return run
 
     return decorate
+
+
+def _fresh(place: Place, address: str, recipe: dict[str, Any]) -> Table | None:
+    """What is published, if it stands."""
+    with place.store.lock(address):
+        made = place.store.find(address)
+        if made is None or place.store.freshness.why_make(address, made, recipe) is not None:
+            return None
+    log.info("%s: fresh, %d rows", address, made.num_rows)
+    return made
 
 
 def _as_prefect_task(work: Callable[[], Table], name: str, address: str) -> Table:
@@ -93,8 +106,7 @@ def _make(
     with store.lock(address):
         made = store.find(address)
         why = store.freshness.why_make(address, made, recipe)
-        if why is None and made is not None:
-            log.info("%s: fresh, %d rows", address, made.num_rows)
+        if why is None and made is not None:  # another process made it meanwhile
             return made
         if made is not None:
             log.info("%s: to be remade: %s", address, why)
