@@ -143,7 +143,7 @@ def decontamination() -> Iterator[Line]:
         )
         screening = decontaminate.screen_contaminated(place, table, found)
         measured = decontaminate.measure_contaminations(place, passages_, found, screening).rows()
-        values = {row["metric"]: row["value"] for row in measured if row["step"] == "contaminations"}
+        values = {row["metric"]: row["value"] for row in measured if row["part"] == "contaminations"}
         clean = {row["document_id"] for row in table.rows() if not row["document_id"].startswith(CONTAMINATED)}
         dropped = {row["document_id"] for row in screening.rows() if not row["kept"]}
         alike = {row["document_id"] for row in found.rows() if row["rule"] == "minhash"}
