@@ -8,11 +8,20 @@ from typing import Any
 import click
 
 from flows.corpus.cli import corpus
-from flows.launch import find_deployment, flow_module, make_parameters, read_setting, run_flow, store
+from flows.launch import (
+    DEMO_FLOW,
+    default_run,
+    find_deployment,
+    flow_module,
+    make_parameters,
+    read_setting,
+    run_flow,
+    store,
+)
 from flows.site import Site
 from flows.tables import print_table
 
-DEMO_FLOW, DEMO_PROFILE = "scope-iteration", "micro"
+DEMO_PROFILE = "micro"
 SCORES = """
     select iteration, benchmark, metric, n, round(score, 3) as score, round(standard_error, 3) as standard_error
     from evaluations where run = $run order by benchmark, metric, iteration
@@ -64,11 +73,6 @@ def run(
     if only or since:
         parameters["redo"] = {"stage": only or since, "only": bool(only), "dependents": bool(since)}
     sys.exit(0 if run_flow(Site.here(), flow, parameters, here) else 1)
-
-
-def default_run(flow: str, profile: str) -> str:
-    """Runs of all methods lie in one store: those of the demo's are called by their profile alone."""
-    return profile if flow == DEMO_FLOW else f"{flow.removesuffix('-iteration')}-{profile}"
 
 
 @main.command()

@@ -16,6 +16,18 @@ if TYPE_CHECKING:
     from warehouse.store import Store
 
 
+DEMO_FLOW = "scope-iteration"
+
+
+def default_run(flow: str, profile: str) -> str:
+    """Runs of all methods lie in one store: those of the demo's are called by their profile alone.
+
+    >>> default_run("scope-iteration", "micro"), default_run("spell-iteration", "micro")
+    ('micro', 'spell-micro')
+    """
+    return profile if flow == DEMO_FLOW else f"{flow.removesuffix('-iteration')}-{profile}"
+
+
 def run_flow(site: Site, flow: str, parameters: dict[str, Any], here: bool = False) -> bool:
     """Check everything that can be known now, then run; True when the flow completed."""
     from flows import services

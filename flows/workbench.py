@@ -237,10 +237,12 @@ def register(*, policies: dict[str, Policy]) -> Rows:
 def save_request(store: Store, asked: Request, config: Saveable, force: bool = False) -> None:
     """Write the request and the resolved configuration beside the run.
 
-    Raises ValueError if the run was made with another configuration, unless `force`: then the old one is kept beside
-    the new, and stages that depend on a changed setting are made again.
+    Raises ValueError if the run is another flow's, or was made with another configuration, unless `force`: then the old
+    one is kept beside the new, and stages that depend on a changed setting are made again.
     """
     folder = store.folder(asked.run)
+    if (folder / "request.json").exists() and (flow := last_request(store, asked.run).flow) != asked.flow:
+        raise ValueError(f"run {asked.run!r} is one of {flow}; give this run of {asked.flow} another name")
     path = folder / "config.json"
     now = config.model_dump(mode="json")
     if path.exists() and (changed := differences(json.loads(path.read_text()), now)):

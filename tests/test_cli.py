@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from click.testing import CliRunner
 
 from flows import cli, launch, services
 from flows.site import Site
+from flows.workbench import Request
 
 
 def output(*arguments: str) -> str:
@@ -82,9 +85,31 @@ def test_every_profile_of_every_flow_is_deployed_under_its_name() -> None:
     assert all(deployment["parameters"] == {"profile": deployment["name"]} for deployment in declared)
 
 
-def test_a_run_is_named_after_its_profile_and_method() -> None:
-    assert cli.default_run("scope-iteration", "micro") == "micro"
-    assert cli.default_run("spell-iteration", "micro") == "spell-micro"
+@pytest.mark.parametrize(
+    ("flow", "profile", "name"),
+    [
+        ("scope-iteration", "micro", "micro"),
+        ("spell-iteration", "micro", "spell-micro"),
+        ("spice-iteration", "micro", "spice-micro"),
+        ("prepare-corpus", "text", "prepare-corpus-text"),
+    ],
+)
+def test_a_flow_names_its_run_after_method_and_profile(
+    flow: str, profile: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deployment = launch.find_deployment(flow, profile)
+    module, asked = launch.flow_module(deployment), []
+
+    @contextlib.contextmanager
+    def opened(request: Request, *_: object) -> Iterator[None]:
+        asked.append(request.run)
+        yield
+
+    for place in ("open_run", "open_place", "self_play", "prepare"):
+        if hasattr(module, place):
+            monkeypatch.setattr(module, place, opened if place.startswith("open") else lambda *_: None)
+    getattr(module, deployment["entrypoint"].split(":")[1]).fn(profile=profile, corpus="here")
+    assert asked == [name] == [launch.default_run(flow, profile)]
 
 
 def test_sql_shows_a_table_and_explains_a_mistake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -194,3 +194,10 @@ def test_a_run_keeps_its_configuration_and_refuses_another_unless_told(store):
     (before,) = folder.glob("config-until-*.json")
     assert ScopeConfig.model_validate_json(before.read_text()) == cfg
     assert last_request(store, "r") == asked
+
+
+def test_a_run_belongs_to_one_flow(store):
+    cfg = load_profile("micro")
+    save_request(store, Request(flow="one", profile="micro", run="r"), cfg)
+    with pytest.raises(ValueError, match="run 'r' is one of one; give this run of other another name"):
+        save_request(store, Request(flow="other", profile="micro", run="r"), cfg, force=True)

@@ -11,6 +11,7 @@ from prefect import flow
 from corpus_prep.index import check_model
 from flows import workbench
 from flows.corpus.config import CorpusConfig, load_profile
+from flows.launch import default_run
 from flows.prepared import PREPARED
 from flows.workbench import Redo, Request, open_place
 from tasks.cluster import cluster_documents, describe_clusters, embed_documents, measure_clusters
@@ -53,7 +54,8 @@ def prepare_corpus(
 ) -> str:
     """Prepare the documents at `corpus`; returns the run's name, under which flows take it. The same call again goes
     on where it stopped."""
-    asked = Request(flow="prepare-corpus", profile=profile, run=run or profile, overrides=overrides, corpus=corpus)
+    run = run or default_run("prepare-corpus", profile)
+    asked = Request(flow="prepare-corpus", profile=profile, run=run, overrides=overrides, corpus=corpus)
     cfg = load_profile(profile, asked.settings)
     with open_place(asked, cfg, redo, force) as place:
         prepare(cfg, place)

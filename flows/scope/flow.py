@@ -18,6 +18,7 @@ from typing import Any
 from prefect import flow
 
 from flows import workbench
+from flows.launch import default_run
 from flows.scope import monitor
 from flows.scope.config import ScopeConfig, load_profile
 from flows.scope.held_out import HeldOut, open_corpus, score_held_out
@@ -54,7 +55,8 @@ def scope_iteration(
 
     `redo` names stages to make again; `force` lets a run go on with another configuration than it began with.
     """
-    asked = Request(flow="scope-iteration", profile=profile, run=run or profile, overrides=overrides, corpus=corpus)
+    run = run or default_run("scope-iteration", profile)
+    asked = Request(flow="scope-iteration", profile=profile, run=run, overrides=overrides, corpus=corpus)
     cfg = load_profile(profile, asked.settings)
     with open_run(asked, cfg, redo, force) as bench:
         self_play(cfg, bench)

@@ -20,6 +20,7 @@ from typing import Any
 from prefect import flow
 
 from flows import workbench
+from flows.launch import default_run
 from flows.spell.config import SpellConfig, load_profile
 from flows.spell.corpus import open_corpus
 from flows.spell.held_out import HeldOut, score_held_out
@@ -52,7 +53,7 @@ def spell_iteration(
     `corpus` is a run of prepare-corpus. `redo` names stages to make again; `force` lets a run go on with another
     configuration than it began with.
     """
-    run = run or f"spell-{profile}"
+    run = run or default_run("spell-iteration", profile)
     asked = Request(flow="spell-iteration", profile=profile, run=run, overrides=overrides, corpus=corpus)
     cfg = load_profile(profile, asked.settings)
     with open_run(asked, cfg, redo, force) as bench:

@@ -17,6 +17,7 @@ from typing import Any
 from prefect import flow
 
 from flows import workbench
+from flows.launch import default_run
 from flows.spice.config import SpiceConfig, load_profile
 from flows.spice.held_out import HeldOut, describe_questions, open_corpora, score_held_out
 from flows.spice.probes import probe
@@ -51,7 +52,8 @@ def spice_iteration(
 
     `redo` names stages to make again; `force` lets a run go on with another configuration than it began with.
     """
-    asked = Request(flow="spice-iteration", profile=profile, run=run or profile, overrides=overrides, corpus=corpus)
+    run = run or default_run("spice-iteration", profile)
+    asked = Request(flow="spice-iteration", profile=profile, run=run, overrides=overrides, corpus=corpus)
     cfg = load_profile(profile, asked.settings)
     with open_run(asked, cfg, redo, force) as bench:
         self_play(cfg, bench)
