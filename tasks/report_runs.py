@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from tasks.report_draw import GREY, INK, Colours, Plot, by, draw, legend
+from tasks.report_draw import GREY, INK, PALETTE, Colours, Plot, by, draw, legend
 from tasks.report_page import Section, render, write_page
 from warehouse.query import query
 from warehouse.store import Store
@@ -49,6 +49,9 @@ def figures(benchmark: str, rows: list[Row]) -> list[Plot]:
     first, slug = next(iter(means)), benchmark.replace(" ", "-")
     best, worst = max(ends, key=lambda g: ends[g]), min(ends, key=lambda g: ends[g])
     spread = f"best {best} {ends[best]:.3f}, worst {worst} {ends[worst]:.3f}"
+    if len(means) == 1:
+        (begin, _), *_, (end, _) = [*means[first].values()] * 2
+        spread = f"{first} went from {begin:.3f} to {end:.3f}"
     note = "Mean over the runs of a group; bars are one standard error over them."
     plots = [Plot(f"scores-{slug}", f"{benchmark}: {spread}", note, draw(_paint_scores, means, height_in=4.2))]
     if apart := differences(rows, first):
@@ -88,13 +91,11 @@ def differences(rows: list[Row], first: str) -> dict[str, tuple[float, float]]:
 
 def _paint_scores(axes: Any, means: dict[str, dict[int, tuple[float, float]]]) -> None:
     colours = Colours(means)
-    for group, series in means.items():
+    for number, (group, series) in enumerate(means.items()):
         mean, error = zip(*series.values(), strict=True)
-        is_first = group == next(iter(means))
-        axes.errorbar(
-            list(series), mean, yerr=error, marker="o", capsize=3, label=group, color=colours[group],
-            linewidth=2.6 if is_first else 1.2, zorder=3 if is_first else 2,
-        )  # fmt: skip
+        width, dashes = 1.2 if number else 2.6, "-" if number < len(PALETTE) else "--"
+        look = {"color": colours[group], "linewidth": width, "linestyle": dashes, "zorder": 2 if number else 3}
+        axes.errorbar(list(series), mean, yerr=error, marker="o", capsize=3, label=group, **look)
     axes.set_xticks(sorted({t for series in means.values() for t in series}))
     axes.set(xlabel=COMPLETED, ylabel="score, 0 to 1")
     legend(axes, 2)
