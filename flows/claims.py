@@ -12,15 +12,13 @@ import argparse
 import importlib
 import json
 import logging
-import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean, stdev
 from typing import Any
 
 from flows.workbench import PROJECT, STORE, Request, open_run
-from tasks.report_runs import report_runs
+from tasks.report_runs import mean_and_error, report_runs
 from warehouse.query import query
 from warehouse.store import Store
 
@@ -89,6 +87,12 @@ class Seed:
         return scores[-1] - scores[0]
 
 
+def raises(whole: str, at_least: float) -> Claim:
+    """The claim that the whole method learns: its held-out score gains so much."""
+    says, number = "self-play raises the held-out score", "gain over iteration 0"
+    return Claim(says, number, (whole,), lambda seed: seed.gain(whole), lambda value: value >= at_least)
+
+
 def beats(whole: str, variant: str, says: str) -> Claim:
     """The claim that what a variant leaves out or does otherwise costs some of the final held-out score."""
     number = f"final score, {whole} minus {variant}"
@@ -148,8 +152,8 @@ def summary(values: Sequence[float]) -> str:
     >>> summary([0.25, 0.75]), summary([0.5])
     ('0.500 ± 0.250', '0.500')
     """
-    error = f" ± {stdev(values) / math.sqrt(len(values)):.3f}" if len(values) > 1 else ""
-    return f"{fmean(values):.3f}{error}"
+    mean, error = mean_and_error(values)
+    return f"{mean:.3f} ± {error:.3f}" if len(values) > 1 else f"{mean:.3f}"
 
 
 def as_markdown(rows: list[Row]) -> str:

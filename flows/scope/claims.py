@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 
-from flows.claims import Claim, Seed, Study
+from flows.claims import Claim, Seed, Study, raises
 from flows.scope.config import load_profile
 from flows.scope.monitor import JudgeAlarm
 
@@ -69,13 +69,7 @@ STUDY = Study(
         HACKABLE: {"models.grader": "data/micro/base"},
     },
     claims=(
-        Claim(
-            "self-play raises the held-out score",
-            "gain over iteration 0",
-            (SCOPE,),
-            lambda seed: seed.gain(SCOPE),
-            lambda value: value >= 0.10,
-        ),
+        raises(SCOPE, at_least=0.10),
         Claim(
             "a frozen Challenger's tasks drift easy",
             "mean score of candidates, last iteration minus first",
