@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+WORKERS ?= 2
+PYTEST = $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
 .PHONY: help install install-gpu demo test test-fast test-slow lint format lock bench bench-corpus chaos claims micro clean-services
@@ -18,13 +20,13 @@ install-gpu: ## everything for NVIDIA GPUs, into .venv
 demo: install ## three iterations of self-play on the built-in micro-world, in minutes
 	$(BIN)/selfplay demo
 
-test: lint test-fast test-slow ## everything that CI checks
+test: lint test-fast test-slow ## everything that CI checks, in WORKERS=2 processes
 
 test-fast: install ## tests that take seconds
-	$(BIN)/python -m pytest -q -m "not slow"
+	$(PYTEST) -m "not slow"
 
 test-slow: install ## tests with real servers, engines and trainers
-	$(BIN)/python -m pytest -q -m slow --durations=8 tests
+	$(PYTEST) -m slow --durations=8 tests
 
 lint: install ## ruff and pyright
 	$(BIN)/ruff check .

@@ -112,7 +112,12 @@ class API:
     def logs(self, flow_run_id: str, after: str) -> list[dict[str, Any]]:
         """Log lines of a flow run and its tasks later than a timestamp, oldest first."""
         chosen = {"flow_run_id": {"any_": [flow_run_id]}, "timestamp": {"after_": after}}
-        return self._post("/logs/filter", {"logs": chosen, "sort": "TIMESTAMP_ASC", "limit": LOGS_PER_CALL})
+        asked = {"logs": chosen, "sort": "TIMESTAMP_ASC", "limit": LOGS_PER_CALL}
+        lines = page = self._post("/logs/filter", asked)
+        while len(page) == LOGS_PER_CALL:
+            page = self._post("/logs/filter", {**asked, "offset": len(lines)})
+            lines = [*lines, *page]
+        return lines
 
     def _post(self, path: str, body: dict[str, Any]) -> Any:
         return self.http.post(path, json=body).raise_for_status().json()

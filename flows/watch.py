@@ -16,7 +16,7 @@ from flows.site import Site
 POLL_S = 1.0
 PATIENCE_S = 300.0
 LATE_S = 5.0  # log lines arrive in batches, out of order by no more than this
-QUIET_POLLS = 3  # without a new line after the end, then the log is complete
+QUIET_POLLS = 3  # without a new line after the end: then the log is complete, if the process was never seen
 STAGE_DONE = "Finished in state Completed()"
 LEVELS = {30: "warning: ", 40: "error: ", 50: "error: "}
 
@@ -25,11 +25,13 @@ Say = Callable[[str], None]
 
 def watch(site: Site, api: API, flow_run: dict[str, Any], say: Say = print) -> str:
     """Print what happens to a flow run; returns the type of its last state, such as COMPLETED."""
-    log = _Log(api, flow_run["id"], say)
+    log, process = _Log(api, flow_run["id"], say), None
     run, state, quiet, answered = flow_run, "", 0, time.monotonic()
-    while quiet < QUIET_POLLS:
+    while True:
         try:
             services.crash_dead_runs(site, api, say)
+            process = process or site.process(f"flow-{flow_run['id']}").find()
+            gone = process is not None and not process.is_running()  # with its last lines sent
             run = api.flow_run(flow_run["id"])
             new = log.print_new()
         except httpx.TransportError as problem:  # a busy machine: the run goes on whether or not the server answers
@@ -43,7 +45,10 @@ def watch(site: Site, api: API, flow_run: dict[str, Any], say: Say = print) -> s
         if run["state_name"] != state:
             state = run["state_name"]
             say(f"{time.strftime('%H:%M:%S')} {run['name']} is {state.lower()}")
-        quiet = quiet + 1 if run["state_type"] in ENDED and not new else 0
+        if run["state_type"] in ENDED:
+            quiet = 0 if new else quiet + 1
+            if gone or quiet == QUIET_POLLS:
+                break
         time.sleep(POLL_S)
     if run["state_type"] != "COMPLETED":
         say(f"{run['name']} ended as {state.lower()}: {run['state']['message'] or 'no message'}")

@@ -1,6 +1,7 @@
 """The child process of a fleet: one engine, calls in, rows out. `python -m tasks.fleet_child FILE_DESCRIPTOR`"""
 
 import contextlib
+import gc
 import os
 import sys
 import time
@@ -24,11 +25,13 @@ def serve(pipe: Connection) -> None:
     die_with_parent()
     config: EngineConfig = pipe.recv()
     engine: Engine | None = None
+    gc.disable()  # of what is imported and loaded nothing is garbage, and looking for it takes a second
     try:
         engine = open_engine(config)
     except Exception as error:
         traceback.print_exc()
         _fail_calls(pipe, error)
+    gc.enable()
     while engine is not None:
         try:
             call = pipe.recv()

@@ -22,12 +22,14 @@ def scope_iteration(profile: str, run: str | None = None, overrides: dict | None
     if profile == "broken":
         raise ValueError("told to fail")
     print("a line for the console")
+    for number in range((overrides or {}).get("lines", 0)):
+        get_run_logger().info(f"line {number}")
     stage(2)
 """
 CONFIG = """
 def load_profile(name: str, overrides: dict) -> None:
-    if wrong := overrides.keys() - {"sleep_s"}:
-        raise ValueError(f"there is no setting {', '.join(wrong)}; there is sleep_s")
+    if wrong := overrides.keys() - {"sleep_s", "lines"}:
+        raise ValueError(f"there is no setting {', '.join(wrong)}; there are sleep_s and lines")
 """
 DEPLOYMENTS = """
 name: stub

@@ -42,6 +42,7 @@ def test_a_document_that_breaks_a_rule_keeps_its_text_and_names_the_rule(place, 
 def test_another_rule_reads_the_corpus_again_and_the_same_one_does_not(place, tmp_path, caplog):
     path = write(tmp_path / "a.jsonl", "x" * 99, "x" * 100)
     gathered(place, path)
+    caplog.clear()
     with caplog.at_level(logging.INFO, "selfplay"):
         gathered(place, path)
         assert gathered(place, path, min_chars=10).recipe["counts"] == {}

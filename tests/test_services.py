@@ -127,13 +127,15 @@ def test_plain_prefect_in_the_project_folder_exits_as_the_flow_ended(running: Si
 
 
 @pytest.mark.slow
-def test_selfplay_run_prints_the_log_and_tells_success_from_failure(
+def test_selfplay_run_prints_the_whole_log_and_tells_success_from_failure(
     running: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert launch.run_flow(
-        running, "scope-iteration", launch.make_parameters("micro", "micro", overrides={"sleep_s": 0.1})
-    )
-    assert "stage 2 is done" in capsys.readouterr().out
+    """More lines in a moment than the server hands out at once."""
+    parameters = launch.make_parameters("micro", "micro", overrides={"lines": 450})
+    assert launch.run_flow(running, "scope-iteration", parameters)
+    printed = capsys.readouterr().out
+    assert [number for number in range(450) if f" line {number}\n" not in printed] == []
+    assert "stage 2 is done" in printed
     assert not launch.run_flow(running, "scope-iteration", launch.make_parameters("broken", "broken"))
     assert "told to fail" in capsys.readouterr().out
 
