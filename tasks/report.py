@@ -15,11 +15,14 @@ from tasks import report_checks as checks
 from tasks import report_information as informing
 from tasks import report_learning as learning
 from tasks import report_types as types
-from tasks.report_data import Row, Source, open_source
+from tasks.report_data import Row, Source, open_source, tables_until
 from tasks.report_draw import Colours, Plot, by, percent
 from tasks.report_examples import Example, examples
-from tasks.report_page import Section, render, write_page
-from warehouse.store import Place
+from tasks.report_page import HERE, Section, render, write_page
+from warehouse.code import fingerprint
+from warehouse.draft import hash_file, hash_json
+from warehouse.query import SQL
+from warehouse.store import Place, Store
 
 log = logging.getLogger("selfplay")
 
@@ -60,21 +63,40 @@ def report(place: Place, iteration: int) -> Path:
     """Write the report of a run up to an iteration; returns the HTML file. Missing data makes no figure, not an error.
 
     `place` is the run's place. Writes `<store>/reports/<run>/iter-00N.html` and `.md`, and `latest.html`; inside a
-    Prefect flow run the Markdown becomes its artifact `<run>-iter-n`. An inquiry writes nothing.
+    Prefect flow run the Markdown becomes its artifact `<run>-iter-n`. A report of the same tables by the same code is
+    left as it is, and an inquiry writes nothing.
     """
-    started = time.monotonic()
-    run = place.parts[0]
-    if not place.store.freshness.works:
-        return place.store.root / "reports" / run / f"iter-{iteration:03d}.html"
-    with open_source(place.store, run, iteration) as source:
-        contents = collect(source)
-    html, markdown = render_report("report.html.jinja", contents), render_report("report.md.jinja", contents)
-    path = write_page(place.store, f"{run}/iter-{iteration:03d}.html", html)
-    write_page(place.store, f"{run}/iter-{iteration:03d}.md", markdown)
-    write_page(place.store, f"{run}/latest.html", html)
-    _as_prefect_artifact(run, iteration, markdown)
-    log.info("%s: report in %.1f s", path, time.monotonic() - started)
+    store, run, started = place.store, place.parts[0], time.monotonic()
+    path = store.root / "reports" / run / f"iter-{iteration:03d}.html"
+    if not store.freshness.works:
+        return path
+    mark = f"<!-- made from {made_from(store, run, iteration)} -->\n"
+    if _ends_with(path, mark):
+        log.info("%s: fresh", path)
+    else:
+        with open_source(store, run, iteration) as source:
+            contents = collect(source)
+        html = render_report("report.html.jinja", contents) + mark
+        write_page(store, f"{run}/latest.html", html)
+        write_page(store, f"{run}/iter-{iteration:03d}.md", render_report("report.md.jinja", contents))
+        write_page(store, f"{run}/iter-{iteration:03d}.html", html)
+        log.info("%s: report in %.1f s", path, time.monotonic() - started)
+    _as_prefect_artifact(run, iteration, path.with_suffix(".md").read_text(encoding="utf-8"))
     return path
+
+
+def made_from(store: Store, run: str, iteration: int) -> str:
+    """A hash of all that decides a report: code, queries, templates, and the tables up to its iteration."""
+    files = [*HERE.glob("report*.jinja"), *(SQL / "report").iterdir(), *(SQL / "views").iterdir()]
+    tables = [
+        [table.address, table.content_hash, table.recipe["started_at"], table.recipe["seconds"]]
+        for table, _ in tables_until(store, run, iteration)
+    ]
+    return hash_json([fingerprint(report), [hash_file(file) for file in sorted(files)], tables])
+
+
+def _ends_with(path: Path, mark: str) -> bool:
+    return path.exists() and path.read_text(encoding="utf-8").endswith(mark)
 
 
 def collect(source: Source) -> Contents:

@@ -63,8 +63,7 @@ class Source:
 @contextmanager
 def open_source(store: Store, run: str, iteration: int) -> Iterator[Source]:
     """The tables of a run up to an iteration, named as the store's views; `<name>_wide` has wide columns too."""
-    placed = [(table, address_row(table)) for table in store.tables(run)]
-    tables = [(table, row) for table, row in placed if row["iteration"] is None or row["iteration"] <= iteration]
+    tables = tables_until(store, run, iteration)
     with in_memory() as connection:
         made = [{**row, **_recipe_row(table)} for table, row in tables]
         connection.register("made", pa.Table.from_pylist(made, schema=MADE))
@@ -77,6 +76,12 @@ def open_source(store: Store, run: str, iteration: int) -> Iterator[Source]:
                 _load(connection, schema, of_kind[schema.name])
         connection.execute((SQL / "views" / "rollouts.sql").read_text(encoding="utf-8"))
         yield Source(connection, run, iteration)
+
+
+def tables_until(store: Store, run: str, iteration: int) -> list[tuple[Table, Row]]:
+    """The tables of a run up to an iteration, each with the parts of its address."""
+    placed = [(table, address_row(table)) for table in store.tables(run)]
+    return [(table, row) for table, row in placed if row["iteration"] is None or row["iteration"] <= iteration]
 
 
 def address_row(table: Table) -> Row:

@@ -208,6 +208,16 @@ def test_a_run_without_any_table_still_has_a_report_that_says_so(tmp_path):
     assert "<svg" not in page
 
 
+def test_a_report_of_the_same_tables_is_left_as_it_is_and_a_new_table_makes_it_anew(store):
+    path = report(store.run("r"), 1)
+    made = path.stat().st_mtime_ns
+    assert report(store.run("r"), 1).stat().st_mtime_ns == made
+    publish(store, "r/iter-002/exam/evaluations", [evaluation(0.6, 0.04)], started_at=20.0)
+    assert report(store.run("r"), 1).stat().st_mtime_ns == made
+    publish(store, "r/iter-001/exam/evaluations", [evaluation(0.625, 0.04)], started_at=20.0)
+    assert "0.625" in report(store.run("r"), 1).read_text(encoding="utf-8")
+
+
 def test_ink_of_figures_follows_the_page(page):
     assert "currentColor" in page and not re.search(r"(fill|stroke): ?#(000|fff)", page)
 
