@@ -107,7 +107,10 @@ def watch(store: Path, process: subprocess.Popen[bytes]) -> Iterator[Moment]:
 def made(store: Path) -> set[str]:
     """Addresses of tables, and `address: part` of what is made of the next one. The beginning is the empty name."""
     found = {recipe.parent.relative_to(store / "runs").as_posix() for recipe in store.glob(f"runs/*/*/{RECIPE}")}
-    parts = [path for path in store.glob("unfinished/*/*/[!.]*") if not path.name.endswith("spilled")]
+    try:
+        parts = [path for path in store.glob("unfinished/*/*/[!.]*") if not path.name.endswith("spilled")]
+    except FileNotFoundError:  # a table was published meanwhile
+        return made(store)
     return {"", *found, *(f"{path.parts[-3].replace('~', '/')}: {path.name}" for path in parts)}
 
 

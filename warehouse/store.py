@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
-from warehouse.draft import FILES, RECIPE, Draft, Shards, exchange, write_json
+from warehouse.draft import RECIPE, Draft, Shards, exchange, write_json
 from warehouse.freshness import Freshness
 from warehouse.schemas import Schema
 from warehouse.table import Table
@@ -93,10 +93,11 @@ class Store:
 
     def find(self, address: str) -> Table | None:
         """The table published at an address, or None."""
-        recipe = self.folder(address) / RECIPE
-        if not recipe.exists():
+        try:
+            recipe = (self.folder(address) / RECIPE).read_text()
+        except FileNotFoundError:
             return None
-        return Table(self, address, json.loads(recipe.read_text()))
+        return Table(self, address, json.loads(recipe))
 
     def get(self, address: str) -> Table:
         table = self.find(address)
@@ -105,11 +106,14 @@ class Store:
         return table
 
     def tables(self, run: str | None = None) -> Iterator[Table]:
-        """All published tables, of one run or of all, in order of address."""
-        top = self.root / "runs" / (run or "")
-        for recipe in sorted(top.rglob(RECIPE)):
-            if FILES not in recipe.relative_to(top).parts:
-                yield self.get(str(recipe.parent.relative_to(self.root / "runs")))
+        """All published tables, of one run or of all, in order of address; what goes meanwhile is passed over."""
+        runs = self.root / "runs"
+        for folder, folders, files in os.walk(runs / (run or "")):
+            folders.sort()
+            if RECIPE in files:
+                folders.clear()
+                if table := self.find(Path(folder).relative_to(runs).as_posix()):
+                    yield table
 
     @contextlib.contextmanager
     def draft(self, schema: Schema) -> Iterator[Draft]:
