@@ -14,7 +14,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from tasks.child_process import die_with_parent
-from tasks.engine import Policy
+from tasks.engine import Policy, local_folder
 from tasks.fleet import OUT_OF_MEMORY
 from tasks.grpo import RESULT_FILE, GRPOSettings, UpdateJob, UpdateResult
 from tasks.stage import Rows, stage
@@ -132,9 +132,9 @@ def update(
     """
     job = UpdateJob(
         batch=batch.folder,
-        policy=Path(policy.weights),
+        policy=local_folder(policy.weights),
         adapter=Path(policy.adapter) if policy.adapter else None,
-        reference=Path(reference.weights),
+        reference=local_folder(reference.weights),
         optimizer_state=batch.store.folder(optimizer_state) if optimizer_state else None,
         out=draft.files / "update",
         settings=settings,
@@ -142,13 +142,13 @@ def update(
     )
     result = trainer.train(job)
     folder = f"{address}/files/update/{result.policy.name}"
-    full = settings.lora is None
+    full, policy_hash = settings.lora is None, hash_folder(result.policy)
     for step in result.steps:
         yield {
             "policy": address,
             "parent": policy.id,
             "role": role,
-            "policy_hash": hash_folder(result.policy),
+            "policy_hash": policy_hash,
             "weights": folder if full else policy.weights,
             "adapter": None if full else folder,
             "optimizer_state": f"{address}/files/update/{result.optimizer_state.name}",
