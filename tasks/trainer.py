@@ -26,6 +26,7 @@ from typing import Any
 import torch
 from datasets import Dataset
 from peft import LoraConfig, PeftConfig, load_peft_weights, set_peft_model_state_dict
+from torch.distributed.fsdp import MixedPrecisionPolicy
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 from trl.trainer.grpo_config import GRPOConfig
@@ -34,6 +35,8 @@ from tasks.datums import Datums, check_datums, micro_batches, plan, read_datums
 from tasks.grpo import RESULT_FILE, GRPOSettings, LoRASettings, UpdateJob, UpdateResult
 from tasks.stored_rollouts import Checkpoint, StoredRolloutsTrainer
 
+# Accelerate's own rounds to bfloat16 what comes out, log-probabilities too, and the sums of gradients.
+SHARDED_BFLOAT16 = MixedPrecisionPolicy(torch.bfloat16, reduce_dtype=torch.float32, output_dtype=torch.float32)
 KEPT_FILES = (
     "generation_config.json",
     "tokenizer*",
@@ -166,7 +169,7 @@ def _lora_config(lora: LoRASettings | None, adapter: Path | None) -> PeftConfig 
 
 def grpo_config(settings: GRPOSettings, out: Path, *, num_datums: int) -> GRPOConfig:
     """TRL's arguments. Its own defaults that would change the result are all named."""
-    cuda = torch.cuda.is_available() and os.environ.get("ACCELERATE_USE_CPU", "").lower() != "true"
+    cuda = _has_gpu()
     args = GRPOConfig(
         output_dir=str(out),
         learning_rate=settings.learning_rate,
@@ -202,11 +205,23 @@ def grpo_config(settings: GRPOSettings, out: Path, *, num_datums: int) -> GRPOCo
         save_strategy="no",
         report_to="none",
         disable_tqdm=True,
+        fsdp=_is_sharded(settings),
     )
+    if args.fsdp_plugin_args and args.bf16:
+        args.fsdp_plugin_args["mixed_precision_policy"] = SHARDED_BFLOAT16
     mini_batch = -(-num_datums // settings.optimizer_steps)
     args.gradient_accumulation_steps = -(-mini_batch // (settings.micro_batch_size * args.world_size))
     args.steps_per_generation = args.gradient_accumulation_steps  # one generation batch a step: see dapo in TRL
     return args
+
+
+def _has_gpu() -> bool:
+    return torch.cuda.is_available() and os.environ.get("ACCELERATE_USE_CPU", "").lower() != "true"
+
+
+def _is_sharded(settings: GRPOSettings) -> bool:
+    """Full weights on several GPUs are (FSDP2): with gradients and Adam's moments they take 16 bytes a parameter."""
+    return _has_gpu() and settings.lora is None and int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
 def _finish_policy_folder(folder: Path, job: UpdateJob) -> None:
