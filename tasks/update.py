@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tasks.child_process import die_with_parent
 from tasks.engine import Policy, local_folder
-from tasks.fleet import OUT_OF_MEMORY
+from tasks.fleet import OUT_OF_MEMORY, devices
 from tasks.grpo import RESULT_FILE, GRPOSettings, UpdateJob, UpdateResult
 from tasks.stage import Rows, stage
 from warehouse.draft import Draft, Shards, hash_folder
@@ -30,8 +30,10 @@ class TrainerDied(RuntimeError):
 
 
 class Trainer:
-    """Runs updates: in one resident process (imports paid once), or under torchrun when `num_processes` is above
-    one."""
+    """Runs updates: in one resident process (imports paid once), or under torchrun when `num_processes` is above one.
+
+    On a GPU the process ends with its update: nothing less gives the engine all of its memory back.
+    """
 
     def __init__(
         self, log_file: Path, num_processes: int = 1, device: str = "cpu", threads: int = 1, checkpoint_s: float = 600.0
@@ -74,6 +76,9 @@ class Trainer:
             self.close()
             ends = ", ".join(cause_of_death(process.exitcode or 0, job.out) for process in processes)
             raise TrainerDied(f"the trainer's process ended by {ends}; its log is {self.log_file}") from None
+        finally:
+            if self.device == "cuda":
+                self.close()
 
     def close(self) -> None:
         if self._pool is not None:
@@ -82,7 +87,8 @@ class Trainer:
 
     def _resident(self) -> ProcessPoolExecutor:
         if self._pool is None:
-            environment = {"ACCELERATE_USE_CPU": "true"} if self.device == "cpu" else {}
+            on_cpu = {"ACCELERATE_USE_CPU": "true"}
+            environment = on_cpu if self.device == "cpu" else {"CUDA_VISIBLE_DEVICES": ",".join(devices(1, 0))}
             self._pool = ProcessPoolExecutor(
                 1, get_context("spawn"), _start, (str(self.log_file), self.threads, environment)
             )

@@ -1,14 +1,19 @@
 """The update stage: which models it hands to the trainer, and what it leaves behind."""
 
+import os
 import shutil
 from pathlib import Path
 
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from rows import publish, row
 
 from tasks.engine import Policy
 from tasks.grpo import GRPOSettings, UpdateJob, UpdateResult
-from tasks.update import update, updated_policy
+from tasks.update import Trainer, update, updated_policy
+from warehouse.schemas import BATCHES
 
 BASE = Path(__file__).parent.parent / "data" / "micro" / "base"
 HUB_NAME = "lab/micro-base"
@@ -58,3 +63,35 @@ def test_a_model_named_as_on_the_hub_is_trained_from_its_cache(place, hub_model)
     trained, _ = updated_policy(made)
     assert (Path(trained.weights) / "tokenizer.json").read_bytes() == (BASE / "tokenizer.json").read_bytes()
     assert (Path(trained.weights) / "model.safetensors").read_bytes() != (BASE / "model.safetensors").read_bytes()
+
+
+def batch_file(folder: Path) -> Path:
+    pq.write_table(pa.Table.from_pylist([row("batches", **DATUM)], schema=BATCHES.arrow), folder / "batch.parquet")
+    return folder / "batch.parquet"
+
+
+def test_a_trainer_on_a_gpu_gives_all_its_memory_back_to_the_engine(tmp_path, monkeypatch):
+    """Only the end of its process does: CUDA's context and what torch keeps for later would stay."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    trainer = Trainer(tmp_path / "log", device="cuda")
+    pid = trainer._resident().submit(os.getpid).result()
+    with pytest.raises(ValueError, match="no such folder"):
+        trainer.train(UpdateJob(batch=batch_file(tmp_path), policy=tmp_path / "none", reference=BASE, out=tmp_path))
+    assert not psutil.pid_exists(pid)
+
+
+def test_a_trainer_on_a_cpu_stays_for_the_next_update(tmp_path):
+    trainer = Trainer(tmp_path / "log")
+    pid = trainer._resident().submit(os.getpid).result()
+    with pytest.raises(ValueError, match="no such folder"):
+        trainer.train(UpdateJob(batch=batch_file(tmp_path), policy=tmp_path / "none", reference=BASE, out=tmp_path))
+    assert trainer._resident().submit(os.getpid).result() == pid
+    trainer.close()
+
+
+def test_a_trainer_of_one_process_sees_one_gpu_that_of_the_first_engine(tmp_path, monkeypatch):
+    """TRL refuses several: Trainer would make a DataParallel of them."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
+    trainer = Trainer(tmp_path / "log", device="cuda")
+    assert trainer._resident().submit(os.getenv, "CUDA_VISIBLE_DEVICES").result() == "4"
+    trainer.close()
