@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tasks.stage import Rows, stage
 from warehouse.draft import hash_json
@@ -29,12 +28,10 @@ def sample(
     """Yield `num_samples` documents, each with a task type drawn uniformly and a number of required search turns.
 
     Documents come in a seeded order of the whole corpus; `skip` of them were drawn before in the same `epoch`, and
-    drawing
-    goes on in a new order when the corpus is used up. `search_turns` maps turns to shares (`{1: 4, 2: 3, 3: 2}`),
-    allotted by largest remainder, then shuffled. Raises ValueError for a corpus without usable documents.
+    drawing goes on in a new order when the corpus is used up. `search_turns` maps turns to shares
+    (`{1: 4, 2: 3, 3: 2}`), allotted by largest remainder, then shuffled. Raises ValueError for a corpus without usable documents.
     """
-    used = documents.arrow.filter(pc.field("dropped_reason").is_null())
-    ids = used["document_id"]
+    ids = pa.chunked_array(_usable(documents), pa.string())
     if not len(ids):
         raise ValueError(f"{documents.address} has no usable document to sample from")
     rng = random.Random(hash_json([seed, epoch, skip, num_samples]))
@@ -47,6 +44,11 @@ def sample(
             "task_type": rng.choice(list(task_types)),
             "search_turns": num_turns,
         }
+
+
+def _usable(documents: Table) -> Iterator[pa.Array]:
+    for batch in documents.batches(["document_id", "dropped_reason"]):
+        yield batch["document_id"].filter(batch["dropped_reason"].is_null())
 
 
 def allot(shares: Mapping[int, int], total: int) -> list[int]:

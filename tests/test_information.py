@@ -191,9 +191,9 @@ TASKS = [
 SELECTIONS = [{"task_id": f"t{i}", "kept": i in (2, 4)} for i in range(6)]
 
 
-def choose(num_tasks=3, num_documents=4, seed=0, documents=DOCUMENTS):
+def choose(num_tasks=3, num_documents=4, seed=0, drawn=DOCUMENTS):
     settings = InformationSettings(num_tasks=num_tasks, num_documents=num_documents)
-    return list(with_documents(SELECTIONS, TASKS, documents, settings, seed))
+    return list(with_documents(SELECTIONS, TASKS, drawn, settings, seed))
 
 
 def test_kept_tasks_come_first_each_with_its_own_document_and_different_others():
@@ -205,9 +205,8 @@ def test_kept_tasks_come_first_each_with_its_own_document_and_different_others()
     assert choose() == chosen != choose(seed=1)
 
 
-def test_a_small_or_partly_unusable_corpus_gives_fewer_documents():
-    some = [{**d, "dropped_reason": "empty" if i > 5 else None} for i, d in enumerate(DOCUMENTS)]
-    assert len(choose(1, 8, documents=some)) == 6
+def test_a_small_corpus_drawn_more_than_once_gives_fewer_documents():
+    assert len(choose(1, 8, drawn=[*DOCUMENTS[:6], *DOCUMENTS[:6]])) == 6
 
 
 def test_another_document_takes_the_sources_place_and_the_other_evidence_stays():
@@ -216,6 +215,7 @@ def test_another_document_takes_the_sources_place_and_the_other_evidence_stays()
         roles.rubric_writer,
         SELECTIONS,
         TASKS,
+        DOCUMENTS,
         DOCUMENTS,
         [{"task_id": t["task_id"], "criterion": "Names a.", "judge_rollout_id": f"w-{t['task_id']}"} for t in TASKS],
         settings=settings,
@@ -243,7 +243,7 @@ def test_the_prompt_with_the_own_document_is_the_one_the_task_was_written_from(p
     again = ask(
         place,
         Prompt("challenger", roles.challenger.templates, about),
-        *(selections, publish(place, "tasks", *TASKS), documents),
+        *(selections, publish(place, "tasks", *TASKS), documents, samples),
         label="again",
     )
     own = {r["document_id"]: r["messages"] for r in again.rows() if r["document_id"][1:] == r["task_id"][1:]}

@@ -22,6 +22,7 @@ from flows.scope.talks import hints
 from tasks.ask import ask
 from tasks.likelihoods import likelihoods
 from tasks.prompt import Prompt, Row
+from tasks.sample import sample
 from warehouse.draft import hash_json
 from warehouse.store import Place
 
@@ -32,7 +33,10 @@ def measure_information(scope: Scope, place: Place, challenger: Player, pool: Po
     if not cfg.information.num_tasks:
         return
     choose: dict[str, Any] = {"settings": cfg.information, "seed": cfg.seed}
-    about = pool.selections, pool.tasks, scope.documents
+    number = cfg.information.num_tasks * cfg.information.num_documents
+    how = {"task_types": cfg.task_types, "search_turns": cfg.challenger.search_turns, "seed": cfg.seed}
+    drawn = sample(place, scope.documents, num_samples=number, epoch=place.path, **how)
+    about = pool.selections, pool.tasks, scope.documents, drawn
     proposing = Prompt("challenger", roles.challenger.templates, partial(openings, roles.challenger, **choose))
     likelihoods(
         place,
@@ -64,12 +68,13 @@ def openings(
     selections: list[Row],
     tasks: list[Row],
     documents: list[Row],
+    drawn: list[Row],
     *,
     settings: InformationSettings,
     seed: int,
 ) -> Iterator[Row]:
     """The Challenger's opening prompt of every chosen task, with each of its documents."""
-    shown = list(with_documents(selections, tasks, documents, settings, seed))
+    shown = list(with_documents(selections, tasks, drawn, settings, seed))
     for task, about in zip(shown, challenger.about(shown, documents), strict=True):
         yield {**about, "task_id": task["task_id"], "rollout_id": task["rollout_id"]}
 
@@ -79,6 +84,7 @@ def mark_schemes(
     selections: list[Row],
     tasks: list[Row],
     documents: list[Row],
+    drawn: list[Row],
     rubrics: list[Row],
     *,
     settings: InformationSettings,
@@ -86,17 +92,17 @@ def mark_schemes(
 ) -> Iterator[Row]:
     """The rubric writer's prompt of every chosen task that has a rubric, with each document in the source's place."""
     written = {row["task_id"]: row["judge_rollout_id"] for row in rubrics if row["criterion"] is not None}
-    shown = [t for t in with_documents(selections, tasks, documents, settings, seed) if t["task_id"] in written]
+    shown = [t for t in with_documents(selections, tasks, drawn, settings, seed) if t["task_id"] in written]
     for task, about in zip(shown, rubric_writer.about(shown, documents), strict=True):
         yield {**about, "document_id": task["document_id"], "rollout_id": written[task["task_id"]]}
 
 
 def with_documents(
-    selections: list[Row], tasks: list[Row], documents: list[Row], settings: InformationSettings, seed: int
+    selections: list[Row], tasks: list[Row], drawn: list[Row], settings: InformationSettings, seed: int
 ) -> Iterator[Row]:
-    """Chosen tasks, kept ones first, each as often as it has documents: its own, then others drawn at random."""
+    """Chosen tasks, kept ones first, each as often as it has documents: its own, then others of those `drawn`."""
     kept = {row["task_id"] for row in selections if row["kept"]}
-    usable = [row["document_id"] for row in documents if row["dropped_reason"] is None]
+    usable = list(dict.fromkeys(row["document_id"] for row in drawn))
     order = {task["task_id"]: hash_json([seed, task["task_id"]]) for task in tasks}
     ordered = sorted(readable(tasks), key=lambda task: (task["task_id"] not in kept, order[task["task_id"]]))
     for task in ordered[: settings.num_tasks]:
