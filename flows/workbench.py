@@ -193,9 +193,17 @@ def set_up(name: str, cfg: RunConfig, store: Store) -> Workbench:
     logs = store.root / "logs" / name
     logs.mkdir(parents=True, exist_ok=True)
     fleet = Fleet(cfg.engine, cfg.num_engines, logs)
-    judges = Fleet(cfg.judge_engine, 1, logs) if cfg.judge_engine else fleet
+    judges = judge_fleet(cfg, logs) or fleet
     trainer = Trainer(logs / "trainer.log", cfg.trainer_processes, cfg.engine.device, cfg.engine.threads)
     return Workbench(store.run(name), fleet, judges, trainer, policies)
+
+
+def judge_fleet(cfg: RunConfig, logs: Path) -> Fleet | None:
+    """The judges' own engine, behind those of the policies: on the next GPUs."""
+    if cfg.judge_engine is None:
+        return None
+    num_before = cfg.num_engines * cfg.engine.tensor_parallel
+    return Fleet(cfg.judge_engine, 1, logs, first=-(-num_before // cfg.judge_engine.tensor_parallel))
 
 
 def _check_models(cfg: RunConfig, policies: dict[str, Policy]) -> None:

@@ -72,18 +72,22 @@ class Child:
 
 
 class Fleet:
-    """`num_engines` engines of one configuration, started at their first use, or earlier by `start`."""
+    """`num_engines` engines of one configuration, started at their first use, or earlier by `start`.
 
-    def __init__(self, config: EngineConfig, num_engines: int, log_dir: Path | str):
+    They are numbered from `first` on, for those of two fleets not to share a GPU or a log.
+    """
+
+    def __init__(self, config: EngineConfig, num_engines: int, log_dir: Path | str, first: int = 0):
         self.config = config
         self.num_engines = num_engines
+        self.first = first
         self.log_dir = Path(log_dir)
         self._children: dict[int, Child] = {}
         self._lock = threading.Lock()
 
     def start(self) -> None:
         """Begin to load the engines, without waiting for them."""
-        for number in range(self.num_engines):
+        for number in range(self.first, self.first + self.num_engines):
             if number not in self._children:
                 self._children[number] = Child(self.config, number, self.log_dir)
 
@@ -141,7 +145,7 @@ class Fleet:
 
     def _collect(self, parts: list[list[Row]], settings: dict[str, Any], done: set[tuple[str, int]]) -> Iterator[Row]:
         """Send each engine its part and yield what comes back from any of them."""
-        working = {number: part for number, part in enumerate(parts) if part}
+        working = {number: part for number, part in enumerate(parts, self.first) if part}
         restarted: set[int] = set()
         try:
             for number, part in working.items():

@@ -1,11 +1,16 @@
 import json
+import os
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+from flows.workbench import judge_fleet
+from tasks import fleet as fleets
 from tasks.engine import EngineConfig, Policy, check_policies
 from tasks.engine_vllm import stop_token_ids
-from tasks.fleet import devices, split
+from tasks.fleet import Fleet, devices, split
 from tests.scripted import model_folder, word_tokenizer
 
 
@@ -102,3 +107,28 @@ def test_each_engine_gets_its_own_gpus(monkeypatch):
     assert [devices(2, 0), devices(2, 1)] == [["4", "5"], ["6", "7"]]
     with pytest.raises(ValueError, match=r"engine 2 needs 2 GPU\(s\), 4 visible"):
         devices(2, 2)
+
+
+@pytest.mark.parametrize(("engines", "per_engine", "per_judge", "expected"), [(2, 1, 1, "6"), (1, 1, 2, "6,7")])
+def test_the_judges_own_engine_gets_other_gpus_and_another_log(
+    tmp_path, folder, monkeypatch, engines, per_engine, per_judge, expected
+):
+    """The GPUs are 4 to 7."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
+    started = []
+
+    def start(*_, env, stdout, pass_fds, **__):
+        started.append((env["CUDA_VISIBLE_DEVICES"], stdout.name, os.dup(*pass_fds)))
+
+    monkeypatch.setattr(fleets.subprocess, "Popen", start)
+    gpu = EngineConfig(model=str(folder), max_model_len=64, device="cuda", tensor_parallel=per_engine)
+    judge = gpu.model_copy(update={"tensor_parallel": per_judge})
+    machines: Any = SimpleNamespace(engine=gpu, judge_engine=judge, num_engines=engines)
+    judges = judge_fleet(machines, tmp_path)
+    assert judges is not None
+    for fleet in (Fleet(gpu, engines, tmp_path), judges):
+        fleet.start()
+    gpus, logs, pipes = zip(*started, strict=True)
+    assert gpus[-1] == expected and len(set(logs)) == engines + 1
+    for pipe in pipes:
+        os.close(pipe)
