@@ -1,3 +1,5 @@
+import errno
+import fcntl
 import json
 import os
 import signal
@@ -259,3 +261,35 @@ def test_no_two_hold_one_lock_however_they_come_and_go(store):
     for thread in threads:
         thread.join()
     assert most == 1 and entered >= 30
+
+
+def test_a_store_may_lie_on_nfs(store, monkeypatch):
+    """There only a file that is open for writing can be locked for oneself (flock(2)): no folder can."""
+    flock = fcntl.flock
+
+    def flock_on_nfs(file, how):
+        number = file if isinstance(file, int) else file.fileno()
+        if how & fcntl.LOCK_EX and fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+            raise OSError(errno.EBADF, "Bad file descriptor")
+        flock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock_on_nfs)
+    publish(store.run("r"), "samples", *samples("a"))
+    with store.lock("r/samples"):
+        assert [w["address"] for w in store.working()] == ["r/samples"]
+    assert list((store.root / "tmp").iterdir()) == []
+
+
+def test_drafts_of_dead_processes_are_swept_and_those_of_living_ones_stay(store, monkeypatch):
+    killed = run_python(WRITER.format(dies="os.kill(os.getpid(), 9)"), store)
+    killed.wait()
+    left = {path.name for path in (store.root / "tmp").iterdir()}
+    assert left
+    monkeypatch.setattr("warehouse.store.OLD_DRAFT_S", 0.0)
+    with store.draft(SAMPLES) as draft:
+        draft.write(samples("b"))
+        store.sweep()
+        assert not left & {path.name for path in (store.root / "tmp").iterdir()}
+        store.publish(draft, "r/samples", {"key": "new"})
+    assert [r["sample_id"] for r in store.get("r/samples").rows()] == ["b"]
+    assert list((store.root / "tmp").iterdir()) == []

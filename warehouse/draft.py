@@ -24,7 +24,7 @@ from warehouse.schemas import Schema
 RECIPE = "recipe.json"
 PART, PARTS = "part-00000.parquet", "part-*.parquet"
 PART_BYTES = 1 << 28  # of rows in memory, before compression
-FILES = "files"
+FILES, ALIVE = "files", ".alive"
 REASONS = ("malformed", "reason", "unscorable", "dropped_reason")  # columns that say why a row is not used
 Row = dict[str, Any]
 Chunk = Sequence[Row] | pa.Table | Path
@@ -34,14 +34,15 @@ AT_FDCWD, RENAME_EXCHANGE = -100, 2
 class Draft:
     """A table being written in `tmp/`: rows go to Parquet files of about 256 MiB, other files under `files`.
 
-    The folder is locked as long as its process lives, so that what a killed one left behind can be told apart.
+    A file beside the folder is locked as long as its process lives, so that what a killed one left behind can be told
+    apart. It is a file because NFS grants a lock only to who may write, and nobody opens a folder to write.
     """
 
     def __init__(self, folder: Path, schema: Schema) -> None:
         self.folder, self.schema = folder, schema
         self.num_rows = self._num_parts = self._part_bytes = 0
         (folder / FILES).mkdir(parents=True)
-        self._alive = os.open(folder, os.O_RDONLY)
+        self._alive = open(folder.with_suffix(ALIVE), "w")  # noqa: SIM115
         fcntl.flock(self._alive, fcntl.LOCK_EX)
         self._writer: pq.ParquetWriter | None = None
 
@@ -124,7 +125,8 @@ class Draft:
         with contextlib.suppress(OSError):  # a full disk may refuse the last rows of a table that failed anyway
             self._close_part()
         shutil.rmtree(self.folder, ignore_errors=True)
-        os.close(self._alive)
+        Path(self._alive.name).unlink(missing_ok=True)
+        self._alive.close()
 
 
 class Shards:

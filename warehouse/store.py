@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
-from warehouse.draft import RECIPE, Draft, Shards, exchange, write_json
+from warehouse.draft import ALIVE, RECIPE, Draft, Shards, exchange, write_json
 from warehouse.freshness import Freshness
 from warehouse.schemas import Schema
 from warehouse.table import Table
@@ -139,12 +139,10 @@ class Store:
             with contextlib.suppress(FileNotFoundError, BlockingIOError):
                 if time.time() - path.stat().st_mtime < OLD_DRAFT_S:
                     continue
-                held = os.open(path, os.O_RDONLY)
-                try:
+                with open(path.with_suffix(ALIVE) if path.is_dir() else path, "a") as held:
                     fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    shutil.rmtree(path) if path.is_dir() else path.unlink()
-                finally:
-                    os.close(held)
+                    shutil.rmtree(path, ignore_errors=True)
+                    os.unlink(held.name)
 
     def publish(self, draft: Draft, address: str, recipe: dict[str, Any]) -> Table:
         """Make a draft visible at its address in one rename, in place of what stood there."""
