@@ -1,10 +1,11 @@
+import os
 from pathlib import Path
 
 import duckdb
 import pytest
 
 from tests.rows import publish, row, turn
-from warehouse.query import connect, query, write_views
+from warehouse.query import connect, out_of_core, query, write_views
 from warehouse.schemas import TABLES
 from warehouse.store import Store
 
@@ -220,3 +221,21 @@ def test_the_connection_is_read_only(made):
 def test_no_column_has_a_name_that_the_views_give():
     given = {"run", "iteration", "phase", "step", "label", "filename"}
     assert [(name, c.name) for name, schema in TABLES.items() for c in schema.columns if c.name in given] == []
+
+
+def test_a_process_whose_views_another_makes_at_the_same_time_sees_them(tmp_path, monkeypatch):
+    rename = os.rename
+
+    def late(source, target):
+        monkeypatch.undo()
+        write_views(Store(tmp_path))
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", late)
+    assert query(tmp_path, "select count(*) as n from tasks") == [{"n": 0}]
+
+
+def test_what_spills_to_disk_is_shared_with_no_other_process_or_user():
+    asked = "select current_setting('temp_directory')"
+    with out_of_core() as one, out_of_core() as other:
+        assert one.execute(asked).fetchall() != other.execute(asked).fetchall()

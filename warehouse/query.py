@@ -6,6 +6,7 @@ The views live in `<store>/warehouse.duckdb`, so plain `duckdb -readonly data/st
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 import uuid
@@ -79,8 +80,8 @@ def in_memory() -> duckdb.DuckDBPyConnection:
 
 def out_of_core(scratch: Path | None = None, memory_mb: int = 1024) -> duckdb.DuckDBPyConnection:
     """A connection for more rows than memory holds: one thread, and what exceeds `memory_mb` goes to disk in
-    `scratch` (by default the system's folder for temporary files)."""
-    folder = Path(tempfile.gettempdir()) / "selfplay-duckdb" if scratch is None else scratch
+    `scratch`, which must be its own (by default a folder among the system's temporary files)."""
+    folder = Path(tempfile.gettempdir()) / f"selfplay-{uuid.uuid4().hex}" if scratch is None else scratch
     settings = {"threads": 1, "memory_limit": f"{memory_mb}MB", "temp_directory": str(folder)}
     return duckdb.connect(config={**settings, "preserve_insertion_order": False})
 
@@ -95,7 +96,11 @@ def _publish_empty(store: Store, schema: Schema) -> None:
     made = store.find(address)
     if made is None or made.recipe["key"] != str(schema.arrow):
         with store.draft(schema) as draft:
-            store.publish(draft, address, {"key": str(schema.arrow), "stage": "empty"})
+            try:
+                store.publish(draft, address, {"key": str(schema.arrow), "stage": "empty"})
+            except OSError as problem:
+                if problem.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # else another process was quicker
+                    raise
 
 
 def _views(store: Store) -> list[str]:
