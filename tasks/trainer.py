@@ -13,7 +13,11 @@ from __future__ import annotations
 import os
 import sys
 
+from tasks.child_process import die_with_parent
+
 if __name__ == "__main__":
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        die_with_parent()
     sys.modules.setdefault("vllm", None)  # type: ignore[arg-type]  # halves TRL's import; nothing is generated here
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 

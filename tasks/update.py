@@ -99,7 +99,7 @@ class Trainer:
         spec = job.out.parent / "job.json"
         spec.write_text(job.model_dump_json())
         environment = {**os.environ, **({"ACCELERATE_USE_CPU": "true"} if self.device == "cpu" else {})}
-        launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(self.num_processes)]
+        launcher = ["-m", "tasks.torchrun", "--standalone", "--nproc-per-node", str(self.num_processes)]
         with open(self.log_file, "a") as log:
             command = [sys.executable, *launcher, "-m", "tasks.trainer", str(spec)]
             began = log.tell()

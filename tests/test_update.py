@@ -2,6 +2,9 @@
 
 import os
 import shutil
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import psutil
@@ -15,7 +18,8 @@ from tasks.grpo import GRPOSettings, UpdateJob, UpdateResult
 from tasks.update import Trainer, update, updated_policy
 from warehouse.schemas import BATCHES
 
-BASE = Path(__file__).parent.parent / "data" / "micro" / "base"
+PROJECT = Path(__file__).resolve().parent.parent
+BASE = PROJECT / "data" / "micro" / "base"
 HUB_NAME = "lab/micro-base"
 DATUM = {
     "rollout_id": "r",
@@ -65,8 +69,9 @@ def test_a_model_named_as_on_the_hub_is_trained_from_its_cache(place, hub_model)
     assert (Path(trained.weights) / "model.safetensors").read_bytes() != (BASE / "model.safetensors").read_bytes()
 
 
-def batch_file(folder: Path) -> Path:
-    pq.write_table(pa.Table.from_pylist([row("batches", **DATUM)], schema=BATCHES.arrow), folder / "batch.parquet")
+def batch_file(folder: Path, num_rows: int = 1) -> Path:
+    rows = [row("batches", **DATUM)] * num_rows
+    pq.write_table(pa.Table.from_pylist(rows, schema=BATCHES.arrow), folder / "batch.parquet")
     return folder / "batch.parquet"
 
 
@@ -95,3 +100,35 @@ def test_a_trainer_of_one_process_sees_one_gpu_that_of_the_first_engine(tmp_path
     trainer = Trainer(tmp_path / "log", device="cuda")
     assert trainer._resident().submit(os.getenv, "CUDA_VISIBLE_DEVICES").result() == "4"
     trainer.close()
+
+
+TRAINING = """
+import sys
+from pathlib import Path
+from tasks.grpo import UpdateJob
+from tasks.update import Trainer
+
+job = UpdateJob.model_validate_json(Path(sys.argv[1]).read_text())
+Trainer(Path(sys.argv[1]).with_suffix(".log"), num_processes=2).train(job)
+"""
+
+
+@pytest.mark.slow
+def test_trainers_under_torchrun_end_with_the_flow_that_was_killed(tmp_path):
+    settings = GRPOSettings(optimizer_steps=5_000, micro_batch_size=1)
+    batch = batch_file(tmp_path, num_rows=10_000)
+    job = UpdateJob(batch=batch, policy=BASE, reference=BASE, out=tmp_path / "out", settings=settings)
+    (tmp_path / "job.json").write_text(job.model_dump_json())
+    flow = subprocess.Popen([sys.executable, "-c", TRAINING, str(tmp_path / "job.json")], cwd=PROJECT)
+    family = psutil.Process(flow.pid)
+    while sum("tasks.trainer" in " ".join(p.cmdline()) for p in family.children(recursive=True)) != 3:
+        assert flow.poll() is None, (tmp_path / "job.log").read_text()
+        time.sleep(0.2)
+    time.sleep(3)  # for Python to begin
+    children = family.children(recursive=True)
+    flow.kill()
+    flow.wait()
+    _, alive = psutil.wait_procs(children, timeout=10)
+    for process in alive:
+        process.kill()
+    assert not alive
