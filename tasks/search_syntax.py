@@ -15,18 +15,9 @@ ELEMENT: dict[Syntax, str] = {"tags": "search", "qwen": "tool_call", "olmo": "fu
 MAX_QUERIES = 3
 """Queries of one search that are run; more are left out."""
 
-SEARCH_TOOL: dict[str, Any] = {
-    "type": "function",
-    "function": {
-        "name": "search",
-        "description": "Search the document collection and return the passages that fit the query best.",
-        "parameters": {
-            "type": "object",
-            "properties": {"query": {"type": "string", "description": "What to look for."}},
-            "required": ["query"],
-        },
-    },
-}
+QUERY = {"query": {"type": "string", "description": "What to look for."}}
+QUERY_LIST = {"query_list": {"type": "array", "items": {"type": "string"}, "description": "What to look for."}}
+PARAMETERS: dict[Syntax, dict[str, Any]] = {"qwen": QUERY_LIST, "olmo": QUERY}  # a reply may use either
 
 
 @dataclass(frozen=True)
@@ -48,7 +39,15 @@ def stop_strings(syntax: Syntax) -> tuple[str, ...]:
 
 def tools(syntax: Syntax | None) -> list[dict[str, Any]] | None:
     """Tool schemas for the chat template; None where searches are plain tags."""
-    return [SEARCH_TOOL] if syntax in ("qwen", "olmo") else None
+    if syntax not in PARAMETERS:
+        return None
+    arguments = PARAMETERS[syntax]
+    function = {
+        "name": "search",
+        "description": "Search the document collection and return the passages that fit best.",
+        "parameters": {"type": "object", "properties": arguments, "required": list(arguments)},
+    }
+    return [{"type": "function", "function": function}]
 
 
 def result_role(syntax: Syntax | None) -> str:

@@ -1,5 +1,8 @@
+import re
+
 import pytest
 
+from flows.scope.roles import SEARCH_EXAMPLES
 from tasks.neutral import neutralise
 from tasks.search_syntax import Search, ends_with_final, find_search, stop_strings, tools
 
@@ -83,7 +86,7 @@ def test_each_syntax_stops_at_its_closing_tag_and_native_ones_declare_a_tool():
         ("</function_calls>",),
     ]
     assert tools("tags") is None
-    assert tools("qwen") == tools("olmo") != None  # noqa: E711
+    assert [t["function"]["name"] for syntax in ("qwen", "olmo") for t in tools(syntax) or ()] == ["search", "search"]
 
 
 @pytest.mark.parametrize(
@@ -119,3 +122,12 @@ def test_markup_from_outside_loses_its_brackets(hostile, harmless):
 )
 def test_ordinary_text_stays_byte_for_byte(text):
     assert neutralise(text, ("unknown", "<EOT>")) == text
+
+
+@pytest.mark.parametrize("syntax", ["qwen", "olmo"])
+def test_the_example_in_the_prompt_uses_the_tool_as_it_is_described(syntax):
+    (tool,) = tools(syntax) or ()
+    (argument,) = tool["function"]["parameters"]["required"]
+    assert argument in re.findall(r"\w+", SEARCH_EXAMPLES[syntax])
+    found = find_search(SEARCH_EXAMPLES[syntax], syntax)
+    assert found is not None and found.queries == ("the words to look for",)
