@@ -57,7 +57,10 @@ def make_parameters(
 ) -> dict[str, Any]:
     """The flow's parameters; paths are made absolute, for a worker stands elsewhere.
 
-    Raises ValueError for a corpus that is neither a path nor a dataset nor prepared."""
+    Raises ValueError for a name that no run can have, or a corpus that is neither a path nor a dataset nor prepared."""
+    from warehouse.store import check_run_name
+
+    check_run_name(name)
     parameters: dict[str, Any] = {"profile": profile, "run": name, "overrides": overrides or {}}
     if corpus is not None:
         parameters["corpus"] = str(Path(corpus).resolve()) if Path(corpus).exists() else _named(corpus)

@@ -13,10 +13,10 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol
 
 import duckdb
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from tasks.engine import EngineConfig, Policy, check_policies
 from tasks.fleet import Fleet
@@ -26,7 +26,7 @@ from warehouse.draft import hash_bytes, hash_folder
 from warehouse.freshness import Enough, Inquiry, Rerun, chosen
 from warehouse.query import write_views
 from warehouse.schemas import POLICIES
-from warehouse.store import Place, Store
+from warehouse.store import Place, Store, check_run_name
 
 PROJECT = Path(__file__).resolve().parent.parent
 log = logging.getLogger("selfplay")
@@ -83,7 +83,7 @@ class Request(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     flow: str
     profile: str
-    run: str
+    run: Annotated[str, AfterValidator(check_run_name)]
     overrides: dict[str, Any] | None = None
     corpus: str | None = None
 

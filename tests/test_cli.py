@@ -119,3 +119,16 @@ def test_sql_shows_a_table_and_explains_a_mistake(tmp_path: Path, monkeypatch: p
     assert "42" in result.output
     assert "a [b]" in result.output
     assert "nothing_such" in output("sql", "select * from nothing_such")
+
+
+@pytest.mark.parametrize("name", ["", "..", "../other", "a/b", "-x", "_empty", "a~b", "a*", "a b", "runs"])
+def test_a_run_cannot_lie_outside_its_folder_or_hide_from_the_views(name):
+    with pytest.raises(ValueError, match="a run cannot be called"):
+        launch.make_parameters("micro", name)
+    with pytest.raises(ValueError, match="a run cannot be called"):
+        Request(flow="scope-iteration", profile="micro", run=name)
+
+
+def test_a_run_may_be_called_in_any_language():
+    names = ["qwen2.5-7b", "lauf_ü", "测试", "7"]
+    assert [launch.make_parameters("micro", name)["run"] for name in names] == names

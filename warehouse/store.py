@@ -13,6 +13,7 @@ import errno
 import fcntl
 import json
 import os
+import re
 import shutil
 import socket
 import time
@@ -34,6 +35,15 @@ REFUSALS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, 
 
 class Unwritable(RuntimeError):
     """The store's disk is full, read-only or gone."""
+
+
+def check_run_name(name: str) -> str:
+    """The name, which is to be a folder's. Raises ValueError for one that leads elsewhere or cannot be asked for."""
+    if not re.fullmatch(r"[^\W_][\w.+@-]*", name) or name == "runs":
+        raise ValueError(
+            f"a run cannot be called {name!r}: begin with a letter or digit, go on with those or . _ + @ -"
+        )
+    return name
 
 
 @dataclass(frozen=True)
