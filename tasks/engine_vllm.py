@@ -31,11 +31,11 @@ from tasks.engine import (
 class Worker:
     """Methods added to vLLM's workers, one per tensor-parallel rank."""
 
-    model_runner: Any
+    reload_weights: Any
 
     def load_policy(self, folder: str) -> None:
         """Replace all weights in place by those of an HF folder or cached hub name."""
-        self.model_runner.reload_weights(weights_iterator=weights_of(folder))
+        self.reload_weights(weights_iterator=weights_of(folder))
 
 
 def weights_of(name: str) -> Iterator[tuple[str, torch.Tensor]]:
