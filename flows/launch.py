@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import sys
@@ -57,8 +58,11 @@ def make_parameters(
 ) -> dict[str, Any]:
     """The flow's parameters; paths are made absolute, for a worker stands elsewhere.
 
-    Raises ValueError for a corpus that is neither a path nor a dataset nor prepared."""
-    parameters: dict[str, Any] = {"profile": profile, "run": name, "overrides": overrides or {}}
+    Raises ValueError for a name that no run can have, and a corpus that is neither a path nor a dataset nor prepared.
+    """
+    from warehouse.store import check_run_name
+
+    parameters: dict[str, Any] = {"profile": profile, "run": check_run_name(name), "overrides": overrides or {}}
     if corpus is not None:
         parameters["corpus"] = str(Path(corpus).resolve()) if Path(corpus).exists() else _named(corpus)
     return parameters
@@ -78,13 +82,14 @@ def store() -> Store:
     """The tables of all runs: data/store, unless SELFPLAY_STORE names another folder."""
     from warehouse.store import Store
 
-    return Store(os.environ.get("SELFPLAY_STORE") or SOURCE / "data" / "store")
+    return Store(SOURCE / (os.environ.get("SELFPLAY_STORE") or "data/store"))
 
 
 def run_here(site: Site, deployment: dict[str, Any], parameters: dict[str, Any]) -> bool:
     """The flow in this process, recorded by the server; its exception goes through."""
     site.activate()
-    getattr(flow_module(deployment), deployment["entrypoint"].split(":")[1])(**parameters)
+    with contextlib.chdir(SOURCE):  # where a worker would run it: profiles name models from there
+        getattr(flow_module(deployment), deployment["entrypoint"].split(":")[1])(**parameters)
     return True
 
 
@@ -127,10 +132,14 @@ def read_setting(text: str) -> tuple[str, Any]:
 
 
 def check_settings(deployment: dict[str, Any], parameters: dict[str, Any]) -> None:
-    """Raise the ValueError of the flow's own configuration now, not in a worker's log."""
+    """Raise the ValueError of the flow's own configuration now, not in a worker's log; also for a missing model."""
+    from tasks.engine import check_model
+
     package = deployment["entrypoint"].rsplit("/", 1)[0].replace("/", ".")
     given = {
         **(parameters["overrides"] or {}),
         **({"corpus": parameters["corpus"]} if parameters.get("corpus") else {}),
     }
-    importlib.import_module(f"{package}.config").load_profile(parameters["profile"], given)
+    cfg = importlib.import_module(f"{package}.config").load_profile(parameters["profile"], given)
+    for model in filter(None, cfg.models.model_dump().values() if hasattr(cfg, "models") else ()):
+        check_model(str(SOURCE / model) if (SOURCE / model).exists() else model)  # flows stand in the project's folder
