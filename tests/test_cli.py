@@ -20,6 +20,11 @@ from tests.rows import publish, row
 from warehouse.store import Store
 
 
+@pytest.fixture(autouse=True)
+def nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(services, "up", lambda site, say: pytest.fail("started"))
+
+
 def output(*arguments: str) -> str:
     result = CliRunner().invoke(cli.main, arguments)
     assert result.exit_code == 1
@@ -42,7 +47,6 @@ def test_an_unknown_flow_or_profile_is_answered_with_the_choices() -> None:
 @pytest.mark.parametrize("name", ["../evil", "a/b", "", "."])
 def test_a_name_that_no_run_can_have_is_refused(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path))
-    monkeypatch.setattr(services, "up", lambda site, say: pytest.fail("started"))
     for command in (("run", "scope-iteration", "--run", name), ("verify", name), ("clean", name), ("status", name)):
         assert f"a run cannot be called {name!r}" in output(*command)
 
@@ -67,8 +71,7 @@ def test_a_wrong_value_is_shown_with_what_is_allowed() -> None:
     assert "pool: window must be 0 <= low <= high <= 1, not (0.9, 0.1)\n" in said
 
 
-def test_a_missing_model_is_named_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(services, "up", lambda site, say: pytest.fail("started"))
+def test_a_missing_model_is_named_before_anything_starts() -> None:
     said = "model folder /nowhere does not exist"
     assert said in output("run", "scope-iteration", "--set", "models.grader=/nowhere")
 
@@ -107,7 +110,6 @@ def test_a_missing_corpus_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
 
 def test_a_corpus_to_prepare_is_part_of_what_is_checked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(services, "up", lambda site, say: pytest.fail("started"))
     (tmp_path / "a.txt").write_text("some text")
     said = output("corpus", "prepare", str(tmp_path), "--run", "mine", "--set", "clusters.size=0")
     assert "clusters.size" in said and "corpus:" not in said
