@@ -146,7 +146,9 @@ def verify(name: str) -> None:
     tables = list(store().tables(name))
     if not tables:
         raise ValueError(f"there is no run {name!r}; `selfplay status` lists the runs")
-    num_bytes = sum(entry["bytes"] for table in tables for entry in table.contents.values())
+    files = [entry for table in tables for entry in table.contents.values()]
+    num_cleaned = sum("cleaned" in entry for entry in files)
+    num_bytes = sum(entry["bytes"] for entry in files if "cleaned" not in entry)
     problems: list[str] = []
     with click.progressbar(tables, label=f"{len(tables)} tables, {num_bytes / 1e6:.1f} MB") as bar:
         for table in bar:
@@ -156,7 +158,8 @@ def verify(name: str) -> None:
         click.echo(problem)
     if problems:
         raise ValueError(f"{len(problems)} file(s) are not what was published; run again to make these tables again")
-    click.echo(f"{name}: all that was published is there, byte for byte")
+    but = f", but for {num_cleaned} file(s) that `selfplay clean` removed" if num_cleaned else ""
+    click.echo(f"{name}: all that was published is there, byte for byte{but}")
 
 
 @main.command()

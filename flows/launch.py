@@ -33,10 +33,14 @@ def run_flow(site: Site, flow: str, parameters: dict[str, Any], here: bool = Fal
     """Check everything that can be known now, then run; True when the flow completed."""
     from flows import services
     from flows.watch import watch
+    from flows.workbench import Request, check_request
 
     profile = parameters["profile"]
     deployment = find_deployment(flow, profile, site)
-    check_settings(deployment, parameters)
+    cfg = check_settings(deployment, parameters)
+    named = {key: parameters.get(key) for key in ("profile", "run", "overrides", "corpus")}
+    asked = Request.model_validate({"flow": flow, **named})
+    check_request(store(), asked, cfg, parameters.get("force", False))
     pool = deployment["work_pool"]["name"]
     if not here and pool not in services.default_pools() and site.process(f"worker-{pool}").find() is None:
         raise ValueError(f"profile {profile} needs a GPU and none was found; `selfplay up --gpu` ignores that")
@@ -131,8 +135,8 @@ def read_setting(text: str) -> tuple[str, Any]:
         return key.strip(), value
 
 
-def check_settings(deployment: dict[str, Any], parameters: dict[str, Any]) -> None:
-    """Raise the ValueError of the flow's own configuration now, not in a worker's log; also for a missing model."""
+def check_settings(deployment: dict[str, Any], parameters: dict[str, Any]) -> Any:
+    """The configuration. Raises its ValueError now, not in a worker's log; also for a missing model."""
     from tasks.engine import check_model
 
     package = deployment["entrypoint"].rsplit("/", 1)[0].replace("/", ".")
@@ -143,3 +147,4 @@ def check_settings(deployment: dict[str, Any], parameters: dict[str, Any]) -> No
     cfg = importlib.import_module(f"{package}.config").load_profile(parameters["profile"], given)
     for model in filter(None, cfg.models.model_dump().values() if hasattr(cfg, "models") else ()):
         check_model(str(SOURCE / model) if (SOURCE / model).exists() else model)  # flows stand in the project's folder
+    return cfg

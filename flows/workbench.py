@@ -235,24 +235,30 @@ def register(*, policies: dict[str, Policy]) -> Rows:
 
 
 def save_request(store: Store, asked: Request, config: Saveable, force: bool = False) -> None:
-    """Write the request and the resolved configuration beside the run.
+    """Write the request and the resolved configuration beside the run; raises ValueError as `check_request` does.
 
-    Raises ValueError if the run is another flow's, or was made with another configuration, unless `force`: then the old
-    one is kept beside the new, and stages that depend on a changed setting are made again.
+    With `force` the old configuration is kept beside the new, and stages that depend on a changed setting are made
+    again.
     """
+    before, now = store.kept(asked.run, CONFIG), config.model_dump(mode="json")
+    check_request(store, asked, config, force)
+    if before and before != now:
+        store.keep(asked.run, f"config-until-{time.strftime('%Y%m%d-%H%M%S')}.json", before)
+    store.keep(asked.run, CONFIG, now)
+    store.keep(asked.run, REQUEST, asked.model_dump(mode="json"))
+
+
+def check_request(store: Store, asked: Request, config: Saveable, force: bool = False) -> None:
+    """Raise ValueError if the run is another flow's, or was made with another configuration, unless `force`."""
     before, now = store.kept(asked.run, CONFIG), config.model_dump(mode="json")
     last = store.kept(asked.run, REQUEST)
     if last and last["flow"] != asked.flow:
         raise ValueError(f"run {asked.run!r} is one of {last['flow']}; give this run of {asked.flow} another name")
-    if before and (changed := differences(before, now)):
-        if not force:
-            raise ValueError(
-                f"run {asked.run!r} was made with {'; '.join(changed[:5])}. Give this run a new name, undo the change, "
-                "or go on with it by --force: what depends on it is made again."
-            )
-        store.keep(asked.run, f"config-until-{time.strftime('%Y%m%d-%H%M%S')}.json", before)
-    store.keep(asked.run, CONFIG, now)
-    store.keep(asked.run, REQUEST, asked.model_dump(mode="json"))
+    if before and not force and (changed := differences(before, now)):
+        raise ValueError(
+            f"run {asked.run!r} was made with {'; '.join(changed[:5])}. Give this run a new name, undo the change, "
+            "or go on with it by --force: what depends on it is made again."
+        )
 
 
 def last_request(store: Store, run: str) -> Request:

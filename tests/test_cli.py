@@ -17,6 +17,7 @@ from flows.scope.config import load_profile
 from flows.site import Site
 from flows.workbench import Request
 from tests.rows import publish, row
+from warehouse import clean
 from warehouse.store import Store
 
 
@@ -74,6 +75,25 @@ def test_a_wrong_value_is_shown_with_what_is_allowed() -> None:
 def test_a_missing_model_is_named_before_anything_starts() -> None:
     said = "model folder /nowhere does not exist"
     assert said in output("run", "scope-iteration", "--set", "models.grader=/nowhere")
+
+
+def test_a_run_made_otherwise_is_named_before_anything_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path))
+    asked = Request(flow="scope-iteration", profile="micro", run="mine")
+    workbench.save_request(Store(tmp_path), asked, load_profile("micro"))
+    assert "run 'mine' was made with seed 0, now 5" in output(
+        "run", "scope-iteration", "--run", "mine", "--set", "seed=5"
+    )
+    assert "run 'mine' is one of scope-iteration" in output("run", "spice-iteration", "--run", "mine")
+
+
+def test_verify_counts_what_was_cleaned_away(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path))
+    table = publish(Store(tmp_path).run("mine"), "rollouts")
+    assert "byte for byte\n" in CliRunner().invoke(cli.main, ["verify", "mine"]).output
+    clean.remove([clean.Removal(table, clean.ROLLOUTS, table.parts)])
+    said = CliRunner().invoke(cli.main, ["verify", "mine"]).output
+    assert "1 tables, 0.0 MB" in said and "but for 1 file(s) that `selfplay clean` removed" in said
 
 
 def test_why_is_asked_from_any_folder_and_names_what_was_never_made(
