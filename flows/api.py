@@ -53,7 +53,7 @@ class API:
         made = self.http.post("/work_pools/", json={"name": name, "type": "process", **values})
         if made.status_code == 409:
             made = self.http.patch(f"/work_pools/{name}", json=values)
-        made.raise_for_status()
+        _answered(made)
 
     def expect_heartbeats(self, within_s: float) -> None:
         """Have the server mark Crashed every flow run that is not heard of for so long, whoever watches it or not."""
@@ -78,7 +78,7 @@ class API:
         if [a["description"] for a in made] == [wanted["description"]]:
             return
         for automation in made:
-            self.http.delete(f"/automations/{automation['id']}").raise_for_status()
+            _answered(self.http.delete(f"/automations/{automation['id']}"))
         self._post("/automations/", wanted)
 
     def workers(self, pool: str) -> list[dict[str, Any]]:
@@ -94,11 +94,10 @@ class API:
         found = self.http.get(f"/deployments/name/{deployment}")
         if found.status_code == 404:
             raise ValueError(f"no deployment {deployment}; there are {', '.join(self.deployments())}")
-        found.raise_for_status()
-        return self._post(f"/deployments/{found.json()['id']}/create_flow_run", {"parameters": parameters})
+        return self._post(f"/deployments/{_answered(found)['id']}/create_flow_run", {"parameters": parameters})
 
     def flow_run(self, flow_run_id: str) -> dict[str, Any]:
-        return self.http.get(f"/flow_runs/{flow_run_id}").raise_for_status().json()
+        return _answered(self.http.get(f"/flow_runs/{flow_run_id}"))
 
     def unfinished(self) -> list[dict[str, Any]]:
         """Flow runs of our pools that a worker has taken and that have not ended."""
@@ -120,4 +119,14 @@ class API:
         return lines
 
     def _post(self, path: str, body: dict[str, Any]) -> Any:
-        return self.http.post(path, json=body).raise_for_status().json()
+        return _answered(self.http.post(path, json=body))
+
+
+def _answered(response: httpx.Response) -> Any:
+    """What the server answered. Raises RuntimeError with its words where it refused."""
+    if response.is_error:
+        raise RuntimeError(
+            f"Prefect's server answered {response.request.method} {response.url.path} by {response.status_code}: "
+            f"{response.text[:300]} (`selfplay services` names its log)"
+        )
+    return response.json() if response.content else None

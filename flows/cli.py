@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import Any
 
@@ -18,10 +19,11 @@ from flows.launch import (
     run_flow,
     store,
 )
-from flows.site import Site
+from flows.site import SOURCE, Site
 from flows.tables import print_table
 
 DEMO_PROFILE = "micro"
+DAMAGED = "\n`selfplay verify RUN` names the damaged files of a run; running it once more makes them again"
 SCORES = """
     select iteration, benchmark, metric, n, round(score, 3) as score, round(standard_error, 3) as standard_error
     from evaluations where run = $run order by benchmark, metric, iteration
@@ -34,8 +36,15 @@ class Group(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except (ValueError, RuntimeError) as problem:
-            raise click.ClickException(str(problem)) from problem
+        except _expected_failures() as problem:
+            hint = DAMAGED if ".parquet'" in str(problem) else ""
+            raise click.ClickException(f"{problem}{hint}") from problem
+
+
+def _expected_failures() -> tuple[type[Exception], ...]:
+    """A library's own only where it is loaded by now: else it cannot have failed."""
+    duckdb, httpx = sys.modules.get("duckdb"), sys.modules.get("httpx")
+    return (ValueError, RuntimeError, *([duckdb.Error] if duckdb else []), *([httpx.HTTPError] if httpx else []))
 
 
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -67,7 +76,8 @@ def run(
     """Run FLOW, such as scope-iteration, and follow it to its end. A run that exists goes on where it stopped."""
     if only and since:
         raise ValueError("--only and --from exclude each other")
-    parameters = make_parameters(profile, name or default_run(flow, profile), corpus, dict(map(read_setting, settings)))
+    name = default_run(flow, profile) if name is None else name
+    parameters = make_parameters(profile, name, corpus, dict(map(read_setting, settings)))
     if force:
         parameters["force"] = True
     if only or since:
@@ -116,9 +126,11 @@ def why(name: str, stage: str | None, iteration: int | None, step: int | None, s
 
     asked = last_request(store(), name)
     wanted = chosen(store(), name, stage or "*", iteration, step)
+    whole = (stage, iteration, step) == (None, None, None)  # with what was never made
     module = flow_module(find_deployment(asked.flow, asked.profile))
     cfg = module.load_profile(asked.profile, {**asked.settings, **dict(map(read_setting, settings))})
-    found = [(address, reason) for address, reason in module.inquire(asked, cfg) if address in wanted]
+    with contextlib.chdir(SOURCE):
+        found = [(address, why) for address, why in module.inquire(asked, cfg) if whole or address in wanted]
     stale = [{"address": address, "to be made again": reason} for address, reason in found if reason]
     if stage or stale:
         rows = [{"address": address, "to be made again": reason or "no: fresh"} for address, reason in found]
@@ -134,16 +146,20 @@ def verify(name: str) -> None:
     tables = list(store().tables(name))
     if not tables:
         raise ValueError(f"there is no run {name!r}; `selfplay status` lists the runs")
-    num_bytes = sum(entry["bytes"] for table in tables for entry in table.contents.values())
+    files = [entry for table in tables for entry in table.contents.values()]
+    num_cleaned = sum("cleaned" in entry for entry in files)
+    num_bytes = sum(entry["bytes"] for entry in files if "cleaned" not in entry)
     problems: list[str] = []
     with click.progressbar(tables, label=f"{len(tables)} tables, {num_bytes / 1e6:.1f} MB") as bar:
         for table in bar:
             problems += table.problems(thorough=True)
+    problems += [f"{address}/recipe.json is lost or cut off" for address in store().without_recipe(name)]
     for problem in problems:
         click.echo(problem)
     if problems:
         raise ValueError(f"{len(problems)} file(s) are not what was published; run again to make these tables again")
-    click.echo(f"{name}: all that was published is there, byte for byte")
+    but = f", but for {num_cleaned} file(s) that `selfplay clean` removed" if num_cleaned else ""
+    click.echo(f"{name}: all that was published is there, byte for byte{but}")
 
 
 @main.command()
@@ -179,15 +195,13 @@ def demo() -> None:
 @main.command()
 @click.argument("statement")
 def sql(statement: str) -> None:
-    """Ask all tables of all runs, e.g. "select run, count(*) from rollouts group by run"."""
-    import duckdb
+    """Ask all tables of all runs.
 
+    For instance: selfplay sql "select run, count(*) from rollouts group by run"
+    """
     from warehouse.query import query
 
-    try:
-        print_table(query(store().root, statement))
-    except duckdb.Error as problem:
-        raise ValueError(str(problem)) from problem
+    print_table(query(store().root, statement))
 
 
 @main.command()
@@ -196,7 +210,10 @@ def status(name: str | None) -> None:
     """Runs; or the stages of RUN with rows and seconds; and what is being made now."""
     from warehouse import status as made
 
-    print_table(made.stages(store(), name) if name else made.runs(store()), "stages" if name else "runs")
+    stages = made.stages(store(), name) if name is not None else []
+    if name is not None and not (stages or store().folder(name).exists()):
+        raise ValueError(f"there is no run {name!r}; `selfplay status` lists the runs")
+    print_table(made.runs(store()) if name is None else stages, "runs" if name is None else "stages")
     print_table(made.working(store(), name), "working now")
 
 
@@ -252,7 +269,7 @@ def services_command() -> None:
 def print_reports(name: str) -> None:
     tables = sorted((store().root / "reports" / name).glob("iter-*.html"))
     if not tables:
-        raise ValueError(f"run {name!r} has no report yet; `selfplay status` lists the runs")
+        raise ValueError(f"there is no report of a run {name!r}, or none yet; `selfplay status` lists the runs")
     for path in tables:
         click.echo(f"report: {path}")
 

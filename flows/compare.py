@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -36,10 +35,10 @@ def scores(store: Store, runs: Sequence[str]) -> list[Row]:
 
 
 def _config(store: Store, run: str) -> Row:
-    path = store.folder(run) / "config.json"
-    if not path.exists():
+    config = store.kept(run, "config.json")
+    if config is None:
         raise ValueError(f"there is no run {run!r}; `selfplay status` lists the runs")
-    return json.loads(path.read_text())
+    return config
 
 
 def flat(settings: Any, where: str = "") -> Row:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import sys
@@ -32,10 +33,14 @@ def run_flow(site: Site, flow: str, parameters: dict[str, Any], here: bool = Fal
     """Check everything that can be known now, then run; True when the flow completed."""
     from flows import services
     from flows.watch import watch
+    from flows.workbench import Request, check_request
 
     profile = parameters["profile"]
     deployment = find_deployment(flow, profile, site)
-    check_settings(deployment, parameters)
+    cfg = check_settings(deployment, parameters)
+    named = {key: parameters.get(key) for key in ("profile", "run", "overrides", "corpus")}
+    asked = Request.model_validate({"flow": flow, **named})
+    check_request(store(), asked, cfg, parameters.get("force", False))
     pool = deployment["work_pool"]["name"]
     if not here and pool not in services.default_pools() and site.process(f"worker-{pool}").find() is None:
         raise ValueError(f"profile {profile} needs a GPU and none was found; `selfplay up --gpu` ignores that")
@@ -57,11 +62,11 @@ def make_parameters(
 ) -> dict[str, Any]:
     """The flow's parameters; paths are made absolute, for a worker stands elsewhere.
 
-    Raises ValueError for a name that no run can have, or a corpus that is neither a path nor a dataset nor prepared."""
+    Raises ValueError for a name that no run can have, and a corpus that is neither a path nor a dataset nor prepared.
+    """
     from warehouse.store import check_run_name
 
-    check_run_name(name)
-    parameters: dict[str, Any] = {"profile": profile, "run": name, "overrides": overrides or {}}
+    parameters: dict[str, Any] = {"profile": profile, "run": check_run_name(name), "overrides": overrides or {}}
     if corpus is not None:
         parameters["corpus"] = str(Path(corpus).resolve()) if Path(corpus).exists() else _named(corpus)
     return parameters
@@ -81,13 +86,14 @@ def store() -> Store:
     """The tables of all runs: data/store, unless SELFPLAY_STORE names another folder."""
     from warehouse.store import Store
 
-    return Store(os.environ.get("SELFPLAY_STORE") or SOURCE / "data" / "store")
+    return Store(SOURCE / (os.environ.get("SELFPLAY_STORE") or "data/store"))
 
 
 def run_here(site: Site, deployment: dict[str, Any], parameters: dict[str, Any]) -> bool:
     """The flow in this process, recorded by the server; its exception goes through."""
     site.activate()
-    getattr(flow_module(deployment), deployment["entrypoint"].split(":")[1])(**parameters)
+    with contextlib.chdir(SOURCE):  # where a worker would run it: profiles name models from there
+        getattr(flow_module(deployment), deployment["entrypoint"].split(":")[1])(**parameters)
     return True
 
 
@@ -129,11 +135,16 @@ def read_setting(text: str) -> tuple[str, Any]:
         return key.strip(), value
 
 
-def check_settings(deployment: dict[str, Any], parameters: dict[str, Any]) -> None:
-    """Raise the ValueError of the flow's own configuration now, not in a worker's log."""
+def check_settings(deployment: dict[str, Any], parameters: dict[str, Any]) -> Any:
+    """The configuration. Raises its ValueError now, not in a worker's log; also for a missing model."""
+    from tasks.engine import check_model
+
     package = deployment["entrypoint"].rsplit("/", 1)[0].replace("/", ".")
     given = {
         **(parameters["overrides"] or {}),
         **({"corpus": parameters["corpus"]} if parameters.get("corpus") else {}),
     }
-    importlib.import_module(f"{package}.config").load_profile(parameters["profile"], given)
+    cfg = importlib.import_module(f"{package}.config").load_profile(parameters["profile"], given)
+    for model in filter(None, cfg.models.model_dump().values() if hasattr(cfg, "models") else ()):
+        check_model(str(SOURCE / model) if (SOURCE / model).exists() else model)  # flows stand in the project's folder
+    return cfg

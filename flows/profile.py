@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 Config = TypeVar("Config", bound=BaseModel)
+MAX_BITS = 63  # what Parquet holds; a larger number among its runs' parameters, and Prefect's server lists none of them
 
 
 def names(folder: Path) -> list[str]:
@@ -24,6 +26,8 @@ def load(model: type[Config], folder: Path, name: str, overrides: dict[str, Any]
     """
     values = _read(folder, name)
     for path, value in (overrides or {}).items():
+        if _has_huge_number(value):
+            raise ValueError(f"{path}: {value} is too large a number")
         *parents, last = path.split(".")
         target = values
         for parent in parents:
@@ -58,11 +62,24 @@ def _explain(model: type[BaseModel], name: str, problem: ValidationError) -> str
     lines = [f"profile {name!r} with these settings is not valid:"]
     for error in problem.errors():
         where = ".".join(str(part) for part in error["loc"])
-        line = f"  {where or 'config'}: {error['msg']}"
+        line = f"  {where or 'config'}: {error['msg'].removeprefix('Value error, ')}{_given(error)}"
         if error["type"] == "extra_forbidden":
             line = f"  {where}: there is no such setting; {_choices(model, error['loc'])}"
         lines.append(line)
     return "\n".join(lines)
+
+
+def _has_huge_number(value: Any) -> bool:
+    if isinstance(value, (list, dict)):
+        return any(map(_has_huge_number, value.values() if isinstance(value, dict) else value))
+    return isinstance(value, int) and value.bit_length() > MAX_BITS
+
+
+def _given(error: ErrorDetails) -> str:
+    """What was given, where the message does not say it and it is a single value."""
+    given = error["input"]
+    told = error["type"] in ("missing", "value_error") or isinstance(given, (dict, BaseModel))
+    return "" if told else f", not {given!r}"
 
 
 def _choices(model: Any, location: tuple[int | str, ...]) -> str:

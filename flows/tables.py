@@ -8,6 +8,8 @@ from typing import Any
 import click
 
 PIPE_WIDTH = 2000
+VISIBLE = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"}  # documents do not steer a terminal
+VISIBLE |= dict.fromkeys((*range(127, 160), *range(8234, 8239), *range(8294, 8298)), 65533)
 
 
 def print_table(rows: list[dict[str, Any]], title: str | None = None) -> None:
@@ -21,7 +23,7 @@ def print_table(rows: list[dict[str, Any]], title: str | None = None) -> None:
         return
     table = Table(*rows[0], header_style="bold")
     for row in rows:
-        table.add_row(*(Text("" if value is None else str(value)) for value in row.values()))
+        table.add_row(*(Text("" if value is None else str(value).translate(VISIBLE)) for value in row.values()))
     console = Console() if sys.stdout.isatty() else Console(width=PIPE_WIDTH)
     if title:
         console.print(Text(title, style="italic"))  # as the table's own title it is broken where the table is narrow

@@ -18,6 +18,7 @@ PATIENCE_S = 300.0
 LATE_S = 5.0  # log lines arrive in batches, out of order by no more than this
 QUIET_POLLS = 3  # without a new line after the end: then the log is complete, if the process was never seen
 STAGE_DONE = "Finished in state Completed()"
+TRACEBACK = "\nTraceback (most recent call last)"  # stands in the flow's own log
 LEVELS = {30: "warning: ", 40: "error: ", 50: "error: "}
 
 Say = Callable[[str], None]
@@ -26,7 +27,7 @@ Say = Callable[[str], None]
 def watch(site: Site, api: API, flow_run: dict[str, Any], say: Say = print) -> str:
     """Print what happens to a flow run; returns the type of its last state, such as COMPLETED."""
     log, process = _Log(api, flow_run["id"], say), None
-    run, state, quiet, answered = flow_run, "", 0, time.monotonic()
+    run, state, quiet, answered, silent = flow_run, "", 0, time.monotonic(), False
     while True:
         try:
             services.crash_dead_runs(site, api, say)
@@ -35,13 +36,17 @@ def watch(site: Site, api: API, flow_run: dict[str, Any], say: Say = print) -> s
             run = api.flow_run(flow_run["id"])
             new = log.print_new()
         except httpx.TransportError as problem:  # a busy machine: the run goes on whether or not the server answers
+            if not silent:
+                say(f"Prefect's server does not answer ({problem}); `selfplay up` starts one that died")
+                silent = True
             if time.monotonic() - answered > PATIENCE_S:
                 raise RuntimeError(
-                    f"Prefect's server has not answered for {PATIENCE_S:.0f} s: {problem!r}"
+                    f"Prefect's server has not answered for {PATIENCE_S:.0f} s: {problem!r}. `selfplay up` starts it; "
+                    "the run may have gone on without it: `selfplay status`, or run it again to go on"
                 ) from problem
             time.sleep(POLL_S)
             continue
-        answered = time.monotonic()
+        answered, silent = time.monotonic(), False
         if run["state_name"] != state:
             state = run["state_name"]
             say(f"{time.strftime('%H:%M:%S')} {run['name']} is {state.lower()}")
@@ -52,6 +57,8 @@ def watch(site: Site, api: API, flow_run: dict[str, Any], say: Say = print) -> s
         time.sleep(POLL_S)
     if run["state_type"] != "COMPLETED":
         say(f"{run['name']} ended as {state.lower()}: {run['state']['message'] or 'no message'}")
+        if (whole := site.logs / f"flow-{flow_run['id']}.log").exists():
+            say(f"its whole log: {whole}")
     return run["state_type"]
 
 
@@ -71,5 +78,6 @@ class _Log:
             self.latest = max(self.latest, at)
             self.seen.add(line["id"])
             if line["message"] != STAGE_DONE:  # the stage itself says more
-                self.say(f"{at.astimezone():%H:%M:%S} {LEVELS.get(line['level'], '')}{line['message']}")
+                message = line["message"].partition(TRACEBACK)[0]
+                self.say(f"{at.astimezone():%H:%M:%S} {LEVELS.get(line['level'], '')}{message}")
         return len(lines)

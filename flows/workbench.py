@@ -4,7 +4,6 @@ policies."""
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import sys
@@ -29,8 +28,9 @@ from warehouse.schemas import POLICIES
 from warehouse.store import Place, Store, check_run_name
 
 PROJECT = Path(__file__).resolve().parent.parent
+CONFIG, REQUEST = "config.json", "request.json"
 log = logging.getLogger("selfplay")
-STORE = Path(os.environ.get("SELFPLAY_STORE", PROJECT / "data" / "store"))
+STORE = PROJECT / (os.environ.get("SELFPLAY_STORE") or "data/store")
 
 
 class Saveable(Protocol):
@@ -243,34 +243,38 @@ def register(*, policies: dict[str, Policy]) -> Rows:
 
 
 def save_request(store: Store, asked: Request, config: Saveable, force: bool = False) -> None:
-    """Write the request and the resolved configuration beside the run.
+    """Write the request and the resolved configuration beside the run; raises ValueError as `check_request` does.
 
-    Raises ValueError if the run is another flow's, or was made with another configuration, unless `force`: then the old
-    one is kept beside the new, and stages that depend on a changed setting are made again.
+    With `force` the old configuration is kept beside the new, and stages that depend on a changed setting are made
+    again.
     """
-    folder = store.folder(asked.run)
-    if (folder / "request.json").exists() and (flow := last_request(store, asked.run).flow) != asked.flow:
-        raise ValueError(f"run {asked.run!r} is one of {flow}; give this run of {asked.flow} another name")
-    path = folder / "config.json"
-    now = config.model_dump(mode="json")
-    if path.exists() and (changed := differences(json.loads(path.read_text()), now)):
-        if not force:
-            raise ValueError(
-                f"run {asked.run!r} was made with {'; '.join(changed[:5])}. Give this run a new name, undo the change, "
-                "or go on with it by --force: what depends on it is made again."
-            )
-        path.rename(path.with_name(f"config-until-{time.strftime('%Y%m%d-%H%M%S')}.json"))
-    folder.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(now, indent=1, ensure_ascii=False))
-    (folder / "request.json").write_text(asked.model_dump_json(indent=1))
+    before, now = store.kept(asked.run, CONFIG), config.model_dump(mode="json")
+    check_request(store, asked, config, force)
+    if before and before != now:
+        store.keep(asked.run, f"config-until-{time.strftime('%Y%m%d-%H%M%S')}.json", before)
+    store.keep(asked.run, CONFIG, now)
+    store.keep(asked.run, REQUEST, asked.model_dump(mode="json"))
+
+
+def check_request(store: Store, asked: Request, config: Saveable, force: bool = False) -> None:
+    """Raise ValueError if the run is another flow's, or was made with another configuration, unless `force`."""
+    before, now = store.kept(asked.run, CONFIG), config.model_dump(mode="json")
+    last = store.kept(asked.run, REQUEST)
+    if last and last["flow"] != asked.flow:
+        raise ValueError(f"run {asked.run!r} is one of {last['flow']}; give this run of {asked.flow} another name")
+    if before and not force and (changed := differences(before, now)):
+        raise ValueError(
+            f"run {asked.run!r} was made with {'; '.join(changed[:5])}. Give this run a new name, undo the change, "
+            "or go on with it by --force: what depends on it is made again."
+        )
 
 
 def last_request(store: Store, run: str) -> Request:
     """What a run was last asked for. Raises ValueError if there is no such run."""
-    path = store.folder(run) / "request.json"
-    if not path.exists():
+    asked = store.kept(run, REQUEST)
+    if asked is None:
         raise ValueError(f"there is no run {run!r}; `selfplay status` lists the runs")
-    return Request.model_validate_json(path.read_text())
+    return Request.model_validate(asked)
 
 
 def differences(before: Any, now: Any, where: str = "") -> list[str]:

@@ -229,12 +229,16 @@ def tokenizer_hash(name: str) -> str:
 
 
 def local_folder(name: str) -> Path:
-    """An HF folder as it is; a hub name as its snapshot on this machine."""
+    """An HF folder as it is; a hub name as its snapshot on this machine. Raises ValueError where there is neither."""
     if Path(name).is_dir():
         return Path(name)
     from huggingface_hub import snapshot_download
 
-    return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.jinja", "tokenizer*"]))
+    try:
+        return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.jinja", "tokenizer*"]))
+    except OSError as problem:
+        why = " ".join(str(problem).split())[:200]
+        raise ValueError(f"model {name} is no folder here and cannot be had from the hub: {why}") from problem
 
 
 def end_ids(model: str, tokenizer: Any) -> frozenset[int]:

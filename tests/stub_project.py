@@ -27,9 +27,15 @@ def scope_iteration(profile: str, run: str | None = None, overrides: dict | None
     stage(2)
 """
 CONFIG = """
-def load_profile(name: str, overrides: dict) -> None:
+from pydantic import BaseModel
+
+class Config(BaseModel):
+    pass
+
+def load_profile(name: str, overrides: dict) -> Config:
     if wrong := overrides.keys() - {"sleep_s", "lines"}:
         raise ValueError(f"there is no setting {', '.join(wrong)}; there are sleep_s and lines")
+    return Config()
 """
 DEPLOYMENTS = """
 name: stub

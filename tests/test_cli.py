@@ -12,9 +12,18 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from flows import cli, launch, services
+from flows import cli, launch, services, workbench
+from flows.scope.config import load_profile
 from flows.site import Site
 from flows.workbench import Request
+from tests.rows import publish, row
+from warehouse import clean
+from warehouse.store import Store
+
+
+@pytest.fixture(autouse=True)
+def nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(services, "up", lambda site, say: pytest.fail("started"))
 
 
 def output(*arguments: str) -> str:
@@ -36,6 +45,72 @@ def test_an_unknown_flow_or_profile_is_answered_with_the_choices() -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["../evil", "a/b", "", "."])
+def test_a_name_that_no_run_can_have_is_refused(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path))
+    for command in (("run", "scope-iteration", "--run", name), ("verify", name), ("clean", name), ("status", name)):
+        assert f"a run cannot be called {name!r}" in output(*command)
+
+
+@pytest.mark.parametrize(
+    "command", ["status", "why", "verify", "clean", "report", "compare", "corpus show", "corpus clusters"]
+)
+def test_a_run_that_there_is_not_is_named(command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path))
+    assert "nope" in output(*command.split(), "nope")
+
+
+def test_a_number_that_prefect_cannot_list_is_refused() -> None:
+    assert f"seed: {2**63} is too large" in output("run", "scope-iteration", "--set", f"seed={2**63}")
+    said = output("run", "scope-iteration", "--set", f"evaluation.replay=[[1, {2**63}]]")
+    assert "evaluation.replay: " in said and "too large" in said
+
+
+def test_a_wrong_value_is_shown_with_what_is_allowed() -> None:
+    said = output("run", "scope-iteration", "--set", "solver.steps=four", "--set", "pool.window=[0.9, 0.1]")
+    assert "solver.steps: Input should be a valid integer, unable to parse string as an integer, not 'four'\n" in said
+    assert "pool: window must be 0 <= low <= high <= 1, not (0.9, 0.1)\n" in said
+
+
+def test_a_missing_model_is_named_before_anything_starts() -> None:
+    said = "model folder /nowhere does not exist"
+    assert said in output("run", "scope-iteration", "--set", "models.grader=/nowhere")
+
+
+def test_a_run_made_otherwise_is_named_before_anything_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path))
+    asked = Request(flow="scope-iteration", profile="micro", run="mine")
+    workbench.save_request(Store(tmp_path), asked, load_profile("micro"))
+    assert "run 'mine' was made with seed 0, now 5" in output(
+        "run", "scope-iteration", "--run", "mine", "--set", "seed=5"
+    )
+    assert "run 'mine' is one of scope-iteration" in output("run", "spice-iteration", "--run", "mine")
+
+
+def test_verify_counts_what_was_cleaned_away(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path))
+    table = publish(Store(tmp_path).run("mine"), "rollouts")
+    assert "byte for byte\n" in CliRunner().invoke(cli.main, ["verify", "mine"]).output
+    clean.remove([clean.Removal(table, clean.ROLLOUTS, table.parts)])
+    said = CliRunner().invoke(cli.main, ["verify", "mine"]).output
+    assert "1 tables, 0.0 MB" in said and "but for 1 file(s) that `selfplay clean` removed" in said
+
+
+def test_why_is_asked_from_any_folder_and_names_what_was_never_made(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path))
+    monkeypatch.setattr(workbench, "STORE", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    store = Store(tmp_path)
+    asked = Request(flow="scope-iteration", profile="micro", run="mine")
+    workbench.save_request(store, asked, load_profile("micro"))
+    publish(store.run("mine"), "policies", row("policies"))
+    result = CliRunner().invoke(cli.main, ["why", "mine"])
+    assert result.exit_code == 0, result.output
+    assert "mine/documents" in result.output and "never made" in result.output
+
+
 def test_a_misspelt_setting_is_answered_with_the_choices() -> None:
     text = output("run", "scope-iteration", "--set", "pool.windw=[0.1, 0.9]")
     assert "pool.windw" in text
@@ -55,7 +130,6 @@ def test_a_missing_corpus_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
 
 def test_a_corpus_to_prepare_is_part_of_what_is_checked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(services, "up", lambda site, say: pytest.fail("started"))
     (tmp_path / "a.txt").write_text("some text")
     said = output("corpus", "prepare", str(tmp_path), "--run", "mine", "--set", "clusters.size=0")
     assert "clusters.size" in said and "corpus:" not in said
@@ -119,6 +193,25 @@ def test_sql_shows_a_table_and_explains_a_mistake(tmp_path: Path, monkeypatch: p
     assert "42" in result.output
     assert "a [b]" in result.output
     assert "nothing_such" in output("sql", "select * from nothing_such")
+    assert "no statement" in output("sql", " ; ")
+
+
+def test_what_documents_say_does_not_steer_the_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path))
+    said = CliRunner().invoke(cli.main, ["sql", "select chr(27) || '[2J' || chr(13) || chr(8238) || chr(155) as text"])
+    assert "␛[2J␍��" in said.output
+    assert not {"\x1b", "\r", "\u202e", "\x9b"} & set(said.output)
+
+
+def test_a_damaged_table_is_an_error_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path))
+    store = Store(tmp_path)
+    table = publish(store.run("mine"), "evaluations", row("evaluations"))
+    store.keep("mine", "config.json", {})
+    (table.folder / table.parts[0]).write_bytes(b"")
+    for command in (["compare", "mine"], ["sql", "select * from evaluations"]):
+        assert "mine/evaluations/part-00000.parquet" in output(*command)
+        assert "`selfplay verify RUN`" in output(*command)
 
 
 @pytest.mark.parametrize("name", ["", "..", "../other", "a/b", "-x", "_empty", "a~b", "a*", "a b", "runs"])

@@ -104,6 +104,20 @@ def test_a_stopped_process_takes_its_children_along(site: Site) -> None:
 
 
 @pytest.mark.slow
+def test_down_ends_a_server_that_answers_nothing_but_errors(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(200 if request.url.path == "/flows/count" else 500, text="of no use")
+
+    api = API(httpx.Client(base_url="http://server", transport=httpx.MockTransport(answer)))
+    monkeypatch.setattr(API, "of", lambda site: api)
+    with pytest.raises(RuntimeError, match="POST /flow_runs/filter by 500: of no use"):
+        api.unfinished()
+    server, said = site.start("server", ["-c", "import time; time.sleep(60)"]), []
+    services.down(site, said.append)
+    assert server.find() is None
+    assert "not marked" in said[0] and said[-1] == "ended server"
+
+
 def test_only_who_knows_the_secret_may_talk_to_the_server(running: Site) -> None:
     answer = httpx.post(f"{running.url}/flows/count", json={}, trust_env=False)
     assert answer.status_code == 401

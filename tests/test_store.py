@@ -205,7 +205,7 @@ def test_a_null_is_refused_where_the_schema_gives_it_no_meaning(store):
 def test_a_second_holder_of_a_lock_is_refused_by_name(store):
     with store.lock("r/samples"):
         with pytest.raises(
-            RuntimeError, match=rf'r/samples is being made by .*"pid": {os.getpid()}.*; wait'
+            RuntimeError, match=rf"r/samples is being made by process {os.getpid()} on .* since .*; wait"
         ) as refused:
             store.lock("r/samples").__enter__()
         assert os.uname().nodename in str(refused.value)
@@ -220,7 +220,7 @@ def test_the_lock_of_a_killed_process_is_free(store):
     assert holder.stdout is not None and holder.stdout.readline() == "held\n"
     (working,) = store.working()
     assert (working["address"], working["pid"]) == ("r/samples", holder.pid)
-    with pytest.raises(RuntimeError, match=f'"pid": {holder.pid}'):
+    with pytest.raises(RuntimeError, match=f"made by process {holder.pid} on "):
         store.lock("r/samples").__enter__()
     holder.kill()
     holder.wait()
@@ -293,3 +293,35 @@ def test_drafts_of_dead_processes_are_swept_and_those_of_living_ones_stay(store,
         store.publish(draft, "r/samples", {"key": "new"})
     assert [r["sample_id"] for r in store.get("r/samples").rows()] == ["b"]
     assert list((store.root / "tmp").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "../evil", "a/b", "/tmp/a", "_empty", "-a", "a\n", "a~b", "a" * 101, "\u202ea"]
+)
+def test_a_name_that_leads_elsewhere_is_no_run(store, name):
+    with pytest.raises(ValueError, match="a run cannot be called"):
+        store.run(name)
+    with pytest.raises(ValueError, match="a run cannot be called"):
+        list(store.tables(name))
+
+
+@pytest.mark.parametrize("left", [b"", b'{"table": "sam', None])
+def test_a_table_whose_recipe_is_lost_or_cut_off_was_never_made_and_hides_no_other(store, left):
+    for run in "rs":
+        publish(store.run(run), "samples", *samples("a"))
+    recipe = store.folder("r/samples") / "recipe.json"
+    recipe.unlink() if left is None else recipe.write_bytes(left)
+    assert store.find("r/samples") is None
+    assert [t.address for t in store.tables()] == ["s/samples"]
+    assert list(store.without_recipe("r")) == ["r/samples"]
+    assert publish(store.run("r"), "samples", *samples("b")).rows() == samples("b")
+    assert list(store.without_recipe("r")) == list(store.without_recipe("s")) == []
+
+
+def test_what_is_kept_beside_a_run_is_whole_or_named_as_damaged(store):
+    assert store.kept("r", "request.json") is None
+    store.keep("r", "request.json", {"corpus": "\u00e9"})
+    assert store.kept("r", "request.json") == {"corpus": "\u00e9"}
+    (store.folder("r") / "request.json").write_text('{"corp')
+    with pytest.raises(ValueError, match=r"runs/r/request.json is damaged .* remove it"):
+        store.kept("r", "request.json")

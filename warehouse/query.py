@@ -60,7 +60,10 @@ def write_views(store: Store) -> Path:
 def query(root: Path | str, sql: str, parameters: dict[str, Any] | None = None) -> list[dict[str, Any]]:
     """Rows of a query over the views. Raises duckdb.Error on bad SQL."""
     with connect(root) as connection:
-        return _rows(connection.execute(sql, parameters or None))
+        result = connection.execute(sql, parameters or None)
+        if result is None:
+            raise ValueError("there is no statement to execute")
+        return _rows(result)
 
 
 def run_sql(sql: str, tables: dict[str, pa.Table], parameters: dict[str, Any]) -> list[dict[str, Any]]:
@@ -92,7 +95,7 @@ def _rows(result: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
 
 
 def _publish_empty(store: Store, schema: Schema) -> None:
-    address = store.run(EMPTY).address(schema.name)
+    address = f"{EMPTY}/{schema.name}"
     made = store.find(address)
     if made is None or made.recipe["key"] != str(schema.arrow):
         with store.draft(schema) as draft:

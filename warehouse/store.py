@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import fnmatch
 import json
 import os
 import re
@@ -23,13 +24,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
-from warehouse.draft import ALIVE, RECIPE, Draft, Shards, exchange, write_json
+from warehouse.draft import ALIVE, PARTS, RECIPE, Draft, Shards, exchange, write_json
 from warehouse.freshness import Freshness
 from warehouse.schemas import Schema
-from warehouse.table import Table
+from warehouse.table import Damaged, Table
 
 OLD_DRAFT_S = 60.0
 NEARLY_FULL = 1 << 24  # bytes
+RUN_NAME = re.compile(r"(?!runs$)[^\W_][\w.+=@-]{0,99}")  # a folder's name, whole; below `runs` one more would mislead the views
 REFUSALS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE}
 
 
@@ -38,12 +40,25 @@ class Unwritable(RuntimeError):
 
 
 def check_run_name(name: str) -> str:
-    """The name, which is to be a folder's. Raises ValueError for one that leads elsewhere or cannot be asked for."""
-    if not re.fullmatch(r"[^\W_][\w.+@-]*", name) or name == "runs":
+    """The name, if it can be that of a run: a path would lead out of the store, "." or "" would mean all runs.
+
+    >>> check_run_name("qwen3-8b.seed=1")
+    'qwen3-8b.seed=1'
+    """
+    if not RUN_NAME.fullmatch(name):
         raise ValueError(
-            f"a run cannot be called {name!r}: begin with a letter or digit, go on with those or . _ + @ -"
+            f"a run cannot be called {name!r}: take at most 100 letters, digits and any of . _ - + = @, "
+            "a letter or digit first"
         )
     return name
+
+
+def _process(holder: str) -> str:
+    """What a lock file says of its holder, for people."""
+    if not holder:
+        return "another process"
+    told = json.loads(holder)
+    return f"process {told['pid']} on {told['host']} since {time.strftime('%H:%M:%S', time.localtime(told['since']))}"
 
 
 @dataclass(frozen=True)
@@ -96,18 +111,18 @@ class Store:
             ) from problem
 
     def run(self, name: str) -> Place:
-        return Place(self, (name,))
+        """Where a run writes. Raises ValueError for a name that no run can have."""
+        return Place(self, (check_run_name(name),))
 
     def folder(self, address: str) -> Path:
         return self.root / "runs" / address
 
     def find(self, address: str) -> Table | None:
-        """The table published at an address, or None."""
+        """The table published at an address, or None: one whose recipe is lost or cut off was never made."""
         try:
-            recipe = (self.folder(address) / RECIPE).read_text()
-        except FileNotFoundError:
+            return Table(self, address, json.loads((self.folder(address) / RECIPE).read_bytes()))
+        except (FileNotFoundError, ValueError):
             return None
-        return Table(self, address, json.loads(recipe))
 
     def get(self, address: str) -> Table:
         table = self.find(address)
@@ -118,12 +133,22 @@ class Store:
     def tables(self, run: str | None = None) -> Iterator[Table]:
         """All published tables, of one run or of all, in order of address; what goes meanwhile is passed over."""
         runs = self.root / "runs"
-        for folder, folders, files in os.walk(runs / (run or "")):
+        for folder, folders, files in os.walk(runs if run is None else runs / check_run_name(run)):
             folders.sort()
             if RECIPE in files:
                 folders.clear()
                 if table := self.find(Path(folder).relative_to(runs).as_posix()):
                     yield table
+
+    def without_recipe(self, run: str) -> Iterator[str]:
+        """Addresses in a run that hold rows and no recipe that can be read: something removed it or cut it off."""
+        for folder, folders, files in os.walk(self.folder(check_run_name(run))):
+            folders.sort()
+            if fnmatch.filter(files, PARTS):
+                folders.clear()
+                address = Path(folder).relative_to(self.root / "runs").as_posix()
+                if self.find(address) is None:
+                    yield address
 
     @contextlib.contextmanager
     def draft(self, schema: Schema) -> Iterator[Draft]:
@@ -173,6 +198,24 @@ class Store:
         write_json(fresh, recipe)
         os.replace(fresh, self.folder(address) / RECIPE)
 
+    def keep(self, run: str, name: str, value: Any) -> None:
+        """Write `name`, a JSON file, beside the tables of a run, whole or not at all."""
+        fresh = self.root / "tmp" / f"{uuid.uuid4().hex}.json"
+        write_json(fresh, value)
+        path = self.folder(check_run_name(run)) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(fresh, path)
+
+    def kept(self, run: str, name: str) -> Any:
+        """What `keep` wrote, or None. Raises Damaged for a file that was cut off."""
+        path = self.folder(check_run_name(run)) / name
+        try:
+            return json.loads(path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except ValueError as problem:
+            raise Damaged(f"{path} is damaged ({problem}): remove it, then start the run again as before") from None
+
     @contextlib.contextmanager
     def lock(self, address: str) -> Iterator[None]:
         """Hold an address while working on it. The kernel frees the lock of a holder that died."""
@@ -198,10 +241,10 @@ class Store:
                 ):  # else its last holder removed it meanwhile
                     return file
             file.seek(0)
-            holder = file.read() or "another process"
+            holder = file.read()
             file.close()
             time.sleep(patience_s)
-        raise RuntimeError(f"{address} is being made by {holder}; wait for it or stop it")
+        raise RuntimeError(f"{address} is being made by {_process(holder)}; wait for it or stop it")
 
     def working(self) -> Iterator[dict[str, Any]]:
         """What is being made right now: address, pid, host, since (s since the epoch)."""

@@ -51,8 +51,10 @@ def show(name: str) -> None:
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1), help="The largest so many.")
 def clusters(name: str, limit: int) -> None:
     """The clusters of RUN, by what people know them by."""
+    from flows.prepared import prepared_corpus
     from warehouse.query import query
 
+    prepared_corpus(store(), name)
     print_table(query(store().root, CLUSTERS, {"run": name, "limit": limit}), "clusters")
 
 
