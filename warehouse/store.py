@@ -31,7 +31,7 @@ from warehouse.table import Damaged, Table
 
 OLD_DRAFT_S = 60.0
 NEARLY_FULL = 1 << 24  # bytes
-RUN_NAME = re.compile(r"(?!runs$)[^\W_][\w.+=@-]{0,99}")  # a folder's name, whole; below `runs` one more would mislead the views
+RUN_NAME = re.compile(r"(?!runs$)[^\W_][\w.+=@-]{0,99}")  # a folder's name, whole; `runs/runs` would mislead the views
 REFUSALS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE}
 
 
