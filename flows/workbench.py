@@ -21,11 +21,12 @@ from tasks.engine import EngineConfig, Policy, check_policies
 from tasks.fleet import Fleet
 from tasks.stage import Rows, stage
 from tasks.update import Trainer
+from warehouse.clean import free_superseded
 from warehouse.draft import hash_bytes, hash_folder
 from warehouse.freshness import Enough, Inquiry, Rerun, chosen
 from warehouse.query import write_views
 from warehouse.schemas import POLICIES
-from warehouse.store import Place, Store, check_run_name
+from warehouse.store import Place, Store, Table, check_run_name
 
 PROJECT = Path(__file__).resolve().parent.parent
 CONFIG, REQUEST = "config.json", "request.json"
@@ -55,6 +56,9 @@ class RunConfig(Saveable, Protocol):
     @property
     def trainer_processes(self) -> int: ...
 
+    @property
+    def keep_checkpoints(self) -> Literal["all", "last"]: ...
+
 
 @dataclass(frozen=True)
 class Workbench:
@@ -65,6 +69,7 @@ class Workbench:
     judge_fleet: Fleet
     trainer: Trainer
     policies: dict[str, Policy]
+    keep_checkpoints: Literal["all", "last"] = "all"
 
     def close(self) -> None:
         for process in {id(p): p for p in (self.fleet, self.judge_fleet, self.trainer)}.values():
@@ -75,6 +80,11 @@ class Workbench:
         for fleet in {id(f): f for f in (self.fleet, self.judge_fleet)}.values():
             if fleet.config.device == "cuda":
                 fleet.sleep()
+
+    def free_superseded(self, updated: Table) -> None:
+        """What an update leaves no use for goes, where only last checkpoints are kept."""
+        if self.keep_checkpoints == "last":
+            free_superseded(updated)
 
 
 class Request(BaseModel):
@@ -195,7 +205,7 @@ def set_up(name: str, cfg: RunConfig, store: Store) -> Workbench:
     fleet = Fleet(cfg.engine, cfg.num_engines, logs)
     judges = judge_fleet(cfg, logs) or fleet
     trainer = Trainer(logs / "trainer.log", cfg.trainer_processes, cfg.engine.device, cfg.engine.threads)
-    return Workbench(store.run(name), fleet, judges, trainer, policies)
+    return Workbench(store.run(name), fleet, judges, trainer, policies, cfg.keep_checkpoints)
 
 
 def judge_fleet(cfg: RunConfig, logs: Path) -> Fleet | None:
@@ -227,7 +237,8 @@ def make_rerun(store: Store, run: str, redo: Redo) -> Rerun:
 
 
 def base_policy(model: str) -> Policy:
-    """A model from outside: identified by its weights, or by its hub name (pin a revision there)."""
+    """A model from outside: identified by its weights, or by its hub name. A hub name is whatever its main branch is
+    on this machine; to pin a revision, name the folder of that snapshot."""
     folder = Path(model)
     if not folder.is_dir():
         return Policy(id=model, weights=model, content_hash=hash_bytes(model.encode()))

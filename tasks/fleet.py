@@ -277,7 +277,10 @@ def devices(per_engine: int, number: int) -> list[str]:
     names = [name for name in visible.split(",") if name]
     own = names[number * per_engine : (number + 1) * per_engine]
     if len(own) < per_engine:
-        raise ValueError(f"engine {number} needs {per_engine} GPU(s), {len(names)} visible in all: lower num_engines")
+        raise ValueError(
+            f"engine {number} needs {per_engine} GPU(s), {len(names)} visible in all: lower num_engines, or leave "
+            "judge_engine out where there is one (then the first engines judge as well)"
+        )
     return own
 
 

@@ -13,6 +13,7 @@ from tasks.fleet_child import search_and_roll_out
 from tasks.prompt import Malformed
 from tasks.rollout import Dialogue, Row
 from tasks.stage import Rows, stage
+from warehouse.clean import check_kept
 from warehouse.draft import Shards, hash_json
 from warehouse.schemas import ROLLOUTS
 from warehouse.store import Table
@@ -40,7 +41,10 @@ def generate(
     `index` is the table whose files hold the search index. A reply that `ask_again` finds malformed is sampled once
     more with another seed; both rows are stored, the later one last. Finished rollouts are kept in `shards` every few
     seconds: after a kill only the others are sampled.
+
+    Raises Cleaned for a policy whose weights were freed.
     """
+    check_kept(prompts.store, policy.adapter or policy.weights, again="*")
     rows = prompts.rows()
     position = {row["prompt_id"]: i for i, row in enumerate(rows)}
 

@@ -18,6 +18,7 @@ from tasks.engine import Policy, local_folder
 from tasks.fleet import OUT_OF_MEMORY, devices
 from tasks.grpo import RESULT_FILE, GRPOSettings, UpdateJob, UpdateResult
 from tasks.stage import Rows, stage
+from warehouse.clean import check_kept
 from warehouse.draft import Draft, Shards, hash_folder
 from warehouse.schemas import UPDATES
 from warehouse.store import Table
@@ -134,14 +135,18 @@ def update(
     `optimizer_state` is what `updated_policy` gave for the update before. A killed update goes on from the last
     optimizer step that it kept in `shards`.
 
-    Raises ValueError for an empty batch and `tasks.grpo.NonFiniteUpdate` before anything is published.
+    Raises ValueError for an empty batch, Cleaned where what it starts from was freed, and
+    `tasks.grpo.NonFiniteUpdate`, before anything is published.
     """
+    state = batch.store.folder(optimizer_state) if optimizer_state else None
+    for start in (policy.adapter or policy.weights, state):
+        check_kept(batch.store, start, again="updates")
     job = UpdateJob(
         batch=batch.folder,
         policy=local_folder(policy.weights),
         adapter=Path(policy.adapter) if policy.adapter else None,
         reference=local_folder(reference.weights),
-        optimizer_state=batch.store.folder(optimizer_state) if optimizer_state else None,
+        optimizer_state=state,
         out=draft.files / "update",
         settings=settings,
         checkpoints=shards.folder,

@@ -24,6 +24,18 @@ def publish(place: Place, table: str, *rows: dict[str, Any], label: str | None =
         return place.store.publish(draft, place.address(table, label), recipe)
 
 
+def updates(place: Place, before: Table | None = None, role: str = "solver") -> Table:
+    """An update that went on from `before`: weights and an optimizer state of 1,000 bytes each."""
+    state = f"{before.address}/files/update/optimizer" if before else None
+    with place.store.draft(TABLES["updates"]) as draft:
+        draft.write([row("updates", role=role)])
+        for name in ("policy/model.safetensors", "optimizer/optimizer.bin"):
+            (draft.files / "update" / name).parent.mkdir(parents=True)
+            (draft.files / "update" / name).write_bytes(b"x" * 1000)
+        recipe = {"key": "k", "params": {"optimizer_state": state}}
+        return place.store.publish(draft, place.address("updates"), recipe)
+
+
 def turn(text: str, valid_search: bool = False, found: tuple[str, ...] = (), **given: Any) -> dict[str, Any]:
     """A turn of a rollout that searched and found, or did not."""
     results = [{"query": "q", "document_ids": list(found)}] if valid_search else []

@@ -105,7 +105,9 @@ def test_prompts_that_begin_alike_go_to_one_engine_and_work_is_even():
 def test_each_engine_gets_its_own_gpus(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
     assert [devices(2, 0), devices(2, 1)] == [["4", "5"], ["6", "7"]]
-    with pytest.raises(ValueError, match=r"engine 2 needs 2 GPU\(s\), 4 visible"):
+    with pytest.raises(
+        ValueError, match=r"engine 2 needs 2 GPU\(s\), 4 visible in all: lower .* leave judge_engine out"
+    ):
         devices(2, 2)
 
 

@@ -8,12 +8,12 @@ from tasks.engine import EngineDied, Sampling
 from tasks.generate import generate
 from tasks.rollout import Dialogue, roll_out
 from tasks.stage import Rows, stage
-from tests.rows import publish, row
+from tests.rows import publish, row, updates
 from tests.scripted import POLICY, ScriptedEngine
 from warehouse import clean
 from warehouse.draft import PART
 from warehouse.freshness import Enough, Freshness, Inquiry, Rerun, Unmade, chosen
-from warehouse.schemas import SAMPLES, TASKS, UPDATES
+from warehouse.schemas import SAMPLES, TASKS
 from warehouse.store import Place, Store, Table
 from warehouse.table import Cleaned
 
@@ -188,21 +188,11 @@ def test_shards_of_another_recipe_are_not_used(place):
     assert len(other.sampled) == 10
 
 
-def updates(store: Store, iteration: int, step: int, role: str) -> Table:
-    place = store.run("r").iteration(iteration).phase(role).step(step)
-    with store.draft(UPDATES) as draft:
-        draft.write([row("updates", role=role)])
-        for name in ("policy/model.safetensors", "optimizer/optimizer.pt"):
-            (draft.files / "update" / name).parent.mkdir(parents=True)
-            (draft.files / "update" / name).write_bytes(b"x" * 1000)
-        return store.publish(draft, place.address("updates"), {"key": "k"})
-
-
 def test_clean_leaves_the_last_iteration_each_iterations_last_weights_and_every_roles_last_update(store):
     for t in (1, 2, 3):
         for step in (1, 2):
-            updates(store, t, step, "solver")
-    updates(store, 1, 1, "challenger")
+            updates(store.run("r").iteration(t).phase("solver").step(step))
+    updates(store.run("r").iteration(1).phase("challenger").step(1), role="challenger")
     publish(store.run("r").iteration(1).phase("solver").step(1), "rollouts", row("rollouts"))
     found = {(r.table.address.removeprefix("r/"), r.kind) for r in clean.removable(store, "r")}
     assert found == {

@@ -199,6 +199,7 @@ def trained_on(place, monkeypatch, **changed: Any) -> list[dict]:
     monkeypatch.setattr("flows.spice.steps.updated_policy", lambda table: (LEARNING, None))
     spice, *_ = prepare(place, **changed)
     spice.bench.release_engines = lambda: None  # type: ignore[method-assign]
+    spice.bench.free_superseded = lambda updated: None  # type: ignore[method-assign]
     play(spice, place, Player(LEARNING), 0)
     return batches
 

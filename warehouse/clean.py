@@ -1,22 +1,23 @@
 """What of a run may go: states of optimizers and weights between iterations, and on request rows of old rollouts.
 
 A removed file stays in its table's recipe, marked as cleaned with its hash: the table stands, and what was made from it
-is as fresh as before.
+is as fresh as before. It is marked first, so what a kill leaves behind is marked and there; the next time removes it.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
-from warehouse.draft import RECIPE
+from warehouse.draft import FILES, RECIPE
 from warehouse.store import Store, Table
+from warehouse.table import Cleaned
 
 OPTIMIZER, WEIGHTS, ROLLOUTS = "optimizer state", "weights", "rollouts"
 
@@ -60,16 +61,48 @@ def removable(
     return [r for r in present if r.files]
 
 
+def free_superseded(update: Table) -> int:
+    """Remove what a published update leaves no use for: the optimizer state that it went on from, and the weights of
+    that update unless they are the last of their iteration. Returns bytes freed.
+
+    It reads that one recipe, however long the run. What another run made stays, and so does everything where tables
+    stand unchecked (`Freshness.frees`).
+    """
+    store, state = update.store, update.recipe["params"]["optimizer_state"]
+    if state is None or not store.freshness.frees:
+        return 0
+    address, _ = _place_of(state)
+    if address.split("/")[0] != update.address.split("/")[0] or not _superseded(address, update):
+        return 0
+    with store.lock(address):
+        return remove(_superseded(address, update))
+
+
+def check_kept(store: Store, path: Path | str | None, again: str) -> None:
+    """Raise Cleaned if files of a published table that were at `path` are removed; `again` is what of its phase to
+    rerun. None and what lies outside the store pass."""
+    runs = store.root / "runs"
+    if path is None or not Path(path).is_relative_to(runs):
+        return
+    address, inside = _place_of(Path(path).relative_to(runs).as_posix())
+    table = store.find(address)
+    if table and any(e.get("cleaned") for name, e in table.contents.items() if name.startswith(f"{inside}/")):
+        raise Cleaned(
+            f"{inside} of {address} was freed as superseded or by `selfplay clean`; `selfplay rerun "
+            f"{address.split('/')[0]} '{_phase(table)}/{again}'` makes it on the way, from the phase's first update on"
+        )
+
+
 def remove(removals: Iterable[Removal]) -> int:
     """Mark the files as cleaned, then remove them; returns bytes freed."""
     freed = 0
     for removal in removals:
         recipe = json.loads((removal.table.folder / RECIPE).read_text())
         for name in removal.files:
-            recipe["contents"][name]["cleaned"] = time.time()
+            recipe["contents"][name].setdefault("cleaned", time.time())
         removal.table.store.amend(removal.table.address, recipe)
         for name in removal.files:
-            os.unlink(removal.table.folder / name)
+            (removal.table.folder / name).unlink(missing_ok=True)
         freed += removal.num_bytes
     return freed
 
@@ -98,21 +131,44 @@ def _optimizers_and_weights(tables: list[Table], old: list[Table]) -> Iterator[R
     for table in old:
         if table.schema.name != "updates" or table.address in last_of_role:
             continue
-        optimizer = tuple(name for name in table.contents if "/optimizer/" in name)
-        yield Removal(table, OPTIMIZER, optimizer)
-        if table.address not in last_of_iteration:
-            weights = tuple(name for name in table.contents if name not in (*table.parts, *optimizer))
-            yield Removal(table, WEIGHTS, weights)
+        yield from _checkpoint(table, weights=table.address not in last_of_iteration)
+
+
+def _superseded(address: str, update: Table) -> list[Removal]:
+    """What is left of the checkpoint at `address`, from which `update` went on."""
+    before = update.store.find(address)
+    if before is None:
+        return []
+    found = map(_only_present, _checkpoint(before, weights=_iteration(before) == _iteration(update)))
+    return [r for r in found if r.files]
+
+
+def _checkpoint(update: Table, weights: bool) -> Iterator[Removal]:
+    optimizer = tuple(name for name in update.contents if "/optimizer/" in name)
+    yield Removal(update, OPTIMIZER, optimizer)
+    if weights:
+        yield Removal(update, WEIGHTS, tuple(n for n in update.contents if n not in (*update.parts, *optimizer)))
 
 
 def _grouped(tables: list[Table], key: Any) -> list[list[Table]]:
-    return [list(group) for _, group in groupby(sorted(tables, key=lambda t: (str(key(t)), t.address)), key=key)]
+    """Tables by key, each group in the order of `tables`."""
+    return [list(group) for _, group in groupby(sorted(tables, key=lambda t: str(key(t))), key=key)]
 
 
 def _only_present(removal: Removal) -> Removal:
     contents = removal.table.contents
-    files = tuple(name for name in removal.files if not contents[name].get("cleaned"))
+    folder = removal.table.folder
+    files = tuple(n for n in removal.files if not contents[n].get("cleaned") or (folder / n).exists())
     return Removal(removal.table, removal.kind, files)
+
+
+def _place_of(path: str) -> tuple[str, str]:
+    """
+    >>> _place_of("r/iter-001/a/step-001/updates/files/update/optimizer")
+    ('r/iter-001/a/step-001/updates', 'files/update/optimizer')
+    """
+    address, _, inside = path.partition(f"/{FILES}/")
+    return address, f"{FILES}/{inside}"
 
 
 def _iteration(table: Table) -> int | None:

@@ -22,6 +22,11 @@ class Freshness:
 
     works = True  # False: nothing is made or written
 
+    @property
+    def frees(self) -> bool:
+        """Whether a table that stands was checked, so that what it has superseded may go."""
+        return self.works
+
     def why_make(self, address: str, made: Table | None, recipe: Recipe) -> str | None:
         """Why a stage is to work; None when what is published at its address stands."""
         if made is None:
@@ -74,6 +79,10 @@ class Rerun(Freshness):
     dependents: bool = False
     only: bool = False
     _passed: set[str] = field(default_factory=set)
+
+    @property
+    def frees(self) -> bool:
+        return not self.only
 
     def why_make(self, address: str, made: Table | None, recipe: Recipe) -> str | None:
         if made is not None and self._remade(made):

@@ -53,6 +53,16 @@ def check_run_name(name: str) -> str:
     return name
 
 
+def by_number(name: str) -> tuple[list[str | int], str]:
+    """A key to sort names by, in which numbers count as such.
+
+    >>> sorted(["step-1000", "step-999", "report"], key=by_number)
+    ['report', 'step-999', 'step-1000']
+    """
+    parts = re.split(r"(\d+)", name)
+    return [int(part) if i % 2 else part for i, part in enumerate(parts)], name
+
+
 def _process(holder: str) -> str:
     """What a lock file says of its holder, for people."""
     if not holder:
@@ -131,10 +141,11 @@ class Store:
         return table
 
     def tables(self, run: str | None = None) -> Iterator[Table]:
-        """All published tables, of one run or of all, in order of address; what goes meanwhile is passed over."""
+        """All published tables, of one run or of all, in order of address, step 999 before step 1000; what goes
+        meanwhile is passed over."""
         runs = self.root / "runs"
         for folder, folders, files in os.walk(runs if run is None else runs / check_run_name(run)):
-            folders.sort()
+            folders.sort(key=by_number)
             if RECIPE in files:
                 folders.clear()
                 if table := self.find(Path(folder).relative_to(runs).as_posix()):
@@ -143,7 +154,7 @@ class Store:
     def without_recipe(self, run: str) -> Iterator[str]:
         """Addresses in a run that hold rows and no recipe that can be read: something removed it or cut it off."""
         for folder, folders, files in os.walk(self.folder(check_run_name(run))):
-            folders.sort()
+            folders.sort(key=by_number)
             if fnmatch.filter(files, PARTS):
                 folders.clear()
                 address = Path(folder).relative_to(self.root / "runs").as_posix()

@@ -139,7 +139,7 @@ class SolverSettings(Settings):
 class JudgeSettings(Settings):
     """Gates, rubrics, grading, and the watch on the grader."""
 
-    quality_gates: bool = Field(default=True, description="False is the ablation: every readable task passes")
+    quality_gates: bool = Field(default=True, description="False is the ablation: of the gates safety alone is left")
     gates: tuple[Literal["entity", "source", "safety"], ...] = Field(
         default=("entity", "source", "safety"),
         description="of the model; the paper has no safety gate and names its lack a limitation",
@@ -166,6 +166,11 @@ class JudgeSettings(Settings):
     max_judge_error: float = Field(
         default=0.05, ge=0, le=1, description="of canaries, and of the judge-minus-oracle gap"
     )
+
+    @property
+    def applied_gates(self) -> tuple[str, ...]:
+        """Safety is no gate of quality: the ablation leaves it."""
+        return tuple(gate for gate in self.gates if self.quality_gates or gate == "safety")
 
     @model_validator(mode="after")
     def _rubrics_can_be_scored(self) -> Self:
@@ -199,7 +204,9 @@ class Branch(Settings):
     """Where a run goes on from another: the ablations of the Judge branch from one checkpoint."""
 
     run: str
-    iteration: int = Field(ge=1)
+    iteration: int = Field(
+        ge=1, description="the last one if the run has keep_checkpoints=last: of others the optimizer states are gone"
+    )
 
 
 class ScopeConfig(Settings):
@@ -232,6 +239,10 @@ class ScopeConfig(Settings):
     num_engines: int = Field(default=1, ge=1, description="engines side by side, one process each")
     trainer_processes: int = Field(
         default=1, ge=1, description="processes of an update, started by torchrun when more than one"
+    )
+    keep_checkpoints: Literal["all", "last"] = Field(
+        default="all",
+        description='"last": an update frees the optimizer state before it, and weights but the last of an iteration',
     )
 
     @model_validator(mode="after")

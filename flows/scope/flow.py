@@ -4,6 +4,11 @@ Algorithm 1.
 Departures
 - The two halves of the Judge may be two models (`models.rubric_writer`, `models.grader`); by default both are M0.
 - A third gate screens tasks for harm (`judge.gates`); the paper names the lack of one a limitation.
+- The ablation without quality gates (`judge.quality_gates=false`) leaves that third gate on.
+- The gate of source relevance sees the document as the Challenger does, cut to `dialogues.source_tokens`.
+- `dialogues.response_tokens`, the paper's limit of a response, holds for each assistant turn.
+- Profiles of real models name no benchmark, so their runs have no held-out score. `evaluation.benchmark=micro` is the
+only one built in; the paper's are for a harness of your own, over the weights of each iteration's last update.
 - Rule gates stand beside the model's quality gates where a profile names them; they can only reject.
 - A watch on the grader (canary answers of known verdict; the oracle, where there is one) stops the run before an
 update.

@@ -52,14 +52,14 @@ class Roles:
 def make_roles(cfg: ScopeConfig) -> Roles:
     template = functools.partial(Template.load, PROMPTS / cfg.dialogues.prompts)
     base, judge = cfg.models.base, cfg.judge
-    gates = tuple(template(f"gate_{gate}") for gate in judge.gates)
+    gates = tuple(template(f"gate_{gate}") for gate in judge.applied_gates)
     source = functools.partial(_cut_document, model=base, limit=cfg.dialogues.source_tokens)
     evidence = functools.partial(_cut_document, model=base, limit=judge.evidence_document_tokens)
     see = functools.partial(cut_tokens, model=base, limit=judge.graded_answer_tokens)
     graded = functools.partial(_gradable, limit=judge.ungraded_answer_tokens)
     return Roles(
         challenger=Prompt("challenger", (template("challenger"),), functools.partial(propose, source)),
-        gates=Prompt("judge", gates, functools.partial(examine, source, judge.gates)),
+        gates=Prompt("judge", gates, functools.partial(examine, source, judge.applied_gates)),
         rubric_writer=Prompt(
             "judge", (template("rubrics"),), functools.partial(mark_scheme, template("evidence"), evidence)
         ),

@@ -178,13 +178,14 @@ def judge_tasks(
 
 
 def gate(scope: Scope, step: Place, tasks: Table) -> Sequence[Table]:
-    """l.8: quality gates QG, the Judge's and the rules that a profile adds. None at all is the ablation."""
-    if not scope.cfg.judge.quality_gates:
+    """l.8: quality gates QG, the Judge's and the rules that a profile adds. In the ablation safety is left, or none."""
+    judge = scope.cfg.judge
+    if not judge.applied_gates:
         return ()
     asked = ask(step, scope.roles.gates, tasks, scope.documents, label="gate")
     rollouts = roll_out(scope, step, asked, scope.bench.policies["base"], scope.talks.gate, label="gate")
     gates = read_gates(step, rollouts, asked, reader=scope.roles.read_gate)
-    rules = make_rules(scope.cfg.judge.rule_gates)
+    rules = make_rules(judge.rule_gates) if judge.quality_gates else None
     return (gates, check(step, tasks, rules=rules, label="rule")) if rules else (gates,)
 
 
@@ -266,8 +267,8 @@ def learn(scope: Scope, step: Place, role: str, player: Player, paid: Judged | S
         role=role,
         trainer=scope.bench.trainer,
     )
-    policy, optimizer_state = updated_policy(table)
-    return Player(policy, optimizer_state, player.num_updates + 1)
+    scope.bench.free_superseded(table)
+    return Player(*updated_policy(table), player.num_updates + 1)
 
 
 def roll_out(

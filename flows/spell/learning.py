@@ -76,4 +76,5 @@ def update_policy(spell: Spell, step: Place, player: Player, rows: Table) -> tup
         role="policy",
         trainer=spell.bench.trainer,
     )
+    spell.bench.free_superseded(table)
     return updated_policy(table)

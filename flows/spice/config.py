@@ -138,6 +138,10 @@ class SpiceConfig(Settings):
     trainer_processes: int = Field(
         default=1, ge=1, description="processes of an update, started by torchrun when more than one"
     )
+    keep_checkpoints: Literal["all", "last"] = Field(
+        default="all",
+        description='"last": an update frees the optimizer state before it, and weights but the last of an iteration',
+    )
 
     @property
     def judge_engine(self) -> EngineConfig | None:

@@ -261,6 +261,7 @@ def learn(
         role="policy",
         trainer=spice.bench.trainer,
     )
+    spice.bench.free_superseded(table)
     return Player(*updated_policy(table))
 
 
