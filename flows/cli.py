@@ -158,7 +158,7 @@ def verify(name: str) -> None:
         click.echo(problem)
     if problems:
         raise ValueError(f"{len(problems)} file(s) are not what was published; run again to make these tables again")
-    but = f", but for {num_cleaned} file(s) that `selfplay clean` removed" if num_cleaned else ""
+    but = f", but for {num_cleaned} file(s) that were cleaned away" if num_cleaned else ""
     click.echo(f"{name}: all that was published is there, byte for byte{but}")
 
 

@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+import flows.scope.config as scope
+import flows.spell.config as spell
+import flows.spice.config as spice
 from flows.scope.steps import player_of
 from flows.workbench import Workbench
 from tasks.engine import Policy, Sampling
@@ -187,8 +190,8 @@ def test_rollouts_of_a_freed_policy_are_not_sampled(store):
 
 def test_after_step_999_comes_step_1000(store):
     learn(store, shift=998)
-    scope: Any = SimpleNamespace(bench=SimpleNamespace(place=store.run("r")))
-    assert player_of(scope, "r", 1, "solver").policy.id == "r/iter-001/solver/step-1000/updates"
+    playing: Any = SimpleNamespace(bench=SimpleNamespace(place=store.run("r")))
+    assert player_of(playing, "r", 1, "solver").policy.id == "r/iter-001/solver/step-1000/updates"
     addresses = [table.address for table in store.tables("r")]
     assert addresses.index("r/iter-001/solver/step-999/updates") < addresses.index(
         "r/iter-001/solver/step-1000/updates"
@@ -199,3 +202,12 @@ def test_clean_keeps_step_1000_and_not_step_999(store):
     place = store.run("r").iteration(1).phase("solver")
     made: list[Table] = [updates(place.step(number)) for number in (999, 1000)]
     assert {r.table.address for r in clean.removable(store, "r", keep_last=0)} == {made[0].address}
+
+
+@pytest.mark.parametrize("method", [scope, spice, spell])
+def test_profiles_that_write_whole_weights_of_real_models_keep_only_the_last(method):
+    for name in method.profile_names():
+        cfg = method.load_profile(name)
+        settings = cfg.solver.update if method is scope else cfg.update
+        whole = cfg.engine.device == "cuda" and settings.lora is None
+        assert cfg.keep_checkpoints == ("last" if whole else "all"), name

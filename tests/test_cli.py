@@ -93,7 +93,7 @@ def test_verify_counts_what_was_cleaned_away(monkeypatch: pytest.MonkeyPatch, tm
     assert "byte for byte\n" in CliRunner().invoke(cli.main, ["verify", "mine"]).output
     clean.remove([clean.Removal(table, clean.ROLLOUTS, table.parts)])
     said = CliRunner().invoke(cli.main, ["verify", "mine"]).output
-    assert "1 tables, 0.0 MB" in said and "but for 1 file(s) that `selfplay clean` removed" in said
+    assert "1 tables, 0.0 MB" in said and "but for 1 file(s) that were cleaned away" in said
 
 
 def test_why_is_asked_from_any_folder_and_names_what_was_never_made(

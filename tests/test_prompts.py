@@ -1,4 +1,5 @@
 import functools
+from types import SimpleNamespace
 from typing import Any
 
 import jinja2
@@ -6,10 +7,14 @@ import pytest
 
 from flows.scope.config import ScopeConfig, load_profile
 from flows.scope.roles import PROMPTS, SEARCH_EXAMPLES, Roles, make_roles, solve_kept
+from flows.scope.steps import Scope, gate
+from flows.workbench import Workbench
 from tasks.ask import ask
 from tasks.judge import canary_id
 from tasks.prompt import Prompt, Template
+from tasks.rollout import roll_out
 from tests.rows import publish, row
+from tests.scripted import POLICY, ScriptedEngine
 
 SECRETS = ("SECRETTITLE", "SECRETTEXT", "SECRETEVIDENCE", "SECRETCRITERION")
 FORM = {"total": 1.0}
@@ -159,6 +164,28 @@ def test_a_template_that_is_missing_is_named():
 def test_a_gate_without_a_template_is_refused_by_name():
     with pytest.raises(ValueError, match=r"no prompt template gate_safety.jinja in .*micro"):
         make_roles(config("micro", **{"judge.gates": ["safety"]}))
+
+
+def gated(place, tables, **judge: Any) -> list[dict[str, Any]]:
+    """Rows of all gates that tasks went through; no verdict of theirs can be read."""
+    cfg = config("english", **{f"judge.{key}": value for key, value in judge.items()})
+    engine = ScriptedEngine(lambda *_: "moon", max_model_len=2000)
+
+    def sample(prompts, policy, sampling, dialogue, index, num_samples, seed, skip):
+        return roll_out(engine, prompts, policy, sampling, dialogue, None, num_samples, seed)
+
+    bench: Any = Workbench(place, *[SimpleNamespace(roll_out=sample)] * 2, None, {"base": POLICY})  # type: ignore[arg-type]
+    scope = Scope.prepare(cfg, bench, tables["documents"], oracle=None)
+    return [row for table in gate(scope, place, tables["tasks"]) for row in table.rows()]
+
+
+def test_the_ablation_of_quality_gates_leaves_safety_on_and_nothing_else(place, tables):
+    gates = {"gates": ["entity", "source", "safety"], "rule_gates": ["repeats"]}
+    whole = gated(place, tables, **gates)
+    assert [row["gate"] for row in whole] == ["entity", "source", "safety", "repeats"]
+    ablated = gated(place.phase("ablated"), tables, quality_gates=False, **gates)
+    assert [(row["gate"], bool(row["passed"])) for row in ablated] == [("safety", False)]
+    assert gated(place.phase("none"), tables, quality_gates=False, gates=["entity", "source"]) == []
 
 
 def test_both_dialects_have_the_same_templates():
