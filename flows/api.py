@@ -89,12 +89,15 @@ class API:
         flows = {flow["id"]: flow["name"] for flow in self._post("/flows/filter", {})}
         return sorted(f"{flows[d['flow_id']]}/{d['name']}" for d in self._post("/deployments/filter", {}))
 
-    def submit(self, deployment: str, parameters: dict[str, Any]) -> dict[str, Any]:
-        """A flow run of `flow/deployment`."""
+    def submit(
+        self, deployment: str, parameters: dict[str, Any], environment: dict[str, str] | None = None
+    ) -> dict[str, Any]:
+        """A flow run of `flow/deployment`; `environment` goes over that of its worker, pool and deployment."""
         found = self.http.get(f"/deployments/name/{deployment}")
         if found.status_code == 404:
             raise ValueError(f"no deployment {deployment}; there are {', '.join(self.deployments())}")
-        return self._post(f"/deployments/{_answered(found)['id']}/create_flow_run", {"parameters": parameters})
+        asked = {"parameters": parameters, "job_variables": {"env": environment or {}}}
+        return self._post(f"/deployments/{_answered(found)['id']}/create_flow_run", asked)
 
     def flow_run(self, flow_run_id: str) -> dict[str, Any]:
         return _answered(self.http.get(f"/flow_runs/{flow_run_id}"))

@@ -47,7 +47,7 @@ def run_flow(site: Site, flow: str, parameters: dict[str, Any], here: bool = Fal
     api = services.up(site, say=click.echo)
     if here:
         return run_here(site, deployment, parameters)
-    flow_run = api.submit(f"{flow}/{profile}", parameters)
+    flow_run = api.submit(f"{flow}/{profile}", parameters, environment())
     page = f"http://127.0.0.1:{site.port}/runs/flow-run/{flow_run['id']}"
     click.echo(f"run {parameters['run']!r} as flow run {flow_run['name']}: {page}")
     try:
@@ -87,6 +87,12 @@ def store() -> Store:
     from warehouse.store import Store
 
     return Store(SOURCE / (os.environ.get("SELFPLAY_STORE") or "data/store"))
+
+
+def environment() -> dict[str, str]:
+    """Where to write and on which GPUs, as the one who asks has it: a worker has what `selfplay up` had."""
+    gpus = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return {"SELFPLAY_STORE": str(store().root), **({} if gpus is None else {"CUDA_VISIBLE_DEVICES": gpus})}
 
 
 def run_here(site: Site, deployment: dict[str, Any], parameters: dict[str, Any]) -> bool:

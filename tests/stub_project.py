@@ -8,6 +8,7 @@ from pathlib import Path
 from flows.site import SOURCE, Site
 
 FLOW = """
+import os
 import time
 from prefect import flow, get_run_logger, task
 
@@ -17,6 +18,7 @@ def stage(n: int) -> None:
 
 @flow(name="scope-iteration")
 def scope_iteration(profile: str, run: str | None = None, overrides: dict | None = None, corpus: str | None = None):
+    get_run_logger().info(f"store {os.environ.get('SELFPLAY_STORE')}, GPUs {os.environ.get('CUDA_VISIBLE_DEVICES')}")
     stage(1)
     time.sleep((overrides or {}).get("sleep_s", 0))
     if profile == "broken":

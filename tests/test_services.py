@@ -155,6 +155,17 @@ def test_selfplay_run_prints_the_whole_log_and_tells_success_from_failure(
 
 
 @pytest.mark.slow
+def test_a_flow_run_has_the_store_and_the_gpus_of_the_one_who_asks(
+    running: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not those that its worker was started with."""
+    monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert launch.run_flow(running, "scope-iteration", launch.make_parameters("micro", "micro"))
+    assert f"store {tmp_path}, GPUs 1\n" in capsys.readouterr().out
+
+
+@pytest.mark.slow
 def test_a_flow_outlives_its_killed_worker_and_up_revives_the_rest(running: Site) -> None:
     api = API.of(running)
     run = api.submit("scope-iteration/micro", {"overrides": {"sleep_s": 8}})
