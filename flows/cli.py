@@ -251,6 +251,15 @@ def up(port: int | None, gpu: bool) -> None:
 
 
 @main.command()
+@click.argument("name", metavar="RUN")
+def stop(name: str) -> None:
+    """End the flow run that makes RUN, or waits to; what is published stays, and the run can be continued."""
+    from flows import at_work
+
+    at_work.stop(Site.here(), name, say=click.echo)
+
+
+@main.command()
 def down() -> None:
     """End server, workers and running flows; their runs can be continued."""
     from flows import services

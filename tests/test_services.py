@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from flows import launch, services
+from flows import at_work, launch, services
 from flows.api import API
 from flows.site import Process, Site
 from tests import stub_project
@@ -163,6 +163,53 @@ def test_a_flow_run_has_the_store_and_the_gpus_of_the_one_who_asks(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     assert launch.run_flow(running, "scope-iteration", launch.make_parameters("micro", "micro"))
     assert f"store {tmp_path}, GPUs 1\n" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_same_command_follows_the_run_at_work_and_another_one_is_told_how_to_end_it(
+    running: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path / "store"))
+    api, asked = API.of(running), launch.make_parameters("micro", "mine", overrides={"sleep_s": 10})
+    deployment = "scope-iteration/micro"
+    elsewhere = api.submit(deployment, asked, {"SELFPLAY_STORE": str(tmp_path / "other")})
+    first = api.submit(deployment, asked, launch.environment())
+    other = launch.make_parameters("micro", "mine")
+    for parameters, here in ((other, False), (asked, True)):
+        with pytest.raises(
+            ValueError, match=f"flow run {first['name']} is at work on 'mine', .*`selfplay stop mine` ends"
+        ):
+            launch.run_flow(running, "scope-iteration", parameters, here)
+    assert launch.run_flow(running, "scope-iteration", asked)
+    said = capsys.readouterr().out
+    assert f"run 'mine' is at work already, flow run {first['name']}: http" in said and "stage 2 is done" in said
+    wait_until(lambda: state(api, elsewhere) == "COMPLETED")
+
+
+@pytest.mark.slow
+def test_one_run_is_stopped_with_its_children_and_the_others_go_on(
+    running: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path))
+    api, said = API.of(running), []
+
+    def submit(name: str, **settings: float) -> dict:
+        return api.submit("scope-iteration/micro", launch.make_parameters("micro", name, overrides=settings))
+
+    mine, other = submit("mine", sleep_s=600, child_s=600), submit("other", sleep_s=600)
+    processes = [running.process(f"flow-{run['id']}") for run in (mine, other)]
+    wait_until(lambda: [state(api, run) for run in (mine, other)] == ["RUNNING"] * 2)
+    wait_until(lambda: len(processes[0].find().children()) == 1)  # type: ignore[union-attr]
+    child, waiting = processes[0].find().children()[0], submit("waiting")  # type: ignore[union-attr]
+    at_work.stop(running, "waiting", said.append)
+    at_work.stop(running, "mine", said.append)
+    assert [mine["name"] in line for line in said] == [False, True]
+    assert not child.is_running() and processes[0].find() is None and processes[1].find() is not None
+    with pytest.raises(ValueError, match="no flow run of 'mine' is at work"):
+        at_work.stop(running, "mine")
+    at_work.stop(running, "other")
+    time.sleep(3.0)  # its worker hears of the dead process
+    assert [state(api, run) for run in (mine, other, waiting)] == ["CANCELLED"] * 3
 
 
 @pytest.mark.slow
