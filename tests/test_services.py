@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 from flows import at_work, launch, services
 from flows.api import API
 from flows.site import Process, Site
+from flows.watch import watch
 from tests import stub_project
 
 PREFECT = str(Path(sys.executable).parent / "prefect")
@@ -261,10 +263,20 @@ def test_one_flow_at_a_time_on_the_gpu_and_the_next_as_soon_as_its_holder_is_kil
     runs = [api.submit("scope-iteration/large", {"overrides": {"sleep_s": 600}}) for _ in range(2)]
     wait_until(lambda: "RUNNING" in [state(api, run) for run in runs])
     holder, waiting = sorted(runs, key=lambda run: state(api, run) != "RUNNING")
-    for _ in range(20):
-        assert state(api, waiting) == "SCHEDULED"
-        time.sleep(0.3)
+    said: list[str] = []
+    threading.Thread(target=watch, args=(running, API.of(running), waiting, said.append), daemon=True).start()
+    wait_until(lambda: any("waits" in line for line in said))
+    time.sleep(3.0)
+    assert state(api, waiting) == "SCHEDULED"
+    explained = [line for line in said if "waits" in line]
+    assert explained == [
+        f"{waiting['name']} waits for a slot of the gpu pool, 1 of 1 at work: {holder['name']} on run 'large'; "
+        "`selfplay stop RUN` ends one"
+    ]
     wait_until(lambda: running.process(f"flow-{holder['id']}").find() is not None)
     running.process(f"flow-{holder['id']}").find().kill()  # type: ignore[union-attr]
     wait_until(lambda: state(api, waiting) == "RUNNING")
     assert state(api, holder) == "CRASHED"
+    at_work.stop(running, "large")
+    assert state(api, waiting) == "CANCELLED"
+    wait_until(lambda: any(line.startswith(f"{waiting['name']} ended as c") for line in said))  # its own word: crashed
