@@ -36,6 +36,8 @@ class Group(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except (click.exceptions.Exit, click.Abort):  # click's own RuntimeErrors: --help, and Ctrl-C at a question
+            raise
         except _expected_failures() as problem:
             hint = DAMAGED if ".parquet'" in str(problem) else ""
             raise click.ClickException(f"{problem}{hint}") from problem
