@@ -10,6 +10,7 @@ import httpx
 
 from flows.site import Site
 
+TAKEN = ("PENDING", "RUNNING", "CANCELLING")  # each holds a slot of its pool
 ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 LOGS_PER_CALL = 200
 BUSY_S = 60.0
@@ -84,28 +85,36 @@ class API:
     def workers(self, pool: str) -> list[dict[str, Any]]:
         return self._post(f"/work_pools/{pool}/workers/filter", {})
 
+    def flow_names(self) -> dict[str, str]:
+        """By id."""
+        return {flow["id"]: flow["name"] for flow in self._post("/flows/filter", {})}
+
     def deployments(self) -> list[str]:
         """Names as `flow/deployment`."""
-        flows = {flow["id"]: flow["name"] for flow in self._post("/flows/filter", {})}
+        flows = self.flow_names()
         return sorted(f"{flows[d['flow_id']]}/{d['name']}" for d in self._post("/deployments/filter", {}))
 
-    def submit(self, deployment: str, parameters: dict[str, Any]) -> dict[str, Any]:
-        """A flow run of `flow/deployment`."""
+    def submit(
+        self, deployment: str, parameters: dict[str, Any], environment: dict[str, str] | None = None
+    ) -> dict[str, Any]:
+        """A flow run of `flow/deployment`; `environment` goes over that of its worker, pool and deployment."""
         found = self.http.get(f"/deployments/name/{deployment}")
         if found.status_code == 404:
             raise ValueError(f"no deployment {deployment}; there are {', '.join(self.deployments())}")
-        return self._post(f"/deployments/{_answered(found)['id']}/create_flow_run", {"parameters": parameters})
+        asked = {"parameters": parameters, "job_variables": {"env": environment or {}}}
+        return self._post(f"/deployments/{_answered(found)['id']}/create_flow_run", asked)
 
     def flow_run(self, flow_run_id: str) -> dict[str, Any]:
         return _answered(self.http.get(f"/flow_runs/{flow_run_id}"))
 
-    def unfinished(self) -> list[dict[str, Any]]:
-        """Flow runs of our pools that a worker has taken and that have not ended."""
-        states = {"state": {"type": {"any_": ["PENDING", "RUNNING", "CANCELLING"]}}}
+    def unfinished(self, waiting: bool = False) -> list[dict[str, Any]]:
+        """Flow runs of our pools that a worker has taken, or that are waiting for one, and that have not ended."""
+        states = {"state": {"type": {"any_": [*TAKEN, *(["SCHEDULED"] if waiting else [])]}}}
         return [run for run in self._post("/flow_runs/filter", {"flow_runs": states}) if run["work_pool_name"]]
 
-    def crash(self, flow_run_id: str, message: str) -> None:
-        state = {"type": "CRASHED", "name": "Crashed", "message": message}
+    def end(self, flow_run_id: str, state_type: str, message: str) -> None:
+        """Whatever its state is now."""
+        state = {"type": state_type, "name": state_type.capitalize(), "message": message}
         self._post(f"/flow_runs/{flow_run_id}/set_state", {"state": state, "force": True})
 
     def logs(self, flow_run_id: str, after: str) -> list[dict[str, Any]]:

@@ -36,6 +36,8 @@ class Group(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except (click.exceptions.Exit, click.Abort):  # click's own RuntimeErrors: --help, and Ctrl-C at a question
+            raise
         except _expected_failures() as problem:
             hint = DAMAGED if ".parquet'" in str(problem) else ""
             raise click.ClickException(f"{problem}{hint}") from problem
@@ -248,6 +250,15 @@ def up(port: int | None, gpu: bool) -> None:
     site = Site(home=Site.here().home, port_choice=port) if port else Site.here()
     services.up(site, pools=tuple(services.POOLS) if gpu else None, say=click.echo)
     click.echo(f"ready: http://127.0.0.1:{site.port} (user and password: PREFECT_API_AUTH_STRING in {site.env_file})")
+
+
+@main.command()
+@click.argument("name", metavar="RUN")
+def stop(name: str) -> None:
+    """End the flow run that makes RUN, or waits to; what is published stays, and the run can be continued."""
+    from flows import at_work
+
+    at_work.stop(Site.here(), name, say=click.echo)
 
 
 @main.command()

@@ -30,8 +30,12 @@ def default_run(flow: str, profile: str) -> str:
 
 
 def run_flow(site: Site, flow: str, parameters: dict[str, Any], here: bool = False) -> bool:
-    """Check everything that can be known now, then run; True when the flow completed."""
+    """Check everything that can be known now, then run; True when the flow completed.
+
+    A flow run that was asked for the same and has not ended is followed instead of starting a second one.
+    """
     from flows import services
+    from flows.at_work import asked_alike, at_work
     from flows.watch import watch
     from flows.workbench import Request, check_request
 
@@ -45,15 +49,21 @@ def run_flow(site: Site, flow: str, parameters: dict[str, Any], here: bool = Fal
     if not here and pool not in services.default_pools() and site.process(f"worker-{pool}").find() is None:
         raise ValueError(f"profile {profile} needs a GPU and none was found; `selfplay up --gpu` ignores that")
     api = services.up(site, say=click.echo)
+    begun = at_work(api, run := parameters["run"])
+    if begun and (here or not asked_alike(api, begun[0], flow, parameters)):
+        raise ValueError(
+            f"flow run {begun[0]['name']} is at work on {run!r}, asked for in another way than now; "
+            f"`selfplay stop {run}` ends it"
+        )
     if here:
         return run_here(site, deployment, parameters)
-    flow_run = api.submit(f"{flow}/{profile}", parameters)
+    flow_run = begun[0] if begun else api.submit(f"{flow}/{profile}", parameters, environment())
     page = f"http://127.0.0.1:{site.port}/runs/flow-run/{flow_run['id']}"
-    click.echo(f"run {parameters['run']!r} as flow run {flow_run['name']}: {page}")
+    click.echo(f"run {run!r} {'is at work already,' if begun else 'as'} flow run {flow_run['name']}: {page}")
     try:
         return watch(site, api, flow_run, click.echo) == "COMPLETED"
     except KeyboardInterrupt:
-        click.echo(f"\nit goes on without you: `selfplay status {parameters['run']}`, or end it with `selfplay down`")
+        click.echo(f"\nit goes on without you: the same command follows it again, `selfplay stop {run}` ends it")
         sys.exit(130)
 
 
@@ -87,6 +97,12 @@ def store() -> Store:
     from warehouse.store import Store
 
     return Store(SOURCE / (os.environ.get("SELFPLAY_STORE") or "data/store"))
+
+
+def environment() -> dict[str, str]:
+    """Where to write and on which GPUs, as the one who asks has it: a worker has what `selfplay up` had."""
+    gpus = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return {"SELFPLAY_STORE": str(store().root), **({} if gpus is None else {"CUDA_VISIBLE_DEVICES": gpus})}
 
 
 def run_here(site: Site, deployment: dict[str, Any], parameters: dict[str, Any]) -> bool:

@@ -22,6 +22,7 @@ from flows.site import Process, Site
 POOLS = {"cpu": 2, "gpu": 1}  # flow runs at once
 SILENCE_S = 120.0  # four heartbeats
 START_S = 300.0  # the first start makes the database; a busy machine is slow
+DIED = "its process ended without a word; run it again to go on from what is published"
 NVIDIA, AMD = Path("/dev/nvidia0"), Path("/dev/kfd")
 Say = Callable[[str], None]
 
@@ -97,7 +98,7 @@ def crash_dead_runs(site: Site, api: API, say: Say = print) -> None:
         process = site.process(f"flow-{run['id']}")
         starting = not process.path.exists() and run["work_pool_name"] in workers_alive
         if not starting and process.find() is None:
-            api.crash(run["id"], "its process ended without a word; run it again to go on from what is published")
+            api.end(run["id"], "CRASHED", DIED)
             process.path.unlink(missing_ok=True)
             say(f"marked flow run {run['name']} as crashed: its process is gone")
 

@@ -11,10 +11,12 @@ import httpx
 
 from flows import services
 from flows.api import API, ENDED
+from flows.at_work import made_by
 from flows.site import Site
 
 POLL_S = 1.0
 PATIENCE_S = 300.0
+TAKEN_S = 5.0  # a worker with a slot left has taken a flow run by then, or does soon
 LATE_S = 5.0  # log lines arrive in batches, out of order by no more than this
 QUIET_POLLS = 3  # without a new line after the end: then the log is complete, if the process was never seen
 STAGE_DONE = "Finished in state Completed()"
@@ -26,7 +28,7 @@ Say = Callable[[str], None]
 
 def watch(site: Site, api: API, flow_run: dict[str, Any], say: Say = print) -> str:
     """Print what happens to a flow run; returns the type of its last state, such as COMPLETED."""
-    log, process = _Log(api, flow_run["id"], say), None
+    log, queue, process = _Log(api, flow_run["id"], say), _Queue(api, say), None
     run, state, quiet, answered, silent = flow_run, "", 0, time.monotonic(), False
     while True:
         try:
@@ -34,6 +36,7 @@ def watch(site: Site, api: API, flow_run: dict[str, Any], say: Say = print) -> s
             process = process or site.process(f"flow-{flow_run['id']}").find()
             gone = process is not None and not process.is_running()  # with its last lines sent
             run = api.flow_run(flow_run["id"])
+            queue.explain(run)
             new = log.print_new()
         except httpx.TransportError as problem:  # a busy machine: the run goes on whether or not the server answers
             if not silent:
@@ -60,6 +63,26 @@ def watch(site: Site, api: API, flow_run: dict[str, Any], say: Say = print) -> s
         if (whole := site.logs / f"flow-{flow_run['id']}.log").exists():
             say(f"its whole log: {whole}")
     return run["state_type"]
+
+
+class _Queue:
+    """Says once what a flow run waits for that no worker takes because its pool has no slot left."""
+
+    def __init__(self, api: API, say: Say) -> None:
+        self.api, self.say, self.due, self.told = api, say, time.monotonic() + TAKEN_S, False
+
+    def explain(self, run: dict[str, Any]) -> None:
+        if self.told or run["state_type"] != "SCHEDULED" or time.monotonic() < self.due:
+            return
+        pool, flows = run["work_pool_name"], self.api.flow_names()
+        others = [other for other in self.api.unfinished() if other["work_pool_name"] == pool]
+        if len(others) >= services.POOLS[pool]:
+            which = ", ".join(f"{other['name']} on run {made_by(other, flows)!r}" for other in others)
+            self.say(
+                f"{run['name']} waits for a slot of the {pool} pool, {len(others)} of {services.POOLS[pool]} at work: "
+                f"{which}; `selfplay stop RUN` ends one"
+            )
+            self.told = True
 
 
 class _Log:

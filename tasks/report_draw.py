@@ -109,6 +109,13 @@ def progress(rows: Iterable[dict[str, Any]]) -> list[float]:
     ]
 
 
+def iteration_axis(axes: Any, rows: list[dict[str, Any]]) -> None:
+    """Whole iterations on the x axis, a line at each."""
+    last = max(r["iteration"] for r in rows)
+    axes.set_xlim(0, last)
+    axes.set_xticks(range(last + 1))
+
+
 def by(rows: Iterable[dict[str, Any]], *names: str) -> dict[Any, list[dict[str, Any]]]:
     """Rows under the value of a column, or the tuple of several, in order of first appearance."""
     found: dict[Any, list[dict[str, Any]]] = {}

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tasks.report_data import Row
-from tasks.report_draw import GREY, Colours, Plot, by, draw, legend, percent, progress
+from tasks.report_draw import GREY, Colours, Plot, by, draw, iteration_axis, legend, percent, progress
 
 SCORE = "score"  # the metric of a benchmark that stands for it; score_<part> are its parts
 MONITOR = "judge monitor"  # the benchmark whose metrics are errors of a judge
@@ -111,7 +111,7 @@ def _paint_steps(axes: Any, of_name: dict[str, list[Row]], colours: Colours, yla
     for name, rows in of_name.items():
         y = [r["mean"] for r in rows]
         axes.plot(progress(rows), y, marker=_marker(rows), markersize=3.5, color=colours[name], label=name)
-    _iterations(axes, [r for rows in of_name.values() for r in rows])
+    iteration_axis(axes, [r for rows in of_name.values() for r in rows])
     axes.set_ylim(bottom=0)
     axes.set(xlabel=COMPLETED, ylabel=ylabel)
     legend(axes, 3 if len(of_name) < 4 else 2)
@@ -119,13 +119,6 @@ def _paint_steps(axes: Any, of_name: dict[str, list[Row]], colours: Colours, yla
 
 def _marker(rows: list[Row]) -> str | None:
     return "o" if len(rows) < 40 else None
-
-
-def _iterations(axes: Any, rows: list[Row]) -> None:
-    """Whole iterations on the x axis, a line at each."""
-    last = max(r["iteration"] for r in rows)
-    axes.set_xlim(0, last)
-    axes.set_xticks(range(last + 1))
 
 
 def answer_lengths(rows: list[Row], colours: Colours) -> Plot:
@@ -192,10 +185,11 @@ def _paint_updates(axes: list[Any], of_metric: dict[str, list[Row]], colours: Co
             y = [r["value"] for r in rows]
             panel.plot(_substeps(rows), y, marker=_marker(rows), markersize=3, color=colours[role], label=role)
         if name in of_metric:
-            _iterations(panel, of_metric[name])
+            iteration_axis(panel, of_metric[name])
         else:
             panel.text(0.5, 0.5, "not measured", transform=panel.transAxes, ha="center", color=GREY)
         panel.ticklabel_format(axis="y", style="sci", scilimits=(-3, 4), useOffset=False)
+        panel.yaxis.set_offset_position("right")  # its power of ten; the title is on the left
     for panel in axes[2:]:
         panel.set_xlabel(COMPLETED)
     legend(axes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tasks.report_data import Row
-from tasks.report_draw import Colours, Plot, by, draw, legend, percent, progress, short
+from tasks.report_draw import Colours, Plot, by, draw, iteration_axis, legend, percent, progress, short
 
 
 def difficulty_by_type(rows: list[Row]) -> Plot:
@@ -77,6 +77,7 @@ def _paint(axes: Any, of_type: dict[str, list[Row]], column: str, ylabel: str, t
         y = [r[column] for r in rows]
         axes.plot(progress(rows), y, marker="o", markersize=3, color=colours[task_type], label=short(task_type))
     axes.set_ylim(-0.03 * top, 1.03 * top)
+    iteration_axis(axes, [r for rows in of_type.values() for r in rows])
     axes.set(xlabel="iterations completed", ylabel=ylabel)
     legend(axes, 3)
 
@@ -88,5 +89,6 @@ def _paint_disagreements(axes: Any, of_type: dict[str, list[Row]]) -> None:
         axes.plot(x, [r["differ"] for r in rows], marker="o", markersize=3, color=colour, label=short(task_type))
         axes.plot(x, [r["votes only"] for r in rows], "--", color=colour)
     axes.set_ylim(bottom=0)
+    iteration_axis(axes, [r for rows in of_type.values() for r in rows])
     axes.set(xlabel="iterations completed", ylabel="answers, %")
     legend(axes, 3)

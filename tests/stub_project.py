@@ -8,6 +8,9 @@ from pathlib import Path
 from flows.site import SOURCE, Site
 
 FLOW = """
+import os
+import subprocess
+import sys
 import time
 from prefect import flow, get_run_logger, task
 
@@ -17,7 +20,10 @@ def stage(n: int) -> None:
 
 @flow(name="scope-iteration")
 def scope_iteration(profile: str, run: str | None = None, overrides: dict | None = None, corpus: str | None = None):
+    get_run_logger().info(f"store {os.environ.get('SELFPLAY_STORE')}, GPUs {os.environ.get('CUDA_VISIBLE_DEVICES')}")
     stage(1)
+    if child_s := (overrides or {}).get("child_s"):
+        subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({child_s})"])
     time.sleep((overrides or {}).get("sleep_s", 0))
     if profile == "broken":
         raise ValueError("told to fail")
@@ -33,8 +39,8 @@ class Config(BaseModel):
     pass
 
 def load_profile(name: str, overrides: dict) -> Config:
-    if wrong := overrides.keys() - {"sleep_s", "lines"}:
-        raise ValueError(f"there is no setting {', '.join(wrong)}; there are sleep_s and lines")
+    if wrong := overrides.keys() - {"sleep_s", "child_s", "lines"}:
+        raise ValueError(f"there is no setting {', '.join(wrong)}; there are sleep_s, child_s and lines")
     return Config()
 """
 DEPLOYMENTS = """

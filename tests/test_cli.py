@@ -225,3 +225,9 @@ def test_a_run_cannot_lie_outside_its_folder_or_hide_from_the_views(name):
 def test_a_run_may_be_called_in_any_language():
     names = ["qwen2.5-7b", "lauf_ü", "测试", "7"]
     assert [launch.make_parameters("micro", name)["run"] for name in names] == names
+
+
+@pytest.mark.parametrize("command", ["run", "stop", "corpus prepare"])
+def test_help_of_a_command_is_no_error(command: str) -> None:
+    result = CliRunner().invoke(cli.main, [*command.split(), "-h"])
+    assert (result.exit_code, "Error" in result.output) == (0, False)

@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,9 +15,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from flows import launch, services
+from flows import at_work, launch, services
 from flows.api import API
 from flows.site import Process, Site
+from flows.watch import watch
 from tests import stub_project
 
 PREFECT = str(Path(sys.executable).parent / "prefect")
@@ -155,6 +157,64 @@ def test_selfplay_run_prints_the_whole_log_and_tells_success_from_failure(
 
 
 @pytest.mark.slow
+def test_a_flow_run_has_the_store_and_the_gpus_of_the_one_who_asks(
+    running: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not those that its worker was started with."""
+    monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert launch.run_flow(running, "scope-iteration", launch.make_parameters("micro", "micro"))
+    assert f"store {tmp_path}, GPUs 1\n" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_same_command_follows_the_run_at_work_and_another_one_is_told_how_to_end_it(
+    running: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path / "store"))
+    api, asked = API.of(running), launch.make_parameters("micro", "mine", overrides={"sleep_s": 10})
+    deployment = "scope-iteration/micro"
+    elsewhere = api.submit(deployment, asked, {"SELFPLAY_STORE": str(tmp_path / "other")})
+    first = api.submit(deployment, asked, launch.environment())
+    other = launch.make_parameters("micro", "mine")
+    for parameters, here in ((other, False), (asked, True)):
+        with pytest.raises(
+            ValueError, match=f"flow run {first['name']} is at work on 'mine', .*`selfplay stop mine` ends"
+        ):
+            launch.run_flow(running, "scope-iteration", parameters, here)
+    assert launch.run_flow(running, "scope-iteration", asked)
+    said = capsys.readouterr().out
+    assert f"run 'mine' is at work already, flow run {first['name']}: http" in said and "stage 2 is done" in said
+    wait_until(lambda: state(api, elsewhere) == "COMPLETED")
+
+
+@pytest.mark.slow
+def test_one_run_is_stopped_with_its_children_and_the_others_go_on(
+    running: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path))
+    api, said = API.of(running), []
+
+    def submit(name: str, **settings: float) -> dict:
+        return api.submit("scope-iteration/micro", launch.make_parameters("micro", name, overrides=settings))
+
+    mine, other = submit("mine", sleep_s=600, child_s=600), submit("other", sleep_s=600)
+    processes = [running.process(f"flow-{run['id']}") for run in (mine, other)]
+    wait_until(lambda: [state(api, run) for run in (mine, other)] == ["RUNNING"] * 2)
+    wait_until(lambda: len(processes[0].find().children()) == 1)  # type: ignore[union-attr]
+    child, waiting = processes[0].find().children()[0], submit("waiting")  # type: ignore[union-attr]
+    at_work.stop(running, "waiting", said.append)
+    at_work.stop(running, "mine", said.append)
+    assert [mine["name"] in line for line in said] == [False, True]
+    assert not child.is_running() and processes[0].find() is None and processes[1].find() is not None
+    with pytest.raises(ValueError, match="no flow run of 'mine' is at work"):
+        at_work.stop(running, "mine")
+    at_work.stop(running, "other")
+    time.sleep(3.0)  # its worker hears of the dead process
+    assert [state(api, run) for run in (mine, other, waiting)] == ["CANCELLED"] * 3
+
+
+@pytest.mark.slow
 def test_a_flow_outlives_its_killed_worker_and_up_revives_the_rest(running: Site) -> None:
     api = API.of(running)
     run = api.submit("scope-iteration/micro", {"overrides": {"sleep_s": 8}})
@@ -203,10 +263,20 @@ def test_one_flow_at_a_time_on_the_gpu_and_the_next_as_soon_as_its_holder_is_kil
     runs = [api.submit("scope-iteration/large", {"overrides": {"sleep_s": 600}}) for _ in range(2)]
     wait_until(lambda: "RUNNING" in [state(api, run) for run in runs])
     holder, waiting = sorted(runs, key=lambda run: state(api, run) != "RUNNING")
-    for _ in range(20):
-        assert state(api, waiting) == "SCHEDULED"
-        time.sleep(0.3)
+    said: list[str] = []
+    threading.Thread(target=watch, args=(running, API.of(running), waiting, said.append), daemon=True).start()
+    wait_until(lambda: any("waits" in line for line in said))
+    time.sleep(3.0)
+    assert state(api, waiting) == "SCHEDULED"
+    explained = [line for line in said if "waits" in line]
+    assert explained == [
+        f"{waiting['name']} waits for a slot of the gpu pool, 1 of 1 at work: {holder['name']} on run 'large'; "
+        "`selfplay stop RUN` ends one"
+    ]
     wait_until(lambda: running.process(f"flow-{holder['id']}").find() is not None)
     running.process(f"flow-{holder['id']}").find().kill()  # type: ignore[union-attr]
     wait_until(lambda: state(api, waiting) == "RUNNING")
     assert state(api, holder) == "CRASHED"
+    at_work.stop(running, "large")
+    assert state(api, waiting) == "CANCELLED"
+    wait_until(lambda: any(line.startswith(f"{waiting['name']} ended as c") for line in said))  # its own word: crashed

@@ -1,0 +1,31 @@
+"""What stands on the axes of a report's figures."""
+
+import re
+
+import pytest
+
+from tasks.report_draw import Colours
+from tasks.report_learning import updates
+from tasks.report_types import disagreements, kept_by_type
+
+
+def texts(svg: str | None) -> dict[str, float]:
+    """Every text of a figure and where it stands, in points from the left."""
+    return {text: float(x) for x, text in re.findall(r'<text [^>]*x="([\d.]+)"[^>]*>([^<]*)</text>', svg or "")}
+
+
+@pytest.mark.parametrize("plot", [kept_by_type, disagreements])
+def test_figures_by_type_have_whole_iterations(plot):
+    counts = {"num_kept": 3, "n": 10, "num_votes_only": 1, "num_rule_only": 2}
+    steps = [{"iteration": 1, "phase": "train", "step": k, **counts} for k in (1, 2)]
+    figure = plot([{**step, "task_type": name} for step in steps for name in ("essay", "quiz")])
+    ticks = [text for text in texts(figure.svg) if re.fullmatch(r"-?\d+(\.\d+)?", text)]
+    assert {"0", "1"} <= set(ticks)
+    assert [tick for tick in ticks if "." in tick and float(tick) < 2] == []
+
+
+def test_a_power_of_ten_stands_apart_from_the_title_of_its_panel():
+    about = {"metric": "clip_fraction", "iteration": 1, "optimizer_step": 0, "role": "writer"}
+    figure = updates([{**about, "step": k, "value": k / 10_000} for k in (1, 2)], Colours())
+    at = texts(figure.svg)
+    assert at["1e−4"] > at["share of clipped tokens"] + 100
