@@ -1,16 +1,36 @@
-"""Profiles: TOML files that hold only departures from a configuration's defaults, and settings given on top."""
+"""Profiles: TOML files that hold only departures from a configuration's defaults, and settings given on top; and the
+settings that every method has."""
 
 from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
 Config = TypeVar("Config", bound=BaseModel)
 MAX_BITS = 63  # what Parquet holds; a larger number among its runs' parameters, and Prefect's server lists none of them
+
+
+class Settings(BaseModel):
+    """A part of a configuration: what it does not know is refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class MachineSettings(Settings):
+    """What a run takes of machines and disks, whatever its method."""
+
+    num_engines: int = Field(default=1, ge=1, description="engines side by side, one process each")
+    trainer_processes: int = Field(
+        default=1, ge=1, description="processes of an update, started by torchrun when more than one"
+    )
+    keep_checkpoints: Literal["all", "last"] = Field(
+        default="all",
+        description='"last": an update frees the optimizer state before it, and weights but the last of an iteration',
+    )
 
 
 def names(folder: Path) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from corpus_prep.benchmarks import Benchmark
 from corpus_prep.cluster import Clustering
@@ -20,12 +20,9 @@ from corpus_prep.quality import QualityRules
 from corpus_prep.segments import Splitting
 from corpus_prep.workers import Workers
 from flows import profile
+from flows.profile import Settings
 
 PROFILES = Path(__file__).parent / "profiles"
-
-
-class Settings(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Deduplication(Settings):

@@ -6,20 +6,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from corpus_prep.index import EmbeddingConfig
 from flows import profile
+from flows.profile import MachineSettings, Settings
 from flows.scope.readers import PRIORITIES
 from tasks.engine import EngineConfig
 from tasks.grpo import GRPOSettings
 
 PROFILES = Path(__file__).parent / "profiles"
 TASK_TYPES = ("long_form_qa", "summarisation", "planning", "writing")
-
-
-class Settings(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Models(Settings):
@@ -149,7 +146,7 @@ class JudgeSettings(Settings):
     )
     min_criteria: int = Field(default=3, ge=1)
     max_criteria: int = Field(default=10, ge=1)
-    priority_weights: dict[str, float] = {"critical": 1.0, "important": 1.0, "bonus": 1.0}
+    priority_weights: dict[str, float] = Field(default={"critical": 1.0, "important": 1.0, "bonus": 1.0})
     gate_tokens: int = Field(default=256, ge=1, description="1,024 for reasoning models")
     rubric_tokens: int = Field(default=8192, ge=1)
     grading_tokens: int = Field(default=16384, ge=1)
@@ -209,7 +206,7 @@ class Branch(Settings):
     )
 
 
-class ScopeConfig(Settings):
+class ScopeConfig(MachineSettings):
     """A whole run."""
 
     models: Models
@@ -236,14 +233,6 @@ class ScopeConfig(Settings):
     warmup_ratio: float = Field(default=0.03, ge=0, le=1, description="of a role's steps in the whole run")
     engine: EngineConfig
     judge_engine: EngineConfig | None = Field(default=None, description="judges served elsewhere; None uses `engine`")
-    num_engines: int = Field(default=1, ge=1, description="engines side by side, one process each")
-    trainer_processes: int = Field(
-        default=1, ge=1, description="processes of an update, started by torchrun when more than one"
-    )
-    keep_checkpoints: Literal["all", "last"] = Field(
-        default="all",
-        description='"last": an update frees the optimizer state before it, and weights but the last of an iteration',
-    )
 
     @model_validator(mode="after")
     def _a_task_type_is_left(self) -> Self:

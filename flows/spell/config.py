@@ -6,19 +6,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from flows import profile
+from flows.profile import MachineSettings, Settings
 from tasks.engine import EngineConfig
 from tasks.grpo import GRPOSettings
 
 PROFILES = Path(__file__).parent / "profiles"
 TaskType = Literal["general_qa", "finance_math", "multiple_choice"]
 TASK_TYPES: tuple[TaskType, ...] = ("general_qa", "finance_math", "multiple_choice")
-
-
-class Settings(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Models(Settings):
@@ -117,7 +114,7 @@ class EvaluationSettings(Settings):
     )
 
 
-class SpellConfig(Settings):
+class SpellConfig(MachineSettings):
     """A whole run. An iteration is `steps` steps, a held-out score and a report."""
 
     models: Models
@@ -137,14 +134,6 @@ class SpellConfig(Settings):
     engine: EngineConfig
     judge_engine: EngineConfig | None = Field(
         default=None, description="of models.judge and models.examiner; None uses `engine`"
-    )
-    num_engines: int = Field(default=1, ge=1, description="engines side by side, one process each")
-    trainer_processes: int = Field(
-        default=1, ge=1, description="processes of an update, started by torchrun when more than one"
-    )
-    keep_checkpoints: Literal["all", "last"] = Field(
-        default="all",
-        description='"last": an update frees the optimizer state before it, and weights but the last of an iteration',
     )
 
     @model_validator(mode="after")

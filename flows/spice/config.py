@@ -5,19 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from flows import profile
+from flows.profile import MachineSettings, Settings
 from flows.spice.readers import FREE_FORM, MULTIPLE_CHOICE
 from tasks.engine import EngineConfig
 from tasks.grpo import GRPOSettings
 
 PROFILES = Path(__file__).parent / "profiles"
 MICRO, MICRO_MATHEMATICS, MICRO_GENERAL = "micro", "micro-mathematics", "micro-general"
-
-
-class Settings(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Models(Settings):
@@ -106,7 +103,7 @@ class EvaluationSettings(Settings):
     seed: int = 7
 
 
-class SpiceConfig(Settings):
+class SpiceConfig(MachineSettings):
     """A whole run. The paper's T = 640 is `iterations` times `steps`: an iteration here is what lies between two
     held-out scores and reports."""
 
@@ -133,14 +130,6 @@ class SpiceConfig(Settings):
     engine: EngineConfig
     challenger_engine: EngineConfig | None = Field(
         default=None, description="of a models.challenger that cannot share `engine`"
-    )
-    num_engines: int = Field(default=1, ge=1, description="engines side by side, one process each")
-    trainer_processes: int = Field(
-        default=1, ge=1, description="processes of an update, started by torchrun when more than one"
-    )
-    keep_checkpoints: Literal["all", "last"] = Field(
-        default="all",
-        description='"last": an update frees the optimizer state before it, and weights but the last of an iteration',
     )
 
     @property
