@@ -17,13 +17,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from flows.workbench import PROJECT, STORE, Request, open_run
+from flows.site import SOURCE
+from flows.workbench import STORE, Request, open_run
 from tasks.report_runs import mean_and_error, report_runs
 from warehouse.query import query
 from warehouse.store import Store
 
 METHODS = ("scope", "spice", "spell")
-BENCH = PROJECT / "data" / "bench"
+BENCH = SOURCE / "data" / "bench"
 PROFILE = BENCHMARK = "micro"
 HELD_OUT = "score"
 SERIES = """

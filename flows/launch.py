@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from flows.site import SOURCE, Site
+from flows.site import SOURCE, Site, store_root
 
 if TYPE_CHECKING:
     from warehouse.store import Store
@@ -93,10 +93,10 @@ def _named(corpus: str) -> str:
 
 
 def store() -> Store:
-    """The tables of all runs: data/store, unless SELFPLAY_STORE names another folder."""
+    """The tables of all runs."""
     from warehouse.store import Store
 
-    return Store(SOURCE / (os.environ.get("SELFPLAY_STORE") or "data/store"))
+    return Store(store_root())
 
 
 def environment() -> dict[str, str]:

@@ -24,6 +24,11 @@ USER = "selfplay"
 PROFILES_FILE = 'active = "selfplay"\n\n[profiles.selfplay]\n'
 
 
+def store_root() -> Path:
+    """Where the tables of all runs lie: data/store, or SELFPLAY_STORE, in the project's folder if it is relative."""
+    return SOURCE / (os.environ.get("SELFPLAY_STORE") or "data/store")
+
+
 @dataclass(frozen=True)
 class Site:
     """`root` holds prefect.yaml, `home` is Prefect's home, `port_choice` None takes the port in the env file."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import sys
 import time
 import uuid
@@ -17,6 +16,7 @@ from typing import Annotated, Any, Literal, Protocol
 import duckdb
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from flows.site import store_root
 from tasks.engine import EngineConfig, Policy, check_policies
 from tasks.fleet import Fleet
 from tasks.stage import Rows, stage
@@ -28,10 +28,9 @@ from warehouse.query import write_views
 from warehouse.schemas import POLICIES
 from warehouse.store import Place, Store, Table, check_run_name
 
-PROJECT = Path(__file__).resolve().parent.parent
 CONFIG, REQUEST = "config.json", "request.json"
 log = logging.getLogger("selfplay")
-STORE = PROJECT / (os.environ.get("SELFPLAY_STORE") or "data/store")
+STORE = store_root()
 
 
 class Saveable(Protocol):
