@@ -71,7 +71,7 @@ def report(place: Place, iteration: int) -> Path:
     if not store.freshness.works:
         return path
     mark = f"<!-- made from {made_from(store, run, iteration)} -->\n"
-    if _ends_with(path, mark):
+    if path.with_suffix(".md").exists() and _ends_with(path, mark):
         log.info("%s: fresh", path)
     else:
         with open_source(store, run, iteration) as source:

@@ -216,6 +216,8 @@ def test_a_report_of_the_same_tables_is_left_as_it_is_and_a_new_table_makes_it_a
     assert report(store.run("r"), 1).stat().st_mtime_ns == made
     publish(store, "r/iter-001/exam/evaluations", [evaluation(0.625, 0.04)], started_at=20.0)
     assert "0.625" in report(store.run("r"), 1).read_text(encoding="utf-8")
+    path.with_suffix(".md").unlink()
+    assert report(store.run("r"), 1).with_suffix(".md").exists()
 
 
 def test_ink_of_figures_follows_the_page(page):
