@@ -61,3 +61,7 @@ def _empty(kind: pa.DataType) -> Any:
     if pa.types.is_boolean(kind):
         return False
     return "" if pa.types.is_string(kind) else 0
+
+
+def samples(*ids: str) -> list[dict]:
+    return [row("samples", sample_id=i) for i in ids]

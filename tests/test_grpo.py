@@ -3,102 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch
-from reference_grpo import load, lora_scorer, relative_difference, run, scorer, weights
 from safetensors.torch import load_file
-from tokenizers import Tokenizer, models
-from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from tasks.grpo import GRPOSettings, LoRASettings, NonFiniteUpdateError, UpdateJob
 from tasks.stored_rollouts import StoredRolloutsTrainer
-from tasks.trainer import train
-
-SCHEMA = pa.schema(
-    [
-        ("rollout_id", pa.string()),
-        ("prompt_token_ids", pa.list_(pa.int32())),
-        ("completion_token_ids", pa.list_(pa.int32())),
-        ("loss_mask", pa.list_(pa.int8())),
-        ("logprobs", pa.list_(pa.float32())),
-        ("advantage", pa.float64()),
-    ]
-)
-VOCAB = 48
-# Adam's step does not see the gradient's scale, and lets rounding noise decide where gradients vanish (plain torch in
-# float32 and float64 then differ by 1e-4). With this epsilon it shows a wrong denominator and hides no noise.
-SETTINGS = {"learning_rate": 5e-3, "micro_batch_size": 3, "adam_epsilon": 1e-3}
-REPO = Path(__file__).parent.parent
+from tests.grpo_jobs import SETTINGS, VOCAB, make_models, make_rows, update
+from tests.reference_grpo import load, lora_scorer, relative_difference, run, scorer, weights
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """base/ and policy/, the base with its weights moved a little, so that KL is not 0."""
-    root = tmp_path_factory.mktemp("models")
-    torch.manual_seed(0)
-    config = Qwen2Config(
-        vocab_size=VOCAB, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
-        num_key_value_heads=1, max_position_embeddings=64, tie_word_embeddings=True, initializer_range=0.3,
-    )  # fmt: skip
-    model = Qwen2ForCausalLM(config)
-    vocabulary = {f"t{i}": i for i in range(VOCAB)}
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=Tokenizer(models.WordLevel(vocabulary, unk_token="t0")), pad_token="t0", eos_token="t1"
-    )
-    model.save_pretrained(root / "base")
-    tokenizer.save_pretrained(root / "base")
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.03)
-    model.save_pretrained(root / "policy")
-    tokenizer.save_pretrained(root / "policy")
-    return root
-
-
-def make_rows(sampler: Path, kind: str = "plain", n: int = 8, seed: int = 0, drift: float = 0.3) -> list[dict]:
-    """n datums whose stored log-probabilities are the sampler's plus noise, so that some tokens clip."""
-    rng = np.random.default_rng(seed)
-    score = scorer(load(sampler))
-    rows = []
-    for i in range(n):
-        prompt = rng.integers(2, VOCAB, rng.integers(2, 9)).tolist()
-        completion = rng.integers(2, VOCAB, rng.integers(4, 14)).tolist()
-        mask = [1] * len(completion)
-        if kind == "tools":  # tokens 1 and 2 were put there by a tool
-            mask[1:3] = [0, 0]
-        if kind == "turns" and i % 2:  # second turn of the datum before: its prompt holds the first turn
-            prompt = rows[-1]["prompt_token_ids"] + rows[-1]["completion_token_ids"] + prompt
-        with torch.no_grad():
-            logps = score(prompt + completion)[len(prompt) - 1 :].numpy()
-        noisy = np.minimum(logps + rng.normal(0, drift, len(logps)), 0) * mask
-        advantage = rows[-1]["advantage"] if kind == "turns" and i % 2 else float(rng.normal())
-        rows.append(
-            {
-                "rollout_id": f"r{i}",
-                "prompt_token_ids": prompt,
-                "completion_token_ids": completion,
-                "loss_mask": mask,
-                "logprobs": noisy.astype(np.float32).tolist(),
-                "advantage": advantage,
-            }
-        )
-    return rows
-
-
-def update(tmp_path: Path, folder: Path, rows: list[dict], name: str = "out", **job):
-    settings = {**SETTINGS, **job.pop("settings", {})}
-    batch = tmp_path / f"{name}.parquet"
-    pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), batch)
-    job = {"policy": folder / "policy", "reference": folder / "base", **job}
-    return train(UpdateJob(batch=batch, out=tmp_path / name, settings=GRPOSettings(**settings), **job))
+    return make_models(tmp_path_factory.mktemp("models"))
 
 
 def torch_update(
@@ -390,68 +309,3 @@ def test_a_bad_job_is_refused_with_the_way_out(tmp_path, folder):
     update(tmp_path, folder, rows)
     with pytest.raises(ValueError, match="not empty"):
         update(tmp_path, folder, rows)
-
-
-@pytest.mark.slow
-def test_two_processes_make_the_update_of_one(tmp_path, folder, record_property):
-    """Five datums, k = 2: the processes do not get as many each; the second update carries the first one's state."""
-    s = {"beta": 0.5, "optimizer_steps": 2, "micro_batch_size": 1, "loss_type": "grpo"}
-    batches = [make_rows(folder / "policy", "tools", n=5, seed=i) for i in (1, 2)]
-    job = {"policy": folder / "policy"}
-    for i, rows in enumerate(batches):
-        one = update(tmp_path, folder, rows, f"one{i}", settings=s, **job)
-        job = {"policy": one.policy, "optimizer_state": one.optimizer_state}
-    job = {"policy": folder / "policy"}
-    for i in range(2):
-        settings = GRPOSettings(**{**SETTINGS, **s})
-        paths = {"batch": tmp_path / f"one{i}.parquet", "reference": folder / "base", "out": tmp_path / f"two{i}"}
-        spec = UpdateJob(settings=settings, **paths, **job)
-        two = run_distributed(spec, tmp_path / f"job{i}.json")
-        job = {"policy": Path(two["policy"]), "optimizer_state": Path(two["optimizer_state"])}
-    found = relative_difference(weights(folder / "policy"), weights(job["policy"]), weights(one.policy))
-    record_property("relative_difference", found)
-    assert found < 1e-5
-    for ours, theirs in zip(two["steps"], one.steps, strict=True):
-        for name in ("loss", "policy_loss", "kl", "entropy", "mean_ratio", "clip_fraction", "grad_norm", "num_tokens"):
-            assert ours[name] == pytest.approx(getattr(theirs, name), rel=1e-4, abs=1e-6), name
-
-
-@pytest.mark.slow
-def test_two_processes_with_sharded_weights_make_the_update_of_one(tmp_path, folder, record_property):
-    """What several GPUs do with full weights (FSDP2), on CPUs; the second update carries the first one's state."""
-    s = {"beta": 0.5, "optimizer_steps": 2, "micro_batch_size": 1, "gradient_checkpointing": True}
-    alone = sharded = {"policy": folder / "policy"}
-    for i in (1, 2):
-        one = update(tmp_path, folder, make_rows(folder / "policy", n=5, seed=i), f"one{i}", settings=s, **alone)
-        alone = {"policy": one.policy, "optimizer_state": one.optimizer_state}
-        paths = {"batch": tmp_path / f"one{i}.parquet", "reference": folder / "base", "out": tmp_path / f"two{i}"}
-        spec = UpdateJob(settings=GRPOSettings(**{**SETTINGS, **s}), **paths, **sharded)
-        two = run_distributed(spec, tmp_path / f"job{i}.json", SHARDED)
-        sharded = {name: Path(two[name]) for name in ("policy", "optimizer_state")}
-    found = relative_difference(weights(folder / "policy"), weights(sharded["policy"]), weights(one.policy))
-    record_property("relative_difference", found)
-    assert found < 1e-5
-
-
-@pytest.mark.slow
-def test_sharded_bfloat16_does_not_round_log_probabilities(tmp_path, folder):
-    """Rounded, one of -4 would be off by up to 0.008: `cpu_fsdp` fails where they do not come out as float32."""
-    s = {"beta": 0.5, "dtype": "bfloat16"}
-    one = update(tmp_path, folder, make_rows(folder / "policy"), settings=s)
-    paths = {"batch": tmp_path / "out.parquet", "reference": folder / "base", "out": tmp_path / "two"}
-    spec = UpdateJob(policy=folder / "policy", settings=GRPOSettings(**{**SETTINGS, **s}), **paths)
-    two = run_distributed(spec, tmp_path / "job.json", SHARDED)
-    assert two["steps"][0]["loss"] == pytest.approx(one.steps[0].loss, rel=0.05)
-
-
-TRAINER, SHARDED = ("-m", "tasks.trainer"), (str(REPO / "tests" / "cpu_fsdp.py"),)
-
-
-def run_distributed(job: UpdateJob, file: Path, program: tuple[str, ...] = TRAINER) -> dict:
-    file.write_text(job.model_dump_json())
-    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *program, str(file)]
-    path = {"PYTHONPATH": str(REPO), "OMP_NUM_THREADS": "1"}
-    environment = {**os.environ, **path, "ACCELERATE_USE_CPU": "true"}
-    done = subprocess.run([sys.executable, *launch], cwd=REPO, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads((job.out / "result.json").read_text())
