@@ -23,10 +23,10 @@ sys.modules.setdefault("vllm", None)  # type: ignore[arg-type]  # TRL would impo
 import numpy as np  # noqa: E402
 import psutil  # noqa: E402
 
-from flows.workbench import PROJECT  # noqa: E402
+from flows.site import SOURCE  # noqa: E402
 
-BENCH = PROJECT / "data" / "bench" / "bench.jsonl"
-MODEL = PROJECT / "data" / "micro" / "base"
+BENCH = SOURCE / "data" / "bench" / "bench.jsonl"
+MODEL = SOURCE / "data" / "micro" / "base"
 
 
 def cpu_s(work: Callable[[], Any], repeats: int = 3) -> float:
