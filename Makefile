@@ -41,25 +41,25 @@ lock: install ## make requirements/*.txt anew from pyproject.toml
 	bash requirements/lock.sh
 
 bench: install ## benchmarks: a table, and lines appended to data/bench/*.jsonl
-	$(BIN)/python -m tests.bench
-	$(BIN)/python -m tests.bench_shared_prompts
+	$(BIN)/python -m tests.bench.pipeline
+	$(BIN)/python -m tests.bench.shared_prompts
 
 bench-corpus: install ## benchmarks of corpus preparation, on real text where SELFPLAY_DATA names a folder of it
-	$(BIN)/python -m tests.bench_corpus
-	$(BIN)/python -m tests.bench_retrieval
-	$(BIN)/python -m tests.kill_dedup
+	$(BIN)/python -m tests.bench.corpus
+	$(BIN)/python -m tests.bench.retrieval
+	$(BIN)/python -m tests.end_to_end.kill_dedup
 
 chaos: install ## kill processes of a run at random, N times, and compare with an untouched run
-	$(BIN)/python -m tests.chaos $(or $(N),50)
+	$(BIN)/python -m tests.end_to_end.chaos $(or $(N),50)
 
 claims: install ## the papers' claims in miniature, three seeds each
 	$(BIN)/python -m flows.claims scope spice spell
 
 micro: install ## remake the micro-worlds' checkpoints (about an hour on one core)
-	$(BIN)/python -m flows.micro.bootstrap base --out data/micro/base
-	$(BIN)/python -m flows.micro.bootstrap grader --out data/micro/grader
-	$(BIN)/python -m flows.micro.ledger.bootstrap --out data/micro/spice
-	$(BIN)/python -m flows.micro.bootstrap spell --out data/micro/spell
+	$(BIN)/python -m flows.micro.training.bootstrap base --out data/micro/base
+	$(BIN)/python -m flows.micro.training.bootstrap grader --out data/micro/grader
+	$(BIN)/python -m flows.micro.training.ledger_bootstrap --out data/micro/spice
+	$(BIN)/python -m flows.micro.training.bootstrap spell --out data/micro/spell
 
 clean-services: ## end this checkout's server and workers and remove their files
 	if [ -x $(BIN)/selfplay ]; then $(BIN)/selfplay down; fi

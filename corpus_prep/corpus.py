@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from warehouse.corpus_schemas import SCREENINGS
 from warehouse.query import out_of_core
+from warehouse.schemas.corpus import SCREENINGS
 
 SHARD_BYTES, SHARD_DOCUMENTS = 1 << 27, 1 << 16  # of one shard: decoded columns, and documents
 BATCH_BYTES = 1 << 24  # of documents held at once

@@ -17,9 +17,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from flows.site import SOURCE
-from flows.workbench import STORE, Request, open_run
-from tasks.report_runs import mean_and_error, report_runs
+from flows.run import STORE, Request, open_run
+from flows.service.site import SOURCE
+from tasks.reports.runs import mean_and_error, report_runs
 from warehouse.query import query
 from warehouse.store import Store
 

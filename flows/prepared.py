@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from corpus_prep.hub import is_dataset
-from corpus_prep.index import EmbeddingConfig
-from tasks.corpus import corpus_identity, read_documents, take
-from tasks.long_context import clusters_of_sets
-from warehouse.corpus_schemas import DOCUMENT_SETS, MEMBERSHIPS
+from corpus_prep.read.hub import is_dataset
+from corpus_prep.search.index import EmbeddingConfig
+from tasks.corpus.documents import corpus_identity, read_documents, take
+from tasks.corpus.long_context import clusters_of_sets
+from warehouse.schemas.corpus import DOCUMENT_SETS, MEMBERSHIPS
 from warehouse.store import Place, Store, Table
 
 PREPARED = "prepared"  # the label of a prepared corpus' last table

@@ -32,5 +32,5 @@ fi
 "${install[@]}" --offline --no-build-isolation -e .
 echo "compiling bytecode: vLLM starts in a third of the time with it"
 env -u PYTHONDONTWRITEBYTECODE "$python" -m compileall -q -j 0 "$("$python" -c 'import site; print(site.getsitepackages()[0])')" >/dev/null || true
-"$python" -m flows.prepare
+"$python" -m flows.service.prepare
 echo "$state" >"$stamp"

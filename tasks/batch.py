@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tasks.rollout import datums
+from tasks.rollouts.rollout import datums
 from tasks.stage import Rows, Tables, rows_of, stage
 from warehouse.schemas import BATCHES
 from warehouse.store import Table

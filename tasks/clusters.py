@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 
 from tasks.sample import allot
 from tasks.stage import Rows, Tables, rows_of, stage
-from warehouse.corpus_schemas import DOCUMENTS, MEMBERSHIPS
 from warehouse.draft import hash_json
 from warehouse.schemas import MEMORIES, SAMPLES
+from warehouse.schemas.corpus import DOCUMENTS, MEMBERSHIPS
 from warehouse.store import Table
 
 

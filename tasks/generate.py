@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tasks.engine import Policy, Sampling
-from tasks.fleet import Fleet
-from tasks.fleet_child import search_and_roll_out
+from tasks.engines.base import Policy, Sampling
+from tasks.engines.fleet import Fleet
+from tasks.engines.fleet_child import search_and_roll_out
 from tasks.prompt import Malformed
-from tasks.rollout import Dialogue, Row
+from tasks.rollouts.rollout import Dialogue, Row
 from tasks.stage import Rows, stage
 from warehouse.clean import check_kept
 from warehouse.draft import Shards, hash_json

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tasks.engine import Policy
-from tasks.fleet import Fleet
-from tasks.replies import last_reply, reply_logprobs
-from tasks.rollout import Dialogue
+from tasks.engines.base import Policy
+from tasks.engines.fleet import Fleet
+from tasks.rollouts.replies import last_reply, reply_logprobs
+from tasks.rollouts.rollout import Dialogue
 from tasks.stage import Rows, Tables, rows_of, stage
 from warehouse.schemas import LIKELIHOODS
 from warehouse.store import Table

@@ -15,7 +15,7 @@ from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
-from tasks.match_child import serve
+from tasks.processes.match_child import serve
 from tasks.prompt import Row
 from tasks.stage import Rows, Tables, rows_of, stage
 from warehouse.schemas import MATCHES
@@ -89,7 +89,7 @@ class Worker:
         self._pipe, theirs = Pipe()
         path = os.pathsep.join([str(PROJECT), *filter(None, sys.path)])
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tasks.match_child", str(theirs.fileno())],
+            [sys.executable, "-m", "tasks.processes.match_child", str(theirs.fileno())],
             env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
             stdin=subprocess.DEVNULL,
             pass_fds=[theirs.fileno()],

@@ -1,7 +1,7 @@
 """A prompt: whose it is, its template, and what it is asked about. The reader of its reply stands beside it in the
 flow.
 
-Templates are Jinja with `StrictUndefined`. Every text put into one is neutralised first (`tasks.neutral`):
+Templates are Jinja with `StrictUndefined`. Every text put into one is neutralised first (`tasks.rollouts.neutral`):
 documents, tasks and answers cannot open a tag, a role or a verdict of their own.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 
 import jinja2
 
-from tasks.neutral import neutralise
+from tasks.rollouts.neutral import neutralise
 from warehouse.draft import hash_bytes
 
 Row = dict[str, Any]

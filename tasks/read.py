@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tasks.conversation import OVER_LIMIT
 from tasks.prompt import Malformed, Row
+from tasks.rollouts.conversation import OVER_LIMIT
 from tasks.stage import stage
 from warehouse.schemas import ANSWERS, CHOICES, GATES, RUBRICS, TASKS, VOTES
 from warehouse.store import Table

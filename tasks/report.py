@@ -11,14 +11,12 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from tasks import report_checks as checks
-from tasks import report_information as informing
-from tasks import report_learning as learning
-from tasks import report_types as types
-from tasks.report_data import Row, Source, open_source, tables_until
-from tasks.report_draw import Colours, Plot, by, percent
-from tasks.report_examples import Example, examples
-from tasks.report_page import HERE, Section, render, write_page
+from tasks.reports import checks, learning, types
+from tasks.reports import information as informing
+from tasks.reports.data import Row, Source, open_source, tables_until
+from tasks.reports.draw import Colours, Plot, by, percent
+from tasks.reports.examples import Example, examples
+from tasks.reports.page import HERE, Section, render, write_page
 from warehouse.code import fingerprint
 from warehouse.draft import hash_file, hash_json
 from warehouse.query import SQL

@@ -23,7 +23,7 @@ from typing import Any
 import pyarrow as pa
 from pydantic import BaseModel
 
-from tasks.meter import Meter
+from tasks.processes.meter import Meter
 from warehouse.code import fingerprint, module_fingerprint
 from warehouse.draft import Draft, count_reasons, hash_json, to_chunks
 from warehouse.schemas import Schema

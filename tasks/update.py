@@ -1,4 +1,4 @@
-"""One GRPO update: stored datums in, a new policy out, trained by TRL in a process of its own (`tasks.trainer`)."""
+"""One GRPO update: stored datums in, a new policy out, trained by TRL in its own process (`tasks.training.trainer`)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from pathlib import Path
 
-from tasks.child_process import die_with_parent
-from tasks.engine import Policy, local_folder
-from tasks.fleet import OUT_OF_MEMORY, devices
-from tasks.grpo import RESULT_FILE, GRPOSettings, UpdateJob, UpdateResult
+from tasks.engines.base import Policy, local_folder
+from tasks.engines.fleet import OUT_OF_MEMORY, devices
+from tasks.processes.child_process import die_with_parent
 from tasks.stage import Rows, stage
+from tasks.training.grpo import RESULT_FILE, GRPOSettings, UpdateJob, UpdateResult
 from warehouse.clean import check_kept
 from warehouse.draft import Draft, Shards, hash_folder
 from warehouse.schemas import UPDATES
@@ -51,7 +51,7 @@ class Trainer:
     def train(self, job: UpdateJob) -> UpdateResult:
         """Out of memory halves the micro-batch, down to one row, and goes on.
 
-        Raises what `tasks.trainer.train` raises, and TrainerDied.
+        Raises what `tasks.training.trainer.train` raises, and TrainerDied.
         """
         job = job.model_copy(update={"checkpoint_s": self.checkpoint_s})
         while True:
@@ -100,9 +100,9 @@ class Trainer:
         spec = job.out.parent / "job.json"
         spec.write_text(job.model_dump_json())
         environment = {**os.environ, **({"ACCELERATE_USE_CPU": "true"} if self.device == "cpu" else {})}
-        launcher = ["-m", "tasks.torchrun", "--standalone", "--nproc-per-node", str(self.num_processes)]
+        launcher = ["-m", "tasks.training.torchrun", "--standalone", "--nproc-per-node", str(self.num_processes)]
         with open(self.log_file, "a") as log:
-            command = [sys.executable, *launcher, "-m", "tasks.trainer", str(spec)]
+            command = [sys.executable, *launcher, "-m", "tasks.training.trainer", str(spec)]
             began = log.tell()
             done = subprocess.run(command, env=environment, stdout=log, stderr=log, check=False)
         spec.unlink()
@@ -116,7 +116,7 @@ class Trainer:
         return found
 
 
-@stage(UPDATES, tools=("trainer",), code=("tasks.trainer",))
+@stage(UPDATES, tools=("trainer",), code=("tasks.training.trainer",))
 def update(
     batch: Table,
     *,
@@ -136,7 +136,7 @@ def update(
     optimizer step that it kept in `shards`.
 
     Raises ValueError for an empty batch, Cleaned where what it starts from was freed, and
-    `tasks.grpo.NonFiniteUpdate`, before anything is published.
+    `tasks.training.grpo.NonFiniteUpdate`, before anything is published.
     """
     state = batch.store.folder(optimizer_state) if optimizer_state else None
     for start in (policy.adapter or policy.weights, state):
@@ -209,10 +209,10 @@ def _start(log_file: str, threads: int, environment: dict[str, str]) -> None:
 
 
 def _import_trainer() -> None:
-    import tasks.trainer  # noqa: F401
+    import tasks.training.trainer  # noqa: F401
 
 
 def _train(job: UpdateJob) -> UpdateResult:
-    from tasks.trainer import train
+    from tasks.training.trainer import train
 
     return train(job)

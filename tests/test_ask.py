@@ -1,9 +1,8 @@
 """Prompts are rendered from the rows that they are about, and of a corpus no others are read."""
 
-from rows import publish, row
-
 from tasks.ask import ask
 from tasks.prompt import Prompt, Template
+from tests.support.rows import publish, row
 
 
 def watched_prompt():

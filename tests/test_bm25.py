@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from corpus_prep import postings
-from corpus_prep.bm25 import BM25_SETTINGS, Bm25Ranker, _words, write_bm25
+from corpus_prep.search import postings
+from corpus_prep.search.bm25 import BM25_SETTINGS, Bm25Ranker, _words, write_bm25
 
 WIKI = Path(__file__).parent / "data" / "wiki_passages_30.parquet"
 

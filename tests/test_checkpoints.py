@@ -13,14 +13,14 @@ import pytest
 import flows.scope.config as scope
 import flows.spell.config as spell
 import flows.spice.config as spice
+from flows.run import Workbench
 from flows.scope.steps import player_of
-from flows.workbench import Workbench
-from tasks.engine import Policy, Sampling
+from tasks.engines.base import Policy, Sampling
 from tasks.generate import generate
-from tasks.grpo import GRPOSettings, StepMetrics, UpdateJob, UpdateResult
-from tasks.rollout import Dialogue
+from tasks.rollouts.rollout import Dialogue
+from tasks.training.grpo import GRPOSettings, StepMetrics, UpdateJob, UpdateResult
 from tasks.update import update, updated_policy
-from tests.rows import publish, row, updates
+from tests.support.rows import publish, row, updates
 from warehouse import clean
 from warehouse.freshness import Inquiry, Rerun, chosen
 from warehouse.store import Store, Table

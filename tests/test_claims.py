@@ -7,7 +7,7 @@ import pytest
 
 from flows import claims
 from flows.claims import Claim, Seed, Study, beats
-from tests.rows import publish, row
+from tests.support.rows import publish, row
 from warehouse.store import Store
 
 GAIN = Claim("it learns", "gain", ("whole",), lambda s: s.gain("whole"), lambda v: v >= 0.2)

@@ -12,11 +12,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from flows import cli, launch, services, workbench
+from flows import run as workbench
+from flows.command import cli, launch
+from flows.run import Request
 from flows.scope.config import load_profile
-from flows.site import Site
-from flows.workbench import Request
-from tests.rows import publish, row
+from flows.service import services
+from flows.service.site import Site
+from tests.support.rows import publish, row
 from warehouse import clean
 from warehouse.store import Store
 
@@ -34,7 +36,7 @@ def output(*arguments: str) -> str:
 
 def test_help_imports_nothing_heavy() -> None:
     heavy = {"torch", "vllm", "prefect", "transformers", "duckdb", "pyarrow", "httpx", "yaml"}
-    code = f"import sys, flows.cli; print(sorted({heavy} & set(sys.modules)))"
+    code = f"import sys, flows.command.cli; print(sorted({heavy} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "[]\n"
 
 

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from corpus_prep.cluster import Clustering, cluster
-from corpus_prep.index import EmbeddingConfig
-from tasks.cluster import cluster_documents, describe_clusters, embed_documents, measure_clusters
+from corpus_prep.clusters.kmeans import Clustering, cluster
+from corpus_prep.search.index import EmbeddingConfig
+from tasks.corpus.cluster import cluster_documents, describe_clusters, embed_documents, measure_clusters
 from tasks.stage import Rows, stage
 from warehouse.schemas import DOCUMENTS
 
@@ -129,7 +129,7 @@ def test_topics_become_clusters_with_words_of_their_own(place, minilm):
 
 
 def test_embedding_that_was_cut_off_goes_on_with_the_shards_it_has(place, minilm, monkeypatch):
-    from corpus_prep.encoder import Encoder
+    from corpus_prep.search.encoder import Encoder
 
     table = documents(place, 400)  # three row groups
     monkeypatch.setattr("corpus_prep.corpus.SHARD_DOCUMENTS", 1)

@@ -5,9 +5,9 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from flows import cli
-from flows.compare import differing_settings, scores
-from tests.rows import publish, row
+from flows.command import cli
+from flows.command.compare import differing_settings, scores
+from tests.support.rows import publish, row
 from warehouse.store import Store
 
 

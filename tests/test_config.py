@@ -3,11 +3,11 @@ import tomllib
 import pytest
 from pydantic import ValidationError
 
+from flows.run import Request, differences, last_request, save_request
 from flows.scope.config import PROFILES, ScopeConfig, load_profile, profile_names
 from flows.scope.readers import PRIORITIES
 from flows.scope.talks import make_talks
-from flows.workbench import Request, differences, last_request, save_request
-from tasks.search_syntax import stop_strings
+from tasks.rollouts.search_syntax import stop_strings
 
 LARGE = [f"{model}-{gpus}gpu" for model in ("qwen2.5-7b", "qwen3-8b", "olmo-3-7b") for gpus in (1, 6)]
 

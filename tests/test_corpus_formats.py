@@ -5,8 +5,8 @@ import json
 import pyarrow as pa
 import pytest
 
-from corpus_prep.formats import Columns
-from corpus_prep.read import read_corpus
+from corpus_prep.read.documents import read_corpus
+from corpus_prep.read.formats import Columns
 
 PAGE = """<html><head><title>Bees &amp; hives</title><script>var x = 1;</script></head><body>
 <nav><a href="/">Home</a> <a href="/shop">Shop</a></nav>

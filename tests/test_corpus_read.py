@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from corpus_prep.read import CorpusCounts, DocumentRow, read_corpus
+from corpus_prep.read.documents import CorpusCounts, DocumentRow, read_corpus
 
 WIKI = Path(__file__).parent / "data" / "wiki_passages_30.parquet"
 

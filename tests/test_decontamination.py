@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from corpus_prep.benchmarks import Benchmark, read_passages
-from corpus_prep.contamination import NgramRule
-from corpus_prep.minhash import MinHashing
-from tasks.decontaminate import (
+from corpus_prep.contamination.benchmarks import Benchmark, read_passages
+from corpus_prep.contamination.ngrams import NgramRule
+from corpus_prep.dedup.minhash import MinHashing
+from tasks.corpus.decontaminate import (
     find_contaminations,
     measure_contaminations,
     read_evaluation_sets,
@@ -164,7 +164,7 @@ def test_planted_passages_are_measured_and_leave_no_row(place, tmp_path):
 
 def test_a_search_that_was_cut_off_goes_on_with_the_shards_it_has(place, question, monkeypatch):
     """The second of three shards fails once; the first is not looked through again."""
-    from corpus_prep import contamination
+    from corpus_prep.contamination import ngrams as contamination
 
     documents = corpus(place, *[prose(30, n) for n in range(1_500)], prose(30, "q"))  # 512 rows a row group
     monkeypatch.setattr("corpus_prep.corpus.SHARD_DOCUMENTS", 1)

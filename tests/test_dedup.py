@@ -7,15 +7,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from corpus_prep import bands, corpus, edges
-from corpus_prep.edges import Comparing
-from corpus_prep.minhash import MinHashing
+from corpus_prep import corpus
+from corpus_prep.dedup import bands, edges
+from corpus_prep.dedup.edges import Comparing
+from corpus_prep.dedup.minhash import MinHashing
 from corpus_prep.workers import Workers
-from tasks import dedup
-from tests.corpora import documents, edited, generated, with_copies
-from tests.kill_dedup import compare
-from tests.rows import publish, row
-from tests.truth import defined_shingles, exact_join, judge, word_shingles
+from tasks.corpus import dedup
+from tests.end_to_end.kill_dedup import compare
+from tests.support.corpora import documents, edited, generated, with_copies
+from tests.support.rows import publish, row
+from tests.support.truth import defined_shingles, exact_join, judge, word_shingles
 from warehouse.schemas import DOCUMENTS
 from warehouse.store import Place, Table
 

@@ -6,7 +6,7 @@ import pytest
 
 from flows.scope.steps import DIFFICULTY_WINDOW
 from tasks.keep import keep
-from tests.rows import publish, row
+from tests.support.rows import publish, row
 from warehouse.store import Table
 
 BOUNDS = {"low": 0.2, "high": 0.8, "min_rollouts": 1, "tasks_per_document": 1, "target": 1000, "seed": 0}

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from flows.workbench import judge_fleet
-from tasks import fleet as fleets
-from tasks.engine import EngineConfig, Policy, check_policies
-from tasks.engine_vllm import stop_token_ids
-from tasks.fleet import Fleet, devices, split
-from tests.scripted import model_folder, word_tokenizer
+from flows.run import judge_fleet
+from tasks.engines import fleet as fleets
+from tasks.engines.base import EngineConfig, Policy, check_policies
+from tasks.engines.fleet import Fleet, devices, split
+from tasks.engines.vllm import stop_token_ids
+from tests.support.scripted import model_folder, word_tokenizer
 
 
 @pytest.fixture(scope="module")

@@ -14,12 +14,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import httpx
 import pytest
 
-from tasks.engine import EngineConfig, Policy, Sampling
-from tasks.engine_openai import EndpointEngine
-from tasks.fleet import CPU_ENVIRONMENT, ENVIRONMENT
-from tasks.replies import reply_logprobs
-from tasks.rollout import Dialogue, roll_out
-from tests.scripted import model_folder
+from tasks.engines.base import EngineConfig, Policy, Sampling
+from tasks.engines.fleet import CPU_ENVIRONMENT, ENVIRONMENT
+from tasks.engines.openai import EndpointEngine
+from tasks.rollouts.replies import reply_logprobs
+from tasks.rollouts.rollout import Dialogue, roll_out
+from tests.support.scripted import model_folder
 
 SAMPLING = Sampling(temperature=0.7, max_tokens=12)
 MESSAGES = [[{"role": "user", "content": "a b " * (i + 1)}] for i in range(4)]

@@ -7,10 +7,10 @@ import psutil
 import pytest
 import torch
 
-from tasks.engine import EngineConfig, EngineDied, Policy, Sampling
-from tasks.fleet import Fleet
-from tasks.rollout import Dialogue
-from tests.scripted import model_folder, word_tokenizer
+from tasks.engines.base import EngineConfig, EngineDied, Policy, Sampling
+from tasks.engines.fleet import Fleet
+from tasks.rollouts.rollout import Dialogue
+from tests.support.scripted import model_folder, word_tokenizer
 
 pytestmark = pytest.mark.slow
 ONE_TURN = Dialogue()

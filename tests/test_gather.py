@@ -5,10 +5,10 @@ import logging
 
 import pytest
 
-from corpus_prep.formats import Columns
-from corpus_prep.quality import QualityRules
-from tasks.corpus import corpus_identity, gather, settle
-from tests.rows import publish, row
+from corpus_prep.read.formats import Columns
+from corpus_prep.read.quality import QualityRules
+from tasks.corpus.documents import corpus_identity, gather, settle
+from tests.support.rows import publish, row
 from warehouse.store import Store
 
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tasks.grpo import GRPOSettings, LoRASettings, NonFiniteUpdateError, UpdateJob
-from tasks.stored_rollouts import StoredRolloutsTrainer
-from tests.grpo_jobs import SETTINGS, VOCAB, make_models, make_rows, update
-from tests.reference_grpo import load, lora_scorer, relative_difference, run, scorer, weights
+from tasks.training.grpo import GRPOSettings, LoRASettings, NonFiniteUpdateError, UpdateJob
+from tasks.training.stored_rollouts import StoredRolloutsTrainer
+from tests.support.grpo_jobs import SETTINGS, VOCAB, make_models, make_rows, update
+from tests.support.reference_grpo import load, lora_scorer, relative_difference, run, scorer, weights
 
 
 @pytest.fixture(scope="module")

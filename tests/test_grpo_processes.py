@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tasks.grpo import GRPOSettings, UpdateJob
-from tests.grpo_jobs import SETTINGS, make_models, make_rows, update
-from tests.reference_grpo import relative_difference, weights
+from tasks.training.grpo import GRPOSettings, UpdateJob
+from tests.support.grpo_jobs import SETTINGS, make_models, make_rows, update
+from tests.support.reference_grpo import relative_difference, weights
 
 REPO = Path(__file__).parent.parent
 
@@ -74,7 +74,7 @@ def test_sharded_bfloat16_does_not_round_log_probabilities(tmp_path, folder):
     assert two["steps"][0]["loss"] == pytest.approx(one.steps[0].loss, rel=0.05)
 
 
-TRAINER, SHARDED = ("-m", "tasks.trainer"), (str(REPO / "tests" / "cpu_fsdp.py"),)
+TRAINER, SHARDED = ("-m", "tasks.training.trainer"), (str(REPO / "tests" / "cpu_fsdp.py"),)
 
 
 def run_distributed(job: UpdateJob, file: Path, program: tuple[str, ...] = TRAINER) -> dict:

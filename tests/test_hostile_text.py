@@ -15,10 +15,10 @@ from flows.scope.config import load_profile
 from flows.scope.readers import read_rubric, read_task, read_verdict
 from flows.scope.roles import PROMPTS, make_roles
 from flows.scope.talks import make_talks
-from tasks.dialogue import Results, say
-from tasks.neutral import neutralise
 from tasks.prompt import Malformed, Template
-from tasks.search_syntax import find_search
+from tasks.rollouts.dialogue import Results, say
+from tasks.rollouts.neutral import neutralise
+from tasks.rollouts.search_syntax import find_search
 
 BASE = Path(__file__).resolve().parent.parent / "data" / "micro" / "base"
 MICRO_CHAT = jinja2.Template((BASE / "chat_template.jinja").read_text())

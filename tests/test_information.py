@@ -9,14 +9,14 @@ from flows.scope.config import InformationSettings, load_profile
 from flows.scope.information import mark_schemes, openings, with_documents
 from flows.scope.roles import make_roles
 from tasks.ask import ask
-from tasks.dialogue import Dialogue
 from tasks.likelihoods import likelihoods
 from tasks.prompt import Prompt
-from tasks.replies import reply_logprobs
-from tasks.report_data import open_source
-from tasks.report_information import information
-from tests.rows import publish, row, turn
-from tests.scripted import POLICY, ScriptedEngine, word_tokenizer
+from tasks.reports.data import open_source
+from tasks.reports.information import information
+from tasks.rollouts.dialogue import Dialogue
+from tasks.rollouts.replies import reply_logprobs
+from tests.support.rows import publish, row, turn
+from tests.support.scripted import POLICY, ScriptedEngine, word_tokenizer
 
 LN = math.log
 

@@ -5,10 +5,12 @@ from collections import Counter
 
 import pytest
 
-from flows.micro.ledger import transcripts
-from flows.micro.ledger.bars import options
-from flows.micro.ledger.transcripts import LEDGER_WORDS
-from flows.micro.ledger.world import (
+from flows.micro.training import ledger_transcripts as transcripts
+from flows.micro.training.ledger_bars import options
+from flows.micro.training.ledger_transcripts import LEDGER_WORDS
+from flows.micro.training.tokenizer import WORDS
+from flows.micro.worlds.encyclopaedia import NAMES, VALUES, World
+from flows.micro.worlds.ledgers import (
     KINDS,
     LETTERS,
     NUM_ITEMS,
@@ -19,8 +21,6 @@ from flows.micro.ledger.world import (
     parse_question,
     true_answer,
 )
-from flows.micro.tokenizer import WORDS
-from flows.micro.world import NAMES, VALUES, World
 from flows.spice.readers import MULTIPLE_CHOICE, boxed, read_choice, read_question
 from flows.spice.roles import PROMPTS
 from tasks.prompt import Malformed, Template

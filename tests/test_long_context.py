@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from corpus_prep.document_sets import Padding, SetSettings, Shown, sets_of
-from corpus_prep.segments import Splitting, segments
+from corpus_prep.clusters.document_sets import Padding, SetSettings, Shown, sets_of
+from corpus_prep.clusters.segments import Splitting, segments
 from corpus_prep.workers import Workers
-from tasks.long_context import count_document_tokens, make_document_sets, pad_document_sets, split_documents
+from tasks.corpus.long_context import count_document_tokens, make_document_sets, pad_document_sets, split_documents
+from tasks.rollouts.tokens import count_tokens
 from tasks.stage import Rows, stage
-from tasks.tokens import count_tokens
-from warehouse.corpus_schemas import DOCUMENTS, MEMBERSHIPS
+from warehouse.schemas.corpus import DOCUMENTS, MEMBERSHIPS
 
 MICRO = Path(__file__).parent.parent / "data" / "micro" / "base"
 

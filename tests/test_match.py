@@ -5,8 +5,8 @@ from functools import partial
 import pytest
 
 from tasks.match import match
-from tests.comparisons import compare, compare_once
-from tests.rows import publish, row
+from tests.support.comparisons import compare, compare_once
+from tests.support.rows import publish, row
 
 
 def compared(place, *texts, reference="7", **settings):

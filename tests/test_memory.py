@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 
 import pytest
 
-from tasks import fleet as fleets
-from tasks.engine import EngineConfig, EngineDied
-from tasks.fleet import Fleet
-from tasks.grpo import GRPOSettings, UpdateJob
+from tasks.engines import fleet as fleets
+from tasks.engines.base import EngineConfig, EngineDied
+from tasks.engines.fleet import Fleet
+from tasks.training.grpo import GRPOSettings, UpdateJob
 from tasks.update import Trainer
 
 CUDA = "CUDA out of memory. Tried to allocate 2.00 GiB"

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tasks.clusters import choose_clusters, documents_of, draw, remember
-from tests.rows import publish, row
+from tests.support.rows import publish, row
 from warehouse.store import Place, Table
 
 CLUSTERS = {0: "abcdef", 1: "ghijkl", 2: "mnopqr"}

@@ -4,16 +4,16 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from flows.micro import drills, transcripts
-from flows.micro.bars import BASE, GRADER, Bar, exchanges, passed
-from flows.micro.bootstrap import Phase, train
-from flows.micro.grading import base_grading, direct_verdict, made_up_answer, quoting_verdict, statements
-from flows.micro.model import BLOCKED, HEADS, KV_HEADS, MicroModel, load_checkpoint, rotate, save_checkpoint
-from flows.micro.packing import collate, encode, pack, tokens_of
-from flows.micro.sampler import answers, last_element, sample
-from flows.micro.tokenizer import vocabulary
-from flows.micro.transcripts import Transcript, user
-from flows.micro.world import NAMES, VALUES, World, criterion, fact, held_out_tasks, states
+from flows.micro.training import drills, transcripts
+from flows.micro.training.bars import BASE, GRADER, Bar, exchanges, passed
+from flows.micro.training.bootstrap import Phase, train
+from flows.micro.training.grading import base_grading, direct_verdict, made_up_answer, quoting_verdict, statements
+from flows.micro.training.model import BLOCKED, HEADS, KV_HEADS, MicroModel, load_checkpoint, rotate, save_checkpoint
+from flows.micro.training.packing import collate, encode, pack, tokens_of
+from flows.micro.training.sampler import answers, last_element, sample
+from flows.micro.training.tokenizer import vocabulary
+from flows.micro.training.transcripts import Transcript, user
+from flows.micro.worlds.encyclopaedia import NAMES, VALUES, World, criterion, fact, held_out_tasks, states
 
 E, F = NAMES[0], NAMES[1]
 CRAFT, OTHER_CRAFT, FOOD = VALUES["craft"][0], VALUES["craft"][1], VALUES["food"][0]

@@ -5,9 +5,14 @@ from functools import partial
 
 import pytest
 
-from flows.micro import reading
-from flows.micro.bars import passed
-from flows.micro.clusters import (
+from flows.micro.training import reading
+from flows.micro.training.bars import passed
+from flows.micro.training.model import load_checkpoint
+from flows.micro.training.reading import MEDIOCRE, MORE_WORDS, SOUND, opened, render
+from flows.micro.training.reading_bars import SPELL, reading_bars
+from flows.micro.training.tokenizer import WORDS
+from flows.micro.training.transcripts import Transcript
+from flows.micro.worlds.clusters import (
     GOODS,
     MAX_HOPS,
     SIZE,
@@ -19,12 +24,7 @@ from flows.micro.clusters import (
     world_cluster,
     write_question,
 )
-from flows.micro.model import load_checkpoint
-from flows.micro.reading import MEDIOCRE, MORE_WORDS, SOUND, opened, render
-from flows.micro.reading_bars import SPELL, reading_bars
-from flows.micro.tokenizer import WORDS
-from flows.micro.transcripts import Transcript
-from flows.micro.world import NAMES, World
+from flows.micro.worlds.encyclopaedia import NAMES, World
 from flows.spell.readers import read_answer, read_question
 from flows.spell.rules import truly_covers
 

@@ -2,9 +2,9 @@ import random
 
 import pytest
 
-from flows.micro.tokenizer import build_tokenizer, vocabulary
-from flows.micro.transcripts import render, results, user
-from flows.micro.world import (
+from flows.micro.training.tokenizer import build_tokenizer, vocabulary
+from flows.micro.training.transcripts import render, results, user
+from flows.micro.worlds.encyclopaedia import (
     ATTRIBUTES,
     LINKS,
     MAX_HOPS,

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 from datasketch import MinHash
 
-from corpus_prep.minhash import MinHashing, band_hashes, permutations, reference_signature, signatures
-from corpus_prep.shingles import Shingling, shingle, shingle_hash, shingle_sets, text_hashes
+from corpus_prep.dedup.minhash import MinHashing, band_hashes, permutations, reference_signature, signatures
+from corpus_prep.dedup.shingles import Shingling, shingle, shingle_hash, shingle_sets, text_hashes
 
 TEXTS = [
     "The cat sat on the mat, and the dog sat on the log.",

@@ -3,7 +3,7 @@ import math
 import pytest
 
 from tasks.normalise import centre, normalise, zscore
-from tests.rows import publish, row
+from tests.support.rows import publish, row
 
 
 def test_group_zscore_with_the_population_standard_deviation():

@@ -9,9 +9,9 @@ import pytest
 from flows import prepared
 from flows.corpus.config import load_profile
 from flows.corpus.flow import inquire, prepare
-from flows.workbench import Request, open_place
-from tasks.corpus import take
-from tasks.report_corpus import ask
+from flows.run import Request, open_place
+from tasks.corpus.documents import take
+from tasks.reports.corpus import ask
 from warehouse.query import query
 from warehouse.store import Store
 
@@ -31,7 +31,7 @@ def corpus(tmp_path, monkeypatch):
     (tmp_path / "corpus.jsonl").write_text("".join(json.dumps(p) + "\n" for p in [*passages, *more]))
     question = {"id": "q", "question": " ".join(asked["text"].split()[:40])}
     (tmp_path / "set.jsonl").write_text(json.dumps(question) + "\n")
-    monkeypatch.setattr("flows.workbench.STORE", tmp_path / "store")
+    monkeypatch.setattr("flows.run.STORE", tmp_path / "store")
     return tmp_path, {"copied": copied["id"], "edited": edited["id"], "asked": asked["id"]}
 
 

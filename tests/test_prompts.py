@@ -5,16 +5,16 @@ from typing import Any
 import jinja2
 import pytest
 
+from flows.run import Workbench
 from flows.scope.config import ScopeConfig, load_profile
 from flows.scope.roles import PROMPTS, SEARCH_EXAMPLES, Roles, make_roles, solve_kept
 from flows.scope.steps import Scope, gate
-from flows.workbench import Workbench
 from tasks.ask import ask
 from tasks.judge import canary_id
 from tasks.prompt import Prompt, Template
-from tasks.rollout import roll_out
-from tests.rows import publish, row
-from tests.scripted import POLICY, ScriptedEngine
+from tasks.rollouts.rollout import roll_out
+from tests.support.rows import publish, row
+from tests.support.scripted import POLICY, ScriptedEngine
 
 SECRETS = ("SECRETTITLE", "SECRETTEXT", "SECRETEVIDENCE", "SECRETCRITERION")
 FORM = {"total": 1.0}

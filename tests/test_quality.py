@@ -2,7 +2,7 @@
 
 import pytest
 
-from corpus_prep.quality import QualityRules, first_failing, gopher, language_of
+from corpus_prep.read.quality import QualityRules, first_failing, gopher, language_of
 
 PROSE = (
     "The bridge was built by the town in the year of the flood, and it has carried carts to the market with no "

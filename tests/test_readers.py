@@ -5,7 +5,7 @@ from flows.scope.roles import read_answer as read_answer_rollout
 from flows.scope.roles import read_task as read_task_rollout
 from tasks.prompt import Malformed
 from tasks.read import Reader
-from tests.rows import row, turn
+from tests.support.rows import row, turn
 
 WEIGHTS = {"critical": 3.0, "important": 2.0, "bonus": 1.0}
 

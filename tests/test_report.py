@@ -9,7 +9,7 @@ from prefect.client.orchestration import get_client
 from prefect.testing.utilities import prefect_test_harness
 
 from tasks.report import collect, headline, render_report, report
-from tasks.report_data import open_source
+from tasks.reports.data import open_source
 from warehouse.schemas import TABLES
 from warehouse.store import Store
 

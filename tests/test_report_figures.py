@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from tasks.report_draw import Colours
-from tasks.report_learning import updates
-from tasks.report_types import disagreements, kept_by_type
+from tasks.reports.draw import Colours
+from tasks.reports.learning import updates
+from tasks.reports.types import disagreements, kept_by_type
 
 
 def texts(svg: str | None) -> dict[str, float]:

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from tasks.engine import EngineDied, Sampling
+from tasks.engines.base import EngineDied, Sampling
 from tasks.generate import generate
-from tasks.rollout import Dialogue, roll_out
+from tasks.rollouts.rollout import Dialogue, roll_out
 from tasks.stage import Rows, stage
-from tests.rows import publish, row, updates
-from tests.scripted import POLICY, ScriptedEngine
+from tests.support.rows import publish, row, updates
+from tests.support.scripted import POLICY, ScriptedEngine
 from warehouse import clean
 from warehouse.draft import PART
 from warehouse.freshness import Enough, Freshness, Inquiry, Rerun, Unmade, chosen

@@ -3,9 +3,9 @@ from dataclasses import dataclass
 import pytest
 from pydantic import ValidationError
 
-from tasks.engine import EngineDied, Sampling
-from tasks.rollout import Dialogue, datums, roll_out
-from tests.scripted import POLICY, ScriptedEngine, word_tokenizer
+from tasks.engines.base import EngineDied, Sampling
+from tasks.rollouts.rollout import Dialogue, datums, roll_out
+from tests.support.scripted import POLICY, ScriptedEngine, word_tokenizer
 
 SAMPLING = Sampling(max_tokens=20, stop=("</search>", "</answer>"))
 TALK = Dialogue(

@@ -3,7 +3,7 @@ from collections import Counter
 import pytest
 
 from tasks.sample import allot, sample
-from tests.rows import publish, row
+from tests.support.rows import publish, row
 
 TURNS = {1: 4, 2: 3, 3: 2}
 TYPES = ("planning", "writing")

@@ -3,8 +3,8 @@ import re
 import pytest
 
 from flows.scope.roles import SEARCH_EXAMPLES
-from tasks.neutral import neutralise
-from tasks.search_syntax import Search, ends_with_final, find_search, stop_strings, tools
+from tasks.rollouts.neutral import neutralise
+from tasks.rollouts.search_syntax import Search, ends_with_final, find_search, stop_strings, tools
 
 QWEN = '<tool_call>{"name": "search", "arguments": %s}</tool_call>'
 OLMO = "<function_calls>\n%s\n</function_calls>"

@@ -6,8 +6,8 @@ import sys
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from corpus_prep.read import read_corpus
-from corpus_prep.seen import FIRST_SLOTS, Seen
+from corpus_prep.read.documents import read_corpus
+from corpus_prep.read.seen import FIRST_SLOTS, Seen
 
 
 def test_what_was_added_is_known_and_nothing_else_while_it_grows():

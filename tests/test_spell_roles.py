@@ -10,7 +10,7 @@ from flows.spell.config import TASK_TYPES, load_profile
 from flows.spell.roles import PROMPTS, cut_to_fit, examine, guess, make_roles, propose, respond, verify_answers
 from tasks.ask import ask
 from tasks.prompt import Prompt, Template
-from tests.rows import publish, row
+from tests.support.rows import publish, row
 
 SECRET, HIDDEN = "SECRETREFERENCE", "HIDDENDOCUMENT"
 DOCUMENT = Template("document", "<{{ title }}> {{ text }} ")

@@ -8,7 +8,7 @@ from flows.spell import rewards
 from flows.spell.config import QuestionerSettings, VerifierSettings
 from flows.spell.scoring import questioner_scores, responder_scores, verifier_scores
 from tasks.normalise import zscore
-from tests.rows import row
+from tests.support.rows import row
 
 YES8, NO8 = [1] * 8, [0] * 8
 

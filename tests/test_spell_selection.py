@@ -9,7 +9,7 @@ from flows.spell.learning import CONSISTENT_VOTES, QUESTIONS
 from flows.spell.steps import RESPONDER_GROUPS
 from tasks.keep import choose, keep
 from tasks.normalise import normalise
-from tests.rows import publish, row
+from tests.support.rows import publish, row
 from warehouse.store import Table
 
 TYPES = ["general_qa", "finance_math", "multiple_choice"]

@@ -4,7 +4,7 @@ import pytest
 
 from flows.spice.comparison import agree
 from tasks.match import match
-from tests.rows import publish, row
+from tests.support.rows import publish, row
 
 HOLDS, NOT = True, False
 TABLE = [

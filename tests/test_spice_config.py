@@ -1,11 +1,11 @@
 import pytest
 import yaml
 
-from flows.launch import check_settings, find_deployment
-from flows.site import SOURCE
+from flows.command.launch import check_settings, find_deployment
+from flows.run import set_up
+from flows.service.site import SOURCE
 from flows.spice.config import load_profile, profile_names
-from flows.workbench import set_up
-from tests.scripted import model_folder
+from tests.support.scripted import model_folder
 
 LARGE = [f"qwen3-{size}-base-{gpus}gpu" for size in ("4b", "8b") for gpus in (1, 8)]
 

@@ -3,7 +3,7 @@
 import pytest
 
 from flows.spice.scoring import challenger_scores, correctness, reasoner_scores
-from tests.rows import row
+from tests.support.rows import row
 
 
 def answer(rollout_id, task_id="q", text="7", malformed=None):

@@ -8,7 +8,7 @@ import pytest
 
 from flows.spice.steps import LEFT_OUT, ONE_PER_DOCUMENT
 from tasks.keep import keep
-from tests.rows import publish, row
+from tests.support.rows import publish, row
 from warehouse.store import Table
 
 

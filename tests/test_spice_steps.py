@@ -14,9 +14,9 @@ import pytest
 from flows.spice.config import SpiceConfig, load_profile
 from flows.spice.flow import play
 from flows.spice.steps import Player, Spice, answer, ask_questions, draw_groups, sample_documents
-from tasks.engine import Policy
+from tasks.engines.base import Policy
 from tasks.stage import stage
-from tests.rows import turn
+from tests.support.rows import turn
 from warehouse.schemas import DOCUMENTS
 
 LEARNING, STRONG = (Policy(id=name, weights=name, content_hash=name) for name in ("learning", "strong"))

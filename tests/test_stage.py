@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from tasks.stage import rows_of, stage
-from tests.rows import publish, row
+from tests.support.rows import publish, row
 from warehouse.draft import PART, Draft
 from warehouse.schemas import GATES, SAMPLES, TABLES
 from warehouse.store import Table
@@ -118,7 +118,7 @@ def test_an_input_that_was_remade_alike_leaves_the_table_fresh(place):
 
 MODULE = '''
 from tasks.stage import stage
-from tests.rows import row
+from tests.support.rows import row
 from warehouse.schemas import SAMPLES
 
 

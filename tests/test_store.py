@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rows import publish, row, samples
+from tests.support.rows import publish, row, samples
 from warehouse.draft import FILES, PART
 from warehouse.schemas import GATES, SAMPLES
 from warehouse.store import Store
@@ -16,7 +16,7 @@ PROJECT = Path(__file__).resolve().parent.parent
 FULL = """
 import resource, signal, sys
 from tasks.stage import stage
-from tests.rows import row
+from tests.support.rows import row
 from warehouse.schemas import SAMPLES
 from warehouse.store import Store
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rows import publish, samples
+from tests.support.rows import publish, samples
 from warehouse.schemas import SAMPLES
 from warehouse.store import Store
 
@@ -20,7 +20,7 @@ PROJECT = Path(__file__).resolve().parent.parent
 
 WRITER = """
 import os, sys
-from tests.rows import row
+from tests.support.rows import row
 from warehouse.schemas import SAMPLES
 from warehouse.store import Store
 

@@ -5,7 +5,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
-from tasks.tokens import count_tokens, cut_middle, cut_tokens
+from tasks.rollouts.tokens import count_tokens, cut_middle, cut_tokens
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """The oracle of duplicate removal, against sets worked by hand."""
 
-from tests.truth import defined_shingles, exact_join, families, judge, word_shingles
+from tests.support.truth import defined_shingles, exact_join, families, judge, word_shingles
 
 
 def test_shingles_are_runs_of_five_words_and_a_text_of_fewer_is_one():

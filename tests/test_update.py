@@ -11,11 +11,11 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from rows import publish, row
 
-from tasks.engine import Policy
-from tasks.grpo import GRPOSettings, UpdateJob, UpdateResult
+from tasks.engines.base import Policy
+from tasks.training.grpo import GRPOSettings, UpdateJob, UpdateResult
 from tasks.update import Trainer, update, updated_policy
+from tests.support.rows import publish, row
 from warehouse.schemas import BATCHES
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -35,7 +35,7 @@ class InThisProcess:
     """A trainer without a process of its own."""
 
     def train(self, job: UpdateJob) -> UpdateResult:
-        from tasks.trainer import train
+        from tasks.training.trainer import train
 
         return train(job)
 
@@ -105,7 +105,7 @@ def test_a_trainer_of_one_process_sees_one_gpu_that_of_the_first_engine(tmp_path
 TRAINING = """
 import sys
 from pathlib import Path
-from tasks.grpo import UpdateJob
+from tasks.training.grpo import UpdateJob
 from tasks.update import Trainer
 
 job = UpdateJob.model_validate_json(Path(sys.argv[1]).read_text())
@@ -121,7 +121,7 @@ def test_trainers_under_torchrun_end_with_the_flow_that_was_killed(tmp_path):
     (tmp_path / "job.json").write_text(job.model_dump_json())
     flow = subprocess.Popen([sys.executable, "-c", TRAINING, str(tmp_path / "job.json")], cwd=PROJECT)
     family = psutil.Process(flow.pid)
-    while sum("tasks.trainer" in " ".join(p.cmdline()) for p in family.children(recursive=True)) != 3:
+    while sum("tasks.training.trainer" in " ".join(p.cmdline()) for p in family.children(recursive=True)) != 3:
         assert flow.poll() is None, (tmp_path / "job.log").read_text()
         time.sleep(0.2)
     time.sleep(3)  # for Python to begin

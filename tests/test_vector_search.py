@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from corpus_prep import vectors as module
-from corpus_prep.encoder import Encoder
-from corpus_prep.index import GIB, EmbeddingConfig, Retriever, VectorSearch, build_index, choose, load_index
-from corpus_prep.read import DocumentRow
-from corpus_prep.vectors import VECTORS, VectorRanker, write_search
-from tasks.corpus import settle
+from corpus_prep.read.documents import DocumentRow
+from corpus_prep.search import vectors as module
+from corpus_prep.search.encoder import Encoder
+from corpus_prep.search.index import GIB, EmbeddingConfig, Retriever, VectorSearch, build_index, choose, load_index
+from corpus_prep.search.vectors import VECTORS, VectorRanker, write_search
+from tasks.corpus.documents import settle
 from tasks.stage import Rows, stage
 from warehouse.schemas import DOCUMENTS
 
@@ -149,7 +149,7 @@ def test_threads_that_search_at_once_get_what_each_would_get_alone(by_meaning):
 
 
 def test_a_prepared_corpus_is_indexed_without_embedding_it_again(place, minilm, monkeypatch):
-    from tasks.cluster import embed_documents
+    from tasks.corpus.cluster import embed_documents
 
     documents = ten_documents(place)
     embeddings = embed_documents(place, documents, embedding=minilm)

@@ -4,7 +4,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from tests.rows import publish, row, turn
+from tests.support.rows import publish, row, turn
 from warehouse.query import connect, out_of_core, query, write_views
 from warehouse.schemas import TABLES
 from warehouse.store import Store

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from corpus_prep.words import Words, folded, grams, words
+from corpus_prep.contamination.words import Words, folded, grams, words
 
 ZOO = [
     "Janet\u2019s ducks lay 16 eggs; she doesn't count them twice.",
@@ -55,7 +55,7 @@ def test_the_fast_way_finds_the_same_words_and_equal_words_have_equal_hashes():
 
 def test_the_parts_that_texts_are_worked_on_in_do_not_show(monkeypatch):
     whole = all_words(ZOO * 3)
-    monkeypatch.setattr("corpus_prep.words.MAX_BYTES", 40)
+    monkeypatch.setattr("corpus_prep.contamination.words.MAX_BYTES", 40)
     parts = all_words(ZOO * 3)
     assert all(np.array_equal(getattr(whole, name), getattr(parts, name)) for name in Words._fields)
 

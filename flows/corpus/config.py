@@ -7,17 +7,17 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
-from corpus_prep.benchmarks import Benchmark
-from corpus_prep.cluster import Clustering
-from corpus_prep.contamination import NgramRule
-from corpus_prep.document_sets import Padding, SetSettings
-from corpus_prep.duplicates import Keep
-from corpus_prep.edges import Comparing
-from corpus_prep.formats import Columns
-from corpus_prep.index import EmbeddingConfig, VectorSearch
-from corpus_prep.minhash import MinHashing
-from corpus_prep.quality import QualityRules
-from corpus_prep.segments import Splitting
+from corpus_prep.clusters.document_sets import Padding, SetSettings
+from corpus_prep.clusters.kmeans import Clustering
+from corpus_prep.clusters.segments import Splitting
+from corpus_prep.contamination.benchmarks import Benchmark
+from corpus_prep.contamination.ngrams import NgramRule
+from corpus_prep.dedup.duplicates import Keep
+from corpus_prep.dedup.edges import Comparing
+from corpus_prep.dedup.minhash import MinHashing
+from corpus_prep.read.formats import Columns
+from corpus_prep.read.quality import QualityRules
+from corpus_prep.search.index import EmbeddingConfig, VectorSearch
 from corpus_prep.workers import Workers
 from flows import profile
 from flows.profile import Settings

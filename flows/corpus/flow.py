@@ -8,38 +8,38 @@ from typing import Any
 
 from prefect import flow
 
-from corpus_prep.index import check_model
-from flows import workbench
+from corpus_prep.search.index import check_model
+from flows import run as workbench
+from flows.command.launch import default_run
 from flows.corpus.config import CorpusConfig, load_profile
-from flows.launch import default_run
 from flows.prepared import PREPARED
-from flows.workbench import Redo, Request, open_place
-from tasks.cluster import cluster_documents, describe_clusters, embed_documents, measure_clusters
-from tasks.corpus import corpus_identity, gather, measure_reading, measure_settling, settle
-from tasks.decontaminate import (
+from flows.run import Redo, Request, open_place
+from tasks.corpus.cluster import cluster_documents, describe_clusters, embed_documents, measure_clusters
+from tasks.corpus.decontaminate import (
     evaluation_identity,
     find_contaminations,
     measure_contaminations,
     read_evaluation_sets,
     screen_contaminated,
 )
-from tasks.dedup import (
+from tasks.corpus.dedup import (
     band_documents,
     find_duplicates,
     measure_duplicates,
     screen_exact_duplicates,
     screen_near_duplicates,
 )
-from tasks.long_context import (
+from tasks.corpus.documents import corpus_identity, gather, measure_reading, measure_settling, settle
+from tasks.corpus.long_context import (
     count_document_tokens,
     make_document_sets,
     measure_long_contexts,
     pad_document_sets,
     split_documents,
 )
-from tasks.report_corpus import report_corpus
-from tasks.tokens import count_tokens
-from warehouse.corpus_schemas import EMBEDDINGS
+from tasks.reports.corpus import report_corpus
+from tasks.rollouts.tokens import count_tokens
+from warehouse.schemas.corpus import EMBEDDINGS
 from warehouse.store import Place, Table
 
 

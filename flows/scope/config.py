@@ -8,12 +8,12 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from corpus_prep.index import EmbeddingConfig
+from corpus_prep.search.index import EmbeddingConfig
 from flows import profile
 from flows.profile import MachineSettings, Settings
 from flows.scope.readers import PRIORITIES
-from tasks.engine import EngineConfig
-from tasks.grpo import GRPOSettings
+from tasks.engines.base import EngineConfig
+from tasks.training.grpo import GRPOSettings
 
 PROFILES = Path(__file__).parent / "profiles"
 TASK_TYPES = ("long_form_qa", "summarisation", "planning", "writing")

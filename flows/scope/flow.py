@@ -22,8 +22,9 @@ from typing import Any
 
 from prefect import flow
 
-from flows import workbench
-from flows.launch import default_run
+from flows import run as workbench
+from flows.command.launch import default_run
+from flows.run import Redo, Request, Workbench, open_run
 from flows.scope import monitor
 from flows.scope.config import ScopeConfig, load_profile
 from flows.scope.held_out import HeldOut, open_corpus, score_held_out
@@ -41,7 +42,6 @@ from flows.scope.steps import (
     solve_batch,
     starting_players,
 )
-from flows.workbench import Redo, Request, Workbench, open_run
 from tasks.report import report
 from warehouse.store import Place
 

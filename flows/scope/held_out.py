@@ -6,13 +6,13 @@ import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from flows.micro import world
+from flows.micro.worlds import encyclopaedia as world
 from flows.prepared import open_documents
 from flows.scope.config import ScopeConfig
 from flows.scope.roles import criteria_of
 from flows.scope.scoring import grades
 from flows.scope.steps import Player, Scope, answer, grade
-from tasks.corpus import store_documents
+from tasks.corpus.documents import store_documents
 from tasks.evaluate import evaluate
 from tasks.judge import Oracle
 from tasks.prompt import Row

@@ -15,7 +15,7 @@ from flows.scope.rewards import challenger_format, solver_format
 from tasks.judge import canary_id
 from tasks.prompt import Malformed, Prompt, Row, Template
 from tasks.read import UNANSWERED, Reader
-from tasks.tokens import count_tokens, cut_tokens
+from tasks.rollouts.tokens import count_tokens, cut_tokens
 
 PROMPTS = Path(__file__).parent / "prompts"
 TASK_DESCRIPTIONS = {

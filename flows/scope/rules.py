@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from flows.micro.world import parse_task
+from flows.micro.worlds.encyclopaedia import parse_task
 from tasks.check import asks_nothing_twice
 
 

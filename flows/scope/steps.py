@@ -9,17 +9,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from flows.run import Workbench
 from flows.scope.config import ScopeConfig
 from flows.scope.readers import read_verdict
 from flows.scope.roles import Roles, make_roles, solve_kept
 from flows.scope.rules import make_rules
 from flows.scope.scoring import challenger_scores, solver_scores
 from flows.scope.talks import Talk, Talks, hints, make_talks
-from flows.workbench import Workbench
 from tasks.ask import ask
 from tasks.batch import batch
 from tasks.check import check
-from tasks.engine import Policy
+from tasks.engines.base import Policy
 from tasks.generate import generate
 from tasks.judge import Oracle, read_judgments
 from tasks.keep import Query, keep

@@ -7,9 +7,9 @@ from typing import Any
 
 from flows.scope.config import ScopeConfig
 from flows.scope.roles import SEARCH_EXAMPLES, Roles
-from tasks.engine import Sampling
-from tasks.rollout import Dialogue
-from tasks.search_syntax import stop_strings
+from tasks.engines.base import Sampling
+from tasks.rollouts.rollout import Dialogue
+from tasks.rollouts.search_syntax import stop_strings
 
 
 @dataclass(frozen=True)

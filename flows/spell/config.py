@@ -10,8 +10,8 @@ from pydantic import Field, model_validator
 
 from flows import profile
 from flows.profile import MachineSettings, Settings
-from tasks.engine import EngineConfig
-from tasks.grpo import GRPOSettings
+from tasks.engines.base import EngineConfig
+from tasks.training.grpo import GRPOSettings
 
 PROFILES = Path(__file__).parent / "profiles"
 TaskType = Literal["general_qa", "finance_math", "multiple_choice"]

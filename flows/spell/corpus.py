@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from flows.micro import clusters
+from flows.micro.worlds import clusters
 from flows.prepared import open_clusters, prepared_corpus
 from flows.spell.config import CorpusSettings, SpellConfig
 from tasks.clusters import choose_clusters, documents_of
 from tasks.stage import Rows, stage
-from warehouse.corpus_schemas import MEMBERSHIPS
 from warehouse.schemas import DOCUMENTS
+from warehouse.schemas.corpus import MEMBERSHIPS
 from warehouse.store import Place, Table
 
 MICRO = "micro"

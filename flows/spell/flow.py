@@ -19,15 +19,15 @@ from typing import Any
 
 from prefect import flow
 
-from flows import workbench
-from flows.launch import default_run
+from flows import run as workbench
+from flows.command.launch import default_run
+from flows.run import Redo, Request, Workbench, open_run
 from flows.spell.config import SpellConfig, load_profile
 from flows.spell.corpus import open_corpus
 from flows.spell.held_out import HeldOut, score_held_out
 from flows.spell.learning import push_to_memory, sample_batch, update_policy
 from flows.spell.probe import probe_questions
 from flows.spell.steps import Player, Round, Spell, play_round
-from flows.workbench import Redo, Request, Workbench, open_run
 from tasks.report import report
 from warehouse.store import Place
 

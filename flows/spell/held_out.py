@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from flows.micro import clusters
-from flows.micro.reading import in_order
+from flows.micro.training.reading import in_order
+from flows.micro.worlds import clusters
 from flows.spell.config import TASK_TYPES
 from flows.spell.corpus import MICRO
 from flows.spell.rewards import pass_at
 from flows.spell.rules import covers, truly_covers
 from flows.spell.steps import Player, Spell, judge_externally, roll_out
 from tasks.ask import ask
-from tasks.corpus import corpus_identity
+from tasks.corpus.documents import corpus_identity
 from tasks.evaluate import evaluate
 from tasks.match import match
 from tasks.prompt import Row

@@ -7,7 +7,7 @@ from pathlib import Path
 from flows.spell.steps import Player, Round, Spell
 from tasks.batch import batch
 from tasks.clusters import remember
-from tasks.engine import Policy
+from tasks.engines.base import Policy
 from tasks.keep import Query, choose
 from tasks.normalise import Scheme, normalise
 from tasks.stage import Tables

@@ -13,7 +13,7 @@ from flows.spell.config import SpellConfig
 from tasks.clusters import members_of
 from tasks.prompt import Malformed, Prompt, Row, Template
 from tasks.read import Reader
-from tasks.tokens import count_tokens, cut_middle
+from tasks.rollouts.tokens import count_tokens, cut_middle
 
 PROMPTS = Path(__file__).parent / "prompts"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from flows.micro.clusters import same_answer
+from flows.micro.worlds.clusters import same_answer
 from tasks.prompt import Malformed, Row
 
 TOLERANCE = 0.0015  # relative, of the reference

@@ -6,21 +6,21 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from flows.run import Workbench
 from flows.spell.config import SpellConfig
 from flows.spell.corpus import Corpus
 from flows.spell.roles import Roles, make_roles
 from flows.spell.rules import covers
 from flows.spell.scoring import questioner_scores, responder_scores, verifier_scores
-from flows.workbench import Workbench
 from tasks.ask import ask
 from tasks.clusters import documents_of, draw
-from tasks.engine import Policy, Sampling
+from tasks.engines.base import Policy, Sampling
 from tasks.generate import generate
 from tasks.keep import Query, keep
 from tasks.match import match
 from tasks.prompt import Prompt
 from tasks.read import read_answers, read_tasks, read_votes
-from tasks.rollout import Dialogue
+from tasks.rollouts.rollout import Dialogue
 from tasks.score import score
 from tasks.stage import Tables
 from warehouse.store import Place, Table

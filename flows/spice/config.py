@@ -10,8 +10,8 @@ from pydantic import Field, model_validator
 from flows import profile
 from flows.profile import MachineSettings, Settings
 from flows.spice.readers import FREE_FORM, MULTIPLE_CHOICE
-from tasks.engine import EngineConfig
-from tasks.grpo import GRPOSettings
+from tasks.engines.base import EngineConfig
+from tasks.training.grpo import GRPOSettings
 
 PROFILES = Path(__file__).parent / "profiles"
 MICRO, MICRO_MATHEMATICS, MICRO_GENERAL = "micro", "micro-mathematics", "micro-general"

@@ -16,8 +16,9 @@ from typing import Any
 
 from prefect import flow
 
-from flows import workbench
-from flows.launch import default_run
+from flows import run as workbench
+from flows.command.launch import default_run
+from flows.run import Redo, Request, Workbench, open_run
 from flows.spice.config import SpiceConfig, load_profile
 from flows.spice.held_out import HeldOut, describe_questions, open_corpora, score_held_out
 from flows.spice.probes import probe
@@ -34,7 +35,6 @@ from flows.spice.steps import (
     reward_reasoner,
     sample_documents,
 )
-from flows.workbench import Redo, Request, Workbench, open_run
 from tasks.report import report
 from warehouse.store import Place, Table
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from flows.micro.ledger import world
+from flows.micro.worlds import ledgers as world
 from flows.spice.config import MICRO, MICRO_GENERAL, MICRO_MATHEMATICS, SpiceConfig
 from flows.spice.scoring import correctness
 from flows.spice.steps import Attempts, Player, Spice, answer
-from tasks.corpus import corpus_identity, read_documents, store_documents
+from tasks.corpus.documents import corpus_identity, read_documents, store_documents
 from tasks.evaluate import evaluate
 from tasks.prompt import Row
 from tasks.stage import Rows, stage

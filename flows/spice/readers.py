@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tasks.prompt import Malformed, Row
-from tasks.search_syntax import without_thoughts
+from tasks.rollouts.search_syntax import without_thoughts
 
 MULTIPLE_CHOICE, FREE_FORM = "multiple_choice", "free_form"
 LETTERS = ("A", "B", "C", "D")

@@ -12,7 +12,7 @@ from flows.spice.config import SpiceConfig
 from flows.spice.readers import FREE_FORM, LETTERS, MULTIPLE_CHOICE
 from tasks.prompt import Malformed, Prompt, Row, Template
 from tasks.read import UNANSWERED, Reader
-from tasks.tokens import count_tokens, cut_tokens
+from tasks.rollouts.tokens import count_tokens, cut_tokens
 
 PROMPTS = Path(__file__).parent / "prompts"
 

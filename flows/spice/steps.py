@@ -7,22 +7,22 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from flows.run import Workbench
 from flows.spice.comparison import agree
 from flows.spice.config import SpiceConfig
 from flows.spice.readers import MULTIPLE_CHOICE
 from flows.spice.roles import Roles, make_roles, without_question
 from flows.spice.scoring import challenger_scores, reasoner_scores
-from flows.workbench import Workbench
 from tasks.ask import ask
 from tasks.batch import batch
-from tasks.engine import Policy, Sampling
-from tasks.fleet import Fleet
+from tasks.engines.base import Policy, Sampling
+from tasks.engines.fleet import Fleet
 from tasks.generate import generate
 from tasks.keep import Query, keep
 from tasks.match import match
 from tasks.normalise import normalise
 from tasks.read import read_answers, read_choices, read_tasks
-from tasks.rollout import Dialogue
+from tasks.rollouts.rollout import Dialogue
 from tasks.sample import allot, sample
 from tasks.score import score
 from tasks.stage import Tables

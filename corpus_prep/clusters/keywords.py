@@ -1,0 +1,23 @@
+"""Words that tell a cluster of documents from the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from warehouse.query import out_of_core
+
+SQL = Path(__file__).parents[1] / "sql"
+CHARS = 2_000  # of a document's beginning that are looked at
+NUM_KEYWORDS = 8
+
+
+def keywords(documents: Sequence[Path], memberships: Sequence[Path]) -> Iterator[pa.RecordBatch]:
+    """Rows of `clusters`, from files of the tables `documents` and `memberships`."""
+    given = {"documents": [str(path) for path in documents], "memberships": [str(path) for path in memberships]}
+    with out_of_core() as connection:
+        sql = (SQL / "cluster_keywords.sql").read_text(encoding="utf-8")
+        found = connection.sql(sql, params={**given, "chars": CHARS, "num_keywords": NUM_KEYWORDS})
+        yield from found.to_arrow_reader(2_048)

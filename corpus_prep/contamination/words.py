@@ -1,0 +1,146 @@
+"""Texts to hashed words, straight from Arrow's buffers: what n-grams are compared by.
+
+A word is a run of letters and digits, folded: compatibility forms, accents and case do not count. Chinese and
+Japanese, written without spaces, have a word for each character. Every character folds to at most one other, so a
+word's place in the text is known without looking twice.
+"""
+
+from __future__ import annotations
+
+import functools
+import unicodedata
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numba import njit
+
+from corpus_prep.dedup.units import mix
+
+MAX_BYTES = 1 << 20  # of text worked on at once: 32 MiB of arrays
+FOLDED = 0x30000  # characters from here on (private use, tags) are skipped
+SKIPPED, SEPARATOR, ALONE = -1, 0, 1 << 24  # of the folding table: no character, no word, a word by itself
+UNSPACED = ((0x3040, 0x3100), (0x3400, 0x4DC0), (0x4E00, 0xA000), (0xF900, 0xFB00), (0x20000, FOLDED))
+SEED, PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)  # FNV-1a's
+WEIGHT = np.uint64(0x9E3779B97F4A7C15)
+
+
+class Words(NamedTuple):
+    """Words of texts, in order. Of each its text (0-based), characters, and hash when folded."""
+
+    document: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
+    hash: np.ndarray
+
+
+def words(texts: pa.Array | pa.ChunkedArray) -> Iterator[Words]:
+    """The words of the texts, whole texts of together about MAX_BYTES at a time. A null is an empty text."""
+    chunks, first = texts.chunks if isinstance(texts, pa.ChunkedArray) else [texts], 0
+    for chunk in chunks:
+        chunk = pc.fill_null(chunk.cast(pa.large_string()), "")
+        offsets = np.frombuffer(chunk.buffers()[1], np.int64)[chunk.offset : chunk.offset + len(chunk) + 1]
+        content = np.frombuffer(chunk.buffers()[2] or b"", np.uint8)
+        start = 0
+        while start < len(chunk):
+            stop = max(start + 1, int(np.searchsorted(offsets, offsets[start] + MAX_BYTES, side="right")) - 1)
+            most = int(offsets[stop] - offsets[start])  # a word has a byte at least
+            found = Words(*(np.empty(most, kind) for kind in (np.int64, np.int64, np.int64, np.uint64)))
+            count = _find_words(content, offsets[start : stop + 1], _table(), first + start, *found)
+            yield Words(*(column[:count] for column in found))
+            start = stop
+        first += len(chunk)
+
+
+def grams(found: Words, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """All runs of n words that lie in one text: the hash of each, and the place in `found` of its first word."""
+    count = max(len(found.hash) - n + 1, 0)
+    first = np.flatnonzero(found.document[:count] == found.document[len(found.document) - count :])
+    return _hash_runs(found.hash, first, n), first
+
+
+def folded(text: str) -> list[tuple[str, int, int]]:
+    """The same words one by one, as text, with their places: for reading and for checking the fast way."""
+    table, out = _table(), []
+    word, start, end = "", 0, 0
+    for place, character in enumerate(text):
+        value = int(table[min(ord(character), FOLDED - 1)])
+        if value == SKIPPED:
+            continue
+        if word and (value == SEPARATOR or value & ALONE or out_of_line(word)):
+            out.append((word, start, end))
+            word = ""
+        if value != SEPARATOR:
+            start = place if not word else start
+            word, end = word + chr(value & ~ALONE), place + 1
+    return [*out, (word, start, end)] if word else out
+
+
+def out_of_line(word: str) -> bool:
+    """Whether it is a character that is a word by itself."""
+    return any(low <= ord(word[0]) < high for low, high in UNSPACED)
+
+
+@functools.cache
+def _table() -> np.ndarray:
+    """For each character what it folds to: SKIPPED, SEPARATOR, or a letter, with ALONE where it is a word."""
+    table = np.fromiter((_fold(chr(code)) for code in range(FOLDED)), np.int32, FOLDED)
+    for low, high in UNSPACED:
+        table[low:high] |= np.where(table[low:high] > 0, ALONE, 0).astype(np.int32)
+    table[FOLDED - 1] = SKIPPED
+    return table
+
+
+def _fold(character: str) -> int:
+    kind = unicodedata.category(character)
+    if kind[0] == "M" or kind == "Cf":
+        return SKIPPED
+    if kind[0] not in "LN":
+        return SEPARATOR
+    simple = "".join(c for c in unicodedata.normalize("NFKD", character).lower() if unicodedata.category(c)[0] != "M")
+    return ord(simple if len(simple) == 1 else character)
+
+
+@njit(cache=True, nogil=True)
+def _find_words(content, offsets, table, first, document, start, end, hashes):
+    """Fill the columns of the words of texts numbered from `first`; how many there are."""
+    count = 0
+    for text in range(len(offsets) - 1):
+        at, place, value, is_open, is_alone = offsets[text], 0, SEED, False, False
+        while at < offsets[text + 1]:
+            byte = np.int64(content[at])
+            length = 1 if byte < 0x80 else 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
+            code = byte if length == 1 else byte & (0x7F >> length)
+            for i in range(1, length):
+                code = code << 6 | np.int64(content[at + i]) & 0x3F
+            fold = table[min(code, FOLDED - 1)]
+            if fold != SKIPPED:
+                if is_open and (fold == SEPARATOR or is_alone or fold & ALONE):
+                    hashes[count] = mix(value)
+                    count += 1
+                    is_open = False
+                if fold != SEPARATOR:
+                    if not is_open:
+                        document[count], start[count], value, is_open = first + text, place, SEED, True
+                        is_alone = fold & ALONE != 0
+                    value = (value ^ np.uint64(fold & ~ALONE)) * PRIME
+                    end[count] = place + 1
+            at += length
+            place += 1
+        if is_open:
+            hashes[count] = mix(value)
+            count += 1
+    return count
+
+
+@njit(cache=True, nogil=True)
+def _hash_runs(hashes, first, n):
+    found = np.empty(len(first), np.uint64)
+    for run in range(len(first)):
+        total = np.uint64(n)
+        for i in range(first[run], first[run] + n):
+            total = total * WEIGHT + hashes[i]
+        found[run] = mix(total)
+    return found

@@ -1,0 +1,98 @@
+"""The band table, and the pairs of documents that it makes candidates.
+
+A shard's rows are in one row group a band, in order of hash, so that a partition (some bands, or a range of hashes of
+one) reads only its own pages of every shard: the shuffle needs no files of its own, and goes as far as a file system is
+shared.
+
+Crowds. A bucket of m documents has m(m-1)/2 pairs; text that thousands of documents share would make it the whole
+cost. Buckets above `max_bucket` give no pairs: they are handed on as crowds, which are compared through leaders
+(`edges.compare_crowds`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from corpus_prep.corpus import Shard, sql
+from corpus_prep.dedup.minhash import MinHashing, band_hashes
+from warehouse.query import out_of_core
+from warehouse.schemas.corpus import BANDS
+
+PARTITION_ROWS = 1 << 23  # of the band table, read at once
+PAIRS = pa.schema([("first", pa.int64()), ("second", pa.int64())])
+CROWDS = pa.schema([("bucket", pa.uint64()), ("document", pa.int64())])
+BUCKETS, PAIRED, CROWDED = sql("buckets"), sql("pairs"), sql("crowds")
+ROWS_AT_ONCE = 1 << 16
+FORMAT: Any = {  # hashes cannot be compressed, and of numbers the upper bytes are alike
+    "use_dictionary": False,
+    "compression": {"document": "zstd", "band": "zstd", "hash": "none"},
+    "column_encoding": {"document": "BYTE_STREAM_SPLIT", "band": "PLAIN", "hash": "PLAIN"},
+}
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Bands from one to another and hashes from one to another, both included, of all shards of the band table.
+    `out` is made a folder."""
+
+    out: Path
+    files: tuple[Path, ...]
+    bands: tuple[int, int]
+    hashes: tuple[int, int]
+
+
+def write_bands(shard: Shard, settings: MinHashing) -> None:
+    """Map: the band table of a shard's documents. Those without shingles are candidates of nothing."""
+    numbers, hashes = [np.empty(0, np.int64)], [np.empty((0, settings.num_bands), np.uint64)]
+    for batch, texts in shard.texts():
+        found, has_shingles = band_hashes(texts, settings)
+        numbers.append(batch[has_shingles])
+        hashes.append(found[has_shingles])
+    documents, values = np.concatenate(numbers), np.concatenate(hashes)
+    with pq.ParquetWriter(shard.out, BANDS.arrow, **FORMAT) as writer:
+        for band in range(settings.num_bands):
+            order = np.argsort(values[:, band])
+            column = np.full(len(order), band, np.int32)
+            columns = [documents[order], column, values[order, band]]
+            writer.write_table(pa.table(columns, schema=BANDS.arrow), row_group_size=len(order) or None)
+
+
+def partitions(files: Sequence[Path], folder: Path, settings: MinHashing) -> list[Partition]:
+    """All partitions of a band table, each so large that it fits into memory: several bands, or a part of one."""
+    rows = max(sum(pq.read_metadata(file).num_rows for file in files) // settings.num_bands, 1)
+    together, cuts = max(PARTITION_ROWS // rows, 1), -(-rows // PARTITION_ROWS)
+    bounds = [cut * (1 << 64) // cuts for cut in range(cuts + 1)]
+    return [
+        Partition(
+            folder / f"candidates-{first:03d}-{cut:05d}",
+            tuple(files),
+            (first, min(first + together, settings.num_bands) - 1),
+            (bounds[cut], bounds[cut + 1] - 1),
+        )
+        for first in range(0, settings.num_bands, together)
+        for cut in range(cuts)
+    ]
+
+
+def find_candidates(partition: Partition, max_bucket: int) -> None:
+    """Map: `pairs.parquet` (first < second) of documents in one bucket, `crowds.parquet` of buckets too large for
+    that."""
+    partition.out.mkdir()
+    first_band, last_band = partition.bands
+    low, high = partition.hashes
+    bounds = {"first_band": first_band, "last_band": last_band, "low": low, "high": high}
+    with out_of_core(partition.out / "spilled") as connection:
+        connection.read_parquet([str(file) for file in partition.files]).create_view("bands")
+        connection.execute(f"create table buckets as {BUCKETS}", bounds)
+        for name, query, schema in (("pairs", PAIRED, PAIRS), ("crowds", CROWDED, CROWDS)):
+            found = connection.sql(query, params={"max_bucket": max_bucket})
+            with pq.ParquetWriter(partition.out / f"{name}.parquet", schema) as writer:
+                for batch in found.to_arrow_reader(ROWS_AT_ONCE):
+                    writer.write_batch(batch.cast(schema))

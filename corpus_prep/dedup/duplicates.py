@@ -1,0 +1,55 @@
+"""Documents that repeat another: those of the same text, and which one of a family of duplicates is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from corpus_prep.corpus import Corpus, Shard, sql, view_parquet
+from corpus_prep.dedup.shingles import text_hashes
+from corpus_prep.workers import Workers, map_shards
+
+Keep = Literal["longest", "first", "best"]
+
+TEXT_HASHES = pa.schema([("document", pa.int64()), ("high", pa.uint64()), ("low", pa.uint64())])
+EQUAL_TEXTS, KEEP_ONE, SCREEN = sql("equal_texts"), sql("keep_one"), sql("screen")
+ROWS_AT_ONCE = 1 << 16
+
+
+def screen_exact(corpus: Corpus, keep: Keep, folder: Path, workers: Workers | None = None) -> Iterator[pa.RecordBatch]:
+    """Rows of `screenings`, in the order of the corpus: of the documents with the same words in the same order one is
+    kept. Case, punctuation and white space do not tell texts apart, except for texts without words. `folder` keeps what
+    a kill should not lose."""
+    hashes = map_shards(hash_texts, corpus.shards(folder, "text-hashes"), None, workers)
+    with corpus.connect(folder) as connection:
+        view_parquet(connection, "text_hashes", hashes, TEXT_HASHES)
+        connection.execute(f"create table members as {EQUAL_TEXTS}")
+        yield from _screen(connection, keep, "exact_duplicate")
+
+
+def screen_families(
+    corpus: Corpus, families: pa.Table, keep: Keep, reason: str, scratch: Path | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Rows of `screenings`: of every family (columns document and family, both numbers) one document is kept."""
+    with corpus.connect(scratch) as connection:
+        connection.register("members", families)
+        yield from _screen(connection, keep, reason)
+
+
+def hash_texts(shard: Shard, settings: None) -> None:
+    """Map: numbers and text hashes of a shard's documents, as Parquet."""
+    with pq.ParquetWriter(shard.out, TEXT_HASHES) as writer:
+        for numbers, texts in shard.texts():
+            high, low = text_hashes(texts)
+            writer.write_table(pa.table([numbers, high, low], schema=TEXT_HASHES))
+
+
+def _screen(connection: duckdb.DuckDBPyConnection, keep: Keep, reason: str) -> Iterator[pa.RecordBatch]:
+    connection.execute(f"create table duplicates as {KEEP_ONE}", {"keep": keep})
+    found = connection.sql(SCREEN, params={"reason": reason})
+    yield from found.to_arrow_reader(ROWS_AT_ONCE)

@@ -1,0 +1,191 @@
+"""Candidates to edges: every pair compared exactly, once; crowds through leaders.
+
+A crowd is a bucket too large for all its pairs. Its first document leads: all others are compared with it, and those
+as similar as the threshold leave with it. So it goes on with who is left, until they are few enough for all
+pairs, or `max_leaders` have led. That costs at most max_leaders comparisons a document. What can be lost are pairs
+whose documents are similar to each other, but to no common leader, and that share no smaller bucket; how many pairs of
+those left at the end were not compared is counted.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt
+
+from corpus_prep.corpus import Corpus, sql, view_parquet
+from corpus_prep.dedup.bands import PAIRS, ROWS_AT_ONCE, find_candidates, partitions
+from corpus_prep.dedup.jaccard import ShingleSets, write_sets
+from corpus_prep.dedup.minhash import MinHashing
+from corpus_prep.workers import Workers, map_shards
+from warehouse.query import out_of_core
+
+EDGES = pa.schema([*PAIRS, ("jaccard", pa.float64())])
+DISTINCT_PAIRS, DUPLICATES = sql("distinct_pairs"), sql("duplicates")
+PAIRS_AT_ONCE = 1 << 20
+
+
+class Comparing(BaseModel):
+    """How candidates are compared.
+
+    floor: pairs from this Jaccard on are stored, so that other thresholds need no new comparison.
+    max_bucket: documents of a bucket up to which all its pairs are compared.
+    max_leaders: rounds over a larger one.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    floor: float = Field(default=0.5, ge=0, le=1)
+    max_bucket: PositiveInt = 256
+    max_leaders: PositiveInt = 32
+
+
+@dataclass(frozen=True)
+class Found:
+    """Parquet files of edges (first, second, jaccard), some twice, and what it took to find them."""
+
+    files: list[Path]
+    counts: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """All partitions' pairs, to be made one table."""
+
+    out: Path
+    folders: tuple[Path, ...]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A row group of pairs."""
+
+    out: Path
+    pairs: Path
+    row_group: int
+    sets: ShingleSets
+
+
+@dataclass(frozen=True)
+class Crowds:
+    """The crowds of a partition. `out` is made a folder."""
+
+    out: Path
+    crowds: Path
+    sets: ShingleSets
+
+
+def find_edges(
+    corpus: Corpus,
+    bands: Sequence[Path],
+    settings: MinHashing,
+    comparing: Comparing,
+    folder: Path,
+    workers: Workers | None = None,
+) -> Found:
+    """Compare all candidates of a band table. `folder` keeps what a kill should not lose."""
+    parts = map_shards(find_candidates, partitions(bands, folder, settings), comparing.max_bucket, workers)
+    [pairs] = map_shards(merge_pairs, [Candidates(folder / "pairs", tuple(parts))], None, workers)
+    crowds = [part / "crowds.parquet" for part in parts if pq.read_metadata(part / "crowds.parquet").num_rows]
+    shards = corpus.shards(folder, "sets", _documents(corpus, [pairs, *crowds]))
+    map_shards(write_sets, shards, settings.shingling, workers)
+    sets = ShingleSets.of(shards)
+    comparisons = [
+        Comparison(folder / f"edges-{group:05d}", pairs, group, sets)
+        for group in range(pq.read_metadata(pairs).num_row_groups)
+    ]
+    of_crowds = [Crowds(folder / f"crowd-{path.parent.name}", path, sets) for path in crowds]
+    found = map_shards(compare_pairs, comparisons, comparing, workers)
+    led = map_shards(compare_crowds, of_crowds, (comparing, settings.threshold), workers)
+    counts = [json.loads((part / "counts.json").read_text()) for part in led]
+    totals = {name: sum(c[name] for c in counts) for name in ("crowds", "crowd_documents", "pairs_not_compared")}
+    totals["candidate_pairs"] = pq.read_metadata(pairs).num_rows
+    return Found([*found, *(part / "edges.parquet" for part in led)], totals)
+
+
+def merge_pairs(candidates: Candidates, settings: None) -> None:
+    """Map, of one shard: every pair once, in order."""
+    spilled = candidates.out.with_name(f"{candidates.out.name}-spilled")
+    with out_of_core(spilled) as connection, pq.ParquetWriter(candidates.out, PAIRS) as writer:
+        connection.read_parquet([str(part / "pairs.parquet") for part in candidates.folders]).create_view("pairs")
+        found = connection.sql(DISTINCT_PAIRS)
+        for batch in found.to_arrow_reader(PAIRS_AT_ONCE):
+            writer.write_table(pa.Table.from_batches([batch]).cast(PAIRS), row_group_size=PAIRS_AT_ONCE)
+
+
+def compare_pairs(comparison: Comparison, comparing: Comparing) -> None:
+    """Map: the edges among a row group of pairs."""
+    with pq.ParquetFile(comparison.pairs, pre_buffer=False) as file:
+        pairs = file.read_row_group(comparison.row_group)
+    first, second = (pairs[name].to_numpy() for name in PAIRS.names)
+    with pq.ParquetWriter(comparison.out, EDGES) as writer:
+        writer.write_table(_edges(first, second, comparison.sets.jaccards(first, second), comparing.floor))
+
+
+def compare_crowds(crowds: Crowds, settings: tuple[Comparing, float]) -> None:
+    """Map: the edges found in a partition's crowds (`edges.parquet`), and counts (`counts.json`)."""
+    comparing, threshold = settings
+    table = pq.read_table(crowds.crowds)
+    buckets, documents = table["bucket"].to_numpy(), table["document"].to_numpy()
+    starts = np.flatnonzero(np.r_[True, buckets[1:] != buckets[:-1], True])
+    not_compared = 0
+    crowds.out.mkdir()
+    with pq.ParquetWriter(crowds.out / "edges.parquet", EDGES) as writer:
+        for start, end in itertools.pairwise(starts):
+            left = documents[start:end]
+            for _ in range(comparing.max_leaders):
+                if len(left) <= comparing.max_bucket:
+                    break
+                leaders, others = np.full(len(left) - 1, left[0]), left[1:]
+                jaccards = crowds.sets.jaccards(leaders, others)
+                writer.write_table(_edges(leaders, others, jaccards, comparing.floor))
+                left = others[jaccards < threshold]
+            if len(left) > comparing.max_bucket:
+                not_compared += len(left) * (len(left) - 1) // 2
+                continue
+            first, second = (left[side] for side in np.triu_indices(len(left), 1))
+            writer.write_table(_edges(first, second, crowds.sets.jaccards(first, second), comparing.floor))
+    counts = {"crowds": len(starts) - 1, "crowd_documents": len(documents), "pairs_not_compared": not_compared}
+    (crowds.out / "counts.json").write_text(json.dumps(counts))
+
+
+def read_edges(files: Sequence[Path], threshold: float) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """First and second documents of the edges from a Jaccard on, some at a time."""
+    for file in files:
+        with pq.ParquetFile(file, pre_buffer=False) as parquet:
+            for batch in parquet.iter_batches(ROWS_AT_ONCE, columns=EDGES.names):
+                first, second, jaccard = (batch[name].to_numpy() for name in EDGES.names)
+                kept = jaccard >= threshold
+                yield first[kept], second[kept]
+
+
+def ordered_edges(corpus: Corpus, files: Sequence[Path], scratch: Path) -> Iterator[pa.RecordBatch]:
+    """Rows of `duplicates`: every edge between the corpus' own documents once, in order."""
+    with corpus.connect(scratch / "spilled") as connection:
+        view_parquet(connection, "edges", files, EDGES)
+        parameters = {"num_documents": corpus.num_documents}
+        found = connection.sql(DUPLICATES, params=parameters)
+        yield from found.to_arrow_reader(ROWS_AT_ONCE)
+
+
+def _edges(first: np.ndarray, second: np.ndarray, jaccards: np.ndarray, floor: float) -> pa.Table:
+    kept = jaccards >= floor
+    return pa.table([first[kept], second[kept], jaccards[kept]], schema=EDGES)
+
+
+def _documents(corpus: Corpus, files: Sequence[Path]) -> np.ndarray:
+    """Which documents pairs and crowds name (bool)."""
+    found = np.zeros(corpus.num_documents, bool)
+    for file in files:
+        with pq.ParquetFile(file, pre_buffer=False) as parquet:
+            for batch in parquet.iter_batches(ROWS_AT_ONCE):
+                for name in {"first", "second", "document"} & set(batch.schema.names):
+                    found[batch[name].to_numpy()] = True
+    return found

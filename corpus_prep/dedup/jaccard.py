@@ -1,0 +1,98 @@
+"""Exact Jaccard similarities of documents, from their sets of shingles on disk.
+
+Sets are of 64-bit hashes: two different shingles of a pair of documents with a thousand of them are taken for one with
+a probability of about 1e-13.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from numba import njit
+
+from corpus_prep.corpus import Shard
+from corpus_prep.dedup.shingles import Shingling, shingle_sets
+
+HASHES, DOCUMENTS, OFFSETS = "hashes.u64", "documents.npy", "offsets.npy"
+
+
+@dataclass(frozen=True)
+class ShingleSets:
+    """The sets of many documents, in the folders of shards; `firsts` are their first documents, ascending.
+
+    A shard is mapped into memory only while its pairs are compared, so memory does not grow with their number.
+    """
+
+    folders: tuple[Path, ...]
+    firsts: tuple[int, ...]
+
+    @classmethod
+    def of(cls, shards: Sequence[Shard]) -> ShingleSets:
+        return cls(tuple(shard.out for shard in shards), tuple(shard.first for shard in shards))
+
+    def jaccards(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        """The similarity of every pair (float64), given as document numbers. All have to have sets."""
+        shard_one, shard_other = (np.searchsorted(self.firsts, side, "right") - 1 for side in (first, second))
+        order = np.lexsort((shard_other, shard_one))
+        turns = np.flatnonzero(np.diff(shard_one[order]) | np.diff(shard_other[order])) + 1
+        found, open_shard, one = np.empty(len(first)), -1, None
+        for run in np.split(order, turns) if len(order) else []:
+            shard, shard_too = shard_one[run[0]], shard_other[run[0]]
+            if one is None or shard != open_shard:
+                open_shard, one = shard, OpenSets(self.folders[shard])
+            other = one if shard == shard_too else OpenSets(self.folders[shard_too])
+            rows, other_rows = one.rows(first[run]), other.rows(second[run])
+            found[run] = _jaccards(one.hashes, one.offsets, rows, other.hashes, other.offsets, other_rows)
+        return found
+
+
+class OpenSets:
+    """A shard's sets: documents (int64, ascending), offsets (int64, one more), and on disk the hashes (uint64)."""
+
+    def __init__(self, folder: Path) -> None:
+        self.documents, self.offsets = np.load(folder / DOCUMENTS), np.load(folder / OFFSETS)
+        is_empty = self.offsets[-1] == 0  # what cannot be mapped
+        self.hashes = np.empty(0, np.uint64) if is_empty else np.asarray(np.memmap(folder / HASHES, np.uint64, "r"))
+
+    def rows(self, documents: np.ndarray) -> np.ndarray:
+        return np.searchsorted(self.documents, documents)
+
+
+def write_sets(shard: Shard, shingling: Shingling) -> None:
+    """Map: the sets of a shard's documents."""
+    shard.out.mkdir()
+    numbers, sizes = [np.empty(0, np.int64)], [np.zeros(1, np.int64)]
+    with open(shard.out / HASHES, "wb") as file:
+        for batch, texts in shard.texts():
+            sets = shingle_sets(texts, shingling)
+            sets.hashes.tofile(file)
+            numbers.append(batch)
+            sizes.append(np.diff(sets.offsets))
+    np.save(shard.out / DOCUMENTS, np.concatenate(numbers))
+    np.save(shard.out / OFFSETS, np.cumsum(np.concatenate(sizes)))
+
+
+def jaccards_of_texts(texts: pa.Array, others: pa.Array, shingling: Shingling) -> np.ndarray:
+    """The similarity of every text and the other one at its place (float64)."""
+    one, other, rows = shingle_sets(texts, shingling), shingle_sets(others, shingling), np.arange(len(texts))
+    return _jaccards(one.hashes, one.offsets, rows, other.hashes, other.offsets, rows)
+
+
+@njit(cache=True, nogil=True)
+def _jaccards(hashes, offsets, rows, other_hashes, other_offsets, other_rows):
+    found = np.empty(len(rows))
+    for pair in range(len(rows)):
+        one, one_end = offsets[rows[pair]], offsets[rows[pair] + 1]
+        other, other_end = other_offsets[other_rows[pair]], other_offsets[other_rows[pair] + 1]
+        total, both = one_end - one + other_end - other, 0
+        while one < one_end and other < other_end:
+            a, b = hashes[one], other_hashes[other]
+            both += a == b
+            one += a <= b
+            other += b <= a
+        found[pair] = both / (total - both) if total else 0.0
+    return found

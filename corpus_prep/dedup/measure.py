@@ -1,0 +1,55 @@
+"""Numbers that a search for duplicates is known by, from the files that it left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from corpus_prep.corpus import sql, view_parquet
+from corpus_prep.dedup.canaries import CANARIES
+from corpus_prep.dedup.edges import ROWS_AT_ONCE
+from warehouse.query import out_of_core
+from warehouse.schemas.corpus import DUPLICATES, SCREENINGS
+
+BINS = np.linspace(0, 1, 21)  # the last one holds 1 itself
+CHAINED = sql("chained")
+
+
+def jaccard_histogram(files: Sequence[Path]) -> Iterator[tuple[float, int]]:
+    """How many pairs there are from each twentieth of Jaccard on, up to the next."""
+    counts = np.zeros(len(BINS) - 1, np.int64)
+    for file in files:
+        with pq.ParquetFile(file, pre_buffer=False) as parquet:
+            for batch in parquet.iter_batches(ROWS_AT_ONCE, columns=["jaccard"]):
+                counts += _histogram(batch["jaccard"].to_numpy())
+    return ((float(start), int(count)) for start, count in zip(BINS[:-1], counts, strict=True) if count)
+
+
+def canary_recall(file: Path, threshold: float) -> Iterator[tuple[str, float]]:
+    """Of the canaries from a Jaccard on: how many there are, and the share that was found; the same in twentieths."""
+    canaries = pq.read_table(file, schema=CANARIES)
+    jaccards, found = canaries["jaccard"].to_numpy(), canaries["found"].to_numpy()
+    counted = jaccards >= threshold
+    yield "canaries", float(counted.sum())
+    if counted.any():
+        yield "canary_recall", float(found[counted].mean())
+    planted, seen = _histogram(jaccards), _histogram(jaccards[found])
+    for start, number, hits in zip(BINS[:-1], planted, seen, strict=True):
+        if number:
+            yield f"canary_recall from {start:.2f}", hits / number
+
+
+def count_chained(screenings: Sequence[Path], duplicates: Sequence[Path], threshold: float) -> int:
+    """Documents that gave way to one they are joined to only through others."""
+    with out_of_core() as connection:
+        view_parquet(connection, "screened", screenings, SCREENINGS.arrow)
+        view_parquet(connection, "duplicates", duplicates, DUPLICATES.arrow)
+        return connection.sql(CHAINED, params={"threshold": threshold}).fetchall()[0][0]
+
+
+def _histogram(jaccards: np.ndarray) -> np.ndarray:
+    """Counts in BINS; rounding keeps 0.85 out of the bin below."""
+    return np.histogram(np.round(jaccards, 9), np.round(BINS, 9))[0]

@@ -1,0 +1,47 @@
+"""Hugging Face datasets as a corpus, streamed: nothing is downloaded whole."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import parse_qs
+
+from corpus_prep.read.formats import Found
+
+SCHEME = "hf:"
+OPTIONS = ("config", "split", "revision")
+SAVED = ("state.json", "dataset_dict.json")  # what `Dataset.save_to_disk` leaves
+
+
+def is_dataset(path: str) -> bool:
+    """Whether `path` names a dataset: `hf:owner/name?config=...&split=...&revision=...`, or a folder saved by it."""
+    return path.startswith(SCHEME) or any((Path(path) / name).is_file() for name in SAVED)
+
+
+def found_in_dataset(path: str) -> Iterator[Found]:
+    """The rows of a dataset, its splits in order; ids are made of split and row number, counted from 1.
+
+    Raises ValueError for an unknown option, a hub name without a revision, or a dataset that cannot be opened.
+    """
+    for split, rows in _open(path).items():
+        for number, row in enumerate(rows, start=1):
+            yield Found(f"{split}:{number}", f"{path.split('?')[0]} {split}:{number}", row)
+
+
+def _open(path: str) -> dict:
+    import datasets
+    from datasets.exceptions import DatasetsError
+
+    name, _, query = path.removeprefix(SCHEME).partition("?")
+    asked = {key: values[-1] for key, values in parse_qs(query, keep_blank_values=True).items()}
+    if unknown := asked.keys() - set(OPTIONS):
+        raise ValueError(f"{path}: there is no option {', '.join(sorted(unknown))}; there are {', '.join(OPTIONS)}")
+    try:
+        if not path.startswith(SCHEME):
+            found = datasets.load_from_disk(name)
+        elif "revision" in asked or Path(name).exists():
+            config, split, revision = (asked.get(option) for option in OPTIONS)
+            found = datasets.load_dataset(name, config, split=split, revision=revision, streaming=True)
+        else:
+            raise ValueError(f"{path}: pin its revision, {path}{'&' if query else '?'}revision=COMMIT")
+    except (OSError, DatasetsError) as problem:
+        raise ValueError(f"dataset {path} cannot be opened: {problem}") from problem
+    return dict(found) if isinstance(found, dict) else {asked.get("split", "train"): found}

@@ -1,0 +1,92 @@
+"""Texts to vectors, with sentence-transformers."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from sentence_transformers import SentenceTransformer
+
+if TYPE_CHECKING:
+    from corpus_prep.corpus import Shard
+    from corpus_prep.search.index import EmbeddingConfig
+
+TEXTS_AT_ONCE = 16_384  # encoded in order of length, shortest last, so that little is padded
+CHARS_PER_TOKEN = 16  # a text is cut to so many characters a token that the model reads, before it is cut into tokens
+
+
+class Encoder:
+    """Texts to normalised float32 vectors. Threads may share it: they take turns."""
+
+    def __init__(self, config: EmbeddingConfig):
+        self.config = config
+        self.device = config.device or ("cuda" if torch.cuda.is_available() else "cpu")
+        self.dtype = getattr(torch, config.dtype)
+        self._turn = threading.Lock()  # a tokenizer and a model serve one call at a time
+        try:
+            self._model = SentenceTransformer(
+                config.model, revision=config.revision, device=self.device, model_kwargs={"dtype": self.dtype}
+            )
+        except (OSError, ValueError, RuntimeError) as error:
+            raise ValueError(
+                f"embedding model {config.model} (revision {config.revision}, device {self.device}) cannot be loaded: "
+                f"{error}. Give a local folder or download it first; without an embedding model BM25 is used."
+            ) from error
+        self._max_chars = CHARS_PER_TOKEN * (self._model.max_seq_length or 1 << 20)
+
+    def __call__(self, texts: list[str]) -> np.ndarray:
+        cut = [text[: self._max_chars] for text in texts]
+        with self._turn:
+            vectors = self._model.encode(
+                cut, batch_size=self.config.batch_size, convert_to_tensor=True, show_progress_bar=False
+            )
+        return torch.nn.functional.normalize(vectors.float(), dim=-1).cpu().numpy()
+
+    def queries(self, texts: Sequence[str]) -> np.ndarray:
+        return self([self.config.query_prefix + text for text in texts])
+
+    def documents(self, titles_and_texts: Iterable[tuple[str | None, str]]) -> np.ndarray:
+        """Vectors of documents as they are stored: float16, but for a float32 model."""
+        vectors = self([f"{self.config.document_prefix}{title or ''}\n{text}" for title, text in titles_and_texts])
+        return vectors.astype(np.float32 if self.config.dtype == "float32" else np.float16)
+
+
+def write_vectors(encoder: Encoder, shard: Shard) -> int:
+    """Write the vectors of a shard's documents; the file is there when it is whole. How many there are."""
+    fresh = shard.out.with_name(f".{shard.out.name}.{os.getpid()}")
+    pairs = (
+        pair
+        for _, batch in shard.batches(["title", "text"])
+        for pair in zip(batch["title"].to_pylist(), batch["text"].to_pylist(), strict=True)
+    )
+    vectors = np.concatenate(list(vectors_of(encoder, pairs)))
+    with fresh.open("wb") as out:
+        np.save(out, vectors)
+    os.rename(fresh, shard.out)
+    return len(vectors)
+
+
+def vectors_of(encoder: Encoder, titles_and_texts: Iterable[tuple[str | None, str]]) -> Iterator[np.ndarray]:
+    """The vectors of documents, some thousands at a time."""
+    remaining = iter(titles_and_texts)
+    while some := list(islice(remaining, TEXTS_AT_ONCE)):
+        yield encoder.documents(some)
+
+
+def join_vectors(blocks: Iterable[np.ndarray], count: int, file: Path) -> None:
+    """Write blocks of vectors, together `count`, as one array that can be mapped. Raises ValueError on another sum."""
+    joined, start = None, 0
+    for block in blocks:
+        if joined is None:
+            joined = np.lib.format.open_memmap(file, mode="w+", dtype=block.dtype, shape=(count, block.shape[1]))
+        joined[start : start + len(block)] = block
+        start += len(block)
+    if joined is None or start != count:
+        raise ValueError(f"{start} vectors for {count} documents in {file}.")
+    joined.flush()

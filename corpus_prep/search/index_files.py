@@ -1,0 +1,109 @@
+"""The folder of a search index: its documents, and a manifest that tells whether it is whole."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import pyarrow as pa
+
+from corpus_prep.read.documents import DocumentRow
+from corpus_prep.read.seen import Seen
+
+FORMAT = 2
+DOCUMENT_SCHEMA = pa.schema(
+    [("document_id", pa.large_string()), ("title", pa.large_string()), ("text", pa.large_string())]
+)
+DOCUMENTS_AT_ONCE = 4_096
+
+
+def read_manifest(folder: Path, verify: bool) -> dict[str, Any]:
+    path = folder / "manifest.json"
+    if not path.is_file():
+        raise ValueError(f"{folder} is no search index: manifest.json is missing. Build one with build_index.")
+    try:
+        manifest = json.loads(path.read_bytes())
+        written, files = manifest["format"], manifest["files"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise damaged(folder, f"manifest.json cannot be read: {error!r}") from error
+    if written != FORMAT:
+        raise ValueError(f"search index {folder} has format {written}, this version reads {FORMAT}. Build it again.")
+    for name, expected in files.items():
+        file = folder / name
+        if not file.is_file():
+            raise damaged(folder, f"{name} is missing")
+        if file.stat().st_size != expected["num_bytes"]:
+            raise damaged(folder, f"{name} has {file.stat().st_size} bytes, not {expected['num_bytes']}")
+        if verify and fingerprint(file) != expected:
+            raise damaged(folder, f"the content of {name} changed")
+    return manifest
+
+
+def damaged(folder: Path, what: str) -> ValueError:
+    return ValueError(f"search index {folder} is damaged: {what}. Delete it and build it again.")
+
+
+def fingerprint(file: Path) -> dict[str, Any]:
+    with file.open("rb") as content:
+        return {"num_bytes": file.stat().st_size, "sha256": hashlib.file_digest(content, "sha256").hexdigest()}
+
+
+class DocumentsFile:
+    """The documents of an index while they are written, a few thousand in memory. content_hash: of every id, title and
+    text, in order, with their lengths."""
+
+    def __init__(self, path: Path):
+        self._sink = pa.OSFile(str(path), "wb")
+        self._writer = pa.ipc.new_file(self._sink, DOCUMENT_SCHEMA)
+        self._digest, self._seen = hashlib.sha256(), Seen()
+        self._pending: list[dict[str, str]] = []
+
+    def add(self, document: DocumentRow) -> None:
+        if document.dropped_reason is not None:
+            return
+        if document.document_id in self._seen:
+            raise ValueError(f"two documents have the id {document.document_id}. Give each its own.")
+        self._seen.add(document.document_id)
+        row = {name: getattr(document, name) for name in DOCUMENT_SCHEMA.names}
+        self._digest.update(json.dumps(list(row.values())).encode())
+        self._pending.append(row)
+        if len(self._pending) == DOCUMENTS_AT_ONCE:
+            self._write()
+
+    def _write(self) -> None:
+        self._writer.write_batch(pa.RecordBatch.from_pylist(self._pending, DOCUMENT_SCHEMA))
+        self._pending.clear()
+
+    @property
+    def num_documents(self) -> int:
+        return len(self._seen)
+
+    @property
+    def content_hash(self) -> str:
+        return self._digest.hexdigest()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None and self._pending:
+            self._write()
+        self._writer.close()
+        self._sink.close()
+        if kind is None and not self.num_documents:
+            raise ValueError("no document to index: all were dropped or none was given. See their dropped_reason.")
+
+
+def read_documents(folder: Path) -> Iterator[tuple[str, str]]:
+    """Title and text of every document, a few thousand in memory: mapped ones would stay there as they are read."""
+    with pa.OSFile(str(folder / "documents.arrow")) as source, pa.ipc.open_file(source) as file:
+        for number in range(file.num_record_batches):
+            batch = file.get_batch(number)
+            yield from zip(batch["title"].to_pylist(), batch["text"].to_pylist(), strict=True)
+
+
+def open_documents(folder: Path) -> pa.Table:
+    return pa.ipc.open_file(pa.memory_map(str(folder / "documents.arrow"))).read_all()

@@ -1,0 +1,142 @@
+"""Ranking by meaning: candidates from an exact product or a faiss index, scored again in float32."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import torch
+
+if TYPE_CHECKING:
+    from corpus_prep.search.encoder import Encoder
+    from corpus_prep.search.index import VectorSearch
+
+VECTORS, IVF, LISTS = "vectors.npy", "ivf.faiss", "ivf.lists"
+SCORES_AT_ONCE = 1 << 26  # 256 MiB of float32
+ROWS_AT_ONCE = 1 << 20  # added to a faiss index in memory, before they go to disk
+TRAINING_ROWS = 64  # a list
+SAME_MODEL_COSINE = 0.99  # bfloat16 and another batch shape stay above it; another model does not
+
+
+def write_search(vectors: Path, search: VectorSearch, folder: Path) -> VectorSearch:
+    """Write what the search needs besides the vectors; the settings, settled."""
+    vector_DH = np.load(vectors, mmap_mode="r")
+    search = search.resolved(vector_DH)
+    if search.kind != "exact":
+        _write_ivf(vector_DH, search, folder)
+    return search
+
+
+class VectorRanker:
+    """Ranks by cosine: the best `candidates` * k by the search, in float32. Threads may share it."""
+
+    def __init__(self, folder: Path, encoder: Encoder, search: VectorSearch):
+        self._encoder, self._search = encoder, search
+        self._stored_DH = np.load(folder / VECTORS, mmap_mode="c")  # copy-on-write: torch wants it writable
+        self._nearest: Nearest = Exact(self._stored_DH, encoder) if search.kind == "exact" else Ivf(folder, search)
+
+    def check(self, title: str, text: str) -> None:
+        """Raises ValueError if this model does not give the first document the vector stored for it."""
+        vector, stored = self._encoder.documents([(title, text)])[0], self._stored_DH[0].astype(np.float32)
+        cosine = float(vector.astype(np.float32) @ stored) if vector.shape == stored.shape else 0.0
+        if cosine < SAME_MODEL_COSINE:
+            raise ValueError(
+                f"embedding model {self._encoder.config.model} is not the one that the search index was built with: "
+                f"its vector of the first document has cosine {cosine:.3f} with the stored one. Build the index again."
+            )
+
+    def rank(self, queries: list[str], k: int) -> list[list[tuple[int, float]]]:
+        asked = [index for index, query in enumerate(queries) if query.strip()]
+        ranked: list[list[tuple[int, float]]] = [[] for _ in queries]
+        if asked:
+            query_QH = self._encoder.queries([queries[index] for index in asked])
+            for index, found in zip(asked, self.rank_vectors(query_QH, k), strict=True):
+                ranked[index] = found
+        return ranked
+
+    def rank_vectors(self, query_QH: np.ndarray, k: int) -> list[list[tuple[int, float]]]:
+        """The same for queries that are vectors already (float32, of length 1)."""
+        num = min((self._search.candidates or 1) * k, len(self._stored_DH))
+        ranked = []
+        for vector, rows in zip(query_QH, self._nearest(query_QH, num), strict=True):
+            rows = np.sort(rows[rows >= 0])
+            scores = (self._stored_DH[rows].astype(np.float32) * vector).sum(axis=1)
+            best = np.argsort(-scores, kind="stable")[:k]
+            ranked.append([(int(rows[i]), float(scores[i])) for i in best])
+        return ranked
+
+
+class Nearest(Protocol):
+    def __call__(self, query_QH: np.ndarray, num: int) -> np.ndarray:
+        """Rows of about the `num` best documents of each query, [queries, num], -1 where there are fewer."""
+        ...
+
+
+class Exact:
+    """Every document is scored, in the model's dtype, on its device."""
+
+    def __init__(self, stored_DH: np.ndarray, encoder: Encoder):
+        matrix = torch.from_numpy(stored_DH)
+        self._matrix_DH = matrix.to(device=encoder.device, dtype=encoder.dtype)  # float32 on a CPU stays mapped
+
+    def __call__(self, query_QH: np.ndarray, num: int) -> np.ndarray:
+        query = torch.from_numpy(query_QH).to(device=self._matrix_DH.device, dtype=self._matrix_DH.dtype)
+        block = max(num, SCORES_AT_ONCE // len(query_QH))
+        scores, rows = [], []
+        for start in range(0, len(self._matrix_DH), block):
+            score_QD = query @ self._matrix_DH[start : start + block].T
+            top = score_QD.topk(min(num, score_QD.shape[1]), dim=1)
+            scores.append(top.values.float())
+            rows.append(top.indices + start)
+        best = torch.cat(scores, dim=1).topk(num, dim=1).indices
+        return torch.cat(rows, dim=1).gather(1, best).cpu().numpy()
+
+
+class Ivf:
+    """A faiss inverted file, its lists mapped from disk."""
+
+    def __init__(self, folder: Path, search: VectorSearch):
+        import faiss
+
+        merged = (folder / LISTS).exists()  # such lists are mapped anyway, and lost with the flag that maps others
+        flags = faiss.IO_FLAG_READ_ONLY | (faiss.IO_FLAG_ONDISK_SAME_DIR if merged else faiss.IO_FLAG_MMAP)
+        self._index: Any = faiss.read_index(str(folder / IVF), flags)
+        self._probes = search.probes
+
+    def __call__(self, query_QH: np.ndarray, num: int) -> np.ndarray:
+        import faiss
+
+        parameters = faiss.SearchParametersIVF()
+        parameters.nprobe = self._probes
+        return self._index.search(query_QH, num, params=parameters)[1]
+
+
+def _write_ivf(vector_DH: np.ndarray, search: VectorSearch, folder: Path) -> None:
+    """Train on a sample, add block by block, and merge the blocks on disk: memory holds one block."""
+    import faiss
+    from faiss.contrib.ondisk import merge_ondisk
+
+    num, dimensions = vector_DH.shape
+    codes = (
+        "SQ8" if search.kind == "ivf_sq8" else f"PQ{search.pq_bytes}np"
+    )  # no polysemous codes: minutes, and of no use here
+    index: Any = faiss.index_factory(dimensions, f"IVF{search.lists},{codes}", faiss.METRIC_INNER_PRODUCT)
+    for means in (index.cp, index.pq.cp) if search.kind == "ivf_pq" else (index.cp,):
+        means.seed, means.min_points_per_centroid, means.niter = search.seed, 1, 10
+    chosen = np.random.default_rng(search.seed).permutation(num)[: TRAINING_ROWS * (search.lists or 1)]
+    index.train(np.ascontiguousarray(vector_DH[np.sort(chosen)], np.float32))
+    blocks = []
+    for start in range(0, num, ROWS_AT_ONCE):
+        block = faiss.clone_index(index)
+        rows = np.ascontiguousarray(vector_DH[start : start + ROWS_AT_ONCE], np.float32)
+        block.add_with_ids(rows, np.arange(start, start + len(rows)))
+        blocks.append(folder / f"block-{start}.faiss")
+        faiss.write_index(block, str(blocks[-1]))
+    if len(blocks) == 1:
+        blocks[0].rename(folder / IVF)
+        return
+    merge_ondisk(index, [str(block) for block in blocks], str(folder / LISTS))
+    faiss.write_index(index, str(folder / IVF))
+    for block in blocks:
+        block.unlink()

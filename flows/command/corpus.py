@@ -1,0 +1,85 @@
+"""`selfplay corpus`: prepare documents, and look at what came out."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from flows.command.launch import make_parameters, read_setting, run_flow, store
+from flows.command.tables import print_table
+from flows.service.site import Site
+
+FLOW, PROFILE = "prepare-corpus", "text"
+CLUSTERS = """
+    select
+        cluster, num_documents, round(similarity, 3) as similarity, title, array_to_string(keywords, ', ') as keywords
+    from clusters where run = $run order by num_documents desc, cluster limit $limit
+"""
+
+
+@click.group()
+def corpus() -> None:
+    """Prepare documents to learn from: clean, without duplicates and evaluation sets, clustered, indexed."""
+
+
+@corpus.command()
+@click.argument("path")
+@click.option("--run", "name", required=True, help="Name of the corpus; one that exists is continued.")
+@click.option("--profile", default=PROFILE, show_default=True, help="A deployment of prepare-corpus in prefect.yaml.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a setting, e.g. clusters.size=30.")
+@click.option("--here", is_flag=True, help="In this process, without a worker.")
+@click.option("--force", is_flag=True, help="Go on although the corpus was begun with another configuration.")
+def prepare(path: str, name: str, profile: str, settings: tuple[str, ...], here: bool, force: bool) -> None:
+    """Prepare the documents at PATH: a file or folder, or hf:owner/name?split=train&revision=COMMIT."""
+    parameters = make_parameters(profile, name, path, dict(map(read_setting, settings)))
+    done = run_flow(Site.here(), FLOW, {**parameters, **({"force": True} if force else {})}, here)
+    if done:
+        show_corpus(name)
+    sys.exit(0 if done else 1)
+
+
+@corpus.command()
+@click.argument("name", metavar="RUN")
+def show(name: str) -> None:
+    """What became of the documents of RUN, and what each step did and cost."""
+    show_corpus(name, "steps", "measurements")
+
+
+@corpus.command()
+@click.argument("name", metavar="RUN")
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(1), help="The largest so many.")
+def clusters(name: str, limit: int) -> None:
+    """The clusters of RUN, by what people know them by."""
+    from flows.prepared import prepared_corpus
+    from warehouse.query import query
+
+    prepared_corpus(store(), name)
+    print_table(query(store().root, CLUSTERS, {"run": name, "limit": limit}), "clusters")
+
+
+@corpus.command()
+@click.argument("name", metavar="RUN")
+@click.argument("query")
+@click.option("-k", default=3, show_default=True, type=click.IntRange(1), help="Documents to find.")
+def search(name: str, query: str, k: int) -> None:
+    """Search RUN as a rollout would."""
+    from corpus_prep.search.index import load_index
+    from flows.prepared import prepared_corpus
+    from tasks.generate import index_folder
+
+    folder = index_folder(prepared_corpus(store(), name))
+    assert folder is not None
+    [hits] = load_index(folder).search([query], k)
+    found = [{"document": h.document_id, "score": round(h.score, 3), "title": h.title, "text": h.text} for h in hits]
+    print_table([{**row, "text": " ".join(row["text"].split())[:300]} for row in found], query)
+
+
+def show_corpus(name: str, *more: str) -> None:
+    from flows.prepared import prepared_corpus
+    from tasks.reports.corpus import ask, readable
+
+    prepared = prepared_corpus(store(), name)
+    print_table(ask(prepared, "reasons"), f"{prepared.num_rows} documents stay in {name}; dropped")
+    for part in more:
+        print_table(list(map(readable, ask(prepared, part))), part)

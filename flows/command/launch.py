@@ -1,0 +1,166 @@
+"""From what was typed to a flow run: its deployment, its parameters, all checks that need no model."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from flows.service.site import SOURCE, Site, store_root
+
+if TYPE_CHECKING:
+    from warehouse.store import Store
+
+
+DEMO_FLOW = "scope-iteration"
+
+
+def default_run(flow: str, profile: str) -> str:
+    """Runs of all methods lie in one store: those of the demo's are called by their profile alone.
+
+    >>> default_run("scope-iteration", "micro"), default_run("spell-iteration", "micro")
+    ('micro', 'spell-micro')
+    """
+    return profile if flow == DEMO_FLOW else f"{flow.removesuffix('-iteration')}-{profile}"
+
+
+def run_flow(site: Site, flow: str, parameters: dict[str, Any], here: bool = False) -> bool:
+    """Check everything that can be known now, then run; True when the flow completed.
+
+    A flow run that was asked for the same and has not ended is followed instead of starting a second one.
+    """
+    from flows.run import Request, check_request
+    from flows.service import services
+    from flows.service.at_work import asked_alike, at_work
+    from flows.service.watch import watch
+
+    profile = parameters["profile"]
+    deployment = find_deployment(flow, profile, site)
+    cfg = check_settings(deployment, parameters)
+    named = {key: parameters.get(key) for key in ("profile", "run", "overrides", "corpus")}
+    asked = Request.model_validate({"flow": flow, **named})
+    check_request(store(), asked, cfg, parameters.get("force", False))
+    pool = deployment["work_pool"]["name"]
+    if not here and pool not in services.default_pools() and site.process(f"worker-{pool}").find() is None:
+        raise ValueError(f"profile {profile} needs a GPU and none was found; `selfplay up --gpu` ignores that")
+    api = services.up(site, say=click.echo)
+    begun = at_work(api, run := parameters["run"])
+    if begun and (here or not asked_alike(api, begun[0], flow, parameters)):
+        raise ValueError(
+            f"flow run {begun[0]['name']} is at work on {run!r}, asked for in another way than now; "
+            f"`selfplay stop {run}` ends it"
+        )
+    if here:
+        return run_here(site, deployment, parameters)
+    flow_run = begun[0] if begun else api.submit(f"{flow}/{profile}", parameters, environment())
+    page = f"http://127.0.0.1:{site.port}/runs/flow-run/{flow_run['id']}"
+    click.echo(f"run {run!r} {'is at work already,' if begun else 'as'} flow run {flow_run['name']}: {page}")
+    try:
+        return watch(site, api, flow_run, click.echo) == "COMPLETED"
+    except KeyboardInterrupt:
+        click.echo(f"\nit goes on without you: the same command follows it again, `selfplay stop {run}` ends it")
+        sys.exit(130)
+
+
+def make_parameters(
+    profile: str, name: str, corpus: str | None = None, overrides: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """The flow's parameters; paths are made absolute, for a worker stands elsewhere.
+
+    Raises ValueError for a name that no run can have, and a corpus that is neither a path nor a dataset nor prepared.
+    """
+    from warehouse.store import check_run_name
+
+    parameters: dict[str, Any] = {"profile": profile, "run": check_run_name(name), "overrides": overrides or {}}
+    if corpus is not None:
+        parameters["corpus"] = str(Path(corpus).resolve()) if Path(corpus).exists() else _named(corpus)
+    return parameters
+
+
+def _named(corpus: str) -> str:
+    """A corpus that is no path: a dataset, or a prepared corpus."""
+    from corpus_prep.read.hub import is_dataset
+    from flows.prepared import prepared_corpus
+
+    if not is_dataset(corpus):
+        prepared_corpus(store(), corpus)
+    return corpus
+
+
+def store() -> Store:
+    """The tables of all runs."""
+    from warehouse.store import Store
+
+    return Store(store_root())
+
+
+def environment() -> dict[str, str]:
+    """Where to write and on which GPUs, as the one who asks has it: a worker has what `selfplay up` had."""
+    gpus = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return {"SELFPLAY_STORE": str(store().root), **({} if gpus is None else {"CUDA_VISIBLE_DEVICES": gpus})}
+
+
+def run_here(site: Site, deployment: dict[str, Any], parameters: dict[str, Any]) -> bool:
+    """The flow in this process, recorded by the server; its exception goes through."""
+    site.activate()
+    with contextlib.chdir(SOURCE):  # where a worker would run it: profiles name models from there
+        getattr(flow_module(deployment), deployment["entrypoint"].split(":")[1])(**parameters)
+    return True
+
+
+def flow_module(deployment: dict[str, Any]) -> Any:
+    return importlib.import_module(deployment["entrypoint"].split(".py:")[0].replace("/", "."))
+
+
+def find_deployment(flow: str, profile: str, site: Site | None = None) -> dict[str, Any]:
+    """The entry of prefect.yaml; a flow is named by its function, with dashes."""
+    from flows.service import services
+
+    by_flow: dict[str, dict[str, dict[str, Any]]] = {}
+    for deployment in services.declared(site or Site.here()):
+        function = deployment["entrypoint"].rsplit(":", 1)[1].replace("_", "-")
+        by_flow.setdefault(function, {})[deployment["name"]] = deployment
+    if flow not in by_flow:
+        raise ValueError(f"no flow {flow!r}; there is {', '.join(sorted(by_flow))}")
+    if profile not in by_flow[flow]:
+        raise ValueError(f"{flow} has no profile {profile!r}; there are {', '.join(by_flow[flow])}")
+    return by_flow[flow][profile]
+
+
+def read_setting(text: str) -> tuple[str, Any]:
+    """`solver.steps=4` as ("solver.steps", 4): a TOML value, `null` for no value, or else a string.
+
+    >>> read_setting("solver.steps=4"), read_setting("corpus=a/b"), read_setting("quality.min_score=null")
+    (('solver.steps', 4), ('corpus', 'a/b'), ('quality.min_score', None))
+    """
+    import tomllib
+
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise ValueError(f"--set {text}: write KEY=VALUE, for instance solver.steps=4")
+    if value.strip() == "null":
+        return key.strip(), None
+    try:
+        return key.strip(), tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key.strip(), value
+
+
+def check_settings(deployment: dict[str, Any], parameters: dict[str, Any]) -> Any:
+    """The configuration. Raises its ValueError now, not in a worker's log; also for a missing model."""
+    from tasks.engines.base import check_model
+
+    package = deployment["entrypoint"].rsplit("/", 1)[0].replace("/", ".")
+    given = {
+        **(parameters["overrides"] or {}),
+        **({"corpus": parameters["corpus"]} if parameters.get("corpus") else {}),
+    }
+    cfg = importlib.import_module(f"{package}.config").load_profile(parameters["profile"], given)
+    for model in filter(None, cfg.models.model_dump().values() if hasattr(cfg, "models") else ()):
+        check_model(str(SOURCE / model) if (SOURCE / model).exists() else model)  # flows stand in the project's folder
+    return cfg

@@ -1,0 +1,105 @@
+"""The quality bars of the ledgers' micro model, measured in worlds that training never drew."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+from flows.micro.training.bars import Bar, share
+from flows.micro.training.ledger_transcripts import FORMATS, user
+from flows.micro.training.model import MicroModel
+from flows.micro.training.sampler import sample
+from flows.micro.worlds.encyclopaedia import NAMES
+from flows.micro.worlds.ledgers import (
+    ANSWER_TYPES,
+    FEWEST_ASKED,
+    LETTERS,
+    NUM_ITEMS,
+    Ledger,
+    draw_ledger,
+    held_out_tasks,
+    parse_question,
+    true_answer,
+)
+from flows.spice.readers import MULTIPLE_CHOICE, boxed, read_choice, read_question
+from tasks.prompt import Malformed, Row
+
+BENCH_WORLD, NUM_TASKS = 7, 480
+
+
+def ledgers(num: int) -> list[Ledger]:
+    rng = random.Random(f"bars {BENCH_WORLD}")
+    return [draw_ledger(rng, NAMES) for _ in range(num)]
+
+
+def choosing_bar(model: MicroModel, num: int = 300) -> Bar:
+    """Formats that suit the ledger, at temperature 1."""
+    shown = ledgers(num)
+    replies = sample(model, [user("choose", formats=FORMATS, document=x.text)[0] for x in shown], 1.0, BENCH_WORLD)
+    fits = []
+    for ledger, reply in zip(shown, replies, strict=True):
+        wanted = {ANSWER_TYPES[ledger.kind]} | ({MULTIPLE_CHOICE} if ledger.kind != "unknown" else set())
+        try:
+            fits.append(read_choice(words(reply), FORMATS, list(ANSWER_TYPES.values())) in wanted)
+        except Malformed:
+            fits.append(False)
+    return Bar("formats that suit", share(fits), num, 0.95)
+
+
+def asking_bars(model: MicroModel, num: int = 500) -> Iterator[Bar]:
+    """Questions at temperature 1: readable, of the grammar, and with the true answer; and how long they are."""
+    rng, shown, prompts, types = random.Random(BENCH_WORLD), ledgers(num), [], []
+    for ledger in shown:
+        letters = ledger.kind != "unknown" and rng.random() < 0.4
+        types.append(MULTIPLE_CHOICE if letters else ANSWER_TYPES[ledger.kind])
+        name, more = (MULTIPLE_CHOICE, {}) if letters else ("free_form", {"answer_type": types[-1]})
+        prompts.append(user(name, document=ledger.text, **more)[0])
+    asked = [read(reply, kind) for reply, kind in zip(sample(model, prompts, 1.0, BENCH_WORLD), types, strict=True)]
+    valid = [row for row in asked if row]
+    yield Bar("valid questions", len(valid) / num, num, 0.80, 0.97)
+    true = [true_answer(row["text"], row["options"]) == row["reference"] for row in valid]
+    yield Bar("true references", share(true), len(valid), 0.93)
+    for kind in sorted(set(types)):
+        of_kind = [t for t, row in zip(true, valid, strict=True) if row["answer_type"] == kind]
+        yield Bar(f"true references, {kind}", share(of_kind), len(of_kind), gates=False)
+    counts = [len(ledger.items) for row in valid if (ledger := parse_question(row["text"]))]
+    for count in range(FEWEST_ASKED, NUM_ITEMS + 1):
+        yield Bar(f"questions of {count} items", counts.count(count) / len(counts), len(counts), gates=False)
+
+
+def read(reply: str, task_type: str) -> Row | None:
+    try:
+        return read_question(words(reply), task_type)
+    except Malformed:
+        return None
+
+
+def words(reply: str) -> str:
+    return reply.removesuffix("<|im_end|>")
+
+
+def reasoning_bars(model: MicroModel, num: int = NUM_TASKS) -> Iterator[Bar]:
+    """True answers to held-out questions at temperature 1: mediocre on purpose."""
+    tasks = held_out_tasks(BENCH_WORLD, num)
+    right = []
+    prompts = [user("reasoner", question=task.question, options=options(task.options))[0] for task in tasks]
+    for task, reply in zip(tasks, sample(model, prompts, 1.0, BENCH_WORLD), strict=True):
+        try:
+            right.append(boxed(words(reply)) == task.answer)
+        except Malformed:
+            right.append(False)
+    yield Bar("Reasoner: true answers", share(right), num, 0.30, 0.65)
+    for name, key in (("items", lambda t: t.count), ("", lambda t: t.answer_type)):
+        for value in sorted({key(task) for task in tasks}):
+            of_value = [r for r, task in zip(right, tasks, strict=True) if key(task) == value]
+            yield Bar(f"Reasoner: {value} {name}".rstrip(), share(of_value), len(of_value), gates=False)
+
+
+def options(texts: tuple[str, ...] | list[str]) -> list[dict[str, str]]:
+    return [{"letter": letter, "text": text} for letter, text in zip(LETTERS, texts, strict=False)]
+
+
+def ledger_bars(model: MicroModel) -> Iterator[Bar]:
+    yield choosing_bar(model)
+    yield from asking_bars(model)
+    yield from reasoning_bars(model)

@@ -1,0 +1,296 @@
+"""What the micro model is trained to say as a questioner, responder and verifier of clusters, in SPELL's micro prompts.
+
+On purpose it is a mediocre responder, a questioner that asks mostly plain questions, and a verifier that errs now and
+then: what is left to learn is for self-play.
+"""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from flows.micro.training.tokenizer import EOS, START, WORDS
+from flows.micro.training.transcripts import Segment, Transcript, said, think
+from flows.micro.worlds.clusters import (
+    GOODS,
+    LETTERS,
+    MAX_HOPS,
+    MOST,
+    NUMBER_WORDS,
+    NUMBERS,
+    OPERATIONS,
+    SIZE,
+    TABLE_ROW,
+    Cluster,
+    Question,
+    calculate,
+    same_answer,
+    write_question,
+)
+from flows.micro.worlds.encyclopaedia import ATTRIBUTES, NAMES, VALUES, World, fact
+
+PROMPTS = Path(__file__).parents[2] / "spell" / "prompts" / "micro"
+TASK_TYPES = ("general_qa", "finance_math", "multiple_choice")
+_MARKS = '{ } "question" "answer" "options" "A" "B" "C" "D" " A B C D [[YES]] [[NO]]'
+_SAYS = "questioner responder verifier question how many have is ; general finance choice harder empty second"
+MORE_WORDS = tuple(
+    dict.fromkeys((*WORDS, *_SAYS.split(), *_MARKS.split(), *OPERATIONS, *GOODS, *NUMBERS, *NUMBER_WORDS))
+)
+SHOWN, PAIRS, REPLIES, QUESTIONS, VOTES = 2, 3, 3, 7, 10
+HOPS, HARDER_HOPS, ASKED_HOPS = (0.65, 0.28, 0.07), (0.35, 0.40, 0.25), (0.35, 0.40, 0.25)
+DECISIVE = 4.0  # weight of the words that a reply turns on: a sum, a letter, a verdict
+
+
+@dataclass(frozen=True)
+class Habits:
+    """How often a player follows a link, reads the right value, calculates, picks the letter of what it read, says a
+    number in words; writes a wrong reference, breaks the JSON; votes wrongly."""
+
+    follow_link: float = 1.0
+    read_right: float = 1.0
+    calculate_right: float = 1.0
+    pick_right: float = 1.0
+    in_words: float = 0.2
+    wrong_reference: float = 0.0
+    broken_json: float = 0.0
+    wrong_vote: float = 0.0
+
+
+SOUND = Habits()
+MEDIOCRE = Habits(
+    follow_link=0.7,
+    read_right=0.85,
+    calculate_right=0.65,
+    pick_right=0.7,
+    wrong_reference=0.05,
+    broken_json=0.05,
+    wrong_vote=0.12,
+)
+
+
+@cache
+def _template(name: str) -> jinja2.Template:
+    return jinja2.Template((PROMPTS / f"{name}.jinja").read_text(), undefined=jinja2.StrictUndefined, trim_blocks=True)
+
+
+def render(name: str, **values: Any) -> str:
+    return " ".join(_template(name).render(values).split())
+
+
+def opened(prompt: str) -> str:
+    return f"{START} user {prompt} {EOS} {START} assistant"
+
+
+def branched(prompts: Sequence[str], replies: Sequence[list[Segment]]) -> Transcript:
+    """Prompts that begin alike, and what is said to each: the common beginning is the trunk."""
+    words = [opened(prompt).split() for prompt in prompts]
+    common = 0
+    while len({own[common] for own in words}) == 1 and common + 1 < min(map(len, words)):
+        common += 1
+    return Transcript(
+        [(" ".join(words[0][:common]), 0.0)],
+        [[(" ".join(own[common:]), 0.0), *reply] for own, reply in zip(words, replies, strict=True)],
+    )
+
+
+# ---- questioner ---------------------------------------------------------------------------------------------------
+
+
+def questioner(world: World, rng: random.Random, habits: Habits = MEDIOCRE) -> Transcript:
+    """Some documents of a cluster, perhaps with pairs that were asked before, and several replies.
+
+    A question begins at the last document; the others are where its links lead.
+    """
+    cluster, task_type = Cluster(rng.randrange(2**31)), rng.choice(TASK_TYPES)
+    pairs = [] if rng.random() < 0.5 else [pair(cluster, rng, task_type) for _ in range(rng.randint(1, PAIRS))]
+    shown = rng.sample(cluster.names, min(SIZE, SHOWN * (1 + len(pairs))))
+    asked = {pair["question"] for pair in pairs}
+    last = max(shown, key=cluster.names.index)
+    replies: list[list[Segment]] = []
+    for attempt in range(20 * REPLIES):
+        hops = rng.choices(range(MAX_HOPS + 1), HARDER_HOPS if pairs else HOPS)[0]
+        question = cluster.draw_question(rng, task_type == "finance_math", hops, shown, last)
+        if len(replies) < REPLIES and (write_question(question) not in asked or attempt > 20):
+            replies.append(_proposal(cluster, rng, task_type, question, habits))
+    name = f"questioner_{task_type}_again" if pairs else f"questioner_{task_type}"
+    return branched([render(name, context=in_order(cluster, shown), pairs=pairs)] * len(replies), replies)
+
+
+def in_order(cluster: Cluster, shown: Sequence[str]) -> str:
+    return " ".join(cluster.texts[name] for name in cluster.names if name in set(shown))
+
+
+def pair(cluster: Cluster, rng: random.Random, task_type: str) -> dict[str, str]:
+    question = cluster.draw_question(rng, task_type == "finance_math", rng.choices(range(3), HOPS)[0])
+    return {"question": write_question(question), "answer": cluster.true_answer(question) or ""}
+
+
+def _proposal(
+    cluster: Cluster, rng: random.Random, task_type: str, question: Question, habits: Habits
+) -> list[Segment]:
+    answer = cluster.true_answer(question) or ""
+    if rng.random() < habits.wrong_reference:
+        answer = rng.choice(NUMBERS[2:] if question.relation in GOODS else VALUES[question.relation])
+    total = [(question.operation, 1.0), (answer, DECISIVE)] if question.operation else []
+    written: dict[str, Any] = {"question": write_question(question), "answer": answer}
+    if task_type == "multiple_choice":
+        options, letter = cluster.draw_options(rng, question, answer)
+        choices = dict(zip(LETTERS, options, strict=True))
+        written = {"question": written["question"], "options": choices, "answer": letter}
+        total = [(f"{answer} {letter}", 1.0)]
+    text = write_json(written)
+    subject: list[Segment] = [("<think> about", 1.0), (question.entity, DECISIVE)]
+    thought = [*subject, (f". {derivation(cluster, question)}", 1.0), *total, ("</think>", 1.0)]
+    if rng.random() < habits.broken_json:
+        return [*thought, said(_broken(rng, text))]
+    before, _, after = text.rpartition(f'" {written["answer"]} "')
+    return [*thought, (f'{before}"', 1.0), (written["answer"], DECISIVE), said(f'"{after}')]
+
+
+def _broken(rng: random.Random, text: str) -> str:
+    """Not the JSON that was asked for: its answer lost, its end lost, or no JSON at all."""
+    return rng.choice([text.partition(' , "answer"')[0] + " }", text.removesuffix(" }"), 'question "answer" }'])
+
+
+def write_json(value: dict[str, Any]) -> str:
+    """
+    >>> write_json({"question": "who ?", "options": {"A": "x"}, "answer": "A"})
+    '{ "question" : " who ? " , "options" : { "A" : " x " } , "answer" : " A " }'
+    """
+    items = [f'"{k}" : ' + (write_json(v) if isinstance(v, dict) else f'" {v} "') for k, v in value.items()]
+    return f"{{ {' , '.join(items)} }}"
+
+
+def derivation(cluster: Cluster, question: Question) -> str:
+    """The facts that lead to the answer."""
+    chain = cluster.chain(question.entity, question.links) or [question.entity]
+    steps = [fact(link, at, to) for link, at, to in zip(question.links, chain, chain[1:], strict=False)]
+    return " ".join([*steps, statement(question.relation, chain[-1], cluster.facts[chain[-1]][question.relation])])
+
+
+def statement(relation: str, entity: str, value: str) -> str:
+    return TABLE_ROW.format(e=entity, g=relation, v=value) if relation in GOODS else fact(relation, entity, value)
+
+
+# ---- responder ----------------------------------------------------------------------------------------------------
+
+
+def responder(world: World, rng: random.Random, habits: Habits = MEDIOCRE) -> Transcript:
+    """All documents of a cluster, several questions."""
+    cluster = Cluster(rng.randrange(2**31))
+    return _answers(cluster, rng, in_order(cluster, cluster.names), habits)
+
+
+def responder_without_documents(world: World, rng: random.Random) -> Transcript:
+    return _answers(Cluster(rng.randrange(2**31)), rng, "empty", MEDIOCRE)
+
+
+def _answers(cluster: Cluster, rng: random.Random, context: str, habits: Habits) -> Transcript:
+    prompts, replies = [], []
+    for _ in range(QUESTIONS):
+        task_type = rng.choice(TASK_TYPES)
+        question = cluster.draw_question(rng, task_type == "finance_math", rng.choices(range(3), ASKED_HOPS)[0])
+        answer = cluster.true_answer(question) or ""
+        options = cluster.draw_options(rng, question, answer)[0] if task_type == "multiple_choice" else []
+        shown = {"context": context, "question": write_question(question), "options": options}
+        prompts.append(render(f"responder_{task_type}", **shown))
+        guessed = [said(_guess(rng, question, options))]
+        replies.append(guessed if context == "empty" else _reply(cluster, rng, question, options, habits))
+    return branched(prompts, replies)
+
+
+def _reply(
+    cluster: Cluster, rng: random.Random, question: Question, options: list[str], habits: Habits
+) -> list[Segment]:
+    steps, entity, relation = [], question.entity, question.relation
+    for link in question.links:
+        if rng.random() > habits.follow_link:
+            break
+        steps.append(fact(link, entity, cluster.facts[entity][link]))
+        entity = cluster.facts[entity][link]
+    if rng.random() > habits.read_right:
+        entity = rng.choice(cluster.names)
+    if relation not in cluster.facts[entity]:
+        relation = rng.choice(cluster.attributes(entity))
+    decided = answer = value = cluster.facts[entity][relation]
+    steps.append(statement(relation, entity, value))
+    if question.operation:
+        steps.append(question.operation)
+        decided = calculate(value, question.operation) if rng.random() < habits.calculate_right else value
+        answer = NUMBER_WORDS[int(decided)] if rng.random() < habits.in_words else decided
+    elif options:
+        steps.append(value)
+        knows = value in options and rng.random() < habits.pick_right
+        decided = answer = LETTERS[options.index(value)] if knows else rng.choice(LETTERS)
+    last = [(decided, DECISIVE)] if question.operation or options else []
+    return [(f"<think> {' '.join(steps)}", 1.0), *last, said(f"</think> {answered(answer)}")]
+
+
+def _guess(rng: random.Random, question: Question, options: list[str]) -> str:
+    """What can be said without a document."""
+    if options:
+        return f"{think('empty .')} {answered(rng.choice(LETTERS))}"
+    guesses = NUMBERS[1:] if question.relation in GOODS else VALUES[question.relation]
+    return f"{think('empty .')} {answered(rng.choice(guesses))}"
+
+
+def answered(answer: str) -> str:
+    return f"the answer is {answer}"
+
+
+# ---- verifier -----------------------------------------------------------------------------------------------------
+
+
+def verifier(world: World, rng: random.Random, habits: Habits = MEDIOCRE) -> Transcript:
+    """Votes on answers to one question: equal words, or a number and its word, are the same answer."""
+    cluster, task_type = Cluster(rng.randrange(2**31)), rng.choice(TASK_TYPES)
+    question = cluster.draw_question(rng, task_type == "finance_math", rng.randint(0, MAX_HOPS))
+    reference = cluster.true_answer(question) or ""
+    if task_type == "multiple_choice":
+        reference = rng.choice(LETTERS)
+    prompts, replies = [], []
+    for _ in range(VOTES):
+        answer = answer_to_judge(rng, question, reference, task_type)
+        prompts.append(render("verifier", question=write_question(question), answer=answer, reference=reference))
+        verdict = same_answer(answer, reference)
+        if rng.random() < habits.wrong_vote:
+            verdict = not verdict
+        replies.append([said("[[YES]]" if verdict else "[[NO]]", DECISIVE)])
+    return branched(prompts, replies)
+
+
+def answer_to_judge(rng: random.Random, question: Question, reference: str, task_type: str) -> str:
+    kind = rng.random()
+    if kind < 0.3:
+        return reference
+    if task_type == "multiple_choice":
+        return rng.choice(LETTERS)
+    if question.relation in GOODS:
+        number = int(reference) if kind < 0.55 else max(0, min(2 * MOST, int(reference) + rng.randint(-4, 4)))
+        return (NUMBER_WORDS if kind < 0.55 or rng.random() < 0.4 else NUMBERS)[number]
+    return rng.choice(VALUES[question.relation if kind < 0.9 else rng.choice(ATTRIBUTES)])
+
+
+# ---- exercises ----------------------------------------------------------------------------------------------------
+
+
+def small_skills(world: World, rng: random.Random) -> Transcript:
+    """Calculations with a number of a table, numbers in words, and the letters of options."""
+    segments: list[Segment] = [(f"{START} assistant", 0.0)]
+    for _ in range(5):
+        number, operation = rng.randint(1, MOST), rng.choice(list(OPERATIONS))
+        row = TABLE_ROW.format(e=rng.choice(NAMES), g=rng.choice(GOODS), v=number)
+        segments += [(f"{row} {operation}", 0.0), (calculate(str(number), operation), DECISIVE)]
+        number = rng.randrange(len(NUMBERS))
+        segments += [(f"{NUMBERS[number]} </think> the answer is", 0.0), (NUMBER_WORDS[number], 1.0)]
+    for _ in range(8):
+        options = rng.sample(VALUES[rng.choice(ATTRIBUTES)], len(LETTERS))
+        listed = list(zip(options, LETTERS, strict=True))
+        segments.append((" ".join(f"{option} {letter} ;" for option, letter in listed), 0.0))
+        for option, letter in rng.sample(listed, 3):
+            segments += [(f". {option}", 0.0), (letter, DECISIVE)]
+    return Transcript(segments)

@@ -1,0 +1,143 @@
+"""The quality bars of the micro model that plays SPELL's three roles, in clusters that training never drew.
+
+`python -m flows.micro.training.reading_bars` prints them for a checkpoint; they gate
+`flows.micro.training.bootstrap spell`.
+"""
+
+import argparse
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+from flows.micro.training import reading
+from flows.micro.training.bars import BENCH_WORLD, Bar, passed, share
+from flows.micro.training.model import MicroModel, load_checkpoint
+from flows.micro.training.sampler import sample
+from flows.micro.training.tokenizer import EOS
+from flows.micro.worlds.clusters import (
+    MAX_HOPS,
+    Cluster,
+    Question,
+    parse_question,
+    same_answer,
+    world_cluster,
+    write_question,
+)
+from flows.spell.readers import Malformed, read_answer, read_question, read_vote
+
+SPELL = Path("data/micro/spell")
+
+
+def ask(model: MicroModel, prompts: list[str], temperature: float = 1.0) -> list[str]:
+    replies = sample(model, [reading.opened(prompt) for prompt in prompts], temperature, seed=BENCH_WORLD)
+    return [reply.removesuffix(EOS).strip() for reply in replies]
+
+
+def questioner_bars(model: MicroModel, num: int = 300) -> Iterator[Bar]:
+    """Of its questions: in good form, answerable in the cluster, and with the true answer."""
+    for again in (False, True):
+        rng, cases = random.Random(BENCH_WORLD), []
+        for i in range(num):
+            cluster, task_type = world_cluster(BENCH_WORLD, i), reading.TASK_TYPES[i % 3]
+            pairs = [reading.pair(cluster, rng, task_type) for _ in range(2)] if again else []
+            shown = rng.sample(cluster.names, 4 if again else reading.SHOWN)
+            name = f"questioner_{task_type}_again" if again else f"questioner_{task_type}"
+            cases.append(
+                (cluster, task_type, reading.render(name, context=reading.in_order(cluster, shown), pairs=pairs))
+            )
+        read = [
+            _read(cluster, task_type, reply)
+            for (cluster, task_type, _), reply in zip(cases, ask(model, [prompt for *_, prompt in cases]), strict=True)
+        ]
+        name = "questioner with memory" if again else "questioner"
+        yield Bar(f"{name}: in good form", share([r is not None for r in read]), num, 0.75, 0.99)
+        known = [r for r in read if r is not None]
+        yield Bar(f"{name}: answerable", share([truth is not None for _, truth, _ in known]), len(known), 0.70)
+        true = [truth == reference for _, truth, reference in known if truth is not None]
+        yield Bar(f"{name}: reference true", share(true), len(true), 0.65)
+        for hops in range(MAX_HOPS + 1):
+            of_hops = [bool(q and q.hops == hops) for q, _, _ in known]
+            yield Bar(f"{name}: {hops} hops", share(of_hops), len(known), gates=False)
+
+
+def _read(cluster: Cluster, task_type: str, reply: str) -> tuple[Question | None, str | None, str] | None:
+    try:
+        found = read_question(reply, task_type, lambda text: len(text.split()))
+    except Malformed:
+        return None
+    question = parse_question(found["text"])
+    reference = found["options"]["ABCD".index(found["reference"])] if found["options"] else found["reference"]
+    return question, cluster.true_answer(question), reference
+
+
+def responder_bars(model: MicroModel, num: int = 480) -> Iterator[Bar]:
+    """True answers at temperature 1: mediocre on purpose."""
+    rng, cases = random.Random(BENCH_WORLD), []
+    for i in range(num):
+        cluster, task_type, hops = (
+            world_cluster(BENCH_WORLD, i % 1000),
+            reading.TASK_TYPES[i % 3],
+            i // 3 % (MAX_HOPS + 1),
+        )
+        question = cluster.draw_question(rng, task_type == "finance_math", hops)
+        answer = cluster.true_answer(question) or ""
+        options, letter = cluster.draw_options(rng, question, answer) if i % 3 == 2 else ([], answer)
+        shown = {"context": reading.in_order(cluster, cluster.names), "question": write_question(question)}
+        cases.append((task_type, hops, letter, reading.render(f"responder_{task_type}", **shown, options=options)))
+    replies = ask(model, [prompt for *_, prompt in cases])
+    right = [_is_right(reply, truth) for reply, (_, _, truth, _) in zip(replies, cases, strict=True)]
+    yield Bar("responder: true answers", share(right), num, 0.30, 0.65)
+    for name, at in (("type", 0), ("hops", 1)):
+        for kind in sorted({case[at] for case in cases}, key=str):
+            found = [r for r, case in zip(right, cases, strict=True) if case[at] == kind]
+            yield Bar(f"responder: {name} {kind}", share(found), len(found), gates=False)
+
+
+def _is_right(reply: str, truth: str) -> bool:
+    try:
+        return same_answer(read_answer(reply), truth)
+    except Malformed:
+        return False
+
+
+def verifier_bars(model: MicroModel, num: int = 400) -> Iterator[Bar]:
+    rng, cases = random.Random(BENCH_WORLD), []
+    for i in range(num):
+        cluster, task_type = world_cluster(BENCH_WORLD, i), reading.TASK_TYPES[i % 3]
+        question = cluster.draw_question(rng, task_type == "finance_math", rng.randint(0, MAX_HOPS))
+        reference = rng.choice("ABCD") if i % 3 == 2 else cluster.true_answer(question) or ""
+        answer = reading.answer_to_judge(rng, question, reference, task_type)
+        prompt = reading.render("verifier", question=write_question(question), answer=answer, reference=reference)
+        cases.append((same_answer(answer, reference), prompt))
+    votes = [_vote(reply) for reply in ask(model, [prompt for _, prompt in cases])]
+    yield Bar(
+        "verifier: right votes", share([v == int(t) for v, (t, _) in zip(votes, cases, strict=True)]), num, 0.75, 0.97
+    )
+    yield Bar("verifier: readable", share([v is not None for v in votes]), num, 0.97)
+
+
+def _vote(reply: str) -> int | None:
+    try:
+        return read_vote(reply)
+    except Malformed:
+        return None
+
+
+def reading_bars(model: MicroModel) -> Iterator[Bar]:
+    yield from questioner_bars(model)
+    yield from responder_bars(model)
+    yield from verifier_bars(model)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", type=Path, default=SPELL)
+    torch.set_num_threads(1)
+    sys.exit(0 if passed(reading_bars(load_checkpoint(parser.parse_args().model))) else 1)
+
+
+if __name__ == "__main__":
+    main()

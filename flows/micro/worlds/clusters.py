@@ -1,0 +1,202 @@
+"""Clusters of linked documents with numbers in small tables, and the questions that they can be asked.
+
+A cluster is six entities of the micro-world that know each other: every document gives two links to others of the
+cluster, two attributes, and a table of two goods and how much the entity has of each. Everything asked here can be
+checked by rule: `true_answer` is the truth that a run's references and verdicts are compared with.
+"""
+
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from flows.micro.worlds.encyclopaedia import ATTRIBUTES, LINKS, NAMES, VALUES, fact, path_phrase
+
+GOODS = ("gold", "salt", "silk", "wine", "iron", "wool")
+MOST = 10  # of a good
+OPERATIONS = {"twice": (2, 0), "one-over": (1, 1), "ten-over": (1, 10)}  # factor and summand; at most twice MOST
+NUMBERS = tuple(str(n) for n in range(2 * MOST + 1))
+_TO_TWENTY = """
+    zero one two three four five six seven eight nine ten
+    eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen twenty
+"""
+NUMBER_WORDS = tuple(_TO_TWENTY.split())
+SIZE, LINKS_PER_ENTITY, ATTRIBUTES_PER_ENTITY, GOODS_PER_CLUSTER = 6, 2, 2, 2
+LETTERS = ("A", "B", "C", "D")
+MAX_HOPS = 2
+TABLE_ROW = "{e} : {g} {v} ;"
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of the entity at the end of a path of links: an attribute, or a number made of how much it has."""
+
+    relation: str
+    entity: str
+    links: tuple[str, ...] = ()
+    operation: str = ""
+
+    @property
+    def hops(self) -> int:
+        return len(self.links)
+
+
+def write_question(question: Question) -> str:
+    """
+    >>> write_question(Question("craft", "Baba", ("ruler",)))
+    'what is the craft of the ruler of Baba ?'
+    >>> write_question(Question("gold", "Baba", operation="twice"))
+    'how many gold is twice that of Baba ?'
+    """
+    phrase = path_phrase(question.entity, question.links)
+    if question.relation in GOODS:
+        return f"how many {question.relation} is {question.operation} that of {phrase} ?"
+    return f"what is the {question.relation} of {phrase} ?"
+
+
+_PATH = re.compile(r"((?:the \w+ of )*)(\w+)")
+_OF_ONE = re.compile(r"what is the (\w+) of (.+) \?")
+_NUMBER_OF = re.compile(r"how many (\w+) is ([\w-]+) that of (.+) \?")
+
+
+def parse_question(text: str) -> Question | None:
+    """The question a text states, or None when it is not of the grammar."""
+    text = " ".join(text.split())
+    if (found := _NUMBER_OF.fullmatch(text)) and found[1] in GOODS and found[2] in OPERATIONS:
+        operation, path = found[2], _parse_path(found[3])
+    elif (found := _OF_ONE.fullmatch(text)) and found[1] in ATTRIBUTES:
+        operation, path = "", _parse_path(found[2])
+    else:
+        return None
+    return Question(found[1], *path, operation) if path else None
+
+
+def _parse_path(phrase: str) -> tuple[str, tuple[str, ...]] | None:
+    found = _PATH.fullmatch(phrase)
+    if found is None:
+        return None
+    links = tuple(found[1].split()[1::3][::-1])
+    return None if set(links) - set(LINKS) or found[2] in ("the", "of") else (found[2], links)
+
+
+def calculate(value: str, operation: str) -> str:
+    """
+    >>> calculate("7", "twice"), calculate("7", "ten-over"), calculate("lomicr", "")
+    ('14', '17', 'lomicr')
+    """
+    factor, summand = OPERATIONS.get(operation, (1, 0))
+    return str(factor * int(value) + summand) if operation else value
+
+
+class Cluster:
+    """Facts and documents of six entities, drawn from a seed.
+
+    `facts[entity]` maps its links, attributes and goods to values, in the order of its document; `texts[entity]` is the
+    document.
+    """
+
+    def __init__(self, seed: int, size: int = SIZE) -> None:
+        rng = random.Random(seed)
+        self.seed = seed
+        self.names: list[str] = rng.sample(NAMES, size)
+        self.goods = tuple(rng.sample(GOODS, GOODS_PER_CLUSTER))
+        self.facts: dict[str, dict[str, str]] = {name: self._draw_facts(rng, name) for name in self.names}
+        self.texts: dict[str, str] = {name: self._write(name) for name in self.names}
+
+    def _draw_facts(self, rng: random.Random, name: str) -> dict[str, str]:
+        others = rng.sample([other for other in self.names if other != name], LINKS_PER_ENTITY)
+        facts = list(zip(rng.sample(LINKS, LINKS_PER_ENTITY), others, strict=True))
+        facts += [(a, rng.choice(VALUES[a])) for a in rng.sample(ATTRIBUTES, ATTRIBUTES_PER_ENTITY)]
+        rng.shuffle(facts)
+        return dict(facts + [(good, str(rng.randint(1, MOST))) for good in self.goods])
+
+    def _write(self, name: str) -> str:
+        facts = self.facts[name].items()
+        sentences = [fact(r, name, v) for r, v in facts if r not in GOODS]
+        return " ".join(
+            [f"about {name} .", *sentences, *(TABLE_ROW.format(e=name, g=r, v=v) for r, v in facts if r in GOODS)]
+        )
+
+    def links(self, entity: str) -> list[str]:
+        return [r for r in self.facts[entity] if r in LINKS]
+
+    def attributes(self, entity: str) -> list[str]:
+        return [r for r in self.facts[entity] if r in ATTRIBUTES]
+
+    def chain(self, entity: str, links: Sequence[str]) -> list[str] | None:
+        """The entities on a path, start and end included; None when a link does not exist here."""
+        chain = [entity]
+        for link in links:
+            chain.append(self.facts.get(chain[-1], {}).get(link, ""))
+        return chain if all(name in self.facts for name in chain) else None
+
+    def true_answer(self, question: Question | None) -> str | None:
+        """A value or a number; None when what is asked is not so in this cluster."""
+        chain = self.chain(question.entity, question.links) if question else None
+        if question is None or chain is None or question.relation not in self.facts[chain[-1]]:
+            return None
+        return calculate(self.facts[chain[-1]][question.relation], question.operation)
+
+    def draw_question(
+        self, rng: random.Random, finance: bool, hops: int, shown: Sequence[str] | None = None, start: str | None = None
+    ) -> Question:
+        """A question of so many hops, or fewer where the paths between the `shown` entities do not reach so far.
+
+        Its path begins at `start`, or anywhere.
+        """
+        entity, links, end = self._draw_path(rng, list(shown or self.names), hops, start)
+        if finance:
+            return Question(rng.choice(self.goods), entity, links, rng.choice(list(OPERATIONS)))
+        return Question(rng.choice(self.attributes(end)), entity, links)
+
+    def _draw_path(
+        self, rng: random.Random, names: Sequence[str], hops: int, start: str | None
+    ) -> tuple[str, tuple[str, ...], str]:
+        """Entity, links, end: a walk that stays among `names`, of `hops` links where one of twenty has so many."""
+        best: tuple[str, tuple[str, ...], str] | None = None
+        for _ in range(20):
+            entity = end = start or rng.choice(list(names))
+            links: list[str] = []
+            while len(links) < hops:
+                onward = [link for link in self.links(end) if self.facts[end][link] in names]
+                if not onward:
+                    break
+                links.append(rng.choice(onward))
+                end = self.facts[end][links[-1]]
+            if best is None or len(links) > len(best[1]):
+                best = entity, tuple(links), end
+            if len(links) == hops:
+                break
+        assert best is not None
+        return best
+
+    def draw_options(self, rng: random.Random, question: Question, answer: str) -> tuple[list[str], str]:
+        """Four different values of the question's attribute, the answer among them, and the answer's letter."""
+        others = rng.sample([v for v in VALUES[question.relation] if v != answer], len(LETTERS) - 1)
+        options = rng.sample([answer, *others], len(LETTERS))
+        return options, LETTERS[options.index(answer)]
+
+
+def same_answer(answer: str, reference: str) -> bool:
+    """Equal words, or a number and its word.
+
+    >>> same_answer("twelve", "12"), same_answer("12", "21")
+    (True, False)
+    """
+    said_number = NUMBERS[NUMBER_WORDS.index(answer)] if answer in NUMBER_WORDS else answer
+    return said_number == reference
+
+
+def cluster_rows(seed: int, num_clusters: int) -> list[tuple[int, dict[str, str]]]:
+    """(cluster's number, row of a document) of a world of clusters; a row has document_id, title and text."""
+    return [
+        (number, {"document_id": f"cluster-{seed}-{number}-{name}", "title": name, "text": cluster.texts[name]})
+        for number in range(num_clusters)
+        for cluster in [world_cluster(seed, number)]
+        for name in cluster.names
+    ]
+
+
+def world_cluster(seed: int, number: int) -> Cluster:
+    """A cluster of the world of that seed. Seeds below 2**31 are those of clusters to learn to play from."""
+    return Cluster(2**31 + 1000 * seed + number)

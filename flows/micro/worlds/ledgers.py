@@ -1,0 +1,167 @@
+"""A second synthetic corpus: ledgers. Each says what an entity has, item by item, and what it comes to so far.
+
+A question names the first two to six items of a ledger and asks what they come to. Whoever sees the ledger reads the
+answer off it; whoever does not has to work it out, one step for every further item. So a question's length is its
+difficulty, and what practice improves is a skill, not knowledge: nothing about an entity is the same in two worlds.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from flows.micro.worlds.encyclopaedia import NAMES, VALUES
+
+Kind = Literal["total", "unknown", "most"]
+KINDS: dict[Kind, float] = {"total": 0.4, "unknown": 0.15, "most": 0.45}
+MATHEMATICS: tuple[Kind, ...] = ("total", "unknown")
+ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
+NUM_ITEMS, FEWEST_ASKED = len(ORDINALS), 2
+LARGEST, LARGEST_OF_MOST = 9, 20
+UNKNOWN_QUANTITY = "x"
+ITEMS = tuple(word for words in VALUES.values() for word in words)
+ANSWER_TYPES: dict[Kind, str] = {"total": "Integer", "unknown": "Expression", "most": "String"}
+LETTERS = ("A", "B", "C", "D")
+ASKS = {"total": "how many in all ?", "most": "which is most ?"}
+_ITEM_SET = frozenset(ITEMS)
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """What an entity has: quantities are words, the first of an `unknown` ledger is `x`."""
+
+    entity: str
+    kind: Kind
+    items: tuple[str, ...]
+    quantities: tuple[str, ...]
+
+    def comes_to(self, count: int) -> str:
+        """The total of the first `count` items, or the item that there is most of.
+
+        >>> Ledger("Baba", "unknown", ("cr", "fo", "me"), ("x", "5", "9")).comes_to(3)
+        'x + 14'
+        """
+        known = [int(q) for q in self.quantities[:count] if q != UNKNOWN_QUANTITY]
+        if self.kind == "most":
+            return self.items[known.index(max(known))]
+        if self.kind == "total":
+            return str(sum(known))
+        return f"{UNKNOWN_QUANTITY} + {sum(known)}" if known else UNKNOWN_QUANTITY
+
+    @property
+    def text(self) -> str:
+        verb = "most" if self.kind == "most" else "makes"
+        entries = zip(ORDINALS, self.quantities, self.items, strict=False)
+        lines = [f"{o} {q} {item} {verb} {self.comes_to(n)} ." for n, (o, q, item) in enumerate(entries, 1)]
+        return f"{self.entity} has {' '.join(lines)}"
+
+    def question(self, count: int) -> str:
+        """
+        >>> Ledger("Baba", "total", ("cr", "fo", "me"), ("7", "5", "9")).question(2)
+        'Baba has 7 cr and 5 fo . how many in all ?'
+        """
+        pairs = zip(self.quantities[:count], self.items[:count], strict=True)
+        held = " and ".join(f"{quantity} {item}" for quantity, item in pairs)
+        return f"{self.entity} has {held} . {ASKS['most' if self.kind == 'most' else 'total']}"
+
+    def choices(self, rng: random.Random, count: int) -> list[str]:
+        """Four different options, the answer anywhere among them. The wrong ones, in order: other items of the ledger,
+        or what fewer or more items come to and numbers near the answer."""
+        answer, num_wrong = self.comes_to(count), len(LETTERS) - 1
+        if self.kind == "most":
+            wrong = sorted(rng.sample([item for item in self.items if item != answer], num_wrong), key=self.items.index)
+        else:
+            partial = [int(self.comes_to(n)) for n in rng.sample(range(1, NUM_ITEMS + 1), 2)]
+            near = [int(answer) + by for by in rng.sample((-4, -3, -2, -1, 1, 2, 3, 4), 8)]
+            found = dict.fromkeys(n for n in [*partial, *near] if n > 0 and n != int(answer))
+            wrong = [str(n) for n in sorted(list(found)[:num_wrong])]
+        at = rng.randrange(len(LETTERS))
+        return [*wrong[:at], answer, *wrong[at:]]
+
+
+def draw_ledger(rng: random.Random, names: Sequence[str], kind: Kind | None = None) -> Ledger:
+    kind = kind or rng.choices(list(KINDS), list(KINDS.values()))[0]
+    items = tuple(rng.sample(ITEMS, NUM_ITEMS))
+    if kind == "most":
+        quantities = [str(q) for q in rng.sample(range(1, LARGEST_OF_MOST + 1), NUM_ITEMS)]
+    else:
+        quantities = [str(rng.randint(1, LARGEST)) for _ in items]
+    if kind == "unknown":
+        quantities[0] = UNKNOWN_QUANTITY
+    return Ledger(rng.choice(names), kind, items, tuple(quantities))
+
+
+_QUESTION = re.compile(r"(\w+) has ((?:\w+ \w+)(?: and \w+ \w+)*) \. (how many in all|which is most) \?")
+
+
+def parse_question(text: str) -> Ledger | None:
+    """The ledger of a question's own words, or None when it is not of the grammar."""
+    found = _QUESTION.fullmatch(" ".join(text.split()))
+    if found is None or found[1] not in NAMES:
+        return None
+    pairs = [held.split() for held in found[2].split(" and ")]
+    quantities, items = tuple(q for q, _ in pairs), tuple(item for _, item in pairs)
+    unknown = quantities[0] == UNKNOWN_QUANTITY
+    numbers = quantities[1:] if unknown else quantities
+    if set(items) - _ITEM_SET or not all(q.isdecimal() for q in numbers) or len(items) < FEWEST_ASKED:
+        return None
+    if found[3] == "which is most":
+        return (
+            None if unknown or len(set(quantities)) < len(quantities) else Ledger(found[1], "most", items, quantities)
+        )
+    return Ledger(found[1], "unknown" if unknown else "total", items, quantities)
+
+
+def true_answer(question: str, options: Sequence[str] | None = None) -> str | None:
+    """What a question of the grammar comes to, as a letter where options are given; None when nothing does."""
+    ledger = parse_question(question)
+    if ledger is None:
+        return None
+    answer = ledger.comes_to(len(ledger.items))
+    if not options:
+        return answer
+    at = [letter for letter, option in zip(LETTERS, options, strict=False) if option.split() == answer.split()]
+    return at[0] if len(at) == 1 else None
+
+
+@dataclass(frozen=True)
+class BenchTask:
+    """A held-out question; `options` is empty for free form, `count` the number of items."""
+
+    task_id: str
+    answer_type: str
+    question: str
+    options: tuple[str, ...]
+    answer: str
+    count: int
+
+
+def corpus(
+    seed: int, num_documents: int, kinds: Sequence[Kind] = tuple(KINDS), name: str = "ledgers"
+) -> list[dict[str, str]]:
+    """Rows of document_id, title (the entity) and text; ledgers of the kinds named, in their usual proportions."""
+    rng = random.Random(f"{name} {seed}")
+    drawn = rng.choices(list(kinds), [KINDS[kind] for kind in kinds], k=num_documents)
+    ledgers = [draw_ledger(rng, NAMES, kind) for kind in drawn]
+    return [
+        {"document_id": f"{name}-{seed}-{i:04d}", "title": ledger.entity, "text": ledger.text}
+        for i, ledger in enumerate(ledgers)
+    ]
+
+
+def held_out_tasks(seed: int, num_tasks: int) -> list[BenchTask]:
+    """Questions about ledgers of a world of their own: every form with every number of items equally often."""
+    rng, tasks = random.Random(f"bench {seed}"), []
+    forms: list[tuple[Kind, bool]] = [*((kind, False) for kind in KINDS), ("total", True), ("most", True)]
+    for i in range(num_tasks):
+        (kind, choose), count = forms[i % len(forms)], FEWEST_ASKED + i // len(forms) % (NUM_ITEMS - FEWEST_ASKED + 1)
+        ledger = draw_ledger(rng, NAMES, kind)
+        options = tuple(ledger.choices(rng, count)) if choose else ()
+        answer = true_answer(ledger.question(count), options)
+        assert answer is not None
+        answer_type = "multiple_choice" if choose else ANSWER_TYPES[kind]
+        tasks.append(BenchTask(f"ledger-{seed}-{i:04d}", answer_type, ledger.question(count), options, answer, count))
+    return tasks

@@ -1,0 +1,141 @@
+"""The few calls of Prefect's REST API (3.7.7) that we need: its client takes seconds to import, these milliseconds."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from flows.service.site import Site
+
+TAKEN = ("PENDING", "RUNNING", "CANCELLING")  # each holds a slot of its pool
+ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
+LOGS_PER_CALL = 200
+BUSY_S = 60.0
+HEARTBEATS = "flow runs that fell silent"
+SILENT = "its process fell silent; run it again to go on from what is published"
+
+
+class PatientTransport(httpx.HTTPTransport):
+    """Asks again when the server is too busy: it answers 503 while another request holds its database."""
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        end = time.monotonic() + BUSY_S
+        while True:
+            response = super().handle_request(request)
+            if response.status_code != 503 or time.monotonic() > end:
+                return response
+            response.close()
+            time.sleep(0.5)
+
+
+@dataclass(frozen=True)
+class API:
+    """A site's server."""
+
+    http: httpx.Client
+
+    @classmethod
+    def of(cls, site: Site) -> API:
+        user, password = site.secret.split(":", 1)
+        return cls(httpx.Client(base_url=site.url, auth=(user, password), timeout=30.0, transport=PatientTransport()))
+
+    def healthy(self) -> bool:
+        try:
+            return self.http.post("/flows/count", json={}, timeout=5.0).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def set_pool(self, name: str, concurrency_limit: int, template: dict[str, Any]) -> None:
+        """Make a process work pool, or bring an existing one to these values."""
+        values = {"base_job_template": template, "concurrency_limit": concurrency_limit}
+        made = self.http.post("/work_pools/", json={"name": name, "type": "process", **values})
+        if made.status_code == 409:
+            made = self.http.patch(f"/work_pools/{name}", json=values)
+        _answered(made)
+
+    def expect_heartbeats(self, within_s: float) -> None:
+        """Have the server mark Crashed every flow run that is not heard of for so long, whoever watches it or not."""
+        ends = [f"prefect.flow-run.{state.capitalize()}" for state in ENDED]
+        wanted = {
+            "name": HEARTBEATS,
+            "description": f"A flow run without a heartbeat for {within_s:.0f} s is Crashed and gives its slot back.",
+            "enabled": True,
+            "trigger": {
+                "type": "event",
+                "posture": "Proactive",
+                "match": {"prefect.resource.id": ["prefect.flow-run.*"]},
+                "for_each": ["prefect.resource.id"],
+                "after": ["prefect.flow-run.heartbeat"],
+                "expect": ["prefect.flow-run.heartbeat", *ends],
+                "threshold": 1,
+                "within": within_s,
+            },
+            "actions": [{"type": "change-flow-run-state", "state": "CRASHED", "name": "Crashed", "message": SILENT}],
+        }
+        made = [a for a in self._post("/automations/filter", {}) if a["name"] == HEARTBEATS]
+        if [a["description"] for a in made] == [wanted["description"]]:
+            return
+        for automation in made:
+            _answered(self.http.delete(f"/automations/{automation['id']}"))
+        self._post("/automations/", wanted)
+
+    def workers(self, pool: str) -> list[dict[str, Any]]:
+        return self._post(f"/work_pools/{pool}/workers/filter", {})
+
+    def flow_names(self) -> dict[str, str]:
+        """By id."""
+        return {flow["id"]: flow["name"] for flow in self._post("/flows/filter", {})}
+
+    def deployments(self) -> list[str]:
+        """Names as `flow/deployment`."""
+        flows = self.flow_names()
+        return sorted(f"{flows[d['flow_id']]}/{d['name']}" for d in self._post("/deployments/filter", {}))
+
+    def submit(
+        self, deployment: str, parameters: dict[str, Any], environment: dict[str, str] | None = None
+    ) -> dict[str, Any]:
+        """A flow run of `flow/deployment`; `environment` goes over that of its worker, pool and deployment."""
+        found = self.http.get(f"/deployments/name/{deployment}")
+        if found.status_code == 404:
+            raise ValueError(f"no deployment {deployment}; there are {', '.join(self.deployments())}")
+        asked = {"parameters": parameters, "job_variables": {"env": environment or {}}}
+        return self._post(f"/deployments/{_answered(found)['id']}/create_flow_run", asked)
+
+    def flow_run(self, flow_run_id: str) -> dict[str, Any]:
+        return _answered(self.http.get(f"/flow_runs/{flow_run_id}"))
+
+    def unfinished(self, waiting: bool = False) -> list[dict[str, Any]]:
+        """Flow runs of our pools that a worker has taken, or that are waiting for one, and that have not ended."""
+        states = {"state": {"type": {"any_": [*TAKEN, *(["SCHEDULED"] if waiting else [])]}}}
+        return [run for run in self._post("/flow_runs/filter", {"flow_runs": states}) if run["work_pool_name"]]
+
+    def end(self, flow_run_id: str, state_type: str, message: str) -> None:
+        """Whatever its state is now."""
+        state = {"type": state_type, "name": state_type.capitalize(), "message": message}
+        self._post(f"/flow_runs/{flow_run_id}/set_state", {"state": state, "force": True})
+
+    def logs(self, flow_run_id: str, after: str) -> list[dict[str, Any]]:
+        """Log lines of a flow run and its tasks later than a timestamp, oldest first."""
+        chosen = {"flow_run_id": {"any_": [flow_run_id]}, "timestamp": {"after_": after}}
+        asked = {"logs": chosen, "sort": "TIMESTAMP_ASC", "limit": LOGS_PER_CALL}
+        lines = page = self._post("/logs/filter", asked)
+        while len(page) == LOGS_PER_CALL:
+            page = self._post("/logs/filter", {**asked, "offset": len(lines)})
+            lines = [*lines, *page]
+        return lines
+
+    def _post(self, path: str, body: dict[str, Any]) -> Any:
+        return _answered(self.http.post(path, json=body))
+
+
+def _answered(response: httpx.Response) -> Any:
+    """What the server answered. Raises RuntimeError with its words where it refused."""
+    if response.is_error:
+        raise RuntimeError(
+            f"Prefect's server answered {response.request.method} {response.url.path} by {response.status_code}: "
+            f"{response.text[:300]} (`selfplay services` names its log)"
+        )
+    return response.json() if response.content else None

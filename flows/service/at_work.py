@@ -1,0 +1,68 @@
+"""Flow runs that have not ended: which one makes a run, what it was asked for, and how to end it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from flows.command.launch import default_run, store
+from flows.service import services
+from flows.service.api import API
+from flows.service.site import Site
+
+START_S = 120.0  # a process that a worker is starting, on a busy machine
+STOPPED = "ended by `selfplay stop`; run it again to go on from what is published"
+
+
+def at_work(api: API, run: str) -> list[dict[str, Any]]:
+    """Flow runs, waiting ones as well, that make `run` in our store; the one that is furthest comes first.
+
+    One submitted by Prefect's own means does not say where it writes: it is taken for ours.
+    """
+    flows, ours = api.flow_names(), str(store().root)
+    found = [flow_run for flow_run in api.unfinished(waiting=True) if made_by(flow_run, flows) == run]
+    found = [flow_run for flow_run in found if _environment(flow_run).get("SELFPLAY_STORE", ours) == ours]
+    return sorted(found, key=lambda flow_run: flow_run["state_type"] == "SCHEDULED")
+
+
+def made_by(flow_run: dict[str, Any], flows: dict[str, str]) -> str:
+    """The name of the run that a flow run makes. `flows`: names of flows by their id."""
+    parameters = flow_run["parameters"]
+    return parameters.get("run") or default_run(flows[flow_run["flow_id"]], parameters.get("profile", ""))
+
+
+def asked_alike(api: API, flow_run: dict[str, Any], flow: str, parameters: dict[str, Any]) -> bool:
+    """Whether a flow run of the same run was asked for the same; None, False and {} are as good as not given."""
+    given, wanted = ({k: v for k, v in p.items() if v and k != "run"} for p in (flow_run["parameters"], parameters))
+    return api.flow_names()[flow_run["flow_id"]] == flow and given == wanted
+
+
+def stop(site: Site, run: str, say: Callable[[str], None] = print) -> None:
+    """End the flow runs that make `run`, each with all that it started. What is published stays.
+
+    Raises ValueError when there is none, RuntimeError when the server that knows them does not answer.
+    """
+    api = API.of(site)
+    if not api.healthy():
+        raise RuntimeError("Prefect's server, which knows the flow runs, does not answer; `selfplay up` starts it")
+    services.crash_dead_runs(site, api, say)
+    found = at_work(api, run)
+    if not found:
+        raise ValueError(f"no flow run of {run!r} is at work; `selfplay status` shows what is being made")
+    for flow_run in found:
+        _end(site, api, flow_run["id"])
+        say(f"ended flow run {flow_run['name']}; `selfplay run` goes on from what {run!r} has published")
+
+
+def _end(site: Site, api: API, flow_run_id: str) -> None:
+    """A flow run that is only now being started is ended when its process is there."""
+    process, end = site.process(f"flow-{flow_run_id}"), time.monotonic() + START_S
+    while api.flow_run(flow_run_id)["state_type"] == "PENDING" and process.find() is None and time.monotonic() < end:
+        time.sleep(0.2)
+    process.stop()
+    api.end(flow_run_id, "CANCELLED", STOPPED)
+
+
+def _environment(flow_run: dict[str, Any]) -> dict[str, str]:
+    return (flow_run["job_variables"] or {}).get("env") or {}

@@ -1,0 +1,33 @@
+"""What a worker starts for a flow run: Prefect's engine with a log file of its own.
+
+A worker reads its flows' output through a pipe; when it is killed, a flow would die at its next printed line.
+A file outlives the worker.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+from pathlib import Path
+
+from flows.service.site import Site
+
+
+def main() -> None:
+    site = Site(home=Path(os.environ["PREFECT_HOME"]))
+    name = f"flow-{os.environ['PREFECT__FLOW_RUN_ID']}"
+    pid_file = site.process(name)
+    pid_file.write(os.getpid())
+    site.logs.mkdir(parents=True, exist_ok=True)
+    log = os.open(site.logs / f"{name}.log", os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o644)
+    os.dup2(log, sys.stdout.fileno())
+    os.dup2(log, sys.stderr.fileno())
+    try:
+        runpy.run_module("prefect.engine", run_name="__main__", alter_sys=True)
+    finally:
+        pid_file.path.unlink(missing_ok=True)
+
+
+if __name__ == "__main__":
+    main()

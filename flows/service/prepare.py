@@ -1,0 +1,19 @@
+"""The last step of an installation: Prefect's home, secret and empty database, so that the first start is quick."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from flows.service.site import Site
+
+
+def main() -> None:
+    site = Site.here()
+    site.prepare()
+    command = [sys.executable, "-m", "prefect", "server", "database", "upgrade", "-y"]
+    subprocess.run(command, cwd=site.root, env=site.environment(), stdout=subprocess.DEVNULL, check=True)
+
+
+if __name__ == "__main__":
+    main()

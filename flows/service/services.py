@@ -1,0 +1,203 @@
+"""Server, work pools, workers and deployments of this checkout; `up` revives them after whatever happened."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from flows.service.api import API
+from flows.service.site import Process, Site
+
+POOLS = {"cpu": 2, "gpu": 1}  # flow runs at once
+SILENCE_S = 120.0  # four heartbeats
+START_S = 300.0  # the first start makes the database; a busy machine is slow
+DIED = "its process ended without a word; run it again to go on from what is published"
+NVIDIA, AMD = Path("/dev/nvidia0"), Path("/dev/kfd")
+Say = Callable[[str], None]
+
+
+def up(site: Site, pools: tuple[str, ...] | None = None, say: Say = print) -> API:
+    """Start what is not running and wait until all of it answers; quick and silent when nothing is missing.
+
+    `pools` get a worker; None leaves out gpu on a machine without one. Raises RuntimeError with a way out.
+    """
+    site.prepare()
+    with _alone(site):
+        api = _server(site, say)
+        crash_dead_runs(site, api, say)
+        api.expect_heartbeats(SILENCE_S)
+        for pool, limit in POOLS.items():
+            api.set_pool(pool, limit, _job_template(site))
+        started = time.time()
+        workers = [_worker(site, pool, say) for pool in pools or default_pools()]
+        deploy(site, api, say)
+        _wait_for_workers(site, api, [worker for worker in workers if worker], started)
+    return api
+
+
+def down(site: Site, say: Say = print) -> None:
+    """End workers, flows and server of this site, each by its pid; flow runs cut short are marked Crashed."""
+    with _alone(site):
+        for process in [*site.processes("worker-"), *site.processes("flow-")]:
+            if process.stop():
+                say(f"ended {process.name}")
+        api = API.of(site)
+        if api.healthy():
+            try:
+                crash_dead_runs(site, api, say)
+            except RuntimeError as problem:  # the server is to end all the more
+                say(f"flow runs cut short were not marked: {problem}")
+        if site.process("server").stop():
+            say("ended server")
+
+
+def status(site: Site) -> list[dict[str, Any]]:
+    """One row a process: name, pid or None, running, log file."""
+    names = ["server", *(f"worker-{pool}" for pool in POOLS), *(p.name for p in site.processes("flow-"))]
+    return [_status_row(site, name) for name in names]
+
+
+def default_pools() -> tuple[str, ...]:
+    return tuple(pool for pool in POOLS if pool != "gpu" or NVIDIA.exists() or AMD.exists())
+
+
+def declared(site: Site) -> list[dict[str, Any]]:
+    """The deployments of prefect.yaml: name, entrypoint, parameters, work_pool."""
+    return yaml.safe_load((site.root / "prefect.yaml").read_text(encoding="utf-8"))["deployments"]
+
+
+def deploy(site: Site, api: API, say: Say = print) -> None:
+    """Deploy prefect.yaml, unless it and the flows it names are as they were at the last time."""
+    stamp, fingerprint = site.home / "deployed", _fingerprint(site)
+    if stamp.exists() and stamp.read_text() == fingerprint and len(api.deployments()) >= len(declared(site)):
+        return
+    say("deploying prefect.yaml")
+    command = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"]
+    done = subprocess.run(command, cwd=site.root, env=site.environment(), capture_output=True, text=True)
+    (site.logs / "deploy.log").write_text(done.stdout + done.stderr)
+    if done.returncode != 0 or len(api.deployments()) < len(declared(site)):
+        raise RuntimeError(f"prefect deploy --all failed; {site.log_tail('deploy', 30)}")
+    stamp.write_text(fingerprint)
+
+
+def crash_dead_runs(site: Site, api: API, say: Say = print) -> None:
+    """Mark Crashed the flow runs whose process is gone: left Running, each would hold a slot of its pool for ever."""
+    workers_alive = {p.name.removeprefix("worker-") for p in site.processes("worker-") if p.find()}
+    for run in api.unfinished():
+        process = site.process(f"flow-{run['id']}")
+        starting = not process.path.exists() and run["work_pool_name"] in workers_alive
+        if not starting and process.find() is None:
+            api.end(run["id"], "CRASHED", DIED)
+            process.path.unlink(missing_ok=True)
+            say(f"marked flow run {run['name']} as crashed: its process is gone")
+
+
+def _server(site: Site, say: Say) -> API:
+    api = API.of(site)
+    if api.healthy():
+        return api
+    process = site.process("server")
+    if process.find() is None:
+        _check_port(site)
+        say(f"starting the Prefect server on http://127.0.0.1:{site.port} (log: {site.logs / 'server.log'})")
+        process = site.start("server", ["-m", "flows.service.server_process"])
+    _wait("server", site, process, api.healthy)
+    return api
+
+
+def _check_port(site: Site) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", site.port))
+        except OSError as problem:
+            raise RuntimeError(
+                f"port {site.port} on 127.0.0.1 cannot be used ({problem.strerror}): another program has it, perhaps "
+                f"the server of another checkout. Choose another by `selfplay up --port N`; it is kept as "
+                f"PREFECT_SERVER_API_PORT in {site.env_file}"
+            ) from None
+
+
+def _worker(site: Site, pool: str, say: Say) -> Process | None:
+    process = site.process(f"worker-{pool}")
+    if process.find() is not None:
+        return None
+    say(f"starting a worker for the {pool} pool")
+    command = ["-m", "prefect", "worker", "start", "--pool", pool, "--name", f"selfplay-{pool}", "--type", "process"]
+    return site.start(f"worker-{pool}", command)
+
+
+def _wait_for_workers(site: Site, api: API, workers: list[Process], started: float) -> None:
+    for process in workers:
+        pool = process.name.removeprefix("worker-")
+        _wait(process.name, site, process, lambda pool=pool: _heard_of_worker(api, pool, started))
+
+
+def _heard_of_worker(api: API, pool: str, since: float) -> bool:
+    beats = [worker["last_heartbeat_time"] for worker in api.workers(pool)]
+    return any(datetime.fromisoformat(beat).timestamp() >= since for beat in beats if beat)
+
+
+def _wait(name: str, site: Site, process: Process, ready: Callable[[], bool]) -> None:
+    end = time.monotonic() + START_S
+    while not ready():
+        if process.find() is None:
+            raise RuntimeError(f"the {name} ended while starting; {site.log_tail(name)}")
+        if time.monotonic() > end:
+            raise RuntimeError(f"the {name} did not answer within {START_S:.0f} s; {site.log_tail(name)}")
+        time.sleep(0.2)
+
+
+def _job_template(site: Site) -> dict[str, Any]:
+    """What a worker starts for a flow run: from the project's folder, with its Python and a log file of its own."""
+    values = {
+        "command": f"{sys.executable} -m flows.service.flow_process",
+        "env": {},
+        "labels": {},
+        "name": None,
+        "stream_output": False,
+        "working_dir": str(site.root),
+    }
+    kinds = {"command": "string", "env": "object", "labels": "object", "name": "string", "stream_output": "boolean"}
+    return {
+        "job_configuration": {key: f"{{{{ {key} }}}}" for key in values},
+        "variables": {
+            "type": "object",
+            "properties": {key: {"type": kinds.get(key, "string"), "default": value} for key, value in values.items()},
+        },
+    }
+
+
+def _fingerprint(site: Site) -> str:
+    files = {site.root / d["entrypoint"].split(":")[0] for d in declared(site)} | {site.root / "prefect.yaml"}
+    digest = hashlib.sha256(str(site.root).encode())
+    for file in sorted(files):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def _status_row(site: Site, name: str) -> dict[str, Any]:
+    found = site.process(name).find()
+    since = datetime.fromtimestamp(found.create_time()).isoformat(" ", "seconds") if found else None
+    pid = found.pid if found else None
+    return {"name": name, "pid": pid, "since": since, "log": str(site.logs / f"{name}.log")}
+
+
+@contextlib.contextmanager
+def _alone(site: Site) -> Iterator[None]:
+    """One `up` or `down` at a time."""
+    site.home.mkdir(parents=True, exist_ok=True)
+    with open(site.home / "services.lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,209 @@
+"""One checkout's own Prefect: where its files lie, its port and secret, and the processes it started.
+
+Everything Prefect writes stays in `data/prefect`. The secret is made at first use and kept in the git-ignored `.env`,
+which plain `.venv/bin/prefect` reads when typed in the project folder; the other settings are in pyproject.toml.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import psutil
+
+SOURCE = Path(__file__).resolve().parents[2]
+PORT = 4217
+USER = "selfplay"
+PROFILES_FILE = 'active = "selfplay"\n\n[profiles.selfplay]\n'
+
+
+def store_root() -> Path:
+    """Where the tables of all runs lie: data/store, or SELFPLAY_STORE, in the project's folder if it is relative."""
+    return SOURCE / (os.environ.get("SELFPLAY_STORE") or "data/store")
+
+
+@dataclass(frozen=True)
+class Site:
+    """`root` holds prefect.yaml, `home` is Prefect's home, `port_choice` None takes the port in the env file."""
+
+    root: Path = SOURCE
+    home: Path = SOURCE / "data" / "prefect"
+    port_choice: int | None = None
+
+    @classmethod
+    def here(cls) -> Site:
+        """This checkout's, unless SELFPLAY_PREFECT_HOME and SELFPLAY_PREFECT_PORT name another (as tests do)."""
+        home = os.environ.get("SELFPLAY_PREFECT_HOME")
+        port = os.environ.get("SELFPLAY_PREFECT_PORT")
+        return cls(SOURCE, Path(home).resolve() if home else cls.home, int(port) if port else None)
+
+    @property
+    def env_file(self) -> Path:
+        return (self.root if self.home == self.root / "data" / "prefect" else self.home) / ".env"
+
+    @property
+    def logs(self) -> Path:
+        return self.home / "logs"
+
+    @cached_property
+    def secret(self) -> str:
+        return self._kept("PREFECT_API_AUTH_STRING") or f"{USER}:{secrets.token_urlsafe(32)}"
+
+    @cached_property
+    def port(self) -> int:
+        return self.port_choice or int(self._kept("PREFECT_SERVER_API_PORT") or PORT)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/api"
+
+    def prepare(self) -> None:
+        """Make the home and write port and secret to the env file (mode 600), leaving its other lines alone."""
+        self.logs.mkdir(parents=True, exist_ok=True)
+        profiles = self.home / "profiles.toml"
+        if not profiles.exists():
+            profiles.write_text(PROFILES_FILE)
+        ours = self._secrets()
+        others = [line for line in self._env_lines() if line.split("=", 1)[0] not in ours]
+        text = "\n".join([*others, *(f"{key}={value}" for key, value in ours.items())]) + "\n"
+        if not self.env_file.exists() or self.env_file.read_text() != text:
+            fresh = self.env_file.with_suffix(".fresh")
+            with open(os.open(fresh, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w") as file:
+                file.write(text)
+            fresh.replace(self.env_file)
+
+    def environment(self) -> dict[str, str]:
+        """What a process needs to use this site from any folder. A user's other Prefect settings are left out."""
+        foreign = {key for key in os.environ if key.startswith("PREFECT_") and not key.startswith("PREFECT_LOGGING_")}
+        inherited = {key: value for key, value in os.environ.items() if key not in foreign}
+        python_path = os.pathsep.join(filter(None, [str(self.root), str(SOURCE), os.environ.get("PYTHONPATH")]))
+        paths = {
+            "PREFECT_HOME": "",
+            "PREFECT_PROFILES_PATH": "profiles.toml",
+            "PREFECT_RESULTS_LOCAL_STORAGE_PATH": "storage",
+            "PREFECT_LOGGING_CONFIG_PATH": "logging.yml",
+            "PREFECT_SERVER_MEMO_STORE_PATH": "memo_store.toml",
+        }
+        return {
+            **inherited,
+            **{key: str(self.home / name) for key, name in paths.items()},
+            **self._secrets(),
+            "PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{self.home / 'prefect.db'}",
+            "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+            "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",  # seconds, the least that Prefect takes
+            "PREFECT_LOGGING_EXTRA_LOGGERS": "selfplay",
+            "DO_NOT_TRACK": "1",
+            "NO_PROXY": ",".join(filter(None, ["127.0.0.1", os.environ.get("NO_PROXY")])),
+            "PYTHONPATH": python_path,
+        }
+
+    def activate(self) -> None:
+        """Make this process a client of the site. Call it before Prefect is imported."""
+        for key in [k for k in os.environ if k.startswith("PREFECT_")]:
+            del os.environ[key]
+        os.environ.update(self.environment())
+
+    def process(self, name: str) -> Process:
+        return Process(self.home / "pids" / f"{name}.json")
+
+    def processes(self, prefix: str) -> list[Process]:
+        return [Process(path) for path in sorted((self.home / "pids").glob(f"{prefix}*.json"))]
+
+    def start(self, name: str, command: Sequence[str]) -> Process:
+        """Start a background process of this site that outlives us, with a log file and a pid file of its own."""
+        self.logs.mkdir(parents=True, exist_ok=True)
+        with open(self.logs / f"{name}.log", "ab") as log:
+            started = subprocess.Popen(
+                [sys.executable, *command],
+                cwd=self.root,
+                env=self.environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        process = self.process(name)
+        process.write(started.pid)
+        return process
+
+    def log_tail(self, name: str, lines: int = 15) -> str:
+        path = self.logs / f"{name}.log"
+        text = path.read_text(errors="replace") if path.exists() else ""
+        return f"the end of {path}:\n" + "\n".join(text.splitlines()[-lines:])
+
+    def _secrets(self) -> dict[str, str]:
+        return {
+            "PREFECT_API_URL": self.url,
+            "PREFECT_SERVER_API_HOST": "127.0.0.1",
+            "PREFECT_SERVER_API_PORT": str(self.port),
+            "PREFECT_API_AUTH_STRING": self.secret,
+            "PREFECT_SERVER_API_AUTH_STRING": self.secret,
+        }
+
+    def _env_lines(self) -> list[str]:
+        return self.env_file.read_text().splitlines() if self.env_file.exists() else []
+
+    def _kept(self, key: str) -> str | None:
+        return next((line.split("=", 1)[1] for line in self._env_lines() if line.startswith(f"{key}=")), None)
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process known by pid and start time, so that a reused pid is never taken for it."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        return self.path.stem
+
+    def write(self, pid: int) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = self.path.with_suffix(".fresh")
+        fresh.write_text(json.dumps({"pid": pid, "started_at": psutil.Process(pid).create_time()}))
+        fresh.replace(self.path)
+
+    def find(self) -> psutil.Process | None:
+        """The running process, or None when it has ended."""
+        try:
+            kept = json.loads(self.path.read_text())
+            process = psutil.Process(kept["pid"])
+            same = abs(process.create_time() - kept["started_at"]) < 1.0
+            return process if same and process.status() != psutil.STATUS_ZOMBIE else None
+        except (FileNotFoundError, psutil.NoSuchProcess):
+            return None
+
+    def stop(self, grace_s: float = 10.0) -> bool:
+        """End the process and all that it started; True when it was running."""
+        process = self.find()
+        if process is not None:
+            family = [process, *_children(process)]
+            for member in family:
+                _signal(member, "terminate")
+            _, stubborn = psutil.wait_procs(family, timeout=grace_s)
+            for member in stubborn:
+                _signal(member, "kill")
+            psutil.wait_procs(stubborn, timeout=5.0)
+        self.path.unlink(missing_ok=True)
+        return process is not None
+
+
+def _children(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return process.children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _signal(process: psutil.Process, how: str) -> None:
+    try:
+        getattr(process, how)()
+    except psutil.NoSuchProcess:
+        return

@@ -1,0 +1,92 @@
+"""Documents to vectors, vectors to clusters: what belongs together is found by meaning.
+
+embeddings  = embed_documents(place, documents, embedding=embedding)
+memberships = cluster_documents(place, embeddings, settings=Clustering())
+clusters    = describe_clusters(place, documents, memberships)
+measure_clusters(place, embeddings, memberships, settings=Clustering(), label="clusters")
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from corpus_prep.clusters.keywords import keywords
+from corpus_prep.clusters.kmeans import Clustering, cluster
+from corpus_prep.search.index import EmbeddingConfig
+from tasks.corpus.steps import corpus_of, costs, folder_of, measured
+from tasks.stage import Rows, stage
+from warehouse.draft import Draft, Shards
+from warehouse.schemas.corpus import CLUSTERS, EMBEDDINGS, MEASUREMENTS, MEMBERSHIPS
+from warehouse.store import Table
+
+log = logging.getLogger("selfplay")
+VECTORS = "vectors.npy"
+
+
+@stage(EMBEDDINGS)
+def embed_documents(
+    documents: Table, *, screened: Sequence[Table] = (), embedding: EmbeddingConfig, draft: Draft, shards: Shards
+) -> Rows:
+    """Yield the documents that came through, with the rows of their vectors in `vectors.npy`.
+
+    Vectors are kept shard by shard: after a kill only the others are computed.
+    """
+    from corpus_prep.search.encoder import Encoder, join_vectors, write_vectors
+
+    encoder, files, row = None, [], 0
+    for shard in corpus_of(documents, screened).shards(folder_of(shards), "vectors"):
+        if not shard.out.exists():
+            encoder = encoder or Encoder(embedding)
+            began = time.monotonic()
+            num = write_vectors(encoder, shard)
+            log.info("embedded %d documents, %.0f a second", row + num, num / (time.monotonic() - began))
+        files.append(shard.out)
+        for _, batch in shard.batches(["document_id"]):
+            yield pa.table({"document_id": batch["document_id"], "row": np.arange(row, row + batch.num_rows)})
+            row += batch.num_rows
+    if not files:
+        raise ValueError(f"no document of {documents.address} is left to embed: see why they were dropped.")
+    join_vectors((np.load(file, mmap_mode="r") for file in files), row, draft.files / VECTORS)
+
+
+@stage(MEMBERSHIPS)
+def cluster_documents(embeddings: Table, *, settings: Clustering) -> Rows:
+    """Yield every embedded document with its cluster."""
+    found = cluster(np.load(embeddings.files / VECTORS, mmap_mode="r"), settings)
+    columns = {"cluster": found.cluster, "parent": found.cell[found.cluster], "similarity": found.similarity}
+    yield pa.table({"document_id": embeddings.arrow["document_id"], **columns})
+
+
+@stage(CLUSTERS)
+def describe_clusters(documents: Table, memberships: Table) -> Rows:
+    """Yield every cluster with what people know it by."""
+    yield from keywords(documents.paths(), memberships.paths())
+
+
+@stage(MEASUREMENTS)
+def measure_clusters(embeddings: Table, memberships: Table, *, settings: Clustering) -> Iterator[dict[str, Any]]:
+    """What embedding and clustering did and cost; clusters by size, in steps of half a size."""
+    found = memberships.arrow
+    sizes = np.bincount(found["cluster"].to_numpy())
+    of_document = sizes[found["cluster"].to_numpy()]
+    smallest, largest = settings.bounds
+    numbers = {
+        "documents": memberships.num_rows,
+        "clusters": len(sizes),
+        "clusters within bounds": float(np.mean((sizes >= smallest) & (sizes <= largest))),
+        "documents within bounds": float(np.mean((of_document >= smallest) & (of_document <= largest))),
+        "mean similarity": float(np.mean(found["similarity"].to_numpy())),
+    }
+    step = settings.size / 2
+    steps, counts = np.unique(sizes // step, return_counts=True)
+    yield from measured("embeddings", costs(embeddings))
+    yield from measured("clusters", costs(memberships))
+    yield from measured("clusters", numbers.items())
+    bins = zip(steps, counts, strict=True)
+    yield from measured("clusters", ((f"clusters from {start * step:.0f} documents", n) for start, n in bins))

@@ -1,0 +1,101 @@
+"""Evaluation sets out of a corpus: documents that hold passages of them, or are near-duplicates of one, are dropped.
+
+passages = read_evaluation_sets(place, benchmarks, identity=evaluation_identity(benchmarks))
+found    = find_contaminations(place, documents, passages, screened=[exact, near], rule=NgramRule())
+clean    = screen_contaminated(place, documents, found, screened=[exact, near], label="clean")
+measure_contaminations(place, passages, found, clean, label="contaminations")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from corpus_prep.contamination.alike import find_alike
+from corpus_prep.contamination.benchmarks import Benchmark, read_passages
+from corpus_prep.contamination.ngrams import NgramRule, find_passages, screen_contaminated_documents, write_runs
+from corpus_prep.contamination.planted import plant_passages, write_planted
+from corpus_prep.dedup.bands import write_bands
+from corpus_prep.dedup.minhash import MinHashing
+from corpus_prep.workers import Workers, map_shards
+from tasks.corpus.documents import corpus_identity
+from tasks.corpus.steps import corpus_of, costs, folder_of, measured, screened_counts
+from tasks.stage import Rows, stage
+from warehouse.draft import Draft, Shards
+from warehouse.schemas.corpus import CONTAMINATIONS, MEASUREMENTS, PASSAGES, SCREENINGS
+from warehouse.store import Table
+
+CANARIES, RUNS = "canaries.parquet", "runs.parquet"
+
+
+@stage(PASSAGES)
+def read_evaluation_sets(benchmarks: Sequence[Benchmark], *, identity: str) -> Rows:
+    """Yield every text of the evaluation sets. `identity` is `evaluation_identity(benchmarks)`."""
+    for benchmark in benchmarks:
+        yield from read_passages(benchmark)
+
+
+def evaluation_identity(benchmarks: Sequence[Benchmark]) -> str:
+    """What tells whether files of evaluation sets changed."""
+    return " ".join(corpus_identity(benchmark.path) for benchmark in benchmarks)
+
+
+@stage(CONTAMINATIONS, tools=("workers",))
+def find_contaminations(
+    documents: Table,
+    passages: Table,
+    *,
+    screened: Sequence[Table] = (),
+    rule: NgramRule,
+    likeness: MinHashing | None = None,
+    bands: Table | None = None,
+    canaries: int = 0,
+    seed: int = 0,
+    workers: Workers | None = None,
+    shards: Shards,
+    draft: Draft,
+) -> Rows:
+    """Every passage that a document holds, by n-grams, with the spans; with `likeness`, every passage that a document
+    is a near-duplicate of, too. bands: the documents' band table made with `likeness`, if there is one already.
+
+    With `canaries`, so many passages are put into copies of documents and looked for as well; they are not in the rows,
+    but in the file `canaries.parquet` beside them.
+    """
+    corpus, folder, texts = corpus_of(documents, screened), folder_of(shards), passages.arrow
+    runs, planted, birds = draft.files / RUNS, corpus, []
+    write_runs(texts, rule, runs)
+    if canaries:
+        planted, birds = plant_passages(corpus, texts, runs, canaries, seed, folder / CANARIES)
+    with find_passages(planted, corpus.num_documents, texts, runs, rule, folder, workers) as found:
+        yield from found.rows()
+        if canaries:
+            write_planted(birds, found.beyond(), draft.files / CANARIES)
+    if likeness is not None:
+        own = None if bands else map_shards(write_bands, corpus.shards(folder, "bands"), likeness, workers)
+        yield from find_alike(corpus, texts, own or (bands.paths() if bands else []), likeness, folder)
+
+
+@stage(SCREENINGS)
+def screen_contaminated(
+    documents: Table, contaminations: Table, *, screened: Sequence[Table] = (), shards: Shards
+) -> Rows:
+    """Keep the documents that hold no passage, or too little of each."""
+    corpus = corpus_of(documents, screened)
+    yield from screen_contaminated_documents(corpus, contaminations.paths(), folder_of(shards))
+
+
+@stage(MEASUREMENTS)
+def measure_contaminations(passages: Table, contaminations: Table, screening: Table) -> Iterator[dict[str, Any]]:
+    """What decontamination did and cost, and what was found of the canaries."""
+    yield from measured("contaminations", costs(contaminations))
+    yield from measured("decontamination", costs(screening))
+    yield from measured("decontamination", screened_counts(screening))
+    looked_for = len(pq.read_table(contaminations.files / RUNS, columns=["passage"])["passage"].unique())
+    yield from measured("contaminations", {"passages": passages.num_rows, "passages_looked_for": looked_for}.items())
+    if (contaminations.files / CANARIES).exists():
+        found = pq.read_table(contaminations.files / CANARIES)["found"].to_pylist()
+        yield from measured(
+            "contaminations", {"canaries": len(found), "canary_recall": sum(found) / len(found)}.items()
+        )

@@ -1,0 +1,263 @@
+"""Engines: token ids in, sampled token ids and their log-probabilities out.
+
+An engine is vLLM in this process, or an OpenAI-compatible endpoint that returns token ids. Both take requests one by
+one and hand back what finished, so that conversations of different length share one batch.
+"""
+
+import hashlib
+import json
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class EngineDied(RuntimeError):
+    """The engine cannot go on; requests in flight are lost and may be submitted to a new one."""
+
+
+class Policy(BaseModel):
+    """What samples: full weights, or an adapter on them.
+
+    `weights` is an HF folder or a hub name, `adapter` a PEFT LoRA folder, `content_hash` names the parameters' content.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    id: str
+    weights: str
+    adapter: str | None = None
+    content_hash: str
+
+    def recipe_identity(self) -> dict[str, str]:
+        """Where the folders lie does not matter: a store may move."""
+        return {"id": self.id, "content_hash": self.content_hash}
+
+
+class Sampling(BaseModel):
+    """Distribution and length of one reply. A stop string ends the reply and stays in its text."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    temperature: float = Field(default=1.0, ge=0)
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    max_tokens: int = Field(gt=0)
+    stop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One reply.
+
+    token_ids: sampled ids, T, the end-of-turn token included when it was sampled.
+    logprobs: natural log-probabilities of these ids, T, under the distribution after temperature and top-p.
+    text: the ids decoded, special tokens kept, without the closing end-of-turn token.
+    """
+
+    token_ids: list[int]
+    logprobs: list[float]
+    text: str
+    finish_reason: Literal["stop", "length", "error"]
+    error: str | None = None
+
+
+class EngineConfig(BaseModel):
+    """How to run one engine.
+
+    `model` is the HF folder or hub name loaded first; policies of the same architecture replace its weights in place.
+    `max_lora_rank` 0 switches adapters off. `urls` and `api_key_env` (the *name* of an environment variable) are for
+    `kind="openai"`; `kv_cache_bytes` is for CPUs, `gpu_memory_utilization` for GPUs.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    kind: Literal["vllm", "openai"] = "vllm"
+    model: str
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    max_model_len: int = Field(gt=0)
+    device: Literal["cpu", "cuda"] = "cpu"
+    gpu_memory_utilization: float = Field(default=0.9, gt=0, le=1)
+    kv_cache_bytes: int = Field(default=1 << 28, gt=0)
+    tensor_parallel: int = Field(default=1, ge=1)
+    max_lora_rank: int = Field(default=0, ge=0)
+    max_loras: int = Field(default=4, ge=1)
+    max_num_seqs: int = Field(default=256, ge=1)
+    max_batched_tokens: int = Field(default=8192, ge=1)
+    enforce_eager: bool = False
+    threads: int = Field(default=1, ge=1)
+    urls: tuple[str, ...] = ()
+    api_key_env: str = "OPENAI_API_KEY"
+    timeout_s: float = Field(default=600, gt=0)
+    retries: int = Field(default=4, ge=0)
+
+    @model_validator(mode="after")
+    def _endpoint_has_urls(self) -> "EngineConfig":
+        if (self.kind == "openai") != bool(self.urls):
+            raise ValueError(f'urls belong to kind="openai": got kind="{self.kind}" with {len(self.urls)} urls')
+        return self
+
+
+class Engine(Protocol):
+    """What the conversation loop needs of an engine."""
+
+    tokenizer: Any
+    max_model_len: int
+    max_num_seqs: int
+
+    def use(self, policy: Policy) -> None:
+        """Make `policy` ready to sample from; nothing may be in flight when full weights change."""
+        ...
+
+    def submit(self, key: Hashable, token_ids: list[int], sampling: Sampling, seed: int, policy: Policy) -> None:
+        """Queue one reply. A prompt that does not fit comes back as a Completion with its error."""
+        ...
+
+    def submit_reply(self, key: Hashable, token_ids: list[int], reply_ids: list[int], policy: Policy) -> None:
+        """Queue a reply that is given, not sampled: it comes back as a Completion of `reply_ids` without text.
+
+        Its log-probabilities are those after the prompt `token_ids`, at temperature 1 and top-p 1. Prompt, reply and
+        one token more must fit into the context, or the Completion carries the error.
+
+        Raises:
+            ValueError: an endpoint that gives no log-probabilities of what it is told.
+        """
+        ...
+
+    def poll(self) -> list[tuple[Any, Completion]]:
+        """What finished since the last call; waits for at least one. Empty when nothing is in flight.
+
+        Raises:
+            EngineDied: the engine is lost, and all requests in flight with it.
+        """
+        ...
+
+    def sleep(self) -> None: ...
+
+    def wake(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def open_engine(config: EngineConfig) -> Engine:
+    """Load or connect to an engine.
+
+    Raises:
+        ValueError: the model folder is missing or has no weights, or an endpoint returns no token ids.
+    """
+    check_model(config.model)
+    if config.kind == "openai":
+        from tasks.engines.openai import EndpointEngine
+
+        return EndpointEngine(config)
+    from tasks.engines.vllm import VllmEngine
+
+    return VllmEngine(config)
+
+
+def check_policies(config: EngineConfig, policies: Iterable[Policy]) -> None:
+    """Find out before anything is loaded whether `config`'s engine can serve `policies`.
+
+    Raises:
+        ValueError: a missing folder, a tokenizer or chat template that differs from the engine's, an adapter on an
+            engine without adapters.
+    """
+    check_model(config.model)
+    for policy in policies:
+        check_model(policy.weights)
+        if policy.weights != config.model and tokenizer_hash(policy.weights) != tokenizer_hash(config.model):
+            raise ValueError(
+                f"policy {policy.id}: tokenizer or chat template of {policy.weights} differs from that of "
+                f"{config.model}, which the engine was loaded with. Give it an engine of its own."
+            )
+        if policy.adapter is None:
+            continue
+        if not (Path(policy.adapter) / "adapter_config.json").is_file():
+            raise ValueError(f"policy {policy.id}: no adapter_config.json in {policy.adapter}. Is it a PEFT folder?")
+        rank = json.loads((Path(policy.adapter) / "adapter_config.json").read_text())["r"]
+        if rank > config.max_lora_rank:
+            raise ValueError(
+                f"policy {policy.id}: adapter of rank {rank} on an engine with max_lora_rank "
+                f"{config.max_lora_rank}. Raise it."
+            )
+
+
+def check_model(name: str) -> None:
+    """A path must be an HF model folder; anything else is left to the hub.
+
+    Raises:
+        ValueError: the folder is missing or is no model.
+    """
+    folder = Path(name)
+    if not folder.exists():
+        if folder.is_absolute() or name.startswith(".") or name.count("/") != 1:
+            raise ValueError(
+                f"model folder {name} does not exist. Check the path, or give a hub name such as Qwen/Qwen3-8B."
+            )
+        return
+    for needed in ("config.json", "tokenizer.json"):
+        if not (folder / needed).is_file():
+            raise ValueError(f"model folder {name} has no {needed}. Save the model and its tokenizer there.")
+    if not any(folder.glob("*.safetensors")):
+        raise ValueError(f"model folder {name} has no *.safetensors. Save its weights there.")
+
+
+@lru_cache(maxsize=16)
+def load_tokenizer(name: str) -> Any:
+    """The tokenizer exactly as its tokenizer.json has it.
+
+    Not AutoTokenizer: for model type qwen2, transformers 5 puts a byte-level pre-tokenizer in place of the file's own.
+    """
+    from transformers import PreTrainedTokenizerFast
+
+    return PreTrainedTokenizerFast.from_pretrained(name)
+
+
+@lru_cache(maxsize=64)
+def tokenizer_hash(name: str) -> str:
+    """Hash of all that turns messages into token ids: the tokenizer, its end-of-turn token, the chat template."""
+    folder = local_folder(name)
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    file = folder / "tokenizer_config.json"
+    settings = json.loads(file.read_text()) if file.is_file() else {}
+    template = folder / "chat_template.jinja"
+    parts = {key: tokenizer[key] for key in tokenizer if key not in ("truncation", "padding", "version")}
+    parts["eos"] = (
+        settings["eos_token"]["content"] if isinstance(settings.get("eos_token"), dict) else settings.get("eos_token")
+    )
+    parts["chat"] = template.read_text() if template.is_file() else settings.get("chat_template")
+    return hashlib.blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+def local_folder(name: str) -> Path:
+    """An HF folder as it is; a hub name as its snapshot on this machine. Raises ValueError where there is neither."""
+    if Path(name).is_dir():
+        return Path(name)
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.jinja", "tokenizer*"]))
+    except OSError as problem:
+        why = " ".join(str(problem).split())[:200]
+        raise ValueError(f"model {name} is no folder here and cannot be had from the hub: {why}") from problem
+
+
+def end_ids(model: str, tokenizer: Any) -> frozenset[int]:
+    """Ids that end a turn, from the tokenizer and the model's own settings."""
+    ids = {tokenizer.eos_token_id}
+    for name in ("generation_config.json", "config.json"):
+        file = local_folder(model) / name
+        eos = json.loads(file.read_text()).get("eos_token_id") if file.is_file() else None
+        ids |= {eos} if isinstance(eos, int) else set(eos or ())
+    return frozenset(ids - {None})
+
+
+def too_long(num_tokens: int, max_model_len: int) -> Completion:
+    """The reply to a prompt that leaves no room for one token."""
+    reason = f"prompt of {num_tokens} tokens leaves no room in a context of {max_model_len}"
+    return Completion([], [], "", "error", reason)
+
+
+def reply_text(tokenizer: Any, token_ids: list[int], end_ids: frozenset[int]) -> str:
+    """Sampled ids as text: special tokens stay visible, a closing end-of-turn token is dropped."""
+    ids = token_ids[:-1] if token_ids and token_ids[-1] in end_ids else token_ids
+    return tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)

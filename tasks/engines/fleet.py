@@ -1,0 +1,288 @@
+"""Engines in child processes: each has its own log file, serves many calls, and dies with its parent."""
+
+import contextlib
+import logging
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+from tasks.engines.base import EngineConfig, EngineDied, Policy, Sampling, check_policies
+from tasks.rollouts.dialogue import Dialogue
+from tasks.rollouts.rollout import Row
+
+PROJECT = Path(__file__).resolve().parents[2]
+ENVIRONMENT = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the scheduler runs in the child itself: no messages between two processes
+    "VLLM_NO_USAGE_STATS": "1",
+    "DO_NOT_TRACK": "1",
+    "VLLM_LOGGING_LEVEL": "WARNING",
+    "TOKENIZERS_PARALLELISM": "false",
+    "PYTHONUNBUFFERED": "1",
+}
+CPU_ENVIRONMENT = {
+    "TORCH_COMPILE_DISABLE": "1",  # else the first reply compiles a log-prob helper for many seconds
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # else every child binds to the same first core
+}
+SLEEP = "sleep"  # in place of a call
+OUT_OF_MEMORY = re.compile(r"out of memory|OutOfMemory|can't allocate memory", re.IGNORECASE)
+log = logging.getLogger("selfplay")
+
+
+class Child:
+    """One engine process and the pipe to it."""
+
+    def __init__(self, config: EngineConfig, number: int, log_dir: Path):
+        log_dir.mkdir(parents=True, exist_ok=True)
+        self.log_file = log_dir / f"engine-{os.getpid()}-{number}.log"
+        ours, theirs = Pipe()
+        environment = os.environ | ENVIRONMENT | {"PYTHONPATH": os.pathsep.join([str(PROJECT), *_python_path()])}
+        if config.device == "cpu":
+            environment |= CPU_ENVIRONMENT | {"OMP_NUM_THREADS": str(config.threads), "CUDA_VISIBLE_DEVICES": ""}
+        elif config.kind == "vllm":
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(devices(config.tensor_parallel, number))
+        with self.log_file.open("ab") as out:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "tasks.engines.fleet_child", str(theirs.fileno())],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,  # Ctrl-C reaches the parent only, which then closes its children
+            )
+        theirs.close()
+        self.pipe: Connection = ours
+        self.pipe.send(config)
+
+    def close(self) -> None:
+        self.pipe.close()  # the child ends at the end of its pipe
+        try:
+            self.process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+class Fleet:
+    """`num_engines` engines of one configuration, started at their first use, or earlier by `start`.
+
+    They are numbered from `first` on, for those of two fleets not to share a GPU or a log.
+    """
+
+    def __init__(self, config: EngineConfig, num_engines: int, log_dir: Path | str, first: int = 0):
+        self.config = config
+        self.num_engines = num_engines
+        self.first = first
+        self.log_dir = Path(log_dir)
+        self._children: dict[int, Child] = {}
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        """Begin to load the engines, without waiting for them."""
+        for number in range(self.first, self.first + self.num_engines):
+            if number not in self._children:
+                self._children[number] = Child(self.config, number, self.log_dir)
+
+    def roll_out(
+        self,
+        prompts: Iterable[Mapping[str, Any]],
+        policy: Policy,
+        sampling: Sampling,
+        dialogue: Dialogue,
+        index: Path | str | None = None,
+        num_samples: int = 1,
+        seed: int = 0,
+        progress: Callable[[int, int], None] | None = None,
+        skip: frozenset[tuple[str, int]] = frozenset(),
+    ) -> Iterator[Row]:
+        """Sample conversations on all engines; rows come in the order in which they finish.
+
+        Prompts that begin alike go to one engine. An engine that dies is started once more, for the missing rows, and
+        with half as many conversations at once each time that it ran out of memory. `skip` names the (prompt_id,
+        sample) that are not wanted; `progress` gets (rows so far, rows in all).
+
+        Raises:
+            ValueError: what the caller can mend: prompt ids that repeat, a missing model, another tokenizer, no index.
+            EngineDied: an engine died twice.
+        """
+        settings = {"policy": policy, "sampling": sampling, "dialogue": dialogue, "index": index and str(index)}
+        settings |= {"work": "roll_out", "num_samples": num_samples, "seed": seed}
+        return self._call([dict(prompt) for prompt in prompts], settings, skip, progress or _Bar(policy.id, "rollouts"))
+
+    def reply_logprobs(self, prompts: Iterable[Mapping[str, Any]], policy: Policy, dialogue: Dialogue) -> Iterator[Row]:
+        """How likely the policy is to give each prompt's reply (see `tasks.rollouts.replies`), on all engines.
+
+        Rows come in the order in which they finish. Raises as `roll_out` does, and ValueError for an endpoint that
+        cannot tell.
+        """
+        settings = {"work": "reply_logprobs", "policy": policy, "dialogue": dialogue}
+        return self._call([dict(prompt) for prompt in prompts], settings, frozenset(), _Bar(policy.id, "replies"))
+
+    def _call(
+        self,
+        prompts: list[Row],
+        settings: dict[str, Any],
+        skip: frozenset[tuple[str, int]],
+        report: Callable[[int, int], None],
+    ) -> Iterator[Row]:
+        if len({prompt["prompt_id"] for prompt in prompts}) < len(prompts):
+            raise ValueError("prompt_id repeats: each prompt needs an id of its own")
+        check_policies(self.config, [settings["policy"]])
+        with self._lock:
+            self.start()
+            new = self._collect(split(prompts, self.num_engines), settings, set(skip))
+            for count, row in enumerate(new, start=len(skip) + 1):
+                report(count, len(prompts) * settings.get("num_samples", 1))
+                yield row
+
+    def _collect(self, parts: list[list[Row]], settings: dict[str, Any], done: set[tuple[str, int]]) -> Iterator[Row]:
+        """Send each engine its part and yield what comes back from any of them."""
+        working = {number: part for number, part in enumerate(parts, self.first) if part}
+        restarted: set[int] = set()
+        try:
+            for number, part in working.items():
+                self._send(number, part, settings, done)
+            while working:
+                pipes = {self._children[number].pipe: number for number in working}
+                for pipe in wait(list(pipes)):
+                    number = pipes[pipe]  # type: ignore[index]
+                    kind, content = self._receive(number)
+                    if kind == "rows":
+                        done |= {(row["prompt_id"], row["sample"]) for row in content}
+                        yield from content
+                    elif kind == "done":
+                        del working[number]
+                    elif kind == "failed":
+                        raise content
+                    else:
+                        self._restart(number, content, restarted)
+                        self._send(number, working[number], settings, done)
+        finally:
+            for number in working.keys() & self._children.keys():  # they still work for a caller who is gone
+                self._children.pop(number).close()
+
+    def _send(self, number: int, prompts: list[Row], settings: dict[str, Any], done: set[tuple[str, int]]) -> None:
+        own = {prompt["prompt_id"] for prompt in prompts}
+        skip = frozenset(key for key in done if key[0] in own)
+        with contextlib.suppress(OSError):  # a dead child shows when its pipe is read
+            self._children[number].pipe.send({"prompts": prompts, "skip": skip, **settings})
+
+    def _receive(self, number: int) -> tuple[str, Any]:
+        child = self._children[number]
+        try:
+            return child.pipe.recv()
+        except (EOFError, OSError):
+            return "died", f"process {child.process.pid} ended with status {child.process.wait()}"
+
+    def _restart(self, number: int, reason: str, restarted: set[int]) -> None:
+        child = self._children.pop(number)
+        child.close()
+        if OUT_OF_MEMORY.search(reason) and self.config.max_num_seqs > 1:
+            half = self.config.max_num_seqs // 2
+            self.config = self.config.model_copy(update={"max_num_seqs": half})
+            log.warning("engine %d ran out of memory: from now on at most %d conversations at once", number, half)
+        elif number in restarted:
+            raise EngineDied(f"engine {number} died twice: {reason}. Its log: {child.log_file}")
+        restarted.add(number)
+        log.warning("engine %d died (%s), starting it again; log: %s", number, reason, child.log_file)
+        self._children[number] = Child(self.config, number, self.log_dir)
+
+    def sleep(self) -> None:
+        """Give the accelerators' memory back until the next call; nothing happens on CPUs or with no engine loaded."""
+        with self._lock:
+            for number, child in list(self._children.items()):
+                with contextlib.suppress(OSError):
+                    child.pipe.send(SLEEP)
+                if self._receive(number)[0] == "died":
+                    self._children.pop(number).close()
+
+    def close(self) -> None:
+        """End the engines."""
+        while self._children:
+            self._children.popitem()[1].close()
+
+    def __enter__(self) -> "Fleet":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Bar:
+    """Progress on a terminal; elsewhere a line in the log every 30 s."""
+
+    def __init__(self, name: str, unit: str):
+        self._name, self._unit = name, unit
+        self._begun = self._shown = time.monotonic()
+
+    def __call__(self, count: int, total: int) -> None:
+        now = time.monotonic()
+        terminal = sys.stderr.isatty()
+        if now - self._shown < (0.2 if terminal else 30) and not (terminal and count == total):
+            return
+        self._shown = now
+        line = f"{self._name}: {count}/{total} {self._unit}, {count / max(now - self._begun, 1e-9):.0f}/s"
+        if terminal:
+            print(f"\r{line}", end="\n" if count == total else "", file=sys.stderr, flush=True)
+        else:
+            log.info(line)
+
+
+def split(prompts: list[Row], num_parts: int) -> list[list[Row]]:
+    """Deal prompts to engines, evenly by length, so that prompts that begin alike stay together.
+
+    Neighbours in the order of text that share their first half make a group of at most a quarter of an engine's share.
+    """
+    texts = {prompt["prompt_id"]: "\n".join(message["content"] for message in prompt["messages"]) for prompt in prompts}
+    work = {prompt_id: len(text) + 200 for prompt_id, text in texts.items()}
+    most = sum(work.values()) / (4 * num_parts)
+    groups: list[list[str]] = []
+    load = 0
+    for prompt_id in sorted(texts, key=lambda prompt_id: texts[prompt_id]):
+        text = texts[prompt_id]
+        load += work[prompt_id]
+        if groups and load <= most and text.startswith(texts[groups[-1][0]][: max(len(text) // 2, 1)]):
+            groups[-1].append(prompt_id)
+        else:
+            groups.append([prompt_id])
+            load = work[prompt_id]
+    loads = [0] * num_parts
+    engine: dict[str, int] = {}
+    for group in sorted(groups, key=len, reverse=True):
+        lightest = loads.index(min(loads))
+        loads[lightest] += sum(work[prompt_id] for prompt_id in group)
+        engine |= dict.fromkeys(group, lightest)
+    ordered = sorted(prompts, key=lambda prompt: texts[prompt["prompt_id"]])
+    return [[prompt for prompt in ordered if engine[prompt["prompt_id"]] == part] for part in range(num_parts)]
+
+
+def devices(per_engine: int, number: int) -> list[str]:
+    """CUDA devices of engine `number`.
+
+    Raises:
+        ValueError: fewer devices than the engines need.
+    """
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        found = subprocess.run(["nvidia-smi", "--list-gpus"], capture_output=True, text=True, check=False).stdout
+        visible = ",".join(str(i) for i, _ in enumerate(found.splitlines()))
+    names = [name for name in visible.split(",") if name]
+    own = names[number * per_engine : (number + 1) * per_engine]
+    if len(own) < per_engine:
+        raise ValueError(
+            f"engine {number} needs {per_engine} GPU(s), {len(names)} visible in all: lower num_engines, or leave "
+            "judge_engine out where there is one (then the first engines judge as well)"
+        )
+    return own
+
+
+def _python_path() -> list[str]:
+    return [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]

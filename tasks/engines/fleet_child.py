@@ -1,0 +1,104 @@
+"""The child process of a fleet: one engine, calls in, rows out.
+
+`python -m tasks.engines.fleet_child FILE_DESCRIPTOR`
+"""
+
+import contextlib
+import gc
+import os
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from functools import lru_cache
+from multiprocessing.connection import Connection
+from typing import Any
+
+from tasks.engines.base import Engine, EngineConfig, EngineDied, open_engine
+from tasks.engines.fleet import OUT_OF_MEMORY
+from tasks.processes.child_process import die_with_parent
+from tasks.rollouts.replies import reply_logprobs
+from tasks.rollouts.rollout import Row, roll_out
+
+ROWS_AT_ONCE = 16
+
+
+def serve(pipe: Connection) -> None:
+    """A child's life: load the engine at the first call, answer calls until the pipe ends."""
+    die_with_parent()
+    config: EngineConfig = pipe.recv()
+    engine: Engine | None = None
+    gc.disable()  # of what is imported and loaded nothing is garbage, and looking for it takes a second
+    try:
+        engine = open_engine(config)
+    except Exception as error:
+        traceback.print_exc()
+        _fail_calls(pipe, error)
+    gc.enable()
+    while engine is not None:
+        try:
+            call = pipe.recv()
+        except EOFError:
+            engine.close()
+            return
+        try:
+            if call == "sleep":
+                engine.sleep()
+                pipe.send(("done", None))
+            else:
+                engine.wake()
+                answer_call(pipe, engine, call)
+        except EngineDied as error:
+            traceback.print_exc()
+            pipe.send(("died", str(error)))
+            return
+        except Exception as error:
+            traceback.print_exc()
+            kind = ("died", repr(error)) if OUT_OF_MEMORY.search(repr(error)) else ("failed", _sendable(error))
+            pipe.send(kind)
+            return  # the engine may still hold requests
+
+
+def answer_call(pipe: Connection, engine: Engine, call: dict[str, Any]) -> None:
+    """Do the work that a call names; rows go back in small lots."""
+    work = {"roll_out": search_and_roll_out, "reply_logprobs": reply_logprobs}[call.pop("work")]
+    rows: list[Row] = []
+    sent = time.monotonic()
+    try:
+        for row in work(engine, **call):
+            rows.append(row)
+            if len(rows) >= ROWS_AT_ONCE or time.monotonic() - sent > 1:
+                pipe.send(("rows", rows))
+                rows, sent = [], time.monotonic()
+    finally:
+        if rows:
+            pipe.send(("rows", rows))
+    pipe.send(("done", None))
+
+
+def search_and_roll_out(engine: Engine, index: str | None, **call: Any) -> Iterator[Row]:
+    return roll_out(engine, retriever=None if index is None else _load_index(index), **call)
+
+
+def _fail_calls(pipe: Connection, error: Exception) -> None:
+    with contextlib.suppress(EOFError):
+        pipe.recv()
+        pipe.send(("failed", _sendable(error)))
+
+
+def _sendable(error: Exception) -> Exception:
+    """The same kind of error where it is the user's to mend, with plain text."""
+    return ValueError(str(error)) if isinstance(error, ValueError) else RuntimeError(f"engine process: {error!r}")
+
+
+@lru_cache(maxsize=4)
+def _load_index(path: str) -> Any:
+    from corpus_prep.search.index import load_index
+
+    return load_index(path)
+
+
+if __name__ == "__main__":
+    serve(Connection(int(sys.argv[1])))
+    sys.stdout.flush()
+    os._exit(0)  # taking a whole engine apart would last seconds

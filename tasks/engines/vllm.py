@@ -1,0 +1,279 @@
+"""vLLM in this process, driven step by step.
+
+Environment variables must be set before torch or vllm is imported: `tasks.engines.fleet` does it for its children.
+"""
+
+import gc
+import json
+import tempfile
+from collections.abc import Hashable, Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tasks.engines.base import (
+    Completion,
+    EngineConfig,
+    EngineDied,
+    Policy,
+    Sampling,
+    check_policies,
+    end_ids,
+    load_tokenizer,
+    local_folder,
+    reply_text,
+    too_long,
+)
+
+
+class Worker:
+    """Methods added to vLLM's workers, one per tensor-parallel rank."""
+
+    reload_weights: Any
+
+    def load_policy(self, folder: str) -> None:
+        """Replace all weights in place by those of an HF folder or cached hub name."""
+        self.reload_weights(weights_iterator=weights_of(folder))
+
+
+def weights_of(name: str) -> Iterator[tuple[str, torch.Tensor]]:
+    """Name and tensor of every weight; also of a tied output head, or vLLM keeps the old one on CPUs."""
+    from safetensors import safe_open
+
+    folder = local_folder(name)
+    config = json.loads((folder / "config.json").read_text())
+    for shard in sorted(folder.glob("*.safetensors")):
+        with safe_open(str(shard), framework="pt") as tensors:
+            for key in tensors.keys():  # noqa: SIM118  (no mapping)
+                yield key, tensors.get_tensor(key)
+                if config.get("tie_word_embeddings") and key.endswith("embed_tokens.weight"):
+                    yield "lm_head.weight", tensors.get_tensor(key)
+
+
+class VllmEngine:
+    """One vLLM engine. Full-weight policies take turns in it; adapter policies share its batches."""
+
+    def __init__(self, config: EngineConfig):
+        if config.device == "cpu":
+            torch.set_num_threads(config.threads)
+            torch.cpu._init_amx()  # bf16 dies with SIGILL without it when torch.compile is off
+        from vllm.v1.engine.llm_engine import LLMEngine
+
+        self.config = config
+        self.max_model_len = config.max_model_len
+        self.max_num_seqs = config.max_num_seqs
+        self.tokenizer: Any = load_tokenizer(config.model)
+        self._engine: Any = LLMEngine.from_engine_args(_engine_args(config))
+        self._engine.output_processor.tokenizer = self.tokenizer
+        self._end_ids = end_ids(config.model, self.tokenizer)
+        self._weights, self._weights_hash = config.model, None
+        self._adapters: dict[str | None, Any] = {}
+        self._asleep = False
+        self._in_flight: dict[str, tuple[Hashable, list[int] | None]] = {}  # key; the reply, where one is given
+        self._refused: list[tuple[Hashable, Completion]] = []
+        self._num_requests = 0
+        gc.collect()
+        gc.freeze()  # what was imported and loaded stays: the collector need not walk it at every step
+
+    def use(self, policy: Policy) -> None:
+        check_policies(self.config, [policy])
+        if self.config.max_lora_rank:
+            self._register(policy)
+        full = None if policy.adapter else policy.content_hash
+        if policy.weights == self._weights and (full is None or self._weights_hash in (None, full)):
+            self._weights_hash = full or self._weights_hash
+            return
+        assert not self._in_flight, "weights change only between calls"
+        self._engine.collective_rpc("load_policy", args=(policy.weights,))
+        self._engine.reset_prefix_cache()
+        self._weights, self._weights_hash = policy.weights, full
+
+    def submit(self, key: Hashable, token_ids: list[int], sampling: Sampling, seed: int, policy: Policy) -> None:
+        room = self.max_model_len - len(token_ids)
+        if room < 1:
+            self._refused.append((key, too_long(len(token_ids), self.max_model_len)))
+            return
+        self._add(key, token_ids, self._params(sampling, min(sampling.max_tokens, room), seed), policy)
+
+    def submit_reply(self, key: Hashable, token_ids: list[int], reply_ids: list[int], policy: Policy) -> None:
+        ids = token_ids + reply_ids
+        if len(ids) >= self.max_model_len:
+            self._refused.append((key, too_long(len(ids), self.max_model_len)))
+            return
+        self._add(key, ids, _prompt_params(), policy, reply_ids)
+
+    def _add(
+        self, key: Hashable, token_ids: list[int], params: Any, policy: Policy, given: list[int] | None = None
+    ) -> None:
+        self._num_requests += 1
+        request_id = str(self._num_requests)
+        self._in_flight[request_id] = key, given
+        self._engine.add_request(
+            request_id,
+            {"type": "token", "prompt_token_ids": token_ids},
+            params,
+            lora_request=self._adapters.get(_adapter_key(policy)),
+        )
+
+    def poll(self) -> list[tuple[Any, Completion]]:
+        done, self._refused = self._refused, []
+        while not done and self._in_flight:
+            try:
+                outputs = self._engine.step()
+            except Exception as error:
+                raise EngineDied(f"vLLM stopped with {len(self._in_flight)} requests in flight: {error!r}") from error
+            done = [self._completion(output) for output in outputs if output.finished]
+        return done
+
+    def sleep(self) -> None:
+        """Give the GPU's memory back until `wake`. Nothing to do on CPUs."""
+        if self.config.device == "cuda" and not self._asleep:
+            self._engine.sleep(level=1)
+            self._asleep = True
+
+    def wake(self) -> None:
+        if self._asleep:
+            self._engine.wake_up()
+            self._asleep = False
+
+    def close(self) -> None:
+        self._engine.engine_core.shutdown()
+
+    def _completion(self, output: Any) -> tuple[Any, Completion]:
+        key, given = self._in_flight.pop(output.request_id)
+        reply = output.outputs[0]
+        ids = list(reply.token_ids)
+        reason = reply.finish_reason if reply.finish_reason in ("stop", "length") else "error"
+        error = f"vLLM ended the request: {reply.finish_reason}" if reason == "error" else None
+        if given is not None and error is None:
+            found = output.prompt_logprobs
+            return key, Completion(given, [found.logprobs[i] for i in found.start_indices[-len(given) :]], "", "stop")
+        return key, Completion(
+            ids, list(reply.logprobs.logprobs), reply_text(self.tokenizer, ids, self._end_ids), reason, error
+        )
+
+    def _params(self, sampling: Sampling, max_tokens: int, seed: int) -> Any:
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        stop_ids = stop_token_ids(self.tokenizer, sampling.stop)
+        return SamplingParams(
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            max_tokens=max_tokens,
+            seed=seed,
+            stop=list(sampling.stop) if stop_ids is None else None,
+            stop_token_ids=sorted(self._end_ids | frozenset(stop_ids or ())),
+            detokenize=stop_ids is None,
+            include_stop_str_in_output=True,
+            skip_special_tokens=False,
+            logprobs=0,
+            flat_logprobs=True,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+            skip_clone=True,
+        )
+
+    def _register(self, policy: Policy) -> None:
+        """Give every adapter an id of its own (vLLM keeps the old weights of an id it knows)."""
+        from vllm.lora.request import LoRARequest
+
+        key = _adapter_key(policy)
+        if key in self._adapters or (policy.adapter is None and self.config.device != "cpu"):
+            return
+        path = policy.adapter or write_zero_adapter(local_folder(policy.weights), Path(tempfile.mkdtemp()))
+        self._adapters[key] = LoRARequest(key or "base", len(self._adapters) + 1, str(path))
+
+
+def _prompt_params() -> Any:
+    """Log-probabilities of the prompt itself; vLLM insists on sampling one token."""
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind
+
+    return SamplingParams(
+        temperature=0,
+        max_tokens=1,
+        detokenize=False,
+        prompt_logprobs=0,
+        flat_logprobs=True,
+        output_kind=RequestOutputKind.FINAL_ONLY,
+        skip_clone=True,
+    )
+
+
+def _adapter_key(policy: Policy) -> str | None:
+    return None if policy.adapter is None else policy.content_hash
+
+
+@lru_cache(maxsize=64)
+def _stop_token_ids(tokenizer: Any, stop: tuple[str, ...]) -> list[int] | None:
+    backend = json.loads(tokenizer.backend_tokenizer.to_str())
+    if backend["model"]["type"] != "WordLevel" or backend["decoder"] is not None or any(" " in s for s in stop):
+        return None
+    return sorted({i for token, i in tokenizer.get_vocab().items() if any(s in token for s in stop)})
+
+
+def stop_token_ids(tokenizer: Any, stop: tuple[str, ...]) -> list[int] | None:
+    """Token ids that complete a stop string, where a stop string lies within one token, else None.
+
+    So it is with whole-word vocabularies, whose words are joined by spaces: vLLM then need not decode at every step,
+    which is a quarter of the time of a tiny model.
+    """
+    return [] if not stop else _stop_token_ids(tokenizer, stop)
+
+
+def write_zero_adapter(model: Path, folder: Path) -> Path:
+    """An adapter that changes nothing.
+
+    On CPUs vLLM gives rows without an adapter the last adapter of the batch, silently: base rows get this one.
+    """
+    from safetensors.torch import save_file
+
+    config = json.loads((model / "config.json").read_text())
+    heads = config["num_attention_heads"]
+    width = heads * (config.get("head_dim") or config["hidden_size"] // heads)
+    prefix = "base_model.model.model.layers.0.self_attn.q_proj"
+    lora_a, lora_b = torch.zeros(1, config["hidden_size"]), torch.zeros(width, 1)
+    save_file(
+        {f"{prefix}.lora_A.weight": lora_a, f"{prefix}.lora_B.weight": lora_b}, folder / "adapter_model.safetensors"
+    )
+    settings = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": 1, "lora_alpha": 1, "target_modules": ["q_proj"]}
+    (folder / "adapter_config.json").write_text(json.dumps(settings))
+    return folder
+
+
+def _engine_args(config: EngineConfig) -> Any:
+    from vllm.engine.arg_utils import EngineArgs
+
+    ranks = (8, 16, 32, 64, 128, 256, 320, 512)  # those that vLLM has kernels for
+    rank = next((rank for rank in ranks if rank >= config.max_lora_rank), ranks[-1])
+    lora: dict[str, Any] = {"enable_lora": True, "max_lora_rank": rank, "max_loras": config.max_loras}
+    batched = max(config.max_batched_tokens, config.max_num_seqs)
+    if config.device == "cpu":
+        device: dict[str, Any] = {
+            "kv_cache_memory_bytes": config.kv_cache_bytes,
+            "enforce_eager": True,
+            "block_size": 32,
+        }
+        # A seeded request whose prompt is computed in two steps kills vLLM on CPUs ("does not use offset").
+        device["enable_chunked_prefill"] = False
+        batched = max(batched, config.max_model_len)
+    else:
+        device = {"gpu_memory_utilization": config.gpu_memory_utilization, "enforce_eager": config.enforce_eager}
+        device["enable_sleep_mode"] = True
+    return EngineArgs(
+        model=config.model,
+        dtype=config.dtype,
+        max_model_len=config.max_model_len,
+        max_num_seqs=config.max_num_seqs,
+        max_num_batched_tokens=batched,
+        tensor_parallel_size=config.tensor_parallel,
+        enable_prefix_caching=True,
+        logprobs_mode="processed_logprobs",
+        generation_config="vllm",
+        disable_log_stats=True,
+        worker_extension_cls="tasks.engines.vllm.Worker",
+        **device,
+        **(lora if config.max_lora_rank else {}),
+    )

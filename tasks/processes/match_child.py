@@ -1,0 +1,52 @@
+"""A worker process of `tasks.match`: `python -m tasks.processes.match_child FILE_DESCRIPTOR`"""
+
+import os
+import resource
+import sys
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any
+
+from tasks.processes.child_process import die_with_parent
+from tasks.prompt import Row
+
+MEMORY_BYTES = 4 << 30  # of addresses: an answer such as 9^9^9^9 must not fill the machine
+
+
+def serve(pipe: Connection) -> None:
+    """A worker's life: take `compare`, then pairs of task and answer until the pipe ends."""
+    try:
+        compare: Callable[[Row, str], bool] = pipe.recv()
+    except Exception:
+        pipe.send(("failed", traceback.format_exc()))
+        return
+    pipe.send(("ready", None))
+    while True:
+        try:
+            task, answer = pipe.recv()
+        except EOFError:
+            return
+        pipe.send(compared(compare, task, answer))
+
+
+def compared(compare: Callable[[Row, str], bool], task: Row, answer: str) -> tuple[str, Any]:
+    """("compared", the verdict), ("reason", why there is none), or ("failed", the traceback of a fault)."""
+    try:
+        return "compared", bool(compare(task, answer))
+    except ValueError as problem:
+        return "reason", str(problem) or type(problem).__name__
+    except MemoryError:
+        return "reason", "out of memory"
+    except RecursionError:
+        return "reason", "nested too deeply"
+    except Exception:
+        return "failed", traceback.format_exc()
+
+
+if __name__ == "__main__":
+    die_with_parent()
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    serve(Connection(int(sys.argv[1])))
+    sys.stdout.flush()
+    os._exit(0)

@@ -1,0 +1,252 @@
+"""The report of a prepared corpus: what became of its documents, and what every step did and cost."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tasks.corpus.steps import IN_ORDER
+from tasks.reports.draw import GREY, PALETTE, Plot, by, draw, percent, short
+from tasks.reports.page import Section, render, write_page
+from warehouse.query import query
+from warehouse.store import Table
+
+log = logging.getLogger("selfplay")
+
+Row = dict[str, Any]
+STEPS = """
+    select
+        part as step,
+        max(value) filter (where metric = 'rows_in') as rows_in,
+        max(value) filter (where metric = 'rows_out') as rows_out,
+        max(value) filter (where metric = 'cpu_s') as cpu_s,
+        max(value) filter (where metric = 'peak_memory_mb') as peak_memory_mb
+    from measurements where run = $run group by part order by list_position($parts, part), part
+"""
+MEASURED = """
+    select part as step, metric, value from measurements
+    where run = $run and metric not in ('rows_in', 'rows_out', 'cpu_s', 'peak_memory_mb')
+    order by list_position($parts, part), part, metric
+"""
+QUERIES = {
+    "steps": STEPS,
+    "measurements": MEASURED,
+    "reasons": """
+        select part, reason, count(*) as documents from (
+            select 'read' as part, dropped_reason as reason from documents where run = $run and label is null
+            union all
+            select label, reason from screenings where run = $run and list_contains($screened, label)
+        )
+        where reason is not null group by all order by documents desc
+    """,
+    "pairs": """
+        select least(floor(jaccard * 50) / 50, 0.98) as bin, count(*) as pairs
+        from duplicates where run = $run group by bin order by bin
+    """,
+    "sizes": """
+        select num_documents as size, count(*) as clusters from clusters where run = $run group by size order by size
+    """,
+    "clusters": """
+        select cluster, num_documents, similarity, title, array_to_string(keywords, ', ') as keywords
+        from clusters where run = $run order by num_documents desc, cluster limit 40
+    """,
+    "spans": """
+        select benchmark, passage, document_id, rule, share, removes, text
+        from contaminations where run = $run order by removes desc, share desc, document_id, start limit 40
+    """,
+    "families": """
+        select first_id, second_id, jaccard
+        from duplicates where run = $run order by jaccard desc, first, second limit 40
+    """,
+    "sets": """
+        select coalesce(label, 'members') as shown, sum(num_tokens) as tokens
+        from document_sets where run = $run group by label, set_id
+    """,
+    "stays": """
+        select count(*) as documents, sum(num_chars) as chars from documents where run = $run and label = 'prepared'
+    """,
+}
+
+
+@dataclass(frozen=True)
+class Contents:
+    run: str
+    made_at: str
+    rows: dict[str, list[Row]]
+
+    def metric(self, step: str, name: str) -> float | None:
+        found = (r["value"] for r in self.rows["measurements"] if (r["step"], r["metric"]) == (step, name))
+        return next(found, None)
+
+
+def report_corpus(prepared: Table) -> Path:
+    """Write `<store>/reports/<run>/corpus.html` from the run's tables; returns its path. An inquiry writes nothing."""
+    store, run = prepared.store, prepared.address.split("/")[0]
+    if not store.freshness.works:
+        return store.root / "reports" / run / "corpus.html"
+    rows = {name: ask(prepared, name) for name in QUERIES}
+    contents = Contents(run, time.strftime("%Y-%m-%d %H:%M"), rows)
+    page = render(
+        "report_corpus.html.jinja",
+        c=contents,
+        tiles=headline(contents),
+        sections=sections(contents),
+        **{name: list(map(readable, found)) for name, found in rows.items()},
+    )
+    path = write_page(store, f"{run}/corpus.html", page)
+    log.info("%s: report", path)
+    return path
+
+
+def ask(prepared: Table, name: str) -> list[Row]:
+    """The rows of one of QUERIES, of the screenings alone that the prepared corpus went through."""
+    screened = [table["address"].rpartition(".")[2] for table in prepared.recipe["params"]["screened"]]
+    given = {"run": prepared.address.split("/")[0], "screened": screened, "parts": list(IN_ORDER)}
+    sql = QUERIES[name]
+    return query(prepared.store.root, sql, {key: value for key, value in given.items() if f"${key}" in sql})
+
+
+def readable(row: Row) -> Row:
+    """Numbers with as many digits as anyone reads.
+
+    >>> readable({"metric": "cpu_s", "value": 1234.5678}), readable({"jaccard": 0.81234, "pairs": 3.0})
+    ({'metric': 'cpu_s', 'value': '1,234.6'}, {'jaccard': '0.812', 'pairs': '3'})
+    """
+    return {key: _digits(value) if isinstance(value, float) else value for key, value in row.items()}
+
+
+def _digits(value: float) -> str:
+    return f"{value:,.0f}" if value.is_integer() else f"{value:,.3f}" if abs(value) < 10 else f"{value:,.1f}"
+
+
+def headline(contents: Contents) -> list[tuple[str, str, str]]:
+    """What to know first, as (name, value, remark)."""
+    [stays] = contents.rows["stays"]
+    read = next((r["rows_in"] for r in contents.rows["steps"] if r["step"] == "read"), 0)
+    chars = f"{(stays['chars'] or 0) / 1e6:,.1f} M characters"
+    tiles = [("documents that stay", f"{stays['documents']:,}", f"of {read:,.0f} read; {chars}")]
+    for reason in ("exact_duplicate", "near_duplicate", "contaminated"):
+        num = sum(r["documents"] for r in contents.rows["reasons"] if r["reason"] == reason)
+        if num:
+            tiles.append((reason.replace("_", " "), f"{num:,}", percent(num, read)))
+    for step in ("duplicates", "contaminations"):
+        if (found := contents.metric(step, "canary_recall")) is not None:
+            tiles.append((f"canaries found, {step}", percent(found, 1), "known ones, put in to be found"))
+    spent = sum(r["cpu_s"] or 0 for r in contents.rows["steps"])
+    peak = max((r["peak_memory_mb"] or 0 for r in contents.rows["steps"]), default=0)
+    return [*tiles, ("CPU time", f"{spent:,.0f} s", f"peak memory {peak / 1024:.2f} GiB")]
+
+
+def sections(contents: Contents) -> list[Section]:
+    rows = contents.rows
+    return [
+        Section("Documents", [_reasons(rows["reasons"]), _pairs(rows["pairs"])]),
+        Section("Together", [_sizes(rows["sizes"]), _sets(rows["sets"])]),
+        Section("Work", [_costs(rows["steps"]), _memory(rows["steps"])]),
+    ]
+
+
+def _reasons(rows: list[Row]) -> Plot:
+    if not rows:
+        return Plot("reasons", "No document was dropped", "Every document that was read stays.")
+    most = rows[0]
+    title = f"Most were dropped as {most['reason'].replace('_', ' ')}: {most['documents']:,}"
+    return Plot("reasons", title, "Documents by the first reason why they do not stay.", draw(_bars, rows[:12]))
+
+
+def _bars(axes: Any, rows: list[Row]) -> None:
+    names = [short(r["reason"].replace("_", " ")) for r in rows][::-1]
+    values = [r["documents"] for r in rows][::-1]
+    axes.barh(names, values, color=PALETTE[0])
+    axes.bar_label(axes.containers[0], [f"{value:,}" for value in values], padding=3, fontsize=9)
+    axes.set_xlabel("documents")
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.grid(axis="y", visible=False)
+    axes.margins(x=0.15)
+
+
+def _costs(steps: list[Row]) -> Plot:
+    spent = {r["step"]: r["cpu_s"] for r in steps if r["cpu_s"] is not None}
+    if not spent:
+        return Plot("costs", "No step was measured", "")
+    slowest = max(spent, key=lambda step: spent[step])
+    note = "CPU seconds of each step, its worker processes included, in the attempt that completed it."
+    title = f"Of {sum(spent.values()):,.0f} CPU-s {slowest} took {spent[slowest]:,.0f}"
+    return Plot("costs", title, note, draw(_step_bars, spent, "CPU-s"))
+
+
+def _memory(steps: list[Row]) -> Plot:
+    peaks = {r["step"]: r["peak_memory_mb"] / 1024 for r in steps if r["peak_memory_mb"] is not None}
+    if not peaks:
+        return Plot("memory", "No step's memory was measured", "")
+    largest = max(peaks, key=lambda step: peaks[step])
+    note = "Peak of the largest process of each step. About 0.4 GiB are the program itself, before any document."
+    return Plot("memory", f"{largest} held the most: {peaks[largest]:.2f} GiB", note, draw(_step_bars, peaks, "GiB"))
+
+
+def _step_bars(axes: Any, values: dict[str, float], unit: str) -> None:
+    names = [step.replace("_", " ") for step in values]
+    axes.barh(names[::-1], list(values.values())[::-1], color=PALETTE[2])
+    axes.set_xlabel(unit)
+    axes.grid(axis="y", visible=False)
+
+
+def _pairs(rows: list[Row]) -> Plot:
+    if not rows:
+        return Plot("pairs", "No two documents were similar", "No pair shares a band and half of its shingles.")
+    num = sum(r["pairs"] for r in rows)
+    note = "Exact Jaccard of every pair that was compared. All are stored: another threshold is a query."
+    return Plot("pairs", f"{num:,} pairs, by their similarity", note, draw(_pair_bars, rows))
+
+
+def _pair_bars(axes: Any, rows: list[Row]) -> None:
+    axes.bar([r["bin"] for r in rows], [r["pairs"] for r in rows], width=0.018, align="edge", color=PALETTE[3])
+    axes.set_xlim(min(0.5, *(r["bin"] for r in rows)), 1)
+    axes.set_xlabel("Jaccard")
+    axes.set_ylabel("pairs")
+    if max(r["pairs"] for r in rows) > 100:
+        axes.set_yscale("log")
+    else:
+        axes.yaxis.get_major_locator().set_params(integer=True)
+
+
+def _sizes(rows: list[Row]) -> Plot:
+    if not rows:
+        return Plot("sizes", "No clusters were made", "Name an embedding model and a cluster size to have them.")
+    num, documents = sum(r["clusters"] for r in rows), sum(r["clusters"] * r["size"] for r in rows)
+    title = f"{num:,} clusters of {documents / num:.1f} documents on average"
+    return Plot("sizes", title, "Clusters by their number of documents.", draw(_size_bars, rows))
+
+
+def _size_bars(axes: Any, rows: list[Row]) -> None:
+    axes.bar([r["size"] for r in rows], [r["clusters"] for r in rows], color=PALETTE[1], edgecolor=GREY, linewidth=0.3)
+    axes.set_xlabel("documents of a cluster")
+    axes.set_ylabel("clusters")
+    axes.yaxis.get_major_locator().set_params(integer=True)
+
+
+def _sets(rows: list[Row]) -> Plot:
+    if not rows:
+        return Plot("sets", "No document sets were made", "Give their size to have them: long_context.sets.size=20.")
+    tokens = {kind: [r["tokens"] for r in found] for kind, found in by(rows, "shown").items()}
+    mean = sum(tokens["members"]) / len(tokens["members"])
+    note = "Tokens of all documents of a set: of its members, and where sets were padded, with distractors."
+    return Plot(
+        "sets", f"{len(tokens['members']):,} sets of {mean:,.0f} tokens on average", note, draw(_lengths, tokens)
+    )
+
+
+def _lengths(axes: Any, tokens: dict[str, list[int]]) -> None:
+    most = max(map(max, tokens.values()))
+    for kind, values in sorted(tokens.items()):
+        colour = PALETTE[0] if kind == "members" else PALETTE[3]
+        axes.hist(values, bins=40, range=(0, most), label=kind, color=colour, alpha=0.8)
+    axes.set_xlabel("tokens of a set")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:g}K")
+    axes.set_ylabel("sets")
+    axes.yaxis.get_major_locator().set_params(integer=True)
+    if len(tokens) > 1:
+        axes.legend()

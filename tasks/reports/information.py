@@ -1,0 +1,54 @@
+"""The figure of learnable information: what tasks tell of their documents, and rubrics beyond their tasks."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tasks.reports.data import Row
+from tasks.reports.draw import GREY, PALETTE, Plot, by, draw, legend
+
+SAYS = {"task": "a task tells {} nats of its document", "rubric": "its rubric {} nats more"}
+
+
+def information(rows: list[Row]) -> Plot:
+    note = (
+        "Log-probability of what was written with its own document shown, minus the log of its mean probability over "
+        "several documents; a rubric's mean weighs documents by how likely they make the task. The dashed line is the "
+        "most a task can show: log of the number of documents. The control puts another document in the place of the "
+        "true one: 0 where documents do not matter, below 0 where they do. Bars are standard errors over tasks."
+    )
+    if not rows:
+        return Plot("information", "What tasks tell of their documents was not measured", note)
+    last = [r for r in rows if r["iteration"] == rows[-1]["iteration"]]
+    says = [SAYS[r["kind"]].format(_measured(r["information"], r["standard_error"])) for r in last]
+    controls = " and ".join(_measured(r["control"], r["control_error"]) for r in last)
+    left_out = sum(r["num_left_out"] for r in last)
+    without = f", {left_out} left out" if left_out else ""
+    title = f"Iteration {last[0]['iteration']}: {', '.join(says)}; control {controls} (n {last[0]['n']}{without})"
+    return Plot("information", title, note, draw(_paint, by(rows, "kind"), columns=2, height_in=2.9))
+
+
+def _measured(value: float, error: float | None) -> str:
+    """
+    >>> _measured(1.234, 0.056), _measured(-0.5, None)
+    ('1.23 ± 0.06', '-0.50')
+    """
+    return f"{value:.2f}" if error is None else f"{value:.2f} ± {error:.2f}"
+
+
+def _paint(axes: list[Any], of_kind: dict[str, list[Row]]) -> None:
+    for panel, (kind, rows) in zip(axes, of_kind.items(), strict=False):
+        x = [r["iteration"] for r in rows]
+        for name, colour in (("information", PALETTE[0]), ("control", GREY)):
+            errors = [r["standard_error" if name == "information" else "control_error"] or 0.0 for r in rows]
+            panel.errorbar(x, [r[name] for r in rows], errors, marker="o", color=colour, label=name)
+        if kind == "task":
+            bound = [math.log(r["num_documents"]) for r in rows]
+            panel.plot(x, bound, "--", marker="_", color=PALETTE[0], label="most it can be")
+        panel.set_yscale("symlog", linthresh=3)  # controls may lie far below
+        panel.yaxis.set_major_formatter("{x:g}")
+        panel.set_xticks(x)
+        panel.set_title(f"{kind}, nats")
+        panel.set_xlabel("iteration")
+    legend(axes)

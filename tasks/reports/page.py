@@ -1,0 +1,75 @@
+"""A page for people: sections of figures under a headline of numbers, in one file that needs nothing else."""
+
+from __future__ import annotations
+
+import os
+import re
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from tasks.reports.draw import Plot, by, percent
+from warehouse.store import Store
+
+UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
+HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Section:
+    title: str
+    plots: list[Plot]
+
+
+def render(template: str, **values: Any) -> str:
+    """A template of this folder. HTML escapes everything that is not a figure; in Markdown the filter `cell` does."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(HERE),
+        autoescape=template.endswith(".html.jinja"),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"cell": cell, "by": by, "number": number, "percent": percent, "visible": visible}
+    return environment.get_template(template).render(**values)
+
+
+def cell(value: Any) -> str:
+    """Text in a Markdown table: no markup, no line break, no new column.
+
+    >>> cell("a|b <img src=x>\\n*c*")
+    'a&#124;b &#60;img src=x&#62; &#42;c&#42;'
+    """
+    text = re.sub(r"\s+", " ", str(value))
+    return re.sub(r"[&<>|*_`\[\]#~!\\]", lambda mark: f"&#{ord(mark[0])};", text)
+
+
+def visible(text: str) -> str:
+    r"""Characters that are not seen but change what is (controls, changes of direction) as their escapes.
+
+    >>> print(visible("a\u202eb"))
+    a\u202eb
+    """
+    return UNSEEN.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """
+    >>> number(0.12345), number(12.0), number(None)
+    ('0.123', '12', '–')
+    """
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if float(value).is_integer() and abs(value) >= 2 else f"{value:.{digits}f}"
+
+
+def write_page(store: Store, name: str, text: str) -> Path:
+    """Write a file under `reports/`, whole or not at all."""
+    path, fresh = store.root / "reports" / name, store.root / "tmp" / uuid.uuid4().hex
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh.write_text(text, encoding="utf-8")
+    os.replace(fresh, path)
+    return path

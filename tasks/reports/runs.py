@@ -1,0 +1,109 @@
+"""Runs side by side: how the held-out scores of several groups of runs went, in one page."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from tasks.reports.draw import GREY, INK, PALETTE, Colours, Plot, by, draw, legend
+from tasks.reports.page import Section, render, write_page
+from warehouse.query import query
+from warehouse.store import Store
+
+Row = dict[str, Any]
+SCORES = """
+    select run, benchmark, iteration, score from evaluations
+    where metric = 'score' and list_contains($runs, run) order by benchmark, iteration
+"""
+COMPLETED = "iterations completed"
+
+
+def report_runs(
+    store: Store, name: str, groups: Mapping[str, Sequence[str]], tables: Mapping[str, Sequence[Row]]
+) -> Path:
+    """Write `<store>/reports/<name>.html`: the scores of every group (its name and its runs), the first one being what
+    the others are measured against, and tables by their titles. Returns the path."""
+    group_of = {run: group for group, runs in groups.items() for run in runs}
+    found = by(query(store.root, SCORES, {"runs": list(group_of)}), "run")
+    rows = [{**row, "group": group} for run, group in group_of.items() for row in found.get(run, [])]
+    plots = [figure for benchmark, found in by(rows, "benchmark").items() for figure in figures(benchmark, found)]
+    page = {
+        "name": name,
+        "made_at": time.strftime("%Y-%m-%d %H:%M"),
+        "num_runs": len(group_of),
+        "sections": [Section("Held-out scores", plots)],
+        "tables": {title: rows for title, rows in tables.items() if rows},
+        "tiles": [],
+    }
+    return write_page(store, f"{name}.html", render("report_runs.html.jinja", **page))
+
+
+def figures(benchmark: str, rows: list[Row]) -> list[Plot]:
+    """Scores by iteration, and the differences of the last ones from the first group's."""
+    means = {group: by_iteration(found) for group, found in by(rows, "group").items()}
+    ends = {group: list(series.values())[-1][0] for group, series in means.items()}
+    first, slug = next(iter(means)), benchmark.replace(" ", "-")
+    best, worst = max(ends, key=lambda g: ends[g]), min(ends, key=lambda g: ends[g])
+    spread = f"best {best} {ends[best]:.3f}, worst {worst} {ends[worst]:.3f}"
+    if len(means) == 1:
+        (begin, _), *_, (end, _) = [*means[first].values()] * 2
+        spread = f"{first} went from {begin:.3f} to {end:.3f}"
+    note = "Mean over the runs of a group; bars are one standard error over them."
+    plots = [Plot(f"scores-{slug}", f"{benchmark}: {spread}", note, draw(_paint_scores, means, height_in=4.2))]
+    if apart := differences(rows, first):
+        lower = sum(mean < 0 for mean, _ in apart.values())
+        title = f"{benchmark}: {lower} of {len(apart)} end below {first}"
+        note = f"Last score minus that of {first}; bars are one standard error over the runs, taken in pairs."
+        height = 1.2 + 0.32 * len(apart)
+        plots.append(Plot(f"differences-{slug}", title, note, draw(_paint_differences, apart, height_in=height)))
+    return plots
+
+
+def by_iteration(rows: list[Row]) -> dict[int, tuple[float, float]]:
+    """Mean and standard error (0 of a single run) over the runs, by iteration."""
+    return {t: mean_and_error([r["score"] for r in found]) for t, found in sorted(by(rows, "iteration").items())}
+
+
+def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
+    """
+    >>> mean_and_error([0.25, 0.75]), mean_and_error([0.5])
+    ((0.5, 0.25), (0.5, 0.0))
+    """
+    return fmean(values), stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
+
+
+def differences(rows: list[Row], first: str) -> dict[str, tuple[float, float]]:
+    """Of each group but the first: its runs' last scores minus the first group's, run by run in their order."""
+    lasts = {
+        group: [found[-1]["score"] for found in by(of_group, "run").values()]
+        for group, of_group in by(rows, "group").items()
+    }
+    return {
+        group: mean_and_error([one - other for one, other in zip(ends, lasts[first], strict=False)])
+        for group, ends in lasts.items()
+        if group != first
+    }
+
+
+def _paint_scores(axes: Any, means: dict[str, dict[int, tuple[float, float]]]) -> None:
+    colours = Colours(means)
+    for number, (group, series) in enumerate(means.items()):
+        mean, error = zip(*series.values(), strict=True)
+        width, dashes = 1.2 if number else 2.6, "-" if number < len(PALETTE) else "--"
+        look = {"color": colours[group], "linewidth": width, "linestyle": dashes, "zorder": 2 if number else 3}
+        axes.errorbar(list(series), mean, yerr=error, marker="o", capsize=3, label=group, **look)
+    axes.set_xticks(sorted({t for series in means.values() for t in series}))
+    axes.set(xlabel=COMPLETED, ylabel="score, 0 to 1")
+    legend(axes, 2)
+
+
+def _paint_differences(axes: Any, apart: dict[str, tuple[float, float]]) -> None:
+    mean, error = zip(*apart.values(), strict=True)
+    axes.barh(list(apart), mean, xerr=error, color=GREY, ecolor=INK, height=0.55)
+    axes.axvline(0, linewidth=0.8, color=INK)
+    axes.invert_yaxis()
+    axes.set(xlabel="difference of scores")

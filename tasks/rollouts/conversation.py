@@ -1,0 +1,218 @@
+"""One conversation: what its turns were, and what is said next.
+
+Sampled ids are never tokenised again: what is put between turns is tokenised alone and appended.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from tasks.engines.base import Completion, Engine, Policy, Sampling
+from tasks.rollouts.dialogue import Dialogue, Results, Retriever, say
+from tasks.rollouts.search_syntax import ends_with_final, find_search, result_role, tools, without_thoughts
+
+Row = dict[str, Any]
+SENTINEL = "sentinelturn"
+OVER_LIMIT = "is longer than the limit"
+
+
+@dataclass
+class Conversation:
+    """One rollout under way."""
+
+    prompt: Mapping[str, Any]
+    sample: int
+    seed: int
+    messages: list[dict[str, str]]
+    context: list[int]
+    num_searches: int = 0
+    num_insisted: int = 0
+    turns: list[Row] = field(default_factory=list)
+    next: Literal["search", "searched_out", "format_error", "insist"] = "format_error"
+    finish: str | None = None
+    error: str | None = None
+
+
+class Talk:
+    """The rules of one call's conversations."""
+
+    def __init__(
+        self, engine: Engine, policy: Policy, sampling: Sampling, dialogue: Dialogue, retriever: Retriever | None
+    ):
+        self.engine, self.policy, self.sampling = engine, policy, sampling
+        self.dialogue, self.retriever = dialogue, retriever
+        self.tokenizer = engine.tokenizer
+        self.results = Results(dialogue, engine.tokenizer)
+        self._opens_think: bool | None = None
+        self._prompt_ids: tuple[Any, list[int]] = (None, [])
+
+    def start(self, prompt: Mapping[str, Any], sample: int, seed: int) -> Conversation:
+        messages = [{"role": message["role"], "content": message["content"]} for message in prompt["messages"]]
+        own = number(seed, prompt["prompt_id"], sample)
+        if self._prompt_ids[0] != prompt["prompt_id"]:  # samples of one prompt follow each other
+            self._prompt_ids = prompt["prompt_id"], self.encode(self.render(messages))
+        conversation = Conversation(prompt, sample, own, messages, list(self._prompt_ids[1]))
+        limit = self.dialogue.prompt_tokens
+        if limit is not None and len(conversation.context) > limit:
+            conversation.finish = "error"
+            conversation.error = f"prompt of {len(conversation.context)} tokens {OVER_LIMIT} of {limit}"
+        return conversation
+
+    def submit(self, key: int, conversation: Conversation) -> None:
+        seed = number(conversation.seed, len(conversation.turns))
+        self.engine.submit(key, conversation.context, self.sampling, seed, self.policy)
+
+    def go_on(self, replies: list[tuple[int, Conversation, Completion]]) -> list[tuple[int, Conversation]]:
+        """Take the replies in, run their searches together, submit the next turns; return what is finished."""
+        for _, conversation, completion in replies:
+            self.take(conversation, completion)
+        going = [(key, conversation) for key, conversation, _ in replies if conversation.finish is None]
+        hits = self.search([conversation for _, conversation in going if conversation.next == "search"])
+        for key, conversation in going:
+            self.answer(conversation, hits.get(id(conversation), []))
+            if conversation.finish is None:
+                self.submit(key, conversation)
+        return [(key, conversation) for key, conversation, _ in replies if conversation.finish is not None]
+
+    def search(self, conversations: list[Conversation]) -> dict[int, list[list[Any]]]:
+        """Hits of each query of the last turns, by the conversation's id()."""
+        if not conversations:
+            return {}
+        assert self.retriever is not None
+        queries = [query for conversation in conversations for query in conversation.turns[-1]["queries"]]
+        hits = iter(self.retriever.search(queries, self.dialogue.documents_per_query))
+        return {id(c): [next(hits) for _ in c.turns[-1]["queries"]] for c in conversations}
+
+    def take(self, conversation: Conversation, completion: Completion) -> None:
+        """Append the turn, and decide whether the conversation ends here or what is said next."""
+        text = ("<think>" if self._opens_think else "") + completion.text
+        search = find_search(text, self.dialogue.search) if self.dialogue.search else None
+        queries = [self.results.query(query) for query in search.queries] if search else []
+        conversation.turns.append(self.turn(conversation, completion, text, queries, bool(search and search.valid)))
+        if completion.finish_reason == "error":
+            conversation.finish, conversation.error = "error", completion.error
+        elif self.is_final(text, completion):
+            conversation.finish = "final"
+        elif completion.finish_reason == "length" or len(conversation.turns) >= self.dialogue.max_turns:
+            self.end_or_insist(conversation, completion)
+        elif search is None or not search.valid:
+            conversation.next = "format_error"
+        elif conversation.num_searches >= self.dialogue.search_limit(conversation.prompt):
+            conversation.next = "searched_out"
+        else:
+            conversation.next = "search"
+
+    def is_final(self, text: str, completion: Completion) -> bool:
+        if self.dialogue.final is None:
+            return completion.finish_reason == "stop"
+        return ends_with_final(text, self.dialogue.final, self.dialogue.search)
+
+    def end_or_insist(self, conversation: Conversation, completion: Completion) -> None:
+        """Out of turns or cut: end, unless the conversation may be told to answer now."""
+        used = len(conversation.context) + len(completion.token_ids)
+        if used >= self.engine.max_model_len:
+            conversation.finish = "context"
+        elif conversation.num_insisted < self.dialogue.insist_times:
+            conversation.num_insisted += 1
+            conversation.next = "insist"
+        else:
+            conversation.finish = "length" if completion.finish_reason == "length" else "turns"
+
+    def answer(self, conversation: Conversation, hits: list[list[Any]]) -> None:
+        """Put the message that follows the last turn, and what the next turn is to continue."""
+        turn = conversation.turns[-1]
+        role = result_role(self.dialogue.search) if conversation.next == "search" else "user"
+        message = {"role": role, "content": self.message(conversation, hits)}
+        turn["message"], turn["message_role"] = message["content"], role
+        if self.dialogue.reasoning:
+            conversation.messages += [{"role": "assistant", "content": self.history(turn["text"])}, message]
+            conversation.context = self.encode(self.render(conversation.messages))
+        else:
+            added = turn["sampled_token_ids"] + self.between(turn["sampled_token_ids"], message)
+            conversation.context = conversation.context + added
+        if len(conversation.context) >= self.engine.max_model_len:
+            conversation.finish = "context"
+
+    def message(self, conversation: Conversation, hits: list[list[Any]]) -> str:
+        if conversation.next == "search":
+            return self.result_message(conversation, hits)
+        if conversation.next == "searched_out":
+            return say(self.dialogue.searched_out, results="", searches_left=0)
+        return say(self.dialogue.insist if conversation.next == "insist" else self.dialogue.format_error)
+
+    def result_message(self, conversation: Conversation, hits: list[list[Any]]) -> str:
+        turn = conversation.turns[-1]
+        results, shown = self.results.text(turn["queries"], hits)
+        asked = zip(turn["queries"], shown, strict=True)
+        turn["results"] = [{"query": query, "document_ids": ids} for query, ids in asked]
+        conversation.num_searches += 1
+        left = self.dialogue.search_limit(conversation.prompt) - conversation.num_searches
+        text = self.dialogue.searched if left > 0 else self.dialogue.searched_out
+        return say(text, results=results, searches_left=left)
+
+    def history(self, text: str) -> str:
+        """An earlier reply as a reasoning model sees it again: no thoughts, no special tokens."""
+        text = without_thoughts(text)
+        for token in self.tokenizer.all_special_tokens:
+            text = text.replace(token, "")
+        return text.strip()
+
+    def render(self, messages: list[dict[str, str]]) -> str:
+        """Messages through the chat template, up to where the assistant begins to speak."""
+        text = self.tokenizer.apply_chat_template(
+            messages,
+            tools=tools(self.dialogue.search),
+            tokenize=False,
+            add_generation_prompt=True,
+            **self.dialogue.template_arguments,
+        )
+        if self._opens_think is None:
+            self._opens_think = text.rstrip().endswith("<think>")
+        return text
+
+    def between(self, sampled: list[int], message: dict[str, str]) -> list[int]:
+        """Ids after a sampled turn: its end-of-turn markup, the message, the generation prompt.
+
+        An end-of-turn token that was sampled is not put twice.
+        """
+        turns = [{"role": "user", "content": "u"}, {"role": "assistant", "content": SENTINEL}, message]
+        before, _, after = self.render(turns).rpartition(SENTINEL)
+        if not before or message["content"].strip() not in after:
+            raise ValueError(
+                f"the chat template loses the {message['role']} message after a turn: use another search syntax"
+            )
+        ids = self.encode(after)
+        return ids[1:] if sampled and ids and sampled[-1] == ids[0] else ids
+
+    def encode(self, text: str) -> list[int]:
+        return self.tokenizer(text, add_special_tokens=False)["input_ids"]
+
+    def turn(
+        self, conversation: Conversation, completion: Completion, text: str, queries: list[str], valid_search: bool
+    ) -> Row:
+        continues = bool(conversation.turns) and not self.dialogue.reasoning
+        known = sum(len(turn["context_token_ids"]) + len(turn["sampled_token_ids"]) for turn in conversation.turns)
+        return {
+            "context_token_ids": conversation.context[known if continues else 0 :],
+            "continues": continues,
+            "sampled_token_ids": completion.token_ids,
+            "logprobs": completion.logprobs,
+            "text": text,
+            "finish_reason": completion.finish_reason,
+            "queries": queries,
+            "valid_search": valid_search,
+            "results": [],
+            "message": None,
+            "message_role": None,
+        }
+
+
+def digest(*parts: str | int) -> bytes:
+    """Hash of parts that cannot run into each other."""
+    return hashlib.blake2b(repr(parts).encode(), digest_size=16).digest()
+
+
+def number(*parts: str | int) -> int:
+    """A seed below 2**63 made of parts."""
+    return int.from_bytes(digest(*parts)[:8], "big") >> 1

@@ -1,0 +1,78 @@
+"""Replies that are given, not sampled: how likely a policy is to say them after a prompt."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from tasks.engines.base import Completion, Engine, Policy, Sampling
+from tasks.rollouts.conversation import Row, Talk
+from tasks.rollouts.dialogue import Dialogue
+
+
+def reply_logprobs(
+    engine: Engine,
+    prompts: Iterable[Mapping[str, Any]],
+    policy: Policy,
+    dialogue: Dialogue,
+    skip: frozenset[tuple[str, int]] = frozenset(),
+) -> Iterator[Row]:
+    """Yield for each prompt the log-probability of its reply, as they are found.
+
+    A prompt has prompt_id, messages (role, content), between_token_ids (what follows the prompt before the reply) and
+    reply_token_ids, T > 0. A row has prompt_id, sample (0), num_tokens (T), logprob (natural, summed over T, at
+    temperature 1; None where it failed) and error. `skip` names (prompt_id, 0) that are not wanted.
+
+    Raises:
+        EngineDied: after all finished rows were yielded.
+        ValueError: an engine that gives no log-probabilities of a reply.
+    """
+    engine.use(policy)
+    talk = Talk(engine, policy, Sampling(max_tokens=1), dialogue, None)
+    waiting = (prompt for prompt in prompts if (prompt["prompt_id"], 0) not in skip)
+    active: dict[str, Mapping[str, Any]] = {}
+    while True:
+        while len(active) < engine.max_num_seqs and (prompt := next(waiting, None)) is not None:
+            assert prompt["reply_token_ids"], "an empty reply has no probability"
+            opening = talk.start(prompt, 0, 0)
+            if opening.finish is not None:
+                yield _row(prompt, Completion([], [], "", "error", opening.error))
+                continue
+            active[prompt["prompt_id"]] = prompt
+            before = opening.context + prompt["between_token_ids"]
+            engine.submit_reply(prompt["prompt_id"], before, prompt["reply_token_ids"], policy)
+        if not active:
+            return
+        replies = engine.poll()
+        assert replies, "the engine lost requests"
+        for key, completion in replies:
+            yield _row(active.pop(key), completion)
+
+
+def _row(prompt: Mapping[str, Any], completion: Completion) -> Row:
+    failed = completion.finish_reason == "error"
+    return {
+        "prompt_id": prompt["prompt_id"],
+        "sample": 0,
+        "num_tokens": len(prompt["reply_token_ids"]),
+        "logprob": None if failed else math.fsum(completion.logprobs),
+        "error": completion.error,
+    }
+
+
+def last_reply(turns: Sequence[Row]) -> tuple[list[int], list[int]]:
+    """Ids that stood between a rollout's opening prompt and its last reply, and those of this reply as it was sampled.
+
+    Where turns do not continue (reasoning models) the opening prompt alone is taken to precede the reply.
+
+    >>> first = {"continues": False, "context_token_ids": [1], "sampled_token_ids": [2, 3]}
+    >>> last_reply([first, {"continues": True, "context_token_ids": [4], "sampled_token_ids": [5]}])
+    ([2, 3, 4], [5])
+    >>> last_reply([first, {"continues": False, "context_token_ids": [1, 4], "sampled_token_ids": [5]}])
+    ([], [5])
+    """
+    *earlier, last = turns
+    if not last["continues"]:
+        return [], list(last["sampled_token_ids"])
+    known = [i for turn in earlier for i in (*turn["context_token_ids"], *turn["sampled_token_ids"])]
+    between = known[len(turns[0]["context_token_ids"]) :] + list(last["context_token_ids"])
+    return between, list(last["sampled_token_ids"])

@@ -1,0 +1,112 @@
+"""Conversations: prompts in, rollouts out, many at once over one engine.
+
+A conversation's next turn is submitted as soon as its search came back; nobody waits for the slowest.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from tasks.engines.base import Engine, Policy, Sampling
+from tasks.rollouts.conversation import Conversation, Row, Talk, digest
+from tasks.rollouts.dialogue import Dialogue, Retriever
+
+__all__ = ["Dialogue", "Retriever", "Row", "datums", "roll_out"]
+
+
+def roll_out(
+    engine: Engine,
+    prompts: Iterable[Mapping[str, Any]],
+    policy: Policy,
+    sampling: Sampling,
+    dialogue: Dialogue,
+    retriever: Retriever | None = None,
+    num_samples: int = 1,
+    seed: int = 0,
+    skip: frozenset[tuple[str, int]] = frozenset(),
+) -> Iterator[Row]:
+    """Sample `num_samples` conversations for each prompt; yield their rows as they finish.
+
+    A prompt has prompt_id, role, messages (role, content) and search_turns (None: the dialogue's own limit). A row is a
+    rollout: it depends on the prompt, the policy's weights, the sample number and the seed, not on order or batch.
+    `skip` names (prompt_id, sample) that are not wanted.
+
+    Raises:
+        EngineDied: after all finished rows were yielded.
+        ValueError: a search syntax without a retriever, or a chat template that cannot carry the dialogue.
+    """
+    if dialogue.search is not None and retriever is None:
+        raise ValueError(f'dialogue searches in syntax "{dialogue.search}" but there is no index: give one')
+    engine.use(policy)
+    talk = Talk(engine, policy, sampling, dialogue, retriever)
+    waiting = (
+        talk.start(prompt, sample, seed)
+        for prompt in prompts
+        for sample in range(num_samples)
+        if (prompt["prompt_id"], sample) not in skip
+    )
+    active: dict[int, Conversation] = {}
+    num_started = 0
+    while True:
+        while len(active) < engine.max_num_seqs and (conversation := next(waiting, None)) is not None:
+            if conversation.finish is not None:
+                yield rollout_row(conversation, policy, seed)
+                continue
+            active[num_started] = conversation
+            talk.submit(num_started, conversation)
+            num_started += 1
+        if not active:
+            return
+        replies = [(key, active[key], completion) for key, completion in engine.poll()]
+        assert replies, "the engine lost requests"
+        for key, conversation in talk.go_on(replies):
+            del active[key]
+            yield rollout_row(conversation, policy, seed)
+
+
+def rollout_row(conversation: Conversation, policy: Policy, seed: int) -> Row:
+    """A finished conversation as a row of the table `rollouts`."""
+    prompt_id = conversation.prompt["prompt_id"]
+    return {
+        "rollout_id": digest(prompt_id, conversation.sample, seed).hex(),
+        "prompt_id": prompt_id,
+        "role": conversation.prompt["role"],
+        "sample": conversation.sample,
+        "policy": policy.id,
+        "policy_hash": policy.content_hash,
+        "seed": conversation.seed,
+        "finish_reason": conversation.finish,
+        "error": conversation.error,
+        "reply": conversation.turns[-1]["text"] if conversation.turns else "",
+        "num_turns": len(conversation.turns),
+        "num_searches": conversation.num_searches,
+        "num_sampled_tokens": sum(len(turn["sampled_token_ids"]) for turn in conversation.turns),
+        "turns": conversation.turns,
+    }
+
+
+def datums(row: Row) -> Iterator[Row]:
+    """Training rows of a rollout: prompt_token_ids, completion_token_ids, loss_mask, logprobs (0 where the mask is 0).
+
+    One for the whole conversation, or one a turn where each turn has a prompt of its own (reasoning models).
+    """
+    datum: Row | None = None
+    for turn in row["turns"]:
+        if not turn["sampled_token_ids"]:
+            continue
+        if datum is not None and not turn["continues"]:
+            yield datum
+            datum = None
+        if datum is None:
+            datum = {"prompt_token_ids": list(turn["context_token_ids"])}
+            datum |= {"completion_token_ids": [], "loss_mask": [], "logprobs": []}
+        else:
+            _extend(datum, turn["context_token_ids"], [0.0] * len(turn["context_token_ids"]), 0)
+        _extend(datum, turn["sampled_token_ids"], turn["logprobs"], 1)
+    if datum is not None:
+        yield datum
+
+
+def _extend(datum: Row, token_ids: list[int], logprobs: list[float], mask: int) -> None:
+    datum["completion_token_ids"] += token_ids
+    datum["logprobs"] += logprobs
+    datum["loss_mask"] += [mask] * len(token_ids)

@@ -1,0 +1,210 @@
+"""Stored datums: one row is a prompt, what followed it, and which of those tokens the policy sampled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+
+from tasks.training.grpo import LossType
+
+COLUMNS = ("rollout_id", "prompt_token_ids", "completion_token_ids", "loss_mask", "logprobs", "advantage")
+
+
+@dataclass(frozen=True)
+class Datums:
+    """Rows of a batch in file order. Lists hold one array a row; completion, mask and logprobs agree in length."""
+
+    rollout_ids: list[str]
+    prompts: list[np.ndarray]
+    completions: list[np.ndarray]
+    masks: list[np.ndarray]
+    logprobs: list[np.ndarray]
+    advantages: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.rollout_ids)
+
+    @property
+    def num_tokens(self) -> np.ndarray:
+        """Sampled tokens a row, int64 (N,)."""
+        return np.array([int(mask.sum()) for mask in self.masks], dtype=np.int64)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Prompt and completion tokens a row, int64 (N,)."""
+        return np.array([len(p) + len(c) for p, c in zip(self.prompts, self.completions, strict=True)], dtype=np.int64)
+
+
+def read_datums(path: Path) -> Datums:
+    """Read a Parquet file or all `*.parquet` of a folder in name order; other columns are ignored.
+
+    Raises:
+        ValueError: nothing there, no rows, a column missing, a null.
+    """
+    files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+    if not files or not files[0].exists():
+        raise ValueError(f"{path}: no Parquet file to train on")
+    missing = set(COLUMNS) - set(pq.read_schema(files[0]).names)
+    if missing:
+        raise ValueError(f"{path}: column(s) {', '.join(sorted(missing))} missing from the batch")
+    table = pa.concat_tables([pq.read_table(f, columns=list(COLUMNS)) for f in files])
+    if table.num_rows == 0:
+        raise ValueError(f"{path}: the batch is empty, there is nothing to train on")
+    for name in COLUMNS:
+        if table[name].null_count:
+            raise ValueError(f"{path}: column {name} has {table[name].null_count} null(s)")
+    return Datums(
+        rollout_ids=table["rollout_id"].to_pylist(),
+        prompts=_rows(table["prompt_token_ids"], np.int64),
+        completions=_rows(table["completion_token_ids"], np.int64),
+        masks=_rows(table["loss_mask"], np.int8),
+        logprobs=_rows(table["logprobs"], np.float32),
+        advantages=table["advantage"].to_numpy().astype(np.float64),
+    )
+
+
+def _rows(column: pa.ChunkedArray, dtype: type) -> list[np.ndarray]:
+    array = column.combine_chunks()
+    lengths = np.asarray(array.value_lengths())
+    values = array.flatten().to_numpy(zero_copy_only=False).astype(dtype)
+    return np.split(values, np.cumsum(lengths)[:-1])
+
+
+def check_datums(datums: Datums, *, vocab_size: int, max_tokens: int) -> None:
+    """Refuse rows that the model cannot score.
+
+    Raises:
+        ValueError: naming the first rollout at fault.
+    """
+    for i, rollout_id in enumerate(datums.rollout_ids):
+        fault = _fault(datums, i, vocab_size, max_tokens)
+        if fault:
+            raise ValueError(f"rollout {rollout_id} (row {i}): {fault}")
+    if not datums.num_tokens.sum():
+        raise ValueError("loss_mask is 0 everywhere: no row holds a token that the policy sampled")
+
+
+def _fault(datums: Datums, i: int, vocab_size: int, max_tokens: int) -> str | None:
+    prompt, completion, mask, logprobs = datums.prompts[i], datums.completions[i], datums.masks[i], datums.logprobs[i]
+    ids = np.concatenate([prompt, completion])
+    if not len(prompt):
+        return "the prompt is empty, so the first token has nothing to be predicted from"
+    if not len(completion) == len(mask) == len(logprobs):
+        return f"{len(completion)} completion tokens, {len(mask)} loss_mask, {len(logprobs)} logprobs: must be as many"
+    if len(ids) > max_tokens:
+        return f"{len(ids)} tokens are more than the model's context of {max_tokens}"
+    if ids.min() < 0 or ids.max() >= vocab_size:
+        return f"token id {ids.max() if ids.min() >= 0 else ids.min()} is outside the vocabulary of {vocab_size}"
+    if not np.isin(mask, (0, 1)).all():
+        return "loss_mask holds something other than 0 and 1"
+    if not np.isfinite(logprobs).all() or (logprobs[mask == 1] > 1e-3).any():
+        return "logprobs must be finite natural log-probabilities, at most 0"
+    if not np.isfinite(datums.advantages[i]):
+        return f"advantage is {datums.advantages[i]}"
+    return None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Who computes what. rows[step][micro-batch][process] holds datum indices; -1 stands for a row of no weight."""
+
+    rows: list[list[list[np.ndarray]]]
+    micro_batch_size: int
+    num_processes: int
+
+    @property
+    def accumulation_steps(self) -> int:
+        return len(self.rows[0])
+
+
+def plan(datums: Datums, *, optimizer_steps: int, micro_batch_size: int, num_processes: int, by_length: bool) -> Plan:
+    """Split the file, in its order, into equal mini-batches, and those into micro-batches of like length.
+
+    Every process gets as many micro-batches in every step, as DDP and FSDP need; what is missing is filled with
+    rows of no weight, which no denominator counts.
+
+    Raises:
+        ValueError: fewer datums than optimizer steps.
+    """
+    if len(datums) < optimizer_steps:
+        raise ValueError(f"{len(datums)} datum(s) cannot make {optimizer_steps} optimizer steps")
+    minis = np.array_split(np.arange(len(datums)), optimizer_steps)
+    width = micro_batch_size * num_processes
+    accumulation = -(-max(map(len, minis)) // width)
+    steps = []
+    for mini in minis:
+        ordered = mini[np.argsort(datums.lengths[mini], kind="stable")] if by_length else mini
+        filled = np.full(accumulation * width, -1)
+        filled[: len(mini)] = ordered
+        steps.append([list(np.split(micro, num_processes)) for micro in np.split(filled, accumulation)])
+    return Plan(steps, micro_batch_size, num_processes)
+
+
+def micro_batches(datums: Datums, planned: Plan, process: int, loss_type: LossType, constant: int) -> list[dict]:
+    """Tensors of this process's micro-batches, step after step, as TRL's `_compute_loss` reads them.
+
+    Beside TRL's own keys: token_weight (B, T) is what the loss multiplies each token term by; loss_scale puts TRL's
+    mean over padded rows or micro-batches back to one over those that exist; num_tokens and num_rows are over all
+    processes.
+    """
+    batches = []
+    for step in planned.rows:
+        members = np.concatenate([rows[rows >= 0] for micro in step for rows in micro])
+        step_tokens = int(datums.num_tokens[members].sum())
+        filled = [rows for micro in step for rows in micro if datums.num_tokens[rows[rows >= 0]].sum()]
+        for micro in step:
+            present = np.concatenate(micro)
+            present = present[present >= 0]
+            batch = _collate(datums, micro[process])
+            batch["num_tokens"] = int(datums.num_tokens[present].sum())
+            batch["num_rows"] = len(present)
+            batch["num_items_in_batch"] = torch.tensor(float(step_tokens))
+            mask = batch["tool_mask"].float()
+            slots = planned.accumulation_steps * planned.num_processes
+            if loss_type == "dapo":
+                batch["loss_scale"], batch["token_weight"] = 1.0, mask / max(step_tokens, 1)
+            elif loss_type == "bnpo":
+                batch["loss_scale"] = slots / max(len(filled), 1)
+                batch["token_weight"] = mask / mask.sum().clamp(min=1) / max(len(filled), 1)
+            else:
+                batch["loss_scale"] = slots * planned.micro_batch_size / len(members)
+                denominator = mask.sum(1, keepdim=True).clamp(min=1) if loss_type == "grpo" else constant
+                batch["token_weight"] = mask / denominator / len(members)
+            batches.append(batch)
+    return batches
+
+
+def _collate(datums: Datums, rows: Sequence[int] | np.ndarray) -> dict[str, Any]:
+    """Pad on the right only: tokens of a prompt beyond the shortest prompt count as completion that was not sampled."""
+    # A row of no weight borrows the tokens of one that exists: its mask and advantage are 0.
+    indices = [int(i) if i >= 0 else int(max(np.max(rows), 0)) for i in np.asarray(rows)]
+    start = min(len(datums.prompts[i]) for i in indices)
+    width = max(len(datums.prompts[i]) + len(datums.completions[i]) for i in indices) - start
+    size = (len(indices), width)
+    ids, present, sampled = (np.zeros(size, dtype=np.int64) for _ in range(3))
+    logprobs = np.zeros(size, dtype=np.float32)
+    for b, i in enumerate(indices):
+        tail = np.concatenate([datums.prompts[i][start:], datums.completions[i]])
+        ids[b, : len(tail)], present[b, : len(tail)] = tail, 1
+        if rows[b] >= 0:
+            span = slice(len(tail) - len(datums.completions[i]), len(tail))
+            sampled[b, span] = datums.masks[i]
+            logprobs[b, span] = datums.logprobs[i] * datums.masks[i]
+    advantages = [datums.advantages[i] if i >= 0 else 0.0 for i in rows]
+    return {
+        "prompt_ids": torch.from_numpy(np.stack([datums.prompts[i][:start] for i in indices])),
+        "prompt_mask": torch.ones((len(indices), start), dtype=torch.int64),
+        "completion_ids": torch.from_numpy(ids),
+        "completion_mask": torch.from_numpy(present),
+        "tool_mask": torch.from_numpy(sampled),
+        "old_per_token_logps": torch.from_numpy(logprobs),
+        "advantages": torch.tensor(advantages, dtype=torch.float32),
+        "rollout_ids": [datums.rollout_ids[i] for i in rows if i >= 0],
+    }

@@ -1,0 +1,262 @@
+# TRL, PEFT and Accelerate type their trainers loosely.
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportOptionalMemberAccess=false
+# pyright: reportCallIssue=false, reportReturnType=false, reportOperatorIssue=false, reportPrivateImportUsage=false
+"""TRL's GRPOTrainer fed with stored rows: no generation and no reward, the rest is TRL's."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import time
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from accelerate.utils import load_fsdp_optimizer, save_fsdp_optimizer
+from transformers.trainer_callback import PrinterCallback
+from trl.trainer import utils as trl_utils
+from trl.trainer.grpo_trainer import GRPOTrainer
+
+from tasks.training.grpo import NonFiniteUpdateError, StepMetrics
+
+OPTIMIZER_FILE = "optimizer.pt"
+# Without Triton TRL's head scores every position, to give compilers fixed shapes: a quarter of a step on CPU.
+trl_utils._use_triton = lambda device: True
+
+
+class StoredRolloutsTrainer(GRPOTrainer):
+    """GRPOTrainer whose batches are stored rows. `steps` collects one StepMetrics an optimizer step.
+
+    `on_policy` takes the policy's own log-probabilities for the old ones, as TRL does where none are given; the stored
+    ones then serve to measure the ratio only.
+    """
+
+    def __init__(
+        self,
+        *,
+        batches: list[dict],
+        optimizer_state: Path | None,
+        steps_done: Sequence[StepMetrics] = (),
+        checkpoints: Path | None = None,
+        checkpoint_s: float = 600.0,
+        on_policy: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.remove_callback(PrinterCallback)
+        if self.is_deepspeed_enabled:
+            raise ValueError("optimizer state is not carried over under DeepSpeed: launch with FSDP or DDP")
+        if self.is_fsdp_enabled:
+            self.accelerator.state.fsdp_plugin.set_state_dict_type("FULL_STATE_DICT")  # one file, any world size later
+        self._batches, self._optimizer_state, self._on_policy = batches, optimizer_state, on_policy
+        self.steps: list[StepMetrics] = list(steps_done)
+        self._num_done, self._checkpoints, self._checkpoint_s = len(steps_done), checkpoints, checkpoint_s
+        self._kept_at = time.monotonic()
+        self._sums = torch.zeros(3, device=self.accelerator.device)  # of rho, weighted KL, losses that are not finite
+        self._done: list[dict] = []
+        self._at_fault: list[str] = []
+        self._logps = self._sampled = torch.empty(0)
+        self._step_started = time.perf_counter()
+
+    def _send_telemetry(self) -> None:
+        """Nothing is sent."""
+
+    def get_train_dataloader(self) -> Any:
+        return _Batches(self._batches)
+
+    def _prepare_for_training(self, *args: Any, **kwargs: Any) -> Any:
+        prepared = super()._prepare_for_training(*args, **kwargs)
+        if self._optimizer_state is not None:
+            self._load_optimizer(self._optimizer_state)
+        self._step_started = time.perf_counter()
+        return prepared
+
+    def _prepare_inputs(self, generation_batch: dict) -> dict:
+        inputs = self._prepare_input(generation_batch)
+        self._sampled = inputs["tool_mask"] == 1
+        if self.beta:
+            inputs["ref_per_token_logps"] = self._reference_logps(inputs)
+        return inputs
+
+    @torch.no_grad()
+    def _reference_logps(self, inputs: dict) -> torch.Tensor:
+        """Log-probabilities under M0, (B, T): the reference weights, or the policy with its adapter off."""
+        ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
+        mask = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
+        model = self.model if self.ref_model is None else self.ref_model
+        off = self.accelerator.unwrap_model(self.model).disable_adapter() if self.ref_model is None else nullcontext()
+        with off:
+            return self._get_per_token_logps_and_entropies(model, ids, mask, inputs["completion_ids"].size(1))[0]
+
+    def _get_per_token_logps_and_entropies(
+        self, model: Any, input_ids: torch.Tensor, attention_mask: torch.Tensor, logits_to_keep: int, **_: Any
+    ) -> tuple[torch.Tensor, torch.Tensor | None, None]:
+        """As TRL's, but the head scores sampled tokens only, not those a prompt or a tool put between: 0 there."""
+        labels = torch.full_like(input_ids, -100)
+        labels[:, -logits_to_keep:] = input_ids[:, -logits_to_keep:].masked_fill(~self._sampled, -100)
+        with self.accelerator.autocast():
+            outputs = model(input_ids=input_ids, attention_mask=attention_mask, labels=labels, fused_lm_head=True)
+        self._logps = outputs.log_probs[:, -logits_to_keep:]
+        entropy = None if outputs.entropy is None else outputs.entropy[:, -logits_to_keep:]
+        return self._logps, entropy, None
+
+    def _compute_loss(self, model: Any, inputs: dict) -> torch.Tensor:
+        known = {k: v for k, v in inputs.items() if not (self._on_policy and k == "old_per_token_logps")}
+        loss = super()._compute_loss(model, known) * inputs["loss_scale"]
+        self._logps = self._logps.detach()
+        self._observe(inputs, loss.detach())
+        return loss
+
+    def _observe(self, inputs: dict, loss: torch.Tensor) -> None:
+        """Add what TRL does not report of this micro-batch."""
+        mask = inputs["tool_mask"]
+        ratio = torch.exp(self._logps - inputs["old_per_token_logps"]).masked_fill(mask == 0, 0)
+        kl = torch.zeros_like(ratio)
+        if self.beta:
+            x = (inputs["ref_per_token_logps"] - self._logps).masked_fill(mask == 0, 0)
+            kl = (torch.exp(x) - x - 1) * (ratio if self.args.use_bias_correction_kl else 1)
+        weighted = (kl * inputs["token_weight"]).sum()
+        self._sums += torch.stack([ratio.sum(), weighted, (~loss.isfinite()).float()])
+        self._done.append({"tokens": inputs["num_tokens"], "rows": inputs["num_rows"], "slots": len(mask)})
+        if not loss.isfinite():
+            self._at_fault += inputs["rollout_ids"]
+
+    def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
+        """The last stop before the optimizer steps: all processes see the same sums and raise together."""
+        norm = float(super()._get_grad_norm(model, grad_norm=grad_norm))
+        self._sums = self.accelerator.reduce(self._sums, reduction="sum")
+        if self._sums[2] > 0 or not math.isfinite(norm):
+            loss = math.nan if self._sums[2] > 0 else float(self._tr_loss)
+            raise NonFiniteUpdateError(self._num_done + self.state.global_step + 1, loss, norm, self._at_fault)
+        return norm
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Turn TRL's means over micro-batches into means over the step."""
+        if "grad_norm" not in logs:  # the summary at the end
+            return
+        tokens = sum(done["tokens"] for done in self._done)
+        rows = sum(done["rows"] for done in self._done)
+        ratio, kl_in_loss, _ = self._sums.tolist()
+        now = time.perf_counter()
+        self.steps.append(
+            StepMetrics(
+                step=self._num_done + self.state.global_step,
+                loss=logs["loss"],
+                policy_loss=logs["loss"] - self.beta * kl_in_loss,
+                kl=self._mean("kl", tokens, "tokens") if self.beta else None,
+                entropy=self._mean("entropy", tokens, "tokens"),
+                mean_ratio=ratio / max(tokens, 1),
+                clip_fraction=self._clip_mean("region", tokens, rows),
+                clip_fraction_low=self._clip_mean("low", tokens, rows),
+                clip_fraction_high=self._clip_mean("high", tokens, rows),
+                grad_norm=logs["grad_norm"],
+                learning_rate=logs["learning_rate"],
+                num_datums=rows,
+                num_tokens=tokens,
+                duration_s=now - self._step_started,
+            )
+        )
+        self._step_started = now
+        self._sums.zero_()
+        self._done.clear()
+        self._metrics["train"].clear()
+        self._keep_step()
+
+    def _mean(self, name: str, total: int, weight: str) -> float:
+        values = self._metrics["train"][name]
+        return sum(v * done[weight] for v, done in zip(values, self._done, strict=True)) / max(total, 1)
+
+    def _clip_mean(self, side: str, tokens: int, rows: int) -> float:
+        """A share of tokens; at sequence level one of rows: those of no weight are in TRL's mean, never clipped."""
+        if self.importance_sampling_level == "token":
+            return self._mean(f"clip_ratio/{side}_mean", tokens, "tokens")
+        return self._mean(f"clip_ratio/{side}_mean", rows, "slots") * self.accelerator.num_processes
+
+    def _keep_step(self) -> None:
+        """After an optimizer step: leave a checkpoint if the last one is old and another step follows."""
+        if self._checkpoints is None or self.state.global_step >= self.args.max_steps:
+            return
+        old = float(time.monotonic() - self._kept_at >= self._checkpoint_s)
+        if self.accelerator.reduce(torch.tensor(old, device=self.accelerator.device), reduction="sum") == 0:
+            return
+        number = self._num_done + self.state.global_step
+        fresh = self._checkpoints / f"{number}.part"
+        self.save_policy(fresh / "policy")
+        self.save_optimizer(fresh / "optimizer")
+        self._kept_at = time.monotonic()
+        self.accelerator.wait_for_everyone()
+        if self.args.should_save:
+            steps = [step.model_dump(mode="json") for step in self.steps]
+            (fresh / Checkpoint.STEPS).write_text(json.dumps(steps))
+            os.rename(fresh, self._checkpoints / f"step-{number:06d}")
+            for older in sorted(self._checkpoints.glob("step-*"))[:-1]:
+                shutil.rmtree(older)
+
+    def save_policy(self, folder: Path) -> None:
+        """Write the weights as safetensors; under FSDP all processes take part."""
+        self.processing_class = None  # its files are copied as they are
+        self.save_model(str(folder))
+
+    def save_optimizer(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        if self.is_fsdp_enabled:
+            plugin = self.accelerator.state.fsdp_plugin
+            save_fsdp_optimizer(plugin, self.accelerator, self.optimizer, self.model, str(folder))
+        elif self.args.should_save:
+            torch.save(self.optimizer.state_dict(), folder / OPTIMIZER_FILE)
+
+    def _load_optimizer(self, folder: Path) -> None:
+        """Moments and step counts come from `folder`; learning rate and decay stay those of this job."""
+        ours = [{k: v for k, v in group.items() if k != "params"} for group in self.optimizer.param_groups]
+        if self.is_fsdp_enabled:
+            plugin = self.accelerator.state.fsdp_plugin
+            load_fsdp_optimizer(plugin, self.accelerator, self.optimizer, self.model, str(folder))
+        else:
+            state = torch.load(folder / OPTIMIZER_FILE, map_location="cpu", weights_only=True)
+            self.optimizer.load_state_dict(state)
+        for group, mine in zip(self.optimizer.param_groups, ours, strict=True):
+            group.update(mine)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """An optimizer step of an update that did not end: weights or adapter, optimizer state, what was measured."""
+
+    folder: Path
+    steps: list[StepMetrics]
+
+    STEPS: ClassVar[str] = "steps.json"
+
+    @classmethod
+    def last(cls, checkpoints: Path | None) -> Checkpoint | None:
+        """The latest of a folder; those being written when the update was killed are removed."""
+        if checkpoints is None or not checkpoints.exists():
+            return None
+        for part in checkpoints.glob("*.part"):
+            shutil.rmtree(part, ignore_errors=True)
+        found = sorted(checkpoints.glob("step-*"))
+        if not found:
+            return None
+        steps = json.loads((found[-1] / cls.STEPS).read_text())
+        return cls(found[-1], [StepMetrics.model_validate(step) for step in steps])
+
+    @property
+    def policy(self) -> Path:
+        return self.folder / "policy"
+
+    @property
+    def optimizer(self) -> Path:
+        return self.folder / "optimizer"
+
+
+class _Batches(list):
+    """A list that Trainer takes for a data loader."""
+
+    @property
+    def dataset(self) -> list:
+        return self

@@ -1,0 +1,256 @@
+# TRL, PEFT and Accelerate type their trainers loosely.
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportOptionalMemberAccess=false
+"""Update a policy by TRL's GRPO on rollouts that were generated, scored and stored before.
+
+TRL keeps the loss, clipping, KL, LoRA, mixed precision and Accelerate's DDP and FSDP; `stored_rollouts` gives
+it the stored tensors in place of generation and rewards. Call `train(job)`, any number of times in one process, or run
+`python -m tasks.training.trainer JOB.json`, also under `accelerate launch` or
+`torchrun --nproc-per-node N -m tasks.training.trainer JOB.json` (on CPU with ACCELERATE_USE_CPU=true). The command
+line leaves the result in `OUT/result.json`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from tasks.processes.child_process import die_with_parent
+
+if __name__ == "__main__":
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        die_with_parent()
+    sys.modules.setdefault("vllm", None)  # type: ignore[arg-type]  # halves TRL's import; nothing is generated here
+os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+
+import json
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset
+from peft import LoraConfig, PeftConfig, load_peft_weights, set_peft_model_state_dict
+from torch.distributed.fsdp import MixedPrecisionPolicy
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers.utils.logging import disable_progress_bar
+from trl.trainer.grpo_config import GRPOConfig
+
+from tasks.training.datums import Datums, check_datums, micro_batches, plan, read_datums
+from tasks.training.grpo import RESULT_FILE, GRPOSettings, LoRASettings, UpdateJob, UpdateResult
+from tasks.training.stored_rollouts import Checkpoint, StoredRolloutsTrainer
+
+# Accelerate's own rounds to bfloat16 what comes out, log-probabilities too, and the sums of gradients.
+SHARDED_BFLOAT16 = MixedPrecisionPolicy(torch.bfloat16, reduce_dtype=torch.float32, output_dtype=torch.float32)
+KEPT_FILES = (
+    "generation_config.json",
+    "tokenizer*",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.*",
+    "merges.txt",
+    "*.jinja",
+)
+
+disable_progress_bar()
+
+
+def train(job: UpdateJob) -> UpdateResult:
+    """Train `job.policy` on `job.batch` and write the new policy and optimizer state under `job.out`.
+
+    Every process of a distributed run calls this and gets the result; the first one writes. The caller publishes
+    `job.out`, which this makes: `policy/` (HF or PEFT folder) and `optimizer/`.
+
+    Raises:
+        ValueError: a bad batch, path or setting, before any weights are loaded.
+        NonFiniteUpdateError: a loss or gradient was not finite; nothing was written.
+    """
+    started = time.perf_counter()
+    datums = read_datums(job.batch)
+    check_job(job, datums)
+    trainer = build_trainer(job, datums, Checkpoint.last(job.checkpoints))
+    trainer.train()
+    policy, optimizer = job.out / "policy", job.out / "optimizer"
+    trainer.save_policy(policy)
+    trainer.save_optimizer(optimizer)
+    if trainer.args.should_save:
+        _finish_policy_folder(policy, job)
+    trainer.accelerator.wait_for_everyone()
+    return UpdateResult(
+        policy=policy,
+        optimizer_state=optimizer,
+        steps=tuple(trainer.steps),
+        num_datums=len(datums),
+        num_tokens=int(datums.num_tokens.sum()),
+        duration_s=time.perf_counter() - started,
+    )
+
+
+def check_job(job: UpdateJob, datums: Datums) -> None:
+    """Refuse what cannot work, before weights are loaded.
+
+    Raises:
+        ValueError: saying what, which and what to do.
+    """
+    folders = {"policy": job.policy, "adapter": job.adapter, "optimizer_state": job.optimizer_state}
+    if job.settings.beta:
+        folders["reference"] = job.reference
+    for name, folder in folders.items():
+        if folder is not None and not folder.is_dir():
+            raise ValueError(f"{name} {folder}: no such folder")
+    if job.out.exists() and any(job.out.iterdir()):
+        raise ValueError(f"out {job.out} is not empty: give a fresh folder")
+    if job.settings.lora and job.settings.beta and job.policy.resolve() != job.reference.resolve():
+        raise ValueError(
+            f"an adapter's KL reference is its base with the adapter off, but the base {job.policy} is not the "
+            f"reference {job.reference}: train the adapter on the reference, train full weights, or set beta to 0"
+        )
+    config = AutoConfig.from_pretrained(job.policy).get_text_config()
+    check_datums(datums, vocab_size=config.vocab_size, max_tokens=config.max_position_embeddings)
+
+
+def build_trainer(job: UpdateJob, datums: Datums, done: Checkpoint | None = None) -> StoredRolloutsTrainer:
+    """Load the weights and lay the stored rows out as the micro-batches of this process: those not yet `done`."""
+    settings = job.settings
+    args = grpo_config(settings, job.out, num_datums=len(datums))
+    args.max_steps -= len(done.steps) if done else 0
+    layout = plan(
+        datums,
+        optimizer_steps=settings.optimizer_steps,
+        micro_batch_size=settings.micro_batch_size,
+        num_processes=args.world_size,
+        by_length=settings.loss_type != "bnpo",  # bnpo weighs micro-batches alike, so lengths must not sort them
+    )
+    constant = settings.max_completion_tokens or 1
+    batches = micro_batches(datums, layout, args.process_index, settings.loss_type, constant)
+    # A trained weight kept in bfloat16 would round away updates of 1e-6; a frozen base may be bfloat16.
+    dtype = settings.dtype if settings.lora else "float32"
+    weights = done.policy if done and not settings.lora else job.policy
+    adapter = done.policy if done and settings.lora else job.adapter
+    model = AutoModelForCausalLM.from_pretrained(weights, dtype=dtype, attn_implementation=settings.attention)
+    if not settings.lora:
+        model.config._name_or_path = str(job.reference)  # where TRL loads the KL reference from
+    trainer = StoredRolloutsTrainer(
+        model=model,
+        reward_funcs=_never_called,
+        args=args,
+        train_dataset=Dataset.from_dict({"prompt": [""]}),
+        processing_class=AutoTokenizer.from_pretrained(job.policy),
+        peft_config=_lora_config(settings.lora, adapter),
+        batches=batches[(len(done.steps) if done else 0) * layout.accumulation_steps :],
+        optimizer_state=done.optimizer if done else job.optimizer_state,
+        steps_done=done.steps if done else [],
+        checkpoints=job.checkpoints,
+        checkpoint_s=job.checkpoint_s,
+        on_policy=settings.on_policy,
+    )
+    if adapter:
+        # Given as weights, not as a PeftModel: TRL would take the resumed adapter itself for the reference.
+        set_peft_model_state_dict(trainer.model, load_peft_weights(str(adapter), device="cpu"))
+    return trainer
+
+
+def _never_called(**_: Any) -> list[float]:
+    raise AssertionError("advantages are stored: no reward is computed here")
+
+
+def _lora_config(lora: LoRASettings | None, adapter: Path | None) -> PeftConfig | None:
+    if lora is None:
+        return None
+    if adapter is None:
+        targets = lora.targets if isinstance(lora.targets, str) else list(lora.targets)
+        return LoraConfig(
+            r=lora.rank, lora_alpha=lora.alpha, target_modules=targets, lora_dropout=0.0, task_type="CAUSAL_LM"
+        )
+    config = PeftConfig.from_pretrained(str(adapter))
+    if (config.r, config.lora_alpha) != (lora.rank, lora.alpha):
+        raise ValueError(
+            f"adapter {adapter} has rank {config.r}, alpha {config.lora_alpha}; settings.lora says {lora.rank}, "
+            f"{lora.alpha}: make them agree"
+        )
+    config.inference_mode = False
+    return config
+
+
+def grpo_config(settings: GRPOSettings, out: Path, *, num_datums: int) -> GRPOConfig:
+    """TRL's arguments. Its own defaults that would change the result are all named."""
+    cuda = _has_gpu()
+    args = GRPOConfig(
+        output_dir=str(out),
+        learning_rate=settings.learning_rate,
+        lr_scheduler_type="constant",
+        optim="adamw_torch_fused" if cuda else "adamw_torch",
+        weight_decay=settings.weight_decay,
+        adam_beta1=settings.adam_beta1,
+        adam_beta2=settings.adam_beta2,
+        adam_epsilon=settings.adam_epsilon,
+        max_grad_norm=settings.max_grad_norm,
+        loss_type=settings.loss_type,
+        epsilon=settings.epsilon_low,
+        epsilon_high=settings.epsilon_high,
+        delta=settings.dual_clip,
+        beta=settings.beta,
+        use_bias_correction_kl=settings.use_bias_correction_kl,
+        importance_sampling_level=settings.importance_sampling_level,
+        temperature=settings.temperature,
+        max_completion_length=settings.max_completion_tokens or 1,
+        num_generations=2,  # TRL refuses 1; advantages are given, so it is not used
+        steps_per_generation=2,
+        max_steps=settings.optimizer_steps,
+        per_device_train_batch_size=settings.micro_batch_size,
+        bf16=settings.dtype == "bfloat16",
+        # of the reference, which else has the policy's; a policy that is passed as an object warns of this argument
+        model_init_kwargs={"dtype": "bfloat16"} if settings.dtype == "bfloat16" and not settings.lora else None,
+        disable_dropout=True,
+        gradient_checkpointing=settings.gradient_checkpointing,
+        use_cpu=not cuda,
+        seed=settings.seed,
+        logging_steps=1,
+        logging_nan_inf_filter=False,
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        fsdp=_is_sharded(settings),
+    )
+    if args.fsdp_plugin_args and args.bf16:
+        args.fsdp_plugin_args["mixed_precision_policy"] = SHARDED_BFLOAT16
+    mini_batch = -(-num_datums // settings.optimizer_steps)
+    args.gradient_accumulation_steps = -(-mini_batch // (settings.micro_batch_size * args.world_size))
+    args.steps_per_generation = args.gradient_accumulation_steps  # one generation batch a step: see dapo in TRL
+    return args
+
+
+def _has_gpu() -> bool:
+    return torch.cuda.is_available() and os.environ.get("ACCELERATE_USE_CPU", "").lower() != "true"
+
+
+def _is_sharded(settings: GRPOSettings) -> bool:
+    """Full weights on several GPUs are (FSDP2): with gradients and Adam's moments they take 16 bytes a parameter."""
+    return _has_gpu() and settings.lora is None and int(os.environ.get("WORLD_SIZE", "1")) > 1
+
+
+def _finish_policy_folder(folder: Path, job: UpdateJob) -> None:
+    """Undo what Trainer adds to a policy: a pickle with local paths, and special tokens it aligned in the configs."""
+    (folder / "training_args.bin").unlink(missing_ok=True)
+    if job.settings.lora:
+        return
+    for file in {f for pattern in KEPT_FILES for f in job.policy.glob(pattern) if f.is_file()}:
+        shutil.copyfile(file, folder / file.name)
+    config = json.loads((job.policy / "config.json").read_text())
+    config.pop("torch_dtype", None)
+    (folder / "config.json").write_text(json.dumps({**config, "dtype": "float32"}, indent=2) + "\n")
+
+
+def main(argv: list[str]) -> int:
+    if len(argv) != 1:
+        print("usage: python -m tasks.training.trainer JOB.json", file=sys.stderr)
+        return 2
+    job = UpdateJob.model_validate_json(Path(argv[0]).read_text())
+    result = train(job)
+    if int(os.environ.get("RANK", "0")) == 0:
+        (job.out / RESULT_FILE).write_text(result.model_dump_json(indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,221 @@
+"""What a prompt costs that eight answers share: `python -m tests.bench.shared_prompts`.
+
+Generation computes it once (vLLM's prefix cache). The update computes it in every row, as TRL's trainer lays rows out;
+the lines say what that costs against answers alone, and against a prototype that computes the prompt once a group.
+CPU seconds of one thread and a tiny model, 2,048 + 128 tokens unless `--prompt 16384 --answer 1024` asks for the
+paper's lengths (minutes). Lines go to data/bench/bench.jsonl.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+os.environ |= {"OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
+
+import numpy as np
+
+from tests.bench.pipeline import BENCH, MODEL, line
+
+G, VOCAB = 8, 600
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Tokens of the prompt and of each answer, and how often a step is timed after one that warms up."""
+
+    prompt: int
+    answer: int
+    repeats: int
+
+    def __str__(self) -> str:
+        return f"{self.prompt:,} + {self.answer:,}"
+
+
+def long_model(folder: Path, lengths: Lengths) -> Path:
+    """The micro model's shape with random weights and a context that is long enough."""
+    import torch
+    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    config = LlamaConfig.from_pretrained(MODEL)
+    config.max_position_embeddings = lengths.prompt + 2 * lengths.answer
+    LlamaForCausalLM(config).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(MODEL).save_pretrained(folder)
+    return folder
+
+
+def generation(folder: Path, lengths: Lengths) -> list[dict[str, Any]]:
+    """Eight answers to one prompt, against eight prompts that differ in their first token."""
+    from tasks.engines.fleet import CPU_ENVIRONMENT, ENVIRONMENT
+
+    os.environ |= ENVIRONMENT | CPU_ENVIRONMENT
+    sys.modules.pop("vllm", None)  # `tests.bench.pipeline` keeps TRL from importing it
+    from tasks.engines.base import EngineConfig, Policy, Sampling, open_engine
+
+    config = EngineConfig(
+        model=str(folder),
+        dtype="float32",
+        max_model_len=lengths.prompt + lengths.answer,
+        max_num_seqs=G,
+        kv_cache_bytes=1 << 30,
+    )
+    engine: Any = open_engine(config)
+    policy, rng = Policy(id="p", weights=str(folder), content_hash="0"), np.random.default_rng(0)
+    engine.use(policy)
+    cached: list[int] = []
+    finish = engine._completion
+
+    def count(output: Any) -> Any:
+        cached.append(output.num_cached_tokens or 0)
+        return finish(output)
+
+    engine._completion = count
+
+    def answer(prompts: list[list[int]]) -> tuple[float, int]:
+        cached.clear()
+        began = time.process_time()
+        for i, prompt in enumerate(prompts):
+            engine.submit(i, prompt, Sampling(max_tokens=8), i, policy)
+        while engine.poll():
+            pass
+        return time.process_time() - began, sum(map(len, prompts)) - sum(cached)
+
+    def fresh() -> list[int]:
+        return rng.integers(5, VOCAB, lengths.prompt).tolist()
+
+    answer([fresh()])
+    one = fresh()
+    shared, unshared = answer([one] * G), answer([fresh() for _ in range(G)])
+    engine.close()
+    peer = f"8 prompts of {lengths.prompt:,} tokens that share nothing"
+    return [
+        line("generate_8_answers_shared_prompt", peer, shared[0], unshared[0], "CPU-s"),
+        line("generate_8_answers_prompt_tokens_computed", peer, shared[1], unshared[1], "tokens"),
+    ]
+
+
+def update(folder: Path, lengths: Lengths) -> list[dict[str, Any]]:
+    """One GRPO step on eight answers behind one prompt: by the trainer, by the trainer without the prompt, and by a
+    prototype that computes the prompt once."""
+    rng = np.random.default_rng(0)
+    prompt = rng.integers(5, VOCAB, lengths.prompt).tolist()
+    answers, advantages = rng.integers(5, VOCAB, (G, lengths.answer)).tolist(), rng.normal(size=G).tolist()
+    group = answers, advantages, lengths.repeats
+    costs = {
+        "answers_only": ("the answers, no prompt", train_s(folder, prompt[:1], *group)),
+        "prompt_once": ("prompt once, plain torch", once_s(folder, prompt, *group)),
+    }
+    whole, scale = train_s(folder, prompt, *group), 1e3 / (G * lengths.answer)
+    name, unit = f"update_8x{lengths.prompt // 1024}k_prompt", "CPU-s/1k trained"
+    return [
+        line(f"{name}_vs_{other}", f"8 x ({lengths}): {peer}", whole * scale, cost * scale, unit)
+        for other, (peer, cost) in costs.items()
+    ]
+
+
+def train_s(folder: Path, prompt: list[int], answers: list[list[int]], advantages: list[float], repeats: int) -> float:
+    """CPU seconds of the optimizer step itself, loading left out."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from tasks.training.datums import read_datums
+    from tasks.training.grpo import GRPOSettings, UpdateJob
+    from tasks.training.trainer import build_trainer
+    from warehouse.schemas import BATCHES
+
+    rows = [
+        {
+            "rollout_id": str(i),
+            "datum": 0,
+            "prompt_token_ids": prompt,
+            "completion_token_ids": answer,
+            "loss_mask": [1] * len(answer),
+            "logprobs": [-3.0] * len(answer),
+            "advantage": advantage,
+        }
+        for i, (answer, advantage) in enumerate(zip(answers, advantages, strict=True))
+    ]
+    settings = GRPOSettings(beta=0.0, micro_batch_size=1, on_policy=True)
+    with tempfile.TemporaryDirectory() as out:
+        batch = Path(out) / "batch.parquet"
+        pq.write_table(pa.Table.from_pylist(rows, schema=BATCHES.arrow), batch)
+
+        def work(i: int) -> float:
+            job = UpdateJob(batch=batch, policy=folder, reference=folder, out=Path(out) / str(i), settings=settings)
+            trainer = build_trainer(job, read_datums(batch))
+            began = time.process_time()
+            trainer.train()
+            return time.process_time() - began
+
+        return least(work, repeats)
+
+
+def once_s(folder: Path, prompt: list[int], answers: list[list[int]], advantages: list[float], repeats: int) -> float:
+    """One row: the prompt, then every answer as a branch that sees the prompt and itself (a four-dimensional mask)."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="sdpa")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6)
+    P, T = len(prompt), len(answers[0])
+    ids = torch.tensor([prompt + [t for answer in answers for t in answer]])
+    branch = torch.tensor([0] * P + [i + 1 for i in range(G) for _ in range(T)])
+    positions = torch.tensor([[*range(P), *(P + t for _ in range(G) for t in range(T))]])
+    causal = torch.ones(len(branch), len(branch)).tril().bool()
+    sees = causal & ((branch[None] == 0) | (branch[None] == branch[:, None]))
+    mask = torch.zeros(1, 1, *sees.shape).masked_fill_(~sees, torch.finfo(torch.float32).min)
+    # Each answer's first token is predicted at the prompt's end.
+    places = torch.tensor([P - 1 if t == 0 else P + i * T + t - 1 for i in range(G) for t in range(T)])
+    weight = torch.tensor(advantages).repeat_interleave(T) / (G * T)
+
+    def step(_: int) -> float:
+        began = time.process_time()
+        hidden = model.model(input_ids=ids, position_ids=positions, attention_mask=mask, use_cache=False)[0]
+        logits = model.lm_head(hidden[0, places])
+        logps = torch.log_softmax(logits, -1)[range(G * T), ids[0, P:]]
+        optimizer.zero_grad()
+        (-(logps - logps.detach()).exp() * weight).sum().backward()
+        optimizer.step()
+        return time.process_time() - began
+
+    return least(step, repeats)
+
+
+def least(work: Callable[[int], float], repeats: int) -> float:
+    work(0)
+    return min(work(i + 1) for i in range(repeats))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--prompt", type=int, default=2048, help="tokens")
+    parser.add_argument("--answer", type=int, default=128, help="tokens")
+    parser.add_argument("--repeats", type=int, default=3)
+    lengths = Lengths(**vars(parser.parse_args()))
+    with tempfile.TemporaryDirectory() as folder:
+        model = long_model(Path(folder) / "model", lengths)
+        with ProcessPoolExecutor(1, get_context("spawn")) as apart:  # TRL and vLLM do not share a process well
+            generated = apart.submit(generation, model, lengths).result()
+        rows = [*generated, *update(model, lengths)]
+    with BENCH.open("a") as file:
+        for row in rows:
+            file.write(json.dumps(row) + "\n")
+            print(
+                f"{row['name']:44} ours {row['ours']:>10} peer {row['peer']:>10} {row['unit']:18} ratio {row['ratio']}"
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""A project folder with a small flow that sleeps or fails as told, for tests of server, workers and deployments."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+from flows.service.site import SOURCE, Site
+
+FLOW = """
+import os
+import subprocess
+import sys
+import time
+from prefect import flow, get_run_logger, task
+
+@task
+def stage(n: int) -> None:
+    get_run_logger().info(f"stage {n} is done")
+
+@flow(name="scope-iteration")
+def scope_iteration(profile: str, run: str | None = None, overrides: dict | None = None, corpus: str | None = None):
+    get_run_logger().info(f"store {os.environ.get('SELFPLAY_STORE')}, GPUs {os.environ.get('CUDA_VISIBLE_DEVICES')}")
+    stage(1)
+    if child_s := (overrides or {}).get("child_s"):
+        subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({child_s})"])
+    time.sleep((overrides or {}).get("sleep_s", 0))
+    if profile == "broken":
+        raise ValueError("told to fail")
+    print("a line for the console")
+    for number in range((overrides or {}).get("lines", 0)):
+        get_run_logger().info(f"line {number}")
+    stage(2)
+"""
+CONFIG = """
+from pydantic import BaseModel
+
+class Config(BaseModel):
+    pass
+
+def load_profile(name: str, overrides: dict) -> Config:
+    if wrong := overrides.keys() - {"sleep_s", "child_s", "lines"}:
+        raise ValueError(f"there is no setting {', '.join(wrong)}; there are sleep_s, child_s and lines")
+    return Config()
+"""
+DEPLOYMENTS = """
+name: stub
+prefect-version: 3.7.7
+definitions:
+  flow: &flow
+    entrypoint: stub_flows/flow.py:scope_iteration
+    work_pool: {name: cpu}
+deployments:
+  - {<<: *flow, name: micro, parameters: {profile: micro}}
+  - {<<: *flow, name: broken, parameters: {profile: broken}}
+  - {<<: *flow, name: large, parameters: {profile: large}, work_pool: {name: gpu}}
+"""
+
+
+def make(root: Path) -> Site:
+    """The site of a stub project on a free port."""
+    package = root / "stub_flows"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "flow.py").write_text(FLOW)
+    (package / "config.py").write_text(CONFIG)
+    (root / "prefect.yaml").write_text(DEPLOYMENTS)
+    (root / "pyproject.toml").write_text((SOURCE / "pyproject.toml").read_text())
+    return Site(root, root / "data" / "prefect", free_port())
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
