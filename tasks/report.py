@@ -19,7 +19,7 @@ from tasks.reports.examples import Example, examples
 from tasks.reports.page import HERE, Section, render, write_page
 from warehouse.code import fingerprint
 from warehouse.draft import hash_file, hash_json
-from warehouse.query import SQL
+from warehouse.query import SQL, replies_view
 from warehouse.store import Place, Store
 
 log = logging.getLogger("selfplay")
@@ -90,7 +90,7 @@ def made_from(store: Store, run: str, iteration: int) -> str:
         [table.address, table.content_hash, table.recipe["started_at"], table.recipe["seconds"]]
         for table, _ in tables_until(store, run, iteration)
     ]
-    return hash_json([fingerprint(report), [hash_file(file) for file in sorted(files)], tables])
+    return hash_json([fingerprint(report), replies_view(), [hash_file(file) for file in sorted(files)], tables])
 
 
 def _ends_with(path: Path, mark: str) -> bool:

@@ -17,7 +17,7 @@ import duckdb
 import pyarrow as pa
 
 from warehouse.draft import PARTS, hash_json
-from warehouse.schemas import TABLES, Schema
+from warehouse.schemas import TABLES, Parsed, Row, Schema
 from warehouse.store import Store
 
 SQL = Path(__file__).parent / "sql"
@@ -57,7 +57,7 @@ def write_views(store: Store) -> Path:
     return path
 
 
-def query(root: Path | str, sql: str, parameters: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+def query(root: Path | str, sql: str, parameters: dict[str, Any] | None = None) -> list[Row]:
     """Rows of a query over the views. Raises duckdb.Error on bad SQL."""
     with connect(root) as connection:
         result = connection.execute(sql, parameters or None)
@@ -66,7 +66,7 @@ def query(root: Path | str, sql: str, parameters: dict[str, Any] | None = None) 
         return _rows(result)
 
 
-def run_sql(sql: str, tables: dict[str, pa.Table], parameters: dict[str, Any]) -> list[dict[str, Any]]:
+def run_sql(sql: str, tables: dict[str, pa.Table], parameters: dict[str, Any]) -> list[Row]:
     """Rows of a stage's query: `tables` are visible under their names, `$name` takes a parameter."""
     with in_memory() as connection:
         for name, table in tables.items():
@@ -89,7 +89,7 @@ def out_of_core(scratch: Path | None = None, memory_mb: int = 1024) -> duckdb.Du
     return duckdb.connect(config={**settings, "preserve_insertion_order": False})
 
 
-def _rows(result: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
+def _rows(result: duckdb.DuckDBPyConnection) -> list[Row]:
     names = [column[0] for column in result.description or []]
     return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
 
@@ -108,7 +108,27 @@ def _publish_empty(store: Store, schema: Schema) -> None:
 
 def _views(store: Store) -> list[str]:
     files = [file.read_text(encoding="utf-8") for file in sorted((SQL / "views").glob("*.sql"))]
-    return [*(_view(store, schema) for schema in TABLES.values()), *files]
+    return [*(_view(store, schema) for schema in TABLES.values()), replies_view(), *files]
+
+
+def replies_view() -> str:
+    """The view `replies`: run, rollout_id, parsed and malformed of every reply that a table holds the reading of."""
+    return "create view replies as\n" + "\nunion all\n".join(
+        _replies_of(schema.name, schema.parsed) for schema in TABLES.values() if schema.parsed
+    )
+
+
+def _replies_of(table: str, parsed: Parsed) -> str:
+    text, rows = f"cast({parsed.text} as varchar)", "group by all" if parsed.order else ""
+    if parsed.order:
+        text = f"string_agg({text}, chr(10) order by {parsed.order})"
+    malformed = "any_value(malformed)" if parsed.order else "malformed"
+    return f"""
+        select run, {parsed.rollout} as rollout_id, {text} as parsed, {malformed} as malformed
+        from {table}
+        where {parsed.rollout} is not null
+        {rows}
+    """
 
 
 def _view(store: Store, schema: Schema) -> str:

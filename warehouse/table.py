@@ -6,18 +6,19 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from warehouse.draft import FILES, hash_bytes, hash_file
-from warehouse.schemas import TABLES, Schema
+from warehouse.schemas import TABLES, Row, Schema
 
 if TYPE_CHECKING:
     from warehouse.store import Store
 
+R = TypeVar("R")
 BATCH_ROWS = 4_096
 
 
@@ -133,5 +134,15 @@ class Table:
             elif (thorough or found.st_mtime_ns != published["mtime_ns"]) and hash_file(path) != published["hash"]:
                 yield f"{self.address}/{name} is not what was published: its bytes changed"
 
-    def rows(self) -> list[dict[str, Any]]:
+    @overload
+    def rows(self) -> list[Row]: ...
+
+    @overload
+    def rows(self, kind: type[R]) -> list[R]: ...
+
+    def rows(self, kind: type | None = None) -> list[Any]:
+        """All rows, as dicts; for the type checker as the TypedDict `kind`. Raises TypeError if it has other columns,
+        and as `arrow` does."""
+        if kind is not None and (unknown := kind.__annotations__.keys() - set(self.schema.arrow.names)):
+            raise TypeError(f"{self.address} has no column {', '.join(sorted(unknown))}: it holds no {kind.__name__}")
         return self.arrow.to_pylist(maps_as_pydicts="strict")

@@ -15,7 +15,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from warehouse.query import SQL, in_memory
+from warehouse.query import SQL, in_memory, replies_view
 from warehouse.schemas import DOCUMENTS, PROMPTS, ROLLOUTS, TABLES, Schema
 from warehouse.store import Store, Table
 
@@ -74,6 +74,7 @@ def open_source(store: Store, run: str, iteration: int) -> Iterator[Source]:
         for schema in TABLES.values():
             if schema.name not in UNREAD:
                 _load(connection, schema, of_kind[schema.name])
+        connection.execute(replies_view())
         connection.execute((SQL / "views" / "rollouts.sql").read_text(encoding="utf-8"))
         yield Source(connection, run, iteration)
 

@@ -1,14 +1,51 @@
-"""Every table: its grain, key, columns, units and nulls.
+"""Every table: its grain, key, columns, units and nulls, and the type of its rows.
 
-`selfplay` has the tables of an iteration, `groups` what one step leaves to the next, `training` what updates read and
-make, `corpus` those of corpus preparation. `columns` says what a table is described by.
+`conversations` has what is asked and said, `tasks` and `answers` what is read of it and how that is judged, `groups`
+what one step leaves to the next, `training` what updates read and make, `corpus` the tables of corpus preparation.
+`columns` says how a table is described.
+
+Rows carry ids of what they came from, so that any row of an update's batch leads back to its document:
+batches.rollout_id -> rollouts.prompt_id -> prompts.task_id -> tasks.document_id -> documents.
+Run, iteration, phase and step are not columns: they are the address, and the views of `warehouse.query` read them
+from it.
 """
 
 from __future__ import annotations
 
+from warehouse.schemas.answers import ANSWERS as ANSWERS
+from warehouse.schemas.answers import EVALUATIONS as EVALUATIONS
+from warehouse.schemas.answers import JUDGMENTS as JUDGMENTS
+from warehouse.schemas.answers import MATCHES as MATCHES
+from warehouse.schemas.answers import REWARDS as REWARDS
+from warehouse.schemas.answers import SCORES as SCORES
+from warehouse.schemas.answers import VOTES as VOTES
+from warehouse.schemas.answers import Answer as Answer
+from warehouse.schemas.answers import Evaluation as Evaluation
+from warehouse.schemas.answers import Judgment as Judgment
+from warehouse.schemas.answers import Match as Match
+from warehouse.schemas.answers import Reward as Reward
+from warehouse.schemas.answers import Score as Score
+from warehouse.schemas.answers import Vote as Vote
 from warehouse.schemas.columns import TABLES as TABLES
 from warehouse.schemas.columns import Column as Column
+from warehouse.schemas.columns import Flag as Flag
+from warehouse.schemas.columns import Hash as Hash
+from warehouse.schemas.columns import Logprob as Logprob
+from warehouse.schemas.columns import Long as Long
+from warehouse.schemas.columns import Parsed as Parsed
+from warehouse.schemas.columns import Row as Row
 from warehouse.schemas.columns import Schema as Schema
+from warehouse.schemas.columns import WhyMalformed as WhyMalformed
+from warehouse.schemas.columns import define as define
+from warehouse.schemas.conversations import LIKELIHOODS as LIKELIHOODS
+from warehouse.schemas.conversations import PROMPTS as PROMPTS
+from warehouse.schemas.conversations import ROLLOUTS as ROLLOUTS
+from warehouse.schemas.conversations import Likelihood as Likelihood
+from warehouse.schemas.conversations import Message as Message
+from warehouse.schemas.conversations import PromptRow as PromptRow
+from warehouse.schemas.conversations import Rollout as Rollout
+from warehouse.schemas.conversations import SearchResult as SearchResult
+from warehouse.schemas.conversations import Turn as Turn
 from warehouse.schemas.corpus import BANDS as BANDS
 from warehouse.schemas.corpus import CLUSTERS as CLUSTERS
 from warehouse.schemas.corpus import CONTAMINATIONS as CONTAMINATIONS
@@ -22,24 +59,38 @@ from warehouse.schemas.corpus import MEMBERSHIPS as MEMBERSHIPS
 from warehouse.schemas.corpus import PASSAGES as PASSAGES
 from warehouse.schemas.corpus import SCREENINGS as SCREENINGS
 from warehouse.schemas.corpus import SEGMENTS as SEGMENTS
+from warehouse.schemas.corpus import Band as Band
+from warehouse.schemas.corpus import Cluster as Cluster
+from warehouse.schemas.corpus import Contamination as Contamination
+from warehouse.schemas.corpus import Document as Document
+from warehouse.schemas.corpus import Duplicate as Duplicate
+from warehouse.schemas.corpus import Embedding as Embedding
+from warehouse.schemas.corpus import Length as Length
+from warehouse.schemas.corpus import Measurement as Measurement
+from warehouse.schemas.corpus import Membership as Membership
+from warehouse.schemas.corpus import Passage as Passage
+from warehouse.schemas.corpus import Screening as Screening
+from warehouse.schemas.corpus import SegmentRow as SegmentRow
+from warehouse.schemas.corpus import SetMember as SetMember
 from warehouse.schemas.groups import GROUPS as GROUPS
 from warehouse.schemas.groups import MEMORIES as MEMORIES
-from warehouse.schemas.selfplay import ANSWERS as ANSWERS
-from warehouse.schemas.selfplay import CHOICES as CHOICES
-from warehouse.schemas.selfplay import EVALUATIONS as EVALUATIONS
-from warehouse.schemas.selfplay import GATES as GATES
-from warehouse.schemas.selfplay import JUDGMENTS as JUDGMENTS
-from warehouse.schemas.selfplay import LIKELIHOODS as LIKELIHOODS
-from warehouse.schemas.selfplay import MATCHES as MATCHES
-from warehouse.schemas.selfplay import PROMPTS as PROMPTS
-from warehouse.schemas.selfplay import REWARDS as REWARDS
-from warehouse.schemas.selfplay import ROLLOUTS as ROLLOUTS
-from warehouse.schemas.selfplay import RUBRICS as RUBRICS
-from warehouse.schemas.selfplay import SAMPLES as SAMPLES
-from warehouse.schemas.selfplay import SCORES as SCORES
-from warehouse.schemas.selfplay import SELECTIONS as SELECTIONS
-from warehouse.schemas.selfplay import TASKS as TASKS
-from warehouse.schemas.selfplay import VOTES as VOTES
+from warehouse.schemas.groups import Group as Group
+from warehouse.schemas.groups import Memory as Memory
+from warehouse.schemas.tasks import CHOICES as CHOICES
+from warehouse.schemas.tasks import GATES as GATES
+from warehouse.schemas.tasks import RUBRICS as RUBRICS
+from warehouse.schemas.tasks import SAMPLES as SAMPLES
+from warehouse.schemas.tasks import SELECTIONS as SELECTIONS
+from warehouse.schemas.tasks import TASKS as TASKS
+from warehouse.schemas.tasks import Choice as Choice
+from warehouse.schemas.tasks import Criterion as Criterion
+from warehouse.schemas.tasks import Gate as Gate
+from warehouse.schemas.tasks import Sample as Sample
+from warehouse.schemas.tasks import Selection as Selection
+from warehouse.schemas.tasks import Task as Task
 from warehouse.schemas.training import BATCHES as BATCHES
 from warehouse.schemas.training import POLICIES as POLICIES
 from warehouse.schemas.training import UPDATES as UPDATES
+from warehouse.schemas.training import Datum as Datum
+from warehouse.schemas.training import OptimizerStep as OptimizerStep
+from warehouse.schemas.training import PolicyRow as PolicyRow

@@ -1,14 +1,35 @@
-"""What a table is described by: types, columns, schemas; and the register of all tables."""
+"""What a table is described by: a TypedDict whose annotations are its columns, and the register of all tables.
+
+    class Gate(TypedDict):
+        task_id: Annotated[str, "the task"]
+        passed: Annotated[bool | None, "verdict", "the reply was malformed: not passed"]
+        judge_rollout_id: Annotated[str | None, "the rollout that judged", "a rule did"]
+        malformed: WhyMalformed
+
+    GATES = define("gates", Gate, grain="a check of a task", key="task_id", parsed=Parsed("judge_rollout_id", "passed"))
+
+The first note says what the column means, the second what a null means: a column without one is never null. Arrow types
+follow from the annotations: str, bool, float (64 bits), int (32 bits), `Long` and the other aliases below, list[...],
+dict[str, float] (a map), and TypedDicts (structs, whose fields may be null and need no notes).
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 import pyarrow as pa
 
-STRING, INT, LONG, FLOAT, BOOL = pa.string(), pa.int32(), pa.int64(), pa.float64(), pa.bool_()
-STRINGS, IDS, LOGPROBS = pa.list_(STRING), pa.list_(INT), pa.list_(pa.float32())
-NUMBERS = pa.map_(STRING, FLOAT)
+Row = dict[str, Any]  # a row of any table or query
+
+Long = Annotated[int, pa.int64()]
+Hash = Annotated[int, pa.uint64()]
+Flag = Annotated[int, pa.int8()]
+Logprob = Annotated[float, pa.float32()]  # natural
+WhyMalformed = Annotated[str | None, "why the reply could not be read", "the reply was read"]
+
+ARROW = {str: pa.string(), int: pa.int32(), float: pa.float64(), bool: pa.bool_()}
 
 
 @dataclass(frozen=True)
@@ -22,13 +43,27 @@ class Column:
 
 
 @dataclass(frozen=True)
+class Parsed:
+    """Which columns of a table of parsed replies name the rollout and hold what was read of its last reply.
+
+    Where one reply becomes several rows, `order` is the column that puts them in order.
+    """
+
+    rollout: str
+    text: str
+    order: str | None = None
+
+
+@dataclass(frozen=True)
 class Schema:
     """A table: one row is one `grain`, and `key` names the columns that make it unique within its address."""
 
     name: str
+    row: type
     grain: str
     key: tuple[str, ...]
     columns: tuple[Column, ...]
+    parsed: Parsed | None = None
 
     @property
     def arrow(self) -> pa.Schema:
@@ -42,7 +77,48 @@ class Schema:
 TABLES: dict[str, Schema] = {}
 
 
-def define(name: str, grain: str, key: str, *columns: Column) -> Schema:
-    """A schema, entered into the register; `key` names its columns, separated by blanks."""
-    TABLES[name] = Schema(name, grain, tuple(key.split()), columns)
+def define(name: str, row: type, *, grain: str, key: str, parsed: Parsed | None = None) -> Schema:
+    """The schema of a TypedDict, entered into the register; `key` names its columns, separated by blanks.
+
+    Raises TypeError for a column without its notes or of a type that no Arrow type stands for, for a key that is no
+    column, and for a column `malformed` without `parsed`: it says which reply could not be read.
+    """
+    columns = tuple(_column(f"{name}.{c}", hint) for c, hint in get_type_hints(row, include_extras=True).items())
+    names = {c.name for c in columns}
+    needed = {*key.split(), *([parsed.rollout, parsed.text, "malformed"] if parsed else [])}
+    if unknown := needed - names:
+        raise TypeError(f"table {name} has no column {', '.join(sorted(unknown))}")
+    if "malformed" in names and parsed is None:
+        raise TypeError(f"table {name} has a column malformed: say by `parsed` which rollout's reply was read")
+    TABLES[name] = Schema(name, row, grain, tuple(key.split()), columns, parsed)
     return TABLES[name]
+
+
+def _column(name: str, hint: Any) -> Column:
+    notes = [note for note in getattr(hint, "__metadata__", ()) if isinstance(note, str)]
+    bare = get_args(hint)[0] if notes else hint
+    nullable = get_origin(bare) in (Union, UnionType) and NoneType in get_args(bare)
+    if len(notes) != 1 + nullable:
+        says = "what it means, and what a null means" if nullable else "what it means, and nothing of nulls"
+        raise TypeError(f"column {name} has {len(notes)} notes, it needs {1 + nullable}: {says}")
+    return Column(name.partition(".")[2], _arrow_type(hint, name), *notes)
+
+
+def _arrow_type(hint: Any, name: str) -> pa.DataType:
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        given = [note for note in hint.__metadata__ if isinstance(note, pa.DataType)]
+        return given[0] if given else _arrow_type(args[0], name)
+    if origin in (Union, UnionType):
+        (some,) = (a for a in args if a is not NoneType)
+        return _arrow_type(some, name)
+    if origin is list:
+        return pa.list_(_arrow_type(args[0], name))
+    if origin is dict:
+        return pa.map_(*(_arrow_type(a, name) for a in args))
+    if is_typeddict(hint):
+        fields = get_type_hints(hint, include_extras=True)
+        return pa.struct([(field, _arrow_type(of, f"{name}.{field}")) for field, of in fields.items()])
+    if hint not in ARROW:
+        raise TypeError(f"column {name}: no Arrow type stands for {hint}")
+    return ARROW[hint]

@@ -5,146 +5,159 @@ Millions of documents are joined by their number, the 0-based row of `documents`
 
 from __future__ import annotations
 
-import pyarrow as pa
+from typing import Annotated, TypedDict
 
-from warehouse.schemas.columns import BOOL, FLOAT, INT, LONG, STRING, STRINGS, Column, define
+from warehouse.schemas.columns import Hash, Long, define
 
-DOCUMENTS = define(
-    "documents",
-    "a document of the corpus, usable or dropped",
-    "document_id",
-    Column("document_id", STRING, "identity within the corpus"),
-    Column("title", STRING, "title", "the source has none"),
-    Column("text", STRING, "text, UTF-8; empty where it could not be read"),
-    Column("source", STRING, "file, or what the corpus names as origin"),
-    Column("licence", STRING, "licence", "not stated"),
-    Column("num_chars", LONG, "length in characters", "it could not be read"),
-    Column("language", STRING, "ISO 639-1 code", "not told"),
-    Column("score", FLOAT, "quality as the corpus states it", "not stated"),
-    Column("dropped_reason", STRING, "why it is not used", "it is used"),
-)
+
+class Document(TypedDict):
+    document_id: Annotated[str, "identity within the corpus"]
+    title: Annotated[str | None, "title", "the source has none"]
+    text: Annotated[str, "text, UTF-8; empty where it could not be read"]
+    source: Annotated[str, "file, or what the corpus names as origin"]
+    licence: Annotated[str | None, "licence", "not stated"]
+    num_chars: Annotated[Long | None, "length in characters", "it could not be read"]
+    language: Annotated[str | None, "ISO 639-1 code", "not told"]
+    score: Annotated[float | None, "quality as the corpus states it", "not stated"]
+    dropped_reason: Annotated[str | None, "why it is not used", "it is used"]
+
+
+DOCUMENTS = define("documents", Document, grain="a document of the corpus, usable or dropped", key="document_id")
+
+
+class Screening(TypedDict):
+    document_id: Annotated[str, "the document"]
+    kept: Annotated[bool, "whether it goes on"]
+    reason: Annotated[str | None, "first failing test", "kept"]
+    instead: Annotated[str | None, "the document kept in its place", "none"]
+
 
 SCREENINGS = define(
-    "screenings",
-    "a document at one step of the preparation: kept, or why not",
-    "document_id",
-    Column("document_id", STRING, "the document"),
-    Column("kept", BOOL, "whether it goes on"),
-    Column("reason", STRING, "first failing test", "kept"),
-    Column("instead", STRING, "the document kept in its place", "none"),
+    "screenings", Screening, grain="a document at one step of the preparation: kept, or why not", key="document_id"
 )
 
-BANDS = define(
-    "bands",
-    "a band of a document's MinHash signature",
-    "document band",
-    Column("document", LONG, "the document's number"),
-    Column("band", INT, "0-based"),
-    Column("hash", pa.uint64(), "of the band's values: equal in documents that are candidates"),
-)
 
-DUPLICATES = define(
-    "duplicates",
-    "a pair of near-duplicate documents",
-    "first second",
-    Column("first", LONG, "number of the document that stands earlier in the corpus"),
-    Column("second", LONG, "number of the other"),
-    Column("first_id", STRING, "the earlier document"),
-    Column("second_id", STRING, "the other"),
-    Column("jaccard", FLOAT, "exact, of their sets of shingles"),
-)
+class Band(TypedDict):
+    document: Annotated[Long, "the document's number"]
+    band: Annotated[int, "0-based"]
+    hash: Annotated[Hash, "of the band's values: equal in documents that are candidates"]
 
-PASSAGES = define(
-    "passages",
-    "a text of an evaluation set",
-    "benchmark passage",
-    Column("benchmark", STRING, "the evaluation set"),
-    Column("passage", STRING, "its row, and its place in the row"),
-    Column("kind", STRING, "question, answer, context, or whole: all contexts of a row together"),
-    Column("text", STRING, "the text"),
-)
+
+BANDS = define("bands", Band, grain="a band of a document's MinHash signature", key="document band")
+
+
+class Duplicate(TypedDict):
+    first: Annotated[Long, "number of the document that stands earlier in the corpus"]
+    second: Annotated[Long, "number of the other"]
+    first_id: Annotated[str, "the earlier document"]
+    second_id: Annotated[str, "the other"]
+    jaccard: Annotated[float, "exact, of their sets of shingles"]
+
+
+DUPLICATES = define("duplicates", Duplicate, grain="a pair of near-duplicate documents", key="first second")
+
+
+class Passage(TypedDict):
+    benchmark: Annotated[str, "the evaluation set"]
+    passage: Annotated[str, "its row, and its place in the row"]
+    kind: Annotated[str, "question, answer, context, or whole: all contexts of a row together"]
+    text: Annotated[str, "the text"]
+
+
+PASSAGES = define("passages", Passage, grain="a text of an evaluation set", key="benchmark passage")
+
+
+class Contamination(TypedDict):
+    document_id: Annotated[str, "the document"]
+    benchmark: Annotated[str, "the evaluation set"]
+    passage: Annotated[str, "its passage"]
+    rule: Annotated[str, "ngrams or minhash"]
+    share: Annotated[float, "of the passage's n-grams found in the document, or the Jaccard of their shingles"]
+    removes: Annotated[bool, "whether the passage found is enough to drop the document"]
+    start: Annotated[Long | None, "first character of the span", "minhash compares whole documents"]
+    end: Annotated[Long | None, "character behind the span", "minhash compares whole documents"]
+    text: Annotated[str | None, "the span", "minhash compares whole documents"]
+
 
 CONTAMINATIONS = define(
     "contaminations",
-    "a span of a document that also stands in a passage of an evaluation set",
-    "document_id benchmark passage rule start",
-    Column("document_id", STRING, "the document"),
-    Column("benchmark", STRING, "the evaluation set"),
-    Column("passage", STRING, "its passage"),
-    Column("rule", STRING, "ngrams or minhash"),
-    Column("share", FLOAT, "of the passage's n-grams found in the document, or the Jaccard of their shingles"),
-    Column("removes", BOOL, "whether the passage found is enough to drop the document"),
-    Column("start", LONG, "first character of the span", "minhash compares whole documents"),
-    Column("end", LONG, "character behind the span", "minhash compares whole documents"),
-    Column("text", STRING, "the span", "minhash compares whole documents"),
+    Contamination,
+    grain="a span of a document that also stands in a passage of an evaluation set",
+    key="document_id benchmark passage rule start",
 )
+
+
+class Embedding(TypedDict):
+    document_id: Annotated[str, "the document"]
+    row: Annotated[Long, "the vector's row in that file, 0-based"]
+
 
 EMBEDDINGS = define(
-    "embeddings",
-    "a document's vector, in the file vectors.npy beside the rows",
-    "document_id",
-    Column("document_id", STRING, "the document"),
-    Column("row", LONG, "the vector's row in that file, 0-based"),
+    "embeddings", Embedding, grain="a document's vector, in the file vectors.npy beside the rows", key="document_id"
 )
 
-MEMBERSHIPS = define(
-    "memberships",
-    "a document in its cluster",
-    "document_id",
-    Column("document_id", STRING, "the document"),
-    Column("cluster", INT, "its cluster, 0-based"),
-    Column("parent", INT, "the cluster of clusters that this one belongs to", "there is one level only"),
-    Column("similarity", FLOAT, "cosine to the cluster's centre"),
-)
 
-CLUSTERS = define(
-    "clusters",
-    "a cluster of documents",
-    "cluster",
-    Column("cluster", INT, "0-based"),
-    Column("parent", INT, "the cluster of clusters that it belongs to"),
-    Column("num_documents", LONG, "its size"),
-    Column("similarity", FLOAT, "mean cosine of its documents to its centre"),
-    Column("keywords", STRINGS, "words that tell it from the others, best first"),
-    Column("title", STRING, "title of the document nearest to its centre", "it has none"),
-)
+class Membership(TypedDict):
+    document_id: Annotated[str, "the document"]
+    cluster: Annotated[int, "its cluster, 0-based"]
+    parent: Annotated[int | None, "the cluster of clusters that this one belongs to", "there is one level only"]
+    similarity: Annotated[float, "cosine to the cluster's centre"]
 
-SEGMENTS = define(
-    "segments",
-    "a stretch of a document: prose or a table",
-    "document_id position",
-    Column("document_id", STRING, "the document"),
-    Column("position", INT, "0-based"),
-    Column("kind", STRING, "prose or table"),
-    Column("text", STRING, "the stretch, without blanks around it"),
-    Column("num_tokens", INT, "its length"),
-)
 
-LENGTHS = define(
-    "lengths",
-    "a document's length",
-    "document_id",
-    Column("document_id", STRING, "the document"),
-    Column("num_tokens", INT, "in tokens of a model"),
-)
+MEMBERSHIPS = define("memberships", Membership, grain="a document in its cluster", key="document_id")
+
+
+class Cluster(TypedDict):
+    cluster: Annotated[int, "0-based"]
+    parent: Annotated[int, "the cluster of clusters that it belongs to"]
+    num_documents: Annotated[Long, "its size"]
+    similarity: Annotated[float, "mean cosine of its documents to its centre"]
+    keywords: Annotated[list[str], "words that tell it from the others, best first"]
+    title: Annotated[str | None, "title of the document nearest to its centre", "it has none"]
+
+
+CLUSTERS = define("clusters", Cluster, grain="a cluster of documents", key="cluster")
+
+
+class SegmentRow(TypedDict):
+    document_id: Annotated[str, "the document"]
+    position: Annotated[int, "0-based"]
+    kind: Annotated[str, "prose or table"]
+    text: Annotated[str, "the stretch, without blanks around it"]
+    num_tokens: Annotated[int, "its length"]
+
+
+SEGMENTS = define("segments", SegmentRow, grain="a stretch of a document: prose or a table", key="document_id position")
+
+
+class Length(TypedDict):
+    document_id: Annotated[str, "the document"]
+    num_tokens: Annotated[int, "in tokens of a model"]
+
+
+LENGTHS = define("lengths", Length, grain="a document's length", key="document_id")
+
+
+class SetMember(TypedDict):
+    set_id: Annotated[str, "the set"]
+    position: Annotated[int, "0-based"]
+    document_id: Annotated[str, "the document"]
+    cluster: Annotated[int, "the cluster it was drawn from"]
+    kind: Annotated[str, "member of the set's cluster, or distractor from another"]
+    num_tokens: Annotated[int, "its length"]
+
 
 DOCUMENT_SETS = define(
-    "document_sets",
-    "a document among those to be shown together",
-    "set_id position",
-    Column("set_id", STRING, "the set"),
-    Column("position", INT, "0-based"),
-    Column("document_id", STRING, "the document"),
-    Column("cluster", INT, "the cluster it was drawn from"),
-    Column("kind", STRING, "member of the set's cluster, or distractor from another"),
-    Column("num_tokens", INT, "its length"),
+    "document_sets", SetMember, grain="a document among those to be shown together", key="set_id position"
 )
 
+
+class Measurement(TypedDict):
+    part: Annotated[str, "the step"]
+    metric: Annotated[str, "rows_in, rows_out, dropped: REASON, cpu_s, peak_memory_mb, canary_recall, ..."]
+    value: Annotated[float, "its value"]
+
+
 MEASUREMENTS = define(
-    "measurements",
-    "a number that a step of the preparation is known by",
-    "part metric",
-    Column("part", STRING, "the step"),
-    Column("metric", STRING, "rows_in, rows_out, dropped: REASON, cpu_s, peak_memory_mb, canary_recall, ..."),
-    Column("value", FLOAT, "its value"),
+    "measurements", Measurement, grain="a number that a step of the preparation is known by", key="part metric"
 )

@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
-from warehouse.schemas.columns import BOOL, INT, NUMBERS, STRING, STRINGS, Column, define
+from typing import Annotated, TypedDict
 
-MEMORIES = define(
-    "memories",
-    "a task remembered for its cluster and type",
-    "cluster task_type place",
-    Column("cluster", INT, "the cluster"),
-    Column("task_type", STRING, "type of the task"),
-    Column("place", INT, "0-based, the oldest first"),
-    Column("task_id", STRING, "the task"),
-    Column("text", STRING, "its text"),
-    Column("reference", STRING, "the answer that it was written with"),
-    Column("document_ids", STRINGS, "the documents that it was written from"),
-)
+from warehouse.schemas.columns import define
+
+
+class Memory(TypedDict):
+    cluster: Annotated[int, "the cluster"]
+    task_type: Annotated[str, "type of the task"]
+    place: Annotated[int, "0-based, the oldest first"]
+    task_id: Annotated[str, "the task"]
+    text: Annotated[str, "its text"]
+    reference: Annotated[str, "the answer that it was written with"]
+    document_ids: Annotated[list[str], "the documents that it was written from"]
+
+
+MEMORIES = define("memories", Memory, grain="a task remembered for its cluster and type", key="cluster task_type place")
+
+
+class Group(TypedDict):
+    group_id: Annotated[str, "the prompt whose rollouts they are"]
+    task_id: Annotated[str, "the task that they wrote, answered or judged answers to"]
+    kept: Annotated[bool, "whether it is trained on"]
+    reason: Annotated[str | None, "first failing test", "kept"]
+    measures: Annotated[dict[str, float], "what the decision was made on"]
+    bounds: Annotated[str, "the bounds used, as JSON"]
+
 
 GROUPS = define(
     "groups",
-    "a group of rollouts that an update may train on: taken, or the first reason why not",
-    "group_id",
-    Column("group_id", STRING, "the prompt whose rollouts they are"),
-    Column("task_id", STRING, "the task that they wrote, answered or judged answers to"),
-    Column("kept", BOOL, "whether it is trained on"),
-    Column("reason", STRING, "first failing test", "kept"),
-    Column("measures", NUMBERS, "what the decision was made on"),
-    Column("bounds", STRING, "the bounds used, as JSON"),
+    Group,
+    grain="a group of rollouts that an update may train on: taken, or the first reason why not",
+    key="group_id",
 )

@@ -2,49 +2,51 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
+from typing import Annotated, TypedDict
 
-from warehouse.schemas.columns import FLOAT, IDS, INT, LOGPROBS, NUMBERS, STRING, Column, define
+from warehouse.schemas.columns import Flag, Logprob, define
+
+
+class Datum(TypedDict):
+    rollout_id: Annotated[str, "the rollout"]
+    datum: Annotated[int, "0 for whole conversations; the turn for models trained turn by turn"]
+    prompt_token_ids: Annotated[list[int], "context before the first trained token"]
+    completion_token_ids: Annotated[list[int], "sampled tokens, and what was put between turns"]
+    loss_mask: Annotated[list[Flag], "1 where the policy sampled the token"]
+    logprobs: Annotated[list[Logprob], "natural, at sampling time; 0 where the mask is 0"]
+    advantage: Annotated[float, "the rollout's advantage"]
+
 
 BATCHES = define(
-    "batches",
-    "a training datum: what one optimizer step reads of one rollout",
-    "rollout_id datum",
-    Column("rollout_id", STRING, "the rollout"),
-    Column("datum", INT, "0 for whole conversations; the turn for models trained turn by turn"),
-    Column("prompt_token_ids", IDS, "context before the first trained token"),
-    Column("completion_token_ids", IDS, "sampled tokens, and what was put between turns"),
-    Column("loss_mask", pa.list_(pa.int8()), "1 where the policy sampled the token"),
-    Column("logprobs", LOGPROBS, "natural, at sampling time; 0 where the mask is 0"),
-    Column("advantage", FLOAT, "the rollout's advantage"),
+    "batches", Datum, grain="a training datum: what one optimizer step reads of one rollout", key="rollout_id datum"
 )
 
-UPDATES = define(
-    "updates",
-    "an optimizer step",
-    "policy optimizer_step",
-    Column("policy", STRING, "policy that came out of the update"),
-    Column("parent", STRING, "policy that went in"),
-    Column("role", STRING, "whose policy"),
-    Column("policy_hash", STRING, "content hash of the new weights"),
-    Column("weights", STRING, "folder of the weights, relative to the store"),
-    Column("adapter", STRING, "folder of the LoRA adapter, relative to the store", "full weights"),
-    Column("optimizer_state", STRING, "file of the optimizer's state, relative to the store", "not kept"),
-    Column("optimizer_step", INT, "0-based within the update"),
-    Column(
-        "metrics", NUMBERS, "loss, kl, clip_fraction, grad_norm, learning_rate, num_tokens, num_datums, seconds, ..."
-    ),
-)
 
-POLICIES = define(
-    "policies",
-    "a policy a run starts from",
-    "policy",
-    Column("policy", STRING, "id"),
-    Column("parent", STRING, "policy it came from", "a model given from outside"),
-    Column("role", STRING, "whose"),
-    Column("policy_hash", STRING, "content hash of the weights"),
-    Column("weights", STRING, "folder or hub name"),
-    Column("adapter", STRING, "LoRA adapter folder", "full weights"),
-    Column("optimizer_state", STRING, "file of the optimizer's state", "none"),
-)
+class OptimizerStep(TypedDict):
+    policy: Annotated[str, "policy that came out of the update"]
+    parent: Annotated[str, "policy that went in"]
+    role: Annotated[str, "whose policy"]
+    policy_hash: Annotated[str, "content hash of the new weights"]
+    weights: Annotated[str, "folder of the weights, relative to the store"]
+    adapter: Annotated[str | None, "folder of the LoRA adapter, relative to the store", "full weights"]
+    optimizer_state: Annotated[str | None, "file of the optimizer's state, relative to the store", "not kept"]
+    optimizer_step: Annotated[int, "0-based within the update"]
+    metrics: Annotated[
+        dict[str, float], "loss, kl, clip_fraction, grad_norm, learning_rate, num_tokens, num_datums, seconds, ..."
+    ]
+
+
+UPDATES = define("updates", OptimizerStep, grain="an optimizer step", key="policy optimizer_step")
+
+
+class PolicyRow(TypedDict):
+    policy: Annotated[str, "id"]
+    parent: Annotated[str | None, "policy it came from", "a model given from outside"]
+    role: Annotated[str, "whose"]
+    policy_hash: Annotated[str, "content hash of the weights"]
+    weights: Annotated[str, "folder or hub name"]
+    adapter: Annotated[str | None, "LoRA adapter folder", "full weights"]
+    optimizer_state: Annotated[str | None, "file of the optimizer's state", "none"]
+
+
+POLICIES = define("policies", PolicyRow, grain="a policy a run starts from", key="policy")

@@ -1,0 +1,108 @@
+"""Tables of answers: what was answered, every verdict on it, and the scores, rewards and metrics made of them."""
+
+from __future__ import annotations
+
+from typing import Annotated, TypedDict
+
+from warehouse.schemas.columns import Long, Parsed, WhyMalformed, define
+
+
+class Answer(TypedDict):
+    rollout_id: Annotated[str, "the rollout"]
+    prompt_id: Annotated[str, "its group"]
+    task_id: Annotated[str, "the task"]
+    answer: Annotated[str | None, "text between the answer tags", "none could be read"]
+    answer_tokens: Annotated[int, "its length in tokens of the policy"]
+    format: Annotated[dict[str, float], "parts of the format reward, each 0..1, and `total`"]
+    num_searches: Annotated[int, "valid searches in all turns"]
+    malformed: WhyMalformed
+
+
+ANSWERS = define(
+    "answers",
+    Answer,
+    grain="an answer to a task: one rollout of the solving role",
+    key="rollout_id",
+    parsed=Parsed("rollout_id", "answer"),
+)
+
+
+class Match(TypedDict):
+    rollout_id: Annotated[str, "the answer"]
+    task_id: Annotated[str, "its task"]
+    matched: Annotated[bool | None, "whether the rule holds them equal", "they could not be compared"]
+    reason: Annotated[str | None, "why they could not be compared", "they were"]
+    seconds: Annotated[float, "time of the comparison"]
+
+
+MATCHES = define("matches", Match, grain="a rule's comparison of an answer with its task's reference", key="rollout_id")
+
+
+class Vote(TypedDict):
+    judge_rollout_id: Annotated[str, "the rollout that voted"]
+    rollout_id: Annotated[str, "the answer"]
+    task_id: Annotated[str, "its task"]
+    vote: Annotated[int | None, "1 correct, 0 not", "no vote could be read"]
+    malformed: WhyMalformed
+
+
+VOTES = define(
+    "votes",
+    Vote,
+    grain="one of a judge's votes on an answer",
+    key="judge_rollout_id",
+    parsed=Parsed("judge_rollout_id", "vote"),
+)
+
+
+class Judgment(TypedDict):
+    rollout_id: Annotated[str, "the answer judged (a canary's own id)"]
+    task_id: Annotated[str, "its task"]
+    criterion_id: Annotated[str, "the criterion"]
+    verdict: Annotated[int | None, "1 met, 0 not met", "no verdict could be read"]
+    oracle: Annotated[int | None, "what the true facts say, 1 or 0", "no oracle knows this task"]
+    expected: Annotated[int | None, "the known verdict of a canary", "not a canary"]
+    judge_rollout_id: Annotated[str, "the rollout that judged"]
+    malformed: WhyMalformed
+
+
+JUDGMENTS = define(
+    "judgments",
+    Judgment,
+    grain="a verdict on one answer by one criterion",
+    key="rollout_id criterion_id",
+    parsed=Parsed("judge_rollout_id", "verdict"),
+)
+
+
+class Score(TypedDict):
+    rollout_id: Annotated[str, "the rollout"]
+    group_id: Annotated[str, "the prompt whose rollouts are compared"]
+    task_id: Annotated[str, "the task it wrote or answered"]
+    components: Annotated[dict[str, float], "parts of the reward, unweighted, and what they were made of"]
+    total: Annotated[float | None, "the reward", "unscorable"]
+    unscorable: Annotated[str | None, "why there is no reward", "there is one"]
+
+
+SCORES = define("scores", Score, grain="the reward of one rollout, part by part", key="rollout_id")
+
+
+class Reward(Score):
+    advantage: Annotated[float, "normalised reward; 0 where unscorable or without contrast"]
+
+
+REWARDS = define("rewards", Reward, grain="the reward and advantage of one rollout", key="rollout_id")
+
+
+class Evaluation(TypedDict):
+    policy: Annotated[str, "the policy"]
+    benchmark: Annotated[str, "which tasks"]
+    metric: Annotated[str, "what was measured"]
+    n: Annotated[Long, "number of tasks"]
+    score: Annotated[float | None, "mean over tasks", "n is 0"]
+    standard_error: Annotated[float | None, "of that mean, over tasks", "n is below 2"]
+
+
+EVALUATIONS = define(
+    "evaluations", Evaluation, grain="a metric of a policy on a benchmark", key="policy benchmark metric"
+)

@@ -1,0 +1,112 @@
+"""Tables of tasks: what they are written about, the tasks, their checks and rubrics, and which are trained on."""
+
+from __future__ import annotations
+
+from typing import Annotated, TypedDict
+
+from warehouse.schemas.columns import Long, Parsed, WhyMalformed, define
+
+
+class Sample(TypedDict):
+    sample_id: Annotated[str, "identity"]
+    document_id: Annotated[str, "the document; the first where it is several"]
+    task_type: Annotated[str, "the type of task asked for"]
+    search_turns: Annotated[int, "required number of search turns"]
+    cluster: Annotated[int | None, "the cluster they are of", "documents were not drawn by cluster"]
+    document_ids: Annotated[list[str] | None, "all documents drawn, in the order of the corpus", "it is one"]
+
+
+SAMPLES = define(
+    "samples", Sample, grain="a document, or several of one cluster, drawn for one prompt", key="sample_id"
+)
+
+
+class Choice(TypedDict):
+    rollout_id: Annotated[str, "the rollout that chose"]
+    prompt_id: Annotated[str, "its prompt"]
+    document_id: Annotated[str, "the document"]
+    task_type: Annotated[str | None, "the type chosen", "none could be read"]
+    malformed: WhyMalformed
+
+
+CHOICES = define(
+    "choices",
+    Choice,
+    grain="the type of task that a role chose for a document",
+    key="rollout_id",
+    parsed=Parsed("rollout_id", "task_type"),
+)
+
+
+class Task(TypedDict):
+    task_id: Annotated[str, "identity (the rollout that wrote it)"]
+    rollout_id: Annotated[str, "that rollout"]
+    prompt_id: Annotated[str, "its group"]
+    document_id: Annotated[str, "source document"]
+    task_type: Annotated[str, "type asked for"]
+    search_turns: Annotated[int, "search turns asked for"]
+    text: Annotated[str | None, "the task", "none could be read"]
+    reference: Annotated[str | None, "the answer that it was written with", "it has none, or none could be read"]
+    answer_type: Annotated[str | None, "what kind of answer the reference is", "not stated"]
+    options: Annotated[list[str] | None, "choices offered, in order", "it offers none"]
+    evidence: Annotated[list[str], "ids of the source document and all retrieved ones"]
+    format: Annotated[dict[str, float], "parts of the format reward, each 0..1, and `total`"]
+    malformed: WhyMalformed
+
+
+TASKS = define(
+    "tasks",
+    Task,
+    grain="a candidate task: one rollout of the proposing role",
+    key="task_id",
+    parsed=Parsed("rollout_id", "text"),
+)
+
+
+class Gate(TypedDict):
+    task_id: Annotated[str, "the task"]
+    gate: Annotated[str, "name of the check"]
+    kind: Annotated[str, "model or rule"]
+    passed: Annotated[bool | None, "verdict", "the reply was malformed: not passed"]
+    judge_rollout_id: Annotated[str | None, "the rollout that judged", "a rule did"]
+    malformed: WhyMalformed
+
+
+GATES = define(
+    "gates", Gate, grain="a check of a task", key="task_id gate", parsed=Parsed("judge_rollout_id", "passed")
+)
+
+
+class Criterion(TypedDict):
+    criterion_id: Annotated[str, "identity: task and position"]
+    task_id: Annotated[str, "the task"]
+    position: Annotated[int, "0-based place in the rubric"]
+    criterion: Annotated[str | None, "one sentence", "the rubric is malformed"]
+    priority: Annotated[str | None, "critical, important or bonus", "the rubric is malformed"]
+    weight: Annotated[float | None, "weight in the score", "the rubric is malformed"]
+    judge_rollout_id: Annotated[str, "the rollout that wrote it"]
+    malformed: WhyMalformed
+
+
+RUBRICS = define(
+    "rubrics",
+    Criterion,
+    grain="a criterion of a task's rubric; a malformed rubric is one row without criterion",
+    key="criterion_id",
+    parsed=Parsed("judge_rollout_id", "criterion", order="position"),
+)
+
+
+class Selection(TypedDict):
+    task_id: Annotated[str, "the task"]
+    document_id: Annotated[str, "its source document"]
+    kept: Annotated[bool, "whether it is trained on"]
+    reason: Annotated[str | None, "first failing test", "kept"]
+    num_met: Annotated[Long | None, "verdicts met, over all counted rollouts", "no rollout counted"]
+    num_criteria: Annotated[Long | None, "verdicts asked for, over all counted rollouts", "no rollout counted"]
+    num_rollouts: Annotated[Long, "rollouts behind the mean score"]
+    mean_score: Annotated[float | None, "mean weighted score over these rollouts, 0..1", "no rollout counted"]
+    bounds: Annotated[str, "the bounds used, as JSON"]
+
+
+SELECTIONS = define("selections", Selection, grain="a candidate task: kept, or the first reason why not", key="task_id")
