@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from corpus_prep.read.hub import is_dataset
-from corpus_prep.search.index import EmbeddingConfig
+from corpus_prep.search.settings import EmbeddingConfig
 from tasks.corpus.documents import corpus_identity, read_documents, take
 from tasks.corpus.long_context import clusters_of_sets
 from warehouse.schemas.corpus import DOCUMENT_SETS, MEMBERSHIPS

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from corpus_prep.clusters.kmeans import Clustering, cluster
-from corpus_prep.search.index import EmbeddingConfig
+from corpus_prep.search.settings import EmbeddingConfig
 from tasks.corpus.cluster import cluster_documents, describe_clusters, embed_documents, measure_clusters
 from tasks.stage import Rows, stage
 from warehouse.schemas import DOCUMENTS

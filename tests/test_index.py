@@ -8,7 +8,8 @@ import pytest
 from pydantic import ValidationError
 
 from corpus_prep.read.documents import DocumentRow, read_corpus
-from corpus_prep.search.index import EmbeddingConfig, Retriever, build_index, load_index
+from corpus_prep.search.index import Retriever, build_index, load_index
+from corpus_prep.search.settings import EmbeddingConfig
 
 WIKI = Path(__file__).parent / "data" / "wiki_passages_30.parquet"
 ENCYCLOPAEDIA = [

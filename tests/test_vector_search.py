@@ -10,7 +10,8 @@ import pytest
 from corpus_prep.read.documents import DocumentRow
 from corpus_prep.search import vectors as module
 from corpus_prep.search.encoder import Encoder
-from corpus_prep.search.index import GIB, EmbeddingConfig, Retriever, VectorSearch, build_index, choose, load_index
+from corpus_prep.search.index import Retriever, build_index, load_index
+from corpus_prep.search.settings import GIB, EmbeddingConfig, VectorSearch, choose
 from corpus_prep.search.vectors import VECTORS, VectorRanker, write_search
 from tasks.corpus.documents import settle
 from tasks.stage import Rows, stage

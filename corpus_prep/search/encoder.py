@@ -15,7 +15,7 @@ from sentence_transformers import SentenceTransformer
 
 if TYPE_CHECKING:
     from corpus_prep.corpus import Shard
-    from corpus_prep.search.index import EmbeddingConfig
+    from corpus_prep.search.settings import EmbeddingConfig
 
 TEXTS_AT_ONCE = 16_384  # encoded in order of length, shortest last, so that little is padded
 CHARS_PER_TOKEN = 16  # a text is cut to so many characters a token that the model reads, before it is cut into tokens

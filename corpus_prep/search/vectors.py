@@ -10,7 +10,7 @@ import torch
 
 if TYPE_CHECKING:
     from corpus_prep.search.encoder import Encoder
-    from corpus_prep.search.index import VectorSearch
+    from corpus_prep.search.settings import VectorSearch
 
 VECTORS, IVF, LISTS = "vectors.npy", "ivf.faiss", "ivf.lists"
 SCORES_AT_ONCE = 1 << 26  # 256 MiB of float32

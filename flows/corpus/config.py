@@ -17,7 +17,7 @@ from corpus_prep.dedup.edges import Comparing
 from corpus_prep.dedup.minhash import MinHashing
 from corpus_prep.read.formats import Columns
 from corpus_prep.read.quality import QualityRules
-from corpus_prep.search.index import EmbeddingConfig, VectorSearch
+from corpus_prep.search.settings import EmbeddingConfig, VectorSearch
 from corpus_prep.workers import Workers
 from flows import profile
 from flows.profile import Settings

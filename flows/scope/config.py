@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from corpus_prep.search.index import EmbeddingConfig
+from corpus_prep.search.settings import EmbeddingConfig
 from flows import profile
 from flows.profile import MachineSettings, Settings
 from flows.scope.readers import PRIORITIES

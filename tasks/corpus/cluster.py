@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from corpus_prep.clusters.keywords import keywords
 from corpus_prep.clusters.kmeans import Clustering, cluster
-from corpus_prep.search.index import EmbeddingConfig
+from corpus_prep.search.settings import EmbeddingConfig
 from tasks.corpus.steps import corpus_of, costs, folder_of, measured
 from tasks.stage import Rows, stage
 from warehouse.draft import Draft, Shards

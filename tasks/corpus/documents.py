@@ -18,7 +18,8 @@ from corpus_prep.read.documents import CorpusCounts, DocumentRow, read_corpus
 from corpus_prep.read.formats import Columns
 from corpus_prep.read.hub import is_dataset
 from corpus_prep.read.quality import QualityRules, first_failing, language_of
-from corpus_prep.search.index import EmbeddingConfig, VectorSearch, indexed
+from corpus_prep.search.index import indexed
+from corpus_prep.search.settings import EmbeddingConfig, VectorSearch
 from tasks.corpus.cluster import VECTORS
 from tasks.corpus.steps import corpus_of, costs, measured, screened_counts
 from tasks.stage import Rows, stage

@@ -138,22 +138,6 @@ class Engine(Protocol):
     def close(self) -> None: ...
 
 
-def open_engine(config: EngineConfig) -> Engine:
-    """Load or connect to an engine.
-
-    Raises:
-        ValueError: the model folder is missing or has no weights, or an endpoint returns no token ids.
-    """
-    check_model(config.model)
-    if config.kind == "openai":
-        from tasks.engines.openai import EndpointEngine
-
-        return EndpointEngine(config)
-    from tasks.engines.vllm import VllmEngine
-
-    return VllmEngine(config)
-
-
 def check_policies(config: EngineConfig, policies: Iterable[Policy]) -> None:
     """Find out before anything is loaded whether `config`'s engine can serve `policies`.
 

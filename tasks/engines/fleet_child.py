@@ -14,7 +14,7 @@ from functools import lru_cache
 from multiprocessing.connection import Connection
 from typing import Any
 
-from tasks.engines.base import Engine, EngineConfig, EngineDied, open_engine
+from tasks.engines.base import Engine, EngineConfig, EngineDied, check_model
 from tasks.engines.fleet import OUT_OF_MEMORY
 from tasks.processes.child_process import die_with_parent
 from tasks.rollouts.replies import reply_logprobs
@@ -57,6 +57,22 @@ def serve(pipe: Connection) -> None:
             kind = ("died", repr(error)) if OUT_OF_MEMORY.search(repr(error)) else ("failed", _sendable(error))
             pipe.send(kind)
             return  # the engine may still hold requests
+
+
+def open_engine(config: EngineConfig) -> Engine:
+    """Load or connect to an engine.
+
+    Raises:
+        ValueError: the model folder is missing or has no weights, or an endpoint returns no token ids.
+    """
+    check_model(config.model)
+    if config.kind == "openai":
+        from tasks.engines.openai import EndpointEngine
+
+        return EndpointEngine(config)
+    from tasks.engines.vllm import VllmEngine
+
+    return VllmEngine(config)
 
 
 def answer_call(pipe: Connection, engine: Engine, call: dict[str, Any]) -> None:

@@ -29,7 +29,7 @@ from corpus_prep.clusters.kmeans import Clustering, cluster
 from corpus_prep.contamination.benchmarks import Benchmark
 from corpus_prep.contamination.ngrams import Finder, NgramRule, passage_runs
 from corpus_prep.dedup.minhash import MinHashing
-from corpus_prep.search.index import VectorSearch
+from corpus_prep.search.settings import VectorSearch
 from corpus_prep.search.vectors import VECTORS, VectorRanker, write_search
 from tasks.corpus import decontaminate
 from tasks.stage import stage

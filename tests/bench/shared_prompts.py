@@ -62,7 +62,8 @@ def generation(folder: Path, lengths: Lengths) -> list[dict[str, Any]]:
 
     os.environ |= ENVIRONMENT | CPU_ENVIRONMENT
     sys.modules.pop("vllm", None)  # `tests.bench.pipeline` keeps TRL from importing it
-    from tasks.engines.base import EngineConfig, Policy, Sampling, open_engine
+    from tasks.engines.base import EngineConfig, Policy, Sampling
+    from tasks.engines.fleet_child import open_engine
 
     config = EngineConfig(
         model=str(folder),
