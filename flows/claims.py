@@ -17,11 +17,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from flows.run import STORE, Request, open_run
-from flows.service.site import SOURCE
+from flows.request import Request
+from flows.run import open_run
+from flows.service.site import SOURCE, open_store, store_root
 from tasks.reports.runs import mean_and_error, report_runs
 from warehouse.query import query
-from warehouse.store import Store
 
 METHODS = ("scope", "spice", "spell")
 BENCH = SOURCE / "data" / "bench"
@@ -77,7 +77,7 @@ class Seed:
     number: int
 
     def rows(self, variant: str, sql: str, **given: Any) -> list[Row]:
-        return query(STORE, sql, {"run": self.study.run_name(variant, self.number), **given})
+        return query(store_root(), sql, {"run": self.study.run_name(variant, self.number), **given})
 
     def series(self, variant: str, metric: str = HELD_OUT, benchmark: str = BENCHMARK) -> list[float]:
         """The metric, iteration by iteration from 0 on, as far as it was measured."""
@@ -178,7 +178,7 @@ def report(study: Study, variants: Sequence[str], seeds: Sequence[Seed]) -> str:
     lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in [*judged, *described]]
     (BENCH / f"{study.method}-claims.jsonl").write_text("".join(lines), encoding="utf-8")
     groups = {variant: [study.run_name(variant, seed.number) for seed in seeds] for variant in variants}
-    path = report_runs(Store(STORE), f"{study.method}-claims", groups, tables)
+    path = report_runs(open_store(), f"{study.method}-claims", groups, tables)
     return f"{text}\npage: {path}"
 
 

@@ -11,26 +11,26 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import duckdb
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import BaseModel
 
-from flows.service.site import store_root
+from flows.request import Redo, Request
+from flows.service.site import open_store
 from tasks.engines.base import EngineConfig, Policy, check_policies
 from tasks.engines.fleet import Fleet
 from tasks.stage import Rows, stage
 from tasks.update import Trainer
 from warehouse.clean import free_superseded
 from warehouse.draft import hash_bytes, hash_folder
-from warehouse.freshness import Enough, Inquiry, Rerun, chosen
 from warehouse.query import write_views
+from warehouse.rerun import Enough, Inquiry, Rerun, chosen
 from warehouse.schemas import POLICIES
-from warehouse.store import Place, Store, Table, check_run_name
+from warehouse.store import Place, Store, Table
 
 CONFIG, REQUEST = "config.json", "request.json"
 log = logging.getLogger("selfplay")
-STORE = store_root()
 
 
 class Saveable(Protocol):
@@ -83,33 +83,7 @@ class Workbench:
     def free_superseded(self, updated: Table) -> None:
         """What an update leaves no use for goes, where only last checkpoints are kept."""
         if self.keep_checkpoints == "last":
-            free_superseded(updated)
-
-
-class Request(BaseModel):
-    """What a flow was asked for; kept beside the run, so that `selfplay rerun` can ask again."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    flow: str
-    profile: str
-    run: Annotated[str, AfterValidator(check_run_name)]
-    overrides: dict[str, Any] | None = None
-    corpus: str | None = None
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        return {**(self.overrides or {}), **({"corpus": self.corpus} if self.corpus else {})}
-
-
-class Redo(BaseModel):
-    """Stages to make again: `stage` is a table's name, as `selfplay status RUN` shows it, or a pattern of names."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    stage: str
-    iteration: int | None = Field(default=None, description="None takes all")
-    step: int | None = Field(default=None, description="None takes all")
-    dependents: bool = Field(default=False, description="and what was made from them, even if they come out the same")
-    only: bool = Field(default=False, description="and nothing else: the flow stops there")
+            free_superseded(self.place.store, updated)
 
 
 @contextlib.contextmanager
@@ -119,7 +93,7 @@ def open_run(asked: Request, cfg: RunConfig, redo: Redo | None = None, force: bo
     Raises ValueError, before any model is loaded, for a missing model, one whose tokenizer differs from the engine's,
     and what `open_place` refuses.
     """
-    store = open_store(asked.run, redo)
+    store = _open_to_work(asked.run, redo)
     bench = set_up(asked.run, cfg, store)
     try:
         with _begun(store, asked, cfg, force):
@@ -136,14 +110,14 @@ def open_place(asked: Request, cfg: Saveable, redo: Redo | None = None, force: b
     Raises ValueError for stages to redo that there are none of, or a run that was made with another configuration
     (unless `force`).
     """
-    store = open_store(asked.run, redo)
+    store = _open_to_work(asked.run, redo)
     with _begun(store, asked, cfg, force):
         yield store.run(asked.run)
 
 
-def open_store(run: str, redo: Redo | None) -> Store:
+def _open_to_work(run: str, redo: Redo | None) -> Store:
     log.setLevel(logging.INFO)
-    store = Store(STORE)
+    store = open_store()
     if redo is not None:
         store.freshness = make_rerun(store, run, redo)
     return store
@@ -168,7 +142,7 @@ def inquire(asked: Request, cfg: RunConfig, play: Callable[[Any, Workbench], Any
     flow stops of itself.
     """
     inquiry = Inquiry()
-    bench = set_up(asked.run, cfg, Store(STORE, inquiry))
+    bench = set_up(asked.run, cfg, open_store(inquiry))
     try:
         with _stopping():
             register(bench.place, policies=bench.policies)
@@ -182,7 +156,7 @@ def inquire_place(asked: Request, cfg: Any, play: Callable[[Any, Place], Any]) -
     """The same of a flow that needs no models."""
     inquiry = Inquiry()
     with _stopping():
-        play(cfg, Store(STORE, inquiry).run(asked.run))
+        play(cfg, open_store(inquiry).run(asked.run))
     return inquiry.found
 
 

@@ -44,7 +44,7 @@ def generate(
 
     Raises Cleaned for a policy whose weights were freed.
     """
-    check_kept(prompts.store, policy.adapter or policy.weights, again="*")
+    check_kept(prompts.root, policy.adapter or policy.weights, again="*")
     rows = prompts.rows()
     position = {row["prompt_id"]: i for i, row in enumerate(rows)}
 

@@ -64,7 +64,7 @@ def report(place: Place, iteration: int) -> Path:
     Prefect flow run the Markdown becomes its artifact `<run>-iter-n`. A report of the same tables by the same code is
     left as it is, and an inquiry writes nothing.
     """
-    store, run, started = place.store, place.parts[0], time.monotonic()
+    store, run, started = place.store, place.at.run, time.monotonic()
     path = store.root / "reports" / run / f"iter-{iteration:03d}.html"
     if not store.freshness.works:
         return path

@@ -138,9 +138,9 @@ def update(
     Raises ValueError for an empty batch, Cleaned where what it starts from was freed, and
     `tasks.training.grpo.NonFiniteUpdate`, before anything is published.
     """
-    state = batch.store.folder(optimizer_state) if optimizer_state else None
+    state = batch.runs / optimizer_state if optimizer_state else None
     for start in (policy.adapter or policy.weights, state):
-        check_kept(batch.store, start, again="updates")
+        check_kept(batch.root, start, again="updates")
     job = UpdateJob(
         batch=batch.folder,
         policy=local_folder(policy.weights),
@@ -189,9 +189,8 @@ def cause_of_death(exit_code: int, out: Path) -> str:
 def updated_policy(table: Table) -> tuple[Policy, str]:
     """The policy that came out of an update, and its optimizer's state (a path below the store's runs)."""
     row = table.rows()[-1]
-    folder = table.store.folder
-    weights = str(folder(row["weights"])) if row["adapter"] is None else row["weights"]
-    adapter = str(folder(row["adapter"])) if row["adapter"] else None
+    weights = str(table.runs / row["weights"]) if row["adapter"] is None else row["weights"]
+    adapter = str(table.runs / row["adapter"]) if row["adapter"] else None
     policy = Policy(id=row["policy"], weights=weights, adapter=adapter, content_hash=row["policy_hash"])
     return policy, row["optimizer_state"]
 

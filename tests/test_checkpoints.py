@@ -22,7 +22,7 @@ from tasks.training.grpo import GRPOSettings, StepMetrics, UpdateJob, UpdateResu
 from tasks.update import update, updated_policy
 from tests.support.rows import publish, row, updates
 from warehouse import clean
-from warehouse.freshness import Inquiry, Rerun, chosen
+from warehouse.rerun import Inquiry, Rerun, chosen
 from warehouse.store import Store, Table
 from warehouse.table import Cleaned
 
@@ -135,9 +135,9 @@ def test_clean_removes_what_was_marked_and_not_removed(store, monkeypatch):
     for number in (1, 2):
         updates(place.step(number))
     with killed(monkeypatch, "before it is removed"):
-        clean.remove(clean.removable(store, "r", keep_last=0))
+        clean.remove(store, clean.removable(store, "r", keep_last=0))
     assert left(store) == {f"1/solver/{number} {name}" for number in (1, 2) for name in (STATE, WEIGHTS)}
-    clean.remove(clean.removable(store, "r", keep_last=0))
+    clean.remove(store, clean.removable(store, "r", keep_last=0))
     assert left(store) == {f"1/solver/2 {STATE}", f"1/solver/2 {WEIGHTS}"}
 
 
@@ -153,9 +153,9 @@ def test_an_inquiry_and_a_rerun_of_one_stage_alone_free_nothing(store):
     second = updates(place.step(2), first)
     for careful in (Inquiry(), Rerun("1", frozenset(), only=True)):
         store.freshness = careful
-        assert clean.free_superseded(second) == 0
+        assert clean.free_superseded(store, second) == 0
     store.freshness = Rerun("1", frozenset())
-    assert clean.free_superseded(second) == 2000
+    assert clean.free_superseded(store, second) == 2000
 
 
 def rerun(store: Store, stage: str, **where: Any) -> None:

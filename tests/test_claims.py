@@ -28,7 +28,7 @@ SCORES = {  # held-out scores by variant and seed, iterations 0 and 1
 @pytest.fixture
 def seeds(tmp_path, monkeypatch):
     store = Store(tmp_path / "store")
-    monkeypatch.setattr(claims, "STORE", store.root)
+    monkeypatch.setenv("SELFPLAY_STORE", str(store.root))
     monkeypatch.setattr(claims, "BENCH", tmp_path / "bench")
     for (variant, seed), scores in SCORES.items():
         for iteration, score in enumerate(scores):

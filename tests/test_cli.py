@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from flows import run as workbench
 from flows.command import cli, launch
-from flows.run import Request
+from flows.request import Request, default_run
 from flows.scope.config import load_profile
 from flows.service import services
 from flows.service.site import Site
@@ -93,7 +93,7 @@ def test_verify_counts_what_was_cleaned_away(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path))
     table = publish(Store(tmp_path).run("mine"), "rollouts")
     assert "byte for byte\n" in CliRunner().invoke(cli.main, ["verify", "mine"]).output
-    clean.remove([clean.Removal(table, clean.ROLLOUTS, table.parts)])
+    clean.remove(Store(tmp_path), [clean.Removal(table, clean.ROLLOUTS, table.parts)])
     said = CliRunner().invoke(cli.main, ["verify", "mine"]).output
     assert "1 tables, 0.0 MB" in said and "but for 1 file(s) that were cleaned away" in said
 
@@ -102,7 +102,6 @@ def test_why_is_asked_from_any_folder_and_names_what_was_never_made(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path))
-    monkeypatch.setattr(workbench, "STORE", tmp_path)
     monkeypatch.chdir(tmp_path)
     store = Store(tmp_path)
     asked = Request(flow="scope-iteration", profile="micro", run="mine")
@@ -185,7 +184,7 @@ def test_a_flow_names_its_run_after_method_and_profile(
         if hasattr(module, place):
             monkeypatch.setattr(module, place, opened if place.startswith("open") else lambda *_: None)
     getattr(module, deployment["entrypoint"].split(":")[1]).fn(profile=profile, corpus="here")
-    assert asked == [name] == [launch.default_run(flow, profile)]
+    assert asked == [name] == [default_run(flow, profile)]
 
 
 def test_sql_shows_a_table_and_explains_a_mistake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

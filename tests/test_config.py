@@ -3,7 +3,8 @@ import tomllib
 import pytest
 from pydantic import ValidationError
 
-from flows.run import Request, differences, last_request, save_request
+from flows.request import Request
+from flows.run import differences, last_request, save_request
 from flows.scope.config import PROFILES, ScopeConfig, load_profile, profile_names
 from flows.scope.readers import PRIORITIES
 from flows.scope.talks import make_talks

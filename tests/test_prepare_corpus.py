@@ -9,7 +9,8 @@ import pytest
 from flows import prepared
 from flows.corpus.config import load_profile
 from flows.corpus.flow import inquire, prepare
-from flows.run import Request, open_place
+from flows.request import Request
+from flows.run import open_place
 from tasks.corpus.documents import take
 from tasks.reports.corpus import ask
 from warehouse.query import query
@@ -31,7 +32,7 @@ def corpus(tmp_path, monkeypatch):
     (tmp_path / "corpus.jsonl").write_text("".join(json.dumps(p) + "\n" for p in [*passages, *more]))
     question = {"id": "q", "question": " ".join(asked["text"].split()[:40])}
     (tmp_path / "set.jsonl").write_text(json.dumps(question) + "\n")
-    monkeypatch.setattr("flows.run.STORE", tmp_path / "store")
+    monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path / "store"))
     return tmp_path, {"copied": copied["id"], "edited": edited["id"], "asked": asked["id"]}
 
 

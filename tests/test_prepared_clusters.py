@@ -9,7 +9,8 @@ import pytest
 from flows import prepared
 from flows.corpus.config import load_profile
 from flows.corpus.flow import prepare
-from flows.run import Request, open_place
+from flows.request import Request
+from flows.run import open_place
 from flows.spell.config import SpellConfig
 from flows.spell.config import load_profile as load_spell
 from flows.spell.corpus import Source, check_distinct, open_corpus
@@ -43,7 +44,7 @@ def store(tmp_path_factory, minilm) -> Store:
     folder = tmp_path_factory.mktemp("site")
     pq.write_table(pq.read_table(WIKI).drop_columns("id"), folder / "numbered.parquet")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("flows.run.STORE", folder / "store")
+        patch.setenv("SELFPLAY_STORE", str(folder / "store"))
         make("wiki", WIKI, {**SETTINGS, **minilm, **MORE})
         make("numbered", folder / "numbered.parquet", {**SETTINGS, **minilm})
     return Store(folder / "store")
@@ -138,7 +139,7 @@ def test_a_corpus_without_clusters_or_with_too_few_says_what_to_do(store):
     ],
 )
 def test_what_is_missing_is_said_before_any_document_is_read(tmp_path, monkeypatch, minilm, settings, message):
-    monkeypatch.setattr("flows.run.STORE", tmp_path / "store")
+    monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path / "store"))
     monkeypatch.setattr("flows.corpus.flow.gather", lambda *_, **__: pytest.fail("read"))
     with pytest.raises(ValueError, match=message):
         make("early", WIKI, {**SETTINGS, **minilm, **settings})

@@ -12,7 +12,8 @@ from tests.support.rows import publish, row, updates
 from tests.support.scripted import POLICY, ScriptedEngine
 from warehouse import clean
 from warehouse.draft import PART
-from warehouse.freshness import Enough, Freshness, Inquiry, Rerun, Unmade, chosen
+from warehouse.freshness import Freshness
+from warehouse.rerun import Enough, Inquiry, Rerun, Unmade, chosen
 from warehouse.schemas import SAMPLES, TASKS
 from warehouse.store import Place, Store, Table
 from warehouse.table import Cleaned
@@ -99,9 +100,9 @@ def test_a_stage_that_is_not_there_is_refused_with_those_that_are(store):
     play(store)
     with pytest.raises(ValueError, match=r"run 'r' has no stage 'judgments'; there are samples.count, samples.first"):
         chosen(store, "r", "judgments")
-    with pytest.raises(ValueError, match="no stage 'samples' in iter-007; there are none"):
+    with pytest.raises(ValueError, match="no stage 'samples' in iteration 7; there are none"):
         chosen(store, "r", "samples", iteration=7)
-    with pytest.raises(ValueError, match="no stage 'samples' in iter-000"):
+    with pytest.raises(ValueError, match="no stage 'samples' in iteration 0"):
         chosen(store, "r", "samples", iteration=0)
     with pytest.raises(ValueError, match="there is no run 's'"):
         chosen(store, "s", "samples")
@@ -206,14 +207,14 @@ def test_clean_leaves_the_last_iteration_each_iterations_last_weights_and_every_
     assert {r.table.address.split("/")[1] for r in clean.removable(store, "r", keep=[2])} == {"iter-001"}
     with_rollouts = clean.removable(store, "r", rollouts=True)
     assert [r.kind for r in with_rollouts].count(clean.ROLLOUTS) == 1
-    assert clean.remove(with_rollouts) == sum(r.num_bytes for r in with_rollouts) > 6000
+    assert clean.remove(store, with_rollouts) == sum(r.num_bytes for r in with_rollouts) > 6000
     assert clean.removable(store, "r", rollouts=True) == []
 
 
 def test_a_cleaned_table_stands_and_says_so_when_its_rows_are_wanted(store):
     play(store)
     table = store.get("r/iter-001/samples.first")
-    clean.remove([clean.Removal(table, clean.ROLLOUTS, (PART,))])
+    clean.remove(store, [clean.Removal(table, clean.ROLLOUTS, (PART,))])
     assert play(store) == []
     assert list(store.get(table.address).problems(thorough=True)) == []
     with pytest.raises(Cleaned, match=r"rows of r/iter-001/samples.first were cleaned away"):

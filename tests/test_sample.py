@@ -4,6 +4,7 @@ import pytest
 
 from tasks.sample import allot, sample
 from tests.support.rows import publish, row
+from warehouse.store import Store
 
 TURNS = {1: 4, 2: 3, 3: 2}
 TYPES = ("planning", "writing")
@@ -18,7 +19,7 @@ def documents(store):
 
 
 def draw(documents, num_samples: int, **given) -> list[dict]:
-    place = documents.store.run("r").phase(repr(sorted(given.items())) + str(num_samples))
+    place = Store(documents.root).run("r").phase(repr(sorted(given.items())) + str(num_samples))
     settings = {"task_types": TYPES, "search_turns": TURNS, "seed": 0, "epoch": "e", **given}
     return sample(place, documents, num_samples=num_samples, **settings).rows()
 

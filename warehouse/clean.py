@@ -7,17 +7,16 @@ is as fresh as before. It is marked first, so what a kill leaves behind is marke
 from __future__ import annotations
 
 import json
-import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from warehouse.address import Address
 from warehouse.draft import FILES, RECIPE
-from warehouse.store import Store, Table
-from warehouse.table import Cleaned
+from warehouse.store import Store
+from warehouse.table import RUNS, Cleaned, Table, find_table
 
 OPTIMIZER, WEIGHTS, ROLLOUTS = "optimizer state", "weights", "rollouts"
 
@@ -49,11 +48,11 @@ def removable(
     tables = list(store.tables(run))
     if not tables:
         raise ValueError(f"there is no run {run!r}; `selfplay status` lists the runs")
-    if any(w.get("address", "").split("/")[0] == run for w in store.working()):
+    if any(store.working(run)):
         raise ValueError(f"run {run!r} is being worked on: clean it when it rests")
-    iterations = sorted({number for t in tables if (number := _iteration(t)) is not None})
+    iterations = sorted({t.at.iteration for t in tables if t.at.iteration is not None})
     kept = {*keep, *iterations[max(0, len(iterations) - keep_last) :]}
-    old = [t for t in tables if _iteration(t) not in (*kept, None)]
+    old = [t for t in tables if t.at.iteration not in (*kept, None)]
     found = [*_optimizers_and_weights(tables, old)]
     if rollouts:
         found += [Removal(t, ROLLOUTS, t.parts) for t in old if t.schema.name == "rollouts"]
@@ -61,46 +60,46 @@ def removable(
     return [r for r in present if r.files]
 
 
-def free_superseded(update: Table) -> int:
+def free_superseded(store: Store, update: Table) -> int:
     """Remove what a published update leaves no use for: the optimizer state that it went on from, and the weights of
     that update unless they are the last of their iteration. Returns bytes freed.
 
     It reads that one recipe, however long the run. What another run made stays, and so does everything where tables
     stand unchecked (`Freshness.frees`).
     """
-    store, state = update.store, update.recipe["params"]["optimizer_state"]
+    state = update.recipe["params"]["optimizer_state"]
     if state is None or not store.freshness.frees:
         return 0
     address, _ = _place_of(state)
-    if address.split("/")[0] != update.address.split("/")[0] or not _superseded(address, update):
+    if Address.parse(address).run != update.at.run or not _superseded(address, update):
         return 0
     with store.lock(address):
-        return remove(_superseded(address, update))
+        return remove(store, _superseded(address, update))
 
 
-def check_kept(store: Store, path: Path | str | None, again: str) -> None:
+def check_kept(root: Path, path: Path | str | None, again: str) -> None:
     """Raise Cleaned if files of a published table that were at `path` are removed; `again` is what of its phase to
-    rerun. None and what lies outside the store pass."""
-    runs = store.root / "runs"
+    rerun. None and what lies outside the store at `root` pass."""
+    runs = root / RUNS
     if path is None or not Path(path).is_relative_to(runs):
         return
     address, inside = _place_of(Path(path).relative_to(runs).as_posix())
-    table = store.find(address)
+    table = find_table(root, address)
     if table and any(e.get("cleaned") for name, e in table.contents.items() if name.startswith(f"{inside}/")):
         raise Cleaned(
             f"{inside} of {address} was freed as superseded or by `selfplay clean`; `selfplay rerun "
-            f"{address.split('/')[0]} '{_phase(table)}/{again}'` makes it on the way, from the phase's first update on"
+            f"{table.at.run} '{table.at.phase}/{again}'` makes it on the way, from the phase's first update on"
         )
 
 
-def remove(removals: Iterable[Removal]) -> int:
+def remove(store: Store, removals: Iterable[Removal]) -> int:
     """Mark the files as cleaned, then remove them; returns bytes freed."""
     freed = 0
     for removal in removals:
         recipe = json.loads((removal.table.folder / RECIPE).read_text())
         for name in removal.files:
             recipe["contents"][name].setdefault("cleaned", time.time())
-        removal.table.store.amend(removal.table.address, recipe)
+        store.amend(removal.table.address, recipe)
         for name in removal.files:
             (removal.table.folder / name).unlink(missing_ok=True)
         freed += removal.num_bytes
@@ -111,7 +110,7 @@ def summary(removals: list[Removal]) -> list[dict[str, Any]]:
     """For people: one row for each iteration and kind."""
     by_place: dict[tuple[int, str], list[Removal]] = {}
     for removal in removals:
-        by_place.setdefault((_iteration(removal.table) or 0, removal.kind), []).append(removal)
+        by_place.setdefault((removal.table.at.iteration or 0, removal.kind), []).append(removal)
     return [
         {
             "iteration": iteration,
@@ -126,8 +125,8 @@ def summary(removals: list[Removal]) -> list[dict[str, Any]]:
 
 def _optimizers_and_weights(tables: list[Table], old: list[Table]) -> Iterator[Removal]:
     updates = [t for t in tables if t.schema.name == "updates"]
-    last_of_role = {group[-1].address for group in _grouped(updates, _phase)}
-    last_of_iteration = {group[-1].address for group in _grouped(updates, lambda t: (_phase(t), _iteration(t)))}
+    last_of_role = {group[-1].address for group in _grouped(updates, lambda at: at.phase)}
+    last_of_iteration = {group[-1].address for group in _grouped(updates, lambda at: (at.phase, at.iteration))}
     for table in old:
         if table.schema.name != "updates" or table.address in last_of_role:
             continue
@@ -136,10 +135,10 @@ def _optimizers_and_weights(tables: list[Table], old: list[Table]) -> Iterator[R
 
 def _superseded(address: str, update: Table) -> list[Removal]:
     """What is left of the checkpoint at `address`, from which `update` went on."""
-    before = update.store.find(address)
+    before = find_table(update.root, address)
     if before is None:
         return []
-    found = map(_only_present, _checkpoint(before, weights=_iteration(before) == _iteration(update)))
+    found = map(_only_present, _checkpoint(before, weights=before.at.iteration == update.at.iteration))
     return [r for r in found if r.files]
 
 
@@ -150,9 +149,12 @@ def _checkpoint(update: Table, weights: bool) -> Iterator[Removal]:
         yield Removal(update, WEIGHTS, tuple(n for n in update.contents if n not in (*update.parts, *optimizer)))
 
 
-def _grouped(tables: list[Table], key: Any) -> list[list[Table]]:
-    """Tables by key, each group in the order of `tables`."""
-    return [list(group) for _, group in groupby(sorted(tables, key=lambda t: str(key(t))), key=key)]
+def _grouped(tables: list[Table], key: Callable[[Address], Any]) -> Iterator[list[Table]]:
+    """Tables by a part of their address, each group in the order of `tables`."""
+    groups: dict[Any, list[Table]] = {}
+    for table in tables:
+        groups.setdefault(key(table.at), []).append(table)
+    yield from groups.values()
 
 
 def _only_present(removal: Removal) -> Removal:
@@ -169,12 +171,3 @@ def _place_of(path: str) -> tuple[str, str]:
     """
     address, _, inside = path.partition(f"/{FILES}/")
     return address, f"{FILES}/{inside}"
-
-
-def _iteration(table: Table) -> int | None:
-    found = re.search(r"/iter-(\d+)/", table.address)
-    return int(found[1]) if found else None
-
-
-def _phase(table: Table) -> str:
-    return table.address.split("/")[2]

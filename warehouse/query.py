@@ -16,6 +16,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from warehouse.address import Address
 from warehouse.draft import PARTS, hash_json
 from warehouse.schemas import TABLES, Parsed, Row, Schema
 from warehouse.store import Store
@@ -95,7 +96,7 @@ def _rows(result: duckdb.DuckDBPyConnection) -> list[Row]:
 
 
 def _publish_empty(store: Store, schema: Schema) -> None:
-    address = f"{EMPTY}/{schema.name}"
+    address = str(Address(EMPTY, table=schema.name))
     made = store.find(address)
     if made is None or made.recipe["key"] != str(schema.arrow):
         with store.draft(schema) as draft:
@@ -132,8 +133,8 @@ def _replies_of(table: str, parsed: Parsed) -> str:
 
 
 def _view(store: Store, schema: Schema) -> str:
-    """The view `<name>_table`: the rows of all runs and where they stand. Names come from the code, never from a
-    user."""
+    """The view `<name>_table`: the rows of all runs and the parts of their `Address`, which the patterns mirror for
+    phases in lower case below an iteration. Names come from the code, never from a user."""
     glob = f"{store.root}/runs/**/{schema.name}*/{PARTS}".replace("'", "''")
     suffix = "_table" if (SQL / "views" / f"{schema.name}.sql").exists() else ""
     return f"""

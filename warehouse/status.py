@@ -13,17 +13,17 @@ def runs(store: Store) -> list[dict[str, Any]]:
     """One row a run: tables, rows, bytes are not counted; seconds are the sum of its stages'."""
     found: dict[str, list[Table]] = {}
     for table in store.tables():
-        found.setdefault(table.address.split("/")[0], []).append(table)
+        found.setdefault(table.at.run, []).append(table)
     return [_run_row(name, tables) for name, tables in found.items() if name != EMPTY]
 
 
 def _run_row(name: str, tables: list[Table]) -> dict[str, Any]:
     starts = [t.recipe["started_at"] for t in tables]
     ends = [t.recipe["started_at"] + t.recipe["seconds"] for t in tables]
-    iterations = {part for t in tables for part in t.address.split("/") if part.startswith("iter-")}
+    iterations = {t.at.iteration for t in tables} - {None, 0}
     return {
         "run": name,
-        "iterations": len(iterations - {"iter-000"}),
+        "iterations": len(iterations),
         "tables": len(tables),
         "rows": sum(t.num_rows for t in tables),
         "stage_s": round(sum(t.recipe["seconds"] for t in tables), 1),
@@ -51,6 +51,5 @@ def working(store: Store, run: str | None = None) -> list[dict[str, Any]]:
     """One row a table being made right now."""
     return [
         {"address": w["address"], "pid": w["pid"], "host": w["host"], "seconds": round(time.time() - w["since"], 1)}
-        for w in store.working()
-        if w and (run is None or w["address"].split("/")[0] == run)
+        for w in store.working(run)
     ]

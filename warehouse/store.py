@@ -14,7 +14,6 @@ import fcntl
 import fnmatch
 import json
 import os
-import re
 import shutil
 import socket
 import time
@@ -24,43 +23,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
+from warehouse.address import Address, by_number, check_run_name
 from warehouse.draft import ALIVE, PARTS, RECIPE, Draft, Shards, exchange, write_json
 from warehouse.freshness import Freshness
 from warehouse.schemas import Schema
-from warehouse.table import Damaged, Table
+from warehouse.table import RUNS, Damaged, Table, find_table
 
 OLD_DRAFT_S = 60.0
 NEARLY_FULL = 1 << 24  # bytes
-RUN_NAME = re.compile(r"(?!runs$)[^\W_][\w.+=@-]{0,99}")  # a folder's name, whole; `runs/runs` would mislead the views
 REFUSALS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE}
 
 
 class Unwritable(RuntimeError):
     """The store's disk is full, read-only or gone."""
-
-
-def check_run_name(name: str) -> str:
-    """The name, if it can be that of a run: a path would lead out of the store, "." or "" would mean all runs.
-
-    >>> check_run_name("qwen3-8b.seed=1")
-    'qwen3-8b.seed=1'
-    """
-    if not RUN_NAME.fullmatch(name):
-        raise ValueError(
-            f"a run cannot be called {name!r}: take at most 100 letters, digits and any of . _ - + = @, "
-            "a letter or digit first"
-        )
-    return name
-
-
-def by_number(name: str) -> tuple[list[str | int], str]:
-    """A key to sort names by, in which numbers count as such.
-
-    >>> sorted(["step-1000", "step-999", "report"], key=by_number)
-    ['report', 'step-999', 'step-1000']
-    """
-    parts = re.split(r"(\d+)", name)
-    return [int(part) if i % 2 else part for i, part in enumerate(parts)], name
 
 
 def _process(holder: str) -> str:
@@ -76,23 +51,23 @@ class Place:
     """Where in a run a stage writes: `place.iteration(3).phase("solver").step(7)`."""
 
     store: Store
-    parts: tuple[str, ...]
+    at: Address
 
     def iteration(self, number: int) -> Place:
-        return replace(self, parts=(*self.parts, f"iter-{number:03d}"))
+        return replace(self, at=Address(self.at.run, number))
 
     def phase(self, name: str) -> Place:
-        return replace(self, parts=(*self.parts, name))
+        return replace(self, at=replace(self.at, phase=name, step=None))
 
     def step(self, number: int) -> Place:
-        return replace(self, parts=(*self.parts, f"step-{number:03d}"))
+        return replace(self, at=replace(self.at, step=number))
 
     def address(self, table: str, label: str | None = None) -> str:
-        return "/".join((*self.parts, f"{table}.{label}" if label else table))
+        return str(replace(self.at, table=table, label=label or None))
 
     @property
     def path(self) -> str:
-        return "/".join(self.parts)
+        return str(self.at)
 
 
 class Store:
@@ -102,7 +77,7 @@ class Store:
         self.root = Path(root).resolve()
         self.freshness = freshness or Freshness()
         with self.writable():
-            for name in ("runs", "tmp", "locks", "unfinished"):
+            for name in (RUNS, "tmp", "locks", "unfinished"):
                 (self.root / name).mkdir(parents=True, exist_ok=True)
 
     @contextlib.contextmanager
@@ -122,17 +97,19 @@ class Store:
 
     def run(self, name: str) -> Place:
         """Where a run writes. Raises ValueError for a name that no run can have."""
-        return Place(self, (check_run_name(name),))
+        return Place(self, Address(check_run_name(name)))
+
+    @property
+    def runs(self) -> Path:
+        """What addresses, and paths of files in tables, are below."""
+        return self.root / RUNS
 
     def folder(self, address: str) -> Path:
-        return self.root / "runs" / address
+        return self.runs / address
 
     def find(self, address: str) -> Table | None:
         """The table published at an address, or None: one whose recipe is lost or cut off was never made."""
-        try:
-            return Table(self, address, json.loads((self.folder(address) / RECIPE).read_bytes()))
-        except (FileNotFoundError, ValueError):
-            return None
+        return find_table(self.root, address)
 
     def get(self, address: str) -> Table:
         table = self.find(address)
@@ -143,12 +120,11 @@ class Store:
     def tables(self, run: str | None = None) -> Iterator[Table]:
         """All published tables, of one run or of all, in order of address, step 999 before step 1000; what goes
         meanwhile is passed over."""
-        runs = self.root / "runs"
-        for folder, folders, files in os.walk(runs if run is None else runs / check_run_name(run)):
+        for folder, folders, files in os.walk(self.runs if run is None else self.runs / check_run_name(run)):
             folders.sort(key=by_number)
             if RECIPE in files:
                 folders.clear()
-                if table := self.find(Path(folder).relative_to(runs).as_posix()):
+                if table := self.find(Path(folder).relative_to(self.runs).as_posix()):
                     yield table
 
     def without_recipe(self, run: str) -> Iterator[str]:
@@ -157,7 +133,7 @@ class Store:
             folders.sort(key=by_number)
             if fnmatch.filter(files, PARTS):
                 folders.clear()
-                address = Path(folder).relative_to(self.root / "runs").as_posix()
+                address = Path(folder).relative_to(self.runs).as_posix()
                 if self.find(address) is None:
                     yield address
 
@@ -201,7 +177,7 @@ class Store:
         else:
             os.rename(draft.folder, folder)
         shutil.rmtree(self._unfinished(address), ignore_errors=True)
-        return Table(self, address, recipe)
+        return Table(self.root, address, recipe)
 
     def amend(self, address: str, recipe: dict[str, Any]) -> None:
         """Replace the recipe of a published table."""
@@ -257,11 +233,13 @@ class Store:
             time.sleep(patience_s)
         raise RuntimeError(f"{address} is being made by {_process(holder)}; wait for it or stop it")
 
-    def working(self) -> Iterator[dict[str, Any]]:
-        """What is being made right now: address, pid, host, since (s since the epoch)."""
+    def working(self, run: str | None = None) -> Iterator[dict[str, Any]]:
+        """What is being made right now, of one run or of all: address, pid, host, since (s since the epoch)."""
         for path in sorted((self.root / "locks").iterdir()):
             with contextlib.suppress(FileNotFoundError), open(path) as file:
                 try:
                     fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
                 except BlockingIOError:
-                    yield json.loads(file.read() or "{}")
+                    work = json.loads(file.read() or "{}")
+                    if work and run in (None, Address.parse(work["address"]).run):
+                        yield work

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from warehouse.draft import FILES, hash_bytes, hash_file
+from warehouse.address import Address
+from warehouse.draft import FILES, RECIPE, hash_bytes, hash_file
 from warehouse.schemas import TABLES, Row, Schema
 
-if TYPE_CHECKING:
-    from warehouse.store import Store
-
 R = TypeVar("R")
+RUNS = "runs"  # the folder of a store that holds its tables
 BATCH_ROWS = 4_096
 
 
@@ -32,11 +32,16 @@ class Cleaned(ValueError):
 
 @dataclass(frozen=True)
 class Table:
-    """A published table: a handle, its rows still on disk."""
+    """A published table of the store at `root`: a handle, its rows still on disk."""
 
-    store: Store
+    root: Path
     address: str
     recipe: dict[str, Any]
+
+    @cached_property
+    def at(self) -> Address:
+        """The address as a value. Raises ValueError where no stage can have written."""
+        return Address.parse(self.address)
 
     @property
     def schema(self) -> Schema:
@@ -52,7 +57,12 @@ class Table:
 
     @property
     def folder(self) -> Path:
-        return self.store.folder(self.address)
+        return self.runs / self.address
+
+    @property
+    def runs(self) -> Path:
+        """What addresses, and paths of files in tables, are below."""
+        return self.root / RUNS
 
     @property
     def files(self) -> Path:
@@ -146,3 +156,11 @@ class Table:
         if kind is not None and (unknown := kind.__annotations__.keys() - set(self.schema.arrow.names)):
             raise TypeError(f"{self.address} has no column {', '.join(sorted(unknown))}: it holds no {kind.__name__}")
         return self.arrow.to_pylist(maps_as_pydicts="strict")
+
+
+def find_table(root: Path, address: str) -> Table | None:
+    """The table published in the store at `root`, or None: one whose recipe is lost or cut off was never made."""
+    try:
+        return Table(root, address, json.loads((root / RUNS / address / RECIPE).read_bytes()))
+    except (FileNotFoundError, ValueError):
+        return None

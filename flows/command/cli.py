@@ -10,17 +10,14 @@ import click
 
 from flows.command.corpus import corpus
 from flows.command.launch import (
-    DEMO_FLOW,
-    default_run,
     find_deployment,
     flow_module,
     make_parameters,
     read_setting,
     run_flow,
-    store,
 )
 from flows.command.tables import print_table
-from flows.service.site import SOURCE, Site
+from flows.service.site import SOURCE, Site, open_store, store_root
 
 DEMO_PROFILE = "micro"
 DAMAGED = "\n`selfplay verify RUN` names the damaged files of a run; running it once more makes them again"
@@ -76,6 +73,8 @@ def run(
     force: bool,
 ) -> None:
     """Run FLOW, such as scope-iteration, and follow it to its end. A run that exists goes on where it stopped."""
+    from flows.request import default_run
+
     if only and since:
         raise ValueError("--only and --from exclude each other")
     name = default_run(flow, profile) if name is None else name
@@ -103,10 +102,11 @@ def rerun(name: str, stage: str, force: bool, here: bool, **how: Any) -> None:
     phase, or a pattern.
     """
     from flows.run import last_request
-    from warehouse.freshness import chosen
+    from warehouse.rerun import chosen
 
-    asked = last_request(store(), name)
-    chosen(store(), name, stage, how["iteration"], how["step"])
+    store = open_store()
+    asked = last_request(store, name)
+    chosen(store, name, stage, how["iteration"], how["step"])
     redo = {"redo": {"stage": stage, **how}, "force": force}
     parameters = {**asked.model_dump(mode="json", exclude={"flow"}), **redo}
     sys.exit(0 if run_flow(Site.here(), asked.flow, parameters, here) else 1)
@@ -124,10 +124,11 @@ def why(name: str, stage: str | None, iteration: int | None, step: int | None, s
     A stage is judged with its inputs as they are: what depends on one that would be made again is not counted.
     """
     from flows.run import last_request
-    from warehouse.freshness import chosen
+    from warehouse.rerun import chosen
 
-    asked = last_request(store(), name)
-    wanted = chosen(store(), name, stage or "*", iteration, step)
+    store = open_store()
+    asked = last_request(store, name)
+    wanted = chosen(store, name, stage or "*", iteration, step)
     whole = (stage, iteration, step) == (None, None, None)  # with what was never made
     module = flow_module(find_deployment(asked.flow, asked.profile))
     cfg = module.load_profile(asked.profile, {**asked.settings, **dict(map(read_setting, settings))})
@@ -145,7 +146,8 @@ def why(name: str, stage: str | None, iteration: int | None, step: int | None, s
 @click.argument("name", metavar="RUN")
 def verify(name: str) -> None:
     """Read every published byte of RUN and compare it with its hash."""
-    tables = list(store().tables(name))
+    store = open_store()
+    tables = list(store.tables(name))
     if not tables:
         raise ValueError(f"there is no run {name!r}; `selfplay status` lists the runs")
     files = [entry for table in tables for entry in table.contents.values()]
@@ -155,7 +157,7 @@ def verify(name: str) -> None:
     with click.progressbar(tables, label=f"{len(tables)} tables, {num_bytes / 1e6:.1f} MB") as bar:
         for table in bar:
             problems += table.problems(thorough=True)
-    problems += [f"{address}/recipe.json is lost or cut off" for address in store().without_recipe(name)]
+    problems += [f"{address}/recipe.json is lost or cut off" for address in store.without_recipe(name)]
     for problem in problems:
         click.echo(problem)
     if problems:
@@ -174,23 +176,25 @@ def clean(name: str, keep_last: int, keep: tuple[int, ...], rollouts: bool, yes:
     """Remove optimizer states and weights of RUN that no later stage needs; shows first what it would free."""
     from warehouse import clean as cleaning
 
-    removals = cleaning.removable(store(), name, keep_last, keep, rollouts)
+    store = open_store()
+    removals = cleaning.removable(store, name, keep_last, keep, rollouts)
     if not removals:
         click.echo("nothing to remove")
         return
     print_table(cleaning.summary(removals), f"to be removed from {name}")
     if yes or click.confirm("remove?"):
-        click.echo(f"freed {cleaning.remove(removals) / 1e6:.1f} MB")
+        click.echo(f"freed {cleaning.remove(store, removals) / 1e6:.1f} MB")
 
 
 @main.command()
 def demo() -> None:
     """Self-play on the built-in micro-world: three iterations, then the scores and the report."""
-    if not run_flow(Site.here(), DEMO_FLOW, make_parameters(DEMO_PROFILE, DEMO_PROFILE)):
-        sys.exit(1)
+    from flows.request import DEMO_FLOW
     from warehouse.query import query
 
-    print_table(query(store().root, SCORES, {"run": DEMO_PROFILE}), "held-out scores")
+    if not run_flow(Site.here(), DEMO_FLOW, make_parameters(DEMO_PROFILE, DEMO_PROFILE)):
+        sys.exit(1)
+    print_table(query(store_root(), SCORES, {"run": DEMO_PROFILE}), "held-out scores")
     print_reports(DEMO_PROFILE)
 
 
@@ -203,7 +207,7 @@ def sql(statement: str) -> None:
     """
     from warehouse.query import query
 
-    print_table(query(store().root, statement))
+    print_table(query(store_root(), statement))
 
 
 @main.command()
@@ -212,11 +216,12 @@ def status(name: str | None) -> None:
     """Runs; or the stages of RUN with rows and seconds; and what is being made now."""
     from warehouse import status as made
 
-    stages = made.stages(store(), name) if name is not None else []
-    if name is not None and not (stages or store().folder(name).exists()):
+    store = open_store()
+    stages = made.stages(store, name) if name is not None else []
+    if name is not None and not (stages or store.folder(name).exists()):
         raise ValueError(f"there is no run {name!r}; `selfplay status` lists the runs")
-    print_table(made.runs(store()) if name is None else stages, "runs" if name is None else "stages")
-    print_table(made.working(store(), name), "working now")
+    print_table(made.runs(store) if name is None else stages, "runs" if name is None else "stages")
+    print_table(made.working(store, name), "working now")
 
 
 @main.command()
@@ -233,10 +238,11 @@ def compare(names: tuple[str, ...]) -> None:
     from flows.command.compare import differing_settings, scores
     from tasks.reports.runs import report_runs
 
-    tables = {"settings that differ": differing_settings(store(), names), "held-out scores": scores(store(), names)}
+    store = open_store()
+    tables = {"settings that differ": differing_settings(store, names), "held-out scores": scores(store, names)}
     for title, rows in tables.items():
         print_table(rows, title)
-    page = report_runs(store(), f"compare-{'-'.join(names)}", {name: [name] for name in names}, tables)
+    page = report_runs(store, f"compare-{'-'.join(names)}", {name: [name] for name in names}, tables)
     click.echo(f"page: {page}")
 
 
@@ -278,7 +284,7 @@ def services_command() -> None:
 
 
 def print_reports(name: str) -> None:
-    tables = sorted((store().root / "reports" / name).glob("iter-*.html"))
+    tables = sorted((store_root() / "reports" / name).glob("iter-*.html"))
     if not tables:
         raise ValueError(f"there is no report of a run {name!r}, or none yet; `selfplay status` lists the runs")
     for path in tables:

@@ -6,9 +6,9 @@ import sys
 
 import click
 
-from flows.command.launch import make_parameters, read_setting, run_flow, store
+from flows.command.launch import make_parameters, read_setting, run_flow
 from flows.command.tables import print_table
-from flows.service.site import Site
+from flows.service.site import Site, open_store, store_root
 
 FLOW, PROFILE = "prepare-corpus", "text"
 CLUSTERS = """
@@ -54,8 +54,8 @@ def clusters(name: str, limit: int) -> None:
     from flows.prepared import prepared_corpus
     from warehouse.query import query
 
-    prepared_corpus(store(), name)
-    print_table(query(store().root, CLUSTERS, {"run": name, "limit": limit}), "clusters")
+    prepared_corpus(open_store(), name)
+    print_table(query(store_root(), CLUSTERS, {"run": name, "limit": limit}), "clusters")
 
 
 @corpus.command()
@@ -68,7 +68,7 @@ def search(name: str, query: str, k: int) -> None:
     from flows.prepared import prepared_corpus
     from tasks.generate import index_folder
 
-    folder = index_folder(prepared_corpus(store(), name))
+    folder = index_folder(prepared_corpus(open_store(), name))
     assert folder is not None
     [hits] = load_index(folder).search([query], k)
     found = [{"document": h.document_id, "score": round(h.score, 3), "title": h.title, "text": h.text} for h in hits]
@@ -79,7 +79,7 @@ def show_corpus(name: str, *more: str) -> None:
     from flows.prepared import prepared_corpus
     from tasks.reports.corpus import ask, readable
 
-    prepared = prepared_corpus(store(), name)
+    prepared = prepared_corpus(open_store(), name)
     print_table(ask(prepared, "reasons"), f"{prepared.num_rows} documents stay in {name}; dropped")
     for part in more:
         print_table(list(map(readable, ask(prepared, part))), part)

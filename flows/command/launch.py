@@ -7,26 +7,11 @@ import importlib
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from flows.service.site import SOURCE, Site, store_root
-
-if TYPE_CHECKING:
-    from warehouse.store import Store
-
-
-DEMO_FLOW = "scope-iteration"
-
-
-def default_run(flow: str, profile: str) -> str:
-    """Runs of all methods lie in one store: those of the demo's are called by their profile alone.
-
-    >>> default_run("scope-iteration", "micro"), default_run("spell-iteration", "micro")
-    ('micro', 'spell-micro')
-    """
-    return profile if flow == DEMO_FLOW else f"{flow.removesuffix('-iteration')}-{profile}"
+from flows.service.site import SOURCE, Site, open_store, store_root
 
 
 def run_flow(site: Site, flow: str, parameters: dict[str, Any], here: bool = False) -> bool:
@@ -34,7 +19,8 @@ def run_flow(site: Site, flow: str, parameters: dict[str, Any], here: bool = Fal
 
     A flow run that was asked for the same and has not ended is followed instead of starting a second one.
     """
-    from flows.run import Request, check_request
+    from flows.request import Request
+    from flows.run import check_request
     from flows.service import services
     from flows.service.at_work import asked_alike, at_work
     from flows.service.watch import watch
@@ -44,7 +30,7 @@ def run_flow(site: Site, flow: str, parameters: dict[str, Any], here: bool = Fal
     cfg = check_settings(deployment, parameters)
     named = {key: parameters.get(key) for key in ("profile", "run", "overrides", "corpus")}
     asked = Request.model_validate({"flow": flow, **named})
-    check_request(store(), asked, cfg, parameters.get("force", False))
+    check_request(open_store(), asked, cfg, parameters.get("force", False))
     pool = deployment["work_pool"]["name"]
     if not here and pool not in services.default_pools() and site.process(f"worker-{pool}").find() is None:
         raise ValueError(f"profile {profile} needs a GPU and none was found; `selfplay up --gpu` ignores that")
@@ -74,7 +60,7 @@ def make_parameters(
 
     Raises ValueError for a name that no run can have, and a corpus that is neither a path nor a dataset nor prepared.
     """
-    from warehouse.store import check_run_name
+    from warehouse.address import check_run_name
 
     parameters: dict[str, Any] = {"profile": profile, "run": check_run_name(name), "overrides": overrides or {}}
     if corpus is not None:
@@ -88,21 +74,14 @@ def _named(corpus: str) -> str:
     from flows.prepared import prepared_corpus
 
     if not is_dataset(corpus):
-        prepared_corpus(store(), corpus)
+        prepared_corpus(open_store(), corpus)
     return corpus
-
-
-def store() -> Store:
-    """The tables of all runs."""
-    from warehouse.store import Store
-
-    return Store(store_root())
 
 
 def environment() -> dict[str, str]:
     """Where to write and on which GPUs, as the one who asks has it: a worker has what `selfplay up` had."""
     gpus = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return {"SELFPLAY_STORE": str(store().root), **({} if gpus is None else {"CUDA_VISIBLE_DEVICES": gpus})}
+    return {"SELFPLAY_STORE": str(store_root()), **({} if gpus is None else {"CUDA_VISIBLE_DEVICES": gpus})}
 
 
 def run_here(site: Site, deployment: dict[str, Any], parameters: dict[str, Any]) -> bool:

@@ -8,12 +8,12 @@ from typing import Any
 
 from prefect import flow
 
-from corpus_prep.search.index import check_model
+from corpus_prep.search.settings import check_model
 from flows import run as workbench
-from flows.command.launch import default_run
 from flows.corpus.config import CorpusConfig, load_profile
 from flows.prepared import PREPARED
-from flows.run import Redo, Request, open_place
+from flows.request import Redo, Request, default_run
+from flows.run import open_place
 from tasks.corpus.cluster import cluster_documents, describe_clusters, embed_documents, measure_clusters
 from tasks.corpus.decontaminate import (
     evaluation_identity,
@@ -99,7 +99,7 @@ def prepare(cfg: CorpusConfig, place: Place) -> Table:
         label=PREPARED,
     )
     measure_settling(place, prepared, label="index")
-    report_corpus(prepared)
+    report_corpus(place.store, prepared)
     return prepared
 
 

@@ -23,8 +23,8 @@ from typing import Any
 from prefect import flow
 
 from flows import run as workbench
-from flows.command.launch import default_run
-from flows.run import Redo, Request, Workbench, open_run
+from flows.request import Redo, Request, default_run
+from flows.run import Workbench, open_run
 from flows.scope import monitor
 from flows.scope.config import ScopeConfig, load_profile
 from flows.scope.held_out import HeldOut, open_corpus, score_held_out

@@ -77,8 +77,8 @@ def starting_players(scope: Scope) -> tuple[int, Player, Player]:
 def player_of(scope: Scope, run: str, iteration: int, role: str) -> Player:
     """A role as it was after an iteration of a run: M0 if it was never updated."""
     store = scope.bench.place.store
-    numbered = [store.run(run).iteration(t).phase(role).path for t in range(1, iteration + 1)]
-    updates = [t for t in store.tables(run) if t.schema.name == "updates" and t.address.startswith(tuple(numbered))]
+    of_role = [t for t in store.tables(run) if t.at.table == "updates" and t.at.phase == role]
+    updates = [t for t in of_role if 1 <= (t.at.iteration or 0) <= iteration]
     if not updates:
         return Player(scope.bench.policies["base"])
     return Player(*updated_policy(updates[-1]), len(updates))
@@ -136,8 +136,8 @@ def sample_documents(scope: Scope, step: Place, num_samples: int, number: int, p
 
     No document comes twice, in this iteration or a later one, before the corpus is used up.
     """
-    _, iteration, phase, *_ = step.parts
-    batches_before = (int(iteration.removeprefix("iter-")) - 1) * per_iteration + number
+    assert step.at.iteration is not None
+    batches_before = (step.at.iteration - 1) * per_iteration + number
     return sample(
         step,
         scope.documents,
@@ -145,7 +145,7 @@ def sample_documents(scope: Scope, step: Place, num_samples: int, number: int, p
         task_types=scope.cfg.task_types,
         search_turns=scope.cfg.challenger.search_turns,
         seed=scope.cfg.seed,
-        epoch=phase,
+        epoch=step.at.phase,
         skip=batches_before * num_samples,
     )
 

@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from flows.command.launch import default_run, store
+from flows.request import default_run
 from flows.service import services
 from flows.service.api import API
-from flows.service.site import Site
+from flows.service.site import Site, store_root
 
 START_S = 120.0  # a process that a worker is starting, on a busy machine
 STOPPED = "ended by `selfplay stop`; run it again to go on from what is published"
@@ -20,7 +20,7 @@ def at_work(api: API, run: str) -> list[dict[str, Any]]:
 
     One submitted by Prefect's own means does not say where it writes: it is taken for ours.
     """
-    flows, ours = api.flow_names(), str(store().root)
+    flows, ours = api.flow_names(), str(store_root())
     found = [flow_run for flow_run in api.unfinished(waiting=True) if made_by(flow_run, flows) == run]
     found = [flow_run for flow_run in found if _environment(flow_run).get("SELFPLAY_STORE", ours) == ours]
     return sorted(found, key=lambda flow_run: flow_run["state_type"] == "SCHEDULED")

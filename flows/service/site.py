@@ -15,8 +15,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
+
+if TYPE_CHECKING:
+    from warehouse.freshness import Freshness
+    from warehouse.store import Store
 
 SOURCE = Path(__file__).resolve().parents[2]
 PORT = 4217
@@ -26,7 +31,14 @@ PROFILES_FILE = 'active = "selfplay"\n\n[profiles.selfplay]\n'
 
 def store_root() -> Path:
     """Where the tables of all runs lie: data/store, or SELFPLAY_STORE, in the project's folder if it is relative."""
-    return SOURCE / (os.environ.get("SELFPLAY_STORE") or "data/store")
+    return (SOURCE / (os.environ.get("SELFPLAY_STORE") or "data/store")).resolve()
+
+
+def open_store(freshness: Freshness | None = None) -> Store:
+    """The tables of all runs."""
+    from warehouse.store import Store
+
+    return Store(store_root(), freshness)
 
 
 @dataclass(frozen=True)

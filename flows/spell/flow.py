@@ -20,8 +20,8 @@ from typing import Any
 from prefect import flow
 
 from flows import run as workbench
-from flows.command.launch import default_run
-from flows.run import Redo, Request, Workbench, open_run
+from flows.request import Redo, Request, default_run
+from flows.run import Workbench, open_run
 from flows.spell.config import SpellConfig, load_profile
 from flows.spell.corpus import open_corpus
 from flows.spell.held_out import HeldOut, score_held_out

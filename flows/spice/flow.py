@@ -17,8 +17,8 @@ from typing import Any
 from prefect import flow
 
 from flows import run as workbench
-from flows.command.launch import default_run
-from flows.run import Redo, Request, Workbench, open_run
+from flows.request import Redo, Request, default_run
+from flows.run import Workbench, open_run
 from flows.spice.config import SpiceConfig, load_profile
 from flows.spice.held_out import HeldOut, describe_questions, open_corpora, score_held_out
 from flows.spice.probes import probe

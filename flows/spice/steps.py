@@ -109,10 +109,7 @@ class Answered:
 def player_of(spice: Spice, iteration: int) -> Player:
     """The policy as it was after an iteration of this run; the base before its first update."""
     run, store = spice.bench.place, spice.bench.place.store
-    numbered = tuple(run.iteration(t).path + "/" for t in range(1, iteration + 1))
-    updates = [
-        t for t in store.tables(run.path) if t.schema.name == "updates" and (t.address + "/").startswith(numbered)
-    ]
+    updates = [t for t in store.tables(run.path) if t.at.table == "updates" and 1 <= (t.at.iteration or 0) <= iteration]
     return Player(*updated_policy(updates[-1])) if updates else Player(spice.bench.policies["base"])
 
 

@@ -106,8 +106,7 @@ def clusters_of_sets(sets: Table, memberships: Table) -> Rows:
 def measure_long_contexts(*tables: Table) -> Iterator[dict[str, Any]]:
     """What segments, lengths and sets there are, and what making them cost."""
     for table in tables:
-        part = table.address.rsplit("/", 1)[-1]
-        yield from measured(part, [*costs(table), *NUMBERS[table.schema](table)])
+        yield from measured(table.at.name, [*costs(table), *NUMBERS[table.schema](table)])
 
 
 def _of_segments(segments: Table) -> Iterator[tuple[str, float]]:

@@ -11,8 +11,9 @@ from typing import Any
 from tasks.corpus.steps import IN_ORDER
 from tasks.reports.draw import GREY, PALETTE, Plot, by, draw, percent, short
 from tasks.reports.page import Section, render, write_page
+from warehouse.address import Address
 from warehouse.query import query
-from warehouse.store import Table
+from warehouse.store import Store, Table
 
 log = logging.getLogger("selfplay")
 
@@ -82,9 +83,9 @@ class Contents:
         return next(found, None)
 
 
-def report_corpus(prepared: Table) -> Path:
+def report_corpus(store: Store, prepared: Table) -> Path:
     """Write `<store>/reports/<run>/corpus.html` from the run's tables; returns its path. An inquiry writes nothing."""
-    store, run = prepared.store, prepared.address.split("/")[0]
+    run = prepared.at.run
     if not store.freshness.works:
         return store.root / "reports" / run / "corpus.html"
     rows = {name: ask(prepared, name) for name in QUERIES}
@@ -103,10 +104,10 @@ def report_corpus(prepared: Table) -> Path:
 
 def ask(prepared: Table, name: str) -> list[Row]:
     """The rows of one of QUERIES, of the screenings alone that the prepared corpus went through."""
-    screened = [table["address"].rpartition(".")[2] for table in prepared.recipe["params"]["screened"]]
-    given = {"run": prepared.address.split("/")[0], "screened": screened, "parts": list(IN_ORDER)}
+    screened = [Address.parse(table["address"]).label for table in prepared.recipe["params"]["screened"]]
+    given = {"run": prepared.at.run, "screened": screened, "parts": list(IN_ORDER)}
     sql = QUERIES[name]
-    return query(prepared.store.root, sql, {key: value for key, value in given.items() if f"${key}" in sql})
+    return query(prepared.root, sql, {key: value for key, value in given.items() if f"${key}" in sql})
 
 
 def readable(row: Row) -> Row:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import duckdb
@@ -86,17 +86,9 @@ def tables_until(store: Store, run: str, iteration: int) -> list[tuple[Table, Ro
 
 
 def address_row(table: Table) -> Row:
-    """The parts of an address `run/iter-003/phase/step-007/kind.label`; what it lacks is None."""
-    run, *path, last = table.address.split("/")
-    kind, _, label = last.partition(".")
-    row: Row = {"run": run, "iteration": None, "phase": None, "step": None, "kind": kind, "label": label or None}
-    for part in path:
-        name, _, number = part.partition("-")
-        if name in ("iter", "step") and number.isdigit():
-            row["iteration" if name == "iter" else "step"] = int(number)
-        else:
-            row["phase"] = part
-    return row
+    """The parts of its address; the table's name is its `kind`, for SQL keeps `table` to itself."""
+    parts = asdict(table.at)
+    return {"kind": parts.pop("table"), **parts}
 
 
 def _recipe_row(table: Table) -> Row:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from flows import run as workbench
-from flows.run import Request, open_run
+from flows.request import Request
+from flows.run import open_run
 from flows.spell.config import load_profile
 from flows.spell.flow import ShortBatch, self_play
 from warehouse.query import query
@@ -34,9 +34,10 @@ SMALL = {
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    kept, workbench.STORE = workbench.STORE, tmp_path_factory.mktemp("site") / "store"
-    yield workbench.STORE
-    workbench.STORE = kept
+    folder = tmp_path_factory.mktemp("site") / "store"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SELFPLAY_STORE", str(folder))
+        yield folder
 
 
 def play(name: str, **changed: Any) -> None:

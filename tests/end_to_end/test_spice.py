@@ -19,7 +19,8 @@ PLAY = """
 import sys
 from flows.spice.config import load_profile
 from flows.spice.flow import self_play
-from flows.run import Request, open_run
+from flows.request import Request
+from flows.run import open_run
 from tests.end_to_end.test_spice import SMALL
 
 if __name__ == "__main__":

@@ -1,0 +1,46 @@
+"""What a flow is asked for, and the name of the run when none is given."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from warehouse.address import check_run_name
+
+DEMO_FLOW = "scope-iteration"
+
+
+def default_run(flow: str, profile: str) -> str:
+    """Runs of all methods lie in one store: those of the demo's are called by their profile alone.
+
+    >>> default_run("scope-iteration", "micro"), default_run("spell-iteration", "micro")
+    ('micro', 'spell-micro')
+    """
+    return profile if flow == DEMO_FLOW else f"{flow.removesuffix('-iteration')}-{profile}"
+
+
+class Request(BaseModel):
+    """What a flow was asked for; kept beside the run, so that `selfplay rerun` can ask again."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    flow: str
+    profile: str
+    run: Annotated[str, AfterValidator(check_run_name)]
+    overrides: dict[str, Any] | None = None
+    corpus: str | None = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {**(self.overrides or {}), **({"corpus": self.corpus} if self.corpus else {})}
+
+
+class Redo(BaseModel):
+    """Stages to make again: `stage` is a table's name, as `selfplay status RUN` shows it, or a pattern of names."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    stage: str
+    iteration: int | None = Field(default=None, description="None takes all")
+    step: int | None = Field(default=None, description="None takes all")
+    dependents: bool = Field(default=False, description="and what was made from them, even if they come out the same")
+    only: bool = Field(default=False, description="and nothing else: the flow stops there")

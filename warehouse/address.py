@@ -1,0 +1,98 @@
+"""Where a table stands: `run/iter-003/phase/step-007/table.label`, as a value.
+
+`parse` and `str` are each other's inverse. The views of `warehouse.query` read the same parts in SQL.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+RUN_NAME = re.compile(r"(?!runs$)[^\W_][\w.+=@-]{0,99}")  # a folder's name, whole; `runs/runs` would mislead the views
+NUMBER = r"(\d{3}|[1-9]\d{3,})"  # as `{:03d}` writes it
+SHAPE = re.compile(rf"([^/]+)(?:/iter-{NUMBER})?(?:/([^/]+))??(?:/step-{NUMBER})?/([a-z]\w*)(?:\.([^/]+))?")
+
+
+def check_run_name(name: str) -> str:
+    """The name, if it can be that of a run: a path would lead out of the store, "." or "" would mean all runs.
+
+    >>> check_run_name("qwen3-8b.seed=1")
+    'qwen3-8b.seed=1'
+    """
+    if not RUN_NAME.fullmatch(name):
+        raise ValueError(
+            f"a run cannot be called {name!r}: take at most 100 letters, digits and any of . _ - + = @, "
+            "a letter or digit first"
+        )
+    return name
+
+
+def by_number(name: str) -> tuple[list[str | int], str]:
+    """A key to sort names by, in which numbers count as such.
+
+    >>> sorted(["step-1000", "step-999", "report"], key=by_number)
+    ['report', 'step-999', 'step-1000']
+    """
+    parts = re.split(r"(\d+)", name)
+    return [int(part) if i % 2 else part for i, part in enumerate(parts)], name
+
+
+@dataclass(frozen=True)
+class Address:
+    """A table of a run, or a place for tables where `table` is None; None is also what an address lacks.
+
+    >>> Address.parse("r/iter-003/solver/step-007/rollouts.grade").step
+    7
+    >>> str(Address("r", iteration=3, table="report"))
+    'r/iter-003/report'
+    """
+
+    run: str
+    iteration: int | None = None
+    phase: str | None = None
+    step: int | None = None
+    table: str | None = None
+    label: str | None = None
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for names that `parse` would read as others."""
+        text = str(self) if self.table else f"{self}/table"
+        read = _read(text)
+        if read[:4] != (self.run, self.iteration, self.phase, self.step) or (self.table and read[5] != self.label):
+            raise ValueError(f"names that make no address: {text!r} would be read as {read}")
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """The address of a table. Raises ValueError for what is none."""
+        return cls(*_read(text))
+
+    @property
+    def name(self) -> str:
+        """Table and label: `rollouts.grade`."""
+        return f"{self.table}.{self.label}" if self.label else self.table or ""
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The folders from the run down."""
+        iteration = None if self.iteration is None else f"iter-{self.iteration:03d}"
+        step = None if self.step is None else f"step-{self.step:03d}"
+        return tuple(filter(None, (self.run, iteration, self.phase, step, self.name)))
+
+    def __str__(self) -> str:
+        return "/".join(self.parts)
+
+    def __lt__(self, other: Address) -> bool:
+        """The order in which a store lists its tables: step 999 before step 1000."""
+        return [*map(by_number, self.parts)] < [*map(by_number, other.parts)]
+
+
+def _read(text: str) -> tuple[str, int | None, str | None, int | None, str, str | None]:
+    match = SHAPE.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is no address of a table: run/iter-003/phase/step-007/table.label")
+    run, iteration, phase, step, table, label = match.groups()
+    return run, _number(iteration), phase, _number(step), table, label
+
+
+def _number(digits: str | None) -> int | None:
+    return None if digits is None else int(digits)

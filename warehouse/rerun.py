@@ -1,0 +1,101 @@
+"""What one flow run may do instead of resuming: rerun some stages, or rebuild nothing and say what is stale."""
+
+from __future__ import annotations
+
+import fnmatch
+from dataclasses import dataclass, field
+
+from warehouse.address import Address
+from warehouse.freshness import Freshness, Recipe, inputs
+from warehouse.store import Store
+from warehouse.table import Table, find_table
+
+
+class Unmade(RuntimeError):
+    """An inquiry came to a table that does not exist."""
+
+
+class Enough(Exception):
+    """Everything asked for is rebuilt: the flow stops here."""
+
+
+@dataclass
+class Inquiry(Freshness):
+    """Makes nothing: takes every table as it is, and notes whether a run would rebuild it and why."""
+
+    works = False
+    found: list[tuple[str, str | None]] = field(default_factory=list)
+
+    def why_make(self, address: str, made: Table | None, recipe: Recipe) -> str | None:
+        self.found.append((address, super().why_make(address, made, recipe)))
+        if made is None:
+            raise Unmade(f"{address} was never made")
+        return None
+
+
+@dataclass
+class Rerun(Freshness):
+    """Rebuilds the tables at `addresses`, once per `rerun_id`: a retry of the same rerun continues with the rest.
+
+    Other tables follow the rule of every run, so exactly what depends on a changed result is rebuilt. With
+    `dependents` they are rebuilt even where the result came out the same; with `only` nothing else is touched, and the
+    flow stops when the last of the addresses is rebuilt.
+    """
+
+    rerun_id: str
+    addresses: frozenset[str]
+    dependents: bool = False
+    only: bool = False
+    _passed: set[str] = field(default_factory=set)
+
+    @property
+    def frees(self) -> bool:
+        return not self.only
+
+    def why_make(self, address: str, made: Table | None, recipe: Recipe) -> str | None:
+        if made is not None and self._remade(made):
+            return super().why_make(address, made, recipe)
+        if made is not None and address in self.addresses:
+            return "asked for"
+        if made is not None and self.dependents:
+            for source, _ in inputs(recipe):
+                if self._remade(find_table(made.root, source)):
+                    return f"asked for: {source} was made again"
+        if made is not None and self.only:
+            return None
+        return super().why_make(address, made, recipe)
+
+    def notes(self) -> Recipe:
+        return {"rerun": self.rerun_id}
+
+    def passed(self, table: Table) -> None:
+        self._passed |= {table.address} & self.addresses
+        if self.only and self._passed == self.addresses:
+            raise Enough(f"made again: {', '.join(sorted(self.addresses))}")
+
+    def _remade(self, table: Table | None) -> bool:
+        return table is not None and table.recipe.get("rerun") == self.rerun_id
+
+
+def chosen(store: Store, run: str, stage: str, iteration: int | None = None, step: int | None = None) -> frozenset[str]:
+    """Addresses of a run's tables by name: `rollouts.grade`, `rollouts` (all labels), `phase/updates` or a pattern.
+
+    Raises ValueError naming what there is.
+    """
+    tables = [table.at for table in store.tables(run)]
+    if not tables:
+        raise ValueError(f"there is no run {run!r}; `selfplay status` lists the runs")
+    there = [at for at in tables if iteration in (None, at.iteration) and step in (None, at.step)]
+    found = frozenset(str(at) for at in there if _is_named(at, stage))
+    if not found:
+        wanted = [f"{part} {n}" for part, n in (("iteration", iteration), ("step", step)) if n is not None]
+        where = f" in {', '.join(wanted)}" if wanted else ""
+        names = ", ".join(sorted({at.name for at in there}))
+        raise ValueError(f"run {run!r} has no stage {stage!r}{where}; there are {names or 'none'}")
+    return found
+
+
+def _is_named(at: Address, stage: str) -> bool:
+    folder, _, name = stage.rpartition("/")
+    is_in = not folder or folder in at.parts[:-1] or str(at) == stage
+    return is_in and (fnmatch.fnmatch(at.name, name) or at.table == name)
