@@ -2,7 +2,8 @@
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,24 @@ def imports(path: Path) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             assert not node.level, f"{relative(path)} imports relatively"
             yield str(node.module)
+
+
+def modules() -> dict[str, Path]:
+    """Every module of the project by its dotted name."""
+    return {relative(p).removesuffix(".py").removesuffix("/__init__").replace("/", "."): p for p in files(*MAY_IMPORT)}
+
+
+def imported(path: Path, among: Collection[str]) -> set[str]:
+    """Modules of `among` that a file imports, in functions and for type checking as well. `from a import b` imports
+    a.b where that is a module, else a."""
+    found: set[str] = set()
+    for node in ast.walk(parse(path)):
+        if isinstance(node, ast.Import):
+            found |= {name.name for name in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            below = {f"{node.module}.{name.name}" for name in node.names}
+            found |= below | {str(node.module)} if below - set(among) else below
+    return found & set(among)
 
 
 def docstrings(tree: ast.Module) -> set[ast.AST]:
@@ -81,6 +100,39 @@ def test_no_method_imports_another():
         for path in files(f"flows/{method}")
         for module in imports(path)
         if module.startswith("flows.") and module.split(".")[1] in methods - {method}
+    ]
+    assert wrong == []
+
+
+def test_no_modules_import_each_other():
+    known = modules()
+    try:
+        TopologicalSorter({name: imported(path, known) for name, path in known.items()}).prepare()
+    except CycleError as error:
+        pytest.fail(" is imported by ".join(error.args[1]))
+
+
+@pytest.mark.xfail(strict=True, reason="two tests of training in micro-worlds still read replies as a method does")
+def test_the_micro_worlds_import_no_method():
+    methods = {path.parent.name for path in (PROJECT / "flows").glob("*/flow.py")}
+    wrong = [
+        f"{relative(path)} imports {module}"
+        for path in files("flows/micro")
+        for module in imported(path, modules())
+        if module.startswith("flows.") and module.split(".")[1] in methods
+    ]
+    assert wrong == []
+
+
+def test_below_tasks_nothing_imports_a_verb():
+    """A flow is written in the flat modules of tasks/; what they are made of lies in its folders and knows none of
+    them, but what a stage, a prompt and a reader are."""
+    verbs = {f"tasks.{path.stem}" for path in (PROJECT / "tasks").glob("*.py")}
+    wrong = [
+        f"{relative(path)} imports {module}"
+        for path in files("tasks")
+        if path.parent.name != "tasks"
+        for module in imported(path, verbs - {"tasks.__init__", "tasks.stage", "tasks.prompt", "tasks.readers"})
     ]
     assert wrong == []
 
