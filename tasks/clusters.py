@@ -88,7 +88,6 @@ def draw(
                 "sample_id": hash_json([seed, task_type, i]),
                 "document_id": in_order[0],
                 "task_type": task_type,
-                "search_turns": 0,
                 "cluster": cluster,
                 "document_ids": in_order,
             }

@@ -26,7 +26,7 @@ log = logging.getLogger("selfplay")
 
 QUERIES = (
     "evaluations",
-    "components",
+    "task_scores",
     "difficulty",
     "selection_reasons",
     "gates",
@@ -111,7 +111,7 @@ def _sections(rows: dict[str, list[Row]], iteration: int) -> list[Section]:
             [
                 learning.held_out(rows["evaluations"], colours),
                 learning.held_out_parts(rows["evaluations"], colours),
-                learning.task_scores(rows["components"], colours),
+                learning.task_scores(rows["task_scores"], colours),
             ],
         ),
         Section(

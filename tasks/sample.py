@@ -19,13 +19,14 @@ def sample(
     documents: Table,
     *,
     num_samples: int,
-    task_types: Sequence[str],
-    search_turns: Mapping[int, int],
+    task_types: Sequence[str] | None = None,
+    search_turns: Mapping[int, int] | None = None,
     seed: int,
     epoch: str = "",
     skip: int = 0,
 ) -> Rows:
-    """Yield `num_samples` documents, each with a task type drawn uniformly and a number of required search turns.
+    """Yield `num_samples` documents, each with a task type drawn uniformly of `task_types` and a number of required
+    search turns, where these are given.
 
     Documents come in a seeded order of the whole corpus; `skip` of them were drawn before in the same `epoch`, and
     drawing goes on in a new order when the corpus is used up. `search_turns` maps turns to shares
@@ -36,13 +37,13 @@ def sample(
     if not len(ids):
         raise ValueError(f"{documents.address} has no usable document to sample from")
     rng = random.Random(hash_json([seed, epoch, skip, num_samples]))
-    turns = allot(search_turns, num_samples)
+    turns = allot(search_turns, num_samples) if search_turns else [None] * num_samples
     rng.shuffle(turns)
     for i, (num_turns, document_id) in enumerate(zip(turns, _draw(ids, seed, epoch, skip), strict=False)):
         yield {
             "sample_id": hash_json([seed, epoch, skip + i]),
             "document_id": document_id,
-            "task_type": rng.choice(list(task_types)),
+            "task_type": rng.choice(list(task_types)) if task_types else None,
             "search_turns": num_turns,
         }
 

@@ -10,12 +10,12 @@ from tests.support.rows import publish, row
 from warehouse.store import Table
 
 BOUNDS = {"low": 0.2, "high": 0.8, "min_rollouts": 1, "tasks_per_document": 1, "target": 1000, "seed": 0}
-FINE = {"passed_gates": 1.0, "has_rubric": 1.0, "num_rollouts": 4.0, "num_met": 6.0, "num_criteria": 12.0, "g_bar": 0.5}
+FINE = {"passed_gates": 1.0, "has_rubric": 1.0, "num_rollouts": 4.0, "num_met": 6.0, "num_criteria": 12.0}
 
 
 def candidate(task_id: str, document_id: str | None = None, **parts: Any) -> dict[str, Any]:
     """A candidate about a document of its own, fine but for what is said; `malformed` and `unscorable` are reasons."""
-    reasons = {name: parts.pop(name, None) for name in ("malformed", "unscorable")}
+    reasons = {name: parts.pop(name, None) for name in ("malformed", "unscorable")} | {"score": parts.pop("score", 0.5)}
     components = {k: v for k, v in {**FINE, **parts}.items() if v is not None}
     return {"task_id": task_id, "document_id": document_id or f"doc {task_id}", "components": components, **reasons}
 
@@ -23,7 +23,7 @@ def candidate(task_id: str, document_id: str | None = None, **parts: Any) -> dic
 def select(place, candidates, earlier=(), batch: int = 1, **bounds: Any) -> Table:
     step = place.step(batch)
     tasks = [row("tasks", **{k: c[k] for k in ("task_id", "document_id", "malformed")}) for c in candidates]
-    scores = [row("scores", **{k: c[k] for k in ("task_id", "components", "unscorable")}) for c in candidates]
+    scores = [row("scores", **{k: c[k] for k in ("task_id", "components", "unscorable", "score")}) for c in candidates]
     tables = {"tasks": publish(step, "tasks", *tasks), "scores": publish(step, "scores", *scores)}
     return keep(step, DIFFICULTY_WINDOW, tables, earlier=tuple(earlier), bounds={**BOUNDS, **bounds})
 
@@ -46,21 +46,21 @@ def test_every_candidate_is_kept_or_says_its_first_reason(place):
         "fine": ({}, None),
         "engine": ({"unscorable": "engine error", "malformed": "engine error"}, "engine error"),
         "unread": ({"malformed": "no task element", "passed_gates": 0.0}, "malformed task"),
-        "gate": ({"passed_gates": 0.0, "has_rubric": 0.0, "g_bar": None}, "failed a quality gate"),
-        "rubric": ({"has_rubric": 0.0, "g_bar": None}, "no valid rubric"),
+        "gate": ({"passed_gates": 0.0, "has_rubric": 0.0, "score": None}, "failed a quality gate"),
+        "rubric": ({"has_rubric": 0.0, "score": None}, "no valid rubric"),
         "ungraded": (
-            {"g_bar": None, "num_rollouts": 0.0, "num_met": 0.0, "num_criteria": 0.0},
+            {"score": None, "num_rollouts": 0.0, "num_met": 0.0, "num_criteria": 0.0},
             "too few graded rollouts",
         ),
-        "hard": ({"g_bar": 0.0}, "too hard"),
-        "easy": ({"g_bar": 1.0}, "too easy"),
+        "hard": ({"score": 0.0}, "too hard"),
+        "easy": ({"score": 1.0}, "too easy"),
     }
     found = select(place, [candidate(task_id, **parts) for task_id, (parts, _) in given.items()])
     assert reasons(found) == {task_id: reason for task_id, (_, reason) in given.items()}
 
 
 @pytest.mark.parametrize(
-    ("g_bar", "reason"),
+    ("score", "reason"),
     [
         (mean(*[1] * 2, *[0] * 8), None),  # 2 of 10
         (mean(1 / 3, 1 / 3, 1 / 3, 0, 0), None),  # 3 of 15
@@ -76,32 +76,32 @@ def test_every_candidate_is_kept_or_says_its_first_reason(place):
         (mean(*[1] * 81, *[0] * 19), "too easy"),
     ],
 )
-def test_both_ends_of_the_window_are_inside_however_the_mean_came_about(place, g_bar, reason):
-    assert reasons(select(place, [candidate("t", g_bar=g_bar)])) == {"t": reason}
+def test_both_ends_of_the_window_are_inside_however_the_mean_came_about(place, score, reason):
+    assert reasons(select(place, [candidate("t", score=score)])) == {"t": reason}
 
 
 def test_bounds_are_settings(place):
-    given = [candidate("a", g_bar=0.1), candidate("b", g_bar=0.9), candidate("c", num_rollouts=2.0)]
+    given = [candidate("a", score=0.1), candidate("b", score=0.9), candidate("c", num_rollouts=2.0)]
     found = select(place, given, low=0.1, high=0.85, min_rollouts=3)
     assert reasons(found) == {"a": None, "b": "too easy", "c": "too few graded rollouts"}
     assert json.loads(found.rows()[0]["bounds"]) == {**BOUNDS, "low": 0.1, "high": 0.85, "min_rollouts": 3}
 
 
 def test_what_was_measured_stands_beside_the_decision(place):
-    (found,) = select(place, [candidate("t", "d", g_bar=0.25, num_met=3.0)]).rows()
-    measured = {"document_id": "d", "mean_score": 0.25, "num_met": 3, "num_criteria": 12, "num_rollouts": 4}
+    (found,) = select(place, [candidate("t", "d", score=0.25, num_met=3.0)]).rows()
+    measured = {"document_id": "d", "mean_score": 0.25, "num_correct": 3, "num_judged": 12, "num_rollouts": 4}
     assert {k: found[k] for k in measured} == measured
 
 
 def test_one_task_is_kept_of_a_document(place):
-    given = [candidate(t, "d") for t in "abc"] + [candidate("e", "f"), candidate("hard", "d", g_bar=0.0)]
+    given = [candidate(t, "d") for t in "abc"] + [candidate("e", "f"), candidate("hard", "d", score=0.0)]
     found = reasons(select(place, given))
     assert sorted(str(found[t]) for t in "abc") == ["None"] + ["another task of its document is kept"] * 2
     assert (found["e"], found["hard"]) == (None, "too hard")
 
 
 def test_one_task_is_kept_of_a_document_over_all_batches(place):
-    first = select(place, [candidate("a", "d"), candidate("rejected", "e", g_bar=1.0)])
+    first = select(place, [candidate("a", "d"), candidate("rejected", "e", score=1.0)])
     second = select(place, [candidate("b", "d"), candidate("c", "e")], earlier=[first], batch=2)
     assert reasons(second) == {"b": "another task of its document is kept", "c": None}
 
@@ -130,7 +130,7 @@ def test_the_order_is_drawn_by_the_seed_and_by_nothing_else(place):
 
 
 def test_kept_tasks_come_first(place):
-    given = [candidate("easy", g_bar=1.0), candidate("a"), candidate("hard", g_bar=0.0), candidate("b")]
+    given = [candidate("easy", score=1.0), candidate("a"), candidate("hard", score=0.0), candidate("b")]
     assert [r["kept"] for r in select(place, given).rows()] == [True, True, False, False]
 
 

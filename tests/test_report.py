@@ -10,6 +10,8 @@ from prefect.testing.utilities import prefect_test_harness
 
 from tasks.report import collect, headline, render_report, report
 from tasks.reports.data import open_source
+from tasks.reports.draw import Colours
+from tasks.reports.learning import task_scores
 from warehouse.schemas import TABLES
 from warehouse.store import Store
 
@@ -55,9 +57,9 @@ def evaluation(score, error, metric="score", benchmark="exam"):
     return {"policy": "p", "benchmark": benchmark, "metric": metric, "n": 9, "score": score, "standard_error": error}
 
 
-def paid(rollout_id, total, **components):
+def paid(rollout_id, total, score=None):
     known = {"rollout_id": rollout_id, "group_id": "p", "task_id": rollout_id, "total": total}
-    return {**known, "components": list(components.items())}
+    return {**known, "score": score, "components": [("novelty", 0.1)]}
 
 
 def judgment(rollout_id, verdict, oracle=None, expected=None):
@@ -92,7 +94,7 @@ def made_store(root):
     publish(store, f"{step}/rollouts", replies, "generate", 1.0, 5.0)
     tasks = [task("t1", HOSTILE), task("t2"), task("t3"), task("t4", None, "no task element")]
     publish(store, f"{step}/tasks", tasks, "read", 6.0, 0.5)
-    scores = [paid("t1", 1.5, g_bar=0.5), paid("t2", 0.9, g_bar=0.2), paid("t3", 0.5, g_bar=0.9), paid("t4", 0.0)]
+    scores = [paid("t1", 1.5, 0.5), paid("t2", 0.9, 0.2), paid("t3", 0.5, 0.8), paid("t4", 0.0)]
     publish(store, f"{step}/scores", scores, "score", 6.5, 0.5)
     rewards = [{**row, "advantage": row["total"] - 0.725} for row in scores]
     publish(store, f"{step}/rewards", rewards, "normalise", 7.0, 0.5)
@@ -123,6 +125,21 @@ def test_candidates_stand_in_the_bar_of_their_score_and_the_unscored_in_none(sto
     bars = [(r["centre"], r["kept"], r["n"]) for r in rows_of(store, "difficulty")]
     assert bars == [(0.2, True, 1), (0.5, True, 1), (0.9, False, 1)]
     assert {(r["low"], r["high"]) for r in rows_of(store, "difficulty")} == {(0.2, 0.8)}
+
+
+def test_the_training_score_is_the_mean_of_the_scored_whatever_a_method_calls_its_parts(store, page):
+    (found,) = rows_of(store, "task_scores")
+    expected = {"iteration": 1, "phase": "alpha", "step": 1, "role": "writer", "mean": 0.5, "n": 3}  # t4 has no score
+    assert found == pytest.approx(expected)
+    assert "Mean score of training tasks: alpha 0.50" in page
+
+
+def test_roles_that_are_paid_in_one_phase_have_a_line_each(store):
+    step = "r/iter-001/alpha/step-001"
+    publish(store, f"{step}/rollouts.solve", [rollout("a1", "q", "reader"), rollout("a2", "q", "reader")])
+    publish(store, f"{step}/scores.solve", [paid("a1", 1.0, 1.0), paid("a2", 1.0, 1.0)])
+    title = task_scores(rows_of(store, "task_scores"), Colours()).title
+    assert title == "Mean score of training tasks: reader in alpha 1.00; writer in alpha 0.50"
 
 
 def test_a_later_iteration_is_not_in_an_earlier_report(store):

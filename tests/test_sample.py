@@ -57,6 +57,12 @@ def test_allotted_turns_are_shuffled_over_the_documents(documents):
     assert turns != sorted(turns)
 
 
+def test_without_types_and_turns_documents_are_drawn_as_with_them(documents):
+    plain = draw(documents, 5, task_types=None, search_turns=None)
+    assert ids(plain) == ids(draw(documents, 5))
+    assert {(r["task_type"], r["search_turns"]) for r in plain} == {(None, None)}
+
+
 def test_equal_seeds_draw_alike_and_others_do_not(documents):
     assert draw(documents, 9) == draw(documents, 9, epoch="e")
     assert ids(draw(documents, 9)) != ids(draw(documents, 9, seed=1))

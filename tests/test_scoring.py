@@ -25,10 +25,8 @@ def rubric(weights: list[float], task_id: str = "t") -> list[dict]:
 
 def answer(rollout_id: str, text: str | None = "an answer", **given: Any) -> dict:
     form = {"total": 1.0, "think": 1.0, "tool": 1.0, "answer": 1.0}
-    return row(
-        "answers",
-        **{"rollout_id": rollout_id, "task_id": "t", "prompt_id": "p", "answer": text, "format": form, **given},
-    )
+    about = {"rollout_id": rollout_id, "task_id": "t", "prompt_id": "p", "answer_tokens": 0, "num_searches": 0}
+    return row("answers", **{**about, "answer": text, "format": form, **given})
 
 
 def verdicts(rollout_id: str, *given: int | None, **more: Any) -> list[dict]:
@@ -64,6 +62,7 @@ def test_difficulty_is_the_mean_over_the_rollouts_that_count():
     assert found["total"] == 1.5
     expected = {"g_bar": 0.5, "difficulty": 1.0, "num_rollouts": 2, "num_met": 3, "num_criteria": 6, "passed_gates": 1}
     assert {k: found["components"][k] for k in expected} == expected
+    assert found["score"] == 0.5
 
 
 @pytest.mark.parametrize(
@@ -78,7 +77,7 @@ def test_difficulty_is_the_mean_over_the_rollouts_that_count():
 )
 def test_a_rollout_counts_from_half_of_its_criteria_on(given, g_bar, num_rollouts):
     found = propose(rubrics=rubric([1] * 4), answers=[answer("a")], judgments=verdicts("a", *given))
-    assert found["components"].get("g_bar") == g_bar
+    assert found["components"].get("g_bar") == found["score"] == g_bar
     assert found["components"]["num_rollouts"] == num_rollouts
     difficulty = 0 if g_bar is None else 1 - abs(g_bar - 0.5) / 0.5
     assert found["total"] == 0.5 + difficulty
@@ -165,6 +164,7 @@ def test_a_solver_is_paid_by_eq_6():
     assert found["total"] == pytest.approx(0.525 * 0.75 + 0.5 + 0.1 * 2 / 3)
     parts = {"g": 0.75, "length_factor": 0.525, "format": 1.0, "format_think": 1.0, "search": 2 / 3, "graded": 1.0}
     assert {k: found["components"][k] for k in parts} == pytest.approx(parts)
+    assert found["score"] == 0.75
 
 
 @pytest.mark.parametrize(

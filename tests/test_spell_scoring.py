@@ -60,7 +60,9 @@ def pay_questioner(tasks=None, closed_book=(), answered=(), matched=(), voted=()
 
 def pay_responder(answered, matched, voted, judged=(), **settings) -> list[float | None]:
     paid = responder_scores(answered, matched, list(voted), list(judged), settings=VerifierSettings(**settings))
-    return [row["total"] for row in paid]
+    found = list(paid)
+    assert all(row["score"] == row["total"] for row in found)
+    return [row["total"] for row in found]
 
 
 @pytest.mark.parametrize(
@@ -74,6 +76,7 @@ def test_a_question_is_paid_most_when_half_its_answers_are_right(right, reward):
     assert paid["components"] == {
         "well_formed": 1, "grounded": 1, "num_answers": 8, "num_right": right, "r_bar": right / 8
     }  # fmt: skip
+    assert paid["score"] == right / 8
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ def question(task_id: str, right: int | None = 4, of: int = 8, **given: Any) -> 
     """A question with `right` of its answers right; None was not answered. `total` is the questioner's reward."""
     parts = {"grounded": given.pop("grounded", 1.0), "num_answers": 0.0, "num_right": 0.0}
     if right is not None:
-        parts |= {"num_answers": float(of), "num_right": float(right), "r_bar": right / of}
+        parts |= {"num_answers": float(of), "num_right": float(right)}
     reward = 1.0 if right and 0 < right < of else 0.0
     return {
         "task_id": task_id,
@@ -28,6 +28,7 @@ def question(task_id: str, right: int | None = 4, of: int = 8, **given: Any) -> 
         "unscorable": given.pop("unscorable", None),
         "total": given.pop("total", reward),
         "components": parts,
+        "score": None if right is None else right / of,
     }
 
 
@@ -37,7 +38,11 @@ def published(place, questions) -> dict[str, Table]:
         for q in questions
     ]
     scores = [
-        row("scores", rollout_id=q["task_id"], **{k: q[k] for k in ("task_id", "components", "unscorable", "total")})
+        row(
+            "scores",
+            rollout_id=q["task_id"],
+            **{k: q[k] for k in ("task_id", "components", "unscorable", "total", "score")},
+        )
         for q in questions
     ]
     for score in scores:

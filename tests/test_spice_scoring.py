@@ -49,6 +49,7 @@ def test_a_question_is_paid_by_the_variance_of_the_answers_that_could_be_compare
     (found,) = challenged([task("q")]).values()
     parts = {"valid": 1.0, "num_answers": 5.0, "num_compared": 3.0, "num_correct": 1.0, "g_bar": 1 / 3}
     assert found["components"] == pytest.approx(parts)
+    assert found["score"] == pytest.approx(1 / 3)
     assert found["total"] == pytest.approx(0.9622, abs=5e-5)  # p(1 - p) = 2/9; exp(-(1/36)^2 / 0.02)
     assert found["group_id"] == "d"
 
@@ -65,6 +66,7 @@ def test_an_invalid_question_earns_the_penalty_and_one_left_out_nothing():
     found = challenged(tasks, left_out=[{"task_id": "gone"}, {"task_id": "also gone"}])
     assert set(found) == {"bad"}
     assert (found["bad"]["total"], found["bad"]["components"]) == (-0.1, {"valid": 0.0})
+    assert found["bad"].get("score") is None
 
 
 def test_a_question_of_which_no_answer_could_be_compared_has_no_reward():
@@ -78,6 +80,7 @@ def test_the_reasoner_is_paid_for_drawn_questions_only():
     found = {r["rollout_id"]: r for r in reasoner_scores(answers, [*MATCHES, match("elsewhere", True)], selections)}
     totals = {name: r["total"] for name, r in found.items()}
     assert totals == {"right": 1.0, "wrong": 0.0, "unboxed": 0.0, "slow": None, "failed": None}
+    assert totals == {name: r["score"] for name, r in found.items()}
     unscorable = {name: r["unscorable"] for name, r in found.items() if r["unscorable"]}
     assert unscorable == {"slow": "timed out", "failed": "engine error"}
     assert {r["group_id"] for r in found.values()} == {"p-q"}

@@ -78,11 +78,12 @@ def test_the_draw_is_the_seeds_and_nothing_elses(place):
     assert set(group(place.step(4), tasks, seed=1)) != set(first)
 
 
-def question(task_id, document_id="d", malformed=None, unscorable=None, **parts):
-    components = {"valid": 1.0, "num_answers": 8.0, "num_compared": 8.0, "num_correct": 4.0, "g_bar": 0.5, **parts}
+def question(task_id, document_id="d", malformed=None, unscorable=None, score=0.5, **parts):
+    components = {"valid": 1.0, "num_answers": 8.0, "num_compared": 8.0, "num_correct": 4.0, **parts}
+    paid = {"components": components, "score": score, "unscorable": unscorable}
     return {
         "task": row("tasks", task_id=task_id, document_id=document_id, malformed=malformed),
-        "score": row("scores", task_id=task_id, rollout_id=task_id, components=components, unscorable=unscorable),
+        "score": row("scores", task_id=task_id, rollout_id=task_id, **paid),
     }
 
 
@@ -114,9 +115,9 @@ def test_one_valid_question_of_a_document_is_drawn_and_the_others_say_why_not(pl
 
 @pytest.mark.parametrize("rate", [0.0, 1.0])
 def test_a_valid_question_may_be_drawn_whatever_its_pass_rate(place, rate):
-    (found,) = drawn(place, question("a", g_bar=rate, num_correct=8 * rate))
+    (found,) = drawn(place, question("a", score=rate, num_correct=8 * rate))
     assert found["kept"]
-    assert (found["mean_score"], found["num_met"], found["num_criteria"], found["num_rollouts"]) == (
+    assert (found["mean_score"], found["num_correct"], found["num_judged"], found["num_rollouts"]) == (
         rate,
         8 * rate,
         8,

@@ -100,7 +100,7 @@ def measure(
         met = [truth.get((found["rollout_id"], c["criterion_id"])) or 0 for c in criteria[task["task_id"]]]
         score = sum(met) / len(met)
         yield "score", score
-        yield f"score_{task['search_turns'] - 1}_hops", score
+        yield f"score_{task['difficulty']}_hops", score
         yield "judged", judged[found["rollout_id"]].g or 0.0
         yield "answer_tokens", float(found["answer_tokens"])
         yield "searches", float(found["num_searches"])
@@ -109,18 +109,10 @@ def measure(
 
 @stage(TASKS)
 def benchmark_tasks(*, seed: int, num_tasks: int) -> Rows:
-    """Yield the tasks of the held-out world; `search_turns` is the number of documents a full answer needs."""
+    """Yield the tasks of the held-out world; their difficulty is the number of hops from the first document."""
     for task in world.held_out_tasks(seed, num_tasks, BENCHMARK_DOCUMENTS):
-        about = {"task_id": task.task_id, "rollout_id": task.task_id, "prompt_id": task.task_id}
-        yield {
-            **about,
-            "document_id": task.task_id,
-            "task_type": task.task_type,
-            "search_turns": task.hops + 1,
-            "text": task.text,
-            "evidence": [],
-            "format": {},
-        }
+        about = {"task_id": task.task_id, "task_type": task.task_type, "difficulty": task.hops}
+        yield {**about, "text": task.text}
 
 
 @stage(RUBRICS)
@@ -135,5 +127,4 @@ def benchmark_rubrics(*, seed: int, num_tasks: int) -> Rows:
                 "criterion": criterion,
                 "priority": "critical",
                 "weight": 1.0,
-                "judge_rollout_id": task.task_id,
             }

@@ -79,7 +79,7 @@ def challenger_scores(
         }
         if g_bar is not None:
             parts |= {"g_bar": g_bar, "difficulty": rewards.difficulty(g_bar, settings.tau)}
-        yield _score(task["task_id"], task, parts, total)
+        yield _score(task["task_id"], task, g_bar, parts, total)
 
 
 def solver_scores(
@@ -102,7 +102,7 @@ def solver_scores(
             "search": search,
             "answer_tokens": float(answer["answer_tokens"]),
         }
-        yield _score(answer["rollout_id"], answer, parts, total)
+        yield _score(answer["rollout_id"], answer, g, parts, total)
 
 
 def _length_factor(answer_tokens: int, settings: SolverReward) -> float:
@@ -111,12 +111,13 @@ def _length_factor(answer_tokens: int, settings: SolverReward) -> float:
     return rewards.length_factor(answer_tokens, settings.length_soft, settings.length_hard, settings.length_floor)
 
 
-def _score(rollout_id: str, row: Row, components: dict[str, float], total: float) -> Row:
+def _score(rollout_id: str, row: Row, score: float | None, components: dict[str, float], total: float) -> Row:
     failed = row["malformed"] in NOT_SAMPLED
     return {
         "rollout_id": rollout_id,
         "group_id": row["prompt_id"],
         "task_id": row["task_id"],
+        "score": None if failed else score,
         "components": components,
         "total": None if failed else total,
         "unscorable": row["malformed"] if failed else None,

@@ -90,8 +90,8 @@ def measure(
         num_right = sum(a["rollout_id"] in right for a in given)
         yield "score", num_right / len(given)
         yield f"score_{task['task_type']}", num_right / len(given)
-        if task["search_turns"]:
-            yield f"score_{task['search_turns'] - 1}_hops", num_right / len(given)
+        if task["difficulty"] is not None:
+            yield f"score_{task['difficulty']}_hops", num_right / len(given)
         for k in passes:
             if k <= len(given):
                 yield f"pass_at_{k}", pass_at(k, len(given), num_right)
@@ -113,10 +113,10 @@ def _drawn(seed: int, num_tasks: int) -> Iterator[tuple[int, str, clusters.Clust
 
 @stage(TASKS)
 def world_tasks(*, seed: int, num_tasks: int) -> Rows:
-    """Yield the questions of the held-out world; `search_turns` is one more than the links of the longest path."""
+    """Yield the questions of the held-out world; their difficulty is the number of links of the longest path."""
     for i, task_type, _, question, options, answer in _drawn(seed, num_tasks):
         text = clusters.write_question(question)
-        yield _task_row(f"cluster-{seed}-{i:04d}", task_type, text, answer, options, question.hops + 1)
+        yield _task_row(f"cluster-{seed}-{i:04d}", task_type, text, answer, options, question.hops)
 
 
 @stage(DOCUMENTS)
@@ -130,7 +130,7 @@ def world_contexts(*, seed: int, num_tasks: int) -> Rows:
 def read_benchmark(path: str, *, identity: str) -> Rows:
     """Yield the tasks of a .jsonl file: id, task_type, question, answer, context, and options (a list) for choices."""
     for row in _lines(path):
-        yield _task_row(row["id"], row["task_type"], row["question"], row["answer"], row.get("options") or [], 0)
+        yield _task_row(row["id"], row["task_type"], row["question"], row["answer"], row.get("options") or [], None)
 
 
 @stage(DOCUMENTS)
@@ -154,17 +154,16 @@ def _lines(path: str) -> Iterator[Row]:
             yield {**row, "id": str(row["id"]), "answer": str(row["answer"])}
 
 
-def _task_row(task_id: str, task_type: str, text: str, answer: str, options: list[str], search_turns: int) -> Row:
-    about = {"task_id": task_id, "rollout_id": task_id, "prompt_id": task_id, "document_id": task_id}
+def _task_row(task_id: str, task_type: str, text: str, answer: str, options: list[str], difficulty: int | None) -> Row:
     return {
-        **about,
+        "task_id": task_id,
+        "document_id": task_id,
         "task_type": task_type,
-        "search_turns": search_turns,
+        "difficulty": difficulty,
         "text": text,
         "reference": answer,
         "options": options or None,
         "evidence": [task_id],
-        "format": {},
     }
 
 

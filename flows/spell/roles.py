@@ -159,9 +159,7 @@ def about_question(rollout: Row, prompt: Row) -> Row:
         "prompt_id": prompt["prompt_id"],
         "document_id": prompt["document_id"],
         "task_type": prompt["task_type"],
-        "search_turns": 0,
         "evidence": [prompt["document_id"]],
-        "format": {},
     }
 
 
@@ -177,8 +175,6 @@ def about_answer(rollout: Row, prompt: Row, *, model: str) -> Row:
         "prompt_id": prompt["prompt_id"],
         "task_id": prompt["task_id"],
         "answer_tokens": count_tokens(rollout["reply"] or "", model),
-        "format": {},
-        "num_searches": 0,
     }
 
 

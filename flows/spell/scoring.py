@@ -64,9 +64,10 @@ def responder_scores(
         parts = {"rule": float(about.rule), "num_votes": float(len(about.votes))}
         if about.verdict is not None:
             parts["verdict"] = float(about.verdict)
-        yield _score(
+        row = _score(
             answer["rollout_id"], answer["prompt_id"], answer["task_id"], parts, about.reward, answer["malformed"]
         )
+        yield {**row, "score": about.reward}
 
 
 def verifier_scores(
@@ -120,7 +121,7 @@ def questioner_scores(
             task, task["task_id"] in ungrounded, answers_of[task["task_id"]], r_bar, settings
         )
         group = task["task_type"] if settings.advantage_per_type else task["prompt_id"]
-        yield _score(task["task_id"], group, task["task_id"], parts, total, why)
+        yield {**_score(task["task_id"], group, task["task_id"], parts, total, why), "score": r_bar}
 
 
 def _questioner_reward(

@@ -77,8 +77,8 @@ def measure(tasks: list[Row], answers: list[Row], matches: list[Row]) -> Iterato
         score = float(correct[given["rollout_id"]] or 0)
         yield "score", score
         yield f"score_{task['answer_type']}", score
-        if ledger := world.parse_question(task["text"]):
-            yield f"score_{len(ledger.items)}_items", score
+        if task["difficulty"] is not None:
+            yield f"score_{task['difficulty']}_items", score
         yield "unanswered", float(given["answer"] is None)
         yield "not_compared", float(given["answer"] is not None and correct[given["rollout_id"]] is None)
 
@@ -113,16 +113,12 @@ def measure_questions(tasks: list[Row], scores: list[Row]) -> Iterator[tuple[str
 def benchmark_tasks(*, seed: int, num_tasks: int) -> Rows:
     """Yield the questions of the held-out world with their true answers."""
     for task in world.held_out_tasks(seed, num_tasks):
-        about = {"task_id": task.task_id, "rollout_id": task.task_id, "prompt_id": task.task_id}
         yield {
-            **about,
-            "document_id": task.task_id,
+            "task_id": task.task_id,
             "task_type": task.answer_type,
-            "search_turns": 0,
+            "difficulty": task.count,
             "text": task.question,
             "reference": task.answer,
             "answer_type": task.answer_type,
             "options": list(task.options) or None,
-            "evidence": [],
-            "format": {},
         }

@@ -127,9 +127,7 @@ def about_question(rollout: Row, prompt: Row) -> Row:
         "prompt_id": prompt["prompt_id"],
         "document_id": prompt["document_id"],
         "task_type": prompt["task_type"],
-        "search_turns": 0,
         "evidence": [prompt["document_id"]],
-        "format": {},
     }
 
 
@@ -148,7 +146,6 @@ def about_answer(rollout: Row, prompt: Row, *, model: str) -> Row:
         "task_id": prompt["task_id"],
         "answer_tokens": count_tokens(answer, model),
         "format": {"boxed": float(bool(answer)), "total": float(bool(answer))},
-        "num_searches": 0,
     }
 
 

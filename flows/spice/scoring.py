@@ -53,7 +53,8 @@ def challenger_scores(
             yield {**about, "components": parts, "total": None, "unscorable": "no answer could be compared"}
             continue
         parts["g_bar"] = rewards.pass_rate(correct_K)
-        yield {**about, "components": parts, "total": rewards.CHALLENGER[reward](correct_K), "unscorable": None}
+        paid = {"components": parts, "total": rewards.CHALLENGER[reward](correct_K), "unscorable": None}
+        yield {**about, "score": parts["g_bar"], **paid}
 
 
 def reasoner_scores(answers: list[Row], matches: list[Row], selections: list[Row]) -> Iterator[Row]:
@@ -69,6 +70,7 @@ def reasoner_scores(answers: list[Row], matches: list[Row], selections: list[Row
             "rollout_id": answer["rollout_id"],
             "group_id": answer["prompt_id"],
             "task_id": answer["task_id"],
+            "score": None if found is None else float(found),
             "components": parts if found is None else {**parts, "g": float(found)},
             "total": None if found is None else rewards.reasoner(found),
             "unscorable": (answer["malformed"] or reason[answer["rollout_id"]]) if found is None else None,

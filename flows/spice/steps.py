@@ -31,7 +31,6 @@ from warehouse.store import Place, Table
 
 SQL = Path(__file__).parent / "sql"
 LEFT_OUT, ONE_PER_DOCUMENT = Query(SQL / "left_out.sql"), Query(SQL / "one_per_document.sql")
-TO_BE_CHOSEN = "to be chosen"
 
 
 @dataclass(frozen=True)
@@ -129,8 +128,7 @@ def sample_documents(
             step,
             documents,
             num_samples=here,
-            task_types=(spice.settled or TO_BE_CHOSEN,),
-            search_turns={0: 1},
+            task_types=(spice.settled,) if spice.settled else None,
             seed=cfg.seed,
             epoch=epoch,
             skip=number * here,

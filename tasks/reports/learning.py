@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,6 @@ from tasks.reports.draw import GREY, Colours, Plot, by, draw, iteration_axis, le
 
 SCORE = "score"  # the metric of a benchmark that stands for it; score_<part> are its parts
 MONITOR = "judge monitor"  # the benchmark whose metrics are errors of a judge
-TASK_SCORES = ("g_bar", "g", "r_bar")  # mean score of a task's answers, and score of one answer, 0..1
 UPDATE_METRICS = (
     ("kl", "KL, nats a token"),
     ("clip_fraction", "share of clipped tokens"),
@@ -80,15 +80,15 @@ def held_out_parts(evaluations: list[Row], colours: Colours) -> Plot:
     return Plot("held-out-parts", title, note, draw(_paint_scores, parts, Colours()))
 
 
-def task_scores(components: list[Row], colours: Colours) -> Plot:
-    rows = [r for r in components if r["component"] in TASK_SCORES]
+def task_scores(rows: list[Row], colours: Colours) -> Plot:
     note = "Mean score of answers to training tasks at each step, over the tasks or answers of it that have a score."
     if not rows:
         return Plot("task-scores", "No training task has a score", note)
+    of_both = by(rows, "phase", "role")
+    played = Counter(phase for phase, _ in of_both)
     of_line = {
-        phase if len({r["component"] for r in found}) == 1 else f"{phase}, {component}": of_component
-        for phase, found in by(rows, "phase").items()
-        for component, of_component in by(found, "component").items()
+        phase if phase and played[phase] == 1 else _role_in(role, phase): found
+        for (phase, role), found in of_both.items()
     }
     title = "Mean score of training tasks: " + "; ".join(f"{p} {_first_last(found)}" for p, found in of_line.items())
     return Plot("task-scores", title, note, draw(_paint_steps, of_line, colours, "mean score, 0 to 1"))

@@ -6,15 +6,20 @@ from typing import Annotated, TypedDict
 
 from warehouse.schemas.columns import Long, Parsed, WhyMalformed, define
 
+SCORE = (
+    "how well the task was answered, 0..1: the mean over its answers for who proposed it, this answer's own for who "
+    "solved it"
+)
+
 
 class Answer(TypedDict):
     rollout_id: Annotated[str, "the rollout"]
     prompt_id: Annotated[str, "its group"]
     task_id: Annotated[str, "the task"]
     answer: Annotated[str | None, "text between the answer tags", "none could be read"]
-    answer_tokens: Annotated[int, "its length in tokens of the policy"]
-    format: Annotated[dict[str, float], "parts of the format reward, each 0..1, and `total`"]
-    num_searches: Annotated[int, "valid searches in all turns"]
+    answer_tokens: Annotated[int | None, "its length in tokens of the policy", "not counted"]
+    format: Annotated[dict[str, float] | None, "parts of the format reward, each 0..1, and `total`", "none is paid"]
+    num_searches: Annotated[int | None, "valid searches in all turns", "it could not search"]
     malformed: WhyMalformed
 
 
@@ -79,6 +84,7 @@ class Score(TypedDict):
     rollout_id: Annotated[str, "the rollout"]
     group_id: Annotated[str, "the prompt whose rollouts are compared"]
     task_id: Annotated[str, "the task it wrote or answered"]
+    score: Annotated[float | None, SCORE, "no answer counted, or it neither wrote nor answered a task"]
     components: Annotated[dict[str, float], "parts of the reward, unweighted, and what they were made of"]
     total: Annotated[float | None, "the reward", "unscorable"]
     unscorable: Annotated[str | None, "why there is no reward", "there is one"]

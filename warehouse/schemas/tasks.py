@@ -10,8 +10,8 @@ from warehouse.schemas.columns import Long, Parsed, WhyMalformed, define
 class Sample(TypedDict):
     sample_id: Annotated[str, "identity"]
     document_id: Annotated[str, "the document; the first where it is several"]
-    task_type: Annotated[str, "the type of task asked for"]
-    search_turns: Annotated[int, "required number of search turns"]
+    task_type: Annotated[str | None, "the type of task asked for", "none in particular"]
+    search_turns: Annotated[int | None, "required number of search turns", "none is asked for"]
     cluster: Annotated[int | None, "the cluster they are of", "documents were not drawn by cluster"]
     document_ids: Annotated[list[str] | None, "all documents drawn, in the order of the corpus", "it is one"]
 
@@ -24,7 +24,7 @@ SAMPLES = define(
 class Choice(TypedDict):
     rollout_id: Annotated[str, "the rollout that chose"]
     prompt_id: Annotated[str, "its prompt"]
-    document_id: Annotated[str, "the document"]
+    document_id: Annotated[str | None, "the document", "none was shown"]
     task_type: Annotated[str | None, "the type chosen", "none could be read"]
     malformed: WhyMalformed
 
@@ -40,24 +40,25 @@ CHOICES = define(
 
 class Task(TypedDict):
     task_id: Annotated[str, "identity (the rollout that wrote it)"]
-    rollout_id: Annotated[str, "that rollout"]
-    prompt_id: Annotated[str, "its group"]
-    document_id: Annotated[str, "source document"]
-    task_type: Annotated[str, "type asked for"]
-    search_turns: Annotated[int, "search turns asked for"]
+    rollout_id: Annotated[str | None, "that rollout", "it was given, not written by a policy"]
+    prompt_id: Annotated[str | None, "its group", "it was given"]
+    document_id: Annotated[str | None, "source document", "it has none"]
+    task_type: Annotated[str | None, "type asked for", "none in particular"]
+    search_turns: Annotated[int | None, "search turns asked for", "none were"]
+    difficulty: Annotated[int | None, "how many steps a full answer takes: hops, items", "not known"]
     text: Annotated[str | None, "the task", "none could be read"]
     reference: Annotated[str | None, "the answer that it was written with", "it has none, or none could be read"]
     answer_type: Annotated[str | None, "what kind of answer the reference is", "not stated"]
     options: Annotated[list[str] | None, "choices offered, in order", "it offers none"]
-    evidence: Annotated[list[str], "ids of the source document and all retrieved ones"]
-    format: Annotated[dict[str, float], "parts of the format reward, each 0..1, and `total`"]
+    evidence: Annotated[list[str] | None, "ids of the source document and all retrieved ones", "it has no document"]
+    format: Annotated[dict[str, float] | None, "parts of the format reward, each 0..1, and `total`", "none is paid"]
     malformed: WhyMalformed
 
 
 TASKS = define(
     "tasks",
     Task,
-    grain="a candidate task: one rollout of the proposing role",
+    grain="a task: one rollout of the proposing role, or one that was given, as a benchmark's",
     key="task_id",
     parsed=Parsed("rollout_id", "text"),
 )
@@ -84,7 +85,7 @@ class Criterion(TypedDict):
     criterion: Annotated[str | None, "one sentence", "the rubric is malformed"]
     priority: Annotated[str | None, "critical, important or bonus", "the rubric is malformed"]
     weight: Annotated[float | None, "weight in the score", "the rubric is malformed"]
-    judge_rollout_id: Annotated[str, "the rollout that wrote it"]
+    judge_rollout_id: Annotated[str | None, "the rollout that wrote it", "it was given with the task"]
     malformed: WhyMalformed
 
 
@@ -99,13 +100,13 @@ RUBRICS = define(
 
 class Selection(TypedDict):
     task_id: Annotated[str, "the task"]
-    document_id: Annotated[str, "its source document"]
+    document_id: Annotated[str | None, "its source document", "it has none"]
     kept: Annotated[bool, "whether it is trained on"]
     reason: Annotated[str | None, "first failing test", "kept"]
-    num_met: Annotated[Long | None, "verdicts met, over all counted rollouts", "no rollout counted"]
-    num_criteria: Annotated[Long | None, "verdicts asked for, over all counted rollouts", "no rollout counted"]
+    num_correct: Annotated[Long | None, "verdicts in favour, over all counted rollouts", "no rollout counted"]
+    num_judged: Annotated[Long | None, "verdicts asked for, over all counted rollouts", "no rollout counted"]
     num_rollouts: Annotated[Long, "rollouts behind the mean score"]
-    mean_score: Annotated[float | None, "mean weighted score over these rollouts, 0..1", "no rollout counted"]
+    mean_score: Annotated[float | None, "mean score over these rollouts, 0..1", "no rollout counted"]
     bounds: Annotated[str, "the bounds used, as JSON"]
 
 

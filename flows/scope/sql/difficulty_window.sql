@@ -15,10 +15,10 @@ measured as (
         s.unscorable,
         s.components['passed_gates'] = 1 as passed_gates,
         s.components['has_rubric'] = 1 as has_rubric,
-        s.components['num_met']::bigint as num_met,
-        nullif(s.components['num_criteria']::bigint, 0) as num_criteria,
+        s.components['num_met']::bigint as num_correct,
+        nullif(s.components['num_criteria']::bigint, 0) as num_judged,
         s.components['num_rollouts']::bigint as num_rollouts,
-        s.components['g_bar'] as mean_score
+        s.score as mean_score
     from tasks as t
     join scores as s using (task_id)
 ),
@@ -74,8 +74,8 @@ select
     document_id,
     reason is null as kept,
     reason,
-    num_met,
-    num_criteria,
+    num_correct,
+    num_judged,
     num_rollouts,
     mean_score
 from decided

@@ -11,10 +11,10 @@ with measured as (
         t.malformed,
         s.unscorable,
         s.components['grounded'] = 1 as grounded,
-        s.components['num_right']::bigint as num_met,
-        nullif(s.components['num_answers']::bigint, 0) as num_criteria,
+        s.components['num_right']::bigint as num_correct,
+        nullif(s.components['num_answers']::bigint, 0) as num_judged,
         s.components['num_answers']::bigint as num_rollouts,
-        s.components['r_bar'] as mean_score
+        s.score as mean_score
     from tasks as t
     join scores as s using (task_id)
 ),
@@ -26,8 +26,8 @@ tested as (
             when not grounded then 'answered without documents'
             when unscorable is not null then unscorable
             when mean_score is null then 'not answered'
-            when num_met = 0 then 'no answer right'
-            when num_met = num_criteria then 'every answer right'
+            when num_correct = 0 then 'no answer right'
+            when num_correct = num_judged then 'every answer right'
         end as failing
     from measured
 ),
@@ -51,8 +51,8 @@ select
     document_id,
     reason is null as kept,
     reason,
-    num_met,
-    num_criteria,
+    num_correct,
+    num_judged,
     num_rollouts,
     mean_score
 from decided

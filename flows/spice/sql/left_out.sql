@@ -35,8 +35,8 @@ select
     document_id,
     false as kept,
     'not drawn into its group' as reason,
-    null as num_met,
-    null as num_criteria,
+    null as num_correct,
+    null as num_judged,
     0 as num_rollouts,
     null as mean_score
 from quotas

@@ -9,10 +9,10 @@ with measured as (
         t.document_id,
         t.malformed,
         s.unscorable,
-        s.components['num_correct']::bigint as num_met,
-        s.components['num_compared']::bigint as num_criteria,
+        s.components['num_correct']::bigint as num_correct,
+        s.components['num_compared']::bigint as num_judged,
         coalesce(s.components['num_answers'], 0)::bigint as num_rollouts,
-        s.components['g_bar'] as mean_score
+        s.score as mean_score
     from tasks as t
     join scores as s using (task_id)
 ),
@@ -47,8 +47,8 @@ select
     document_id,
     reason is null as kept,
     reason,
-    num_met,
-    num_criteria,
+    num_correct,
+    num_judged,
     num_rollouts,
     mean_score
 from decided
