@@ -77,7 +77,7 @@ def test_no_answer_needs_no_process(place):
 def test_no_worker_is_left_behind(place):
     compared(place, "7", "hang", time_limit_s=0.2)
     children = [p for p in os.listdir("/proc") if p.isdigit() and _parent(p) == os.getpid()]
-    assert not any("match_child" in _command(p) for p in children)
+    assert not any("comparison_child" in _command(p) for p in children)
 
 
 def _parent(pid: str) -> int:

@@ -1,8 +1,8 @@
 """Every table: its grain, key, columns, units and nulls, and the type of its rows.
 
 `conversations` has what is asked and said, `tasks` and `answers` what is read of it and how that is judged, `groups`
-what one step leaves to the next, `training` what updates read and make, `corpus` the tables of corpus preparation.
-`columns` says how a table is described.
+what one step leaves to the next, `pools` what is known of many tasks together, `training` what updates read and make,
+`corpus` the tables of corpus preparation. `columns` says how a table is described.
 
 Rows carry ids of what they came from, so that any row of an update's batch leads back to its document:
 batches.rollout_id -> rollouts.prompt_id -> prompts.task_id -> tasks.document_id -> documents.
@@ -76,6 +76,10 @@ from warehouse.schemas.groups import GROUPS as GROUPS
 from warehouse.schemas.groups import MEMORIES as MEMORIES
 from warehouse.schemas.groups import Group as Group
 from warehouse.schemas.groups import Memory as Memory
+from warehouse.schemas.pools import LABELS as LABELS
+from warehouse.schemas.pools import NOVELTIES as NOVELTIES
+from warehouse.schemas.pools import Label as Label
+from warehouse.schemas.pools import Novelty as Novelty
 from warehouse.schemas.tasks import CHOICES as CHOICES
 from warehouse.schemas.tasks import GATES as GATES
 from warehouse.schemas.tasks import RUBRICS as RUBRICS

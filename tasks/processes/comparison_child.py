@@ -1,4 +1,4 @@
-"""A worker process of `tasks.match`: `python -m tasks.processes.match_child FILE_DESCRIPTOR`"""
+"""A worker of `tasks.processes.comparisons`: `python -m tasks.processes.comparison_child FILE_DESCRIPTOR`"""
 
 import os
 import resource
@@ -15,7 +15,7 @@ MEMORY_BYTES = 4 << 30  # of addresses: an answer such as 9^9^9^9 must not fill 
 
 
 def serve(pipe: Connection) -> None:
-    """A worker's life: take `compare`, then pairs of task and answer until the pipe ends."""
+    """Receive `compare`, then compare pairs of task and answer until the pipe closes."""
     try:
         compare: Callable[[Row, str], bool] = pipe.recv()
     except Exception:

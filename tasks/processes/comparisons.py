@@ -1,0 +1,113 @@
+"""Comparisons of texts by rule, in worker processes that can be killed."""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import Pipe
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tasks.prompt import Row
+
+PROJECT = Path(__file__).resolve().parents[2]
+START_S = 120.0  # a worker imports what `compare` needs
+TIMED_OUT = "timed out"
+
+Compare = Callable[[Row, str], bool]
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`matched` is None when there was nothing to compare, or the comparison failed; `reason` then says why."""
+
+    matched: bool | None
+    reason: str | None
+    seconds: float
+
+
+class Workers:
+    """`compare` in at most `num_workers` processes, one for each thread of `map`; they start when first needed."""
+
+    def __init__(self, compare: Compare, time_limit_s: float, num_workers: int) -> None:
+        self._new = functools.partial(Worker, compare, time_limit_s)
+        self._pool = ThreadPoolExecutor(max(1, num_workers))
+        self._mine, self._started = threading.local(), list[Worker]()
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+        for worker in self._started:
+            worker.end()
+
+    def map(self, work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+        """The results of `work`, which may call `compare`, in the order of `items`."""
+        return self._pool.map(work, items)
+
+    def compare(self, task: Row, answer: str) -> Outcome:
+        """Compare one answer. Raises RuntimeError for an exception of `compare` that is not a ValueError."""
+        if not hasattr(self._mine, "worker"):
+            self._mine.worker = self._new()
+            self._started.append(self._mine.worker)
+        return self._mine.worker.compare(task, answer)
+
+
+class Worker:
+    """One process that compares; a comparison that does not return in time has it killed and replaced."""
+
+    def __init__(self, compare: Compare, time_limit_s: float) -> None:
+        self._compare, self._time_limit_s = compare, time_limit_s
+        self._start()
+
+    def _start(self) -> None:
+        self._pipe, theirs = Pipe()
+        path = os.pathsep.join([str(PROJECT), *filter(None, sys.path)])
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tasks.processes.comparison_child", str(theirs.fileno())],
+            env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+            stdin=subprocess.DEVNULL,
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,  # Ctrl-C reaches the parent only
+        )
+        theirs.close()
+        self._pipe.send(self._compare)
+        kind, content = self._receive(START_S)
+        if kind != "ready":
+            self.end()
+            raise RuntimeError(f"a process for {self._compare} did not start: {content or kind}")
+
+    def compare(self, task: Row, answer: str) -> Outcome:
+        began = time.monotonic()
+        self._pipe.send((task, answer))
+        kind, content = self._receive(self._time_limit_s)
+        seconds = time.monotonic() - began
+        if kind == "compared":
+            return Outcome(content, None, seconds)
+        if kind == "failed":
+            raise RuntimeError(f"task {task['task_id']}, answer {answer!r}: the comparison failed\n{content}")
+        if kind in (TIMED_OUT, "died"):
+            self.end()
+            self._start()
+        return Outcome(None, content, seconds)
+
+    def _receive(self, within_s: float) -> tuple[str, Any]:
+        try:
+            return self._pipe.recv() if self._pipe.poll(within_s) else (TIMED_OUT, TIMED_OUT)
+        except (EOFError, OSError):
+            return "died", "the comparison crashed"
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._pipe.close()

@@ -1,0 +1,146 @@
+"""Label tasks by the majority of their answers, where nobody knows the right one."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from tasks.processes.comparison_child import serve
+from tasks.processes.comparisons import Compare, Workers
+from tasks.prompt import Row
+from tasks.read import NOT_SAMPLED
+from tasks.stage import Rows, Tables, rows_of, stage
+from warehouse.schemas import LABELS
+
+Same = Callable[[str, str], bool | None]
+
+
+@stage(LABELS, tools=("num_workers",), code=(serve,))
+def vote(
+    *,
+    answers: Tables,
+    tasks: Tables = (),
+    agree: Compare | None = None,
+    min_readable: int = 1,
+    time_limit_s: float = 10.0,
+    num_workers: int = 1,
+) -> Rows:
+    """Yield one row a task: the answer that most of its readable answers agree on, or the reason why there is none.
+
+    `agree(task, answer)` is a module's function such as `match` takes: it sees a row of `tasks` (a row of its id alone
+    where none are given) whose `reference` is another answer to the task. Two answers are equal if it says so in either
+    order; with None, if their texts are. A comparison that raises ValueError, takes more than `time_limit_s` or crashes
+    counts as unequal, and is counted. Any other exception is a fault of `agree` and a RuntimeError here.
+
+    Answers stand in the order of sampling. Among the largest classes, the one whose first member was sampled first
+    wins (`tied` marks such a task), and its label is that member's text. Unreadable answers and engine failures are no
+    votes. A task with fewer than `min_readable` readable answers has no label; every row of `tasks` gets one row.
+    """
+    tasks_given = {row["task_id"]: row for row in rows_of(tasks)}
+    answers_of: dict[str, list[Row]] = {task_id: [] for task_id in tasks_given}
+    for row in rows_of(answers):
+        answers_of.setdefault(row["task_id"], []).append(row)
+    if agree is None:
+        for task_id, given in answers_of.items():
+            yield {"task_id": task_id, **majority(given, str.__eq__, min_readable)}
+        return
+    with Workers(agree, time_limit_s, min(num_workers, len(answers_of))) as workers:
+
+        def label(task_id: str) -> Row:
+            same = partial(_same, workers, tasks_given.get(task_id, {"task_id": task_id}))
+            return {"task_id": task_id, **majority(answers_of[task_id], same, min_readable)}
+
+        yield from workers.map(label, answers_of)
+
+
+def _same(workers: Workers, task: Row, first: str, second: str) -> bool | None:
+    """Whether two answers are equal, in either order; None where a comparison failed and none says yes."""
+    orders = [(first, second)] if first == second else [(first, second), (second, first)]
+    found = []
+    for reference, answer in orders:
+        found.append(workers.compare({**task, "reference": reference}, answer).matched)
+        if found[-1]:
+            return True
+    return None if None in found else False
+
+
+def majority(answers: Sequence[Row], same: Same, min_readable: int = 1) -> Row:
+    """The label that answers to one task give it, and what it was decided on.
+
+    >>> answers = [{"rollout_id": i, "answer": a, "malformed": None} for i, a in enumerate("7887")]
+    >>> found = majority(answers, str.__eq__)
+    >>> found["answer"], found["share"], found["tied"]
+    ('7', 0.5, True)
+    """
+    sampled = [row for row in answers if row["malformed"] not in NOT_SAMPLED]
+    readable = [row for row in sampled if row["answer"] is not None]
+    found = classes([row["answer"] for row in readable], same)
+    winner = max(found.members, key=len, default=[])  # the first of those of one size
+    reason = _why_no_label(len(answers), len(sampled), len(readable), min_readable)
+    return {
+        "answer": None if reason else readable[winner[0]]["answer"],
+        "rollout_id": None if reason else readable[winner[0]]["rollout_id"],
+        "share": len(winner) / len(readable) if readable else None,
+        "num_agreeing": len(winner),
+        "num_readable": len(readable),
+        "num_answers": len(sampled),
+        "num_classes": len(found.members),
+        "num_failed_comparisons": found.num_failed,
+        "tied": sum(len(members) == len(winner) for members in found.members) > 1,
+        "reason": reason,
+    }
+
+
+def _why_no_label(num_answers: int, num_sampled: int, num_readable: int, min_readable: int) -> str | None:
+    if not num_answers:
+        return "no answers"
+    if not num_sampled:
+        return "no answer could be sampled"
+    if not num_readable:
+        return "no readable answer"
+    return f"fewer than {min_readable} readable answers" if num_readable < min_readable else None
+
+
+@dataclass(frozen=True)
+class Classes:
+    """Positions of the members of each class, and how many comparisons failed."""
+
+    members: list[list[int]]
+    num_failed: int
+
+
+def classes(answer_N: Sequence[str], same: Same) -> Classes:
+    """Equality classes, greedily: an answer joins the first class whose first member is the same as it.
+
+    Equal texts are one answer and are not compared. `same` gives None where the comparison fails: then they differ.
+
+    >>> classes(["1/2", "3", "0.5", "3"], lambda a, b: eval(a) == eval(b)).members
+    [[0, 2], [1, 3]]
+    """
+    positions: dict[str, list[int]] = defaultdict(list)
+    for position, text in enumerate(answer_N):
+        positions[text].append(position)
+    compare, members = _Sparing(same), dict[str, list[int]]()
+    for text, at in positions.items():
+        first = next((other for other in members if compare(other, text)), text)
+        members.setdefault(first, []).extend(at)
+    return Classes([sorted(at) for at in members.values()], compare.num_failed)
+
+
+class _Sparing:
+    """`same`, asked no more about a text that fails even beside itself: each attempt may take the whole time limit."""
+
+    def __init__(self, same: Same) -> None:
+        self._same, self._fails_alone, self.num_failed = same, dict[str, bool](), 0
+
+    def __call__(self, first: str, second: str) -> bool:
+        if self._fails_alone.get(first) or self._fails_alone.get(second):
+            return False
+        found = self._same(first, second)
+        if found is None:
+            self.num_failed += 1
+            for text in {first, second} - self._fails_alone.keys():
+                self._fails_alone[text] = self._same(text, text) is None
+        return bool(found)
