@@ -1,43 +1,79 @@
-"""Rewards to advantages, within groups or over a batch. Unscorable rows are left out of every mean and get 0."""
+"""Rewards to advantages, within groups of any kind. Unscorable rows are left out of every mean and get 0."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
+from tasks.prompt import Row
 from tasks.stage import Rows, Tables, rows_of, stage
 from warehouse.schemas import REWARDS
+from warehouse.store import Table
 
-Scheme = Literal["group_zscore", "group_centre", "batch_zscore"]
+Scheme = Literal["zscore", "centre"]
 Spread = Literal["population", "sample"]
 EPSILON = 1e-6  # added to the standard deviation, as in the released GRPO code
+SCORE_COLUMN = {"prompt_id": "group_id"}  # a group is the rollouts of one prompt; other keys have one name
 
 
 @stage(REWARDS)
 def normalise(
-    scores: Tables, *, scheme: Scheme, spread: Spread = "population", chosen: Tables = (), by: str = "task_id"
+    scores: Tables,
+    *,
+    scheme: Scheme,
+    within: Sequence[str] = ("group_id",),
+    about: Tables = (),
+    spread: Spread = "population",
+    chosen: Tables = (),
+    by: str = "task_id",
 ) -> Rows:
-    """Yield the scores with their advantages.
+    """Yield the scores with their advantages: `zscore`, or `centre`, which does not divide (Dr. GRPO).
 
-    `group_zscore` compares the rollouts of one prompt, `group_centre` the same without division (Dr. GRPO),
-    `batch_zscore` all rows of the tables. Where `chosen` tables are given (selections, groups), only rows whose `by`
-    (task_id or group_id) is kept there are compared, and left.
+    Rows are compared with those that have the same values in the columns `within`: the rollouts of one prompt by
+    default, all rows with `()`. Columns that scores lack (task_type, role) are looked up in `about`: tables keyed by
+    task_id, rollout_id or prompt_id, such as tasks or rollouts. Where `chosen` tables are given (selections, groups),
+    only rows whose `by` (task_id or group_id) is kept there are compared, and left. Raises ValueError for a column that
+    no table has, and for a row that `about` does not know.
     """
     rows, kept = rows_of(scores), {row[by] for row in rows_of(chosen) if row["kept"]}
     rows = [row for row in rows if row[by] in kept] if chosen else rows
-    groups: dict[str, list[int]] = defaultdict(list)
-    for i, row in enumerate(rows):
-        if row["total"] is not None:
-            groups["batch" if scheme == "batch_zscore" else row["group_id"]].append(i)
+    groups: dict[tuple[Any, ...], list[int]] = defaultdict(list)
+    for i, key in enumerate(_keys(rows, within, [about] if isinstance(about, Table) else about)):
+        if rows[i]["total"] is not None:
+            groups[key].append(i)
     advantage_of = dict.fromkeys(range(len(rows)), 0.0)
     for members in groups.values():
         totals = [rows[i]["total"] for i in members]
-        values = centre(totals) if scheme == "group_centre" else zscore(totals, spread)
+        values = centre(totals) if scheme == "centre" else zscore(totals, spread)
         advantage_of.update(zip(members, values, strict=True))
     for i, row in enumerate(rows):
         yield {**row, "advantage": advantage_of[i]}
+
+
+def _keys(rows: list[Row], within: Sequence[str], about: Sequence[Table]) -> list[tuple[Any, ...]]:
+    """The values of the columns `within`, for each row."""
+    of_scores = REWARDS.arrow.names
+    columns = [[row[c] for row in rows] if c in of_scores else _looked_up(rows, c, about) for c in within]
+    return list(zip(*columns, strict=True)) if within else [()] * len(rows)
+
+
+def _looked_up(rows: list[Row], column: str, about: Sequence[Table]) -> list[Any]:
+    """A column of the first kind of table that has it; of rollouts, which are large, that column alone is read."""
+    tables = [table for table in about if column in table.schema.arrow.names]
+    if not tables:
+        among = ", ".join(table.address for table in about) or "no tables"
+        raise ValueError(f"no column {column} in scores or in {among}: name the table that has it in `about`")
+    schema, value_of = tables[0].schema, dict[str, Any]()
+    key = schema.key[0]
+    for table in (table for table in tables if table.schema is schema):
+        for batch in table.batches([key, column]):
+            value_of |= zip(batch[key].to_pylist(), batch[column].to_pylist(), strict=True)
+    ids = [row[SCORE_COLUMN.get(key, key)] for row in rows]
+    if unknown := {i for i in ids if i not in value_of}:
+        raise ValueError(f"{tables[0].address} lacks {len(unknown)} {key}s of the scores, {min(unknown)} among them")
+    return [value_of[i] for i in ids]
 
 
 def centre(reward_G: Sequence[float]) -> list[float]:

@@ -203,5 +203,5 @@ def test_only_chosen_rows_are_compared_with_each_other(place):
     rows = [row("scores", rollout_id=r, group_id=r, task_id=task, total=total) for r, task, total in given]
     scores = publish(place, "scores", *rows)
     chosen = publish(place, "groups", *(row("groups", group_id=t, task_id=t, kept=t != "s") for t in "qrs"))
-    found = normalise(place, scores, scheme="batch_zscore", chosen=chosen)
+    found = normalise(place, scores, scheme="zscore", within=(), chosen=chosen)
     assert {r["rollout_id"]: round(r["advantage"], 3) for r in found.rows()} == {"a": 1.0, "b": -1.0}

@@ -248,7 +248,7 @@ def solve_batch(scope: Scope, step: Place, solver: Player, pool: Pool, b: int) -
 
 def learn(scope: Scope, step: Place, role: str, player: Player, paid: Judged | Solved) -> Player:
     """l.17 and l.33: one GRPO update of a role, pi_ref = M0."""
-    rewards = normalise(step, paid.scores, scheme="group_zscore", spread=scope.cfg.advantage_std)
+    rewards = normalise(step, paid.scores, scheme="zscore", spread=scope.cfg.advantage_std)
     rows = batch(step, rewards, paid.rollouts)
     if rows.num_rows == 0:
         return player

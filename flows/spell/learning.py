@@ -9,7 +9,7 @@ from tasks.batch import batch
 from tasks.clusters import remember
 from tasks.engines.base import Policy
 from tasks.keep import Query, choose
-from tasks.normalise import Scheme, normalise
+from tasks.normalise import normalise
 from tasks.stage import Tables
 from tasks.update import update, updated_policy
 from warehouse.store import Place, Table
@@ -43,20 +43,21 @@ def sample_batch(spell: Spell, step: Place, played: tuple[Round, ...]) -> Table:
     seed = {"seed": cfg.seed}
     spread = cfg.advantage_std
     rewards = [
-        normalise(step, responses, scheme="group_zscore", spread=spread, chosen=groups, label="responder"),
+        normalise(step, responses, scheme="zscore", spread=spread, chosen=groups, label="responder"),
     ]
     if cfg.questioner.trained:
         tables: dict[str, Tables] = {"tasks": [r.tasks for r in played], "scores": questions, "groups": groups}
         chosen = choose(step, QUESTIONS, tables, bounds={**seed, "types": list(cfg.task_types)}, label="questioner")
-        scheme: Scheme = "group_zscore" if cfg.questioner.advantage_per_type else "batch_zscore"
-        rewards.append(normalise(step, questions, scheme=scheme, spread=spread, chosen=chosen, label="questioner"))
+        within = ("group_id",) if cfg.questioner.advantage_per_type else ()
+        settings = {"scheme": "zscore", "within": within, "spread": spread, "chosen": chosen}
+        rewards.append(normalise(step, questions, **settings, label="questioner"))
     if cfg.verifier.trained and votes:
         low, high = cfg.verifier.share
         bounds = {"low": low, "high": high, "consistency": cfg.verifier.consistency, **seed}
         bounds["num_groups"] = max(1, cfg.sampling.groups // cfg.group_size)
         chosen = choose(step, CONSISTENT_VOTES, {"scores": votes[0]}, bounds=bounds, label="verifier")
-        scheme, by = "group_zscore", "group_id"
-        rewards.append(normalise(step, votes[0], scheme=scheme, spread=spread, chosen=chosen, by=by, label="verifier"))
+        settings = {"scheme": "zscore", "spread": spread, "chosen": chosen, "by": "group_id"}
+        rewards.append(normalise(step, votes[0], **settings, label="verifier"))
     rollouts = [table for r in played for table in r.rollouts]
     return batch(step, rewards, rollouts, max_tokens=cfg.dialogues.input_tokens + cfg.dialogues.response_tokens)
 

@@ -241,7 +241,7 @@ def learn(
     spice: Spice, step: Place, player: Player, attempts: Attempts, answered: Answered, scores: dict[str, Table]
 ) -> Player:
     """l.21-28: advantages centred within each role's groups, one Dr. GRPO update of the one policy on both roles."""
-    rewards = [normalise(step, table, scheme="group_centre", label=role) for role, table in scores.items()]
+    rewards = [normalise(step, table, scheme="centre", label=role) for role, table in scores.items()]
     rows = batch(step, rewards, [*attempts.rollouts, answered.rollouts])
     if rows.num_rows == 0:
         return player
