@@ -1,0 +1,139 @@
+"""How new the tasks of a batch are: clusters of similar ones, and the earlier task that each is most similar to."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.sparse import csr_array
+from scipy.spatial.distance import squareform
+
+from tasks.prompt import Row
+from tasks.read import NOT_SAMPLED
+from tasks.stage import Rows, Tables, rows_of, stage
+from warehouse.schemas import NOVELTIES
+from warehouse.store import Table
+
+if TYPE_CHECKING:
+    from corpus_prep.search.index import EmbeddingConfig
+
+Similarity = Callable[[Sequence[str], Sequence[str]], np.ndarray]  # texts H and R -> [H, R], 1 where they are the same
+MAX_ORDER = 4  # n-grams of one to four words, weighted equally
+EPSILON = 0.1  # matches counted where an order has none: method 1 of Chen and Cherry (2014)
+BLOCK = 256  # texts compared with all others at a time, which bounds the memory
+
+
+def bleu(hypothesis_H: Sequence[str], reference_R: Sequence[str]) -> np.ndarray:
+    """Sentence BLEU-4 of every pair, [H, R], of words between blanks, with one reference and smoothing method 1.
+
+    As NLTK's `sentence_bleu`, but that texts of the same words give 1 even where they have fewer than four. It is not
+    symmetric: n-grams are counted in the hypothesis, and only a short hypothesis is penalised.
+
+    >>> bleu(["a b c d", "a b", "x"], ["a b c d e", "a b"]).round(3).tolist()
+    [[0.779, 0.17], [0.071, 1.0], [0.0, 0.0]]
+    """
+    hypotheses, references = ([text.split() for text in texts] for texts in (hypothesis_H, reference_R))
+    orders = [_incidences(hypotheses, references, n) for n in range(1, MAX_ORDER + 1)]
+    length_H, length_R = (np.array([len(words) for words in texts], float) for texts in (hypotheses, references))
+    number: dict[tuple[str, ...], int] = defaultdict(itertools.count().__next__)
+    same_H, same_R = (np.array([number[tuple(words)] for words in texts]) for texts in (hypotheses, references))
+    similarity = np.zeros((len(hypotheses), len(references)))
+    for start in range(0, len(hypotheses), BLOCK):
+        block = slice(start, start + BLOCK)
+        lengths = length_H[block, None]
+        log_score = np.minimum(0.0, 1 - length_R / np.maximum(lengths, 1))  # brevity penalty
+        for n, (of_hypotheses, of_references) in enumerate(orders, start=1):
+            matches = (of_hypotheses[block] @ of_references.T).toarray()
+            log_score += np.log(np.where(matches == 0, EPSILON, matches) / np.maximum(lengths - n + 1, 1)) / MAX_ORDER
+            if n == 1:
+                log_score[matches == 0] = -np.inf
+        similarity[block] = np.where(same_H[block, None] == same_R, 1.0, np.exp(log_score))
+    return similarity
+
+
+def _incidences(hypotheses: list[list[str]], references: list[list[str]], n: int) -> tuple[csr_array, csr_array]:
+    """Which n-grams each text has, [texts, n-grams]; its second occurrence of one is a column of its own, so that a
+    product of two rows counts matches clipped to the smaller count."""
+    columns: dict[tuple[tuple[str, ...], int], int] = defaultdict(itertools.count().__next__)
+    found = []
+    for texts in (hypotheses, references):
+        indices, ends = list[int](), [0]
+        for words in texts:
+            seen: Counter[tuple[str, ...]] = Counter()
+            for gram in zip(*(words[i:] for i in range(n)), strict=False):
+                seen[gram] += 1
+                indices.append(columns[gram, seen[gram]])
+            ends.append(len(indices))
+        found.append((np.ones(len(indices)), indices, ends))
+    of_hypotheses, of_references = (csr_array(csr, shape=(len(csr[2]) - 1, len(columns))) for csr in found)
+    return of_hypotheses, of_references
+
+
+def cosine(text_H: Sequence[str], text_R: Sequence[str], *, embedding: EmbeddingConfig) -> np.ndarray:
+    """Cosine of the texts' embeddings, [H, R]."""
+    from corpus_prep.search.encoder import Encoder
+
+    encode = Encoder(embedding).queries
+    embedded_H = encode(text_H)
+    return embedded_H @ (embedded_H if text_R is text_H else encode(text_R)).T
+
+
+def clusters_of(text_N: Sequence[str], similarity: Similarity = bleu, distance: float = 0.5) -> list[int]:
+    """The cluster of each text, numbered in the order of their first members.
+
+    Agglomerative with average linkage of 1 - similarity; clusters are merged while they are less than `distance` apart.
+    Of two texts the earlier is the hypothesis, as in the code released for R-Zero (arXiv 2508.05004).
+
+    >>> clusters_of(["what is 2 + 3 ?", "name a river in France", "what is 2 + 4 ?"])
+    [0, 1, 0]
+    """
+    if len(text_N) < 2:
+        return [0] * len(text_N)
+    apart = np.triu(np.maximum(1 - similarity(text_N, text_N), 0.0), 1)
+    tree = linkage(squareform(apart + apart.T), "average")
+    labels = fcluster(tree, np.nextafter(distance, 0), "distance")  # which merges up to and at its threshold
+    number: dict[int, int] = defaultdict(itertools.count().__next__)
+    return [number[label] for label in labels.tolist()]
+
+
+@stage(NOVELTIES)
+def novelty(*, tasks: Tables, earlier: Tables = (), similarity: Similarity = bleu, distance: float = 0.5) -> Rows:
+    """Yield one row a task: its cluster among the tasks of all tables, as `clusters_of` finds them, and the task of
+    `earlier` tables (tasks, pools) that it is most similar to.
+
+    `similarity` is `bleu` or a `partial(cosine, embedding=...)`. A task without text is in no cluster, but counts in
+    the batch unless the engine failed.
+    """
+    rows = rows_of(tasks)
+    text_of = {row["task_id"]: row["text"] for row in rows if row["text"] is not None}
+    clusters = clusters_of(list(text_of.values()), similarity, distance)
+    cluster_of, sizes = dict(zip(text_of, clusters, strict=True)), Counter(clusters)
+    nearest = _nearest(text_of, [earlier] if isinstance(earlier, Table) else earlier, similarity)
+    batch_size = sum(row["text"] is not None or row["malformed"] not in NOT_SAMPLED for row in rows)
+    for row in rows:
+        cluster = cluster_of.get(row["task_id"])
+        yield {
+            "task_id": row["task_id"],
+            "cluster": cluster,
+            "cluster_size": None if cluster is None else sizes[cluster],
+            "batch_size": batch_size,
+            "share": None if cluster is None else sizes[cluster] / batch_size,
+            **nearest.get(row["task_id"], {"nearest": None, "similarity": None}),
+        }
+
+
+def _nearest(text_of: dict[str, str], earlier: Sequence[Table], similarity: Similarity) -> dict[str, Row]:
+    """The most similar earlier task of each, the first of several; the task itself is left out."""
+    best: dict[str, Row] = {}
+    for table in earlier if text_of else ():
+        known = [row for row in table.rows() if row["text"] is not None and row["task_id"] not in text_of]
+        if known:
+            similarities = similarity(list(text_of.values()), [row["text"] for row in known])
+            for task_id, at, value in zip(text_of, similarities.argmax(1), similarities.max(1), strict=True):
+                if task_id not in best or value > best[task_id]["similarity"]:
+                    best[task_id] = {"nearest": known[at]["task_id"], "similarity": float(value)}
+    return best
