@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from tasks.processes.comparison_child import serve
 from tasks.processes.comparisons import Compare, Outcome, Workers
-from tasks.prompt import Row
 from tasks.stage import Rows, Tables, rows_of, stage
-from warehouse.schemas import MATCHES
+from warehouse.schemas import MATCHES, Row
 
 
 @stage(MATCHES, tools=("num_workers",), code=(serve,))

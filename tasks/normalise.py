@@ -7,9 +7,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from tasks.prompt import Row
 from tasks.stage import Rows, Tables, rows_of, stage
-from warehouse.schemas import REWARDS
+from warehouse.schemas import REWARDS, Row
 from warehouse.store import Table
 
 Scheme = Literal["zscore", "centre"]

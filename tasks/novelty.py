@@ -12,10 +12,9 @@ from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.sparse import csr_array
 from scipy.spatial.distance import squareform
 
-from tasks.prompt import Row
 from tasks.read import NOT_SAMPLED
 from tasks.stage import Rows, Tables, rows_of, stage
-from warehouse.schemas import NOVELTIES
+from warehouse.schemas import NOVELTIES, Row
 from warehouse.store import Table
 
 if TYPE_CHECKING:

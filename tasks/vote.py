@@ -9,10 +9,9 @@ from functools import partial
 
 from tasks.processes.comparison_child import serve
 from tasks.processes.comparisons import Compare, Workers
-from tasks.prompt import Row
 from tasks.read import NOT_SAMPLED
 from tasks.stage import Rows, Tables, rows_of, stage
-from warehouse.schemas import LABELS
+from warehouse.schemas import LABELS, Row
 
 Same = Callable[[str, str], bool | None]
 

@@ -9,7 +9,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from tasks.processes.child_process import die_with_parent
-from tasks.prompt import Row
+from warehouse.schemas import Row
 
 MEMORY_BYTES = 4 << 30  # of addresses: an answer such as 9^9^9^9 must not fill the machine
 

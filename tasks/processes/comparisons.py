@@ -15,7 +15,7 @@ from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tasks.prompt import Row
+from warehouse.schemas import Row
 
 PROJECT = Path(__file__).resolve().parents[2]
 START_S = 120.0  # a worker imports what `compare` needs
