@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tasks.pool import PoolRules, leaving
 from tasks.sample import allot
 from tasks.stage import Rows, Tables, rows_of, stage
 from warehouse.draft import hash_json
@@ -135,28 +136,29 @@ def remember(
     not added again; where choices are offered, the reference remembered is the text of the one that its letter names.
     `prompts` lead from tasks to the samples that they were written about.
     """
-    kept: dict[tuple[int, str], list[dict]] = defaultdict(list)
-    for row in memory.rows() if memory else []:
-        kept[row["cluster"], row["task_type"]].append(row)
+    pairs = memory.rows() if memory else []
+    num_old = len(pairs)
     measured = {row["rollout_id"]: row["components"].get(component) for row in rows_of(scores)}
     drawn = {row["sample_id"]: row for row in rows_of(samples)}
     sample_of = {row["prompt_id"]: drawn[row["sample_id"]] for row in rows_of(prompts)}
     for task in rows_of(tasks):
         value = measured.get(task["task_id"])
-        if value is None or not low < value < high:
-            continue
-        sample = sample_of[task["prompt_id"]]
-        pairs = kept[sample["cluster"], sample["task_type"]]
-        pair = {
-            "cluster": sample["cluster"],
-            "task_type": sample["task_type"],
-            "task_id": task["task_id"],
-            "text": task["text"],
-            "reference": answer_text(task),
-            "document_ids": sample["document_ids"],
-        }
-        if not any(pair["text"] == p["text"] or pair["reference"] == p["reference"] for p in pairs):
-            pairs.append(pair)
-    for _, pairs in sorted(kept.items()):
-        for place, pair in enumerate(pairs[-most:]):
-            yield {**pair, "place": place}
+        if value is not None and low < value < high:
+            sample = sample_of[task["prompt_id"]]
+            pairs.append(
+                {
+                    "cluster": sample["cluster"],
+                    "task_type": sample["task_type"],
+                    "task_id": task["task_id"],
+                    "text": task["text"],
+                    "reference": answer_text(task),
+                    "document_ids": sample["document_ids"],
+                }
+            )
+    rules = PoolRules(per=("cluster", "task_type"), unique=("text", "reference"), max_size=most)
+    places: Counter[tuple[int, str]] = Counter()
+    staying = [pair for pair, why in zip(pairs, leaving(pairs, num_old, rules), strict=True) if why is None]
+    for pair in sorted(staying, key=lambda pair: (pair["cluster"], pair["task_type"])):
+        group = pair["cluster"], pair["task_type"]
+        yield {**pair, "place": places[group]}
+        places[group] += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from tasks.stage import Rows, Tables, rows_of, stage
 from warehouse.schemas import REWARDS, Row
@@ -34,8 +34,10 @@ def normalise(
     default, all rows with `()`. Columns that scores lack (task_type, role) are looked up in `about`: tables keyed by
     task_id, rollout_id or prompt_id, such as tasks or rollouts. Where `chosen` tables are given (selections, groups),
     only rows whose `by` (task_id or group_id) is kept there are compared, and left. Raises ValueError for a column that
-    no table has, and for a row that `about` does not know.
+    no table has, for a row that `about` does not know, and for another scheme.
     """
+    if scheme not in get_args(Scheme):
+        raise ValueError(f"no scheme {scheme!r}: there are {', '.join(get_args(Scheme))}")
     rows, kept = rows_of(scores), {row[by] for row in rows_of(chosen) if row["kept"]}
     rows = [row for row in rows if row[by] in kept] if chosen else rows
     groups: dict[tuple[Any, ...], list[int]] = defaultdict(list)

@@ -76,10 +76,14 @@ from warehouse.schemas.groups import GROUPS as GROUPS
 from warehouse.schemas.groups import MEMORIES as MEMORIES
 from warehouse.schemas.groups import Group as Group
 from warehouse.schemas.groups import Memory as Memory
+from warehouse.schemas.pools import DRAWS as DRAWS
 from warehouse.schemas.pools import LABELS as LABELS
 from warehouse.schemas.pools import NOVELTIES as NOVELTIES
+from warehouse.schemas.pools import POOLS as POOLS
+from warehouse.schemas.pools import Draw as Draw
 from warehouse.schemas.pools import Label as Label
 from warehouse.schemas.pools import Novelty as Novelty
+from warehouse.schemas.pools import PoolEntry as PoolEntry
 from warehouse.schemas.tasks import CHOICES as CHOICES
 from warehouse.schemas.tasks import GATES as GATES
 from warehouse.schemas.tasks import RUBRICS as RUBRICS

@@ -1,4 +1,4 @@
-"""Tables of what is known of many tasks together: labels by majority, and novelty within a batch."""
+"""Tables of many tasks together: labels by majority, novelty within a batch, and pools that last over iterations."""
 
 from __future__ import annotations
 
@@ -35,3 +35,42 @@ class Novelty(TypedDict):
 
 
 NOVELTIES = define("novelties", Novelty, grain="a task and its cluster of similar tasks in one batch", key="task_id")
+
+
+class Entry(TypedDict):
+    entry_id: Annotated[str, "identity: the task, or the rollout that answered it where entries are answers"]
+    task_id: Annotated[str, "the task"]
+    rollout_id: Annotated[str | None, "the rollout that wrote the task, or the answer", "it was given"]
+    text: Annotated[str, "the task's text"]
+    answer: Annotated[str | None, "an answer to the task", "entries are tasks"]
+    reference: Annotated[str | None, "the answer that the task was written with", "it has none"]
+    answer_type: Annotated[str | None, "what kind of answer the reference is", "not stated"]
+    options: Annotated[list[str] | None, "choices offered, in order", "it offers none"]
+    task_type: Annotated[str | None, "type of the task", "none in particular"]
+    difficulty: Annotated[int | None, "how many steps a full answer takes", "not known"]
+    document_id: Annotated[str | None, "its source document", "it has none"]
+    evidence: Annotated[list[str] | None, "ids of the source document and all retrieved ones", "it has no document"]
+    score: Annotated[float | None, "as last measured", "never measured"]
+    num_uses: Annotated[int, "how often it was drawn"]
+    last_used: Annotated[str | None, "address of the draws that it was last among", "never drawn"]
+    origin: Annotated[str, "address of the table that it came from"]
+
+
+class PoolEntry(Entry):
+    kept: Annotated[bool, "whether it is in the pool from now on"]
+    reason: Annotated[str | None, "why it leaves the pool here, or does not enter it", "it is in the pool"]
+
+
+POOLS = define(
+    "pools",
+    PoolEntry,
+    grain="a task, or an answer to one, that is in a pool for later steps, or leaves it here; the oldest first",
+    key="entry_id",
+)
+
+
+class Draw(Entry):
+    draw_id: Annotated[str, "identity"]
+
+
+DRAWS = define("draws", Draw, grain="an entry of a pool, drawn to be used once", key="draw_id")

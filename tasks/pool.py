@@ -1,0 +1,210 @@
+"""Pools of tasks, or of answers to them, that last over iterations: what enters, what leaves, what is drawn."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from tasks.stage import Rows, Tables, rows_of, stage
+from warehouse.draft import hash_json
+from warehouse.schemas import DRAWS, POOLS, Row
+from warehouse.store import Table
+
+FROM_TASK = ("text", "reference", "answer_type", "options", "task_type", "difficulty", "document_id", "evidence")
+
+
+class PoolRules(BaseModel):
+    """Which entries a pool keeps."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    max_size: int | None = Field(default=None, ge=1, description="None keeps all")
+    leaves: Literal["oldest", "most_used", "lowest_score", "highest_score", "random"] = Field(
+        default="oldest", description="who makes room; ties go to the oldest, and what was never scored leaves last"
+    )
+    per: tuple[str, ...] = Field(default=(), description="columns: max_size and unique hold for each of their values")
+    unique: tuple[str, ...] = Field(
+        default=("text",), description="columns: what equals an entry in one of them does not enter"
+    )
+    lowest_score: float | None = Field(default=None, description="an entry that scores less leaves")
+    highest_score: float | None = Field(default=None, description="an entry that scores more leaves")
+
+
+@stage(POOLS)
+def pool(
+    *,
+    previous: Table | None = None,
+    tasks: Tables = (),
+    answers: Tables = (),
+    chosen: Tables = (),
+    scores: Tables = (),
+    draws: Tables = (),
+    component: str | None = None,
+    rules: PoolRules = PoolRules(),  # noqa: B008  (frozen)
+    seed: int = 0,
+) -> Rows:
+    """Yield the entries of the pool `previous` and new ones after them; those that leave, or may not enter, say why.
+
+    New entries are the readable `tasks`, or the readable `answers` to them where such are given; with `chosen` tables
+    (selections), only those of tasks that are kept there. `draws` from `previous` are counted as uses. An entry's score
+    is replaced where `scores` has one: the `component` (None: the total) of the rollout that wrote the entry, else its
+    mean over the other rows about the task.
+    """
+    old = [row for row in previous.rows() if row["kept"]] if previous else []
+    known, kept = {row["entry_id"] for row in old}, {row["task_id"] for row in rows_of(chosen) if row["kept"]}
+    written = _answers(_several(answers), rows_of(tasks)) if answers else _tasks(_several(tasks))
+    new = {row["entry_id"]: row for row in written if not chosen or row["task_id"] in kept}
+    entries = old + [row for entry_id, row in new.items() if entry_id not in known]
+    if unknown := {*rules.per, *rules.unique} - set(POOLS.arrow.names):
+        raise ValueError(f"a pool has no column {', '.join(sorted(unknown))}: {', '.join(POOLS.arrow.names)}")
+    _count_uses(entries, _several(draws))
+    _update_scores(entries, rows_of(scores), component)
+    for row, reason in zip(entries, leaving(entries, len(old), rules, seed), strict=True):
+        yield {**row, "kept": reason is None, "reason": reason}
+
+
+def _several(tables: Tables) -> Sequence[Table]:
+    return [tables] if isinstance(tables, Table) else tables
+
+
+def _tasks(tables: Sequence[Table]) -> Iterator[Row]:
+    for table in tables:
+        for task in table.rows():
+            if task["text"] is not None:
+                yield _entry(task, table, entry_id=task["task_id"], rollout_id=task["rollout_id"], answer=None)
+
+
+def _answers(tables: Sequence[Table], tasks: list[Row]) -> Iterator[Row]:
+    task_of = {task["task_id"]: task for task in tasks}
+    for table in tables:
+        for row in table.rows():
+            if row["answer"] is not None:
+                ids = {"entry_id": row["rollout_id"], "rollout_id": row["rollout_id"]}
+                yield _entry(task_of[row["task_id"]], table, **ids, answer=row["answer"])
+
+
+def _entry(task: Row, origin: Table, **given: Any) -> Row:
+    about = {"task_id": task["task_id"], **{name: task[name] for name in FROM_TASK}, **given}
+    return {**about, "score": None, "num_uses": 0, "last_used": None, "origin": origin.address}
+
+
+def _count_uses(entries: list[Row], draws: Sequence[Table]) -> None:
+    uses, last = Counter[str](), dict[str, str]()
+    for table in draws:
+        ids = [row["entry_id"] for row in table.rows()]
+        uses.update(ids)
+        last.update(dict.fromkeys(ids, table.address))
+    for row in entries:
+        row["num_uses"] += uses[row["entry_id"]]
+        row["last_used"] = last.get(row["entry_id"], row["last_used"])
+
+
+def _update_scores(entries: list[Row], scores: list[Row], component: str | None) -> None:
+    own, of_task = dict[str, float](), defaultdict[str, list[float]](list)
+    for row in scores:
+        value = row["total"] if component is None else row["components"].get(component)
+        if value is not None:
+            own[row["rollout_id"]] = value
+            of_task[row["task_id"]].append(value)
+    for row in entries:
+        if row["rollout_id"] in own:
+            row["score"] = own[row["rollout_id"]]
+        elif row["answer"] is None and (values := of_task.get(row["task_id"])):
+            row["score"] = math.fsum(values) / len(values)
+
+
+def leaving(entries: Sequence[Row], num_old: int, rules: PoolRules, seed: int = 0) -> list[str | None]:
+    """Why each entry leaves the pool, or does not enter it; None for those that are in it from now on.
+
+    The first `num_old` are in the pool, the oldest first; the others come in their order.
+
+    >>> leaving([{"text": "a"}, {"text": "b"}, {"text": "b"}, {"text": "c"}], 1, PoolRules(max_size=2))
+    ['no room: oldest', None, 'same text as another', None]
+    """
+    reasons = [_out_of_range(row, rules) for row in entries]
+    taken, groups = set[tuple[Any, ...]](), defaultdict[tuple[Any, ...], list[int]](list)
+    for i, row in enumerate(entries):
+        if reasons[i] is not None:
+            continue
+        group = tuple(row[column] for column in rules.per)
+        values = {column: (group, column, str(row[column])) for column in rules.unique if row[column] is not None}
+        same = next((column for column, value in values.items() if value in taken), None)
+        if same and i >= num_old:
+            reasons[i] = f"same {same} as another"
+            continue
+        taken.update(values.values())
+        groups[group].append(i)
+    for members in groups.values():
+        excess = len(members) - (rules.max_size or len(members))
+        for i in sorted(members, key=lambda i: _leaves_before(entries[i], rules, seed))[: max(0, excess)]:
+            reasons[i] = f"no room: {rules.leaves.replace('_', ' ')}"
+    return reasons
+
+
+def _out_of_range(row: Row, rules: PoolRules) -> str | None:
+    score = row.get("score")
+    if score is not None and rules.lowest_score is not None and score < rules.lowest_score:
+        return "score too low"
+    if score is not None and rules.highest_score is not None and score > rules.highest_score:
+        return "score too high"
+    return None
+
+
+def _leaves_before(row: Row, rules: PoolRules, seed: int) -> tuple[Any, ...]:
+    """A key to sort entries by, of which the least leaves first; sorting keeps equal ones in their order, by age."""
+    if rules.leaves == "oldest":
+        return ()
+    if rules.leaves == "random":
+        return (hash_json([seed, row["entry_id"]]),)
+    if rules.leaves == "most_used":
+        return (-row["num_uses"],)
+    sign = 1 if rules.leaves == "lowest_score" else -1
+    return (row["score"] is None, sign * (row["score"] or 0.0))
+
+
+@stage(DRAWS)
+def draw_entries(
+    *,
+    pool: Table,
+    num_draws: int,
+    seed: int,
+    epoch: str = "",
+    least_used: bool = False,
+    weigh: Callable[[Row], float] | None = None,
+    repeat: bool = True,
+) -> Rows:
+    """Yield `num_draws` entries of a pool in a seeded order, none twice before all were drawn; then in a new order.
+
+    Draws of equal pool, seed and `epoch` (what tells this step from others) are equal. `least_used` takes those first
+    that were drawn least before, so that over several steps, too, all come before any comes twice. `weigh` makes an
+    entry come early in proportion to the number it gives it; 0 is never drawn. Without `repeat` none comes twice, and
+    there may be fewer. Raises ValueError where there is nothing to draw from, but not without `repeat`.
+    """
+    entries = [row for row in pool.rows() if row["kept"]]
+    weights = [1.0 if weigh is None else weigh(row) for row in entries]
+    drawable = [(row, weight) for row, weight in zip(entries, weights, strict=True) if weight > 0]
+    if not drawable and num_draws and repeat:
+        raise ValueError(f"{pool.address} has nothing to draw: of its {len(entries)} entries none weighs above 0")
+    laps = itertools.count() if repeat and drawable else range(1)
+    order = (row for lap in laps for row in _in_order(drawable, [seed, epoch, lap], least_used))
+    for i, row in enumerate(itertools.islice(order, num_draws)):
+        content = {name: row[name] for name in DRAWS.arrow.names if name != "draw_id"}
+        yield {"draw_id": hash_json([seed, epoch, i, row["entry_id"]]), **content}
+
+
+def _in_order(weighted: list[tuple[Row, float]], identity: list[Any], least_used: bool) -> list[Row]:
+    lots = [_lot([*identity, row["entry_id"]]) / weight for row, weight in weighted]
+    uses = [row["num_uses"] if least_used else 0 for row, _ in weighted]
+    return [weighted[k][0] for k in sorted(range(len(weighted)), key=lambda k: (uses[k], lots[k]))]
+
+
+def _lot(identity: list[Any]) -> float:
+    """Exponential of rate 1: divided by a weight, the least of several is drawn with a probability of that weight's
+    share (Efraimidis and Spirakis, 2006)."""
+    return -math.log(1.0 - random.Random(hash_json(identity)).random())
