@@ -48,17 +48,6 @@ class Guess(TypedDict):
     malformed: WhyMalformed
 
 
-@pytest.fixture
-def new_table(monkeypatch):
-    """Defines a table for this test only."""
-
-    def made(name, *args, **kwargs):
-        monkeypatch.setitem(TABLES, name, None)  # removed afterwards
-        return define(name, *args, **kwargs)
-
-    return made
-
-
 def test_the_arrow_schema_follows_from_the_annotations_and_their_notes(new_table):
     found = new_table("things", Thing, grain="a thing", key="thing_id digest").arrow
     sizes = pa.struct([("name", pa.string()), ("sizes", pa.list_(pa.int64()))])

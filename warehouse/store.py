@@ -28,6 +28,7 @@ from warehouse.draft import ALIVE, PARTS, RECIPE, Draft, Shards, exchange, write
 from warehouse.freshness import Freshness
 from warehouse.schemas import Schema
 from warehouse.table import RUNS, Damaged, Table, find_table
+from warehouse.version import check_version
 
 OLD_DRAFT_S = 60.0
 NEARLY_FULL = 1 << 24  # bytes
@@ -71,7 +72,10 @@ class Place:
 
 
 class Store:
-    """All runs under one root folder; `freshness` decides which of their tables stand while a flow works on them."""
+    """All runs under one root folder; `freshness` decides which of their tables stand while a flow works on them.
+
+    Raises IncompatibleStore for a store whose schema has another version (`warehouse.version`).
+    """
 
     def __init__(self, root: Path | str, freshness: Freshness | None = None) -> None:
         self.root = Path(root).resolve()
@@ -79,6 +83,7 @@ class Store:
         with self.writable():
             for name in (RUNS, "tmp", "locks", "unfinished"):
                 (self.root / name).mkdir(parents=True, exist_ok=True)
+            check_version(self.root, self.runs)
 
     @contextlib.contextmanager
     def writable(self) -> Iterator[None]:

@@ -18,6 +18,7 @@ from warehouse.draft import FILES, RECIPE, hash_bytes, hash_file
 from warehouse.schemas import TABLES, Row, Schema
 
 R = TypeVar("R")
+Tabular = TypeVar("Tabular", pa.Table, pa.RecordBatch)
 RUNS = "runs"  # the folder of a store that holds its tables
 BATCH_ROWS = 4_096
 
@@ -86,7 +87,8 @@ class Table:
     @cached_property
     def arrow(self) -> pa.Table:
         """All rows, after checking that the bytes are those published. Raises `Damaged` and `Cleaned`."""
-        return pa.concat_tables([pq.read_table(pa.BufferReader(self._checked(part))) for part in self.parts])
+        parts = [pq.read_table(pa.BufferReader(self._checked(part))) for part in self.parts]
+        return with_columns(pa.concat_tables(parts), self.schema.arrow)
 
     def paths(self) -> list[Path]:
         """The Parquet files, for queries over more rows than memory holds. Raises as `arrow` does, on other sizes or
@@ -98,9 +100,12 @@ class Table:
 
     def batches(self, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
         """The rows in order, a few thousand at a time. Raises as `paths` does."""
+        wanted = [self.schema.arrow.field(name) for name in columns or self.schema.arrow.names]
         for path in self.paths():
             with pq.ParquetFile(path, pre_buffer=False) as file:
-                yield from file.iter_batches(BATCH_ROWS, columns=columns)
+                stored = [field.name for field in wanted if field.name in file.schema_arrow.names]
+                for batch in file.iter_batches(BATCH_ROWS, columns=stored):
+                    yield with_columns(batch, wanted)
 
     def rows_with(self, column: str, values: Iterable[str]) -> list[dict[str, Any]]:
         """The rows, in order, whose `column` is one of `values`: of the others that column alone is read. Raises as
@@ -110,7 +115,8 @@ class Table:
             with pq.ParquetFile(path, pre_buffer=False) as file:
                 for group in range(file.num_row_groups):
                     if file.read_row_group(group, [column]).filter(wanted).num_rows:
-                        found += file.read_row_group(group).filter(wanted).to_pylist(maps_as_pydicts="strict")
+                        rows = with_columns(file.read_row_group(group).filter(wanted), self.schema.arrow)
+                        found += rows.to_pylist(maps_as_pydicts="strict")
         return found
 
     def _checked(self, part: str) -> bytes:
@@ -164,3 +170,11 @@ def find_table(root: Path, address: str) -> Table | None:
         return Table(root, address, json.loads((root / RUNS / address / RECIPE).read_bytes()))
     except (FileNotFoundError, ValueError):
         return None
+
+
+def with_columns(rows: Tabular, fields: Iterable[pa.Field]) -> Tabular:
+    """The rows with a column for every field: null in those that were added to the schema after they were written."""
+    for field in fields:
+        if field.name not in rows.schema.names:
+            rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
+    return rows

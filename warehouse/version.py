@@ -1,0 +1,111 @@
+"""The version of a store's schema: what its tables were written with, and whether this code can read them.
+
+`<store>/schema.json` holds a small integer, a hash of all columns, and the columns of every table:
+`{"version": 2, "hash": "...", "tables": {"tasks": {"task_id": "string", "text": "string or null"}}}`.
+
+- A store stays readable where columns were only added that may be null, or may be null now and never were before: rows
+  written earlier have null in the new columns. Its record is brought up to date when it is opened. A stage whose own
+  table has other columns than before is stale, and a run makes it again when it gets there.
+- Anything else (a column removed, renamed, of another type or meaning, one added that is never null) needs a new
+  VERSION here and a line below. A store of another version is refused with `IncompatibleStore`, which says what to do.
+- A store without the record that holds runs is of version 1.
+
+Versions:
+1. before versions were recorded
+2. nulls in place of fillers; selections count num_correct of num_judged; tasks have a difficulty, scores a score
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from warehouse.draft import hash_json, write_json
+from warehouse.schemas import TABLES
+
+VERSION = 2
+RECORD = "schema.json"
+Tables = dict[str, dict[str, str]]  # table -> column -> type
+
+
+class IncompatibleStore(ValueError):
+    """A store written with columns that this code does not have, or without some that it needs."""
+
+
+def columns() -> Tables:
+    """The columns of this code's tables."""
+    return {
+        name: {c.name: f"{c.type}{' or null' if c.nulls else ''}" for c in schema.columns}
+        for name, schema in TABLES.items()
+    }
+
+
+def check_version(root: Path, runs: Path) -> None:
+    """Record the version of a new store, or of one that can be read; raise IncompatibleStore for another.
+
+    `runs` is the folder of its tables. A record of columns that cannot be written, as in a store that can only be
+    read, is left as it is.
+    """
+    before = _recorded(root)
+    if before is None and any(not run.name.startswith("_") for run in runs.iterdir()):
+        before = {"version": 1, "tables": {}}
+    tables = columns()
+    if before is None:
+        _write(root, tables)
+        return
+    changed = [] if before["version"] != VERSION else list(incompatible(before["tables"], tables))
+    if before["version"] != VERSION or changed:
+        raise IncompatibleStore(_way_out(root, before["version"], changed))
+    if (now := {**before["tables"], **tables}) != before["tables"]:
+        with contextlib.suppress(OSError):
+            _write(root, now)
+
+
+def incompatible(before: Tables, now: Tables) -> Iterator[str]:
+    """Why rows of `before` cannot be read as those of `now`; a table that only one of them has is no reason."""
+    for table in before.keys() & now.keys():
+        then, needed = before[table], now[table]
+        for name, kind in then.items():
+            if name not in needed:
+                yield f"{table}.{name} is gone"
+            elif needed[name] not in (kind, f"{kind} or null"):
+                yield f"{table}.{name} was {kind}, is {needed[name]}"
+        for name in needed.keys() - then.keys():
+            if not needed[name].endswith(" or null"):
+                yield f"{table}.{name} is new and never null"
+
+
+def _recorded(root: Path) -> dict[str, Any] | None:
+    try:
+        return json.loads((root / RECORD).read_bytes())
+    except FileNotFoundError:
+        return None
+    except ValueError as problem:
+        raise IncompatibleStore(f"{root / RECORD} is damaged ({problem}): restore it from another store") from None
+
+
+def _write(root: Path, tables: Tables) -> None:
+    fresh = root / "tmp" / f"{uuid.uuid4().hex}.json"
+    write_json(fresh, {"version": VERSION, "hash": hash_json(tables), "tables": tables})
+    os.replace(fresh, root / RECORD)
+
+
+def _way_out(root: Path, version: int, changed: list[str]) -> str:
+    if version > VERSION:
+        what, todo = "", "Update selfplay"
+    else:
+        what = f" ({'; '.join(sorted(changed)[:3])})" if changed else ""
+        todo = "Read it with the code that wrote it"
+    return (
+        f"the store {root} was written with version {version} of the schema, this code reads version {VERSION}{what}. "
+        f"{todo}, or start another store: set SELFPLAY_STORE, or move this one away (mv {root} {root}-v{version})"
+    )
+
+
+if __name__ == "__main__":
+    print(json.dumps({"version": VERSION, "tables": columns()}, indent=1))
