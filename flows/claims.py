@@ -22,6 +22,7 @@ from flows.run import open_run
 from flows.service.site import SOURCE, open_store, store_root
 from tasks.reports.runs import mean_and_error, report_runs
 from warehouse.query import query
+from warehouse.schemas import Row
 
 METHODS = ("scope", "spice", "spell")
 BENCH = SOURCE / "data" / "bench"
@@ -31,8 +32,6 @@ SERIES = """
     select iteration, score from evaluations
     where run = $run and benchmark = $benchmark and metric = $metric order by iteration
 """
-
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tasks.prompt import Prompt, Row
+from tasks.prompt import Prompt
 from tasks.stage import Rows, Tables, rows_of, stage
 from warehouse.draft import hash_json
-from warehouse.schemas import DOCUMENTS, PROMPTS
+from warehouse.schemas import DOCUMENTS, PROMPTS, Row
 from warehouse.store import Table
 
 ABOUT = ("search_turns", "document_id", "task_id", "task_type", "rollout_id", "criterion_id")

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tasks.rollouts.rollout import datums
 from tasks.stage import Rows, Tables, rows_of, stage
-from warehouse.schemas import BATCHES
+from warehouse.schemas import BATCHES, Reward, Rollout
 from warehouse.store import Table
 
 
@@ -22,7 +22,7 @@ def batch(rewards: Tables, rollouts: Tables, *, max_tokens: int | None = None) -
     A rollout without sampled tokens has nothing to train on; a datum above `max_tokens` is left out with all of its
     rollout's.
     """
-    advantage = {row["rollout_id"]: row["advantage"] for row in rows_of(rewards)}
+    advantage = {row["rollout_id"]: row["advantage"] for row in rows_of(rewards, Reward)}
     for rollout in _of(advantage, rollouts):
         cut = list(datums(rollout))
         if max_tokens and any(len(d["prompt_token_ids"]) + len(d["completion_token_ids"]) > max_tokens for d in cut):
@@ -36,9 +36,9 @@ def batch(rewards: Tables, rollouts: Tables, *, max_tokens: int | None = None) -
             }
 
 
-def _of(rollout_ids: dict[str, Any], tables: Tables) -> Iterator[dict[str, Any]]:
+def _of(rollout_ids: Iterable[str], tables: Tables) -> Iterator[Rollout]:
     """Rows of these rollouts, a few at a time: most of what was sampled is not trained on, and prompts are long."""
-    wanted = pc.field("rollout_id").isin(pa.array(rollout_ids, pa.string()))
+    wanted = pc.field("rollout_id").isin(pa.array(list(rollout_ids), pa.string()))
     for table in [tables] if isinstance(tables, Table) else tables:
         for some in table.arrow.filter(wanted).to_batches(max_chunksize=256):
-            yield from some.to_pylist(maps_as_pydicts="strict")
+            yield from cast(list[Rollout], some.to_pylist(maps_as_pydicts="strict"))

@@ -6,14 +6,14 @@ import re
 from collections.abc import Callable, Mapping
 
 from tasks.stage import Rows, stage
-from warehouse.schemas import GATES
+from warehouse.schemas import GATES, Task
 from warehouse.store import Table
 
 
 @stage(GATES)
 def check(tasks: Table, *, rules: Mapping[str, Callable[[str], bool]]) -> Rows:
     """Yield one row for every readable task and rule: does the rule let the task's text pass?"""
-    for task in tasks.rows():
+    for task in tasks.rows(Task):
         for gate, rule in rules.items():
             if task["text"] is not None:
                 yield {"task_id": task["task_id"], "gate": gate, "kind": "rule", "passed": rule(task["text"])}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,8 +15,7 @@ from tasks.pool import PoolRules, leaving
 from tasks.sample import allot
 from tasks.stage import Rows, Tables, rows_of, stage
 from warehouse.draft import hash_json
-from warehouse.schemas import MEMORIES, SAMPLES
-from warehouse.schemas.corpus import DOCUMENTS, MEMBERSHIPS
+from warehouse.schemas import DOCUMENTS, MEMBERSHIPS, MEMORIES, SAMPLES, Membership, Memory, Row, Sample
 from warehouse.store import Table
 
 
@@ -45,9 +45,9 @@ def documents_of(documents: Tables, memberships: Tables, *, samples: Table | Non
 
     The corpus is read in batches and may be larger than memory.
     """
-    wanted = rows_of(memberships)
+    wanted = rows_of(memberships, Membership)
     if samples is not None:
-        drawn = {row["cluster"] for row in samples.rows()}
+        drawn = {row["cluster"] for row in samples.rows(Sample)}
         wanted = [row for row in wanted if row["cluster"] in drawn]
     among = pc.field("document_id").isin(pa.array({row["document_id"] for row in wanted}, pa.string()))
     tables = [documents] if isinstance(documents, Table) else documents
@@ -73,11 +73,11 @@ def draw(
     not in `memory` for their cluster and type, as long as there are such; otherwise any of the cluster.
     """
     remembered: dict[tuple[int, str], set[str]] = defaultdict(set)
-    for row in memory.rows() if memory else []:
+    for row in memory.rows(Memory) if memory else []:
         remembered[row["cluster"], row["task_type"]].update(row["document_ids"])
     shares = allot(dict.fromkeys(range(len(memberships)), 1), num_samples)
     for number, (task_type, table) in enumerate(memberships.items()):
-        members, share = members_of(table.rows()), shares.count(number)
+        members, share = members_of(table.rows(Membership)), shares.count(number)
         for i in range(share * num_before, share * (num_before + 1)):
             cluster = _nth(sorted(members), seed, task_type, i)
             known = remembered[cluster, task_type]
@@ -101,7 +101,7 @@ def _nth(clusters: Sequence[int], seed: int, task_type: str, i: int) -> int:
     return clusters[order[at]]
 
 
-def members_of(memberships: list[dict]) -> dict[int, list[str]]:
+def members_of(memberships: Iterable[Mapping[str, Any]]) -> dict[int, list[str]]:
     """Cluster -> ids of its documents, in the order of the rows."""
     members: dict[int, list[str]] = defaultdict(list)
     for row in memberships:
@@ -109,7 +109,7 @@ def members_of(memberships: list[dict]) -> dict[int, list[str]]:
     return dict(members)
 
 
-def answer_text(task: dict) -> str:
+def answer_text(task: Row) -> str:
     """
     >>> answer_text({"reference": "B", "options": ["red", "blue"]}), answer_text({"reference": "B", "options": None})
     ('blue', 'B')

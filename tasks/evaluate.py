@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tasks.stage import Rows, Tables, rows_of, stage
-from warehouse.schemas import EVALUATIONS
+from warehouse.schemas import EVALUATIONS, Evaluation
 from warehouse.store import Table
 
 
@@ -46,5 +46,5 @@ def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
 
 
 def scores_of(table: Table) -> dict[str, float]:
-    """Metric -> score."""
-    return {row["metric"]: row["score"] for row in table.rows()}
+    """Metric -> score, where there is one."""
+    return {row["metric"]: row["score"] for row in table.rows(Evaluation) if row["score"] is not None}

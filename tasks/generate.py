@@ -5,17 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from tasks.engines.base import Policy, Sampling
 from tasks.engines.fleet import Fleet
 from tasks.engines.fleet_child import search_and_roll_out
 from tasks.prompt import Malformed
-from tasks.rollouts.rollout import Dialogue, Row
+from tasks.rollouts.rollout import Dialogue
 from tasks.stage import Rows, stage
 from warehouse.clean import check_kept
 from warehouse.draft import Shards, hash_json
-from warehouse.schemas import ROLLOUTS
+from warehouse.schemas import ROLLOUTS, PromptRow, Rollout
 from warehouse.store import Table
 
 SHARD_S = 3.0
@@ -45,12 +45,12 @@ def generate(
     Raises Cleaned for a policy whose weights were freed.
     """
     check_kept(prompts.root, policy.adapter or policy.weights, again="*")
-    rows = prompts.rows()
+    rows = prompts.rows(PromptRow)
     position = {row["prompt_id"]: i for i, row in enumerate(rows)}
 
-    def sample(some: list[Row], attempt: int) -> list[Row]:
+    def sample(some: list[PromptRow], attempt: int) -> list[Rollout]:
         section = f"attempt-{attempt}"
-        kept = {(row["prompt_id"], row["sample"]): row for row in shards.rows(section)}
+        kept = {(row["prompt_id"], row["sample"]): row for row in cast(list[Rollout], shards.rows(section))}
         new = fleet.roll_out(
             some,
             policy=policy,
@@ -72,9 +72,9 @@ def generate(
             yield from sample([row for row in rows if row["prompt_id"] in unread], 1)
 
 
-def _kept(rows: Iterator[Row], shards: Shards, section: str) -> Iterator[Row]:
+def _kept(rows: Iterator[Rollout], shards: Shards, section: str) -> Iterator[Rollout]:
     """The rows as they come, written to `shards` from time to time, and when the engine fails."""
-    waiting: list[Row] = []
+    waiting: list[Rollout] = []
     written = time.monotonic()
     try:
         for row in rows:
@@ -93,7 +93,7 @@ def index_folder(index: Table | None) -> Path | None:
     return index.files / "index" if index is not None else None
 
 
-def _malformed(row: dict[str, Any], read: Callable[[str], Any]) -> bool:
+def _malformed(row: Rollout, read: Callable[[str], Any]) -> bool:
     try:
         read(row["reply"] or "")
     except Malformed:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from tasks.prompt import Malformed
 from tasks.read import UNANSWERED
 from tasks.stage import Rows, Tables, rows_of, stage
-from warehouse.schemas import JUDGMENTS
+from warehouse.schemas import JUDGMENTS, Answer, Criterion, PromptRow, Rollout, Row
 from warehouse.store import Table
 
 Oracle = Callable[[str, str], bool | None]
@@ -30,17 +29,19 @@ def read_judgments(
     A prompt whose rollout id is `canary-1-...` or `canary-0-...` grades an answer of known verdict (see `canary_id`).
     Where a prompt was asked again, its last rollout counts.
     """
-    prompt_of = {row["prompt_id"]: row for row in prompts.rows()}
-    criterion_of = {row["criterion_id"]: row["criterion"] for row in rows_of(rubrics)}
-    answer_of = {row["rollout_id"]: row["answer"] for row in rows_of(answers)}
-    for rollout in {row["prompt_id"]: row for row in rollouts.rows()}.values():
+    prompt_of = {row["prompt_id"]: row for row in prompts.rows(PromptRow)}
+    criterion_of = {row["criterion_id"]: row["criterion"] for row in rows_of(rubrics, Criterion)}
+    answer_of = {row["rollout_id"]: row["answer"] for row in rows_of(answers, Answer)}
+    for rollout in {row["prompt_id"]: row for row in rollouts.rows(Rollout)}.values():
         prompt = prompt_of[rollout["prompt_id"]]
-        about, answer = prompt["rollout_id"], answer_of.get(prompt["rollout_id"])
-        truth = oracle(criterion_of[prompt["criterion_id"]], answer) if oracle and answer else None
+        about, criterion_id = prompt["rollout_id"], prompt["criterion_id"]
+        assert about is not None and criterion_id is not None, "a grading prompt names an answer and a criterion"
+        answer, criterion = answer_of.get(about), criterion_of.get(criterion_id)
+        truth = oracle(criterion, answer) if oracle and answer and criterion else None
         yield {
             "rollout_id": about,
             "task_id": prompt["task_id"],
-            "criterion_id": prompt["criterion_id"],
+            "criterion_id": criterion_id,
             "oracle": None if truth is None else int(truth),
             "expected": int(about.removeprefix(CANARY)[0]) if about.startswith(CANARY) else None,
             "judge_rollout_id": rollout["rollout_id"],
@@ -52,10 +53,10 @@ def canary_id(expected: int, criterion_id: str) -> str:
     return f"{CANARY}{expected}-{criterion_id}"
 
 
-def _verdict(rollout: dict[str, Any], read: Callable[[str], int]) -> dict[str, Any]:
+def _verdict(rollout: Rollout, read: Callable[[str], int]) -> Row:
     if rollout["finish_reason"] in ("error", "context"):
         return {"verdict": None, "malformed": UNANSWERED[rollout["finish_reason"]]}
     try:
-        return {"verdict": read(rollout["reply"]), "malformed": None}
+        return {"verdict": read(rollout["reply"] or ""), "malformed": None}
     except Malformed as problem:
         return {"verdict": None, "malformed": str(problem)}

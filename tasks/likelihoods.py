@@ -10,7 +10,7 @@ from tasks.engines.fleet import Fleet
 from tasks.rollouts.replies import last_reply, reply_logprobs
 from tasks.rollouts.rollout import Dialogue
 from tasks.stage import Rows, Tables, rows_of, stage
-from warehouse.schemas import LIKELIHOODS
+from warehouse.schemas import LIKELIHOODS, Task
 from warehouse.store import Table
 
 
@@ -25,7 +25,7 @@ def likelihoods(
     stays as it was.
     """
     rows = prompts.rows()
-    source = {task["task_id"]: task["document_id"] for task in rows_of(tasks)}
+    source = {task["task_id"]: task["document_id"] for task in rows_of(tasks, Task)}
     replies = _last_replies(rollouts, {row["rollout_id"] for row in rows})
     asked = []
     for row in rows:

@@ -17,8 +17,7 @@ import jinja2
 
 from tasks.rollouts.neutral import neutralise
 from warehouse.draft import hash_bytes
-
-Row = dict[str, Any]
+from warehouse.schemas import Row as Row
 
 
 class Malformed(ValueError):

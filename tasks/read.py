@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tasks.prompt import Malformed, Row
+from tasks.prompt import Malformed
 from tasks.rollouts.conversation import OVER_LIMIT
 from tasks.stage import stage
-from warehouse.schemas import ANSWERS, CHOICES, GATES, RUBRICS, TASKS, VOTES
+from warehouse.schemas import ANSWERS, CHOICES, GATES, RUBRICS, TASKS, VOTES, PromptRow, Rollout, Row
 from warehouse.store import Table
 
 UNANSWERED = {
@@ -27,16 +27,16 @@ class Reader:
     """`about` gives the columns known without reading, `read` those of the reply: one dict, or several for several
     rows.
 
-    `read` raises `Malformed` with the reason; `rollout` and `prompt` are rows of their tables.
+    `read` raises `Malformed` with the reason; The two arguments are a `Rollout` and its `PromptRow`.
     """
 
-    about: Callable[[Row, Row], Row]
-    read: Callable[[Row, Row], Row | Sequence[Row]]
+    about: Callable[[Any, Any], Row]
+    read: Callable[[Any, Any], Row | Sequence[Row]]
 
     def recipe_identity(self) -> Row:
         return {"about": self.about, "read": self.read}
 
-    def rows(self, rollout: Row, prompt: Row) -> Iterator[Row]:
+    def rows(self, rollout: Rollout, prompt: PromptRow) -> Iterator[Row]:
         about = self.about(rollout, prompt)
         try:
             if rollout["finish_reason"] in ("error", "context") or not rollout["turns"]:
@@ -49,15 +49,15 @@ class Reader:
             yield {**about, **row, "malformed": None}
 
 
-def _not_answered(rollout: Row) -> str:
+def _not_answered(rollout: Rollout) -> str:
     if rollout["finish_reason"] == "error" and OVER_LIMIT in (rollout["error"] or ""):
         return TOO_LONG
     return UNANSWERED.get(rollout["finish_reason"], rollout["finish_reason"])
 
 
-def _read(rollouts: Table, prompts: Table, *, reader: Reader) -> Iterator[dict[str, Any]]:
-    by_id = {row["prompt_id"]: row for row in prompts.rows()}
-    for rollout in rollouts.rows():
+def _read(rollouts: Table, prompts: Table, *, reader: Reader) -> Iterator[Row]:
+    by_id = {row["prompt_id"]: row for row in prompts.rows(PromptRow)}
+    for rollout in rollouts.rows(Rollout):
         yield from reader.rows(rollout, by_id[rollout["prompt_id"]])
 
 

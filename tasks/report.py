@@ -13,13 +13,14 @@ from pathlib import Path
 
 from tasks.reports import checks, learning, types
 from tasks.reports import information as informing
-from tasks.reports.data import Row, Source, open_source, tables_until
+from tasks.reports.data import Source, open_source, tables_until
 from tasks.reports.draw import Colours, Plot, by, percent
 from tasks.reports.examples import Example, examples
 from tasks.reports.page import HERE, Section, render, write_page
 from warehouse.code import fingerprint
 from warehouse.draft import hash_file, hash_json
 from warehouse.query import SQL, replies_view
+from warehouse.schemas import Row
 from warehouse.store import Place, Store
 
 log = logging.getLogger("selfplay")

@@ -16,9 +16,9 @@ import operator
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, overload
 
 import pyarrow as pa
 from pydantic import BaseModel
@@ -26,12 +26,13 @@ from pydantic import BaseModel
 from tasks.processes.meter import Meter
 from warehouse.code import fingerprint, module_fingerprint
 from warehouse.draft import Draft, count_reasons, hash_json, to_chunks
-from warehouse.schemas import Schema
+from warehouse.schemas import Row, Schema
 from warehouse.store import Place, Table
 
 log = logging.getLogger("selfplay")
 
-Rows = Iterable[dict[str, Any] | pa.Table | pa.RecordBatch | Path]
+R = TypeVar("R")
+Rows = Iterable[Mapping[str, Any] | pa.Table | pa.RecordBatch | Path]
 Tables = Table | Sequence[Table]
 
 
@@ -177,6 +178,15 @@ def describe(value: Any) -> Any:
     return value
 
 
-def rows_of(tables: Tables) -> list[dict[str, Any]]:
-    """All rows of a table, or of several of one kind, in order."""
-    return tables.rows() if isinstance(tables, Table) else [row for table in tables for row in table.rows()]
+@overload
+def rows_of(tables: Tables) -> list[Row]: ...
+
+
+@overload
+def rows_of(tables: Tables, kind: type[R]) -> list[R]: ...
+
+
+def rows_of(tables: Tables, kind: type | None = None) -> list[Any]:
+    """All rows of a table, or of several of one kind, in order; for the type checker as the TypedDict `kind`."""
+    some = [tables] if isinstance(tables, Table) else tables
+    return [row for table in some for row in (table.rows(kind) if kind else table.rows())]

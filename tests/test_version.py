@@ -101,8 +101,8 @@ def test_a_store_from_before_versions_is_refused_with_the_way_out(tmp_path, new_
         Store(tmp_path)
     assert str(refused.value) == (
         f"the store {tmp_path} was written with version 1 of the schema, this code reads version {VERSION}. Read it "
-        f"with the code that wrote it, or start another store: set SELFPLAY_STORE, or move this one away (mv {tmp_path} "
-        f"{tmp_path}-v1)"
+        "with the code that wrote it, or start another store: set SELFPLAY_STORE, or move this one away "
+        f"(mv {tmp_path} {tmp_path}-v1)"
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from warehouse.address import Address
 from warehouse.draft import FILES, RECIPE
+from warehouse.schemas import Row
 from warehouse.store import Store
 from warehouse.table import RUNS, Cleaned, Table, find_table
 
@@ -106,7 +107,7 @@ def remove(store: Store, removals: Iterable[Removal]) -> int:
     return freed
 
 
-def summary(removals: list[Removal]) -> list[dict[str, Any]]:
+def summary(removals: list[Removal]) -> list[Row]:
     """For people: one row for each iteration and kind."""
     by_place: dict[tuple[int, str], list[Removal]] = {}
     for removal in removals:

@@ -12,22 +12,21 @@ import shutil
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from warehouse.schemas import Schema
+from warehouse.schemas import Row, Schema
 
 RECIPE = "recipe.json"
 PART, PARTS = "part-00000.parquet", "part-*.parquet"
 PART_BYTES = 1 << 28  # of rows in memory, before compression
 FILES, ALIVE = "files", ".alive"
 REASONS = ("malformed", "reason", "unscorable", "dropped_reason")  # columns that say why a row is not used
-Row = dict[str, Any]
-Chunk = Sequence[Row] | pa.Table | Path
+Chunk = Sequence[Mapping[str, Any]] | pa.Table | Path
 AT_FDCWD, RENAME_EXCHANGE = -100, 2
 
 
@@ -95,7 +94,7 @@ class Draft:
             raise ValueError(f"table {self.schema.name}: {', '.join(sorted(empty))} must not be null")
         return table.select(self.schema.arrow.names).cast(self.schema.arrow)
 
-    def _from_rows(self, rows: Sequence[Row]) -> pa.Table:
+    def _from_rows(self, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
         known = {c.name for c in self.schema.columns}
         required = [c.name for c in self.schema.columns if not c.nulls]
         for row in rows:
@@ -135,7 +134,7 @@ class Shards:
     def __init__(self, folder: Path, tmp: Path, schema: Schema) -> None:
         self.folder, self.schema, self._tmp = folder, schema, tmp
 
-    def rows(self, section: str) -> list[dict[str, Any]]:
+    def rows(self, section: str) -> list[Row]:
         """All rows of a section's parts. A part that cannot be read is left out, so that its rows are made again."""
         rows = []
         for path in sorted(self.folder.glob(f"{section}-*.parquet")):
@@ -145,7 +144,7 @@ class Shards:
                 path.unlink()
         return rows
 
-    def write(self, section: str, rows: Sequence[dict[str, Any]]) -> None:
+    def write(self, section: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Store rows as the section's next part."""
         self.folder.mkdir(parents=True, exist_ok=True)
         fresh = self._tmp / f"{uuid.uuid4().hex}.parquet"
@@ -192,16 +191,16 @@ def exchange(one: Path, other: Path) -> None:
     os.rename(aside, one)
 
 
-def to_chunks(rows: Iterable[Row | pa.Table | pa.RecordBatch | Path], size: int = 512) -> Iterator[Chunk]:
+def to_chunks(rows: Iterable[Mapping[str, Any] | pa.Table | pa.RecordBatch | Path], size: int = 512) -> Iterator[Chunk]:
     """Gather single rows into lists of at most `size`; Arrow tables and Parquet files pass as they are."""
-    chunk: list[Row] = []
+    chunk: list[Mapping[str, Any]] = []
     for row in rows:
-        if isinstance(row, dict):
+        if isinstance(row, Mapping):
             chunk.append(row)
-        if chunk and (len(chunk) == size or not isinstance(row, dict)):
+        if chunk and (len(chunk) == size or not isinstance(row, Mapping)):
             yield chunk
             chunk = []
-        if not isinstance(row, dict):
+        if not isinstance(row, Mapping):
             yield pa.Table.from_batches([row]) if isinstance(row, pa.RecordBatch) else row
     if chunk:
         yield chunk

@@ -6,10 +6,11 @@ import time
 from typing import Any
 
 from warehouse.query import EMPTY
+from warehouse.schemas import Row
 from warehouse.store import Store, Table
 
 
-def runs(store: Store) -> list[dict[str, Any]]:
+def runs(store: Store) -> list[Row]:
     """One row a run: tables, rows, bytes are not counted; seconds are the sum of its stages'."""
     found: dict[str, list[Table]] = {}
     for table in store.tables():
@@ -32,7 +33,7 @@ def _run_row(name: str, tables: list[Table]) -> dict[str, Any]:
     }
 
 
-def stages(store: Store, run: str) -> list[dict[str, Any]]:
+def stages(store: Store, run: str) -> list[Row]:
     """One row a published table of a run, in order of making."""
     tables = sorted(store.tables(run), key=lambda t: t.recipe["started_at"])
     return [
@@ -47,7 +48,7 @@ def stages(store: Store, run: str) -> list[dict[str, Any]]:
     ]
 
 
-def working(store: Store, run: str | None = None) -> list[dict[str, Any]]:
+def working(store: Store, run: str | None = None) -> list[Row]:
     """One row a table being made right now."""
     return [
         {"address": w["address"], "pid": w["pid"], "host": w["host"], "seconds": round(time.time() - w["since"], 1)}

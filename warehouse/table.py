@@ -107,7 +107,7 @@ class Table:
                 for batch in file.iter_batches(BATCH_ROWS, columns=stored):
                     yield with_columns(batch, wanted)
 
-    def rows_with(self, column: str, values: Iterable[str]) -> list[dict[str, Any]]:
+    def rows_with(self, column: str, values: Iterable[str]) -> list[Row]:
         """The rows, in order, whose `column` is one of `values`: of the others that column alone is read. Raises as
         `paths` does."""
         wanted, found = pc.field(column).isin(pa.array(sorted(set(values)), pa.string())), []

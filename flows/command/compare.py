@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from warehouse.query import query
+from warehouse.schemas import Row
 from warehouse.store import Store
 
-Row = dict[str, Any]
 SCORES = """
     select benchmark, iteration, run, score, standard_error from evaluations
     where metric = 'score' and list_contains($runs, run) order by benchmark, iteration, run

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +21,7 @@ from corpus_prep.search.settings import EmbeddingConfig
 from tasks.corpus.steps import corpus_of, costs, folder_of, measured
 from tasks.stage import Rows, stage
 from warehouse.draft import Draft, Shards
-from warehouse.schemas.corpus import CLUSTERS, EMBEDDINGS, MEASUREMENTS, MEMBERSHIPS
+from warehouse.schemas import CLUSTERS, EMBEDDINGS, MEASUREMENTS, MEMBERSHIPS, Measurement
 from warehouse.store import Table
 
 log = logging.getLogger("selfplay")
@@ -70,7 +69,7 @@ def describe_clusters(documents: Table, memberships: Table) -> Rows:
 
 
 @stage(MEASUREMENTS)
-def measure_clusters(embeddings: Table, memberships: Table, *, settings: Clustering) -> Iterator[dict[str, Any]]:
+def measure_clusters(embeddings: Table, memberships: Table, *, settings: Clustering) -> Iterator[Measurement]:
     """What embedding and clustering did and cost; clusters by size, in steps of half a size."""
     found = memberships.arrow
     sizes = np.bincount(found["cluster"].to_numpy())

@@ -9,7 +9,6 @@ measure_contaminations(place, passages, found, clean, label="contaminations")
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import pyarrow.parquet as pq
 
@@ -24,7 +23,7 @@ from tasks.corpus.documents import corpus_identity
 from tasks.corpus.steps import corpus_of, costs, folder_of, measured, screened_counts
 from tasks.stage import Rows, stage
 from warehouse.draft import Draft, Shards
-from warehouse.schemas.corpus import CONTAMINATIONS, MEASUREMENTS, PASSAGES, SCREENINGS
+from warehouse.schemas import CONTAMINATIONS, MEASUREMENTS, PASSAGES, SCREENINGS, Measurement
 from warehouse.store import Table
 
 CANARIES, RUNS = "canaries.parquet", "runs.parquet"
@@ -87,7 +86,7 @@ def screen_contaminated(
 
 
 @stage(MEASUREMENTS)
-def measure_contaminations(passages: Table, contaminations: Table, screening: Table) -> Iterator[dict[str, Any]]:
+def measure_contaminations(passages: Table, contaminations: Table, screening: Table) -> Iterator[Measurement]:
     """What decontamination did and cost, and what was found of the canaries."""
     yield from measured("contaminations", costs(contaminations))
     yield from measured("decontamination", costs(screening))

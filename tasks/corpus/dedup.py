@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from corpus_prep.dedup.bands import write_bands
 from corpus_prep.dedup.canaries import plant, write_found
@@ -26,7 +25,7 @@ from corpus_prep.workers import Workers, map_shards
 from tasks.corpus.steps import corpus_of, costs, folder_of, measured, screened_counts
 from tasks.stage import Rows, stage
 from warehouse.draft import Draft, Shards
-from warehouse.schemas.corpus import BANDS, DUPLICATES, MEASUREMENTS, SCREENINGS
+from warehouse.schemas import BANDS, DUPLICATES, MEASUREMENTS, SCREENINGS, Measurement
 from warehouse.store import Table
 
 CANARIES, COUNTS = "canaries.parquet", "counts.json"
@@ -116,7 +115,7 @@ def screen_near_duplicates(
 @stage(MEASUREMENTS)
 def measure_duplicates(
     exact: Table, bands: Table, duplicates: Table, near: Table, *, threshold: float = 0.8
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Measurement]:
     """What each of the four steps did and cost; pairs by Jaccard; what was found of the canaries."""
     for step, table in (("exact", exact), ("bands", bands), ("duplicates", duplicates), ("near", near)):
         yield from measured(step, costs(table))

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +23,7 @@ from tasks.corpus.cluster import VECTORS
 from tasks.corpus.steps import corpus_of, costs, measured, screened_counts
 from tasks.stage import Rows, stage
 from warehouse.draft import Draft, hash_bytes
-from warehouse.schemas.corpus import DOCUMENTS, MEASUREMENTS
+from warehouse.schemas import DOCUMENTS, MEASUREMENTS, Row
 from warehouse.store import Table
 
 log = logging.getLogger("selfplay")
@@ -140,11 +139,9 @@ def corpus_identity(path: str) -> str:
     return hash_bytes(repr(facts).encode())
 
 
-def _with_index(
-    rows: Iterable[DocumentRow], embedding: EmbeddingConfig | None, draft: Draft
-) -> Iterator[dict[str, Any]]:
+def _with_index(rows: Iterable[DocumentRow], embedding: EmbeddingConfig | None, draft: Draft) -> Iterator[Row]:
     return map(row_of, indexed(rows, draft.files / "index", embedding))
 
 
-def row_of(row: DocumentRow) -> dict[str, Any]:
+def row_of(row: DocumentRow) -> Row:
     return {name: getattr(row, name) for name in DOCUMENTS.arrow.names}

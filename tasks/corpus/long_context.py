@@ -16,7 +16,6 @@ import functools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +28,7 @@ from corpus_prep.workers import Workers, map_shards
 from tasks.corpus.steps import corpus_of, costs, folder_of, measured
 from tasks.stage import Rows, stage
 from warehouse.draft import Shards
-from warehouse.schemas.corpus import DOCUMENT_SETS, LENGTHS, MEASUREMENTS, MEMBERSHIPS, SEGMENTS
+from warehouse.schemas import DOCUMENT_SETS, LENGTHS, MEASUREMENTS, MEMBERSHIPS, SEGMENTS, Measurement, SetMember
 from warehouse.store import Table
 
 
@@ -83,10 +82,16 @@ def pad_document_sets(sets: Table, memberships: Table, lengths: Table, *, paddin
         yield from _rows(f"{set_id}-{budget}", shown)
 
 
-def _rows(set_id: str, shown: Iterable[tuple[Shown, str]]) -> Iterator[dict[str, Any]]:
+def _rows(set_id: str, shown: Iterable[tuple[Shown, str]]) -> Iterator[SetMember]:
     for position, (document, kind) in enumerate(shown):
-        own = {"document_id": document.document_id, "cluster": document.cluster, "num_tokens": document.num_tokens}
-        yield {"set_id": set_id, "position": position, "kind": kind, **own}
+        yield {
+            "set_id": set_id,
+            "position": position,
+            "document_id": document.document_id,
+            "cluster": document.cluster,
+            "kind": kind,
+            "num_tokens": document.num_tokens,
+        }
 
 
 @stage(MEMBERSHIPS)
@@ -103,7 +108,7 @@ def clusters_of_sets(sets: Table, memberships: Table) -> Rows:
 
 
 @stage(MEASUREMENTS)
-def measure_long_contexts(*tables: Table) -> Iterator[dict[str, Any]]:
+def measure_long_contexts(*tables: Table) -> Iterator[Measurement]:
     """What segments, lengths and sets there are, and what making them cost."""
     for table in tables:
         yield from measured(table.at.name, [*costs(table), *NUMBERS[table.schema](table)])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from corpus_prep.corpus import Corpus
 from warehouse.draft import Shards
+from warehouse.schemas import Measurement
 from warehouse.store import Table
 
 IN_ORDER = (
@@ -40,6 +40,7 @@ def screened_counts(table: Table) -> Iterator[tuple[str, float]]:
     yield from ((f"dropped: {reason}", number) for reason, number in sorted(dropped.items()))
 
 
-def measured(part: str, metrics: Iterable[tuple[str, float]]) -> Iterator[dict[str, Any]]:
+def measured(part: str, metrics: Iterable[tuple[str, float]]) -> Iterator[Measurement]:
     """Rows of `measurements`."""
-    yield from ({"part": part, "metric": metric, "value": float(value)} for metric, value in metrics)
+    for metric, value in metrics:
+        yield {"part": part, "metric": metric, "value": float(value)}

@@ -16,7 +16,7 @@ from typing import Any
 
 from tasks.engines.base import EngineConfig, EngineDied, Policy, Sampling, check_policies
 from tasks.rollouts.dialogue import Dialogue
-from tasks.rollouts.rollout import Row
+from warehouse.schemas import PromptRow, Rollout, Row
 
 PROJECT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = {
@@ -93,7 +93,7 @@ class Fleet:
 
     def roll_out(
         self,
-        prompts: Iterable[Mapping[str, Any]],
+        prompts: Iterable[PromptRow],
         policy: Policy,
         sampling: Sampling,
         dialogue: Dialogue,
@@ -102,7 +102,7 @@ class Fleet:
         seed: int = 0,
         progress: Callable[[int, int], None] | None = None,
         skip: frozenset[tuple[str, int]] = frozenset(),
-    ) -> Iterator[Row]:
+    ) -> Iterator[Rollout]:
         """Sample conversations on all engines; rows come in the order in which they finish.
 
         Prompts that begin alike go to one engine. An engine that dies is started once more, for the missing rows, and
@@ -132,7 +132,7 @@ class Fleet:
         settings: dict[str, Any],
         skip: frozenset[tuple[str, int]],
         report: Callable[[int, int], None],
-    ) -> Iterator[Row]:
+    ) -> Iterator[Any]:
         if len({prompt["prompt_id"] for prompt in prompts}) < len(prompts):
             raise ValueError("prompt_id repeats: each prompt needs an id of its own")
         check_policies(self.config, [settings["policy"]])
@@ -143,7 +143,7 @@ class Fleet:
                 report(count, len(prompts) * settings.get("num_samples", 1))
                 yield row
 
-    def _collect(self, parts: list[list[Row]], settings: dict[str, Any], done: set[tuple[str, int]]) -> Iterator[Row]:
+    def _collect(self, parts: list[list[Row]], settings: dict[str, Any], done: set[tuple[str, int]]) -> Iterator[Any]:
         """Send each engine its part and yield what comes back from any of them."""
         working = {number: part for number, part in enumerate(parts, self.first) if part}
         restarted: set[int] = set()

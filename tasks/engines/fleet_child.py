@@ -18,7 +18,8 @@ from tasks.engines.base import Engine, EngineConfig, EngineDied, check_model
 from tasks.engines.fleet import OUT_OF_MEMORY
 from tasks.processes.child_process import die_with_parent
 from tasks.rollouts.replies import reply_logprobs
-from tasks.rollouts.rollout import Row, roll_out
+from tasks.rollouts.rollout import roll_out
+from warehouse.schemas import Rollout, Row
 
 ROWS_AT_ONCE = 16
 
@@ -92,7 +93,7 @@ def answer_call(pipe: Connection, engine: Engine, call: dict[str, Any]) -> None:
     pipe.send(("done", None))
 
 
-def search_and_roll_out(engine: Engine, index: str | None, **call: Any) -> Iterator[Row]:
+def search_and_roll_out(engine: Engine, index: str | None, **call: Any) -> Iterator[Rollout]:
     return roll_out(engine, retriever=None if index is None else _load_index(index), **call)
 
 

@@ -13,11 +13,11 @@ from tasks.reports.draw import GREY, PALETTE, Plot, by, draw, percent, short
 from tasks.reports.page import Section, render, write_page
 from warehouse.address import Address
 from warehouse.query import query
+from warehouse.schemas import Row
 from warehouse.store import Store, Table
 
 log = logging.getLogger("selfplay")
 
-Row = dict[str, Any]
 STEPS = """
     select
         part as step,

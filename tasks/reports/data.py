@@ -16,10 +16,8 @@ import duckdb
 import pyarrow as pa
 
 from warehouse.query import SQL, in_memory, replies_view
-from warehouse.schemas import DOCUMENTS, PROMPTS, ROLLOUTS, TABLES, Schema
+from warehouse.schemas import DOCUMENTS, PROMPTS, ROLLOUTS, TABLES, Row, Schema
 from warehouse.store import Store, Table
-
-Row = dict[str, Any]
 
 ADDRESS = pa.schema(
     [

@@ -10,6 +10,8 @@ from typing import Any
 
 from markupsafe import Markup
 
+from warehouse.schemas import Row
+
 INK = "#010203"  # stands for the page's text colour in the drawing
 PALETTE = ("#3f83d6", "#e2832f", "#2fa57c", "#a06ad0", "#d8506f", "#8f9a2b", "#2ea3b5", "#b07a50")
 GREY = "#8b929c"
@@ -95,7 +97,7 @@ def _inline(svg: str) -> Markup:
     return Markup(svg)
 
 
-def progress(rows: Iterable[dict[str, Any]]) -> list[float]:
+def progress(rows: Iterable[Row]) -> list[float]:
     """Where steps lie between iterations: step k of K in iteration t at t - 1 + (k - 1/2) / K; what has no step at t.
 
     >>> progress([{"iteration": 2, "step": 1}, {"iteration": 2, "step": 2}, {"iteration": 3, "step": None}])
@@ -109,16 +111,16 @@ def progress(rows: Iterable[dict[str, Any]]) -> list[float]:
     ]
 
 
-def iteration_axis(axes: Any, rows: list[dict[str, Any]]) -> None:
+def iteration_axis(axes: Any, rows: list[Row]) -> None:
     """Whole iterations on the x axis, a line at each."""
     last = max(r["iteration"] for r in rows)
     axes.set_xlim(0, last)
     axes.set_xticks(range(last + 1))
 
 
-def by(rows: Iterable[dict[str, Any]], *names: str) -> dict[Any, list[dict[str, Any]]]:
+def by(rows: Iterable[Row], *names: str) -> dict[Any, list[Row]]:
     """Rows under the value of a column, or the tuple of several, in order of first appearance."""
-    found: dict[Any, list[dict[str, Any]]] = {}
+    found: dict[Any, list[Row]] = {}
     for row in rows:
         found.setdefault(row[names[0]] if len(names) == 1 else tuple(row[name] for name in names), []).append(row)
     return found

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from tasks.reports.data import Row, Source
+from tasks.reports.data import Source
 from tasks.reports.draw import by
+from warehouse.schemas import Row, Turn
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Example:
         return dict(self.rollout["components"] or {})
 
     @property
-    def turns(self) -> list[dict[str, Any]]:
+    def turns(self) -> list[Turn]:
         return self.rollout["turns"] or []
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tasks.reports.data import Row
 from tasks.reports.draw import GREY, PALETTE, Plot, by, draw, legend
+from warehouse.schemas import Row
 
 SAYS = {"task": "a task tells {} nats of its document", "rubric": "its rubric {} nats more"}
 

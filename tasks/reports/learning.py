@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from tasks.reports.data import Row
 from tasks.reports.draw import GREY, Colours, Plot, by, draw, iteration_axis, legend, percent, progress
+from warehouse.schemas import Row
 
 SCORE = "score"  # the metric of a benchmark that stands for it; score_<part> are its parts
 MONITOR = "judge monitor"  # the benchmark whose metrics are errors of a judge

@@ -12,9 +12,9 @@ from typing import Any
 from tasks.reports.draw import GREY, INK, PALETTE, Colours, Plot, by, draw, legend
 from tasks.reports.page import Section, render, write_page
 from warehouse.query import query
+from warehouse.schemas import Row
 from warehouse.store import Store
 
-Row = dict[str, Any]
 SCORES = """
     select run, benchmark, iteration, score from evaluations
     where metric = 'score' and list_contains($runs, run) order by benchmark, iteration

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tasks.reports.data import Row
 from tasks.reports.draw import Colours, Plot, by, draw, iteration_axis, legend, percent, progress, short
+from warehouse.schemas import Row
 
 
 def difficulty_by_type(rows: list[Row]) -> Plot:

@@ -4,15 +4,14 @@ Sampled ids are never tokenised again: what is put between turns is tokenised al
 """
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tasks.engines.base import Completion, Engine, Policy, Sampling
 from tasks.rollouts.dialogue import Dialogue, Results, Retriever, say
 from tasks.rollouts.search_syntax import ends_with_final, find_search, result_role, tools, without_thoughts
+from warehouse.schemas import PromptRow, Turn
 
-Row = dict[str, Any]
 SENTINEL = "sentinelturn"
 OVER_LIMIT = "is longer than the limit"
 
@@ -21,14 +20,14 @@ OVER_LIMIT = "is longer than the limit"
 class Conversation:
     """One rollout under way."""
 
-    prompt: Mapping[str, Any]
+    prompt: PromptRow
     sample: int
     seed: int
     messages: list[dict[str, str]]
     context: list[int]
     num_searches: int = 0
     num_insisted: int = 0
-    turns: list[Row] = field(default_factory=list)
+    turns: list[Turn] = field(default_factory=list)
     next: Literal["search", "searched_out", "format_error", "insist"] = "format_error"
     finish: str | None = None
     error: str | None = None
@@ -47,7 +46,7 @@ class Talk:
         self._opens_think: bool | None = None
         self._prompt_ids: tuple[Any, list[int]] = (None, [])
 
-    def start(self, prompt: Mapping[str, Any], sample: int, seed: int) -> Conversation:
+    def start(self, prompt: PromptRow, sample: int, seed: int) -> Conversation:
         messages = [{"role": message["role"], "content": message["content"]} for message in prompt["messages"]]
         own = number(seed, prompt["prompt_id"], sample)
         if self._prompt_ids[0] != prompt["prompt_id"]:  # samples of one prompt follow each other
@@ -190,7 +189,7 @@ class Talk:
 
     def turn(
         self, conversation: Conversation, completion: Completion, text: str, queries: list[str], valid_search: bool
-    ) -> Row:
+    ) -> Turn:
         continues = bool(conversation.turns) and not self.dialogue.reasoning
         known = sum(len(turn["context_token_ids"]) + len(turn["sampled_token_ids"]) for turn in conversation.turns)
         return {

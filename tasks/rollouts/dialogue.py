@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from tasks.rollouts.neutral import neutralise
 from tasks.rollouts.search_syntax import Syntax
+from warehouse.schemas import PromptRow
 
 TEMPLATES = Environment(undefined=StrictUndefined, autoescape=False, keep_trailing_newline=False)
 SAMPLE = {"documents": [{"title": "t", "text": "x"}], "query": "q", "results": "r", "searches_left": 1}
@@ -78,10 +79,10 @@ class Dialogue(BaseModel):
                 raise ValueError(f"template {name}: {error}") from error
         return self
 
-    def search_limit(self, prompt: Mapping[str, Any]) -> int:
+    def search_limit(self, prompt: PromptRow) -> int:
         """Searches this prompt's conversation may make."""
-        if prompt.get("search_turns") is not None:
-            return prompt["search_turns"]
+        if (own := prompt.get("search_turns")) is not None:
+            return own
         return self.max_turns - 1 if self.max_searches is None else self.max_searches
 
 

@@ -1,26 +1,32 @@
 """Replies that are given, not sampled: how likely a policy is to say them after a prompt."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 from tasks.engines.base import Completion, Engine, Policy, Sampling
-from tasks.rollouts.conversation import Row, Talk
+from tasks.rollouts.conversation import Talk
 from tasks.rollouts.dialogue import Dialogue
+from warehouse.schemas import PromptRow, Row, Turn
+
+
+class GivenReply(PromptRow):
+    """A prompt and the reply to it."""
+
+    between_token_ids: list[int]  # what follows the prompt before the reply
+    reply_token_ids: list[int]  # T > 0
 
 
 def reply_logprobs(
     engine: Engine,
-    prompts: Iterable[Mapping[str, Any]],
+    prompts: Iterable[GivenReply],
     policy: Policy,
     dialogue: Dialogue,
     skip: frozenset[tuple[str, int]] = frozenset(),
 ) -> Iterator[Row]:
     """Yield for each prompt the log-probability of its reply, as they are found.
 
-    A prompt has prompt_id, messages (role, content), between_token_ids (what follows the prompt before the reply) and
-    reply_token_ids, T > 0. A row has prompt_id, sample (0), num_tokens (T), logprob (natural, summed over T, at
-    temperature 1; None where it failed) and error. `skip` names (prompt_id, 0) that are not wanted.
+    A row has prompt_id, sample (0), num_tokens (T), logprob (natural, summed over T, at temperature 1; None where it
+    failed) and error. `skip` names (prompt_id, 0) that are not wanted.
 
     Raises:
         EngineDied: after all finished rows were yielded.
@@ -29,7 +35,7 @@ def reply_logprobs(
     engine.use(policy)
     talk = Talk(engine, policy, Sampling(max_tokens=1), dialogue, None)
     waiting = (prompt for prompt in prompts if (prompt["prompt_id"], 0) not in skip)
-    active: dict[str, Mapping[str, Any]] = {}
+    active: dict[str, GivenReply] = {}
     while True:
         while len(active) < engine.max_num_seqs and (prompt := next(waiting, None)) is not None:
             assert prompt["reply_token_ids"], "an empty reply has no probability"
@@ -48,7 +54,7 @@ def reply_logprobs(
             yield _row(active.pop(key), completion)
 
 
-def _row(prompt: Mapping[str, Any], completion: Completion) -> Row:
+def _row(prompt: GivenReply, completion: Completion) -> Row:
     failed = completion.finish_reason == "error"
     return {
         "prompt_id": prompt["prompt_id"],
@@ -59,7 +65,7 @@ def _row(prompt: Mapping[str, Any], completion: Completion) -> Row:
     }
 
 
-def last_reply(turns: Sequence[Row]) -> tuple[list[int], list[int]]:
+def last_reply(turns: Sequence[Turn]) -> tuple[list[int], list[int]]:
     """Ids that stood between a rollout's opening prompt and its last reply, and those of this reply as it was sampled.
 
     Where turns do not continue (reasoning models) the opening prompt alone is taken to precede the reply.

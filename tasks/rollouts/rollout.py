@@ -3,19 +3,29 @@
 A conversation's next turn is submitted as soon as its search came back; nobody waits for the slowest.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import TypedDict
 
 from tasks.engines.base import Engine, Policy, Sampling
-from tasks.rollouts.conversation import Conversation, Row, Talk, digest
+from tasks.rollouts.conversation import Conversation, Talk, digest
 from tasks.rollouts.dialogue import Dialogue, Retriever
+from warehouse.schemas import PromptRow, Rollout
 
-__all__ = ["Dialogue", "Retriever", "Row", "datums", "roll_out"]
+__all__ = ["Dialogue", "Retriever", "datums", "roll_out"]
+
+
+class Tokens(TypedDict):
+    """The columns of a `Datum` that say what is trained on; logprobs are 0 where the mask is 0."""
+
+    prompt_token_ids: list[int]
+    completion_token_ids: list[int]
+    loss_mask: list[int]
+    logprobs: list[float]
 
 
 def roll_out(
     engine: Engine,
-    prompts: Iterable[Mapping[str, Any]],
+    prompts: Iterable[PromptRow],
     policy: Policy,
     sampling: Sampling,
     dialogue: Dialogue,
@@ -23,7 +33,7 @@ def roll_out(
     num_samples: int = 1,
     seed: int = 0,
     skip: frozenset[tuple[str, int]] = frozenset(),
-) -> Iterator[Row]:
+) -> Iterator[Rollout]:
     """Sample `num_samples` conversations for each prompt; yield their rows as they finish.
 
     A prompt has prompt_id, role, messages (role, content) and search_turns (None: the dialogue's own limit). A row is a
@@ -63,9 +73,10 @@ def roll_out(
             yield rollout_row(conversation, policy, seed)
 
 
-def rollout_row(conversation: Conversation, policy: Policy, seed: int) -> Row:
+def rollout_row(conversation: Conversation, policy: Policy, seed: int) -> Rollout:
     """A finished conversation as a row of the table `rollouts`."""
     prompt_id = conversation.prompt["prompt_id"]
+    assert conversation.finish is not None
     return {
         "rollout_id": digest(prompt_id, conversation.sample, seed).hex(),
         "prompt_id": prompt_id,
@@ -84,21 +95,20 @@ def rollout_row(conversation: Conversation, policy: Policy, seed: int) -> Row:
     }
 
 
-def datums(row: Row) -> Iterator[Row]:
-    """Training rows of a rollout: prompt_token_ids, completion_token_ids, loss_mask, logprobs (0 where the mask is 0).
-
-    One for the whole conversation, or one a turn where each turn has a prompt of its own (reasoning models).
+def datums(row: Rollout) -> Iterator[Tokens]:
+    """What is trained on of a rollout: the whole conversation, or each turn where each has a prompt of its own
+    (reasoning models).
     """
-    datum: Row | None = None
-    for turn in row["turns"]:
+    datum: Tokens | None = None
+    for turn in row["turns"] or []:
         if not turn["sampled_token_ids"]:
             continue
         if datum is not None and not turn["continues"]:
             yield datum
             datum = None
         if datum is None:
-            datum = {"prompt_token_ids": list(turn["context_token_ids"])}
-            datum |= {"completion_token_ids": [], "loss_mask": [], "logprobs": []}
+            context = list(turn["context_token_ids"])
+            datum = {"prompt_token_ids": context, "completion_token_ids": [], "loss_mask": [], "logprobs": []}
         else:
             _extend(datum, turn["context_token_ids"], [0.0] * len(turn["context_token_ids"]), 0)
         _extend(datum, turn["sampled_token_ids"], turn["logprobs"], 1)
@@ -106,7 +116,7 @@ def datums(row: Row) -> Iterator[Row]:
         yield datum
 
 
-def _extend(datum: Row, token_ids: list[int], logprobs: list[float], mask: int) -> None:
+def _extend(datum: Tokens, token_ids: list[int], logprobs: list[float], mask: int) -> None:
     datum["completion_token_ids"] += token_ids
     datum["logprobs"] += logprobs
     datum["loss_mask"] += [mask] * len(token_ids)
