@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from tasks.stage import Rows, stage
 from warehouse.schemas import GATES, Task
 from warehouse.store import Table
+
+_TOKEN = re.compile(r"\w+|,|[^\w\s,]")
 
 
 @stage(GATES)
@@ -25,8 +27,24 @@ def asks_nothing_twice(text: str) -> bool:
     >>> asks_nothing_twice("Name the food, river and metal of X."), asks_nothing_twice("the food , metal and food of X")
     (True, False)
     """
-    for listing in re.findall(r"\w+(?:\s*,\s*\w+)*\s*,?\s+and\s+\w+", text):
-        items = re.split(r"\s*,\s*(?:and\s+)?|\s+and\s+", listing.lower())
-        if len(set(items)) < len(items):
-            return False
-    return True
+    return all(len(set(items)) == len(items) for items in _listings(text))
+
+
+def _listings(text: str) -> Iterator[list[str]]:
+    """Words joined by commas and closed by "and": one pass, however long the words are.
+
+    >>> list(_listings("Name the food, river, and metal of X or Y and Z."))
+    [['food', 'river', 'metal'], ['y', 'z']]
+    """
+    items: list[str] = []
+    before = ""
+    for token in _TOKEN.findall(text):
+        is_word = token[0].isalnum() or token[0] == "_"
+        if is_word and before == "and":
+            yield [*items, token.lower()]
+            items, before = [], ""
+        elif items and token in ("and", ","):
+            before = token
+        else:
+            items = ([*items, token.lower()] if before == "," else [token.lower()]) if is_word else []
+            before = ""

@@ -10,7 +10,6 @@ from typing import Any, cast
 from tasks.engines.base import Policy, Sampling
 from tasks.engines.fleet import Fleet
 from tasks.engines.fleet_child import search_and_roll_out
-from tasks.prompt import Malformed
 from tasks.rollouts.rollout import Dialogue
 from tasks.stage import Rows, stage
 from warehouse.clean import check_kept
@@ -96,6 +95,6 @@ def index_folder(index: Table | None) -> Path | None:
 def _malformed(row: Rollout, read: Callable[[str], Any]) -> bool:
     try:
         read(row["reply"] or "")
-    except Malformed:
+    except Exception:  # Malformed, or a reader's fault: `tasks.read` stores which
         return True
     return False

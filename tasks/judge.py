@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tasks.prompt import Malformed
-from tasks.read import UNANSWERED
+from tasks.read import UNANSWERED, reason
 from tasks.stage import Rows, Tables, rows_of, stage
 from warehouse.schemas import JUDGMENTS, Answer, Criterion, PromptRow, Rollout, Row
 from warehouse.store import Table
@@ -58,5 +57,5 @@ def _verdict(rollout: Rollout, read: Callable[[str], int]) -> Row:
         return {"verdict": None, "malformed": UNANSWERED[rollout["finish_reason"]]}
     try:
         return {"verdict": read(rollout["reply"] or ""), "malformed": None}
-    except Malformed as problem:
-        return {"verdict": None, "malformed": str(problem)}
+    except Exception as problem:  # a reader's fault costs its reply only
+        return {"verdict": None, "malformed": reason(problem)}

@@ -15,13 +15,10 @@ from typing import Any
 
 import jinja2
 
+from tasks.readers.malformed import Malformed as Malformed
 from tasks.rollouts.neutral import neutralise
 from warehouse.draft import hash_bytes
 from warehouse.schemas import Row as Row
-
-
-class Malformed(ValueError):
-    """A reply that cannot be read, with the reason: stored beside the rollout, never scored."""
 
 
 @functools.cache

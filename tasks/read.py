@@ -27,7 +27,8 @@ class Reader:
     """`about` gives the columns known without reading, `read` those of the reply: one dict, or several for several
     rows.
 
-    `read` raises `Malformed` with the reason; The two arguments are a `Rollout` and its `PromptRow`.
+    `read` raises `Malformed` with the reason; any other exception is its fault, costs that reply only, and is stored by
+    its name. The two arguments are a `Rollout` and its `PromptRow`.
     """
 
     about: Callable[[Any, Any], Row]
@@ -42,11 +43,20 @@ class Reader:
             if rollout["finish_reason"] in ("error", "context") or not rollout["turns"]:
                 raise Malformed(_not_answered(rollout))
             found = self.read(rollout, prompt)
-        except Malformed as problem:
-            yield {**about, "malformed": str(problem)}
+        except Exception as problem:
+            yield {**about, "malformed": reason(problem)}
             return
         for row in [found] if isinstance(found, dict) else found:
             yield {**about, **row, "malformed": None}
+
+
+def reason(problem: Exception) -> str:
+    """Why a reply was not read, as it is stored.
+
+    >>> reason(Malformed("no score element")), reason(KeyError("x"))
+    ('no score element', 'reader failed: KeyError')
+    """
+    return str(problem) if isinstance(problem, Malformed) else f"reader failed: {type(problem).__name__}"
 
 
 def _not_answered(rollout: Rollout) -> str:

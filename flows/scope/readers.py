@@ -1,73 +1,71 @@
-"""What SCOPE's replies mean. A reader looks only past the last think block, takes the last pair of tags, and raises
-`Malformed` with the reason when there is none."""
+"""What SCOPE's replies mean: which tags hold a task, a verdict, a rubric. How tags are read is in `tasks.readers`."""
 
 from __future__ import annotations
 
 import re
 
-from tasks.prompt import Malformed, Row
+from tasks.prompt import Row
+from tasks.readers import verdicts
+from tasks.readers.malformed import Malformed
+from tasks.readers.tags import Element, elements, last_element
 
-PRIORITIES = ("critical", "important", "bonus")
-RUBRIC = re.compile(r'<rubric\s+priority\s*=\s*"([^"]*)"\s*>((?:(?!<rubric\b).)*?)</rubric>', re.DOTALL)
-SCORE = re.compile(r"<score>(.*?)</score>", re.DOTALL)
+PRIORITIES = ("critical", "important", "bonus")  # from the highest to the lowest
+_PRIORITY = re.compile(r"priority\s*+=\s*+[\"'“”‘’]?\s*+(\w+)\s*+(?:[\"'“”‘’\s]|$)", re.IGNORECASE)
+_QUESTION = re.compile(r"</?question>", re.IGNORECASE)
 
-
-def spoken(reply: str) -> str:
-    """The part of a reply after its last think block. An unclosed one hides all that follows it."""
-    after = reply.rpartition("</think>")[2]
-    return after.partition("<think>")[0]
-
-
-def last_pair(reply: str, tag: str) -> str:
-    """Text of the last `<tag>...</tag>` pair, stripped; raises Malformed if there is none or it is empty."""
-    found = re.findall(rf"<{tag}>(.*?)</{tag}>", spoken(reply), re.DOTALL)
-    if not found:
-        raise Malformed(f"no {tag} element")
-    inner = found[-1].rpartition(f"<{tag}>")[2].strip()
-    if not inner:
-        raise Malformed(f"empty {tag} element")
-    return inner
+last_pair = last_element
 
 
 def read_task(reply: str) -> str:
-    """The task; a non-empty `<question>` child is taken in place of the element's whole text.
+    """The task: all that its element says, without the tags of a `<question>` within it.
 
-    >>> read_task("<think>x</think><task><question> Why? </question></task>")
-    'Why?'
+    >>> read_task("<think>x</think><task>In 400 words: <question> Why? </question></task>")
+    'In 400 words: Why?'
     """
-    text = last_pair(reply, "task")
-    return last_pair(text, "question") if "<question>" in text else text
+    text = " ".join(part.strip() for part in _QUESTION.split(last_element(reply, "task")) if part.strip())
+    if not text:
+        raise Malformed("empty question element")
+    return text
 
 
 def read_verdict(reply: str) -> int:
-    """1 or 0; the last score wins, and what is thought does not count.
+    """1 or 0; the last score that decides wins, and what is thought does not count.
 
     >>> read_verdict("<think><score>0</score></think> <score> 1 </score>")
     1
     """
-    found = SCORE.findall(spoken(reply))
-    if not found:
-        raise Malformed("no score element")
-    verdict = found[-1].strip()
-    if verdict not in ("0", "1"):
-        raise Malformed("score is neither 0 nor 1")
-    return int(verdict)
+    return verdicts.marked(reply, "score")
 
 
 def read_rubric(reply: str, min_criteria: int, max_criteria: int, weights: dict[str, float]) -> list[Row]:
-    """The criteria in order: criterion, priority, weight, position. Repeated criteria count once.
+    """The criteria in order: criterion, priority, weight, position. Repeated criteria count once; a criterion without
+    a priority that we know has the lowest.
 
-    Raises Malformed below `min_criteria` or above `max_criteria`, or for an unknown priority.
+    Raises Malformed below `min_criteria` or above `max_criteria`.
     """
-    block = last_pair(reply, "rubrics")
-    criteria = {
-        " ".join(text.split()): priority.strip().lower() for priority, text in RUBRIC.findall(block) if text.strip()
-    }
+    criteria = {_criterion(element): _priority(element) for element in _criteria(reply) if _criterion(element)}
+    if not criteria:
+        raise Malformed("no criterion")
     if not min_criteria <= len(criteria) <= max_criteria:
         raise Malformed(f"{'fewer' if len(criteria) < min_criteria else 'more'} criteria than allowed")
-    if unknown := set(criteria.values()) - set(PRIORITIES):
-        raise Malformed(f"unknown priority {sorted(unknown)[0]!r}")
     return [
         {"position": i, "criterion": text, "priority": priority, "weight": weights[priority]}
         for i, (text, priority) in enumerate(criteria.items())
     ]
+
+
+def _criteria(reply: str) -> list[Element]:
+    """The elements of the last rubric, or those that no rubric encloses."""
+    if "<rubrics" not in reply.lower():
+        return elements(reply, "rubric")
+    return elements(last_element(reply, "rubrics"), "rubric")
+
+
+def _criterion(element: Element) -> str:
+    within = elements(element.text, "criterion")
+    return " ".join((within[-1].text if within else element.text).split())
+
+
+def _priority(element: Element) -> str:
+    named = _PRIORITY.search(element.attributes)
+    return named[1].lower() if named and named[1].lower() in PRIORITIES else PRIORITIES[-1]

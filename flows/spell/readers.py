@@ -1,4 +1,5 @@
-"""What SPELL's replies mean. A reader looks only past the last think block and raises `Malformed` with the reason.
+"""What SPELL's replies mean: the keys of a question, the statement of an answer, the vote. How JSON, letters, numbers,
+statements and verdicts are read is in `tasks.readers`.
 
 A question that is in good form but not of use (its answer too long, no single number, cut off while thinking) is
 dropped without penalty: its reason is one of `NO_PENALTY`.
@@ -7,31 +8,27 @@ dropped without penalty: its reason is one of `NO_PENALTY`.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from typing import Any
 
-from flows.spell.rules import number_of
-from tasks.prompt import Malformed, Row
+from tasks.prompt import Row
+from tasks.readers.letters import LETTERS, letter_of
+from tasks.readers.malformed import Malformed
+from tasks.readers.numbers import number_in
+from tasks.readers.objects import last_object
+from tasks.readers.stated import stated_answer
+from tasks.readers.thoughts import is_thinking
+from tasks.readers.verdicts import bracketed
 
-LETTERS = ("A", "B", "C", "D")
 MAX_ANSWER_TOKENS = 40
 CUT_THINKING = "cut off inside its thinking"
 LONG_ANSWER = "answer too long"
 NO_NUMBER = "answer is no single non-zero number"
 NO_PENALTY = (CUT_THINKING, LONG_ANSWER, NO_NUMBER)
-STATED = re.compile(r"\b(?:the|final)\s+(?:(?:correct|final)\s+)?answer\s+is\b\s*:?", re.IGNORECASE)
-VERDICT = re.compile(r"\[\[\s*(YES|NO)\s*\]\]", re.IGNORECASE)
-WRAPPED = (("**", "**"), ("(", ")"), ("[", "]"), ('"', '"'), ("“", "”"), ("$", "$"), ("\\boxed{", "}"))
+PLACEHOLDERS = ("ANSWER", "NUMBER", "LETTER")  # of the responder's prompts
+VOTES = {"YES": 1, "NO": 0}
 
-
-def spoken(reply: str) -> str:
-    """The part of a reply after its last think block. An unclosed one hides all that follows it."""
-    return reply.rpartition("</think>")[2].partition("<think>")[0]
-
-
-def still_thinking(reply: str) -> bool:
-    return "<think>" in reply.rpartition("</think>")[2]
+still_thinking = is_thinking
 
 
 def read_question(reply: str, task_type: str, count_tokens: Callable[[str], int]) -> Row:
@@ -43,14 +40,15 @@ def read_question(reply: str, task_type: str, count_tokens: Callable[[str], int]
     >>> read_question('so { "question": "Who?", "answer": "Ada" }', "general_qa", len)["reference"]
     'Ada'
     """
-    found = last_object(spoken(reply))
+    found = last_object(reply, ("question", "answer"))
     question, answer = text_of(found, "question"), text_of(found, "answer")
     read = {"text": question, "reference": answer, "answer_type": "text", "options": None}
     if task_type == "multiple_choice":
-        letter = answer.strip("()[]. ").upper()
-        if letter not in LETTERS:
+        options = options_of(found)
+        letter = letter_of(answer, options)
+        if letter is None:
             raise Malformed("answer is none of the letters A to D")
-        return {**read, "reference": letter, "answer_type": "letter", "options": options_of(found)}
+        return {**read, "reference": letter, "answer_type": "letter", "options": options}
     if task_type == "finance_math":
         if not single_number(answer):
             raise Malformed(NO_NUMBER)
@@ -58,22 +56,6 @@ def read_question(reply: str, task_type: str, count_tokens: Callable[[str], int]
     if count_tokens(answer) > MAX_ANSWER_TOKENS:
         raise Malformed(LONG_ANSWER)
     return read
-
-
-def last_object(text: str) -> dict[str, Any]:
-    """The last JSON object that does not lie within another; a trailing comma, which the models like, is forgiven."""
-    decoder, found, at = json.JSONDecoder(strict=False), None, 0
-    text = re.sub(r",(\s*[}\]])", r"\1", text)
-    while (at := text.find("{", at)) >= 0:
-        try:
-            value, at = decoder.raw_decode(text, at)
-        except (json.JSONDecodeError, RecursionError):
-            at += 1
-            continue
-        found = value if isinstance(value, dict) else found
-    if found is None:
-        raise Malformed("no JSON object")
-    return found
 
 
 def text_of(found: dict[str, Any], key: str) -> str:
@@ -96,42 +78,25 @@ def options_of(found: dict[str, Any]) -> list[str]:
 
 
 def single_number(answer: str) -> bool:
-    """One number that is not zero, and nothing else but signs and units.
+    """One number that is finite and not zero, written as a number: no fraction, sum or power.
 
-    >>> single_number("$1,250"), single_number("0"), single_number("12 or 13"), single_number("twelve")
+    >>> single_number("$1,250"), single_number("0"), single_number("12 or 13"), single_number("2/3")
     (True, False, False, False)
     """
     try:
-        return number_of(answer) != 0
+        number = number_in(answer)
     except Malformed:
         return False
+    return number.plain and number.value != 0
 
 
 def read_answer(reply: str) -> str:
     """What follows the last "the answer is", to the end of its line, without full stop and wrapping.
 
-    >>> read_answer("<think>the answer is 3</think> Therefore, the answer is **(12.5%)**.")
+    >>> read_answer("<think>the answer is 3</think> Therefore, the answer is **12.5%**.")
     '12.5%'
     """
-    said = spoken(reply)
-    places = list(STATED.finditer(said))
-    if not places:
-        raise Malformed("no answer is stated")
-    answer = said[places[-1].end() :].strip().partition("\n")[0].strip()
-    while answer != (bare := unwrapped(answer)):
-        answer = bare
-    if not answer:
-        raise Malformed("the stated answer is empty")
-    return answer
-
-
-def unwrapped(text: str) -> str:
-    text = text.removesuffix(".").strip()
-    for opening, closing in WRAPPED:
-        inside = text[len(opening) : len(text) - len(closing)]
-        if text.startswith(opening) and text.endswith(closing) and len(text) > len(opening) and opening not in inside:
-            return inside.strip()
-    return text
+    return stated_answer(reply, PLACEHOLDERS)
 
 
 def read_vote(reply: str) -> int:
@@ -140,7 +105,4 @@ def read_vote(reply: str) -> int:
     >>> read_vote("<think>[[NO]]</think> They differ in form only. [[YES]]")
     1
     """
-    found = VERDICT.findall(spoken(reply))
-    if not found:
-        raise Malformed("no verdict")
-    return int(found[-1].upper() == "YES")
+    return bracketed(reply, VOTES)

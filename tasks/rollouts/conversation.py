@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tasks.engines.base import Completion, Engine, Policy, Sampling
+from tasks.readers.thoughts import spoken
 from tasks.rollouts.dialogue import Dialogue, Results, Retriever, say
-from tasks.rollouts.search_syntax import ends_with_final, find_search, result_role, tools, without_thoughts
+from tasks.rollouts.search_syntax import ends_with_final, find_search, result_role, tools
 from warehouse.schemas import PromptRow, Turn
 
 SENTINEL = "sentinelturn"
@@ -86,7 +87,8 @@ class Talk:
     def take(self, conversation: Conversation, completion: Completion) -> None:
         """Append the turn, and decide whether the conversation ends here or what is said next."""
         text = ("<think>" if self._opens_think else "") + completion.text
-        search = find_search(text, self.dialogue.search) if self.dialogue.search else None
+        syntax = self.dialogue.search
+        search = find_search(text, syntax, open_thoughts=self.may_leave_thoughts_open) if syntax else None
         queries = [self.results.query(query) for query in search.queries] if search else []
         conversation.turns.append(self.turn(conversation, completion, text, queries, bool(search and search.valid)))
         if completion.finish_reason == "error":
@@ -105,7 +107,14 @@ class Talk:
     def is_final(self, text: str, completion: Completion) -> bool:
         if self.dialogue.final is None:
             return completion.finish_reason == "stop"
-        return ends_with_final(text, self.dialogue.final, self.dialogue.search)
+        syntax, open_thoughts = self.dialogue.search, self.may_leave_thoughts_open
+        return ends_with_final(text, self.dialogue.final, syntax, open_thoughts=open_thoughts)
+
+    @property
+    def may_leave_thoughts_open(self) -> bool:
+        """Whether the model writes think tags as text of its own, and forgets to close them. One that was trained to
+        reason, or whose template opens the block, is still thinking where the block is open."""
+        return not (self.dialogue.reasoning or self._opens_think)
 
     def end_or_insist(self, conversation: Conversation, completion: Completion) -> None:
         """Out of turns or cut: end, unless the conversation may be told to answer now."""
@@ -152,7 +161,7 @@ class Talk:
 
     def history(self, text: str) -> str:
         """An earlier reply as a reasoning model sees it again: no thoughts, no special tokens."""
-        text = without_thoughts(text)
+        text = spoken(text)
         for token in self.tokenizer.all_special_tokens:
             text = text.replace(token, "")
         return text.strip()

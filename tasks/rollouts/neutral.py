@@ -1,18 +1,20 @@
-"""Make text from outside powerless: it must not look like a tag, chat markup or a verdict."""
+"""Neutralise text from outside: it must not look like a tag, chat markup or a verdict."""
 
 import re
 from collections.abc import Iterable
 
 TAGS = (
-    "think|search|information|task|question|answer|score|rubrics?|tool_calls?|tool_response|tools"
+    "think(?:ing)?|search|information|task|question|answer|score|rubrics?|criterion|tool_calls?|tool_response|tools"
     "|function_calls?|functions?|function_results?"
 )
+# Blanks are matched possessively: a run of 100,000 of them is read once, not once for each blank.
 MARKUP = re.compile(
-    rf"<\s*/?\s*(?:{TAGS})\b[^<>]*>?"  # our tags, open or closed, with attributes, also when the end is missing
+    rf"<\s*+(?:/\s*+)?(?:{TAGS})\b[^<>]*+>?"  # our tags, open or closed, with attributes, also when the end is missing
     r"|<[|｜][^<>]{0,64}[|｜]>|<[|｜][^<>\s|｜]{0,64}>?"  # <|im_start|> and its like, with a full-width bar as well
-    r"|</?s>|<<\s*/?\s*SYS\s*>>|\[\s*/?\s*(?:INST|SYSTEM_PROMPT|TOOL_CALLS|TOOL_RESULTS|AVAILABLE_TOOLS)\s*\]"
-    r"|</?\s*(?:start|end)_of_(?:turn|text|image)\s*>|<\s*/?\s*(?:bos|eos|pad|unk)\s*>"
-    r"|\[\[\s*[\w .:+-]{1,24}\s*\]\]",  # [[YES]]
+    r"|</?s>|<<\s*+(?:/\s*+)?SYS\s*+>>"
+    r"|\[\s*+(?:/\s*+)?(?:INST|SYSTEM_PROMPT|TOOL_CALLS|TOOL_RESULTS|AVAILABLE_TOOLS)\s*+\]"
+    r"|</?\s*+(?:start|end)_of_(?:turn|text|image)\s*+>|<\s*+(?:/\s*+)?(?:bos|eos|pad|unk)\s*+>"
+    r"|\\?\[\\?\[\s*+[\w.:+-][\w .:+-]{0,23}\s*+\\?\]\\?\]",  # [[YES]], also with the backslashes of Markdown
     re.IGNORECASE,
 )
 LOOK_ALIKES = str.maketrans({"<": "‹", ">": "›", "[": "⟦", "]": "⟧"})

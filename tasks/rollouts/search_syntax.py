@@ -1,13 +1,17 @@
 """How a model family asks for a search, and how its replies are read.
 
 `tags` is `<search>query</search>`, `qwen` a `<tool_call>` with JSON, `olmo` a `<function_calls>` with a Python call.
-Only what follows the last think block is read.
+Think blocks are not read.
 """
 
 import ast
 import json
+import re
 from dataclasses import dataclass
 from typing import Any, Literal
+
+from tasks.readers.tags import elements
+from tasks.readers.thoughts import spoken
 
 Syntax = Literal["tags", "qwen", "olmo"]
 
@@ -17,6 +21,9 @@ MAX_QUERIES = 3
 
 QUERY = {"query": {"type": "string", "description": "What to look for."}}
 QUERY_LIST = {"query_list": {"type": "array", "items": {"type": "string"}, "description": "What to look for."}}
+_ONE_CALL = re.compile(
+    r"search\(\s*(?:query\s*=\s*)?([\"'])(.*)\1\s*\)\s*;?"
+)  # of a query whose quotes are not escaped
 PARAMETERS: dict[Syntax, dict[str, Any]] = {"qwen": QUERY_LIST, "olmo": QUERY}  # a reply may use either
 
 
@@ -55,35 +62,25 @@ def result_role(syntax: Syntax | None) -> str:
     return "tool" if syntax in ("qwen", "olmo") else "user"
 
 
-def without_thoughts(text: str) -> str:
-    """What follows the last think block; an open think block hides all that follows it.
+def find_search(text: str, syntax: Syntax, *, open_thoughts: bool = True) -> Search | None:
+    """The last search a reply asks for; None when it names no search element at all.
 
-    >>> without_thoughts("<think> <search>a</search> </think> b")
-    ' b'
+    `open_thoughts`: a search that ends a think block that was not closed is one, too (`elements`).
     """
-    text = text.rpartition("</think>")[2]
-    return text.partition("<think>")[0]
-
-
-def find_search(text: str, syntax: Syntax) -> Search | None:
-    """The last search a reply asks for; None when it names no search element at all."""
-    text = without_thoughts(text)
     name = ELEMENT[syntax]
-    if f"<{name}>" not in text and f"</{name}>" not in text:
-        return None
-    start = text.rfind(f"</{name}>")
-    body = text[:start].rpartition(f"<{name}>")
-    if start < 0 or not body[1]:
-        return Search((), valid=False)
-    queries = tuple(query.strip() for query in _queries(body[2], syntax) if query.strip())[:MAX_QUERIES]
+    found = elements(text, name, open_thoughts=open_thoughts)
+    if not found:
+        return Search((), valid=False) if re.search(rf"</?{name}>", spoken(text), re.IGNORECASE) else None
+    queries = tuple(query.strip() for query in _queries(found[-1].text, syntax) if query.strip())[:MAX_QUERIES]
     return Search(queries, valid=bool(queries))
 
 
-def ends_with_final(text: str, final: str, syntax: Syntax | None) -> bool:
-    """Whether a reply closes its final element, with no search after it."""
-    text = without_thoughts(text)
-    closed = text.rfind(f"</{final}>")
-    return closed >= 0 and (syntax is None or f"</{ELEMENT[syntax]}>" not in text[closed:])
+def ends_with_final(text: str, final: str, syntax: Syntax | None, *, open_thoughts: bool = True) -> bool:
+    """Whether a reply ends with a final element that says something, with no search after it."""
+    found = elements(text, final, open_thoughts=open_thoughts)
+    if not found or not found[-1].text:
+        return False
+    return syntax is None or f"</{ELEMENT[syntax]}>" not in spoken(text[found[-1].end :]).lower()
 
 
 def _queries(body: str, syntax: Syntax) -> list[str]:
@@ -91,18 +88,23 @@ def _queries(body: str, syntax: Syntax) -> list[str]:
     if syntax == "tags":
         return [body]
     arguments = _json_call(body) if syntax == "qwen" else _python_call(body)
-    given = arguments.get("query_list", arguments.get("query"))
+    given = arguments.get("query_list") or arguments.get("query")
     queries = [given] if isinstance(given, str) else given
     return queries if isinstance(queries, list) and all(isinstance(query, str) for query in queries) else []
 
 
 def _json_call(body: str) -> dict[str, Any]:
+    call = _json_object(body)
+    arguments = call.get("arguments") if call.get("name") == "search" else None
+    return _json_object(arguments) if isinstance(arguments, str) else arguments if isinstance(arguments, dict) else {}
+
+
+def _json_object(text: str) -> dict[str, Any]:
     try:
-        call = json.loads(body)
+        found = json.loads(text)
     except (ValueError, RecursionError):
         return {}
-    named = isinstance(call, dict) and call.get("name") == "search" and isinstance(call.get("arguments"), dict)
-    return call["arguments"] if named else {}
+    return found if isinstance(found, dict) else {}
 
 
 def _python_call(body: str) -> dict[str, Any]:
@@ -114,5 +116,8 @@ def _python_call(body: str) -> dict[str, Any]:
             return {}
         arguments = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
         return arguments or {"query": ast.literal_eval(call.args[0])}
-    except (SyntaxError, ValueError, IndexError, RecursionError, MemoryError):
-        return {}
+    except SyntaxError:
+        call = _ONE_CALL.fullmatch(body.strip())
+        return {"query": call[2]} if call else {}
+    except (ValueError, TypeError, OverflowError, IndexError, RecursionError, MemoryError):
+        return {}  # no literal, or one that Python cannot hold

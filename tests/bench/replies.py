@@ -1,6 +1,6 @@
 """How many replies the readers misread, by reader: `python -m tests.bench.replies [FILE...]`.
 
-Files are named `<method>_*.jsonl` and hold cases as `tests.support.replies` describes them; by default the project's own.
+Files are named `<method>_*.jsonl` and hold cases as `tests.support.replies` describes; by default the project's own.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Replies as models write them, each with what a careful reader takes from it, and how our readers take them.
 
-A case has `reader`, `reply` (or `fields`), `expected` and a note. What is expected: the value read; `{"value": ...}` for
-the same; `{"refuse": true}`, "bad" or null for a refusal; "drop" for one without penalty; true or false for whether
+A case has `reader`, `reply` (or `fields`), `expected` and a note. What is expected: the value read; `{"value": ...}`
+for the same; `{"refuse": true}`, "bad" or null for a refusal; "drop" for one without penalty; true or false for whether
 the answer read from the reply agrees with the reference; `{"either": true}` where readers may differ.
 """
 
@@ -62,7 +62,7 @@ def play(case: Case) -> Outcome:
 def _wanted(case: Case) -> Any:
     expected = case["fields"][3] if "fields" in case else case["expected"]
     if isinstance(expected, dict):
-        return expected["value"] if "value" in expected else REFUSED if "refuse" in expected else EITHER
+        return REFUSED if "refuse" in expected else expected.get("value", EITHER)
     return {"bad": REFUSED, "drop": DROPPED, None: REFUSED}.get(expected, expected)
 
 

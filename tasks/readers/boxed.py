@@ -1,0 +1,50 @@
+r"""The box around a final answer: `\boxed{...}`."""
+
+from __future__ import annotations
+
+import re
+
+from tasks.readers.malformed import Malformed
+from tasks.readers.thoughts import spoken
+
+_BOX = re.compile(r"\\f?box(?:ed)?\s*+\{")
+_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+_OR = re.compile(r"[\s$,;*\\)\](\[]*+(?:or|or\s+else|or\s+perhaps|or\s+maybe)[\s$*\\(\[]*+", re.IGNORECASE)
+_PLACEHOLDERS = ("...", "…", "\\ldots", "\\dots", "")
+
+
+def last_box(reply: str) -> str:
+    r"""What the last `\boxed{...}` outside of thoughts holds. A box that only shows where the answer goes is none.
+
+    Raises Malformed for no box, one that does not close, and two with "or" between them.
+
+    >>> last_box(r"first \boxed{1}, then \boxed{\frac{1}{2}}, in \boxed{} as asked.")
+    '\\frac{1}{2}'
+    """
+    said = spoken(reply)
+    boxes = list(_BOX.finditer(said))
+    if not boxes:
+        raise Malformed("no boxed answer")
+    end = len(said)
+    for i in reversed(range(len(boxes))):
+        start, end_of_box = boxes[i].end(), _end(said, boxes[i].end(), end)
+        if end_of_box is None:
+            raise Malformed("the box does not close")
+        answer = said[start:end_of_box].strip()
+        if answer not in _PLACEHOLDERS:
+            before = said[max(0, boxes[i].start() - 60) : boxes[i].start()].rpartition("}")
+            if before[1] and _OR.fullmatch(before[2]) and i > 0:
+                raise Malformed("two boxes with or between them")
+            return answer
+        end = boxes[i].start()
+    raise Malformed("empty box")
+
+
+def _end(text: str, start: int, stop: int) -> int | None:
+    """Where the brace that opened before `start` closes."""
+    depth = 1
+    for brace in _BRACE.finditer(text, start, stop):
+        depth += {"{": 1, "}": -1}.get(brace[0], 0)
+        if depth == 0:
+            return brace.start()
+    return None

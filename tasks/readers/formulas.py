@@ -1,0 +1,178 @@
+"""Mathematics: is one formula equal to another? Both notations, plain (`2*pi*r`) and LaTeX (`2\\pi r`), become LaTeX,
+and Math-Verify decides. Numbers it also reads by itself, and leaves out units; a formula with symbols is read for it by
+the parser it is built on, so that g is no gram, V no v, and I no imaginary unit.
+
+Math-Verify can run for ever or fill the memory (`9^{9^{9^9}}`): call it only where it can be killed, as `tasks.match`
+does.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import math
+import re
+
+from latex2sympy2_extended import NormalizationConfig, latex2sympy
+from latex2sympy2_extended.latex2sympy2 import ConversionConfig
+from math_verify import parse, verify
+
+from tasks.readers.malformed import Malformed
+from tasks.readers.markup import bare
+from tasks.readers.numbers import WRITTEN, is_finite
+
+FLOAT_DIGITS = 6  # Math-Verify's own default: numbers are compared when rounded to so many
+MAX_CHARS = 10_000
+_GREEK = (
+    "alpha|beta|gamma|delta|epsilon|varepsilon|zeta|eta|theta|iota|kappa|lambda|mu|nu|xi|pi|rho|sigma|tau|upsilon|phi"
+    "|varphi|chi|psi|omega|Gamma|Delta|Theta|Lambda|Xi|Pi|Sigma|Phi|Psi|Omega|hbar"
+)
+_SAME = "sin|cos|tan|cot|sec|csc|sinh|cosh|tanh|arcsin|arccos|arctan|ln|log|min|max|gcd"
+_RENAMED = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "cosec": "csc", "log10": "log_{10}", "log2": "log_2"}
+_NAME = re.compile(
+    rf"(?<![\\A-Za-z_])(?<!_\{{)(?:({_GREEK})(?:_?(\d+))?|({'|'.join(_RENAMED)})|({_SAME}))(?![A-Za-z0-9])",
+)
+_CALL = re.compile(r"(?<![\\A-Za-z])(sqrt|exp|abs)\s*\(")
+_LONG_INDEX = re.compile(r"_([A-Za-z]{2,}\d*)")
+_INDEXED = re.compile(r"(?<![\\A-Za-z_])([A-Za-z])(\d{1,3})(?![\d.])")
+_SCIENTIFIC = re.compile(r"(?<![\w.])([+-]?\d+(?:\.\d+)?)[eE]([+-]?\d+)(?!\w)")
+_SEPARATOR = re.compile(r"(?<=\d)(?:\{,\}|\\[,!;: ])(?=\d{3}(?!\d))")
+_MARKS = re.compile(r"\\\$|\$|\\!|(?<![\w*])\*\*(?=\S)|(?<=\S)\*\*(?![\w*({\\-])")
+_VARIANT = re.compile(r"\\var(?=epsilon|phi|theta|rho)|\\ell(?![A-Za-z])")
+_SYMBOL = re.compile(r"\\[A-Za-z]+|_\{[^{}]*\}|_\w|I(?:_\{?(?P<of_current>\w+)\}?)?|(?P<distance>d)(?!_)")
+_CALCULUS = re.compile(r"\\int|\\frac\s*\{d")
+_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{4,}")
+_TEXT = re.compile(r"(?:\\(?:text|mathrm|operatorname|mbox)[a-z]*\s*|_)\{[^{}]*\}")
+_EXACT = NormalizationConfig(
+    basic_latex=True, units=False, malformed_operators=True, nits=True, boxed="none", equations=False
+)
+_AS_WRITTEN = ConversionConfig(interpret_as_mixed_fractions=False, lowercase_symbols=False)
+_KNOWN_WORDS = {"sqrt", "floor", "ceil", "frac"}
+_INTEGER = re.compile(r"[-+]?[0-9]{1,18}")
+
+logging.getLogger("math_verify").setLevel(logging.ERROR)  # it says at every call that its own time limit is off
+
+
+def same_formula(reference: str, answer: str) -> bool:
+    """Whether the two are equal. A reference in words is compared as text.
+
+    Raises Malformed for a reference that is not finite, too long or no mathematics, and where Math-Verify fails.
+
+    >>> same_formula("2*pi*r", "2\\\\pi r"), same_formula("1200", "\\\\$1{,}200"), same_formula("x", "y")
+    (True, True, False)
+    """
+    if not is_finite(reference) or len(reference) > MAX_CHARS:
+        raise Malformed("the reference is not finite" if len(reference) <= MAX_CHARS else "the reference is too long")
+    if not is_finite(answer) or len(answer) > MAX_CHARS:
+        return False
+    given, wanted = bare(answer), bare(reference)
+    if given == wanted:
+        return True
+    if _INTEGER.fullmatch(given) and _INTEGER.fullmatch(wanted):
+        return int(given) == int(wanted)  # most answers are such, and Math-Verify takes milliseconds
+    if WRITTEN.fullmatch(given) and WRITTEN.fullmatch(wanted) and math.isclose(float(given), float(wanted)):
+        return True  # 5.000000000000002, which is 5 to Python but not to Math-Verify
+    return not in_words(reference) and _equal(reference, answer)
+
+
+def in_words(reference: str) -> bool:
+    """Math-Verify takes a word for a product of its letters: `hello` would equal `olleh`.
+
+    >>> in_words("hello"), in_words("theta + sqrt(x)"), in_words(r"\\frac{1}{2}\\text{ metres}")
+    (True, False, False)
+    """
+    return bool(set(_WORD.findall(_TEXT.sub("", as_latex(reference)))) - _KNOWN_WORDS)
+
+
+def _equal(reference: str, answer: str) -> bool:
+    """Math-Verify's verdict. An answer in which it finds no mathematics is not equal; a reference without any cannot
+    be compared with."""
+    gold = symbolic(reference)
+    given = symbolic(answer) if gold else parsed(answer)
+    gold = gold or parsed(reference)
+    if not gold:
+        raise Malformed("Math-Verify finds no mathematics in the reference")
+    if given and all(getattr(side[0], "is_Symbol", False) for side in (gold, given)):
+        return gold == given  # Math-Verify compares single symbols without case
+    try:
+        return bool(given) and verify(
+            gold, given, float_rounding=FLOAT_DIGITS, timeout_seconds=None, raise_on_error=True
+        )
+    except Exception as problem:
+        raise Malformed(f"Math-Verify: {type(problem).__name__}") from problem
+
+
+@functools.lru_cache(maxsize=1024)
+def parsed(text: str) -> list:
+    """What Math-Verify reads in a text, without what it could only copy. Raises Malformed where it fails."""
+    try:
+        found = parse(f"${as_latex(text)}$", parsing_timeout=None, raise_on_error=True)  # type: ignore[arg-type]
+        return [read for read in found if not isinstance(read, str)]
+    except Exception as problem:
+        raise Malformed(f"Math-Verify: {type(problem).__name__}") from problem
+
+
+@functools.lru_cache(maxsize=1024)
+def symbolic(text: str) -> list:
+    """The formula of a text, if it has symbols and can be read; else nothing."""
+    try:
+        found = latex2sympy(_with_plain_symbols(as_latex(text)), None, None, False, _EXACT, _AS_WRITTEN)
+        return [found] if getattr(found, "free_symbols", None) else []
+    except Exception:  # no formula: what it is then, `parsed` says
+        return []
+
+
+def _with_plain_symbols(latex: str) -> str:
+    """A current I is not the imaginary unit, nor a distance d a differential: both get names that read as symbols."""
+    if _CALCULUS.search(latex):
+        return latex
+
+    def named(match: re.Match[str]) -> str:
+        if match[0].startswith("I"):
+            return f"Q_{{I{match['of_current'] or ''}}}"
+        return "d_{d}" if match["distance"] else match[0]
+
+    return _SYMBOL.sub(named, latex)
+
+
+def as_latex(text: str) -> str:
+    r"""A formula in LaTeX that Math-Verify reads: names of functions and Greek letters, roots, powers as `**`, indices,
+    scientific notation; without dollar signs and separators of thousands.
+
+    >>> as_latex("$2*x**2$"), as_latex("1.5e3"), as_latex("v0 + sqrt(2*g*h)*sin(theta)"), as_latex("exp(-x)")
+    ('2*x^2', '1.5 \\times 10^{3}', 'v_{0} + \\sqrt{2*g*h}*\\sin(\\theta)', 'e^{-x}')
+    """
+    text = _SEPARATOR.sub("", _MARKS.sub("", text)).replace("**", "^").replace("~", " ")
+    text = _VARIANT.sub(lambda match: "l" if "ell" in match[0] else "\\", text)
+    text = _SCIENTIFIC.sub(r"\1 \\times 10^{\2}", text)
+    text = _NAME.sub(_named, _calls_as_latex(text))
+    return _INDEXED.sub(r"\1_{\2}", _LONG_INDEX.sub(r"_{\1}", text)).strip()
+
+
+def _named(match: re.Match[str]) -> str:
+    greek, index, renamed, same = match.groups()
+    if greek:
+        return f"\\{greek}" + (f"_{{{index}}}" if index else "")
+    return f"\\{_RENAMED[renamed] if renamed else same}"
+
+
+def _calls_as_latex(text: str) -> str:
+    """`sqrt(x)`, `exp(x)` and `abs(x)`, innermost first."""
+    written = {"sqrt": ("\\sqrt{", "}"), "exp": ("e^{", "}"), "abs": ("|", "|")}
+    calls = list(_CALL.finditer(text))
+    for call in reversed(calls):
+        end = _closing(text, call.end())
+        if end is not None:
+            before, after = written[call[1]]
+            text = text[: call.start()] + before + text[call.end() : end] + after + text[end + 1 :]
+    return text
+
+
+def _closing(text: str, start: int) -> int | None:
+    """The place of the parenthesis that closes the one before `start`."""
+    depth = 1
+    for match in re.compile(r"[()]").finditer(text, start):
+        depth += 1 if match[0] == "(" else -1
+        if depth == 0:
+            return match.start()
+    return None

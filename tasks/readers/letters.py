@@ -1,0 +1,63 @@
+"""The letter of an option, as models state it: alone, in brackets, before its text, with a reason."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from tasks.readers.markup import folded, unwrapped, without_emphasis, without_latex
+
+LETTERS = ("A", "B", "C", "D")
+MAX_CHARS = 2_000
+_LABEL = re.compile(
+    r"(?:the\s+)?(?:(?:correct|right|best|final)\s+){0,2}(?:answer|option|choice|letter)\s*(?:\bis\b)?\s*:?\s*(?=\W?[A-D]\b)",
+    re.IGNORECASE,
+)
+_FIRST = re.compile(r"[(\[]?\s*([A-Da-d])(?![\w'’])(?:\s*([)\]]))?", re.DOTALL)
+_ANOTHER = re.compile(
+    r"[\s,;]*(?:[,/&+]|\b(?i:or|and|nor)\b)\s*(?:(?i:maybe|perhaps|possibly|option|also)\s+){0,2}"
+    r"[(\[]?\s*(?:[A-D]|[b-d])(?![\w'’])|\s*[(\[]\s*(?i:or)\b"
+)
+_REASON = r"because|since|as|is|due|given|which|where|seems|would|looks|fits|matches"
+_GOES_ON = re.compile(rf"[:,;]|\.(?![A-Za-z]\b)|\s*[-–—]+\s|\s+(?:{_REASON})\b|\s+[\d($€£=→\"“'−-]", re.IGNORECASE)
+
+
+def letter_of(text: str, options: Sequence[str] | None = None) -> str | None:
+    r"""A to D; None where the text states no letter, or several. With `options`, the text of one of them will do.
+
+    >>> [letter_of(t) for t in ("B", r"\textbf{(B)}\ 12", "**b**", "Option B", "B, melted", "B because C is hot")]
+    ['B', 'B', 'B', 'B', 'B', 'B']
+    >>> [letter_of(t) for t in ("A cat", "a matter of debate", "B or C", "B, C", "not B", "12")]
+    [None, None, None, None, None, None]
+    >>> letter_of("12 km", ["10 km", "12 km", "14 km", "16 km"])
+    'B'
+    """
+    said = unwrapped(without_emphasis(without_latex(text[:MAX_CHARS])))
+    stated = _stated(_LABEL.sub("", said, count=1) if _LABEL.match(said) else said)
+    return stated or _among(said, options or ())
+
+
+def _stated(said: str) -> str | None:
+    said = unwrapped(said)
+    first = _FIRST.match(said)
+    if not first:
+        return None
+    rest = said[first.end() :]
+    if _ANOTHER.match(rest):
+        return None
+    if first[2] or not rest.strip(" .!") or (_GOES_ON.match(rest) and (first[1] != "a" or rest[0] in ":,;.")):
+        return first[1].upper()
+    return None
+
+
+def _among(said: str, options: Sequence[str]) -> str | None:
+    same = [letter for letter, option in zip(LETTERS, options, strict=False) if folded(option) == folded(said)]
+    return same[0] if len(same) == 1 else None
+
+
+def without_letter(option: str, letter: str) -> str:
+    """
+    >>> without_letter("B) 12 km", "B"), without_letter("A cat", "A")
+    ('12 km', 'A cat')
+    """
+    return re.sub(rf"^\(?{letter}[).:]\s*", "", option) or option

@@ -1,0 +1,167 @@
+"""The one number that a text states: with separators, currency, accountants' minus, percent, scale, unit or year."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+import unicodedata
+from dataclasses import dataclass
+
+from tasks.readers.malformed import Malformed
+from tasks.readers.markup import bare, without_emphasis, without_latex
+
+MAX_CHARS = 2_000
+_REPEATED = 5e-3  # relative: a repetition may be rounded
+SCALES = {
+    "thousand": 1e3, "k": 1e3, "million": 1e6, "m": 1e6, "mn": 1e6, "mm": 1e6, "mio": 1e6, "billion": 1e9, "b": 1e9,
+    "bn": 1e9, "trillion": 1e12, "tn": 1e12, "lakh": 1e5, "crore": 1e7,
+}  # fmt: skip
+_CURRENCY = r"(?:US|CA|AU|HK|NZ|[CAS])?\$|[€£¥₹]|\b(?:USD|EUR|GBP|CNY|RMB|INR|JPY|CHF|Rs\.?)(?=\s*[\d(.-])"
+_SIGNED_CURRENCY = re.compile(rf"-\s*(?:{_CURRENCY})\s*|(?:{_CURRENCY})\s*-\s*")
+_MINUS_IN_WORDS = re.compile(r"\b(?:minus|negative)\s+(?=[\d.])", re.IGNORECASE)
+_THOUSANDS = re.compile(r"(?<=\d)[,\u00a0\u2009\u202f'’](?=\d{3}(?!\d))")
+_BLANK_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?: \d{3}){2,}(?![\d.,]\d|\d)")  # one group could be two numbers
+_RANGE = re.compile(r"(?<=[\w)])-(?=\d)")
+_SUPERSCRIPT = re.compile("[⁺⁻]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+")
+_FRACTION = re.compile(r"\\[dt]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}")
+_TIMES = re.compile(r"\\times|\\cdot|[·∙⋅]")
+_EQUALS = re.compile(r"=|≈|\\approx|≃|≅")
+_SENTENCE_END = re.compile(r"(?<=[\d%)a-z])[.;]\s+(?=[A-Z(])|\n")
+_MONTHS = "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec"
+_DATE = re.compile(rf"\b(?:{_MONTHS})[a-z]*\.?\s+\d{{1,2}}(?:st|nd|rd|th)?\b(?:,?\s+\d{{4}}\b)?", re.IGNORECASE)
+_YEAR = re.compile(
+    r"\b((?:in|of|for|during|since|by|year|years|fiscal|fy|and|to|from|q[1-4]|h[12]|(?:" + _MONTHS + r")[a-z]*)\s*'?)"
+    r"(?:19|20)\d\d\b(?![.,]\d|\s*%)",
+    re.IGNORECASE,
+)
+_ORDINAL = re.compile(r"\b\d+(?:st|nd|rd|th)\b", re.IGNORECASE)
+_QUANTITY = re.compile(
+    r"(?P<paren>\(\s*)?(?<![\w.^])(?P<number>[-+]?(?:\d++(?:\.\d++)?|\.\d++)(?:[eE][-+]?\d++)?)(?!\.?\d|\s*(?:\^|\*\*))"
+    r"(?:\s*(?:×|\*|x(?=\s*10))\s*10\s*(?:\^|\*\*)\s*[{(]?\s*(?P<power>[-+]?\d{1,4})\s*[})]?"
+    r"|\s*/\s*(?P<below>\d++(?:\.\d++)?)(?![\d/]))?"
+    r"\s*(?P<percent>%|per\s?cent\b|percentage\s+points?\b)?(?P<closed>\s*\)\s*%?)?"
+    r"\s*-?(?:(?P<scale>" + "|".join(sorted(SCALES, key=len, reverse=True)) + r")(?![A-Za-z]))?",
+    re.IGNORECASE,
+)
+WRITTEN = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+_NOT_FINITE = re.compile(r"[-+]?(?:nan|inf(?:inity)?|oo|\\infty)", re.IGNORECASE)
+_POWER = re.compile(r"(?<![\w.^×*])(?<![×*x]\s)10\s*(?:\^|\*\*)\s*[{(]?\s*([-+]?\d{1,3})\s*[})]?")
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number as it is written, and what stands with it.
+
+    value: without its scale. scale: 1e6 for "million", None where none is stated. plain: written as one number, with
+    nothing beside it that had to be left out; not a fraction, a power of ten or the end of an equation.
+    """
+
+    value: float
+    scale: float | None = None
+    percent: bool = False
+    plain: bool = True
+
+    @property
+    def scaled(self) -> float:
+        return self.value * (self.scale or 1.0)
+
+
+def number_in(text: str) -> Number:
+    r"""The one number of a text. A year beside it, a digit within a word and a repetition in another form do not count.
+
+    Raises Malformed for none, several, and one that is not finite.
+
+    >>> [number_in(t).scaled for t in ("$(1,234)", "−5 %", "12.5% in 2019", "1.5 × 10^6", "4 + 8 = 12", "$1.2M")]
+    [-1234.0, -5.0, 12.5, 1500000.0, 12.0, 1200000.0]
+    """
+    if len(text) > MAX_CHARS:
+        raise Malformed("too long for a number")
+    plain = _normalised(text)
+    end_of_equation = _EQUALS.split(plain)[-1]
+    alone = end_of_equation == plain
+    found = _numbers(end_of_equation)
+    if len(found) > 1:
+        alone, found = False, _numbers(_YEAR.sub(r"\1", _DATE.sub(" ", _ORDINAL.sub(" ", end_of_equation)))) or found
+    if not found:
+        raise Malformed("no number")
+    if not all(same_value(found[0], other) for other in found[1:]):
+        raise Malformed("several numbers")
+    return dataclasses.replace(found[0], plain=found[0].plain and alone)
+
+
+def same_number(reference: str, answer: str, tolerance: float) -> bool:
+    """Equal within `tolerance`, relative to the reference. A scale on one side only may be left out; two different
+    scales, or a percentage and a scale, are different numbers. Raises Malformed where either is no single number.
+
+    >>> [same_number("1.2", a, 0.0015) for a in ("1.2 million", "$1.2", "120%", "1.3")]
+    [True, True, False, False]
+    >>> same_number("1.2 million", "1.2 thousand", 0.0015), same_number("1.2 million", "1,200,000", 0.0015)
+    (False, True)
+    """
+    return _equal(number_in(reference), number_in(answer), tolerance)
+
+
+def is_finite(text: str) -> bool:
+    """False for a number that Python cannot hold, and for what is named infinite or not a number.
+
+    >>> [is_finite(text) for text in ("1e3", "1e999", "9" * 400, "nan", "x + 1")]
+    [True, False, False, False, True]
+    """
+    plain = bare(text).replace(",", "")
+    if _NOT_FINITE.fullmatch(plain):
+        return False
+    return not WRITTEN.fullmatch(plain) or math.isfinite(float(plain))
+
+
+def _equal(wanted: Number, given: Number, tolerance: float) -> bool:
+    if (wanted.percent and given.scale) or (given.percent and wanted.scale):
+        return False
+    pairs = [(wanted.scaled, given.scaled)]
+    if (wanted.scale is None) != (given.scale is None):
+        pairs.append((wanted.value, given.value))
+    return any(abs(y - x) <= tolerance * abs(x) + 1e-12 for x, y in pairs)
+
+
+def same_value(first: Number, second: Number) -> bool:
+    """Whether one number is the other in another form: "12.5% (0.125)", "$1.23 billion ($1,234 million)".
+
+    In the same form they must be the same: 2019 and 2020 are two numbers.
+    """
+    if (first.scale, first.percent, first.plain) == (second.scale, second.percent, second.plain):
+        return first.value == second.value
+    if first.percent != second.percent and not (first.scale or second.scale):
+        share, other = (first, second) if first.percent else (second, first)
+        return math.isclose(share.value, 100 * other.value, rel_tol=_REPEATED) or share.value == other.value
+    return _equal(first, second, _REPEATED)
+
+
+def _normalised(text: str) -> str:
+    """One kind of minus and space; no markup, currency or separators of thousands; only the sentence with digits."""
+    text = _SUPERSCRIPT.sub(lambda match: "^" + match[0], text)
+    text = _THOUSANDS.sub("", without_emphasis(without_latex(text)))
+    text = _BLANK_THOUSANDS.sub(lambda match: match[0].replace(" ", ""), text)
+    text = unicodedata.normalize("NFKC", text).replace("−", "-").replace("–", "-").replace("⁄", "/")
+    text = _TIMES.sub("×", _FRACTION.sub(r" \1/\2 ", _THOUSANDS.sub("", text)))
+    text = re.sub(_CURRENCY, " ", _SIGNED_CURRENCY.sub("-", text))
+    sentences = [part for part in _SENTENCE_END.split(text) if re.search(r"\d", part)]
+    text = _MINUS_IN_WORDS.sub("-", sentences[0] if sentences else "")
+    return _POWER.sub(r"1×10^\1", _RANGE.sub(" ", text))
+
+
+def _numbers(text: str) -> list[Number]:
+    found = []
+    for match in _QUANTITY.finditer(text):
+        value = float(match["number"])
+        if match["power"]:
+            value *= 10.0 ** min(int(match["power"]), 400) if int(match["power"]) <= 300 else math.inf
+        if match["below"]:
+            value = value / float(match["below"]) if float(match["below"]) else math.nan
+        if match["paren"] and match["closed"] and not found:  # accountants' minus
+            value = -value
+        scale = SCALES[match["scale"].lower()] if match["scale"] else None
+        if not math.isfinite(value * (scale or 1.0)):
+            raise Malformed("the number is not finite")
+        percent = bool(match["percent"]) or "%" in (match["closed"] or "")
+        found.append(Number(value, scale, percent, plain=not (match["power"] or match["below"])))
+    return found

@@ -1,0 +1,165 @@
+"""JSON objects in a reply: in a code fence or not, amid prose, with the faults that models make.
+
+Forgiven: a trailing comma, a line break within a string, LaTeX whose backslashes are not escaped. Everything else that
+JSON forbids is no object: a repair that guesses would take half a reply, or a Python dictionary, for the whole.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from tasks.readers.malformed import Malformed
+from tasks.readers.thoughts import spoken
+
+MAX_DEPTH = 100
+MAX_CHARS = 30_000  # of the end of a reply in which an object is looked for
+_OPENING = re.compile(r'\{(?=\s*+")')
+_TOKEN = re.compile(
+    r'\s*+(?:(?P<string>"(?:[^"\\]++|\\.)*+")|(?P<mark>[{}\[\],:])'
+    r"|(?P<number>-?\d++(?:\.\d++)?(?:[eE][-+]?\d++)?)(?![\w.])|(?P<word>true|false|null)\b)",
+    re.DOTALL,
+)
+_WORDS = {"true": True, "false": False, "null": None}
+# JSON reads \nu, \theta, \beta, \frac and \rho as a control character and the rest of the command
+_BEGUN_BY_N = "abla|eg|eq?|ot|otin|u|mid|parallel|subseteq|rightarrow|Rightarrow"
+_BEGUN_BY_T = "heta|imes|ext(?:bf|it|rm|sf|tt)?|anh?|au|o|op|frac|ilde|riangle|herefore|binom"
+_ESCAPE = re.compile(
+    r'\\(?:["\\/]|u[0-9a-fA-F]{4}|[bfr](?![A-Za-z])'
+    rf"|n(?!(?:{_BEGUN_BY_N})(?![A-Za-z]))|t(?!(?:{_BEGUN_BY_T})(?![A-Za-z]))|(?P<symbol>[$%&#_'*`-])|(?P<command>))"
+)
+
+
+class Unescaped(str):
+    """Text in which a backslash was not escaped and has been put back."""
+
+    __slots__ = ()
+
+
+def last_object(reply: str, keys: Sequence[str] = ()) -> dict[str, Any]:
+    r"""The last JSON object with all of `keys`; if there is none, the last with some of them, or the last at all.
+
+    Its texts are of type `Unescaped` where a command of LaTeX had to be repaired. Raises Malformed.
+
+    >>> last_object('<think>{"a": 1}</think> {"a": "\\frac12", "b": [2,]} for {"c": 3}', ["a"])
+    {'a': '\\frac12', 'b': [2]}
+    """
+    found = [value for _, value in objects(spoken(reply)[-MAX_CHARS:])]
+    if not found:
+        raise Malformed("no JSON object")
+    return max(enumerate(found), key=lambda at: (sum(key in at[1] for key in keys), at[0]))[1]
+
+
+def objects(text: str) -> list[tuple[int, dict[str, Any]]]:
+    """Every JSON object that does not lie within another, with its place, in order. One in a second pair of braces, as
+    a template has it, is none."""
+    whole: list[tuple[int, int, dict[str, Any]]] = []
+    seen: set[int] = set()  # braces met by an attempt that began further left: they fail with it, or are in `whole`
+    end = 0
+    for opening in _OPENING.finditer(text):
+        if opening.start() >= end and opening.start() not in seen:
+            end = _Attempt(text, seen, whole).read(opening.start()) or end
+    return [(start, value) for start, end, value in sorted(whole, key=lambda w: w[0]) if not _doubled(text, start, end)]
+
+
+def _doubled(text: str, start: int, end: int) -> bool:
+    return text[max(0, start - 1) : start] == "{" and text[end : end + 1] == "}"
+
+
+class _Attempt:
+    """One attempt to read an object, without recursion. What is whole before it fails is kept in `whole`."""
+
+    def __init__(self, text: str, seen: set[int], whole: list[tuple[int, int, dict[str, Any]]]) -> None:
+        self.text, self.seen, self.whole = text, seen, whole
+        self.stack: list[tuple[int, Any]] = []
+        self.keys: list[str] = []
+        self.expects = "value"  # or "item" (a value or ]), "key" (or }), ":", "," (or the end)
+
+    def read(self, at: int) -> int | None:
+        """Where the object that begins at `at` ends; None if it is none."""
+        while token := _TOKEN.match(self.text, at):
+            at = token.end()
+            if not self._take(token):
+                return None
+            if not self.stack:
+                return at
+        return None
+
+    def _take(self, token: re.Match[str]) -> bool:
+        mark = token["mark"]
+        if self.expects == "key" and token["string"]:
+            self.keys.append(decoded(token["string"]))
+            self.expects = ":"
+            return True
+        if mark in (":", ","):
+            fits = mark == self.expects
+            self.expects = "value" if mark == ":" else "key" if isinstance(self.stack[-1][1], dict) else "item"
+            return fits
+        if mark in ("}", "]"):
+            fits = self.expects in ((",", "key") if mark == "}" else (",", "item"))
+            return fits and isinstance(self.stack[-1][1], dict if mark == "}" else list) and self._close(token.end())
+        return self.expects in ("value", "item") and self._value(token)
+
+    def _value(self, token: re.Match[str]) -> bool:
+        if token["mark"]:
+            if token["mark"] == "{":
+                self.seen.add(token.end() - 1)
+            self.stack.append((token.end() - 1, {} if token["mark"] == "{" else []))
+            self.expects = "key" if token["mark"] == "{" else "item"
+            return len(self.stack) <= MAX_DEPTH
+        if token["number"]:
+            value = number(token["number"])
+            return value is not None and self._put(value)
+        return self._put(decoded(token["string"]) if token["string"] else _WORDS[token["word"]])
+
+    def _close(self, end: int) -> bool:
+        start, value = self.stack.pop()
+        if isinstance(value, dict):
+            while self.whole and self.whole[-1][0] > start:
+                self.whole.pop()
+            self.whole.append((start, end, value))
+        return self._put(value)
+
+    def _put(self, value: Any) -> bool:
+        self.expects = ","
+        if self.stack:
+            within = self.stack[-1][1]
+            if isinstance(within, dict):
+                within[self.keys.pop()] = value
+            else:
+                within.append(value)
+        return True
+
+
+def number(text: str) -> int | float | None:
+    """A JSON number; None where it is not finite, or of more digits than Python reads."""
+    try:
+        value = float(text) if re.search(r"[.eE]", text) else int(text)
+    except ValueError:
+        return None
+    return value if isinstance(value, int) or math.isfinite(value) else None
+
+
+def decoded(literal: str) -> str:
+    r"""The text of a JSON string literal.
+
+    >>> decoded(r'"\theta, \\frac12, \$8 and \u00e9"'), decoded(r'"one\ntwo"')
+    ('\\theta, \\frac12, $8 and é', 'one\ntwo')
+    """
+    if "\\" not in literal:
+        return literal[1:-1]
+    commands = 0
+
+    def repaired(match: re.Match[str]) -> str:
+        nonlocal commands
+        if match["symbol"]:
+            return match["symbol"]
+        commands += match["command"] is not None
+        return match[0] if match["command"] is None else "\\\\"
+
+    text = json.loads(_ESCAPE.sub(repaired, literal), strict=False)
+    text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # half a pair cannot be stored
+    return Unescaped(text) if commands else text

@@ -1,0 +1,60 @@
+"""The answer that a reply states: "The answer is ...", "Final answer: ...", or a box where nothing is stated."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from tasks.readers.boxed import last_box
+from tasks.readers.malformed import Malformed
+from tasks.readers.markup import unwrapped, without_emphasis, without_latex
+from tasks.readers.thoughts import spoken
+
+_ADJECTIVE = r"(?:final|correct|right|best|true|overall|short)\s+"
+_IS = r"\s+(?:is|should\s+be|would\s+be|must\s+be)\b(?!\s+not\b)\s*:?"
+_STATED = re.compile(
+    rf"\b(?:(?:the|my|our)\s+(?:{_ADJECTIVE}){{0,2}}|(?:{_ADJECTIVE}){{1,2}})(?:answer|option|choice)"
+    rf"(?:\s+to\s+(?:the|this|your)\s+(?:\w+\s+){{0,2}}question)?(?:{_IS}|\s*:)"
+    rf"|^[^\w\n]{{0,8}}(?:answer|ans)(?:\s*:|{_IS})|(?<=[.!?]\s)answer{_IS}",
+    re.IGNORECASE | re.MULTILINE,
+)
+_MARKUP_LINE = re.compile(r"[\s$*`\\\[\]:#-]*(?:json|text|latex)?")
+_END_TOKEN = re.compile(r"(?:<\|[^<>|]{0,64}\|>|</s>)\s*$")
+
+
+def stated_answer(reply: str, placeholders: Sequence[str] = ()) -> str:
+    r"""What the last statement of an answer says, to the end of its line, without markup and full stop; if nothing is
+    stated, what the last box holds. "The answer is not ..." states nothing, nor do `placeholders` of the prompt.
+
+    Raises Malformed.
+
+    >>> stated_answer("<think>the answer is 3</think> Therefore, **the answer is:** \\(\\boxed{12.5\\%}\\).")
+    '12.5%'
+    >>> stated_answer("Final answer: **Paris**\n\nNote that the answer is not Rome.")
+    'Paris'
+    """
+    said = without_emphasis(_END_TOKEN.sub("", spoken(reply)))
+    empty = False
+    for statement in reversed(list(_STATED.finditer(said))):
+        answer = _line_after(said, statement.end())
+        if answer and answer not in placeholders:
+            return answer
+        empty = empty or not answer
+    if empty:
+        raise Malformed("the stated answer is empty")
+    try:
+        return _plain(last_box(reply))
+    except Malformed as problem:
+        raise Malformed("no answer is stated") from problem
+
+
+def _line_after(text: str, at: int) -> str:
+    """The rest of the line, or the next line that says something."""
+    for line in text[at : at + 20_000].split("\n")[:6]:
+        if not _MARKUP_LINE.fullmatch(line):
+            return _plain(line)
+    return ""
+
+
+def _plain(text: str) -> str:
+    return unwrapped(without_latex(unwrapped(text)))

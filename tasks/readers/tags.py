@@ -1,0 +1,102 @@
+"""Elements in tags: `<answer>...</answer>`, in any case and with attributes."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from tasks.readers.malformed import Malformed
+from tasks.readers.thoughts import without_closed_blocks
+
+PLACEHOLDERS = ("and", "or", "...", "…")  # "I write it between <answer> and </answer>"
+_MENTIONED = re.compile(r"[`\"'”’]*\s*(?:and\s*[`\"'“‘]*</|tags?\b|elements?\b|markers?\b)", re.IGNORECASE)
+_NOTHING_MORE = re.compile(r"[\s`*]*(?:(?:<\|[^<>]{0,64}\|>|</s>)\s*)*")
+
+
+@dataclass(frozen=True)
+class Element:
+    """What one element holds, stripped and without think blocks, its attributes as written, and its place in the
+    reply, tags included."""
+
+    text: str
+    attributes: str
+    start: int
+    end: int
+
+
+def last_element(reply: str, name: str) -> str:
+    """Text of the last `<name>` element. Raises Malformed if there is none or it is empty.
+
+    >>> last_element("<think><task>x</task></think><Task id='1'> Why? </Task>", "task")
+    'Why?'
+    """
+    found = elements(reply, name)
+    if not found:
+        raise Malformed(f"no {name} element")
+    if not found[-1].text:
+        raise Malformed(f"empty {name} element")
+    return found[-1].text
+
+
+def elements(reply: str, name: str, *, open_thoughts: bool = True) -> list[Element]:
+    """The complete elements outside of think blocks, in order; one that only restates the instruction is left out.
+
+    A reply whose last think block was not closed counts with the element that ends it, if it has no other: models
+    that write the tags themselves forget the closing one. `open_thoughts=False` forbids that.
+    """
+    scan = _Scan(reply)
+    for mark in re.finditer(rf"<(/?)(?:(think(?:ing)?)\s*|{name}(?=[\s>])([^<>]*))>", reply, re.IGNORECASE):
+        scan.think(mark) if mark[2] else scan.close(mark) if mark[1] else scan.open(mark)
+    return scan.result(open_thoughts)
+
+
+class _Scan:
+    """One pass over the tags of a reply."""
+
+    def __init__(self, reply: str) -> None:
+        self.reply = reply
+        self.spoken: list[Element] = []
+        self.thought: list[Element] = []
+        self.opened: re.Match[str] | None = None
+        self.outer: re.Match[str] | None = None
+        self.thinking = self.doubtful = False
+
+    def think(self, mark: re.Match[str]) -> None:
+        closes = bool(mark[1])
+        if self.opened and not self.thinking:
+            self.doubtful |= closes  # the end of a thought that the template opened, or text of the element
+        elif closes:
+            if not self.thinking:
+                self.spoken.clear()
+            self.thought.clear()
+            self.thinking, self.opened, self.outer = False, None, None
+        else:
+            self.thinking = True
+
+    def open(self, mark: re.Match[str]) -> None:
+        if self.opened and _MENTIONED.match(self.reply, mark.end()):
+            return  # the element's own text speaks of tags
+        if self.doubtful:
+            self.spoken.clear()
+        self.outer, self.opened, self.doubtful = self.opened, mark, False
+
+    def close(self, mark: re.Match[str]) -> None:
+        found = self.thought if self.thinking else self.spoken
+        if self.opened is None and self.outer and found:  # an element within an element of the same name
+            self.opened, self.outer = self.outer, None
+            found.pop()
+        if self.opened is None:
+            return
+        text = without_closed_blocks(self.reply[self.opened.end() : mark.start()]).strip()
+        if text.lower() not in PLACEHOLDERS:
+            found.append(Element(text, (self.opened[3] or "").strip(), self.opened.start(), mark.end()))
+        self.opened, self.doubtful = None, False
+
+    def result(self, open_thoughts: bool) -> list[Element]:
+        if self.doubtful:
+            self.spoken.clear()
+        if open_thoughts and self.thinking and not self.spoken and self.thought:
+            last = self.thought[-1]
+            if _NOTHING_MORE.fullmatch(self.reply, last.end):
+                return [last]
+        return self.spoken

@@ -1,0 +1,50 @@
+"""Think blocks: what a reply says outside of them."""
+
+from __future__ import annotations
+
+import re
+
+MARK = re.compile(r"<(/?)think(?:ing)?\s*>", re.IGNORECASE)
+
+
+def spoken(reply: str) -> str:
+    """The reply without its think blocks. An open block hides all that follows it; a closing tag without an opening
+    one, as where the chat template opens the block, hides all that precedes it.
+
+    >>> spoken("<think>a</think> b <think>c</think> d"), spoken("a </think> b"), spoken("a <think> b")
+    (' b  d', ' b', 'a ')
+    """
+    said, thinking, at = [], False, 0
+    for mark in MARK.finditer(reply):
+        if not thinking:
+            said.append(reply[at : mark.start()])
+        if mark[1] and not thinking:
+            said.clear()
+        thinking, at = not mark[1], mark.end()
+    return "".join(said if thinking else [*said, reply[at:]])
+
+
+def is_thinking(reply: str) -> bool:
+    """Whether the reply ends inside an open think block.
+
+    >>> is_thinking("<think>a</think> b"), is_thinking("a <think> b")
+    (False, True)
+    """
+    marks = MARK.findall(reply)
+    return bool(marks) and not marks[-1]
+
+
+def without_closed_blocks(text: str) -> str:
+    """Text without its complete think blocks; a tag without its partner is text.
+
+    >>> without_closed_blocks("<think>a</think>b </think> <think>")
+    'b </think> <think>'
+    """
+    kept, at, opened = [], 0, -1
+    for mark in MARK.finditer(text):
+        if not mark[1] and opened < 0:
+            opened = mark.start()
+        elif mark[1] and opened >= 0:
+            kept.append(text[at:opened])
+            at, opened = mark.end(), -1
+    return "".join([*kept, text[at:]])

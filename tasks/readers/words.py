@@ -1,0 +1,44 @@
+"""Words of a text, for a match that overlooks case, punctuation and articles."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from tasks.readers.malformed import Malformed
+
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+_KEPT = re.compile(r"(?<=\d)[./:](?=\d)|(?<![\w)])-(?=[\d.$€£]|\s\d)|(?<=\b[A-Za-z])[#+]+")  # 1.5, 3/4, -5, C#
+_HYPHEN = re.compile(r"(?<=\w)[-‐‑](?=\w)|/")
+_ARTICLE = re.compile(r"\b(?i:the|an)\b|\ba\s+(?=\S)|^\W*A\s+(?=\S)")  # not the last word, as in vitamin A
+_PERCENT = re.compile(r"(?<=\d)\s?per\s?cent\b", re.IGNORECASE)
+_KEEP = str.maketrans({".": "\1", "/": "\2", ":": "\3", "-": "\4", "#": "\5", "+": "\6"})
+_BACK = str.maketrans({"\1": ".", "\2": "/", "\3": ":", "\4": "-", "\5": "#", "\6": "+"})
+
+
+def words_of(text: str, hyphen: str = " ") -> list[str]:
+    """Lower case, without articles, punctuation and currency signs; a point between digits, a sign before them and the
+    sharp of C# stay, separators of thousands go. A hyphen within a word becomes `hyphen`.
+
+    >>> words_of("The U.S. spent $1,250.5 (twice), not -3/4 of it; a well-known case of vitamin A")
+    ['us', 'spent', '1250.5', 'twice', 'not', '-3/4', 'of', 'it', 'well', 'known', 'case', 'of', 'vitamin', 'a']
+    """
+    text = unicodedata.normalize("NFKC", text.translate({0x2212: "-", **dict.fromkeys(range(1, 7), " ")}))
+    text = _KEPT.sub(lambda match: match[0].translate(_KEEP), _PERCENT.sub("%", _THOUSANDS.sub("", text)))
+    text = _HYPHEN.sub(lambda match: " " if match[0] == "/" else hyphen, text)
+    text = _ARTICLE.sub("", text).casefold()
+    bare = "".join(c for c in text if c < "\7" or not unicodedata.category(c).startswith(("P", "Sc")))
+    return bare.translate(_BACK).split()
+
+
+def holds(reference: str, answer: str) -> bool:
+    """Whether the words of the reference follow each other in the answer, hyphens read as blanks or as nothing.
+
+    Raises Malformed for a reference without words.
+
+    >>> holds("The Eiffel Tower", "It is the Eiffel tower, in Paris."), holds("no", "I do not know")
+    (True, False)
+    """
+    if not words_of(reference):
+        raise Malformed("the reference has no words to look for")
+    return any(f" {' '.join(words_of(reference, h))} " in f" {' '.join(words_of(answer, h))} " for h in (" ", ""))
