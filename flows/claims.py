@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from flows.command.launch import find_method
 from flows.request import Request
-from flows.run import open_run
 from flows.service.site import SOURCE, open_store, store_root
 from tasks.reports.runs import mean_and_error, report_runs
 from warehouse.query import query
@@ -101,14 +101,11 @@ def beats(whole: str, variant: str, says: str) -> Claim:
 
 def play(study: Study, variant: str, seed: int) -> None:
     """Make or finish one run."""
-    module = importlib.import_module(f"flows.{study.method}.flow")
+    method = find_method(f"{study.method}-iteration")
     settings = {**study.variants[variant], "seed": seed, "num_engines": 1}  # seeds may run side by side
     name, began = study.run_name(variant, seed), time.monotonic()
-    asked = Request(flow=f"{study.method}-iteration", profile=PROFILE, run=name, overrides=settings)
-    cfg = module.load_profile(PROFILE, settings)
     try:
-        with open_run(asked, cfg) as bench:
-            module.self_play(cfg, bench)
+        method.run(Request(flow=method.name, profile=PROFILE, run=name, overrides=settings))
     except study.stops as stop:
         print(f"{name}: stopped: {stop}", flush=True)
     print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)

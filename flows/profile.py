@@ -1,14 +1,16 @@
-"""Profiles: TOML files that hold only departures from a configuration's defaults, and settings given on top; and the
-settings that every method has."""
+"""Settings that every method has, and profiles: TOML files that hold only departures from the defaults."""
 
 from __future__ import annotations
 
+import sys
 import tomllib
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, ClassVar, Literal, Self, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
+
+from tasks.engines.base import EngineConfig, Sampling
 
 Config = TypeVar("Config", bound=BaseModel)
 MAX_BITS = 63  # what Parquet holds; a larger number among its runs' parameters, and Prefect's server lists none of them
@@ -20,9 +22,59 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class MachineSettings(Settings):
-    """What a run takes of machines and disks, whatever its method."""
+class Models(Settings):
+    """Model folders or hub names. A method adds the models that it does not train."""
 
+    base: str = Field(description="where every player starts, and the KL reference")
+
+
+class Dialogues(Settings):
+    """Prompts, and how replies are sampled."""
+
+    prompts: Literal["english", "micro"] = "english"
+    reasoning: bool = Field(default=False, description="the model thinks before it replies")
+    response_tokens: int = Field(default=4096, ge=1, description="sampled in one reply, at most")
+    temperature: float = Field(default=1.0, gt=0)
+    top_p: float = Field(default=1.0, gt=0, le=1)
+
+    @property
+    def sampling(self) -> Sampling:
+        return Sampling(temperature=self.temperature, top_p=self.top_p, max_tokens=self.response_tokens)
+
+
+class Evaluation(Settings):
+    """The held-out score after every iteration."""
+
+    benchmark: Literal["micro", "none"] = "none"
+    num_tasks: int = Field(default=480, ge=1)
+    temperature: float = Field(default=1.0, ge=0)
+    seed: int = Field(default=7, ge=0, lt=1000, description="of the built-in world")
+
+
+class Comparing(Settings):
+    """Comparison of answers with references, in processes that can be killed."""
+
+    time_limit_s: float = Field(default=10.0, gt=0, description="of one comparison; then it counts as timed out")
+    processes: int = Field(default=1, ge=1)
+
+
+class MethodSettings(Settings):
+    """What every method has: models, iterations, and what it takes of machines and disks.
+
+    `engine.model`, loaded first, is `models.base` unless it is given.
+    """
+
+    worlds: ClassVar[tuple[str, ...]] = ()  # built-in corpora that its `corpus` may name
+    needs_clusters: ClassVar[bool] = False  # of its corpora: they have to be prepared
+
+    models: Models
+    iterations: int = Field(default=3, ge=1)
+    seed: int = Field(default=0, ge=0)
+    evaluation: Evaluation = Evaluation()
+    engine: EngineConfig
+    judge_engine: EngineConfig | None = Field(
+        default=None, description="of models that are not trained; None serves them by `engine`"
+    )
     num_engines: int = Field(default=1, ge=1, description="engines side by side, one process each")
     trainer_processes: int = Field(
         default=1, ge=1, description="processes of an update, started by torchrun when more than one"
@@ -32,19 +84,45 @@ class MachineSettings(Settings):
         description='"last": an update frees the optimizer state before it, and weights but the last of an iteration',
     )
 
+    @property
+    def learns_from(self) -> tuple[str, ...]:
+        """The corpora that it learns from."""
+        corpus = getattr(self, "corpus", None)
+        return (corpus,) if corpus else ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _engines_load_the_base_model(cls, given: Any) -> Any:
+        engine, models = given.get("engine"), given.get("models")
+        if isinstance(engine, dict) and isinstance(models, dict) and "base" in models:
+            given = {**given, "engine": {"model": models["base"], **engine}}
+        return given
+
+    @model_validator(mode="after")
+    def _held_out_world_is_another(self) -> Self:
+        in_world, seed = set(self.learns_from) & set(self.worlds), getattr(self, "world_seed", None)
+        if in_world and self.evaluation.benchmark in self.worlds and seed == self.evaluation.seed:
+            raise ValueError(f"world_seed and evaluation.seed are both {seed}: the benchmark would be trained on")
+        return self
+
+
+def home(model: type) -> Path:
+    """The folder of the method that a configuration is of."""
+    return Path(sys.modules[model.__module__].__file__ or "").parent
+
 
 def names(folder: Path) -> list[str]:
     """Profiles of a folder; files whose name begins with `_` are there to be extended."""
     return sorted(p.stem for p in folder.glob("*.toml") if not p.stem.startswith("_"))
 
 
-def load(model: type[Config], folder: Path, name: str, overrides: dict[str, Any] | None = None) -> Config:
-    """The configuration of a profile with `a.b=value` overrides.
+def load(model: type[Config], name: str, overrides: dict[str, Any] | None = None) -> Config:
+    """The configuration of a profile, a file in `profiles` beside `model`, with `a.b=value` overrides.
 
-    A profile may name another it `extends`. Raises ValueError naming the profile or the key that is wrong and what
-    is allowed.
+    A profile may name others that it `extends`; the later of them wins. Raises ValueError naming the profile or the key
+    that is wrong and what is allowed.
     """
-    values = _read(folder, name)
+    values = read(home(model) / "profiles", name)
     for path, value in (overrides or {}).items():
         if _has_huge_number(value):
             raise ValueError(f"{path}: {value} is too large a number")
@@ -61,13 +139,16 @@ def load(model: type[Config], folder: Path, name: str, overrides: dict[str, Any]
         raise ValueError(_explain(model, name, problem)) from None
 
 
-def _read(folder: Path, name: str) -> dict[str, Any]:
+def read(folder: Path, name: str) -> dict[str, Any]:
+    """What a profile and those that it extends say. Raises ValueError for one that there is not."""
     path = folder / f"{name}.toml"
     if not path.exists():
         raise ValueError(f"no profile {name!r}; there are {', '.join(names(folder))}")
     values = tomllib.loads(path.read_text(encoding="utf-8"))
-    parent = values.pop("extends", None)
-    return _merge(_read(folder, parent), values) if parent else values
+    parents, merged = values.pop("extends", []), {}
+    for parent in [parents] if isinstance(parents, str) else parents:
+        merged = _merge(merged, read(folder, parent))
+    return _merge(merged, values)
 
 
 def _merge(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from tasks.prompt import Prompt
-from tasks.stage import Rows, Tables, rows_of, stage
+from tasks.stage import Rows, Tables, check_tables, rows_of, stage
 from warehouse.draft import hash_json
-from warehouse.schemas import DOCUMENTS, PROMPTS, Row
+from warehouse.schemas import DOCUMENTS, PROMPTS, Row, Selection, Task
 from warehouse.store import Table
 
 ABOUT = ("search_turns", "document_id", "task_id", "task_type", "rollout_id", "criterion_id")
 
 
 @stage(PROMPTS)
-def ask(prompt: Prompt, *tables: Tables, values: dict[str, Any] | None = None, address: str) -> Rows:
-    """Yield the prompts that `prompt.about` makes of the rows of `tables`; `values` are the same for all of them,
-    and in the flow's own words: they alone may hold tags. Of tables of documents, which may be larger than memory,
-    come only the rows that the other tables name.
+def ask(prompt: Prompt, /, *, values: dict[str, Any] | None = None, address: str, **tables: Tables) -> Rows:
+    """Yield the prompts that `prompt.about` makes of the rows of `tables`, each passed under the name of a parameter.
+
+    `values` are the same for all prompts and the flow's own words: they alone may hold tags. Tables of documents may
+    be larger than memory: of these only the rows that the other tables name are read.
 
     Where `about` yields `messages`, they are the conversation to go on with, and no template is rendered.
     A prompt's id hashes its address, what it is about and its text, so a rerun of equal inputs gives equal ids.
     """
+    check_tables(f"the prompt of {prompt.role}", prompt.about, tables)
     templates = {t.name: t for t in prompt.templates}
-    for position, about in enumerate(prompt.about(*_rows(tables))):
+    for position, about in enumerate(prompt.about(**_rows(tables))):
         template = templates[about.pop("template", prompt.templates[0].name)]
         messages = about.pop("messages", None) or [{"role": "user", "content": template.render(values, **about)}]
         ids = {name: about.get(name) for name in ABOUT}
@@ -39,10 +41,10 @@ def ask(prompt: Prompt, *tables: Tables, values: dict[str, Any] | None = None, a
         }
 
 
-def _rows(tables: Sequence[Tables]) -> list[list[Row]]:
-    rows = [[] if _are_documents(table) else rows_of(table) for table in tables]
-    named = {document_id for some in rows for row in some for document_id in _documents_named(row)}
-    return [_documents(t, named) if _are_documents(t) else some for t, some in zip(tables, rows, strict=True)]
+def _rows(tables: Mapping[str, Tables]) -> dict[str, list[Row]]:
+    rows = {name: [] if _are_documents(table) else rows_of(table) for name, table in tables.items()}
+    wanted = {document_id for some in rows.values() for row in some for document_id in _documents_named(row)}
+    return {name: _documents(t, wanted) if _are_documents(t) else rows[name] for name, t in tables.items()}
 
 
 def _are_documents(tables: Tables) -> bool:
@@ -60,3 +62,25 @@ def _documents_named(row: Row) -> Iterator[str]:
 def _documents(tables: Tables, named: set[str]) -> list[Row]:
     some = [tables] if isinstance(tables, Table) else tables
     return [row for table in some for row in table.rows_with("document_id", named)]
+
+
+# ---- what prompts are about, in many methods -----------------------------------------------------------------------
+
+
+def repeatedly(*, count: int) -> Iterator[Row]:
+    """`count` prompts about nothing."""
+    return ({} for _ in range(count))
+
+
+def readable_tasks(tasks: Iterable[Task]) -> Iterator[Row]:
+    """The text of every task that has one, and nothing else of it."""
+    for task in tasks:
+        if task["text"] is not None:
+            yield {"task_id": task["task_id"], "task_type": task["task_type"], "task": task["text"]}
+
+
+def kept_tasks(selections: list[Selection], tasks: list[Task], *, first: int, count: int) -> Iterator[Row]:
+    """`count` of the kept tasks, in the order of their selection."""
+    task_of = {task["task_id"]: task for task in tasks}
+    kept = [task_of[row["task_id"]] for row in selections if row["kept"]]
+    return readable_tasks(kept[first : first + count])

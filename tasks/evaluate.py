@@ -7,18 +7,23 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from tasks.stage import Rows, Tables, rows_of, stage
+from tasks.stage import Rows, are_tables, check_tables, name_of, rows_of, stage
 from warehouse.schemas import EVALUATIONS, Evaluation
 from warehouse.store import Table
+
+Measure = Callable[..., Iterable[tuple[str, float]]]
 
 
 @stage(EVALUATIONS)
 def evaluate(
-    measure: Callable[..., Iterable[tuple[str, float]]], *tables: Tables, policy: str, benchmark: str, **settings: Any
+    measure: Callable[..., Iterable[tuple[str, float]]], /, *, policy: str, benchmark: str, **given: Any
 ) -> Rows:
-    """Yield one row a metric: `measure` makes (metric, value of one task) pairs of the tables' rows."""
+    """Yield one row a metric: `measure` makes (metric, value of one task) pairs of the rows of the tables in `given`,
+    passed by the names of its parameters; what is no table is a setting."""
+    tables = {name: value for name, value in given.items() if are_tables(value)}
+    check_tables(f"measure {name_of(measure)}", measure, tables)
     values: dict[str, list[float]] = defaultdict(list)
-    for metric, value in measure(*map(rows_of, tables), **settings):
+    for metric, value in measure(**{**given, **{name: rows_of(table) for name, table in tables.items()}}):
         values[metric].append(value)
     for metric, found in values.items():
         mean, error = mean_and_error(found)

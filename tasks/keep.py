@@ -6,15 +6,18 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from tasks.stage import Rows, Tables, stage
+from tasks.stage import Rows, Tables, are_tables, stage
 from warehouse.query import run_sql
 from warehouse.schemas import GROUPS, SELECTIONS
 from warehouse.store import Table
+
+BOUND = re.compile(r"\$([a-z_]+)")
 
 
 class Query:
@@ -26,23 +29,35 @@ class Query:
     def recipe_identity(self) -> dict[str, str]:
         return {"file": self.path.name, "text": self.text}
 
+    @property
+    def bounds(self) -> set[str]:
+        """The `$names` of its statements; comments do not count."""
+        return set(BOUND.findall(re.sub(r"--.*", "", self.text)))
+
 
 @stage(SELECTIONS)
-def keep(query: Query, tables: dict[str, Tables], *, earlier: tuple[Table, ...] = (), bounds: dict[str, Any]) -> Rows:
+def keep(query: Query, /, *, earlier: tuple[Table, ...] = (), **given: Any) -> Rows:
     """Yield a row for every candidate.
 
-    `query` sees `tables` by name, `$name` for each bound, and as `already` what earlier selections kept.
+    `query` sees each table of `given` under its name, every other value as the bound `$name`, and as `already` what
+    `earlier` selections kept.
     """
-    found = {name: _concatenated(t) for name, t in tables.items()}
     already = _concatenated(earlier) if earlier else SELECTIONS.arrow.empty_table()
-    for row in run_sql(query.text, {**found, "already": already}, bounds):
-        yield {**row, "bounds": json.dumps(bounds, sort_keys=True)}
+    yield from _selected(query, given, already=already)
 
 
 @stage(GROUPS)
-def choose(query: Query, tables: dict[str, Tables], *, bounds: dict[str, Any]) -> Rows:
-    """Yield a row for every group of rollouts that could be trained on; `query` sees `tables` and `bounds` as above."""
-    for row in run_sql(query.text, {name: _concatenated(t) for name, t in tables.items()}, bounds):
+def choose(query: Query, /, **given: Any) -> Rows:
+    """Yield a row for every group of rollouts that could be trained on; tables and bounds as above."""
+    yield from _selected(query, given)
+
+
+def _selected(query: Query, given: dict[str, Any], **more: pa.Table) -> Rows:
+    tables = {name: _concatenated(value) for name, value in given.items() if are_tables(value)}
+    bounds = {name: value for name, value in given.items() if name not in tables}
+    if bounds.keys() != query.bounds:
+        raise TypeError(f"{query.path.name} needs bounds {sorted(query.bounds)}; got {sorted(bounds)}")
+    for row in run_sql(query.text, {**tables, **more}, bounds):
         yield {**row, "bounds": json.dumps(bounds, sort_keys=True)}
 
 

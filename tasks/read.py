@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from tasks.prompt import Malformed
 from tasks.rollouts.conversation import OVER_LIMIT
 from tasks.stage import stage
-from warehouse.schemas import ANSWERS, CHOICES, GATES, RUBRICS, TASKS, VOTES, PromptRow, Rollout, Row
+from warehouse.schemas import PromptRow, Rollout, Row, Schema
 from warehouse.store import Table
 
 UNANSWERED = {
@@ -24,30 +25,55 @@ NOT_SAMPLED = (UNANSWERED["error"], TOO_LONG)  # what is not the policy's doing
 
 @dataclass(frozen=True)
 class Reader:
-    """`about` gives the columns known without reading, `read` those of the reply: one dict, or several for several
-    rows.
+    """What replies of one role mean.
 
-    `read` raises `Malformed` with the reason; any other exception is its fault, costs that reply only, and is stored by
-    its name. The two arguments are a `Rollout` and its `PromptRow`.
+    `read` returns the columns that a reply holds: one dict, or several for several rows; it raises `Malformed` with the
+    reason; any other exception is its fault, costs that reply only, and is stored by its name. `measure` returns those
+    that a malformed reply has, too. Both take a `Rollout` and its `PromptRow`, whose ids are filled in. `whole` refuses
+    a reply that was cut off, or that ran out of turns.
     """
 
-    about: Callable[[Any, Any], Row]
-    read: Callable[[Any, Any], Row | Sequence[Row]]
+    read: Callable[..., Row | Sequence[Row]]
+    measure: Callable[..., Row] | None = None
+    whole: bool = False
 
     def recipe_identity(self) -> Row:
-        return {"about": self.about, "read": self.read}
+        return {"read": self.read, "measure": self.measure, "whole": self.whole}
 
-    def rows(self, rollout: Rollout, prompt: PromptRow) -> Iterator[Row]:
-        about = self.about(rollout, prompt)
+    def rows(self, schema: Schema, rollout: Rollout, prompt: PromptRow) -> Iterator[Row]:
+        """The rows of `schema` that one rollout becomes."""
+        known = identity(schema, rollout, prompt) | (self.measure(rollout, prompt) if self.measure else {})
         try:
             if rollout["finish_reason"] in ("error", "context") or not rollout["turns"]:
                 raise Malformed(_not_answered(rollout))
+            if self.whole and rollout["finish_reason"] != "final":
+                raise Malformed(UNANSWERED[rollout["finish_reason"]])
             found = self.read(rollout, prompt)
         except Exception as problem:
-            yield {**about, "malformed": reason(problem)}
+            yield {**known, "malformed": reason(problem)}
             return
         for row in [found] if isinstance(found, dict) else found:
-            yield {**about, **row, "malformed": None}
+            yield {**known, **row, "malformed": None}
+
+
+def reads(column: str, read: Callable[[str], Any], measure: Callable[..., Row] | None = None) -> Reader:
+    """The reader of a whole reply that holds one value, for the role's table to have as `column`."""
+    return Reader(functools.partial(_as_column, column=column, read=read), measure, whole=True)
+
+
+def _as_column(rollout: Rollout, prompt: PromptRow, *, column: str, read: Callable[[str], Any]) -> Row:
+    return {column: read(rollout["reply"] or "")}
+
+
+def identity(schema: Schema, rollout: Rollout, prompt: PromptRow) -> Row:
+    """The columns that say whose reply it is: those of the prompt, and the rollout's id, which is also a new task's."""
+    assert schema.parsed is not None, f"{schema.name} holds no replies"
+    names = {column.name for column in schema.columns}
+    known: Row = {name: value for name, value in prompt.items() if name in names}
+    known[schema.parsed.rollout] = rollout["rollout_id"]
+    if schema.key == ("task_id",):
+        known["task_id"] = rollout["rollout_id"]
+    return known
 
 
 def reason(problem: Exception) -> str:
@@ -65,15 +91,13 @@ def _not_answered(rollout: Rollout) -> str:
     return UNANSWERED.get(rollout["finish_reason"], rollout["finish_reason"])
 
 
-def _read(rollouts: Table, prompts: Table, *, reader: Reader) -> Iterator[Row]:
-    by_id = {row["prompt_id"]: row for row in prompts.rows(PromptRow)}
-    for rollout in rollouts.rows(Rollout):
-        yield from reader.rows(rollout, by_id[rollout["prompt_id"]])
+@functools.cache
+def read(schema: Schema) -> Callable[..., Table]:
+    """The stage that reads rollouts into rows of `schema`, as `reader` has it."""
 
+    def read_replies(rollouts: Table, prompts: Table, *, reader: Reader) -> Iterator[Row]:
+        prompt_of = {row["prompt_id"]: row for row in prompts.rows(PromptRow)}
+        for rollout in rollouts.rows(Rollout):
+            yield from reader.rows(schema, rollout, prompt_of[rollout["prompt_id"]])
 
-read_choices = stage(CHOICES)(_read)
-read_tasks = stage(TASKS)(_read)
-read_gates = stage(GATES)(_read)
-read_rubrics = stage(RUBRICS)(_read)
-read_answers = stage(ANSWERS)(_read)
-read_votes = stage(VOTES)(_read)
+    return stage(schema)(read_replies)

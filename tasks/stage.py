@@ -190,3 +190,21 @@ def rows_of(tables: Tables, kind: type | None = None) -> list[Any]:
     """All rows of a table, or of several of one kind, in order; for the type checker as the TypedDict `kind`."""
     some = [tables] if isinstance(tables, Table) else tables
     return [row for table in some for row in (table.rows(kind) if kind else table.rows())]
+
+
+def are_tables(value: Any) -> bool:
+    """Whether a keyword argument is a table, or several (or none) of one kind."""
+    return isinstance(value, Table) or (isinstance(value, (list, tuple)) and all(isinstance(t, Table) for t in value))
+
+
+def check_tables(who: str, function: Callable[..., Any], tables: Mapping[str, Tables]) -> None:
+    """Raise TypeError unless `tables` are those that `function` names as its parameters; settings are keyword-only."""
+    parameters = inspect.signature(function).parameters.values()
+    named = [p for p in parameters if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+    missing = [p.name for p in named if p.default is inspect.Parameter.empty and p.name not in tables]
+    if missing or tables.keys() - {p.name for p in named}:
+        raise TypeError(f"{who} needs {', '.join(p.name for p in named)}; got {', '.join(tables) or 'no table'}")
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    return name_of(function.func) if isinstance(function, functools.partial) else function.__name__

@@ -10,8 +10,7 @@ import click
 
 from flows.command.corpus import corpus
 from flows.command.launch import (
-    find_deployment,
-    flow_module,
+    find_method,
     make_parameters,
     read_setting,
     run_flow,
@@ -101,7 +100,7 @@ def rerun(name: str, stage: str, force: bool, here: bool, **how: Any) -> None:
     STAGE is a name that `selfplay status RUN` shows: rollouts.grade, or rollouts for all labels, solver/updates for one
     phase, or a pattern.
     """
-    from flows.run import last_request
+    from flows.record import last_request
     from warehouse.rerun import chosen
 
     store = open_store()
@@ -123,17 +122,16 @@ def why(name: str, stage: str | None, iteration: int | None, step: int | None, s
 
     A stage is judged with its inputs as they are: what depends on one that would be made again is not counted.
     """
-    from flows.run import last_request
+    from flows.record import last_request
     from warehouse.rerun import chosen
 
     store = open_store()
     asked = last_request(store, name)
     wanted = chosen(store, name, stage or "*", iteration, step)
     whole = (stage, iteration, step) == (None, None, None)  # with what was never made
-    module = flow_module(find_deployment(asked.flow, asked.profile))
-    cfg = module.load_profile(asked.profile, {**asked.settings, **dict(map(read_setting, settings))})
     with contextlib.chdir(SOURCE):
-        found = [(address, why) for address, why in module.inquire(asked, cfg) if whole or address in wanted]
+        inquired = find_method(asked.flow).inquire(asked, dict(map(read_setting, settings)))
+    found = [(address, why) for address, why in inquired if whole or address in wanted]
     stale = [{"address": address, "to be made again": reason} for address, reason in found if reason]
     if stage or stale:
         rows = [{"address": address, "to be made again": reason or "no: fresh"} for address, reason in found]

@@ -51,10 +51,10 @@ def show(name: str) -> None:
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1), help="The largest so many.")
 def clusters(name: str, limit: int) -> None:
     """The clusters of RUN, by what people know them by."""
-    from flows.prepared import prepared_corpus
+    from flows.corpora import find_prepared
     from warehouse.query import query
 
-    prepared_corpus(open_store(), name)
+    find_prepared(open_store(), name)
     print_table(query(store_root(), CLUSTERS, {"run": name, "limit": limit}), "clusters")
 
 
@@ -65,10 +65,10 @@ def clusters(name: str, limit: int) -> None:
 def search(name: str, query: str, k: int) -> None:
     """Search RUN as a rollout would."""
     from corpus_prep.search.index import load_index
-    from flows.prepared import prepared_corpus
+    from flows.corpora import find_prepared
     from tasks.generate import index_folder
 
-    folder = index_folder(prepared_corpus(open_store(), name))
+    folder = index_folder(find_prepared(open_store(), name))
     assert folder is not None
     [hits] = load_index(folder).search([query], k)
     found = [{"document": h.document_id, "score": round(h.score, 3), "title": h.title, "text": h.text} for h in hits]
@@ -76,10 +76,10 @@ def search(name: str, query: str, k: int) -> None:
 
 
 def show_corpus(name: str, *more: str) -> None:
-    from flows.prepared import prepared_corpus
+    from flows.corpora import find_prepared
     from tasks.reports.corpus import ask, readable
 
-    prepared = prepared_corpus(open_store(), name)
+    prepared = find_prepared(open_store(), name)
     print_table(ask(prepared, "reasons"), f"{prepared.num_rows} documents stay in {name}; dropped")
     for part in more:
         print_table(list(map(readable, ask(prepared, part))), part)

@@ -19,8 +19,8 @@ def run_flow(site: Site, flow: str, parameters: dict[str, Any], here: bool = Fal
 
     A flow run that was asked for the same and has not ended is followed instead of starting a second one.
     """
+    from flows.record import check_request
     from flows.request import Request
-    from flows.run import check_request
     from flows.service import services
     from flows.service.at_work import asked_alike, at_work
     from flows.service.watch import watch
@@ -56,26 +56,16 @@ def run_flow(site: Site, flow: str, parameters: dict[str, Any], here: bool = Fal
 def make_parameters(
     profile: str, name: str, corpus: str | None = None, overrides: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """The flow's parameters; paths are made absolute, for a worker stands elsewhere.
+    """The flow's parameters; the path of a corpus is made absolute, for a worker stands elsewhere.
 
-    Raises ValueError for a name that no run can have, and a corpus that is neither a path nor a dataset nor prepared.
+    Raises ValueError for a name that no run can have.
     """
     from warehouse.address import check_run_name
 
     parameters: dict[str, Any] = {"profile": profile, "run": check_run_name(name), "overrides": overrides or {}}
     if corpus is not None:
-        parameters["corpus"] = str(Path(corpus).resolve()) if Path(corpus).exists() else _named(corpus)
+        parameters["corpus"] = str(Path(corpus).resolve()) if Path(corpus).exists() else corpus
     return parameters
-
-
-def _named(corpus: str) -> str:
-    """A corpus that is no path: a dataset, or a prepared corpus."""
-    from corpus_prep.read.hub import is_dataset
-    from flows.prepared import prepared_corpus
-
-    if not is_dataset(corpus):
-        prepared_corpus(open_store(), corpus)
-    return corpus
 
 
 def environment() -> dict[str, str]:
@@ -96,19 +86,30 @@ def flow_module(deployment: dict[str, Any]) -> Any:
     return importlib.import_module(deployment["entrypoint"].split(".py:")[0].replace("/", "."))
 
 
+def find_method(flow: str) -> Any:
+    """The `flows.method.Method` behind a flow."""
+    deployment = next(iter(deployments_of(flow).values()))
+    return getattr(flow_module(deployment), deployment["entrypoint"].split(":")[1]).method
+
+
 def find_deployment(flow: str, profile: str, site: Site | None = None) -> dict[str, Any]:
-    """The entry of prefect.yaml; a flow is named by its function, with dashes."""
-    from flows.service import services
+    found = deployments_of(flow, site)
+    if profile not in found:
+        raise ValueError(f"{flow} has no profile {profile!r}; there are {', '.join(found)}")
+    return found[profile]
+
+
+def deployments_of(flow: str, site: Site | None = None) -> dict[str, dict[str, Any]]:
+    """Its deployments by profile; a flow is named by its function, with dashes. Raises ValueError if there is none."""
+    from flows.service.deployments import declared
 
     by_flow: dict[str, dict[str, dict[str, Any]]] = {}
-    for deployment in services.declared(site or Site.here()):
+    for deployment in declared(site or Site.here()):
         function = deployment["entrypoint"].rsplit(":", 1)[1].replace("_", "-")
         by_flow.setdefault(function, {})[deployment["name"]] = deployment
     if flow not in by_flow:
-        raise ValueError(f"no flow {flow!r}; there is {', '.join(sorted(by_flow))}")
-    if profile not in by_flow[flow]:
-        raise ValueError(f"{flow} has no profile {profile!r}; there are {', '.join(by_flow[flow])}")
-    return by_flow[flow][profile]
+        raise ValueError(f"no flow {flow!r}; there are {', '.join(sorted(by_flow))}")
+    return by_flow[flow]
 
 
 def read_setting(text: str) -> tuple[str, Any]:
@@ -131,7 +132,9 @@ def read_setting(text: str) -> tuple[str, Any]:
 
 
 def check_settings(deployment: dict[str, Any], parameters: dict[str, Any]) -> Any:
-    """The configuration. Raises its ValueError now, not in a worker's log; also for a missing model."""
+    """The configuration. Raises its ValueError now, not in a worker's log; also for a missing model or corpus."""
+    from flows import profile
+    from flows.corpora import check_corpora
     from tasks.engines.base import check_model
 
     package = deployment["entrypoint"].rsplit("/", 1)[0].replace("/", ".")
@@ -139,7 +142,9 @@ def check_settings(deployment: dict[str, Any], parameters: dict[str, Any]) -> An
         **(parameters["overrides"] or {}),
         **({"corpus": parameters["corpus"]} if parameters.get("corpus") else {}),
     }
-    cfg = importlib.import_module(f"{package}.config").load_profile(parameters["profile"], given)
-    for model in filter(None, cfg.models.model_dump().values() if hasattr(cfg, "models") else ()):
-        check_model(str(SOURCE / model) if (SOURCE / model).exists() else model)  # flows stand in the project's folder
+    cfg = profile.load(importlib.import_module(f"{package}.config").Config, parameters["profile"], given)
+    if isinstance(cfg, profile.MethodSettings):
+        check_corpora(cfg, open_store(), SOURCE)
+        for model in filter(None, cfg.models.model_dump().values()):
+            check_model(str(SOURCE / model) if (SOURCE / model).exists() else model)  # flows stand in SOURCE
     return cfg

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from pydantic import Field, model_validator
 
@@ -19,10 +19,7 @@ from corpus_prep.read.formats import Columns
 from corpus_prep.read.quality import QualityRules
 from corpus_prep.search.settings import EmbeddingConfig, VectorSearch
 from corpus_prep.workers import Workers
-from flows import profile
 from flows.profile import Settings
-
-PROFILES = Path(__file__).parent / "profiles"
 
 
 class Deduplication(Settings):
@@ -67,7 +64,7 @@ class LongContexts(Settings):
         return self
 
 
-class CorpusConfig(Settings):
+class Config(Settings):
     corpus: str = Field(
         description="a file or folder (.txt, .md, .html, .jsonl, .parquet), or hf:owner/name?split=train&revision=..."
     )
@@ -113,12 +110,3 @@ class CorpusConfig(Settings):
             return self.long_context.tokenizer
         model, revision = self.embedding.model, self.embedding.revision
         return f"{model}@{revision}" if revision else model
-
-
-def profile_names() -> list[str]:
-    return profile.names(PROFILES)
-
-
-def load_profile(name: str, overrides: dict[str, Any] | None = None) -> CorpusConfig:
-    """The configuration of a profile with `a.b=value` overrides; raises ValueError for what is wrong with either."""
-    return profile.load(CorpusConfig, PROFILES, name, overrides)

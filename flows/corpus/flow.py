@@ -6,14 +6,11 @@ import functools
 from dataclasses import dataclass
 from typing import Any
 
-from prefect import flow
-
 from corpus_prep.search.settings import check_model
-from flows import run as workbench
-from flows.corpus.config import CorpusConfig, load_profile
-from flows.prepared import PREPARED
-from flows.request import Redo, Request, default_run
-from flows.run import open_place
+from flows.corpora import PREPARED
+from flows.corpus.config import Config
+from flows.method import method
+from flows.run import Run
 from tasks.corpus.cluster import cluster_documents, describe_clusters, embed_documents, measure_clusters
 from tasks.corpus.decontaminate import (
     evaluation_identity,
@@ -43,25 +40,6 @@ from warehouse.schemas.corpus import EMBEDDINGS
 from warehouse.store import Place, Table
 
 
-@flow(name="prepare-corpus", persist_result=False)
-def prepare_corpus(
-    profile: str = "text",
-    run: str | None = None,
-    overrides: dict[str, Any] | None = None,
-    corpus: str | None = None,
-    redo: Redo | None = None,
-    force: bool = False,
-) -> str:
-    """Prepare the documents at `corpus`; returns the run's name, under which flows take it. The same call again goes
-    on where it stopped."""
-    run = run or default_run("prepare-corpus", profile)
-    asked = Request(flow="prepare-corpus", profile=profile, run=run, overrides=overrides, corpus=corpus)
-    cfg = load_profile(profile, asked.settings)
-    with open_place(asked, cfg, redo, force) as place:
-        prepare(cfg, place)
-    return asked.run
-
-
 @dataclass(frozen=True)
 class Corpus:
     """Documents as they were read, and what the steps so far say of them."""
@@ -70,8 +48,13 @@ class Corpus:
     screened: tuple[Table, ...] = ()
 
 
-def prepare(cfg: CorpusConfig, place: Place) -> Table:
+@method(Config)
+def prepare_corpus(run: Run[Any]) -> Table:
     """Read, drop duplicates and evaluation sets, embed and cluster, combine, index: the documents that stay."""
+    return prepare(run.cfg, run.place)
+
+
+def prepare(cfg: Config, place: Place) -> Table:
     passages = read_benchmarks(cfg, place)
     check_models(cfg, place)
     documents = gather(
@@ -103,7 +86,7 @@ def prepare(cfg: CorpusConfig, place: Place) -> Table:
     return prepared
 
 
-def read_benchmarks(cfg: CorpusConfig, place: Place) -> Table | None:
+def read_benchmarks(cfg: Config, place: Place) -> Table | None:
     """Evaluation sets come first: one that is missing is known before any work."""
     benchmarks = cfg.contamination.benchmarks
     if not benchmarks:
@@ -111,7 +94,7 @@ def read_benchmarks(cfg: CorpusConfig, place: Place) -> Table | None:
     return read_evaluation_sets(place, benchmarks, identity=evaluation_identity(benchmarks))
 
 
-def check_models(cfg: CorpusConfig, place: Place) -> None:
+def check_models(cfg: Config, place: Place) -> None:
     """Raises ValueError for a model or tokenizer that is not there, unless what it makes is."""
     if cfg.embedding is not None and place.store.find(place.address(EMBEDDINGS.name)) is None:
         check_model(cfg.embedding)
@@ -130,7 +113,7 @@ def check_usable(documents: Table) -> None:
         )
 
 
-def drop_duplicates(cfg: CorpusConfig, place: Place, corpus: Corpus) -> Corpus:
+def drop_duplicates(cfg: Config, place: Place, corpus: Corpus) -> Corpus:
     """Of equal documents one stays, then of similar ones."""
     how, documents, screened = cfg.duplicates, corpus.documents, corpus.screened
     exact = screen_exact_duplicates(
@@ -158,7 +141,7 @@ def drop_duplicates(cfg: CorpusConfig, place: Place, corpus: Corpus) -> Corpus:
     return Corpus(documents, (*screened, near))
 
 
-def drop_evaluation_sets(cfg: CorpusConfig, place: Place, corpus: Corpus, passages: Table | None) -> Corpus:
+def drop_evaluation_sets(cfg: Config, place: Place, corpus: Corpus, passages: Table | None) -> Corpus:
     """Nothing that a model is tested on later stays."""
     how = cfg.contamination
     if passages is None:
@@ -180,14 +163,14 @@ def drop_evaluation_sets(cfg: CorpusConfig, place: Place, corpus: Corpus, passag
     return Corpus(documents, (*screened, clean))
 
 
-def embed(cfg: CorpusConfig, place: Place, corpus: Corpus) -> Table | None:
+def embed(cfg: Config, place: Place, corpus: Corpus) -> Table | None:
     """The vectors of the documents that are left, where there is a model."""
     if cfg.embedding is None:
         return None
     return embed_documents(place, corpus.documents, screened=corpus.screened, embedding=cfg.embedding)
 
 
-def cluster(cfg: CorpusConfig, place: Place, corpus: Corpus, embeddings: Table | None) -> Table | None:
+def cluster(cfg: Config, place: Place, corpus: Corpus, embeddings: Table | None) -> Table | None:
     """What belongs together."""
     if cfg.clusters is None or embeddings is None:
         return None
@@ -197,7 +180,7 @@ def cluster(cfg: CorpusConfig, place: Place, corpus: Corpus, embeddings: Table |
     return memberships
 
 
-def combine(cfg: CorpusConfig, place: Place, corpus: Corpus, memberships: Table | None) -> None:
+def combine(cfg: Config, place: Place, corpus: Corpus, memberships: Table | None) -> None:
     """What long contexts are made of: documents in parts, sets of a cluster's documents, and sets with distractors."""
     how, made = cfg.long_context, []
     if cfg.tokenizer is None:
@@ -214,6 +197,3 @@ def combine(cfg: CorpusConfig, place: Place, corpus: Corpus, memberships: Table 
             made.append(pad_document_sets(place, sets, memberships, lengths, padding=how.padding, label="padded"))
     if made:
         measure_long_contexts(place, *made, label="long_contexts")
-
-
-inquire = functools.partial(workbench.inquire_place, play=prepare)  # what `selfplay why` asks

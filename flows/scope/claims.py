@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 
+from flows import profile
 from flows.claims import Claim, Seed, Study, raises
-from flows.scope.config import load_profile
+from flows.scope.config import Config
 from flows.scope.monitor import JudgeAlarm
 
 SCOPE, FROZEN, UNGATED, UNBOUNDED, HACKABLE = (
@@ -54,7 +55,7 @@ def extra_tokens(seed: Seed) -> float:
 def alarm_before_fall(seed: Seed) -> float:
     """1 when the monitor stopped the run and no held-out score before that fell below the one before it."""
     scores = seed.series(HACKABLE)
-    finished = len(scores) == load_profile("micro").iterations + 1
+    finished = len(scores) == profile.load(Config, "micro").iterations + 1
     fell = any(after < before for before, after in pairwise(scores))
     return float(not finished and not fell)
 

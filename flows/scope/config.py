@@ -3,26 +3,23 @@ departures."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from corpus_prep.search.settings import EmbeddingConfig
 from flows import profile
-from flows.profile import MachineSettings, Settings
+from flows.profile import MethodSettings, Settings
 from flows.scope.readers import PRIORITIES
-from tasks.engines.base import EngineConfig
 from tasks.training.grpo import GRPOSettings
 
-PROFILES = Path(__file__).parent / "profiles"
 TASK_TYPES = ("long_form_qa", "summarisation", "planning", "writing")
 
 
-class Models(Settings):
-    """Model folders or hub names. The Judge is M0 unless its two halves are chosen apart (section 5 of the paper)."""
+class Models(profile.Models):
+    """The base is M0: where Challenger and Solver start, the Judge and the KL reference. The Judge's two halves may be
+    chosen apart (section 5 of the paper)."""
 
-    base: str = Field(description="M0: where Challenger and Solver start, the Judge and the KL reference")
     rubric_writer: str | None = None
     grader: str | None = None
 
@@ -94,6 +91,9 @@ class ChallengerSettings(Settings):
     difficulty_temperature: float = Field(default=0.7, ge=0)
     difficulty_top_p: float = Field(default=0.9, gt=0, le=1)
     update: GRPOSettings = GRPOSettings()
+
+    def is_frozen(self, iteration: int) -> bool:
+        return self.frozen_after is not None and iteration > self.frozen_after
 
     @model_validator(mode="after")
     def _search_turns_have_shares(self) -> Self:
@@ -185,13 +185,9 @@ class InformationSettings(Settings):
     num_documents: int = Field(default=8, ge=2, description="n, the task's own included: I(q; d) is at most log n")
 
 
-class EvaluationSettings(Settings):
+class Evaluation(profile.Evaluation):
     """The held-out score after every iteration."""
 
-    benchmark: Literal["micro", "none"] = "none"
-    num_tasks: int = Field(default=480, ge=1)
-    temperature: float = Field(default=1.0, ge=0)
-    seed: int = 7
     replay: tuple[tuple[int, int], ...] = Field(
         default=(), description="(searches of iteration, answer of iteration), scored at the end"
     )
@@ -206,16 +202,15 @@ class Branch(Settings):
     )
 
 
-class ScopeConfig(MachineSettings):
+class Config(MethodSettings):
     """A whole run."""
 
-    models: Models
+    worlds: ClassVar = ("micro",)
+
+    models: Models  # pyright: ignore[reportIncompatibleVariableOverride]
     iterations: int = Field(default=3, ge=1, description="T")
     branch: Branch | None = Field(default=None, description="start with the policies of another run's iteration")
-    seed: int = Field(default=0, ge=0)
-    corpus: str = Field(
-        default="micro", description='a folder, a .jsonl or .parquet file, or "micro" for the built-in world'
-    )
+    corpus: str = Field(default="micro", description="a path, a dataset, a prepared corpus or the built-in world")
     corpus_documents: int = Field(default=400, ge=2, le=400, description="documents of the built-in world")
     world_seed: int = Field(default=4242, ge=0, description="of the built-in world")
     embedding: EmbeddingConfig | None = Field(default=None, description="None searches with bm25")
@@ -228,11 +223,9 @@ class ScopeConfig(MachineSettings):
     solver: SolverSettings = SolverSettings()
     judge: JudgeSettings = JudgeSettings()
     information: InformationSettings = InformationSettings()
-    evaluation: EvaluationSettings = EvaluationSettings()
+    evaluation: Evaluation = Evaluation()  # pyright: ignore[reportIncompatibleVariableOverride]
     advantage_std: Literal["population", "sample"] = "population"
     warmup_ratio: float = Field(default=0.03, ge=0, le=1, description="of a role's steps in the whole run")
-    engine: EngineConfig
-    judge_engine: EngineConfig | None = Field(default=None, description="judges served elsewhere; None uses `engine`")
 
     @model_validator(mode="after")
     def _a_task_type_is_left(self) -> Self:
@@ -241,25 +234,8 @@ class ScopeConfig(MachineSettings):
         return self
 
     @model_validator(mode="after")
-    def _held_out_world_is_another(self) -> Self:
-        if self.corpus == self.evaluation.benchmark == "micro" and self.world_seed == self.evaluation.seed:
-            raise ValueError(
-                f"world_seed and evaluation.seed are both {self.world_seed}: the benchmark would be trained on"
-            )
-        return self
-
-    @model_validator(mode="after")
     def _turns_suffice_for_searches(self) -> Self:
         most, turns = max(self.challenger.search_turns), self.dialogues.challenger_turns
         if most >= turns:
             raise ValueError(f"{most} search turns and the task do not fit into dialogues.challenger_turns {turns}")
         return self
-
-
-def profile_names() -> list[str]:
-    return profile.names(PROFILES)
-
-
-def load_profile(name: str, overrides: dict[str, Any] | None = None) -> ScopeConfig:
-    """The configuration of a profile with `a.b=value` overrides; raises ValueError for what is wrong with either."""
-    return profile.load(ScopeConfig, PROFILES, name, overrides)

@@ -1,95 +1,71 @@
-"""The corpus a run learns from, and the score on tasks it never learns from."""
+"""The score on tasks that a run never learns from, and whether it comes from retrieval or from synthesis."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Any
 
-from flows.micro.worlds import encyclopaedia as world
-from flows.prepared import open_documents
-from flows.scope.config import ScopeConfig
+from flows.micro.tables import BENCHMARK_ENTITIES, encyclopaedia_rubrics, encyclopaedia_tasks
+from flows.run import Player, Role
 from flows.scope.roles import criteria_of
 from flows.scope.scoring import grades
-from flows.scope.steps import Player, Scope, answer, grade
-from tasks.corpus.documents import store_documents
+from flows.scope.steps import Scope, grade
 from tasks.evaluate import evaluate
-from tasks.judge import Oracle
 from tasks.prompt import Row
-from tasks.stage import Rows, stage
-from warehouse.schemas import RUBRICS, TASKS
-from warehouse.store import Place, Table
-
-MICRO = "micro"
-BENCHMARK_DOCUMENTS = 200
+from tasks.rollouts.rollout import Dialogue
+from warehouse.schemas import Answer, Criterion, Judgment, PromptRow, Rollout, Task
+from warehouse.store import Place
 
 
-def open_corpus(place: Place, cfg: ScopeConfig) -> tuple[Table, Oracle | None]:
-    """Documents with their index, and an oracle of true facts where the corpus is a world that knows them."""
-    if cfg.corpus != MICRO:
-        return open_documents(place, cfg.corpus, cfg.embedding), None
-    return _world(place, cfg, cfg.world_seed, cfg.corpus_documents)
+def score_held_out(scope: Scope, iteration: Place, solver: Player) -> None:
+    """Answer every benchmark task once and grade it by the Judge and by the oracle; nothing without a benchmark."""
+    benchmark = scope.run.cfg.evaluation.benchmark
+    if benchmark != "none":
+        tables = _open_benchmark(scope)
+        _score(scope, iteration.phase("evaluation"), scope.roles.examinee, solver, benchmark, tables, tables)
 
 
-def _world(place: Place, cfg: ScopeConfig, seed: int, num_documents: int) -> tuple[Table, Oracle]:
-    documents = world.corpus(seed, num_documents)
-    table = store_documents(place, documents, source=f"micro-world, seed {seed}", embedding=cfg.embedding)
-    return table, functools.partial(micro_oracle, seed=seed, num_documents=num_documents)
+def replay(scope: Scope) -> None:
+    """Table 4 of the paper: held-out answers of one checkpoint after the searches that another made. Stored with the
+    answerer's iteration as benchmark `<name>, searches of <searcher>`."""
+    run, cfg = scope.run, scope.run.cfg.evaluation
+    for searcher, answerer in cfg.replay if cfg.benchmark != "none" else ():
+        searched, store = run.place.iteration(searcher).phase("evaluation"), run.place.store
+        solver, tables = run.player_after("solver", answerer), _open_benchmark(scope)
+        role = replace(scope.roles.examinee, about=after_searches, values={}, dialogue=Dialogue(
+            max_turns=1, final=scope.roles.examinee.dialogue.final, reasoning=run.cfg.dialogues.reasoning
+        ))  # fmt: skip
+        about = {name: store.get(searched.address(name, "solver")) for name in ("prompts", "rollouts")}
+        place = run.place.iteration(answerer).phase("replay").step(searcher)
+        _score(scope, place, role, solver, f"{cfg.benchmark}, searches of {searcher}", tables, about)
 
 
-def micro_oracle(criterion: str, answer: str, *, seed: int, num_documents: int) -> bool | None:
-    return world.oracle(criterion, answer, _made_world(seed, num_documents))
+def _open_benchmark(scope: Scope) -> dict[str, Any]:
+    cfg, place = scope.run.cfg.evaluation, scope.run.place.iteration(0).phase("benchmark")
+    made = {"seed": cfg.seed, "num_tasks": cfg.num_tasks}
+    return {"tasks": encyclopaedia_tasks(place, **made), "rubrics": encyclopaedia_rubrics(place, **made)}
 
 
-@functools.cache
-def _made_world(seed: int, num_documents: int) -> world.World:
-    return world.World(seed, num_documents)
-
-
-@dataclass(frozen=True)
-class HeldOut:
-    """Benchmark tasks and true rubrics over a world that is in no training corpus; None where a run has no
-    benchmark."""
-
-    scope: Scope | None
-    tasks: Table | None = None
-    rubrics: Table | None = None
-
-    @classmethod
-    def prepare(cls, scope: Scope) -> HeldOut:
-        cfg = scope.cfg.evaluation
-        if cfg.benchmark == "none":
-            return cls(None)
-        place = scope.bench.place.iteration(0).phase("benchmark")
-        documents, oracle = _world(place, scope.cfg, cfg.seed, BENCHMARK_DOCUMENTS)
-        tasks = benchmark_tasks(place, seed=cfg.seed, num_tasks=cfg.num_tasks)
-        rubrics = benchmark_rubrics(place, seed=cfg.seed, num_tasks=cfg.num_tasks)
-        return cls(replace(scope, documents=documents, oracle=oracle), tasks, rubrics)
-
-
-def score_held_out(held_out: HeldOut, iteration: Place, solver: Player) -> None:
-    """Answer every benchmark task once and grade it by the Judge and by the oracle."""
-    scope, tasks, rubrics = held_out.scope, held_out.tasks, held_out.rubrics
-    if scope is None or tasks is None or rubrics is None:
-        return
-    place = iteration.phase("evaluation")
-    talk = scope.talks.evaluate
-    answers, _ = answer(scope, place, solver, scope.roles.solver, tasks, rubrics, num_answers=1, talk=talk)
-    judgments = grade(scope, place, answers, rubrics, tasks)
-    evaluate(
-        place,
-        measure,
-        tasks,
-        answers,
-        rubrics,
-        judgments,
-        policy=solver.policy.id,
-        benchmark=scope.cfg.evaluation.benchmark,
-    )
+def _score(
+    scope: Scope,
+    place: Place,
+    role: Role,
+    solver: Player,
+    name: str,
+    benchmark: dict[str, Any],
+    about: dict[str, Any],
+) -> None:
+    run, seed = scope.run, scope.run.cfg.evaluation.seed
+    world = Scope.over_world(run, run.place.iteration(0).phase("benchmark"), seed, BENCHMARK_ENTITIES)
+    answers = run.ask(place, role, solver.policy, index=world.documents, **about).rows
+    judgments = grade(world, place, answers=answers, **benchmark)
+    tables = {**benchmark, "answers": answers, "judgments": judgments}
+    evaluate(place, measure, policy=solver.policy.id, benchmark=name, **tables)
 
 
 def measure(
-    tasks: list[Row], answers: list[Row], rubrics: list[Row], judgments: list[Row]
+    tasks: list[Task], answers: list[Answer], rubrics: list[Criterion], judgments: list[Judgment]
 ) -> Iterator[tuple[str, float]]:
     """`score` is the oracle's: share of criteria truly met; unanswered is 0. `judged` is the same by the Judge."""
     answer_of = {row["task_id"]: row for row in answers}
@@ -100,31 +76,20 @@ def measure(
         met = [truth.get((found["rollout_id"], c["criterion_id"])) or 0 for c in criteria[task["task_id"]]]
         score = sum(met) / len(met)
         yield "score", score
-        yield f"score_{task['difficulty']}_hops", score
+        yield f"score_{(task['difficulty'] or 1) - 1}_hops", score
         yield "judged", judged[found["rollout_id"]].g or 0.0
-        yield "answer_tokens", float(found["answer_tokens"])
-        yield "searches", float(found["num_searches"])
+        yield "answer_tokens", float(found["answer_tokens"] or 0)
+        yield "searches", float(found["num_searches"] or 0)
         yield "unanswered", float(found["answer"] is None)
 
 
-@stage(TASKS)
-def benchmark_tasks(*, seed: int, num_tasks: int) -> Rows:
-    """Yield the tasks of the held-out world; their difficulty is the number of hops from the first document."""
-    for task in world.held_out_tasks(seed, num_tasks, BENCHMARK_DOCUMENTS):
-        about = {"task_id": task.task_id, "task_type": task.task_type, "difficulty": task.hops}
-        yield {**about, "text": task.text}
-
-
-@stage(RUBRICS)
-def benchmark_rubrics(*, seed: int, num_tasks: int) -> Rows:
-    """Yield the true criteria of these tasks."""
-    for task in world.held_out_tasks(seed, num_tasks, BENCHMARK_DOCUMENTS):
-        for i, criterion in enumerate(task.criteria):
-            yield {
-                "criterion_id": f"{task.task_id}-{i}",
-                "task_id": task.task_id,
-                "position": i,
-                "criterion": criterion,
-                "priority": "critical",
-                "weight": 1.0,
-            }
+def after_searches(prompts: list[PromptRow], rollouts: list[Rollout]) -> Iterator[Row]:
+    """Each conversation up to where its last turn began."""
+    prompt_of = {prompt["prompt_id"]: prompt for prompt in prompts}
+    for rollout in rollouts:
+        prompt = prompt_of[rollout["prompt_id"]]
+        messages: list[Row] = [dict(message) for message in prompt["messages"]]
+        for turn in (rollout["turns"] or [])[:-1]:
+            messages.append({"role": "assistant", "content": turn["text"]})
+            messages.append({"role": turn["message_role"], "content": turn["message"]})
+        yield {"task_id": prompt["task_id"], "task_type": prompt["task_type"], "messages": messages}

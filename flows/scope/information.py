@@ -11,94 +11,98 @@ the other evidence as it was. `learnable_information.sql` of the warehouse makes
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from flows.run import Player, Role
 from flows.scope.config import InformationSettings
 from flows.scope.roles import readable
-from flows.scope.steps import Player, Pool, Scope
-from flows.scope.talks import hints
+from flows.scope.steps import Pool, Scope
 from tasks.ask import ask
+from tasks.engines.base import Policy
 from tasks.likelihoods import likelihoods
-from tasks.prompt import Prompt, Row
+from tasks.prompt import Row
 from tasks.sample import sample
+from tasks.stage import Tables
 from warehouse.draft import hash_json
+from warehouse.schemas import Criterion, Document, Sample, Selection, Task
 from warehouse.store import Place
 
 
 def measure_information(scope: Scope, place: Place, challenger: Player, pool: Pool) -> None:
     """How likely the pool's tasks and rubrics are under their own documents and under others."""
-    cfg, roles, talks, bench = scope.cfg, scope.roles, scope.talks, scope.bench
+    run, cfg, roles = scope.run, scope.run.cfg, scope.roles
     if not cfg.information.num_tasks:
         return
     choose: dict[str, Any] = {"settings": cfg.information, "seed": cfg.seed}
     number = cfg.information.num_tasks * cfg.information.num_documents
     how = {"task_types": cfg.task_types, "search_turns": cfg.challenger.search_turns, "seed": cfg.seed}
     drawn = sample(place, scope.documents, num_samples=number, epoch=place.path, **how)
-    about = pool.selections, pool.tasks, scope.documents, drawn
-    proposing = Prompt("challenger", roles.challenger.templates, partial(openings, roles.challenger, **choose))
-    likelihoods(
-        place,
-        ask(place, proposing, *about, values=hints(cfg), label="task"),
-        [judged.rollouts for judged in pool.batches],
-        pool.tasks,
-        kind="task",
-        policy=challenger.policy,
-        dialogue=talks.propose.dialogue,
-        fleet=bench.fleet,
-        label="task",
+    about = {"selections": pool.selections, "tasks": pool.tasks, "documents": scope.documents, "drawn": drawn}
+    proposing = replace(
+        roles.challenger, name="task", about=partial(openings, propose=roles.challenger.about, **choose)
     )
-    marking = Prompt("judge", roles.rubric_writer.templates, partial(mark_schemes, roles.rubric_writer, **choose))
+    rollouts = [judged.rollouts for judged in pool.batches]
+    _measure(scope, place, proposing, challenger.policy, rollouts, **about)
+    marked = partial(mark_schemes, mark=roles.rubric_writer.about, **choose)
+    marking = replace(roles.rubric_writer, name="rubric", about=marked)
+    rollouts = [judged.rubrics.rollouts for judged in pool.batches]
+    _measure(scope, place, marking, run.model("rubric_writer"), rollouts, rubrics=pool.rubrics, **about)
+
+
+def _measure(scope: Scope, place: Place, role: Role, policy: Policy, rollouts: Tables, **about: Tables) -> None:
+    machines = scope.run.machines
     likelihoods(
         place,
-        ask(place, marking, *about, pool.rubrics, label="rubric"),
-        [judged.rubric_rollouts for judged in pool.batches],
-        pool.tasks,
-        kind="rubric",
-        policy=scope.judge("rubric_writer"),
-        dialogue=talks.write_rubric.dialogue,
-        fleet=bench.judge_fleet,
-        label="rubric",
+        ask(place, role.prompt, values=dict(role.values), label=role.name, **about),
+        rollouts,
+        about["tasks"],
+        kind=role.name,
+        policy=policy,
+        dialogue=role.dialogue,
+        fleet=machines.judges if role.judge else machines.engines,
+        label=role.name,
     )
 
 
 def openings(
-    challenger: Prompt,
-    selections: list[Row],
-    tasks: list[Row],
-    documents: list[Row],
-    drawn: list[Row],
+    selections: list[Selection],
+    tasks: list[Task],
+    documents: list[Document],
+    drawn: list[Sample],
     *,
+    propose: Callable[..., Iterator[Row]],
     settings: InformationSettings,
     seed: int,
 ) -> Iterator[Row]:
     """The Challenger's opening prompt of every chosen task, with each of its documents."""
     shown = list(with_documents(selections, tasks, drawn, settings, seed))
-    for task, about in zip(shown, challenger.about(shown, documents), strict=True):
+    for task, about in zip(shown, propose(samples=shown, documents=documents), strict=True):
         yield {**about, "task_id": task["task_id"], "rollout_id": task["rollout_id"]}
 
 
 def mark_schemes(
-    rubric_writer: Prompt,
-    selections: list[Row],
-    tasks: list[Row],
-    documents: list[Row],
-    drawn: list[Row],
-    rubrics: list[Row],
+    selections: list[Selection],
+    tasks: list[Task],
+    documents: list[Document],
+    drawn: list[Sample],
+    rubrics: list[Criterion],
     *,
+    mark: Callable[..., Iterator[Row]],
     settings: InformationSettings,
     seed: int,
 ) -> Iterator[Row]:
     """The rubric writer's prompt of every chosen task that has a rubric, with each document in the source's place."""
     written = {row["task_id"]: row["judge_rollout_id"] for row in rubrics if row["criterion"] is not None}
     shown = [t for t in with_documents(selections, tasks, drawn, settings, seed) if t["task_id"] in written]
-    for task, about in zip(shown, rubric_writer.about(shown, documents), strict=True):
+    for task, about in zip(shown, mark(tasks=shown, documents=documents), strict=True):
         yield {**about, "document_id": task["document_id"], "rollout_id": written[task["task_id"]]}
 
 
 def with_documents(
-    selections: list[Row], tasks: list[Row], drawn: list[Row], settings: InformationSettings, seed: int
+    selections: list[Selection], tasks: list[Task], drawn: list[Sample], settings: InformationSettings, seed: int
 ) -> Iterator[Row]:
     """Chosen tasks, kept ones first, each as often as it has documents: its own, then others of those `drawn`."""
     kept = {row["task_id"] for row in selections if row["kept"]}
@@ -106,8 +110,8 @@ def with_documents(
     order = {task["task_id"]: hash_json([seed, task["task_id"]]) for task in tasks}
     ordered = sorted(readable(tasks), key=lambda task: (task["task_id"] not in kept, order[task["task_id"]]))
     for task in ordered[: settings.num_tasks]:
-        drawn = random.Random(order[task["task_id"]]).sample(usable, min(settings.num_documents, len(usable)))
-        others = [document_id for document_id in drawn if document_id != task["document_id"]]
+        some = random.Random(order[task["task_id"]]).sample(usable, min(settings.num_documents, len(usable)))
+        others = [document_id for document_id in some if document_id != task["document_id"]]
         for document_id in (task["document_id"], *others[: settings.num_documents - 1]):
-            evidence = [document_id, *(i for i in task["evidence"][1:] if i != document_id)]
+            evidence = [document_id, *(i for i in (task["evidence"] or [])[1:] if i != document_id)]
             yield {**task, "document_id": document_id, "evidence": evidence}

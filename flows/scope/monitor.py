@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 
 from flows.scope.config import JudgeSettings, PoolSettings
-from flows.scope.steps import Pool, Scope, verdicts
-from tasks.ask import ask
+from flows.scope.roles import criteria_of
+from flows.scope.steps import Pool, Scope, grade
 from tasks.evaluate import evaluate, scores_of
+from tasks.judge import canary_id
 from tasks.prompt import Row
+from warehouse.schemas import Criterion, Judgment, Task
 from warehouse.store import Place, Table
 
 log = logging.getLogger("selfplay")
@@ -30,28 +34,50 @@ def watch_canaries(scope: Scope, place: Place, pool: Pool) -> None:
 
     Raises JudgeAlarm when the error passes `judge.max_judge_error`.
     """
-    if not scope.cfg.judge.canaries:
-        return
-    asked = ask(place, scope.roles.canary, pool.rubrics, pool.tasks, label="canary")
-    if asked.num_rows:
-        judged = verdicts(scope, place, asked, pool.rubrics, (), label="canary")
-        _alarm(scope, evaluate(place, canary_errors, judged, policy=scope.judge("grader").id, benchmark=MONITOR))
+    count = scope.run.cfg.judge.canaries
+    if count and any(table.num_rows for table in pool.rubrics):
+        role = replace(scope.roles.grader, name="canary", about=partial(canaries, count=count))
+        judged = grade(scope, place, tasks=pool.tasks, rubrics=pool.rubrics, answers=(), role=role)
+        grader = scope.run.model("grader").id
+        _alarm(scope, evaluate(place, canary_errors, judgments=judged, policy=grader, benchmark=MONITOR))
 
 
 def watch_gap(scope: Scope, place: Place, judgments: Table) -> None:
     """Compare verdicts on training answers with the oracle's. Raises JudgeAlarm when their means lie too far apart."""
     if scope.oracle and judgments.num_rows:
-        _alarm(scope, evaluate(place, oracle_gap, judgments, policy=scope.judge("grader").id, benchmark=MONITOR))
+        grader = scope.run.model("grader").id
+        _alarm(scope, evaluate(place, oracle_gap, judgments=judgments, policy=grader, benchmark=MONITOR))
 
 
-def canary_errors(judgments: list[Row]) -> Iterator[tuple[str, float]]:
+def canaries(rubrics: list[Criterion], tasks: list[Task], *, count: int) -> Iterator[Row]:
+    """Answers of known verdict, made of the criteria themselves: all stated must pass, one left out must fail it."""
+    text = {t["task_id"]: t["text"] for t in tasks}
+    made = 0
+    for task_id, criteria in criteria_of(rubrics).items():
+        for left_out in criteria:
+            for expected in (1, 0):
+                if made == count:
+                    return
+                stated = [c for c in criteria if expected or c is not left_out]
+                yield {
+                    "task_id": task_id,
+                    "rollout_id": canary_id(expected, left_out["criterion_id"]),
+                    "criterion_id": left_out["criterion_id"],
+                    "task": text[task_id],
+                    "answer": " ".join(_statement(c["criterion"] or "") for c in stated),
+                    "criterion": left_out["criterion"],
+                }
+                made += 1
+
+
+def canary_errors(judgments: list[Judgment]) -> Iterator[tuple[str, float]]:
     """1 for a canary judged wrongly or unreadably."""
     for row in judgments:
         yield "canary_error", float(row["verdict"] != row["expected"])
         yield ("false_pass" if row["expected"] == 0 else "false_fail"), float(row["verdict"] != row["expected"])
 
 
-def oracle_gap(judgments: list[Row]) -> Iterator[tuple[str, float]]:
+def oracle_gap(judgments: list[Judgment]) -> Iterator[tuple[str, float]]:
     """Verdict minus truth, for every verdict that has both, and whether they differ."""
     for row in judgments:
         if row["verdict"] is not None and row["oracle"] is not None:
@@ -60,7 +86,7 @@ def oracle_gap(judgments: list[Row]) -> Iterator[tuple[str, float]]:
 
 
 def _alarm(scope: Scope, measured: Table) -> None:
-    settings: JudgeSettings = scope.cfg.judge
+    settings: JudgeSettings = scope.run.cfg.judge
     scores = scores_of(measured)
     for metric in ("canary_error", "judge_minus_oracle"):
         value = scores.get(metric)
@@ -82,3 +108,12 @@ def check_pool(cfg: PoolSettings, num_kept: int, target: int) -> None:
             "selections say why the others were not kept."
         )
     log.warning("%s: the Solver gets fewer steps", says)
+
+
+def _statement(criterion: str) -> str:
+    """What a criterion asks for, said as an answer would: without its command verb.
+
+    >>> _statement("Provides Baba has craft lomicr .")
+    'Baba has craft lomicr .'
+    """
+    return criterion.partition(" ")[2]

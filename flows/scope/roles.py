@@ -1,23 +1,47 @@
-"""SCOPE's roles: what each is asked, about which rows, and how its reply is read. One place a role, template and
-reader side by side."""
+"""SCOPE's roles: what each is asked, about which rows, how far it speaks, and how its reply is read."""
 
 from __future__ import annotations
 
-import functools
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import partial
 
+from flows.run import Role, templates
 from flows.scope import readers
-from flows.scope.config import ScopeConfig
-from flows.scope.rewards import challenger_format, solver_format
-from tasks.judge import canary_id
-from tasks.prompt import Malformed, Prompt, Row, Template
-from tasks.read import UNANSWERED, Reader
-from tasks.rollouts.tokens import count_tokens, cut_tokens
+from flows.scope.config import Config
+from flows.scope.replies import (
+    measure_answer,
+    measure_gate,
+    measure_rubric,
+    measure_task,
+    read_answer,
+    read_gate,
+    read_rubric,
+    read_task,
+    read_verdict,
+)
+from tasks.engines.base import Sampling
+from tasks.prompt import Row, Template
+from tasks.read import Reader
+from tasks.rollouts.rollout import Dialogue
+from tasks.rollouts.search_syntax import stop_strings
+from tasks.rollouts.tokens import cut_tokens
+from warehouse.schemas import (
+    ANSWERS,
+    GATES,
+    JUDGMENTS,
+    RUBRICS,
+    TASKS,
+    Answer,
+    Criterion,
+    Document,
+    Sample,
+    Selection,
+    Task,
+)
+from warehouse.schemas import Gate as GateRow
 
-PROMPTS = Path(__file__).parent / "prompts"
 TASK_DESCRIPTIONS = {
     "long_form_qa": "one how, what or why question on a single topic, answered in flowing prose without sections",
     "summarisation": "condense or recast what sources say about something, adding nothing of one's own",
@@ -32,95 +56,149 @@ SEARCH_EXAMPLES = {
 }
 
 
-@dataclass(frozen=True)
 class Roles:
-    """The prompts and readers of one configuration."""
+    """Who is asked what in one configuration."""
 
-    challenger: Prompt
-    gates: Prompt
-    rubric_writer: Prompt
-    solver: Prompt
-    grader: Prompt
-    canary: Prompt
-    read_task: Reader
-    read_gate: Reader
-    read_rubric: Reader
-    read_answer: Reader
-    templates: Callable[[str], Template]
+    def __init__(self, cfg: Config) -> None:
+        d, base, self._cfg, self.template = cfg.dialogues, cfg.models.base, cfg, templates(cfg, cfg.dialogues.prompts)
+        challenger, solver = cfg.challenger, cfg.solver
+        hints = {"search_example": SEARCH_EXAMPLES[d.search_syntax], "max_searches": d.solver_turns - 1}
+        self.challenger = Role(
+            "challenger",
+            (self.template("challenger"),),
+            partial(propose, model=base, limit=d.source_tokens),
+            self._turns("task", challenger.temperature),
+            TASKS,
+            Reader(read_task, measure_task, whole=True),
+            self._searching("challenger", "task", d.challenger_turns, d.challenger_prompt_tokens),
+            values=hints,
+        )
+        self.solver = Role(
+            "solver",
+            (self.template("solver"),),
+            solve,
+            self._turns("answer", solver.temperature),
+            ANSWERS,
+            Reader(read_answer, partial(measure_answer, model=base), whole=True),
+            self._searching("solver", "answer", d.solver_turns, d.solver_prompt_tokens),
+            values=hints,
+        )
+        insisted = self.solver.dialogue.model_copy(update={"insist_times": d.insist_times})
+        self.screener = replace(self.solver, dialogue=insisted)  # l.22
+        self.estimator = replace(  # l.10
+            self.screener,
+            sampling=self._turns("answer", challenger.difficulty_temperature, challenger.difficulty_top_p),
+        )
+        self.examinee = replace(self.screener, sampling=self._turns("answer", cfg.evaluation.temperature))
+        self._judge(cfg)
 
-
-def make_roles(cfg: ScopeConfig) -> Roles:
-    template = functools.partial(Template.load, PROMPTS / cfg.dialogues.prompts)
-    base, judge = cfg.models.base, cfg.judge
-    gates = tuple(template(f"gate_{gate}") for gate in judge.applied_gates)
-    source = functools.partial(_cut_document, model=base, limit=cfg.dialogues.source_tokens)
-    evidence = functools.partial(_cut_document, model=base, limit=judge.evidence_document_tokens)
-    see = functools.partial(cut_tokens, model=base, limit=judge.graded_answer_tokens)
-    graded = functools.partial(_gradable, limit=judge.ungraded_answer_tokens)
-    return Roles(
-        challenger=Prompt("challenger", (template("challenger"),), functools.partial(propose, source)),
-        gates=Prompt("judge", gates, functools.partial(examine, source, judge.applied_gates)),
-        rubric_writer=Prompt(
-            "judge", (template("rubrics"),), functools.partial(mark_scheme, template("evidence"), evidence)
-        ),
-        solver=Prompt("solver", (template("solver"),), solve),
-        grader=Prompt("judge", (template("grade"),), functools.partial(grade, see, graded)),
-        canary=Prompt("judge", (template("grade"),), functools.partial(canaries, judge.canaries)),
-        read_task=Reader(about_task, read_task),
-        read_gate=Reader(about_gate, read_gate),
-        read_rubric=Reader(
-            about_rubric,
-            functools.partial(
-                read_rubric,
-                min_criteria=judge.min_criteria,
-                max_criteria=judge.max_criteria,
-                weights=judge.priority_weights,
+    def _judge(self, cfg: Config) -> None:
+        judge, base = cfg.judge, cfg.models.base
+        role = partial(
+            Role, player="judge", judge=True, dialogue=Dialogue(max_turns=1, reasoning=cfg.dialogues.reasoning)
+        )
+        self.gates = role(
+            "gate",
+            tuple(self.template(f"gate_{gate}") for gate in judge.applied_gates),
+            partial(examine, model=base, limit=cfg.dialogues.source_tokens, gates=judge.applied_gates),
+            Sampling(temperature=0, max_tokens=judge.gate_tokens),
+            GATES,
+            Reader(read_gate, measure_gate),
+        )
+        self.rubric_writer = role(
+            "rubric",
+            (self.template("rubrics"),),
+            partial(mark_scheme, evidence=self.template("evidence"), model=base, limit=judge.evidence_document_tokens),
+            Sampling(temperature=0, max_tokens=judge.rubric_tokens),
+            RUBRICS,
+            Reader(
+                partial(
+                    read_rubric,
+                    min_criteria=judge.min_criteria,
+                    max_criteria=judge.max_criteria,
+                    weights=judge.priority_weights,
+                ),
+                measure_rubric,
             ),
-        ),
-        read_answer=Reader(functools.partial(about_answer, model=base), read_answer),
-        templates=template,
-    )
+        )
+        self.grader = role(
+            "grade",
+            (self.template("grade"),),
+            partial(grade, model=base, seen=judge.graded_answer_tokens, graded=judge.ungraded_answer_tokens),
+            Sampling(temperature=judge.grading_temperature, max_tokens=judge.grading_tokens),
+            JUDGMENTS,
+            Reader(read_verdict),
+            ask_again=readers.read_verdict,
+        )
+
+    def _turns(self, tag: str, temperature: float, top_p: float = 1.0) -> Sampling:
+        d = self._cfg.dialogues
+        stop = (*stop_strings(d.search_syntax), f"</{tag}>")
+        return Sampling(temperature=temperature, top_p=top_p, max_tokens=d.response_tokens, stop=stop)
+
+    def _searching(self, role: str, final: str, max_turns: int, prompt_tokens: int) -> Dialogue:
+        d = self._cfg.dialogues
+        return Dialogue(
+            search=d.search_syntax,
+            final=final,
+            max_turns=max_turns,
+            results=self.template("results").text,
+            searched=self.template(f"{role}_searched").text,
+            searched_out=self.template(f"{role}_searched_out").text,
+            format_error=self.template("format_error").text,
+            insist=self.template("answer_now").text,
+            documents_per_query=d.documents_per_query,
+            result_tokens=d.result_tokens,
+            reasoning=d.reasoning,
+            prompt_tokens=prompt_tokens,
+        )
 
 
 # ---- what they are asked ------------------------------------------------------------------------------------------
 
 
-def propose(source: Callable[[Row], Row], samples: list[Row], documents: list[Row]) -> Iterator[Row]:
+def propose(samples: list[Sample], documents: list[Document], *, model: str, limit: int) -> Iterator[Row]:
     """Challenger, algorithm 1 l.7: a source document, a task type, a number of search turns."""
-    by_id = {d["document_id"]: d for d in documents}
+    by_id: dict[str | None, Document] = {d["document_id"]: d for d in documents}
     for sample in samples:
-        document = source(by_id[sample["document_id"]])
+        document = cut_document(by_id[sample["document_id"]], model, limit)
         yield {
             "document_id": sample["document_id"],
             "task_type": sample["task_type"],
             "search_turns": sample["search_turns"],
-            "task_description": TASK_DESCRIPTIONS[sample["task_type"]],
+            "task_description": TASK_DESCRIPTIONS[sample["task_type"] or ""],
             "title": document["title"],
             "document": document["text"],
         }
 
 
 def examine(
-    source: Callable[[Row], Row], gates: tuple[str, ...], tasks: list[Row], documents: list[Row]
+    tasks: list[Task], documents: list[Document], *, model: str, limit: int, gates: tuple[str, ...]
 ) -> Iterator[Row]:
     """Quality gates, l.8: each gate sees the task, that of sources also the document."""
-    by_id = {d["document_id"]: d for d in documents}
+    by_id: dict[str | None, Document] = {d["document_id"]: d for d in documents}
     for task in readable(tasks):
-        document = source(by_id[task["document_id"]])
+        document = cut_document(by_id[task["document_id"]], model, limit)
         for gate in gates:
             shown = {"task": task["text"], "title": document["title"], "document": document["text"]}
             yield {"template": f"gate_{gate}", "task_id": task["task_id"], **shown}
 
 
 def mark_scheme(
-    evidence: Template, cut: Callable[[Row], Row], tasks: list[Row], documents: list[Row], *gates: list[Row]
+    tasks: list[Task],
+    documents: list[Document],
+    gates: Iterable[GateRow] = (),
+    *,
+    evidence: Template,
+    model: str,
+    limit: int,
 ) -> Iterator[Row]:
     """Rubric writer, l.9: the task and every document behind it."""
-    by_id = {d["document_id"]: d for d in documents}
-    passed = passing(tasks, *gates)
+    by_id: dict[str | None, Document] = {d["document_id"]: d for d in documents}
+    passed = passing(tasks, gates)
     for task in readable(tasks):
         if task["task_id"] in passed:
-            shown = [cut(by_id[i]) for i in task["evidence"] if i in by_id]
+            shown = [cut_document(by_id[i], model, limit) for i in task["evidence"] or [] if i in by_id]
             yield {
                 "task_id": task["task_id"],
                 "task_type": task["task_type"],
@@ -129,7 +207,7 @@ def mark_scheme(
             }
 
 
-def solve(tasks: list[Row], rubrics: list[Row]) -> Iterator[Row]:
+def solve(tasks: list[Task], rubrics: list[Criterion]) -> Iterator[Row]:
     """Solver, l.10 and l.30: the task alone. Only ids of the row and its text go in: no document, no criterion."""
     marked = {r["task_id"] for r in rubrics if r["criterion"] is not None}
     for task in readable(tasks):
@@ -137,7 +215,7 @@ def solve(tasks: list[Row], rubrics: list[Row]) -> Iterator[Row]:
             yield {"task_id": task["task_id"], "task_type": task["task_type"], "task": task["text"]}
 
 
-def solve_kept(selections: list[Row], tasks: list[Row], *, first: int, count: int) -> Iterator[Row]:
+def solve_kept(selections: list[Selection], tasks: list[Task], *, first: int, count: int) -> Iterator[Row]:
     """Solver, l.29: `count` of the kept tasks, in the order of their selection."""
     by_id = {task["task_id"]: task for task in tasks}
     for selection in [s for s in selections if s["kept"]][first : first + count]:
@@ -146,151 +224,47 @@ def solve_kept(selections: list[Row], tasks: list[Row], *, first: int, count: in
 
 
 def grade(
-    see: Callable[[str], str], gradable: Callable[[Row], bool], answers: list[Row], rubrics: list[Row], tasks: list[Row]
+    answers: list[Answer], rubrics: list[Criterion], tasks: list[Task], *, model: str, seen: int, graded: int
 ) -> Iterator[Row]:
-    """Grader, l.11: one answer, one criterion."""
+    """Grader, l.11: one answer, of which it sees the first `seen` tokens, and one criterion. Answers of more than
+    `graded` tokens are not graded."""
     criteria, text = criteria_of(rubrics), {t["task_id"]: t["text"] for t in tasks}
-    for answer in filter(gradable, answers):
+    for answer in answers:
+        has_format = (answer["format"] or {}).get("total", 0) > 0
+        if answer["answer"] is None or not has_format or (answer["answer_tokens"] or 0) > graded:
+            continue
         for criterion in criteria[answer["task_id"]]:
             yield {
                 "task_id": answer["task_id"],
                 "rollout_id": answer["rollout_id"],
                 "criterion_id": criterion["criterion_id"],
                 "task": text[answer["task_id"]],
-                "answer": see(answer["answer"]),
+                "answer": cut_tokens(answer["answer"], model, seen),
                 "criterion": criterion["criterion"],
             }
-
-
-def canaries(count: int, rubrics: list[Row], tasks: list[Row]) -> Iterator[Row]:
-    """Answers of known verdict, made of the criteria themselves: all stated must pass, one left out must fail it."""
-    text = {t["task_id"]: t["text"] for t in tasks}
-    made = 0
-    for task_id, criteria in criteria_of(rubrics).items():
-        for left_out in criteria:
-            for expected in (1, 0):
-                if made == count:
-                    return
-                stated = [c for c in criteria if expected or c is not left_out]
-                yield {
-                    "task_id": task_id,
-                    "rollout_id": canary_id(expected, left_out["criterion_id"]),
-                    "criterion_id": left_out["criterion_id"],
-                    "task": text[task_id],
-                    "answer": " ".join(_statement(c["criterion"]) for c in stated),
-                    "criterion": left_out["criterion"],
-                }
-                made += 1
-
-
-# ---- how their replies are read -----------------------------------------------------------------------------------
-
-
-def about_task(rollout: Row, prompt: Row) -> Row:
-    turns = rollout["turns"] or []
-    retrieved = [i for turn in turns for result in turn["results"] or [] for i in result["document_ids"]]
-    try:
-        has_task = bool(readers.read_task(rollout["reply"] or ""))
-    except Malformed:
-        has_task = False
-    texts, searched = [t["text"] for t in turns], [t["valid_search"] for t in turns]
-    return {
-        "task_id": rollout["rollout_id"],
-        "rollout_id": rollout["rollout_id"],
-        "prompt_id": prompt["prompt_id"],
-        "document_id": prompt["document_id"],
-        "task_type": prompt["task_type"],
-        "search_turns": prompt["search_turns"],
-        "evidence": list(dict.fromkeys([prompt["document_id"], *retrieved])),
-        "format": challenger_format(texts, searched, prompt["search_turns"], has_task),
-    }
-
-
-def read_task(rollout: Row, prompt: Row) -> Row:
-    if rollout["finish_reason"] != "final":
-        raise Malformed(UNANSWERED[rollout["finish_reason"]])
-    return {"text": readers.read_task(rollout["reply"])}
-
-
-def about_gate(rollout: Row, prompt: Row) -> Row:
-    gate = prompt["template"].removeprefix("gate_")
-    return {"task_id": prompt["task_id"], "gate": gate, "kind": "model", "judge_rollout_id": rollout["rollout_id"]}
-
-
-def read_gate(rollout: Row, prompt: Row) -> Row:
-    return {"passed": bool(readers.read_verdict(rollout["reply"]))}
-
-
-def about_rubric(rollout: Row, prompt: Row) -> Row:
-    task_id = prompt["task_id"]
-    return {"task_id": task_id, "criterion_id": task_id, "position": 0, "judge_rollout_id": rollout["rollout_id"]}
-
-
-def read_rubric(
-    rollout: Row, prompt: Row, *, min_criteria: int, max_criteria: int, weights: dict[str, float]
-) -> list[Row]:
-    found = readers.read_rubric(rollout["reply"], min_criteria, max_criteria, weights)
-    return [{**row, "criterion_id": f"{prompt['task_id']}-{row['position']}"} for row in found]
-
-
-def about_answer(rollout: Row, prompt: Row, *, model: str) -> Row:
-    turns = rollout["turns"] or []
-    try:
-        answer = readers.last_pair(rollout["reply"] or "", "answer")
-    except Malformed:
-        answer = ""
-    texts, searched = [t["text"] for t in turns], [t["valid_search"] for t in turns]
-    return {
-        "rollout_id": rollout["rollout_id"],
-        "prompt_id": prompt["prompt_id"],
-        "task_id": prompt["task_id"],
-        "answer_tokens": count_tokens(answer, model),
-        "format": solver_format(texts, searched, bool(answer)),
-        "num_searches": sum(searched),
-    }
-
-
-def read_answer(rollout: Row, prompt: Row) -> Row:
-    if rollout["finish_reason"] != "final":
-        raise Malformed(UNANSWERED[rollout["finish_reason"]])
-    return {"answer": readers.last_pair(rollout["reply"], "answer")}
 
 
 # ---- rows they share ----------------------------------------------------------------------------------------------
 
 
-def readable(tasks: list[Row]) -> Iterator[Row]:
+def readable(tasks: list[Task]) -> Iterator[Task]:
     return (task for task in tasks if task["text"] is not None)
 
 
-def passing(tasks: list[Row], *gates: list[Row]) -> set[str]:
+def passing(tasks: list[Task], gates: Iterable[GateRow]) -> set[str]:
     """QG: ids of the tasks that pass every gate. A gate without a verdict is not passed; with no gate at all, all
     pass."""
-    failed = {row["task_id"] for table in gates for row in table if not row["passed"]}
-    return {task["task_id"] for task in readable(tasks)} - failed
+    return {task["task_id"] for task in readable(tasks)} - {row["task_id"] for row in gates if not row["passed"]}
 
 
-def criteria_of(rubrics: list[Row]) -> dict[str, list[Row]]:
+def criteria_of(rubrics: list[Criterion]) -> dict[str, list[Criterion]]:
     """Criteria by task, in order; malformed rubrics have none."""
-    found: dict[str, list[Row]] = defaultdict(list)
+    found: dict[str, list[Criterion]] = defaultdict(list)
     for row in sorted(rubrics, key=lambda r: r["position"]):
         if row["criterion"] is not None:
             found[row["task_id"]].append(row)
     return found
 
 
-def _cut_document(document: Row, *, model: str, limit: int) -> Row:
+def cut_document(document: Document, model: str, limit: int) -> Row:
     return {"title": document["title"] or "", "text": cut_tokens(document["text"], model, limit)}
-
-
-def _gradable(answer: Row, *, limit: int) -> bool:
-    return answer["answer"] is not None and answer["format"]["total"] > 0 and answer["answer_tokens"] <= limit
-
-
-def _statement(criterion: str) -> str:
-    """What a criterion asks for, said as an answer would: without its command verb.
-
-    >>> _statement("Provides Baba has craft lomicr .")
-    'Baba has craft lomicr .'
-    """
-    return criterion.partition(" ")[2]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from flows.scope import rewards
@@ -12,6 +12,8 @@ from flows.scope.config import ChallengerReward, SolverReward
 from flows.scope.roles import criteria_of, passing
 from tasks.prompt import Row
 from tasks.read import NOT_SAMPLED
+from tasks.score import scored
+from warehouse.schemas import Answer, Criterion, Gate, Judgment, Task
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,9 @@ class Grade:
     num_criteria: int
 
 
-def grades(answers: list[Row], rubrics: list[Row], judgments: list[Row], min_coverage: float) -> dict[str, Grade]:
+def grades(
+    answers: list[Answer], rubrics: list[Criterion], judgments: list[Judgment], min_coverage: float
+) -> dict[str, Grade]:
     """Eq. 1 for every answer whose task has a rubric. An answer without text, or below coverage, has no g."""
     verdict = {(j["rollout_id"], j["criterion_id"]): j["verdict"] for j in judgments if j["expected"] is None}
     criteria, found = criteria_of(rubrics), {}
@@ -31,11 +35,11 @@ def grades(answers: list[Row], rubrics: list[Row], judgments: list[Row], min_cov
         rubric = criteria[answer["task_id"]]
         if rubric:
             verdict_K = [verdict.get((answer["rollout_id"], c["criterion_id"])) for c in rubric]
-            found[answer["rollout_id"]] = _grade(answer, verdict_K, [c["weight"] for c in rubric], min_coverage)
+            found[answer["rollout_id"]] = _grade(answer, verdict_K, [c["weight"] or 0.0 for c in rubric], min_coverage)
     return found
 
 
-def _grade(answer: Row, verdict_K: Sequence[int | None], weight_K: Sequence[float], min_coverage: float) -> Grade:
+def _grade(answer: Answer, verdict_K: Sequence[int | None], weight_K: Sequence[float], min_coverage: float) -> Grade:
     num_read = sum(v is not None for v in verdict_K)
     counts = answer["answer"] is not None and num_read >= min_coverage * len(verdict_K) and num_read > 0
     met = sum(1 for v in verdict_K if v)
@@ -43,11 +47,12 @@ def _grade(answer: Row, verdict_K: Sequence[int | None], weight_K: Sequence[floa
 
 
 def challenger_scores(
-    tasks: list[Row],
-    rubrics: list[Row],
-    answers: list[Row],
-    judgments: list[Row],
-    *gates: list[Row],
+    tasks: list[Task],
+    rubrics: list[Criterion],
+    answers: list[Answer],
+    judgments: list[Judgment],
+    gates: Iterable[Gate] = (),
+    *,
     settings: ChallengerReward,
     min_coverage: float,
 ) -> Iterator[Row]:
@@ -56,21 +61,21 @@ def challenger_scores(
     No task, or a task that passed the gates but has no valid rubric: 0 in all, format included. An engine failure is
     unscorable.
     """
-    graded, passed = grades(answers, rubrics, judgments, min_coverage), passing(tasks, *gates)
+    graded, passed = grades(answers, rubrics, judgments, min_coverage), passing(tasks, gates)
     answers_of: dict[str, list[Grade]] = defaultdict(list)
     for answer in answers:
         if answer["rollout_id"] in graded:
             answers_of[answer["task_id"]].append(graded[answer["rollout_id"]])
     marked = set(criteria_of(rubrics))
     for task in tasks:
-        qg = task["task_id"] in passed
+        qg, form = task["task_id"] in passed, task["format"] or {}
         counted = [grade for grade in answers_of[task["task_id"]] if grade.g is not None]
         scores = [grade.g for grade in counted if grade.g is not None]
         g_bar = math.fsum(scores) / len(scores) if scores else None
         void = task["text"] is None or (qg and task["task_id"] not in marked)
-        total = 0.0 if void else rewards.challenger(task["format"]["total"], qg, g_bar, **settings.model_dump())
+        total = 0.0 if void else rewards.challenger(form["total"], qg, g_bar, **settings.model_dump())
         parts = {
-            **{f"format_{k}" if k != "total" else "format": v for k, v in task["format"].items()},
+            **_format_parts(form),
             "passed_gates": float(qg),
             "has_rubric": float(task["task_id"] in marked),
             "num_rollouts": float(len(counted)),
@@ -79,30 +84,36 @@ def challenger_scores(
         }
         if g_bar is not None:
             parts |= {"g_bar": g_bar, "difficulty": rewards.difficulty(g_bar, settings.tau)}
-        yield _score(task["task_id"], task, g_bar, parts, total)
+        ids = task["task_id"], task["prompt_id"] or "", task["task_id"]
+        yield scored(*ids, total, parts, score=g_bar, unscorable=_not_sampled(task))
 
 
 def solver_scores(
-    answers: list[Row], rubrics: list[Row], judgments: list[Row], *, settings: SolverReward, min_coverage: float
+    answers: list[Answer],
+    rubrics: list[Criterion],
+    judgments: list[Judgment],
+    *,
+    settings: SolverReward,
+    min_coverage: float,
 ) -> Iterator[Row]:
     """Eq. 6 for every answer. Without enough verdicts g is 0; format and search are paid all the same."""
     graded = grades(answers, rubrics, judgments, min_coverage)
     for answer in answers:
-        grade = graded.get(answer["rollout_id"])
+        grade, form, tokens = graded.get(answer["rollout_id"]), answer["format"] or {}, answer["answer_tokens"] or 0
         g = grade.g if grade is not None and grade.g is not None else 0.0
-        length = _length_factor(answer["answer_tokens"], settings)
-        search = rewards.search_reward(answer["num_searches"])
+        length, search = _length_factor(tokens, settings), rewards.search_reward(answer["num_searches"] or 0)
         weights = settings.model_dump(include={"rubric_weight", "format_weight", "search_weight"})
-        total = rewards.solver(g, length, answer["format"]["total"], search, **weights)
+        total = rewards.solver(g, length, form["total"], search, **weights)
         parts = {
-            **{f"format_{k}" if k != "total" else "format": v for k, v in answer["format"].items()},
+            **_format_parts(form),
             "g": g,
             "graded": float(grade is not None and grade.g is not None),
             "length_factor": length,
             "search": search,
-            "answer_tokens": float(answer["answer_tokens"]),
+            "answer_tokens": float(tokens),
         }
-        yield _score(answer["rollout_id"], answer, g, parts, total)
+        ids = answer["rollout_id"], answer["prompt_id"], answer["task_id"]
+        yield scored(*ids, total, parts, score=g, unscorable=_not_sampled(answer))
 
 
 def _length_factor(answer_tokens: int, settings: SolverReward) -> float:
@@ -111,14 +122,10 @@ def _length_factor(answer_tokens: int, settings: SolverReward) -> float:
     return rewards.length_factor(answer_tokens, settings.length_soft, settings.length_hard, settings.length_floor)
 
 
-def _score(rollout_id: str, row: Row, score: float | None, components: dict[str, float], total: float) -> Row:
-    failed = row["malformed"] in NOT_SAMPLED
-    return {
-        "rollout_id": rollout_id,
-        "group_id": row["prompt_id"],
-        "task_id": row["task_id"],
-        "score": None if failed else score,
-        "components": components,
-        "total": None if failed else total,
-        "unscorable": row["malformed"] if failed else None,
-    }
+def _format_parts(form: dict[str, float]) -> dict[str, float]:
+    return {"format" if name == "total" else f"format_{name}": value for name, value in form.items()}
+
+
+def _not_sampled(row: Task | Answer) -> str | None:
+    """Why a rollout is unscorable: it failed through no fault of the policy."""
+    return row["malformed"] if row["malformed"] in NOT_SAMPLED else None

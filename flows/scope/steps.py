@@ -1,35 +1,26 @@
-"""The steps that both of SCOPE's stages are made of: each a line or two of Algorithm 1 over stages that know no
-method."""
+"""The moves that both of SCOPE's stages are made of, each a line or two of Algorithm 1."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from flows.run import Workbench
-from flows.scope.config import ScopeConfig
-from flows.scope.readers import read_verdict
-from flows.scope.roles import Roles, make_roles, solve_kept
+from flows.corpora import open_documents
+from flows.micro.tables import encyclopaedia_documents, encyclopaedia_oracle
+from flows.run import Player, Replies, Role, Run
+from flows.scope.config import ChallengerSettings, Config, SolverSettings
+from flows.scope.roles import Roles, solve_kept
 from flows.scope.rules import make_rules
 from flows.scope.scoring import challenger_scores, solver_scores
-from flows.scope.talks import Talk, Talks, hints, make_talks
-from tasks.ask import ask
-from tasks.batch import batch
 from tasks.check import check
-from tasks.engines.base import Policy
-from tasks.generate import generate
 from tasks.judge import Oracle, read_judgments
 from tasks.keep import Query, keep
 from tasks.normalise import normalise
-from tasks.prompt import Prompt
-from tasks.read import read_answers, read_gates, read_rubrics, read_tasks
 from tasks.sample import sample
 from tasks.score import score
 from tasks.stage import Tables
-from tasks.update import update, updated_policy
 from warehouse.store import Place, Table
 
 DIFFICULTY_WINDOW = Query(Path(__file__).parent / "sql" / "difficulty_window.sql")
@@ -37,51 +28,35 @@ DIFFICULTY_WINDOW = Query(Path(__file__).parent / "sql" / "difficulty_window.sql
 
 @dataclass(frozen=True)
 class Scope:
-    """A run of the method: its configuration, what it works with, who asks what and how far a conversation goes."""
+    """A run, who is asked what in it, the corpus with its index, and an oracle of true facts where it knows them."""
 
-    cfg: ScopeConfig
-    bench: Workbench
+    run: Run[Config]
+    roles: Roles
     documents: Table
     oracle: Oracle | None
-    roles: Roles
-    talks: Talks
 
     @classmethod
-    def prepare(cls, cfg: ScopeConfig, bench: Workbench, documents: Table, oracle: Oracle | None) -> Scope:
-        roles = make_roles(cfg)
-        return cls(cfg, bench, documents, oracle, roles, make_talks(cfg, roles))
+    def prepare(cls, run: Run[Config]) -> Scope:
+        cfg = run.cfg
+        if cfg.corpus in cfg.worlds:
+            return cls.over_world(run, run.place, cfg.world_seed, cfg.corpus_documents)
+        return cls(run, Roles(cfg), open_documents(run.place, cfg.corpus, cfg.embedding), None)
 
-    def judge(self, half: str) -> Policy:
-        """The model of a half of the Judge, `rubric_writer` or `grader`: M0 where none is named."""
-        return self.bench.policies.get(half, self.bench.policies["base"])
-
-
-@dataclass(frozen=True)
-class Player:
-    """An evolving role: its policy, its optimizer's state, and how many updates it has had."""
-
-    policy: Policy
-    optimizer_state: str | None = None
-    num_updates: int = 0
+    @classmethod
+    def over_world(cls, run: Run[Config], at: Place, seed: int, num_documents: int) -> Scope:
+        """The same over the built-in world."""
+        made = {"seed": seed, "num_documents": num_documents}
+        documents = encyclopaedia_documents(at, embedding=run.cfg.embedding, **made)
+        return cls(run, Roles(run.cfg), documents, partial(encyclopaedia_oracle, **made))
 
 
-def starting_players(scope: Scope) -> tuple[int, Player, Player]:
+def starting_players(run: Run[Config]) -> tuple[int, Player, Player]:
     """l.2: C_0 = S_0 = M0 and the first iteration; or both as another run left them after one of its iterations."""
-    branch = scope.cfg.branch
+    branch = run.cfg.branch
     if branch is None:
-        return 1, Player(scope.bench.policies["base"]), Player(scope.bench.policies["base"])
-    challenger, solver = (player_of(scope, branch.run, branch.iteration, role) for role in ("challenger", "solver"))
+        return 1, run.player("challenger"), run.player("solver")
+    challenger, solver = (run.player_after(name, branch.iteration, branch.run) for name in ("challenger", "solver"))
     return branch.iteration + 1, challenger, solver
-
-
-def player_of(scope: Scope, run: str, iteration: int, role: str) -> Player:
-    """A role as it was after an iteration of a run: M0 if it was never updated."""
-    store = scope.bench.place.store
-    of_role = [t for t in store.tables(run) if t.at.table == "updates" and t.at.phase == role]
-    updates = [t for t in of_role if 1 <= (t.at.iteration or 0) <= iteration]
-    if not updates:
-        return Player(scope.bench.policies["base"])
-    return Player(*updated_policy(updates[-1]), len(updates))
 
 
 @dataclass(frozen=True)
@@ -90,8 +65,7 @@ class Judged:
 
     tasks: Table
     rollouts: Table
-    rubrics: Table
-    rubric_rollouts: Table
+    rubrics: Replies
     judgments: Table
     scores: Table
 
@@ -112,11 +86,8 @@ class Pool:
     batches: tuple[Judged, ...] = ()
     selections: tuple[Table, ...] = ()
 
-    def __len__(self) -> int:
-        return len(self.batches)
-
-    def __add__(self, more: tuple[Judged, Table]) -> Pool:
-        return Pool((*self.batches, more[0]), (*self.selections, more[1]))
+    def with_batch(self, batch: Judged, selections: Table) -> Pool:
+        return Pool((*self.batches, batch), (*self.selections, selections))
 
     @property
     def tasks(self) -> tuple[Table, ...]:
@@ -124,7 +95,7 @@ class Pool:
 
     @property
     def rubrics(self) -> tuple[Table, ...]:
-        return tuple(b.rubrics for b in self.batches)
+        return tuple(b.rubrics.rows for b in self.batches)
 
     @property
     def num_kept(self) -> int:
@@ -136,17 +107,16 @@ def sample_documents(scope: Scope, step: Place, num_samples: int, number: int, p
 
     No document comes twice, in this iteration or a later one, before the corpus is used up.
     """
-    assert step.at.iteration is not None
-    batches_before = (step.at.iteration - 1) * per_iteration + number
+    cfg, iteration = scope.run.cfg, step.at.iteration or 1
     return sample(
         step,
         scope.documents,
         num_samples=num_samples,
-        task_types=scope.cfg.task_types,
-        search_turns=scope.cfg.challenger.search_turns,
-        seed=scope.cfg.seed,
-        epoch=step.at.phase,
-        skip=batches_before * num_samples,
+        task_types=cfg.task_types,
+        search_turns=cfg.challenger.search_turns,
+        seed=cfg.seed,
+        epoch=step.at.phase or "",
+        skip=((iteration - 1) * per_iteration + number) * num_samples,
     )
 
 
@@ -157,142 +127,99 @@ def judge_tasks(
     solver: Player,
     samples: Table,
     *,
-    num_tasks: int,
-    num_answers: int,
-    talk: Talk,
+    examinee: Role,
+    n: int,
+    answers: int,
 ) -> Judged:
     """l.7-15 and l.21-23: propose tasks, gate them, write their rubrics, and see how the Solver does."""
-    roles, talks, documents = scope.roles, scope.talks, scope.documents
-    asked = ask(step, roles.challenger, samples, documents, values=hints(scope.cfg), label="challenger")
-    rollouts = roll_out(scope, step, asked, challenger.policy, talks.propose, num_tasks, label="challenger")
-    tasks = read_tasks(step, rollouts, asked, reader=roles.read_task)
-    gates = gate(scope, step, tasks)
-    rubrics, written = write_rubrics(scope, step, tasks, gates)
-    answers, _ = answer(scope, step, solver, roles.solver, tasks, rubrics, num_answers=num_answers, talk=talk)
-    judgments = grade(scope, step, answers, rubrics, tasks)
-    rewards = partial(
-        challenger_scores, settings=scope.cfg.challenger.reward, min_coverage=scope.cfg.judge.min_coverage
+    run, roles, cfg, documents = scope.run, scope.roles, scope.run.cfg, scope.documents
+    asked = run.ask(
+        step, roles.challenger, challenger.policy, n=n, index=documents, samples=samples, documents=documents
     )
-    scores = score(step, rewards, tasks, rubrics, answers, judgments, *gates)
-    return Judged(tasks, rollouts, rubrics, written, judgments, scores)
+    tasks = asked.rows
+    gates = gate(scope, step, tasks)  # l.8
+    rubrics = run.ask(  # l.9
+        step, roles.rubric_writer, run.model("rubric_writer"), tasks=tasks, documents=documents, gates=gates
+    )
+    said = run.ask(  # l.10
+        step, examinee, solver.policy, n=answers, index=documents, tasks=tasks, rubrics=rubrics.rows
+    )
+    judgments = grade(scope, step, tasks=tasks, rubrics=rubrics.rows, answers=said.rows)  # l.11
+    scores = score(  # l.12-15, eq. 4
+        step,
+        challenger_scores,
+        tasks=tasks,
+        rubrics=rubrics.rows,
+        answers=said.rows,
+        judgments=judgments,
+        gates=gates,
+        settings=cfg.challenger.reward,
+        min_coverage=cfg.judge.min_coverage,
+    )
+    return Judged(tasks, asked.rollouts, rubrics, judgments, scores)
 
 
-def gate(scope: Scope, step: Place, tasks: Table) -> Sequence[Table]:
+def gate(scope: Scope, step: Place, tasks: Table) -> tuple[Table, ...]:
     """l.8: quality gates QG, the Judge's and the rules that a profile adds. In the ablation safety is left, or none."""
-    judge = scope.cfg.judge
+    run, judge = scope.run, scope.run.cfg.judge
     if not judge.applied_gates:
         return ()
-    asked = ask(step, scope.roles.gates, tasks, scope.documents, label="gate")
-    rollouts = roll_out(scope, step, asked, scope.bench.policies["base"], scope.talks.gate, label="gate")
-    gates = read_gates(step, rollouts, asked, reader=scope.roles.read_gate)
+    gates = run.ask(step, scope.roles.gates, run.model("base"), tasks=tasks, documents=scope.documents).rows
     rules = make_rules(judge.rule_gates) if judge.quality_gates else None
     return (gates, check(step, tasks, rules=rules, label="rule")) if rules else (gates,)
 
 
-def write_rubrics(scope: Scope, step: Place, tasks: Table, gates: Sequence[Table]) -> tuple[Table, Table]:
-    """l.9: rubrics, and the rollouts they were read from."""
-    asked = ask(step, scope.roles.rubric_writer, tasks, scope.documents, *gates, label="rubric")
-    rollouts = roll_out(scope, step, asked, scope.judge("rubric_writer"), scope.talks.write_rubric, label="rubric")
-    return read_rubrics(step, rollouts, asked, reader=scope.roles.read_rubric), rollouts
-
-
-def answer(
-    scope: Scope, step: Place, solver: Player, prompt: Prompt, *about: Tables, num_answers: int, talk: Talk
-) -> tuple[Table, Table]:
-    """l.10 and l.30: answers, and the rollouts they were read from."""
-    asked = ask(step, prompt, *about, values=hints(scope.cfg), label="solver")
-    rollouts = roll_out(scope, step, asked, solver.policy, talk, num_answers, label="solver")
-    return read_answers(step, rollouts, asked, reader=scope.roles.read_answer), rollouts
-
-
-def grade(scope: Scope, step: Place, answers: Table, rubrics: Tables, tasks: Tables) -> Table:
-    """l.11: one verdict for every criterion and answer."""
-    asked = ask(step, scope.roles.grader, answers, rubrics, tasks, label="grade")
-    return verdicts(scope, step, asked, rubrics, answers, label="grade")
-
-
-def verdicts(scope: Scope, step: Place, asked: Table, rubrics: Tables, answers: Tables, label: str) -> Table:
-    """Grade; an unreadable verdict is asked for once more."""
-    grader, talk = scope.judge("grader"), scope.talks.grade
-    rollouts = roll_out(scope, step, asked, grader, talk, label=label, ask_again=read_verdict)
-    return read_judgments(step, rollouts, asked, rubrics, answers, read=read_verdict, oracle=scope.oracle, label=label)
+def grade(
+    scope: Scope, step: Place, *, tasks: Tables, rubrics: Tables, answers: Tables, role: Role | None = None
+) -> Table:
+    """l.11: one verdict for every criterion and answer; an unreadable one is asked for once more."""
+    run, role = scope.run, role or scope.roles.grader
+    about: dict[str, Any] = {"rubrics": rubrics, "tasks": tasks} | ({"answers": answers} if answers else {})
+    prompts, rollouts = run.sample(step, role, run.model("grader"), **about)
+    read = role.ask_again
+    assert read is not None
+    return read_judgments(step, rollouts, prompts, rubrics, answers, read=read, oracle=scope.oracle, label=role.name)
 
 
 def keep_moderate(scope: Scope, step: Place, judged: Judged, pool: Pool, target: int) -> Table:
     """l.24-26: the difficulty window, one task a document."""
-    cfg = scope.cfg.pool
-    bounds = {
-        "low": cfg.window[0],
-        "high": cfg.window[1],
-        "min_rollouts": cfg.min_graded_rollouts,
-        "tasks_per_document": cfg.tasks_per_document,
-        "target": target,
-        "seed": scope.cfg.seed,
-    }
-    tables = {"tasks": judged.tasks, "scores": judged.scores}
-    return keep(step, DIFFICULTY_WINDOW, tables, earlier=pool.selections, bounds=bounds)
+    cfg = scope.run.cfg.pool
+    return keep(
+        step,
+        DIFFICULTY_WINDOW,
+        tasks=judged.tasks,
+        scores=judged.scores,
+        earlier=pool.selections,
+        low=cfg.window[0],
+        high=cfg.window[1],
+        min_rollouts=cfg.min_graded_rollouts,
+        tasks_per_document=cfg.tasks_per_document,
+        target=target,
+        seed=scope.run.cfg.seed,
+    )
 
 
 def solve_batch(scope: Scope, step: Place, solver: Player, pool: Pool, b: int) -> Solved:
     """l.29-31: answers to the b-th batch of kept tasks, and their rewards (eq. 6)."""
-    cfg = scope.cfg.solver
+    cfg, coverage = scope.run.cfg.solver, scope.run.cfg.judge.min_coverage
     kept = partial(solve_kept, first=b * cfg.prompts_per_step, count=cfg.prompts_per_step)
-    prompt = Prompt("solver", scope.roles.solver.templates, kept)
-    answers, rollouts = answer(
-        scope, step, solver, prompt, pool.selections, pool.tasks, num_answers=cfg.group_size, talk=scope.talks.solve
-    )
-    judgments = grade(scope, step, answers, pool.rubrics, pool.tasks)
-    rewards = partial(solver_scores, settings=cfg.reward, min_coverage=scope.cfg.judge.min_coverage)
-    return Solved(rollouts, judgments, score(step, rewards, answers, pool.rubrics, judgments))
+    role = replace(scope.roles.solver, about=kept)
+    about: dict[str, Any] = {"selections": pool.selections, "tasks": pool.tasks}
+    said = scope.run.ask(step, role, solver.policy, n=cfg.group_size, index=scope.documents, **about)
+    judgments = grade(scope, step, tasks=pool.tasks, rubrics=pool.rubrics, answers=said.rows)
+    about = {"answers": said.rows, "rubrics": pool.rubrics, "judgments": judgments}
+    scores = score(step, solver_scores, settings=cfg.reward, min_coverage=coverage, **about)
+    return Solved(said.rollouts, judgments, scores)
 
 
-def learn(scope: Scope, step: Place, role: str, player: Player, paid: Judged | Solved) -> Player:
-    """l.17 and l.33: one GRPO update of a role, pi_ref = M0."""
-    rewards = normalise(step, paid.scores, scheme="zscore", spread=scope.cfg.advantage_std)
-    rows = batch(step, rewards, paid.rollouts)
-    if rows.num_rows == 0:
-        return player
-    settings = getattr(scope.cfg, role)
-    warmed_up = min(
-        1.0, (player.num_updates + 1) / max(1.0, scope.cfg.warmup_ratio * scope.cfg.iterations * settings.steps)
-    )
-    scope.bench.release_engines()
-    table = update(
-        step,
-        rows,
-        policy=player.policy,
-        reference=scope.bench.policies["base"],
-        optimizer_state=player.optimizer_state,
-        settings=settings.update.model_copy(update={"learning_rate": settings.update.learning_rate * warmed_up}),
-        role=role,
-        trainer=scope.bench.trainer,
-    )
-    scope.bench.free_superseded(table)
-    return Player(*updated_policy(table), player.num_updates + 1)
-
-
-def roll_out(
-    scope: Scope,
-    step: Place,
-    asked: Table,
-    policy: Policy,
-    talk: Talk,
-    num_samples: int = 1,
-    *,
-    label: str,
-    ask_again: Callable[[str], Any] | None = None,
-) -> Table:
-    searching = talk.dialogue.search is not None
-    return generate(
-        step,
-        asked,
-        policy=policy,
-        sampling=talk.sampling,
-        dialogue=talk.dialogue,
-        fleet=scope.bench.fleet if label in ("challenger", "solver") else scope.bench.judge_fleet,
-        num_samples=num_samples,
-        index=scope.documents if searching else None,
-        seed=scope.cfg.seed,
-        ask_again=ask_again,
-        label=label,
+def learn(
+    scope: Scope, step: Place, player: Player, settings: ChallengerSettings | SolverSettings, paid: Judged | Solved
+) -> Player:
+    """l.17 and l.33: one GRPO update of a role, pi_ref = M0; the learning rate rises over the first of its steps."""
+    cfg = scope.run.cfg
+    rewards = normalise(step, paid.scores, scheme="zscore", spread=cfg.advantage_std)
+    warm_up = max(1.0, cfg.warmup_ratio * cfg.iterations * settings.steps)
+    rate = settings.update.learning_rate * min(1.0, (player.num_updates + 1) / warm_up)
+    return scope.run.learn(
+        step, player, rewards, paid.rollouts, settings.update.model_copy(update={"learning_rate": rate})
     )

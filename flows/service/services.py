@@ -14,9 +14,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from flows.service.api import API
+from flows.service.deployments import declared, prefect_file
 from flows.service.site import Process, Site
 
 POOLS = {"cpu": 2, "gpu": 1}  # flow runs at once
@@ -72,18 +71,14 @@ def default_pools() -> tuple[str, ...]:
     return tuple(pool for pool in POOLS if pool != "gpu" or NVIDIA.exists() or AMD.exists())
 
 
-def declared(site: Site) -> list[dict[str, Any]]:
-    """The deployments of prefect.yaml: name, entrypoint, parameters, work_pool."""
-    return yaml.safe_load((site.root / "prefect.yaml").read_text(encoding="utf-8"))["deployments"]
-
-
 def deploy(site: Site, api: API, say: Say = print) -> None:
-    """Deploy prefect.yaml, unless it and the flows it names are as they were at the last time."""
-    stamp, fingerprint = site.home / "deployed", _fingerprint(site)
+    """Deploy every profile, unless profiles and flows are as they were the last time."""
+    file, stamp = prefect_file(site), site.home / "deployed"
+    fingerprint = _fingerprint(site, file)
     if stamp.exists() and stamp.read_text() == fingerprint and len(api.deployments()) >= len(declared(site)):
         return
-    say("deploying prefect.yaml")
-    command = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"]
+    say(f"deploying {len(declared(site))} profiles")
+    command = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all", "--prefect-file", str(file)]
     done = subprocess.run(command, cwd=site.root, env=site.environment(), capture_output=True, text=True)
     (site.logs / "deploy.log").write_text(done.stdout + done.stderr)
     if done.returncode != 0 or len(api.deployments()) < len(declared(site)):
@@ -179,8 +174,8 @@ def _job_template(site: Site) -> dict[str, Any]:
     }
 
 
-def _fingerprint(site: Site) -> str:
-    files = {site.root / d["entrypoint"].split(":")[0] for d in declared(site)} | {site.root / "prefect.yaml"}
+def _fingerprint(site: Site, prefect_file: Path) -> str:
+    files = {site.root / d["entrypoint"].split(":")[0] for d in declared(site)} | {prefect_file}
     digest = hashlib.sha256(str(site.root).encode())
     for file in sorted(files):
         digest.update(file.read_bytes())

@@ -3,40 +3,34 @@ only departures."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from flows import profile
-from flows.profile import MachineSettings, Settings
-from tasks.engines.base import EngineConfig
+from flows.profile import MethodSettings, Settings
 from tasks.training.grpo import GRPOSettings
 
-PROFILES = Path(__file__).parent / "profiles"
 TaskType = Literal["general_qa", "finance_math", "multiple_choice"]
 TASK_TYPES: tuple[TaskType, ...] = ("general_qa", "finance_math", "multiple_choice")
 
 
-class Models(Settings):
-    """Model folders or hub names."""
+class Models(profile.Models):
+    """The base is the policy that plays all three roles."""
 
-    base: str = Field(description="the policy that plays all three roles")
     judge: str | None = Field(default=None, description="ablation (table 4): an external judge in place of the rule")
     examiner: str | None = Field(default=None, description="judges held-out answers beside the rule (appendix E.2)")
     prober: str | None = Field(default=None, description="answers each iteration's questions; None is the base")
 
 
-class CorpusSettings(Settings):
+class Clusters(Settings):
     """The dataset D of clusters and task types."""
 
-    run: str = Field(default="micro", description='a run of `prepare-corpus`, or "micro" for the built-in world')
-    finance_run: str | None = Field(
-        default=None, description="another one for financial mathematics; None shares `run`"
+    finance_corpus: str | None = Field(
+        default=None, description="another prepared corpus for financial mathematics; None shares `corpus`"
     )
-    clusters_per_type: int | None = Field(default=2150, ge=1, description="None: all clusters serve every type")
-    world_seed: int = Field(default=42, ge=0, lt=1000, description="of the built-in world")
-    world_clusters: int = Field(default=48, ge=1, lt=1000, description="of the built-in world")
+    per_type: int | None = Field(default=2150, ge=1, description="None: all clusters serve every type")
+    in_world: int = Field(default=48, ge=1, lt=1000, description="clusters of the built-in world")
 
 
 class Dialogues(Settings):
@@ -98,30 +92,32 @@ class Update(GRPOSettings):
     on_policy: bool = True
 
 
-class EvaluationSettings(Settings):
+class Evaluation(profile.Evaluation):
     """The held-out score after every iteration (appendix E.2)."""
 
-    benchmark: str = Field(
+    benchmark: str = Field(  # type: ignore[assignment]
         default="none", description='"micro", "none" or a .jsonl file of the form of `read_benchmark`'
     )
-    num_tasks: int = Field(default=480, ge=1, description="of the built-in world")
     samples: int = Field(default=8, ge=1, description="n of pass@k")
     passes: tuple[int, ...] = Field(default=(1, 4, 8), description="k of pass@k, as far as n allows")
     input_tokens: tuple[int, ...] = Field(default=(16384,), description="limits; longer prompts are cut in the middle")
-    seed: int = Field(default=7, ge=0, lt=1000, description="of the built-in world")
     probe_answers: int = Field(
         default=0, ge=0, description="of a fixed responder to every question of an iteration's last step (figure 4)"
     )
 
 
-class SpellConfig(MachineSettings):
+class Config(MethodSettings):
     """A whole run. An iteration is `steps` steps, a held-out score and a report."""
 
-    models: Models
+    worlds: ClassVar = ("micro",)
+    needs_clusters: ClassVar = True
+
+    models: Models  # pyright: ignore[reportIncompatibleVariableOverride]
     iterations: int = Field(default=7, ge=1, description="of ten steps: the paper's 8 hours at 7 minutes a step")
     steps: int = Field(default=10, ge=1)
-    seed: int = Field(default=0, ge=0)
-    corpus: CorpusSettings = CorpusSettings()
+    corpus: str = Field(default="micro", description="a prepared corpus, or the built-in world")
+    world_seed: int = Field(default=42, ge=0, lt=1000, description="of the built-in world")
+    clusters: Clusters = Clusters()
     task_types: tuple[TaskType, ...] = Field(default=TASK_TYPES, min_length=1)
     group_size: int = Field(default=8, ge=1, description="G answers a question and G votes an answer; ablations 4, 16")
     dialogues: Dialogues = Dialogues()
@@ -130,20 +126,11 @@ class SpellConfig(MachineSettings):
     sampling: SamplingSettings = SamplingSettings()
     update: Update = Update()
     advantage_std: Literal["population", "sample"] = "population"
-    evaluation: EvaluationSettings = EvaluationSettings()
-    engine: EngineConfig
-    judge_engine: EngineConfig | None = Field(
-        default=None, description="of models.judge and models.examiner; None uses `engine`"
-    )
+    evaluation: Evaluation = Evaluation()  # pyright: ignore[reportIncompatibleVariableOverride]
 
-    @model_validator(mode="after")
-    def _held_out_world_is_another(self) -> Self:
-        if self.corpus.run == self.evaluation.benchmark == "micro" and self.corpus.world_seed == self.evaluation.seed:
-            raise ValueError(
-                f"corpus.world_seed and evaluation.seed are both {self.evaluation.seed}: "
-                "the benchmark would be trained on"
-            )
-        return self
+    @property
+    def learns_from(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(filter(None, (self.corpus, self.clusters.finance_corpus))))
 
     @model_validator(mode="after")
     def _prompt_and_reply_fit(self) -> Self:
@@ -152,14 +139,3 @@ class SpellConfig(MachineSettings):
         if needed > room:
             raise ValueError(f"input and response of {needed} tokens do not fit into engine.max_model_len {room}")
         return self
-
-
-def profile_names() -> list[str]:
-    return profile.names(PROFILES)
-
-
-def load_profile(name: str, overrides: dict[str, Any] | None = None) -> SpellConfig:
-    """The configuration of a profile with `a.b=value` overrides, `corpus=RUN` short for `corpus.run=RUN`; raises
-    ValueError for what is wrong with either."""
-    given = {"corpus.run" if (key, type(v)) == ("corpus", str) else key: v for key, v in (overrides or {}).items()}
-    return profile.load(SpellConfig, PROFILES, name, given)

@@ -1,5 +1,5 @@
-"""SPELL (Yang et al., "Self-play reinforcement learning for evolving long-context language models"): one policy asks
-questions about clusters of documents, answers them, and verifies the answers. It reads as Algorithm 1.
+"""SPELL (Yang et al., "Self-play reinforcement learning for evolving long-context language models", arXiv 2509.23863):
+one policy asks questions about clusters of documents, answers them, and verifies the answers. It reads as Algorithm 1.
 
 Departures
 - Clusters are drawn in rounds, task types in equal shares, as in the released code; the memory of a step's questions
@@ -13,24 +13,22 @@ Departures
 
 from __future__ import annotations
 
-import functools
 import logging
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
 
-from prefect import flow
+from flows.method import method
+from flows.run import Player, Run
+from flows.spell.config import Config
+from flows.spell.held_out import probe_questions, score_held_out
+from flows.spell.steps import Round, Spell, play_round
+from tasks.clusters import remember
+from tasks.keep import Query, choose
+from tasks.normalise import normalise
+from warehouse.store import Place, Table
 
-from flows import run as workbench
-from flows.request import Redo, Request, default_run
-from flows.run import Workbench, open_run
-from flows.spell.config import SpellConfig, load_profile
-from flows.spell.corpus import open_corpus
-from flows.spell.held_out import HeldOut, score_held_out
-from flows.spell.learning import push_to_memory, sample_batch, update_policy
-from flows.spell.probe import probe_questions
-from flows.spell.steps import Player, Round, Spell, play_round
-from tasks.report import report
-from warehouse.store import Place
-
+SQL = Path(__file__).parent / "sql"
+QUESTIONS, CONSISTENT_VOTES = Query(SQL / "questions.sql"), Query(SQL / "consistent_votes.sql")
 log = logging.getLogger("selfplay")
 
 
@@ -38,56 +36,41 @@ class ShortBatch(RuntimeError):
     """Too few questions have answers that are neither all right nor all wrong."""
 
 
-@flow(name="spell-iteration", persist_result=False)
-def spell_iteration(
-    profile: str = "micro",
-    run: str | None = None,
-    overrides: dict[str, Any] | None = None,
-    corpus: str | None = None,
-    redo: Redo | None = None,
-    force: bool = False,
-) -> str:
-    """Train the policy for T iterations of some steps; returns the run's name. The same call again goes on where it
-    stopped.
+@dataclass(frozen=True)
+class State:
+    """What a step hands to the next: the policy, the history memory, and how many rounds were drawn so far."""
 
-    `corpus` is a run of prepare-corpus. `redo` names stages to make again; `force` lets a run go on with another
-    configuration than it began with.
-    """
-    run = run or default_run("spell-iteration", profile)
-    asked = Request(flow="spell-iteration", profile=profile, run=run, overrides=overrides, corpus=corpus)
-    cfg = load_profile(profile, asked.settings)
-    with open_run(asked, cfg, redo, force) as bench:
-        self_play(cfg, bench)
-    return asked.run
+    player: Player
+    memory: Table | None = None
+    num_rounds: int = 0
 
 
-def self_play(cfg: SpellConfig, bench: Workbench) -> Player:
+@method(Config)
+def spell_iteration(run: Run[Config]) -> Player:
     """Algorithm 1."""
-    spell = Spell.prepare(cfg, bench, open_corpus(bench.place, cfg))  # l.1
-    held_out = HeldOut.prepare(spell)
-    player = Player(bench.policies["base"])  # l.2-3: an empty memory
-    score_held_out(held_out, bench.place.iteration(0), player)
-    for t in range(1, cfg.iterations + 1):
-        iteration = bench.place.iteration(t)
+    spell = Spell.prepare(run)  # l.1
+    state = State(run.player("policy"))  # l.2-3: an empty memory
+    score_held_out(spell, run.place.iteration(0), state.player)
+    for _, iteration in run.iterations():
         played: tuple[Round, ...] = ()
-        for s in range(1, cfg.steps + 1):  # l.4
-            player, played = play_step(spell, iteration.phase("play").step(s), player)
-        score_held_out(held_out, iteration, player)
+        for s in range(run.cfg.steps):  # l.4
+            state, played = play_step(spell, iteration.phase("play").step(s + 1), state)
+        score_held_out(spell, iteration, state.player)
         probe_questions(spell, iteration, played)
-        report(bench.place, iteration=t)
-    return player  # l.27
+    return state.player  # l.27
 
 
-def play_step(spell: Spell, step: Place, player: Player) -> tuple[Player, tuple[Round, ...]]:
+def play_step(spell: Spell, step: Place, state: State) -> tuple[State, tuple[Round, ...]]:
     """l.5-26: rounds until the batch is full, then one update. Returns the rounds as well."""
-    played: tuple[Round, ...] = ()  # l.5
-    while num_groups(played) < spell.cfg.sampling.groups and len(played) < spell.cfg.sampling.max_rounds:  # l.6
-        played += (play_round(spell, step, player, played),)  # l.7-19, 22-24
-    check_batch(spell.cfg, num_groups(played), step)
-    memory = push_to_memory(spell, step, player, played)  # l.20-21
-    rows = sample_batch(spell, step, played)  # l.25
-    policy, optimizer_state = update_policy(spell, step, player, rows)  # l.26
-    return Player(policy, optimizer_state, memory, player.num_rounds + len(played)), played
+    cfg, played = spell.run.cfg.sampling, ()  # l.5
+    while num_groups(played) < cfg.groups and len(played) < cfg.max_rounds:  # l.6
+        number = state.num_rounds + len(played)
+        played += (play_round(spell, step, state.player, state.memory, played, number),)  # l.7-19, 22-24
+    check_batch(spell.run.cfg, num_groups(played), step)
+    memory = push_to_memory(spell, step, state.memory, played)  # l.20-21
+    rewards = sample_batch(spell, step, played)  # l.25
+    player = update_policy(spell, step, state.player, rewards, played)  # l.26
+    return State(player, memory, state.num_rounds + len(played)), played
 
 
 def num_groups(played: tuple[Round, ...]) -> int:
@@ -95,7 +78,7 @@ def num_groups(played: tuple[Round, ...]) -> int:
     return sum(row["kept"] for r in played for row in r.groups.rows())
 
 
-def check_batch(cfg: SpellConfig, found: int, step: Place) -> None:
+def check_batch(cfg: Config, found: int, step: Place) -> None:
     """Raises ShortBatch where a short batch is an error; otherwise says how short it is."""
     wanted = cfg.sampling.groups
     if found >= wanted:
@@ -109,4 +92,57 @@ def check_batch(cfg: SpellConfig, found: int, step: Place) -> None:
     log.warning("%s: the update gets fewer", says)
 
 
-inquire = functools.partial(workbench.inquire, play=self_play)  # what `selfplay why` asks
+def push_to_memory(spell: Spell, step: Place, memory: Table | None, played: tuple[Round, ...]) -> Table | None:
+    """l.20-21: the L most recent solvable questions of every cluster and type, with their new documents."""
+    most = spell.run.cfg.questioner.memory_pairs
+    if not most:
+        return None
+    tables = ([r.tasks for r in played], [r.scores["questioner"] for r in played])
+    about = ([r.samples for r in played], [r.asked for r in played])
+    return remember(step, memory, *tables, *about, component="r_bar", low=0.0, high=1.0, most=most)
+
+
+def sample_batch(spell: Spell, step: Place, played: tuple[Round, ...]) -> list[Table]:
+    """l.25: role-specific dynamic sampling, and advantages within groups (eq. 8) or over the batch (eq. 9)."""
+    cfg, groups = spell.run.cfg, [r.groups for r in played]
+    scores = {role: [r.scores[role] for r in played] for role in played[0].scores}
+    spread = cfg.advantage_std
+    rewards = [normalise(step, scores["responder"], scheme="zscore", spread=spread, chosen=groups, label="responder")]
+    if cfg.questioner.trained:
+        chosen = choose(
+            step,
+            QUESTIONS,
+            tasks=[r.tasks for r in played],
+            scores=scores["questioner"],
+            groups=groups,
+            types=list(cfg.task_types),
+            seed=cfg.seed,
+            label="questioner",
+        )
+        within = ("group_id",) if cfg.questioner.advantage_per_type else ()
+        how = {"scheme": "zscore", "within": within, "spread": spread, "chosen": chosen, "label": "questioner"}
+        rewards.append(normalise(step, scores["questioner"], **how))
+    if cfg.verifier.trained and "verifier" in scores:
+        low, high = cfg.verifier.share
+        chosen = choose(
+            step,
+            CONSISTENT_VOTES,
+            scores=scores["verifier"],
+            low=low,
+            high=high,
+            consistency=cfg.verifier.consistency,
+            num_groups=max(1, cfg.sampling.groups // cfg.group_size),
+            seed=cfg.seed,
+            label="verifier",
+        )
+        how = {"scheme": "zscore", "spread": spread, "chosen": chosen, "by": "group_id", "label": "verifier"}
+        rewards.append(normalise(step, scores["verifier"], **how))
+    return rewards
+
+
+def update_policy(spell: Spell, step: Place, player: Player, rewards: list[Table], played: tuple[Round, ...]) -> Player:
+    """l.26: one joint step on all three roles' samples."""
+    talk = spell.run.cfg.dialogues
+    rollouts = [table for r in played for table in r.rollouts]
+    limit = talk.input_tokens + talk.response_tokens
+    return spell.run.learn(step, player, rewards, rollouts, spell.run.cfg.update, max_tokens=limit)

@@ -2,74 +2,98 @@
 
 from __future__ import annotations
 
-import functools
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import partial
 
+from flows.run import Role, templates
 from flows.spell import readers
-from flows.spell.config import SpellConfig
+from flows.spell.config import Config
 from tasks.clusters import members_of
-from tasks.prompt import Malformed, Prompt, Row, Template
+from tasks.engines.base import Sampling
+from tasks.prompt import Malformed, Row, Template
 from tasks.read import Reader
+from tasks.rollouts.rollout import Dialogue
 from tasks.rollouts.tokens import count_tokens, cut_middle
+from warehouse.schemas import (
+    ANSWERS,
+    TASKS,
+    VOTES,
+    Answer,
+    Document,
+    Match,
+    Membership,
+    Memory,
+    PromptRow,
+    Rollout,
+    Sample,
+    Task,
+)
 
-PROMPTS = Path(__file__).parent / "prompts"
+# tokens of a chat template around one message
+MARKUP = 32
 
 
-@dataclass(frozen=True)
 class Roles:
-    """The prompts and readers of one configuration."""
+    """Who is asked what in one configuration."""
 
-    questioner: Prompt
-    closed_book: Prompt
-    responder: Prompt
-    verifier: Prompt
-    judge: Prompt
-    read_question: Reader
-    read_answer: Reader
-    read_vote: Reader
-    examinee: Callable[[int], Prompt]  # the responder on held-out tasks: contexts are cut to so many tokens of input
+    def __init__(self, cfg: Config) -> None:
+        d, base, types = cfg.dialogues, cfg.models.base, cfg.task_types
+        template = templates(cfg, d.prompts)
+        self._document, self._model = template("document"), base
+        sampling = Sampling(temperature=d.temperature, top_p=d.top_p, max_tokens=d.response_tokens)
+        dialogue = Dialogue(max_turns=1, reasoning=d.reasoning, prompt_tokens=d.input_tokens)
+        role = partial(Role, sampling=sampling, dialogue=dialogue)
+        first, again = ([template(f"questioner_{t}{which}") for t in types] for which in ("", "_again"))
+        read_it = Reader(partial(read_question, model=base))
+        self.questioner = role(
+            "questioner", (*first, *again), partial(propose, document=self._document), into=TASKS, read=read_it
+        )
+        self.responder = role(
+            "responder",
+            tuple(template(f"responder_{t}") for t in types),
+            partial(respond, document=self._document),
+            into=ANSWERS,
+            read=Reader(read_answer, partial(measure_answer, model=base)),
+        )
+        self.closed_book = replace(self.responder, about=partial(guess, empty=template("empty").render()))
+        self.verifier = role(
+            "verifier",
+            (template("verifier"),),
+            verify_answers,
+            into=VOTES,
+            read=Reader(read_vote),
+            sampling=sampling.model_copy(update={"max_tokens": cfg.verifier.response_tokens or d.response_tokens}),
+        )
+        self.judge = replace(
+            self.verifier,
+            name="judge",
+            sampling=Sampling(temperature=0, max_tokens=d.response_tokens),
+            dialogue=dialogue.model_copy(update={"prompt_tokens": None}),
+            judge=True,
+        )
 
-
-def make_roles(cfg: SpellConfig) -> Roles:
-    template = functools.partial(Template.load, PROMPTS / cfg.dialogues.prompts)
-    base, types = cfg.models.base, cfg.task_types
-    document, empty = template("document"), template("empty").render()
-    first, again = ([template(f"questioner_{t}{which}") for t in types] for which in ("", "_again"))
-    responders = tuple(template(f"responder_{t}") for t in types)
-    closed_book = tuple(template(f"responder_{t}") for t in types)
-    verify = (template("verifier"),)
-
-    def examinee(input_tokens: int) -> Prompt:
-        cut = functools.partial(cut_to_fit, templates=responders, model=base, limit=input_tokens)
-        return Prompt("responder", responders, functools.partial(examine, cut))
-
-    return Roles(
-        questioner=Prompt("questioner", (*first, *again), functools.partial(propose, document)),
-        closed_book=Prompt("responder", closed_book, functools.partial(guess, empty)),
-        responder=Prompt("responder", responders, functools.partial(respond, document)),
-        verifier=Prompt("verifier", verify, verify_answers),
-        judge=Prompt("judge", verify, verify_answers),
-        read_question=Reader(about_question, functools.partial(read_question, model=base)),
-        read_answer=Reader(functools.partial(about_answer, model=base), read_answer),
-        read_vote=Reader(about_vote, read_vote),
-        examinee=examinee,
-    )
+    def examinee(self, input_tokens: int) -> Role:
+        """The responder on held-out tasks, whose contexts are cut to so many tokens of input."""
+        cut = partial(examine, templates=self.responder.templates, model=self._model, limit=input_tokens)
+        whole = self.responder.dialogue.model_copy(update={"prompt_tokens": None})
+        return replace(self.responder, about=cut, dialogue=whole)
 
 
 # ---- what they are asked ------------------------------------------------------------------------------------------
 
 
-def propose(document: Template, samples: list[Row], documents: list[Row], memory: list[Row] = []) -> Iterator[Row]:  # noqa: B006
+def propose(
+    samples: list[Sample], documents: list[Document], memory: Iterable[Memory] = (), *, document: Template
+) -> Iterator[Row]:
     """Questioner, l.9: the documents of its memory and the new ones, in the order of the corpus, and the pairs."""
-    remembered: dict[tuple[int, str], list[Row]] = defaultdict(list)
+    remembered: dict[tuple[int | None, str | None], list[Memory]] = defaultdict(list)
     for row in memory:
         remembered[row["cluster"], row["task_type"]].append(row)
     for sample in samples:
         pairs = remembered[sample["cluster"], sample["task_type"]]
-        shown = {*sample["document_ids"], *(d for pair in pairs for d in pair["document_ids"])}
+        shown = {*(sample["document_ids"] or ()), *(d for pair in pairs for d in pair["document_ids"])}
         yield {
             "sample_id": sample["sample_id"],
             "document_id": sample["document_id"],
@@ -80,21 +104,26 @@ def propose(document: Template, samples: list[Row], documents: list[Row], memory
         }
 
 
-def guess(empty: str, tasks: list[Row]) -> Iterator[Row]:
+def guess(tasks: list[Task], *, empty: str) -> Iterator[Row]:
     """Grounding filter, l.11: the question with no document. The context says that it is empty."""
     for task in readable(tasks):
         yield {**question_of(task), "context": empty}
 
 
 def respond(
-    document: Template, tasks: list[Row], documents: list[Row], memberships: list[Row], *closed_book: list[Row]
+    tasks: list[Task],
+    documents: list[Document],
+    memberships: list[Membership],
+    closed_book: Iterable[Match] = (),
+    *,
+    document: Template,
 ) -> Iterator[Row]:
     """Responder, l.15: all documents of the cluster; those that the questioner did not see distract.
 
     Questions that were answered without a document are not asked.
     """
-    ungrounded = {m["task_id"] for matches in closed_book for m in matches if m["matched"]}
-    cluster_of = {m["document_id"]: m["cluster"] for m in memberships}
+    ungrounded = {match["task_id"] for match in closed_book if match["matched"]}
+    cluster_of: dict[str | None, int] = {m["document_id"]: m["cluster"] for m in memberships}
     members, text_of = members_of(memberships), {d["document_id"]: d for d in documents}
     for task in readable(tasks):
         if task["task_id"] not in ungrounded:
@@ -102,14 +131,20 @@ def respond(
             yield {**question_of(task), "context": show(document, shown)}
 
 
-def examine(cut: Callable[[Row], Row], tasks: list[Row], contexts: list[Row]) -> Iterator[Row]:
-    """The responder on held-out tasks: what does not fit is cut out of the middle of the context."""
-    text_of = {row["document_id"]: row["text"] for row in contexts}
+def examine(
+    tasks: list[Task], contexts: list[Document], *, templates: tuple[Template, ...], model: str, limit: int
+) -> Iterator[Row]:
+    """The responder on held-out tasks. The middle of a context is cut out so that the prompt has at most `limit`
+    tokens, chat markup included, roughly."""
+    text_of: dict[str | None, str] = {row["document_id"]: row["text"] for row in contexts}
+    by_name = {template.name: template for template in templates}
     for task in tasks:
-        yield cut({**question_of(task), "context": text_of[task["document_id"]]})
+        about = question_of(task)
+        rest = count_tokens(by_name[about["template"]].render(**about, context=""), model) + MARKUP
+        yield {**about, "context": cut_middle(text_of[task["document_id"]], model, max(1, limit - rest))}
 
 
-def verify_answers(answers: list[Row], tasks: list[Row]) -> Iterator[Row]:
+def verify_answers(answers: list[Answer], tasks: list[Task]) -> Iterator[Row]:
     """Verifier, l.17: question, answer and reference. No document, and no answer that was not stated."""
     by_id = {task["task_id"]: task for task in tasks}
     for answer in answers:
@@ -125,7 +160,7 @@ def verify_answers(answers: list[Row], tasks: list[Row]) -> Iterator[Row]:
             }
 
 
-def question_of(task: Row) -> Row:
+def question_of(task: Task) -> Row:
     """Ids and what a responder may see of a task: never its reference."""
     return {
         "task_id": task["task_id"],
@@ -136,63 +171,32 @@ def question_of(task: Row) -> Row:
     }
 
 
-def show(document: Template, documents: list[Row]) -> str:
+def show(document: Template, documents: list[Document]) -> str:
     """Documents as one context. They are neutralised again, harmlessly, when the prompt is rendered."""
     return "".join(document.render(title=d["title"] or "", text=d["text"]) for d in documents).strip()
 
 
-def cut_to_fit(about: Row, *, templates: tuple[Template, ...], model: str, limit: int) -> Row:
-    """Cut the middle of the context so that the prompt has at most `limit` tokens, chat markup included, roughly."""
-    template = next(t for t in templates if t.name == about["template"])
-    markup = 32  # tokens of a chat template around one message
-    rest = count_tokens(template.render(**{**about, "context": ""}), model) + markup
-    return {**about, "context": cut_middle(about["context"], model, max(1, limit - rest))}
+def readable(tasks: list[Task]) -> Iterator[Task]:
+    return (task for task in tasks if task["text"] is not None)
 
 
 # ---- how their replies are read -----------------------------------------------------------------------------------
 
 
-def about_question(rollout: Row, prompt: Row) -> Row:
-    return {
-        "task_id": rollout["rollout_id"],
-        "rollout_id": rollout["rollout_id"],
-        "prompt_id": prompt["prompt_id"],
-        "document_id": prompt["document_id"],
-        "task_type": prompt["task_type"],
-        "evidence": [prompt["document_id"]],
-    }
-
-
-def read_question(rollout: Row, prompt: Row, *, model: str) -> Row:
-    if rollout["finish_reason"] == "length" and readers.still_thinking(rollout["reply"]):
+def read_question(rollout: Rollout, prompt: PromptRow, *, model: str) -> Row:
+    reply = rollout["reply"] or ""
+    if rollout["finish_reason"] == "length" and readers.still_thinking(reply):
         raise Malformed(readers.CUT_THINKING)
-    return readers.read_question(rollout["reply"], prompt["task_type"], lambda text: count_tokens(text, model))
+    return readers.read_question(reply, prompt["task_type"] or "", lambda text: count_tokens(text, model))
 
 
-def about_answer(rollout: Row, prompt: Row, *, model: str) -> Row:
-    return {
-        "rollout_id": rollout["rollout_id"],
-        "prompt_id": prompt["prompt_id"],
-        "task_id": prompt["task_id"],
-        "answer_tokens": count_tokens(rollout["reply"] or "", model),
-    }
+def read_answer(rollout: Rollout, prompt: PromptRow) -> Row:
+    return {"answer": readers.read_answer(rollout["reply"] or "")}
 
 
-def read_answer(rollout: Row, prompt: Row) -> Row:
-    return {"answer": readers.read_answer(rollout["reply"])}
+def measure_answer(rollout: Rollout, prompt: PromptRow, *, model: str) -> Row:
+    return {"answer_tokens": count_tokens(rollout["reply"] or "", model)}
 
 
-def about_vote(rollout: Row, prompt: Row) -> Row:
-    return {
-        "judge_rollout_id": rollout["rollout_id"],
-        "rollout_id": prompt["rollout_id"],
-        "task_id": prompt["task_id"],
-    }
-
-
-def read_vote(rollout: Row, prompt: Row) -> Row:
-    return {"vote": readers.read_vote(rollout["reply"])}
-
-
-def readable(tasks: list[Row]) -> Iterator[Row]:
-    return (task for task in tasks if task["malformed"] is None)
+def read_vote(rollout: Rollout, prompt: PromptRow) -> Row:
+    return {"vote": readers.read_vote(rollout["reply"] or "")}

@@ -7,13 +7,16 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from flows.spell import rewards
 from flows.spell.config import QuestionerSettings, VerifierSettings
 from flows.spell.readers import NO_PENALTY
 from tasks.prompt import Row
 from tasks.read import NOT_SAMPLED
+from tasks.score import scored
+from warehouse.schemas import Answer, Match, Task, Vote
+
+NOT_ANSWERED = "not answered"
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,7 @@ class Judged:
 
 
 def judge(
-    answers: list[Row], matches: list[Row], votes: list[Row], judged: list[Row], settings: VerifierSettings
+    answers: list[Answer], matches: list[Match], votes: list[Vote], judged: list[Vote], settings: VerifierSettings
 ) -> dict[str, Judged]:
     """Every answer by its rollout id. `judged` holds an external judge's votes, which then stand in for the rule's.
 
@@ -47,15 +50,15 @@ def judge(
     return found
 
 
-def votes_by_answer(votes: list[Row]) -> dict[str, list[Row]]:
-    found: dict[str, list[Row]] = defaultdict(list)
+def votes_by_answer(votes: list[Vote]) -> dict[str, list[Vote]]:
+    found: dict[str, list[Vote]] = defaultdict(list)
     for vote in votes:
         found[vote["rollout_id"]].append(vote)
     return found
 
 
 def responder_scores(
-    answers: list[Row], matches: list[Row], votes: list[Row], judged: list[Row], *, settings: VerifierSettings
+    answers: list[Answer], matches: list[Match], votes: list[Vote], judged: list[Vote], *, settings: VerifierSettings
 ) -> Iterator[Row]:
     """Eq. 6 for every answer."""
     found = judge(answers, matches, votes, judged, settings)
@@ -64,14 +67,13 @@ def responder_scores(
         parts = {"rule": float(about.rule), "num_votes": float(len(about.votes))}
         if about.verdict is not None:
             parts["verdict"] = float(about.verdict)
-        row = _score(
-            answer["rollout_id"], answer["prompt_id"], answer["task_id"], parts, about.reward, answer["malformed"]
-        )
-        yield {**row, "score": about.reward}
+        ids = answer["rollout_id"], answer["prompt_id"], answer["task_id"]
+        why = None if about.reward is not None else answer["malformed"] or NOT_ANSWERED
+        yield scored(*ids, about.reward, parts, score=about.reward, unscorable=why)
 
 
 def verifier_scores(
-    answers: list[Row], matches: list[Row], votes: list[Row], judged: list[Row], *, settings: VerifierSettings
+    answers: list[Answer], matches: list[Match], votes: list[Vote], judged: list[Vote], *, settings: VerifierSettings
 ) -> Iterator[Row]:
     """Eq. 5 for every vote, in groups of the votes on one answer, with what a group is chosen by (section 3.3)."""
     found = judge(answers, matches, votes, judged, settings)
@@ -85,23 +87,23 @@ def verifier_scores(
             why = "no vote on this answer could be read" if reward is None else None
             if vote["malformed"] in NOT_SAMPLED:
                 reward, why = None, vote["malformed"]
-            yield _score(vote["judge_rollout_id"], rollout_id, vote["task_id"], parts, reward, why)
+            yield scored(vote["judge_rollout_id"], rollout_id, vote["task_id"], reward, parts, unscorable=why)
 
 
 def questioner_scores(
-    tasks: list[Row],
-    closed_book: list[Row],
-    answers: list[Row],
-    matches: list[Row],
-    votes: list[Row],
-    judged: list[Row],
+    tasks: list[Task],
+    closed_book: list[Match],
+    answers: list[Answer],
+    matches: list[Match],
+    votes: list[Vote],
+    judged: list[Vote],
     *,
     settings: QuestionerSettings,
     verifier: VerifierSettings,
 ) -> Iterator[Row]:
     """Eq. 7 for every question. Dropped without penalty: `NO_PENALTY`, what was not sampled, prompts over the limit."""
     found = judge(answers, matches, votes, judged, verifier)
-    answers_of: dict[str, list[Row]] = defaultdict(list)
+    answers_of: dict[str, list[Answer]] = defaultdict(list)
     for answer in answers:
         answers_of[answer["task_id"]].append(answer)
     ungrounded = {m["task_id"] for m in closed_book if m["matched"]}
@@ -117,15 +119,13 @@ def questioner_scores(
         }
         if r_bar is not None:
             parts["r_bar"] = r_bar
-        total, why = _questioner_reward(
-            task, task["task_id"] in ungrounded, answers_of[task["task_id"]], r_bar, settings
-        )
+        total, why = _questioner_reward(task, is_ungrounded, given, r_bar, settings)
         group = task["task_type"] if settings.advantage_per_type else task["prompt_id"]
-        yield {**_score(task["task_id"], group, task["task_id"], parts, total, why), "score": r_bar}
+        yield scored(task["task_id"], group or "", task["task_id"], total, parts, score=r_bar, unscorable=why)
 
 
 def _questioner_reward(
-    task: Row, ungrounded: bool, answers: list[Row], r_bar: float | None, settings: QuestionerSettings
+    task: Task, ungrounded: bool, answers: list[Answer], r_bar: float | None, settings: QuestionerSettings
 ) -> tuple[float | None, str | None]:
     malformed = task["malformed"]
     if malformed in NO_PENALTY or malformed in NOT_SAMPLED or (malformed and not settings.format_penalty):
@@ -135,7 +135,7 @@ def _questioner_reward(
     if ungrounded:
         return rewards.UNGROUNDED, None
     if r_bar is None:
-        return None, next((a["malformed"] for a in answers if a["malformed"]), "not answered")
+        return None, next((a["malformed"] for a in answers if a["malformed"]), NOT_ANSWERED)
     return question_reward(settings)(r_bar), None
 
 
@@ -143,16 +143,3 @@ def question_reward(settings: QuestionerSettings) -> Callable[[float], float]:
     if settings.reward == "gaussian":
         return partial(rewards.gaussian, sigma=settings.sigma)
     return rewards.absolute_zero if settings.reward == "absolute_zero" else rewards.r_zero
-
-
-def _score(
-    rollout_id: str, group_id: str, task_id: str, components: dict[str, float], total: float | None, why: Any
-) -> Row:
-    return {
-        "rollout_id": rollout_id,
-        "group_id": group_id,
-        "task_id": task_id,
-        "components": components,
-        "total": total,
-        "unscorable": (why or "not answered") if total is None else None,
-    }

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from flows import profile
-from flows.profile import MachineSettings, Settings
+from flows.profile import Comparing, Evaluation, MethodSettings, Settings
 from flows.spice.readers import FREE_FORM, MULTIPLE_CHOICE
-from tasks.engines.base import EngineConfig
 from tasks.training.grpo import GRPOSettings
 
-PROFILES = Path(__file__).parent / "profiles"
-MICRO, MICRO_MATHEMATICS, MICRO_GENERAL = "micro", "micro-mathematics", "micro-general"
 
+class Models(profile.Models):
+    """The base is the one policy of both roles."""
 
-class Models(Settings):
-    """Model folders or hub names."""
-
-    base: str = Field(description="where the one policy of both roles starts")
     challenger: str | None = Field(
         default=None, description="ablation: another, stronger model that asks in its place; needs challenger.fixed"
     )
@@ -70,13 +64,6 @@ class ReasonerSettings(Settings):
     temperature: float = Field(default=1.0, gt=0)
 
 
-class MatchSettings(Settings):
-    """Comparison of answers with references, in processes that can be killed."""
-
-    time_limit_s: float = Field(default=10.0, gt=0, description="of one comparison; then it counts as timed out")
-    processes: int = Field(default=1, ge=1)
-
-
 class Update(GRPOSettings):
     """Dr. GRPO without KL (section 2.4, appendix 8); on-policy, so nothing is clipped."""
 
@@ -94,28 +81,20 @@ class ProbeSettings(Settings):
     attempts: int = Field(default=128, ge=1, description="questions asked of a document")
 
 
-class EvaluationSettings(Settings):
-    """The held-out score after every iteration."""
-
-    benchmark: Literal["micro", "none"] = "none"
-    num_tasks: int = Field(default=480, ge=1)
-    temperature: float = Field(default=1.0, ge=0)
-    seed: int = 7
-
-
-class SpiceConfig(MachineSettings):
+class Config(MethodSettings):
     """A whole run. The paper's T = 640 is `iterations` times `steps`: an iteration here is what lies between two
     held-out scores and reports."""
 
-    models: Models
+    worlds: ClassVar = ("micro", "micro-mathematics", "micro-general")
+
+    models: Models  # pyright: ignore[reportIncompatibleVariableOverride]
     iterations: int = Field(default=16, ge=1)
     steps: int = Field(default=40, ge=1, description="of Algorithm 1 in an iteration: l.3-28, one update each")
     documents_per_step: int = Field(default=128, ge=1, description="B")
-    seed: int = Field(default=0, ge=0)
     corpora: dict[str, float] = Field(
-        default={MICRO: 1.0},
-        description="a folder, a .jsonl or .parquet file, or a built-in world: its share of a step's documents "
-        "(paper: mathematics and general, half each)",
+        default={"micro": 1.0},
+        description="each corpus (a path, a dataset, a prepared corpus or a built-in world) and its share of a step's "
+        "documents (paper: mathematics and general, half each)",
     )
     corpus: str | None = Field(default=None, description="one corpus in place of `corpora`")
     corpus_documents: int = Field(default=2000, ge=2, description="documents of a built-in world")
@@ -123,31 +102,36 @@ class SpiceConfig(MachineSettings):
     dialogues: Dialogues = Dialogues()
     challenger: ChallengerSettings = ChallengerSettings()
     reasoner: ReasonerSettings = ReasonerSettings()
-    match: MatchSettings = MatchSettings()
+    match: Comparing = Comparing()
     update: Update = Update()
-    evaluation: EvaluationSettings = EvaluationSettings()
+    evaluation: Evaluation = Evaluation()
     probes: ProbeSettings = ProbeSettings()
-    engine: EngineConfig
-    challenger_engine: EngineConfig | None = Field(
-        default=None, description="of a models.challenger that cannot share `engine`"
-    )
-
-    @property
-    def judge_engine(self) -> EngineConfig | None:
-        """The second engine of a workbench."""
-        return self.challenger_engine
 
     @property
     def shares(self) -> dict[str, float]:
         """Corpora and their shares."""
         return {self.corpus: 1.0} if self.corpus else self.corpora
 
+    @property
+    def learns_from(self) -> tuple[str, ...]:
+        return tuple(self.shares)
+
+    @property
+    def settled(self) -> str | None:
+        """The only type of task that may be asked, where there is nothing to choose."""
+        c = self.challenger
+        free = list(c.answer_types) if set(c.formats) - {MULTIPLE_CHOICE} else []
+        kinds = [MULTIPLE_CHOICE] * (MULTIPLE_CHOICE in c.formats) + free
+        return kinds[0] if len(kinds) == 1 else None
+
     @model_validator(mode="after")
     def _another_challenger_is_fixed(self) -> Self:
         if self.models.challenger and not self.challenger.fixed:
             raise ValueError("models.challenger is not the policy that learns: set challenger.fixed=true")
-        if self.challenger_engine and not self.models.challenger:
-            raise ValueError("challenger_engine serves models.challenger: name that too")
+        if self.judge_engine and not self.models.challenger:
+            raise ValueError("judge_engine serves models.challenger: name that too")
+        if self.challenger.temperature != self.reasoner.temperature and not self.challenger.fixed:
+            raise ValueError("challenger.temperature and reasoner.temperature must be equal: one update trains on both")
         return self
 
     @model_validator(mode="after")
@@ -167,26 +151,8 @@ class SpiceConfig(MachineSettings):
         return self
 
     @model_validator(mode="after")
-    def _held_out_world_is_another(self) -> Self:
-        built_in = any(corpus.partition("-")[0] == MICRO for corpus in self.shares)
-        if built_in and self.evaluation.benchmark == MICRO and self.world_seed == self.evaluation.seed:
-            raise ValueError(
-                f"world_seed and evaluation.seed are both {self.world_seed}: the benchmark would be trained on"
-            )
-        return self
-
-    @model_validator(mode="after")
     def _probed_iterations_exist(self) -> Self:
         asked = (*self.probes.checkpoints, self.probes.opponent) if self.probes.checkpoints else ()
         if asked and not 0 <= min(asked) <= max(asked) <= self.iterations:
             raise ValueError(f"probes name iterations {sorted(set(asked))}, the run has 0 to {self.iterations}")
         return self
-
-
-def profile_names() -> list[str]:
-    return profile.names(PROFILES)
-
-
-def load_profile(name: str, overrides: dict[str, Any] | None = None) -> SpiceConfig:
-    """The configuration of a profile with `a.b=value` overrides; raises ValueError for what is wrong with either."""
-    return profile.load(SpiceConfig, PROFILES, name, overrides)

@@ -2,82 +2,85 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 
+from flows.run import Role, templates
 from flows.spice import readers
-from flows.spice.config import SpiceConfig
+from flows.spice.config import Config
 from flows.spice.readers import FREE_FORM, LETTERS, MULTIPLE_CHOICE
-from tasks.prompt import Malformed, Prompt, Row, Template
-from tasks.read import UNANSWERED, Reader
+from tasks.engines.base import Sampling
+from tasks.prompt import Malformed, Row
+from tasks.read import Reader
+from tasks.rollouts.rollout import Dialogue
 from tasks.rollouts.tokens import count_tokens, cut_tokens
+from warehouse.schemas import ANSWERS, CHOICES, TASKS
 
-PROMPTS = Path(__file__).parent / "prompts"
 
-
-@dataclass(frozen=True)
 class Roles:
-    """The prompts and readers of one configuration. The Challenger speaks twice: it chooses, then it asks."""
+    """Who is asked what in one configuration. The Challenger speaks twice: it chooses, then it asks."""
 
-    chooser: Prompt
-    challenger: Prompt
-    reasoner: Prompt
-    read_choice: Reader
-    read_question: Reader
-    read_answer: Reader
-
-
-def make_roles(cfg: SpiceConfig) -> Roles:
-    template = functools.partial(Template.load, PROMPTS / cfg.dialogues.prompts)
-    c, base = cfg.challenger, cfg.models.base
-    show = functools.partial(_segment, model=base, limit=cfg.dialogues.document_tokens, grounded=c.grounded)
-    asking = tuple(template(name) for name in (MULTIPLE_CHOICE, FREE_FORM))
-    return Roles(
-        chooser=Prompt(
-            "challenger", (template("choose"),), functools.partial(choose, show, list(c.formats), list(c.answer_types))
-        ),
-        challenger=Prompt("challenger", asking, functools.partial(challenge, show)),
-        reasoner=Prompt("reasoner", (template("reasoner"),), reason),
-        read_choice=Reader(
-            about_choice, functools.partial(read_choice, formats=c.formats, answer_types=c.answer_types)
-        ),
-        read_question=Reader(about_question, read_question),
-        read_answer=Reader(functools.partial(about_answer, model=base), read_answer),
-    )
+    def __init__(self, cfg: Config) -> None:
+        c, d, base = cfg.challenger, cfg.dialogues, cfg.models.base
+        template, role = templates(cfg, d.prompts), partial(Role, dialogue=Dialogue(max_turns=1, reasoning=d.reasoning))
+        show = partial(segment, model=base, limit=d.document_tokens, grounded=c.grounded)
+        asking = Sampling(temperature=c.temperature, max_tokens=d.response_tokens, stop=d.stop)
+        challenger = partial(role, player="challenger", judge=cfg.models.challenger is not None)
+        self.chooser = challenger(
+            "choice",
+            (template("choose"),),
+            partial(choose, show=show, formats=list(c.formats), answer_types=list(c.answer_types)),
+            asking.model_copy(update={"max_tokens": d.choice_tokens}),
+            CHOICES,
+            Reader(partial(read_choice, formats=c.formats, answer_types=c.answer_types), whole=True),
+        )
+        self.challenger = challenger(
+            "question",
+            (template(MULTIPLE_CHOICE), template(FREE_FORM)),
+            partial(challenge, show=show),
+            asking,
+            TASKS,
+            Reader(read_question, whole=True),
+        )
+        self.reasoner = role(
+            "reasoner",
+            (template("reasoner"),),
+            reason,
+            asking.model_copy(update={"temperature": cfg.reasoner.temperature}),
+            ANSWERS,
+            Reader(read_answer, partial(measure_answer, model=base), whole=True),
+        )
 
 
 # ---- what they are asked ------------------------------------------------------------------------------------------
 
 
 def choose(
-    show: Callable[[Row], str],
-    formats: list[str],
-    answer_types: list[str],
     samples: list[Row],
     documents: list[Row],
     tasks: list[Row],
+    *,
+    show: Callable[[Row], str],
+    formats: list[str],
+    answer_types: list[str],
 ) -> Iterator[Row]:
     """Challenger, l.6, first call: a document that has no valid question yet."""
     by_id = {d["document_id"]: d for d in documents}
     for sample in without_question(samples, tasks):
-        yield {
-            "document_id": sample["document_id"],
-            "document": show(by_id[sample["document_id"]]),
-            "formats": formats,
-            "answer_types": answer_types,
-        }
+        document = show(by_id[sample["document_id"]])
+        about = {"document_id": sample["document_id"], "document": document}
+        yield {**about, "formats": formats, "answer_types": answer_types}
 
 
-def challenge(show: Callable[[Row], str], choices: list[Row], documents: list[Row], tasks: list[Row]) -> Iterator[Row]:
+def challenge(
+    choices: list[Row], documents: list[Row], tasks: list[Row], *, show: Callable[[Row], str]
+) -> Iterator[Row]:
     """Challenger, l.6, second call: the document again, and the type of task chosen for it."""
     by_id = {d["document_id"]: d for d in documents}
     for choice in without_question(choices, tasks):
         if choice["task_type"] is not None:
-            letters = choice["task_type"] == MULTIPLE_CHOICE
             yield {
-                "template": MULTIPLE_CHOICE if letters else FREE_FORM,
+                "template": MULTIPLE_CHOICE if choice["task_type"] == MULTIPLE_CHOICE else FREE_FORM,
                 "document_id": choice["document_id"],
                 "task_type": choice["task_type"],
                 "answer_type": choice["task_type"],
@@ -85,7 +88,7 @@ def challenge(show: Callable[[Row], str], choices: list[Row], documents: list[Ro
             }
 
 
-def reason(tasks: list[Row], left_out: list[Row]) -> Iterator[Row]:
+def reason(tasks: list[Row], left_out: list[Row] = ()) -> Iterator[Row]:  # type: ignore[assignment]
     """Reasoner, l.9 and l.17: the question and its options alone. No document, no reference goes in."""
     absent = {row["task_id"] for row in left_out}
     for task in tasks:
@@ -105,59 +108,29 @@ def without_question(rows: list[Row], tasks: list[Row]) -> list[Row]:
     return [row for row in rows if row["document_id"] not in asked]
 
 
+def segment(document: Row, *, model: str, limit: int, grounded: bool) -> str:
+    """The first tokens of a document; nothing in the ablation without documents."""
+    return cut_tokens(document["text"], model, limit) if grounded else ""
+
+
 # ---- how their replies are read -----------------------------------------------------------------------------------
 
 
-def about_choice(rollout: Row, prompt: Row) -> Row:
-    return {
-        "rollout_id": rollout["rollout_id"],
-        "prompt_id": prompt["prompt_id"],
-        "document_id": prompt["document_id"],
-    }
-
-
 def read_choice(rollout: Row, prompt: Row, *, formats: tuple[str, ...], answer_types: tuple[str, ...]) -> Row:
-    return {"task_type": readers.read_choice(_finished(rollout), formats, answer_types)}
-
-
-def about_question(rollout: Row, prompt: Row) -> Row:
-    return {
-        "task_id": rollout["rollout_id"],
-        "rollout_id": rollout["rollout_id"],
-        "prompt_id": prompt["prompt_id"],
-        "document_id": prompt["document_id"],
-        "task_type": prompt["task_type"],
-        "evidence": [prompt["document_id"]],
-    }
+    return {"task_type": readers.read_choice(rollout["reply"], formats, answer_types)}
 
 
 def read_question(rollout: Row, prompt: Row) -> Row:
-    return readers.read_question(_finished(rollout), prompt["task_type"])
-
-
-def about_answer(rollout: Row, prompt: Row, *, model: str) -> Row:
-    try:
-        answer = readers.boxed(rollout["reply"] or "")
-    except Malformed:
-        answer = ""
-    return {
-        "rollout_id": rollout["rollout_id"],
-        "prompt_id": prompt["prompt_id"],
-        "task_id": prompt["task_id"],
-        "answer_tokens": count_tokens(answer, model),
-        "format": {"boxed": float(bool(answer)), "total": float(bool(answer))},
-    }
+    return readers.read_question(rollout["reply"], prompt["task_type"])
 
 
 def read_answer(rollout: Row, prompt: Row) -> Row:
-    return {"answer": readers.boxed(_finished(rollout))}
+    return {"answer": readers.boxed(rollout["reply"])}
 
 
-def _finished(rollout: Row) -> str:
-    if rollout["finish_reason"] != "final":
-        raise Malformed(UNANSWERED[rollout["finish_reason"]])
-    return rollout["reply"]
-
-
-def _segment(document: Row, *, model: str, limit: int, grounded: bool) -> str:
-    return cut_tokens(document["text"], model, limit) if grounded else ""
+def measure_answer(rollout: Row, prompt: Row, *, model: str) -> Row:
+    """The length of the boxed answer, also where the reply was cut off behind it."""
+    try:
+        return {"answer_tokens": count_tokens(readers.boxed(rollout["reply"] or ""), model)}
+    except Malformed:
+        return {"answer_tokens": 0}

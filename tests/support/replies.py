@@ -17,8 +17,8 @@ from typing import Any
 from flows.scope import readers as scope
 from flows.spell import readers as spell
 from flows.spell import rules
-from flows.spice import comparison
 from flows.spice import readers as spice
+from tasks import equality as comparison
 from tasks.prompt import Malformed
 from tasks.rollouts.search_syntax import Syntax, find_search
 

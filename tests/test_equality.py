@@ -2,7 +2,7 @@ r"""Answers against references. Verdicts of mathematics are Math-Verify's; the r
 
 import pytest
 
-from flows.spice.comparison import agree
+from tasks.equality import agree
 from tasks.match import match
 from tests.support.rows import publish, row
 

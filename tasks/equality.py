@@ -6,25 +6,27 @@ does.
 
 from __future__ import annotations
 
-from flows.spice.readers import EXPRESSION, FLOAT, INTEGER, LIST, MULTIPLE_CHOICE
-from tasks.prompt import Row
 from tasks.readers.formulas import same_formula
 from tasks.readers.letters import letter_of
 from tasks.readers.markup import folded, without_latex
+from warehouse.schemas import Row
 
-MATHEMATICS = (INTEGER, FLOAT, EXPRESSION)
+LETTER, LIST, TEXTS = "multiple_choice", "List", ("String", "Boolean")
 
 
 def agree(task: Row, answer: str) -> bool:
-    """Whether `answer` equals the reference of `task`. Raises Malformed where Math-Verify cannot tell."""
-    answer_type, reference = task["answer_type"], task["reference"]
-    if answer_type == MULTIPLE_CHOICE:
+    """Whether `answer` equals the reference of `task`, by its `answer_type`; without one, as text or mathematics.
+
+    Raises Malformed where Math-Verify cannot tell.
+    """
+    answer_type, reference = task.get("answer_type"), task["reference"]
+    if answer_type == LETTER:
         return letter_of(answer, task.get("options")) == reference
     if answer_type == LIST:
         return _parts(answer) == _parts(reference)
-    if answer_type in MATHEMATICS:
-        return same_formula(reference, answer)
-    return folded(answer) == folded(reference)
+    if answer_type in TEXTS:
+        return folded(answer) == folded(reference)
+    return (answer_type is None and folded(answer) == folded(reference)) or same_formula(reference, answer)
 
 
 def _parts(text: str) -> list[str]:

@@ -1,0 +1,88 @@
+"""The corpora that methods learn from, by one name for all of them: a path, `hf:owner/name?...`, a run of
+prepare-corpus, or a world that is built in."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+
+from corpus_prep.read.hub import is_dataset
+from corpus_prep.search.settings import EmbeddingConfig
+from flows.profile import MethodSettings
+from tasks.corpus.documents import corpus_identity, read_documents, take
+from tasks.corpus.long_context import clusters_of_sets
+from warehouse.schemas.corpus import DOCUMENT_SETS, MEMBERSHIPS
+from warehouse.store import Place, Store, Table
+
+PREPARED = "prepared"  # the label of a prepared corpus' last table
+
+
+def check_corpora(cfg: MethodSettings, store: Store, folder: Path) -> None:
+    """Raise ValueError for a corpus that the method cannot learn from, with those that it can; paths are relative to
+    `folder`."""
+    for corpus in cfg.learns_from:
+        if corpus in cfg.worlds:
+            continue
+        allowed = ["the name of a finished run of prepare-corpus", *map("{!r}, which is built in".format, cfg.worlds)]
+        if cfg.needs_clusters:
+            if is_path_or_dataset(corpus, folder):
+                raise ValueError(
+                    f"corpus {corpus} is not prepared, and this method needs clusters of documents: "
+                    f"`selfplay corpus prepare {corpus} --run NAME`, then give NAME"
+                )
+            find_prepared(store, corpus, allowed)
+            find_memberships(store, corpus)
+        elif not is_path_or_dataset(corpus, folder):
+            find_prepared(store, corpus, ["a file or folder", "hf:owner/name?revision=...", *allowed])
+
+
+def is_path_or_dataset(corpus: str, folder: Path = Path()) -> bool:
+    return (folder / corpus).exists() or is_dataset(corpus)
+
+
+def open_documents(
+    place: Place, corpus: str, embedding: EmbeddingConfig | None = None, label: str | None = None
+) -> Table:
+    """Documents with their index. Raises ValueError where there is neither a path nor a prepared corpus."""
+    if is_path_or_dataset(corpus):
+        return read_documents(place, corpus, identity=corpus_identity(corpus), embedding=embedding, label=label)
+    return take(place, find_prepared(place.store, corpus), label=label)
+
+
+def find_prepared(store: Store, run: str, allowed: list[str] | None = None) -> Table:
+    """The documents that a run of prepare-corpus ended with. Raises ValueError if there is no such run."""
+    table = None if "/" in run else store.find(store.run(run).address("documents", PREPARED))
+    if table is None:
+        others = allowed or ["a file or folder", "hf:owner/name?revision=...", "a finished run of prepare-corpus"]
+        raise ValueError(f"there is no corpus {run}: give {', '.join(others[:-1])} or {others[-1]}")
+    return table
+
+
+def find_memberships(store: Store, run: str) -> Table:
+    """Which documents of a prepared corpus are in which cluster. Raises ValueError if it has no clusters."""
+    memberships = store.find(store.run(run).address(MEMBERSHIPS.name))
+    if memberships is None:
+        raise ValueError(f"corpus {run} has no clusters: prepare it with an embedding model and clusters.size")
+    return memberships
+
+
+def open_clusters(place: Place, run: str) -> Table:
+    """Which documents of a prepared corpus belong together: its document sets, where it has made some of its present
+    clusters, each a cluster of its own; else the clusters. Raises ValueError if there are none."""
+    memberships = find_memberships(place.store, run)
+    sets = place.store.find(place.store.run(run).address(DOCUMENT_SETS.name))
+    if sets is None or sets.recipe["inputs"]["memberships"]["content_hash"] != memberships.content_hash:
+        return memberships
+    return clusters_of_sets(place, sets, memberships, label=f"sets-of-{run}")
+
+
+def check_distinct(corpora: Mapping[str, Table]) -> None:
+    """Raise ValueError for two corpora that use one id, for different documents or for the same one."""
+    ids = {name: set(table.arrow["document_id"].to_pylist()) for name, table in corpora.items()}
+    for one, other in itertools.combinations(ids, 2):
+        if shared := sorted(ids[one] & ids[other]):
+            raise ValueError(
+                f"corpora {one} and {other} share {len(shared)} document ids, such as {shared[0]}: prepare them as one "
+                "corpus, or one of them again with ids made of its files' names (--set 'columns.id=[]')"
+            )

@@ -1,0 +1,91 @@
+"""The machines of a run: engines that sample, a trainer, and the models that they start from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from flows.profile import MethodSettings
+from tasks.engines.base import Policy, check_policies
+from tasks.engines.fleet import Fleet
+from tasks.stage import Rows, stage
+from tasks.update import Trainer
+from warehouse.clean import free_superseded
+from warehouse.draft import hash_bytes, hash_folder
+from warehouse.schemas import POLICIES
+from warehouse.store import Store, Table
+
+
+@dataclass(frozen=True)
+class Machines:
+    """Engines of the players, engines of the judges (the same where they have none of their own), and the trainer.
+
+    All of them start when they are first used.
+    """
+
+    engines: Fleet
+    judges: Fleet
+    trainer: Trainer
+    keep_checkpoints: Literal["all", "last"] = "all"
+
+    @classmethod
+    def of(cls, cfg: MethodSettings, logs: Path) -> Machines:
+        logs.mkdir(parents=True, exist_ok=True)
+        engines = Fleet(cfg.engine, cfg.num_engines, logs)
+        trainer = Trainer(logs / "trainer.log", cfg.trainer_processes, cfg.engine.device, cfg.engine.threads)
+        return cls(engines, _judges(cfg, logs) or engines, trainer, cfg.keep_checkpoints)
+
+    def close(self) -> None:
+        for process in {id(p): p for p in (self.engines, self.judges, self.trainer)}.values():
+            process.close()
+
+    def release_engines(self) -> None:
+        """Give an update the memory that engines hold; they take it back when next used."""
+        for fleet in {id(f): f for f in (self.engines, self.judges)}.values():
+            if fleet.config.device == "cuda":
+                fleet.sleep()
+
+    def free_superseded(self, store: Store, updated: Table) -> None:
+        """Free the checkpoints that an update has superseded, where a run keeps only the last."""
+        if self.keep_checkpoints == "last":
+            free_superseded(store, updated)
+
+
+def _judges(cfg: MethodSettings, logs: Path) -> Fleet | None:
+    """The judges' own engine, on the GPUs behind those of the players."""
+    if cfg.judge_engine is None:
+        return None
+    num_before = cfg.num_engines * cfg.engine.tensor_parallel
+    return Fleet(cfg.judge_engine, 1, logs, first=-(-num_before // cfg.judge_engine.tensor_parallel))
+
+
+def open_models(cfg: MethodSettings) -> dict[str, Policy]:
+    """The models of a configuration, by their setting's name. Raises ValueError for one that is missing, or whose
+    tokenizer differs from that of the engine that is to serve it."""
+    models = {name: open_model(path) for name, path in cfg.models.model_dump().items() if path}
+    for policy in models.values():
+        try:
+            check_policies(cfg.engine, [policy])
+        except ValueError:
+            if cfg.judge_engine is None:
+                raise
+            check_policies(cfg.judge_engine, [policy])
+    return models
+
+
+def open_model(model: str) -> Policy:
+    """A model from outside: identified by its weights, or by its hub name. A hub name is whatever its main branch is
+    on this machine; to pin a revision, name the folder of that snapshot."""
+    folder = Path(model)
+    if not folder.is_dir():
+        return Policy(id=model, weights=model, content_hash=hash_bytes(model.encode()))
+    return Policy(id=folder.name, weights=str(folder), content_hash=hash_folder(folder))
+
+
+@stage(POLICIES)
+def register(*, policies: dict[str, Policy]) -> Rows:
+    """Yield the policies that a run starts from."""
+    for policy_id, policy in {p.id: p for p in policies.values()}.items():
+        roles = "+".join(role for role, p in policies.items() if p.id == policy_id)
+        yield {"policy": policy_id, "role": roles, "policy_hash": policy.content_hash, "weights": policy.weights}

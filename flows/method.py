@@ -1,0 +1,104 @@
+"""`@method` makes a Prefect flow of a paper's Algorithm 1, written as a function of a `Run`.
+
+A method is a folder beside this file: `config.py` with its `Config`, `profiles/`, `prompts/`, and `flow.py` with that
+function. Each of its profiles is a deployment; `selfplay run`, `rerun`, `why`, the views and the report work on it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from flows import profile as profiles
+from flows.machines import Machines, open_models, register
+from flows.profile import MethodSettings
+from flows.record import open_run
+from flows.request import Redo, Request, default_run
+from flows.run import Run
+from flows.service.site import open_store
+from warehouse.rerun import Inquiry
+from warehouse.store import Store
+
+log = logging.getLogger("selfplay")
+
+
+@dataclass(frozen=True)
+class Method:
+    """A flow's name, its configuration, and the algorithm that it plays."""
+
+    name: str
+    config: type[profiles.Settings]
+    play: Callable[[Run[Any]], Any]
+
+    def run(self, asked: Request, redo: Redo | None = None, force: bool = False) -> None:
+        """Play; the same request again resumes where it stopped.
+
+        Raises ValueError, before any model is loaded, for a wrong setting, a missing model, stages to rerun that there
+        are none of, or a run that was made with another configuration (unless `force`).
+        """
+        cfg = profiles.load(self.config, asked.profile, asked.settings)
+        with open_run(asked, cfg, redo, force) as store, opened(cfg, store, asked.run) as run:
+            self.play(run)
+
+    def inquire(self, asked: Request, settings: dict[str, Any]) -> list[tuple[str, str | None]]:
+        """The address of every stage a run would come to now, and why it would be rebuilt, or None.
+
+        Takes what is published for what a stage would make, and ends at the first table that does not exist or where
+        the flow stops by itself.
+        """
+        inquiry = Inquiry()
+        cfg = profiles.load(self.config, asked.profile, {**asked.settings, **settings})
+        with opened(cfg, open_store(inquiry), asked.run) as run:
+            try:
+                self.play(run)
+            except RuntimeError as stop:  # a table that does not exist, or what stopped the run: an alarm, a short pool
+                log.info("the flow stops there: %s", stop)
+        return inquiry.found
+
+
+def method(config: type[profiles.Settings]) -> Callable[[Callable[[Run[Any]], Any]], Any]:
+    """Make a Prefect flow of a function: `rzero_iteration` becomes `rzero-iteration`."""
+    from prefect import flow
+
+    def decorate(play: Callable[[Run[Any]], Any]) -> Any:
+        found = Method(play.__name__.replace("_", "-"), config, play)
+
+        def play_run(
+            profile: str = "micro",
+            run: str | None = None,
+            overrides: dict[str, Any] | None = None,
+            corpus: str | None = None,
+            redo: Redo | None = None,
+            force: bool = False,
+        ) -> str:
+            """Returns the run's name. `redo` names stages to rerun; `force` lets a run continue with another
+            configuration than it began with."""
+            name = run or default_run(found.name, profile)
+            asked = Request(flow=found.name, profile=profile, run=name, overrides=overrides, corpus=corpus)
+            found.run(asked, redo, force)
+            return name
+
+        made = flow(name=found.name, description=play.__doc__, persist_result=False)(play_run)
+        made.method = found  # pyright: ignore[reportAttributeAccessIssue]
+        return made
+
+    return decorate
+
+
+@contextlib.contextmanager
+def opened(cfg: Any, store: Store, name: str) -> Iterator[Run[Any]]:
+    """A run of a configuration; its engines and trainer end with it. One that trains no model has none."""
+    if not isinstance(cfg, MethodSettings):
+        yield Run(cfg, store.run(name))
+        return
+    models = open_models(cfg)
+    machines = Machines.of(cfg, store.root / "logs" / name)
+    try:
+        run = Run(cfg, store.run(name), models, machines)
+        register(run.place, policies=models)
+        yield run
+    finally:
+        machines.close()

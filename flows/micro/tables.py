@@ -1,0 +1,148 @@
+"""Tables of the micro-worlds: documents to learn from, and held-out tasks with their true answers."""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Iterator
+
+from corpus_prep.search.settings import EmbeddingConfig
+from flows.micro.worlds import clusters, encyclopaedia, ledgers
+from tasks.corpus.documents import store_documents
+from tasks.stage import Rows, stage
+from warehouse.schemas import RUBRICS, TASKS
+from warehouse.schemas.corpus import DOCUMENTS, MEMBERSHIPS
+from warehouse.store import Place, Table
+
+BENCHMARK_ENTITIES = 200
+CLUSTER_TASK_TYPES = ("general_qa", "finance_math", "multiple_choice")
+LEDGER_KINDS: dict[str, tuple[ledgers.Kind, ...]] = {
+    "micro": tuple(ledgers.KINDS),
+    "micro-mathematics": ledgers.MATHEMATICS,
+    "micro-general": tuple(kind for kind in ledgers.KINDS if kind not in ledgers.MATHEMATICS),
+}
+
+# ---- the encyclopaedia: entities that know each other, tasks by rubric ----------------------------------------------
+
+
+def encyclopaedia_documents(
+    place: Place, *, seed: int, num_documents: int, embedding: EmbeddingConfig | None = None
+) -> Table:
+    documents = encyclopaedia.corpus(seed, num_documents)
+    return store_documents(place, documents, source=f"micro-world, seed {seed}", embedding=embedding)
+
+
+def encyclopaedia_oracle(criterion: str, answer: str, *, seed: int, num_documents: int) -> bool | None:
+    """Whether an answer truly meets a criterion; None when the criterion is not of the world's form."""
+    return encyclopaedia.oracle(criterion, answer, _world(seed, num_documents))
+
+
+@functools.cache
+def _world(seed: int, num_documents: int) -> encyclopaedia.World:
+    return encyclopaedia.World(seed, num_documents)
+
+
+@stage(TASKS)
+def encyclopaedia_tasks(*, seed: int, num_tasks: int) -> Rows:
+    """Yield held-out tasks; `difficulty` is the number of documents that a full answer needs."""
+    for task in encyclopaedia.held_out_tasks(seed, num_tasks, BENCHMARK_ENTITIES):
+        yield {
+            "task_id": task.task_id,
+            "task_type": task.task_type,
+            "text": task.text,
+            "difficulty": task.hops + 1,
+        }
+
+
+@stage(RUBRICS)
+def encyclopaedia_rubrics(*, seed: int, num_tasks: int) -> Rows:
+    """Yield the true criteria of these tasks."""
+    for task in encyclopaedia.held_out_tasks(seed, num_tasks, BENCHMARK_ENTITIES):
+        for i, criterion in enumerate(task.criteria):
+            yield {
+                "criterion_id": f"{task.task_id}-{i}",
+                "task_id": task.task_id,
+                "position": i,
+                "criterion": criterion,
+                "priority": "critical",
+                "weight": 1.0,
+            }
+
+
+# ---- ledgers: questions that need one step for every item -----------------------------------------------------------
+
+
+def ledger_documents(place: Place, world: str, *, seed: int, num_documents: int, label: str | None = None) -> Table:
+    """Ledgers of the kinds that `world` stands for."""
+    documents = ledgers.corpus(seed, num_documents, LEDGER_KINDS[world], name=world)
+    return store_documents(place, documents, source=f"{world}, seed {seed}", embedding=None, label=label)
+
+
+@stage(TASKS)
+def ledger_tasks(*, seed: int, num_tasks: int) -> Rows:
+    """Yield held-out questions with their true answers; `difficulty` is the number of items."""
+    for task in ledgers.held_out_tasks(seed, num_tasks):
+        yield {
+            "task_id": task.task_id,
+            "task_type": task.answer_type,
+            "text": task.question,
+            "reference": task.answer,
+            "answer_type": task.answer_type,
+            "options": list(task.options) or None,
+            "difficulty": task.count,
+        }
+
+
+# ---- clusters: questions over all documents of one -------------------------------------------------------------------
+
+
+@stage(DOCUMENTS)
+def cluster_documents(*, seed: int, num_clusters: int) -> Rows:
+    """Yield the documents of all clusters."""
+    for _, document in clusters.cluster_rows(seed, num_clusters):
+        yield {**document, "source": f"micro-world of clusters, seed {seed}", "num_chars": len(document["text"])}
+
+
+@stage(MEMBERSHIPS)
+def cluster_memberships(*, seed: int, num_clusters: int) -> Rows:
+    """Yield which document is in which cluster."""
+    for number, document in clusters.cluster_rows(seed, num_clusters):
+        yield {"document_id": document["document_id"], "cluster": number, "similarity": 1.0}
+
+
+@stage(TASKS)
+def cluster_tasks(*, seed: int, num_tasks: int) -> Rows:
+    """Yield held-out questions, each about a cluster that is one document; `difficulty` is one more than the links of
+    the longest path."""
+    for i, task_type, _, question, options, answer in _drawn(seed, num_tasks):
+        yield {
+            "task_id": f"cluster-{seed}-{i:04d}",
+            "document_id": f"cluster-{seed}-{i:04d}",
+            "task_type": task_type,
+            "text": clusters.write_question(question),
+            "reference": answer,
+            "options": options or None,
+            "difficulty": question.hops + 1,
+        }
+
+
+@stage(DOCUMENTS)
+def cluster_contexts(*, seed: int, num_tasks: int) -> Rows:
+    """Yield what is shown with each question: all documents of its cluster."""
+    for i, _, cluster, *_ in _drawn(seed, num_tasks):
+        text = " ".join(cluster.texts[name] for name in cluster.names)
+        source = f"micro-world, seed {seed}"
+        yield {"document_id": f"cluster-{seed}-{i:04d}", "text": text, "source": source, "num_chars": len(text)}
+
+
+def _drawn(seed: int, num_tasks: int) -> Iterator[tuple[int, str, clusters.Cluster, clusters.Question, list[str], str]]:
+    """Number, type, cluster, question, options and answer: types and hops in turn, each about a cluster of its own."""
+    rng = random.Random(seed)
+    for i in range(num_tasks):
+        cluster, task_type = clusters.world_cluster(seed, i % 1000), CLUSTER_TASK_TYPES[i % len(CLUSTER_TASK_TYPES)]
+        hops = i // len(CLUSTER_TASK_TYPES) % (clusters.MAX_HOPS + 1)
+        question = cluster.draw_question(rng, task_type == "finance_math", hops)
+        answer, options = cluster.true_answer(question) or "", []
+        if task_type == "multiple_choice":
+            options, answer = cluster.draw_options(rng, question, answer)
+        yield i, task_type, cluster, question, options, answer

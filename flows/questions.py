@@ -1,0 +1,99 @@
+"""Questions with a reference answer: answered, compared by rule, and held out to measure what a run has learnt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from flows.micro.tables import ledger_tasks
+from flows.profile import Comparing
+from flows.run import Player, Role, Run
+from tasks.equality import agree
+from tasks.evaluate import evaluate
+from tasks.match import match
+from tasks.prompt import Row
+from tasks.read import UNANSWERED
+from tasks.score import scored
+from tasks.stage import Tables
+from warehouse.schemas import Answer, Match, Task
+from warehouse.store import Place, Table
+
+
+@dataclass(frozen=True)
+class Answered:
+    """Answers to questions, the rollouts they were read from, and their comparisons with the references."""
+
+    answers: Table
+    rollouts: Table
+    matches: Table
+
+
+def answer(
+    run: Run[Any],
+    at: Place,
+    role: Role,
+    player: Player,
+    *,
+    n: int,
+    comparing: Comparing,
+    references: Tables | None = None,
+    **tables: Any,
+) -> Answered:
+    """`n` answers to every question of `tables["tasks"]`, each compared with the reference of its task, or with that in
+    `references`, another table of the same tasks."""
+    said = run.ask(at, role, player.policy, n=n, **tables)
+    limits = {"time_limit_s": comparing.time_limit_s, "num_workers": comparing.processes}
+    matches = match(at, said.rows, references or tables["tasks"], compare=agree, **limits)
+    return Answered(said.rows, said.rollouts, matches)
+
+
+def correctness(answers: list[Answer], matches: list[Match]) -> dict[str, bool | None]:
+    """Whether each answer, by its rollout, is right. An unreadable reply is wrong; an engine failure and a comparison
+    that came to nothing (timed out, crashed) are None: they are in no mean."""
+    matched = {row["rollout_id"]: row["matched"] for row in matches}
+    return {
+        row["rollout_id"]: matched[row["rollout_id"]]
+        if row["answer"] is not None
+        else (None if row["malformed"] == UNANSWERED["error"] else False)
+        for row in answers
+    }
+
+
+def pay_answers(answers: list[Answer], matches: list[Match]) -> Iterator[Row]:
+    """Scores: 1 for an answer equal to its reference, else 0. A comparison that came to nothing is unscorable."""
+    correct, reason = correctness(answers, matches), {row["rollout_id"]: row["reason"] for row in matches}
+    for given in answers:
+        right, parts = correct[given["rollout_id"]], {"readable": float(given["answer"] is not None)}
+        ids = given["rollout_id"], given["prompt_id"], given["task_id"]
+        if right is None:
+            yield scored(*ids, None, parts, unscorable=given["malformed"] or reason[given["rollout_id"]])
+        else:
+            yield scored(*ids, float(right), {**parts, "g": float(right)}, score=float(right))
+
+
+def score_held_out(run: Run[Any], iteration: Place, role: Role, player: Player) -> None:
+    """Answer every benchmark question once, and compare with the true answer; nothing where a run has no benchmark."""
+    cfg = run.cfg.evaluation
+    if cfg.benchmark == "none":
+        return
+    place, benchmark = iteration.phase("evaluation"), run.place.iteration(0).phase("benchmark")
+    tasks = ledger_tasks(benchmark, seed=cfg.seed, num_tasks=cfg.num_tasks)
+    role = replace(role, sampling=role.sampling.model_copy(update={"temperature": cfg.temperature}))
+    given = answer(run, place, role, player, n=1, comparing=run.cfg.match, tasks=tasks)
+    about = {"tasks": tasks, "answers": given.answers, "matches": given.matches}
+    evaluate(place, measure, policy=player.policy.id, benchmark=cfg.benchmark, **about)
+
+
+def measure(tasks: list[Task], answers: list[Answer], matches: list[Match]) -> Iterator[tuple[str, float]]:
+    """`score` is the share of true answers; what could not be compared counts as wrong, and is a metric of its own."""
+    correct, answer_of = correctness(answers, matches), {row["task_id"]: row for row in answers}
+    for task in tasks:
+        given = answer_of[task["task_id"]]
+        score = float(correct[given["rollout_id"]] or 0)
+        yield "score", score
+        yield f"score_{task['answer_type']}", score
+        if task["difficulty"]:
+            yield f"score_{task['difficulty']}_items", score
+        yield "unanswered", float(given["answer"] is None)
+        yield "not_compared", float(given["answer"] is not None and correct[given["rollout_id"]] is None)

@@ -1,0 +1,99 @@
+"""What is kept beside a run's tables: what it was asked for, and its configuration."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import duckdb
+from pydantic import BaseModel
+
+from flows.request import Redo, Request
+from flows.service.site import open_store
+from warehouse.query import write_views
+from warehouse.rerun import Enough, Rerun, chosen
+from warehouse.store import Store
+
+CONFIG, REQUEST = "config.json", "request.json"
+log = logging.getLogger("selfplay")
+
+
+@contextlib.contextmanager
+def open_run(asked: Request, cfg: BaseModel, redo: Redo | None = None, force: bool = False) -> Iterator[Store]:
+    """The store, with request and configuration recorded, to work on a run.
+
+    Raises ValueError for stages to rerun that there are none of, and what `check_request` refuses.
+    """
+    log.setLevel(logging.INFO)
+    store = open_store()
+    if redo is not None:
+        store.freshness = make_rerun(store, asked.run, redo)
+    save_request(store, asked, cfg, force)
+    store.sweep()
+    with contextlib.suppress(duckdb.Error):  # a damaged table of some run is no reason not to work
+        write_views(store)
+    try:
+        yield store
+    except Enough as enough:
+        log.info("%s", enough)
+
+
+def make_rerun(store: Store, run: str, redo: Redo) -> Rerun:
+    """The rule of this flow run; its retries have the same id, and go on with what is left of it."""
+    context = sys.modules.get("prefect.context")
+    flow_run = context.FlowRunContext.get() if context else None
+    rerun_id = str(flow_run.flow_run.id) if flow_run and flow_run.flow_run else uuid.uuid4().hex
+    addresses = chosen(store, run, redo.stage, redo.iteration, redo.step)
+    return Rerun(rerun_id, addresses, redo.dependents, redo.only)
+
+
+def save_request(store: Store, asked: Request, config: BaseModel, force: bool = False) -> None:
+    """Write the request and the resolved configuration beside the run; raises ValueError as `check_request` does.
+
+    With `force` the old configuration is kept beside the new one, and stages that depend on a changed setting are
+    rebuilt.
+    """
+    before, now = store.kept(asked.run, CONFIG), config.model_dump(mode="json")
+    check_request(store, asked, config, force)
+    if before and before != now:
+        store.keep(asked.run, f"config-until-{time.strftime('%Y%m%d-%H%M%S')}.json", before)
+    store.keep(asked.run, CONFIG, now)
+    store.keep(asked.run, REQUEST, asked.model_dump(mode="json"))
+
+
+def check_request(store: Store, asked: Request, config: BaseModel, force: bool = False) -> None:
+    """Raise ValueError if the run is another flow's, or was made with another configuration, unless `force`."""
+    before, now = store.kept(asked.run, CONFIG), config.model_dump(mode="json")
+    last = store.kept(asked.run, REQUEST)
+    if last and last["flow"] != asked.flow:
+        raise ValueError(f"run {asked.run!r} is one of {last['flow']}; give this run of {asked.flow} another name")
+    if before and not force and (changed := differences(before, now)):
+        raise ValueError(
+            f"run {asked.run!r} was made with {'; '.join(changed[:5])}. Give this run a new name, undo the change, "
+            "or add --force: what depends on it is rebuilt."
+        )
+
+
+def last_request(store: Store, run: str) -> Request:
+    """What a run was last asked for. Raises ValueError if there is no such run."""
+    asked = store.kept(run, REQUEST)
+    if asked is None:
+        raise ValueError(f"there is no run {run!r}; `selfplay status` lists the runs")
+    return Request.model_validate(asked)
+
+
+def differences(before: Any, now: Any, where: str = "") -> list[str]:
+    """`key before, now value` for every setting that differs.
+
+    >>> differences({"a": {"b": 1}}, {"a": {"b": 2}})
+    ['a.b 1, now 2']
+    """
+    if isinstance(before, dict) and isinstance(now, dict):
+        keys = sorted(before.keys() | now.keys())
+        return [d for key in keys for d in differences(before.get(key), now.get(key), f"{where}.{key}".lstrip("."))]
+    return [] if before == now else [f"{where} {before}, now {now}"]

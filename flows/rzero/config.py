@@ -1,0 +1,49 @@
+"""What R-Zero requires. The defaults are the paper's (sections 3 and 4, appendix A); profiles hold departures."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from flows import profile
+from flows.profile import Comparing, MethodSettings, Settings
+from tasks.training.grpo import GRPOSettings, LossType
+
+
+class Dialogues(profile.Dialogues):
+    top_p: float = Field(default=0.99, gt=0, le=1)
+
+
+class Update(GRPOSettings):
+    loss_type: LossType = "grpo"
+    beta: float = Field(default=1e-2, ge=0)
+    weight_decay: float = Field(default=1e-2, ge=0)
+
+
+class Challenger(Settings):
+    steps: int = Field(default=5, ge=0)
+    prompts_per_step: int = Field(default=128, ge=1)
+    group_size: int = Field(default=4, ge=1)
+    repetition_weight: float = Field(default=1.0, ge=0, description="lambda; 0 is the ablation")
+    bleu_distance: float = Field(default=0.5, ge=0, le=1, description="tau, below which questions are alike")
+    update: Update = Update()
+
+
+class Solver(Settings):
+    candidates: int = Field(default=8000, ge=1, description="N")
+    answers: int = Field(default=10, ge=1, description="m, to each question, for its label and its difficulty")
+    delta: float = Field(
+        default=0.25, ge=0, le=0.5, description="kept: |share - 1/2| at most this; 0.5 is the ablation"
+    )
+    steps: int = Field(default=15, ge=0)
+    prompts_per_step: int = Field(default=128, ge=1)
+    group_size: int = Field(default=5, ge=1)
+    update: Update = Update()
+
+
+class Config(MethodSettings):
+    """A whole run. It learns from no corpus."""
+
+    dialogues: Dialogues = Dialogues()
+    challenger: Challenger = Challenger()
+    solver: Solver = Solver()
+    match: Comparing = Comparing()

@@ -1,0 +1,94 @@
+"""R-Zero, arXiv 2508.05004: a Challenger asks questions out of nothing, a Solver answers them; what most of its answers
+agree on is the label. It reads as sections 3.2 to 3.4.
+
+Departures
+- Answers are compared by Math-Verify alone; the released code asks a model where it is in doubt.
+- The share of alike questions is of a whole step's questions, as in the released code.
+- A Solver step for which no questions are left is not taken.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from flows.method import method
+from flows.questions import answer, pay_answers, score_held_out
+from flows.run import Player, Role, Run, templates
+from flows.rzero.config import Config
+from flows.rzero.rewards import pay_challenger
+from tasks.ask import kept_tasks, readable_tasks, repeatedly
+from tasks.equality import agree
+from tasks.keep import Query, keep
+from tasks.normalise import normalise
+from tasks.novelty import novelty
+from tasks.read import reads
+from tasks.readers.boxed import last_box
+from tasks.readers.named import named_text
+from tasks.score import score
+from tasks.vote import vote
+from warehouse.schemas import ANSWERS, TASKS
+from warehouse.store import Place, Table
+
+INFORMATIVE = Query(Path(__file__).parent / "sql" / "informative.sql")
+
+
+class Roles:
+    def __init__(self, cfg: Config) -> None:
+        template, sampling = templates(cfg, cfg.dialogues.prompts), cfg.dialogues.sampling
+        question = partial(named_text, name="question")
+        ask, solve = (template("challenger"),), (template("solver"),)
+        self.challenger = Role("challenger", ask, repeatedly, sampling, TASKS, reads("text", question))
+        self.solver = Role("solver", solve, readable_tasks, sampling, ANSWERS, reads("answer", last_box))
+
+
+@method(Config)
+def rzero_iteration(run: Run[Config]) -> tuple[Player, Player]:
+    """Challenger and Solver start as one model and take turns to learn."""
+    roles, challenger, solver = Roles(run.cfg), run.player("challenger"), run.player("solver")
+    score_held_out(run, run.place.iteration(0), roles.solver, solver)
+    for _, iteration in run.iterations():
+        challenger = train_challenger(run, roles, iteration, challenger, solver)
+        solver = train_solver(run, roles, iteration, challenger, solver)
+        score_held_out(run, iteration, roles.solver, solver)
+    return challenger, solver
+
+
+def train_challenger(run: Run[Config], roles: Roles, iteration: Place, challenger: Player, solver: Player) -> Player:
+    """Section 3.2: a question is worth most when half of the Solver's answers agree, and few others are like it."""
+    cfg = run.cfg.challenger
+    for b in range(cfg.steps):
+        step = iteration.phase("challenger").step(b + 1)
+        role = roles.challenger.given(count=cfg.prompts_per_step)
+        asked = run.ask(step, role, challenger.policy, n=cfg.group_size)
+        about = {"tasks": asked.rows, "labels": label(run, roles, step, solver, asked.rows)}
+        alike = novelty(step, tasks=asked.rows, distance=cfg.bleu_distance)  # eq. 4
+        scores = score(step, pay_challenger, novelties=alike, weight=cfg.repetition_weight, **about)  # eq. 5
+        rewards = normalise(step, scores, scheme="zscore")
+        challenger = run.learn(step, challenger, rewards, asked.rollouts, cfg.update)
+    return challenger
+
+
+def label(run: Run[Config], roles: Roles, at: Place, solver: Player, tasks: Table) -> Table:
+    """m answers to each question, and the one that most of them agree on."""
+    said, match = run.ask(at, roles.solver, solver.policy, n=run.cfg.solver.answers, tasks=tasks), run.cfg.match
+    limits = {"time_limit_s": match.time_limit_s, "num_workers": match.processes}
+    return vote(at, answers=said.rows, tasks=tasks, agree=agree, **limits)
+
+
+def train_solver(run: Run[Config], roles: Roles, iteration: Place, challenger: Player, solver: Player) -> Player:
+    """Sections 3.3 and 3.4: of N questions those neither easy nor hard, each trained on once with its label."""
+    cfg, pool = run.cfg.solver, iteration.phase("pool")
+    asked = run.ask(pool, roles.challenger.given(count=cfg.candidates), challenger.policy)
+    labels = label(run, roles, pool, solver, asked.rows)
+    kept = keep(pool, INFORMATIVE, tasks=asked.rows, labels=labels, delta=cfg.delta, seed=run.cfg.seed)
+    num_batches = sum(row["kept"] for row in kept.rows()) // cfg.prompts_per_step
+    for b in range(min(cfg.steps, num_batches)):
+        step = iteration.phase("solver").step(b + 1)
+        batch = partial(kept_tasks, first=b * cfg.prompts_per_step, count=cfg.prompts_per_step)
+        about = {"tasks": asked.rows, "selections": kept, "labels": labels, "comparing": run.cfg.match}
+        said = answer(run, step, replace(roles.solver, about=batch), solver, n=cfg.group_size, **about)
+        scores = score(step, pay_answers, answers=said.answers, matches=said.matches)
+        solver = run.learn(step, solver, normalise(step, scores, scheme="zscore"), said.rollouts, cfg.update)
+    return solver

@@ -1,0 +1,38 @@
+"""R-Zero's rewards (arXiv 2508.05004), and the rows of `scores` that they pay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tasks.read import NOT_SAMPLED
+from tasks.score import scored
+from warehouse.schemas import Label, Novelty, Row, Task
+
+
+def uncertainty(share: float) -> float:
+    """Eq. 3: 1 where half of the answers agree with the majority, 0 where all do.
+
+    >>> uncertainty(0.5), uncertainty(0.75), uncertainty(1.0)
+    (1.0, 0.5, 0.0)
+    """
+    return 1 - 2 * abs(share - 0.5)
+
+
+def challenger(share: float | None, alike: float, weight: float = 1.0) -> float:
+    """Eq. 5: uncertainty less the share of questions that are alike (eq. 4); 0 without a question or readable answer.
+
+    >>> challenger(0.5, 0.25), challenger(1.0, 0.25), challenger(None, 0.0)
+    (0.75, 0.0, 0.0)
+    """
+    return 0.0 if share is None else max(0.0, uncertainty(share) - weight * alike)
+
+
+def pay_challenger(tasks: list[Task], labels: list[Label], novelties: list[Novelty], *, weight: float) -> Iterator[Row]:
+    share_of = {row["task_id"]: row["share"] for row in labels}
+    alike_of = {row["task_id"]: row["share"] for row in novelties}
+    for task in tasks:
+        share, alike = share_of.get(task["task_id"]), alike_of.get(task["task_id"]) or 0.0
+        why = task["malformed"] if task["malformed"] in NOT_SAMPLED else None
+        parts = {"alike": alike, **({} if share is None else {"share": share, "uncertainty": uncertainty(share)})}
+        ids = task["task_id"], task["prompt_id"] or "", task["task_id"]
+        yield scored(*ids, challenger(share, alike, weight), parts, score=share, unscorable=why)

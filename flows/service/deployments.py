@@ -1,0 +1,47 @@
+"""The deployments of a site: one for each profile of each flow, or those of its own prefect.yaml where it has one."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from flows import profile
+from flows.service.site import Site
+
+FLOW = re.compile(r"^@method\(\w+\)\ndef (\w+)\(", re.MULTILINE)
+
+
+def declared(site: Site) -> list[dict[str, Any]]:
+    """name, entrypoint, parameters and work_pool of each."""
+    own = site.root / "prefect.yaml"
+    if own.exists():
+        return yaml.safe_load(own.read_text(encoding="utf-8"))["deployments"]
+    flows = [folder for folder in sorted((site.root / "flows").iterdir()) if (folder / "flow.py").exists()]
+    return [_deployment(folder, name) for folder in flows for name in profile.names(folder / "profiles")]
+
+
+def prefect_file(site: Site) -> Path:
+    """What `prefect deploy` reads: the site's own file, or one that is written in its home."""
+    own = site.root / "prefect.yaml"
+    if own.exists():
+        return own
+    path = site.home / "prefect.yaml"
+    path.write_text(yaml.safe_dump({"name": "selfplay", "deployments": declared(site)}, sort_keys=False))
+    return path
+
+
+def _deployment(folder: Path, name: str) -> dict[str, Any]:
+    file = folder / "flow.py"
+    found = FLOW.search(file.read_text(encoding="utf-8"))
+    if found is None:
+        raise ValueError(f"{file} has no function under @method")
+    engine = profile.read(folder / "profiles", name).get("engine", {})
+    return {
+        "name": name,
+        "entrypoint": f"flows/{folder.name}/flow.py:{found[1]}",
+        "parameters": {"profile": name},
+        "work_pool": {"name": "gpu" if engine.get("device") == "cuda" else "cpu"},
+    }
