@@ -1,12 +1,15 @@
 """What a table is described by: a TypedDict whose annotations are its columns, and the register of all tables.
 
-    class Gate(TypedDict):
-        task_id: Annotated[str, "the task"]
-        passed: Annotated[bool | None, "verdict", "the reply was malformed: not passed"]
-        judge_rollout_id: Annotated[str | None, "the rollout that judged", "a rule did"]
+    class Vote(TypedDict):
+        judge_rollout_id: Annotated[str, "the rollout that voted"]
+        rollout_id: Annotated[str, "the answer"]
+        vote: Annotated[int | None, "1 correct, 0 not", "no vote could be read"]
         malformed: WhyMalformed
 
-    GATES = define("gates", Gate, grain="a check of a task", key="task_id", parsed=Parsed("judge_rollout_id", "passed"))
+    VOTES = define(
+        "votes", Vote, grain="one of a judge's votes on an answer", key="judge_rollout_id",
+        parsed=Parsed("judge_rollout_id", "vote"),
+    )
 
 The first note says what the column means, the second what a null means: a column without one is never null. Arrow types
 follow from the annotations: str, bool, float (64 bits), int (32 bits), `Long` and the other aliases below, list[...],
