@@ -15,9 +15,7 @@ Measure = Callable[..., Iterable[tuple[str, float]]]
 
 
 @stage(EVALUATIONS)
-def evaluate(
-    measure: Callable[..., Iterable[tuple[str, float]]], /, *, policy: str, benchmark: str, **given: Any
-) -> Rows:
+def evaluate(measure: Measure, /, *, policy: str, benchmark: str, **given: Any) -> Rows:
     """Yield one row a metric: `measure` makes (metric, value of one task) pairs of the rows of the tables in `given`,
     passed by the names of its parameters; what is no table is a setting."""
     tables = {name: value for name, value in given.items() if are_tables(value)}
@@ -35,6 +33,7 @@ def evaluate(
             "score": mean,
             "standard_error": error,
         }
+
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:

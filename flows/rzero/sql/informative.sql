@@ -14,7 +14,7 @@ from (
         *,
         case
             when tasks.malformed is not null then 'malformed question'
-            when labels.label is null then coalesce(labels.reason, 'not answered')
+            when labels.answer is null then coalesce(labels.reason, 'not answered')
             when share > 0.5 + $delta + 1e-9 then 'too easy'
             when share < 0.5 - $delta - 1e-9 then 'too hard'
         end as reason

@@ -1,0 +1,203 @@
+"""Monitors: measure what rewards do not show, store it, and stop the run before an update trains on it.
+
+    watch(step, canary_errors, judgments=judged, limits=cfg.monitor, policy=grader.id, benchmark=JUDGE)
+
+Call `watch` before the update. What it measures is a table like any other; the limit is no part of its recipe, so that
+a rerun compares the stored value with the limit of then: it raises the alarm again, or goes on where the limit was
+raised.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from tasks.evaluate import Measure, evaluate, scores_of
+from tasks.judge import Oracle
+from tasks.read import NOT_SAMPLED
+from tasks.stage import Tables, rows_of
+from warehouse.schemas import Answer, Judgment, Label, Novelty, OptimizerStep, Row, Score, Task, Vote
+from warehouse.store import Place, Table
+
+log = logging.getLogger("selfplay")
+
+JUDGE, LABELS, REPLIES, POOL, BATCH, UPDATE = (
+    f"{what} monitor" for what in ("judge", "label", "reply", "pool", "batch", "update")
+)  # benchmarks in `evaluations`
+
+Measured = Iterator[tuple[str, float]]
+
+
+class Limits(BaseModel):
+    """The limit of each metric, by its name behind `max_` or `min_`; None sets none, and it is only stored.
+
+    `max_` limits the absolute value. A method with metrics of its own adds their limits in a subclass.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        if wrong := [name for name in cls.model_fields if not name.startswith(("max_", "min_"))]:
+            raise TypeError(f"{wrong[0]} limits no metric: begin with max_ or min_")
+
+    max_canary_error: float | None = Field(default=0.05, ge=0, description="answers of known verdict judged wrongly")
+    max_judge_minus_oracle: float | None = Field(default=0.05, ge=0, description="mean verdict minus mean truth")
+    max_judge_error: float | None = Field(default=None, ge=0, description="verdicts that are not the truth")
+    max_vote_error: float | None = Field(default=None, ge=0, description="votes that are not the truth")
+    max_label_error: float | None = Field(default=0.3, ge=0, description="labels that are not the truth")
+    max_malformed: float | None = Field(default=0.5, ge=0, description="replies that could not be read, of those given")
+    max_engine_failure: float | None = Field(default=0.05, ge=0, description="replies that the engine did not give")
+    min_kept: float | None = Field(default=None, ge=0, description="candidates that a filter kept")
+    max_flat_group: float | None = Field(default=0.95, ge=0, description="groups whose rewards are all equal")
+    max_unscorable: float | None = Field(default=0.5, ge=0, description="rollouts without a reward")
+    max_repeat: float | None = Field(default=None, ge=0, description="tasks like an earlier one of their batch")
+    max_sampler_kl: float | None = Field(
+        default=0.01, ge=0, description="KL between trainer and engine before an update, nats a token (k3)"
+    )
+    max_ratio_gap: float | None = Field(default=None, ge=0, description="mean of rho - 1 at an update's first step")
+
+
+class Alarm(RuntimeError):
+    """A metric is beyond its limit: the run stopped before it trained on what was measured."""
+
+    def __init__(self, address: str, metric: str, value: float, limit: float, way_out: str) -> None:
+        super().__init__(f"{address}: {metric} is {value:.3g}, the limit is {limit:g}. {way_out}")
+        self.address, self.metric, self.value, self.limit = address, metric, value, limit
+
+
+def watch(
+    place: Place,
+    measure: Measure,
+    *,
+    limits: Limits,
+    policy: str,
+    benchmark: str,
+    label: str | None = None,
+    way_out: str = "",
+    **given: Any,
+) -> dict[str, float]:
+    """Store the metrics of `measure`, which gets tables and settings by name as from `evaluate`; return their means.
+
+    Raises Alarm for the first, in the order of `limits`, that is beyond its limit or not a number. `way_out` says what
+    the user can do; by default, to look at the rows and change the limit where a configuration has it as `monitor`.
+    """
+    measured = evaluate(place, measure, policy=policy, benchmark=benchmark, label=label, **given)
+    scores = scores_of(measured)
+    for name, limit in limits:
+        kind, metric = name.split("_", 1)
+        value = scores.get(metric)
+        if value is None or limit is None:
+            continue
+        if not (abs(value) <= limit if kind == "max" else value >= limit):
+            advice = f"Look at the rows that it was measured on, and mend their cause; or change monitor.{name}."
+            raise Alarm(measured.address, metric, value, limit, way_out or advice)
+    return scores
+
+
+def check_pool(
+    selections: Tables, target: int, *, short_pool: Literal["error", "fewer"] = "error", way_out: str = ""
+) -> int:
+    """How many tasks the selections keep. If fewer than `target`, "error" raises Alarm, and "fewer" logs a warning."""
+    tables = [selections] if isinstance(selections, Table) else selections
+    num_kept = sum(row["kept"] for row in rows_of(tables))
+    if num_kept < target:
+        short = Alarm(tables[-1].address if tables else "no selections", "num_kept", num_kept, target, way_out)
+        if short_pool == "error":
+            raise short
+        log.warning("%s", short)
+    return num_kept
+
+
+def canary_errors(judgments: list[Judgment]) -> Measured:
+    """1 for an answer of known verdict that was judged wrongly or unreadably."""
+    for row in judgments:
+        if row["expected"] is not None:
+            wrong = float(row["verdict"] != row["expected"])
+            yield "canary_error", wrong
+            yield "false_fail" if row["expected"] else "false_pass", wrong
+
+
+def judge_gap(judgments: list[Judgment]) -> Measured:
+    """Verdict minus truth, for every verdict that has both, and whether they differ."""
+    for row in judgments:
+        if row["verdict"] is not None and row["oracle"] is not None:
+            yield "judge_minus_oracle", float(row["verdict"] - row["oracle"])
+            yield "judge_error", float(row["verdict"] != row["oracle"])
+
+
+def vote_gap(votes: list[Vote], answers: list[Answer], tasks: list[Task], *, oracle: Oracle) -> Measured:
+    """The same for a judge's votes; `oracle(task, answer)` says whether an answer is right, None if it cannot."""
+    text_of = {row["task_id"]: row["text"] for row in tasks}
+    answer_of = {row["rollout_id"]: row["answer"] for row in answers}
+    for row in votes:
+        vote, text, answer = row["vote"], text_of[row["task_id"]], answer_of[row["rollout_id"]]
+        truth = oracle(text, answer) if text is not None and answer is not None else None
+        if vote is not None and truth is not None:
+            yield "vote_minus_oracle", float(vote - truth)
+            yield "vote_error", float(vote != truth)
+
+
+def label_errors(labels: list[Label], tasks: list[Task], *, oracle: Oracle) -> Measured:
+    """1 for a label that is not the truth, of those that `oracle` knows; and the share of answers behind each label."""
+    text_of = {row["task_id"]: row["text"] for row in tasks}
+    for row in labels:
+        text, label = text_of[row["task_id"]], row["answer"]
+        if text is not None and label is not None:
+            yield "label_share", row["num_agreeing"] / row["num_readable"]
+            truth = oracle(text, label)
+            if truth is not None:
+                yield "label_error", float(not truth)
+
+
+def reply_failures(replies: list[Row]) -> Measured:
+    """Of all replies, those that the engine did not give; of the others, those that could not be read."""
+    for row in replies:
+        failed = row["malformed"] in NOT_SAMPLED
+        yield "engine_failure", float(failed)
+        if not failed:
+            yield "malformed", float(row["malformed"] is not None)
+
+
+def kept_share(selections: list[Row]) -> Measured:
+    """1 for what a filter kept: of selections, groups or pools."""
+    for row in selections:
+        yield "kept", float(row["kept"])
+
+
+def contrast(scores: list[Score]) -> Measured:
+    """1 for a group whose rewards are all equal, so that it carries no signal, of those with a reward; the rewards."""
+    groups: dict[str, list[float]] = defaultdict(list)
+    for row in scores:
+        yield "unscorable", float(row["total"] is None)
+        if row["total"] is not None:
+            groups[row["group_id"]].append(row["total"])
+            yield "reward", row["total"]
+    for totals in groups.values():
+        yield "flat_group", float(min(totals) == max(totals))
+
+
+def repeats(novelties: list[Novelty]) -> Measured:
+    """1 for a task in the cluster of an earlier one of its batch, and the similarity to the nearest of earlier batches;
+    of tasks with text."""
+    clusters = set[int]()
+    for row in novelties:
+        if row["cluster"] is not None:
+            yield "repeat", float(row["cluster"] in clusters)
+            clusters.add(row["cluster"])
+        if row["similarity"] is not None:
+            yield "similarity_to_earlier", row["similarity"]
+
+
+def sampler_mismatch(updates: list[OptimizerStep]) -> Measured:
+    """How far the trainer's policy was from the engine's that sampled, before the first optimizer step of an update."""
+    for row in updates:
+        if row["optimizer_step"] == 0:
+            if "sampler_kl" in row["metrics"]:
+                yield "sampler_kl", row["metrics"]["sampler_kl"]
+            if "mean_ratio" in row["metrics"]:
+                yield "ratio_gap", row["metrics"]["mean_ratio"] - 1.0

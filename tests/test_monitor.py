@@ -1,0 +1,212 @@
+"""Monitors: what they measure, and that they stop a run before an update, again on every rerun."""
+
+import logging
+import math
+
+import pytest
+from pydantic import ValidationError
+
+from tasks.monitor import (
+    BATCH,
+    JUDGE,
+    Alarm,
+    Limits,
+    canary_errors,
+    check_pool,
+    contrast,
+    judge_gap,
+    kept_share,
+    label_errors,
+    repeats,
+    reply_failures,
+    sampler_mismatch,
+    vote_gap,
+    watch,
+)
+from tests.support.rows import publish, row
+
+
+def judgments(place, *given, label=None):
+    """Verdicts with what was expected and what the oracle says."""
+    rows = (
+        row("judgments", rollout_id=str(i), verdict=verdict, expected=expected, oracle=oracle)
+        for i, (verdict, expected, oracle) in enumerate(given)
+    )
+    return publish(place, "judgments", *rows, label=label)
+
+
+def means(measure, **given):
+    """Metric -> mean, and how many values it is of."""
+    values = {}
+    for metric, value in measure(**given):
+        values.setdefault(metric, []).append(value)
+    return {metric: (math.fsum(of) / len(of), len(of)) for metric, of in values.items()}
+
+
+ERRING = [(1, 1, None), (1, 0, None), (None, 1, None), (0, 0, None), (1, None, None)]
+
+
+def test_what_is_measured_is_stored_as_an_evaluation(place):
+    found = watch(
+        place,
+        canary_errors,
+        judgments=judgments(place, *ERRING),
+        limits=Limits(max_canary_error=0.5),
+        policy="grader",
+        benchmark=JUDGE,
+    )
+    assert found == {"canary_error": 0.5, "false_fail": 0.5, "false_pass": 0.5}
+    (error, *_) = place.store.find("r/iter-001/solver/step-002/evaluations").rows()
+    assert (error["policy"], error["benchmark"], error["metric"]) == ("grader", "judge monitor", "canary_error")
+    assert (error["n"], error["score"]) == (4, 0.5)
+    assert error["standard_error"] == pytest.approx(math.sqrt(1 / 3 / 4))
+
+
+def test_an_alarm_says_where_what_how_much_and_the_way_out(place):
+    given = {"judgments": judgments(place, *ERRING), "policy": "grader", "benchmark": JUDGE}
+    with pytest.raises(Alarm) as stop:
+        watch(place, canary_errors, limits=Limits(), **given)
+    alarm = stop.value
+    assert (alarm.address, alarm.metric, alarm.value, alarm.limit) == (
+        "r/iter-001/solver/step-002/evaluations",
+        "canary_error",
+        0.5,
+        0.05,
+    )
+    assert str(alarm) == (
+        "r/iter-001/solver/step-002/evaluations: canary_error is 0.5, the limit is 0.05. Look at the rows that it was "
+        "measured on, and mend their cause; or change monitor.max_canary_error."
+    )
+    with pytest.raises(Alarm, match=r"the limit is 0\.05\. Choose another grader\.$"):
+        watch(place, canary_errors, limits=Limits(), way_out="Choose another grader.", **given)
+
+
+def test_the_alarm_is_raised_again_by_a_rerun_until_the_limit_is_raised(place, caplog):
+    given = {"judgments": judgments(place, *ERRING), "policy": "grader", "benchmark": JUDGE}
+    for _ in range(2):
+        with pytest.raises(Alarm):
+            watch(place, canary_errors, limits=Limits(), **given)
+    made = place.store.find("r/iter-001/solver/step-002/evaluations").recipe["started_at"]
+    watch(place, canary_errors, limits=Limits(max_canary_error=0.6), **given)
+    assert place.store.find("r/iter-001/solver/step-002/evaluations").recipe["started_at"] == made  # measured once
+
+
+@pytest.mark.parametrize("verdicts", [[(1, None, 0), (1, None, 1)], [(0, None, 1), (1, None, 1)]])
+def test_a_gap_in_either_direction_is_an_alarm(place, verdicts):
+    with pytest.raises(Alarm, match=r"judge_minus_oracle is -?0\.5, the limit is 0\.05"):
+        watch(
+            place,
+            judge_gap,
+            judgments=judgments(place, *verdicts),
+            limits=Limits(),
+            policy="grader",
+            benchmark=JUDGE,
+        )
+
+
+def one(scores):
+    yield "kept", scores[0]["total"]
+
+
+@pytest.mark.parametrize("value, stops", [(0.2, True), (0.3, False), (0.9, False), (math.nan, True)])
+def test_a_lower_limit_stops_below_it_and_what_is_no_number_always(place, value, stops):
+    given = publish(place, "scores", row("scores", rollout_id="a", total=value))
+    settings = {"scores": given, "limits": Limits(min_kept=0.3), "policy": "p", "benchmark": BATCH}
+    if stops:
+        with pytest.raises(Alarm, match="kept is"):
+            watch(place, one, **settings)
+    else:
+        assert watch(place, one, **settings) == {"kept": value}
+
+
+def test_without_a_limit_a_metric_is_only_stored(place):
+    given = publish(place, "scores", row("scores", rollout_id="a", total=0.0))
+    assert watch(place, one, scores=given, limits=Limits(), policy="p", benchmark=BATCH) == {"kept": 0.0}
+
+
+def test_a_method_adds_limits_of_its_own_metrics():
+    class Ours(Limits):
+        max_answer_tokens: float | None = 500.0
+
+    assert Ours().max_answer_tokens == 500.0 and Ours().max_canary_error == 0.05
+    with pytest.raises(ValidationError):
+        Limits.model_validate({"max_cannary_error": 0.1})
+    with pytest.raises(TypeError, match="answer_tokens limits no metric"):
+
+        class Wrong(Limits):
+            answer_tokens: float = 500.0
+
+
+def test_verdicts_are_compared_with_the_truth_where_both_are_known():
+    rows = [row("judgments", verdict=v, oracle=o) for v, o in ((1, 0), (1, 1), (0, 1), (1, 0), (None, 1), (1, None))]
+    assert means(judge_gap, judgments=rows) == {"judge_minus_oracle": (0.25, 4), "judge_error": (0.75, 4)}
+
+
+def is_even(task, answer):
+    return None if task == "unknown" else int(answer) % 2 == 0
+
+
+TASKS = [row("tasks", task_id=t, text=t) for t in ("even", "unknown")]
+
+
+def test_votes_are_compared_with_an_oracle():
+    answers = [row("answers", rollout_id=a, answer=a) for a in "1234"]
+    given = [("1", 1), ("2", 1), ("2", 0), ("3", None), ("4", 1)]
+    votes = [row("votes", rollout_id=a, task_id="even", vote=v) for a, v in given]
+    votes.append(row("votes", rollout_id="1", task_id="unknown", vote=1))
+    found = means(vote_gap, votes=votes, answers=answers, tasks=TASKS, oracle=is_even)
+    assert found == {"vote_minus_oracle": (0.0, 4), "vote_error": (0.5, 4)}
+
+
+def test_labels_are_compared_with_an_oracle():
+    given = [("2", 3, 4), ("3", 1, 4), (None, 0, 0)]
+    labels = [row("labels", task_id="even", answer=a, num_agreeing=k, num_readable=n) for a, k, n in given]
+    labels.append(row("labels", task_id="unknown", answer="5", num_agreeing=2, num_readable=4))
+    found = means(label_errors, labels=labels, tasks=TASKS, oracle=is_even)
+    assert found == {"label_share": (0.5, 3), "label_error": (0.5, 2)}
+
+
+def test_a_malformed_reply_is_the_policys_and_a_failure_the_engines():
+    replies = [row("answers", malformed=why) for why in (None, "no box", "engine error", None, None)]
+    assert means(reply_failures, replies=replies) == {"engine_failure": (0.2, 5), "malformed": (0.25, 4)}
+
+
+def test_groups_without_contrast_are_counted_among_those_with_a_reward():
+    given = [("a", 1.0), ("a", 0.0), ("b", 1.0), ("b", 1.0), ("b", None), ("c", 0.5), ("d", None)]
+    scores = [row("scores", group_id=g, total=r) for g, r in given]
+    found = means(contrast, scores=scores)
+    assert found == {"unscorable": (2 / 7, 7), "reward": (0.7, 5), "flat_group": (2 / 3, 3)}
+
+
+def test_collapse_is_an_alarm_where_no_group_has_contrast(place):
+    rows = [row("scores", rollout_id=str(i), group_id=str(i // 2), total=1.0) for i in range(8)]
+    with pytest.raises(Alarm, match=r"flat_group is 1, the limit is 0\.95"):
+        watch(place, contrast, scores=publish(place, "scores", *rows), limits=Limits(), policy="p", benchmark=BATCH)
+
+
+def test_repeats_are_those_behind_the_first_of_their_cluster():
+    given = [(0, None), (1, 0.5), (0, 1.0), (0, None), (None, None)]
+    rows = [row("novelties", cluster=c, similarity=s) for c, s in given]
+    assert means(repeats, novelties=rows) == {"repeat": (0.5, 4), "similarity_to_earlier": (0.75, 2)}
+
+
+def test_the_mismatch_of_trainer_and_engine_is_that_before_the_first_optimizer_step():
+    steps = [(0, {"mean_ratio": 1.25, "sampler_kl": 0.02}), (1, {"mean_ratio": 3.0, "sampler_kl": 0.5}), (0, {})]
+    rows = [row("updates", optimizer_step=n, metrics=m) for n, m in steps]
+    assert means(sampler_mismatch, updates=rows) == {"sampler_kl": (0.02, 1), "ratio_gap": (0.25, 1)}
+
+
+def selections(place, *kept, label=None):
+    rows = (row("selections", task_id=str(i), kept=k) for i, k in enumerate(kept))
+    return publish(place, "selections", *rows, label=label)
+
+
+def test_a_short_pool_is_an_alarm_or_a_warning(place, caplog):
+    tables = [selections(place, True, False), selections(place.step(3), True)]
+    assert check_pool(tables, 2) == 2
+    with pytest.raises(Alarm, match=r"step-003/selections: num_kept is 2, the limit is 3\. Raise max_batches\."):
+        check_pool(tables, 3, way_out="Raise max_batches.")
+    with caplog.at_level(logging.WARNING, "selfplay"):
+        assert check_pool(tables, 3, short_pool="fewer") == 2
+    assert "num_kept is 2, the limit is 3" in caplog.text
+    assert means(kept_share, selections=tables[0].rows()) == {"kept": (0.5, 2)}
