@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic_core import ErrorDetails
 
 from tasks.engines.base import EngineConfig, Sampling
+from tasks.monitor import Limits
 
 Config = TypeVar("Config", bound=BaseModel)
 MAX_BITS = 63  # what Parquet holds; a larger number among its runs' parameters, and Prefect's server lists none of them
@@ -71,6 +72,7 @@ class MethodSettings(Settings):
     iterations: int = Field(default=3, ge=1)
     seed: int = Field(default=0, ge=0)
     evaluation: Evaluation = Evaluation()
+    monitor: Limits = Field(default=Limits(), description="what stops the run before an update")
     engine: EngineConfig
     judge_engine: EngineConfig | None = Field(
         default=None, description="of models that are not trained; None serves them by `engine`"

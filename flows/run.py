@@ -13,7 +13,9 @@ from flows.profile import MethodSettings, Settings, home
 from tasks.ask import ask
 from tasks.batch import batch
 from tasks.engines.base import Policy, Sampling
+from tasks.evaluate import Measure
 from tasks.generate import generate
+from tasks.monitor import watch
 from tasks.prompt import Prompt, Row, Template
 from tasks.read import Reader, read
 from tasks.report import report
@@ -162,6 +164,11 @@ class Run(Generic[Config]):
         """The same, and the rows that `role` reads from the rollouts."""
         prompts, rollouts = self.sample(at, role, policy, n=n, label=label, **tables)
         return Replies(prompts, rollouts, read(role.into)(at, rollouts, prompts, reader=role.read, label=label))
+
+    def watch(self, at: Place, measure: Measure, *, policy: str, benchmark: str, **given: Any) -> dict[str, float]:
+        """Store what `measure` makes of tables; raises Alarm where it is beyond `monitor` of the configuration. Call it
+        before the update that it is to stop."""
+        return watch(at, measure, limits=self.cfg.monitor, policy=policy, benchmark=benchmark, **given)
 
     def learn(
         self,

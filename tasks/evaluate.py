@@ -35,7 +35,6 @@ def evaluate(measure: Measure, /, *, policy: str, benchmark: str, **given: Any) 
         }
 
 
-
 def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
     """The mean, and the sample standard deviation over sqrt(n); None below two values.
 

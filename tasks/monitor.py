@@ -100,9 +100,9 @@ def watch(
 
 
 def check_pool(
-    selections: Tables, target: int, *, short_pool: Literal["error", "fewer"] = "error", way_out: str = ""
+    selections: Tables, target: int, *, short_pool: Literal["error", "fewer_steps"] = "error", way_out: str = ""
 ) -> int:
-    """How many tasks the selections keep. If fewer than `target`, "error" raises Alarm, and "fewer" logs a warning."""
+    """How many tasks the selections keep. Below `target`, "error" raises Alarm and "fewer_steps" logs a warning."""
     tables = [selections] if isinstance(selections, Table) else selections
     num_kept = sum(row["kept"] for row in rows_of(tables))
     if num_kept < target:

@@ -8,7 +8,7 @@ from itertools import pairwise
 from flows import profile
 from flows.claims import Claim, Seed, Study, raises
 from flows.scope.config import Config
-from flows.scope.monitor import JudgeAlarm
+from tasks.monitor import Alarm
 
 SCOPE, FROZEN, UNGATED, UNBOUNDED, HACKABLE = (
     "co-evolving",
@@ -113,5 +113,5 @@ STUDY = Study(
         ),
     ),
     metrics={"held-out": ("micro", "score"), "answer tokens": ("micro", "answer_tokens")},
-    stops=(JudgeAlarm,),
+    stops=(Alarm,),
 )

@@ -160,9 +160,6 @@ class JudgeSettings(Settings):
     canaries: int = Field(
         default=32, ge=0, description="answers of known verdict graded every iteration; 0 turns the monitor off"
     )
-    max_judge_error: float = Field(
-        default=0.05, ge=0, le=1, description="of canaries, and of the judge-minus-oracle gap"
-    )
 
     @property
     def applied_gates(self) -> tuple[str, ...]:

@@ -75,7 +75,7 @@ def collect_tasks(scope: Scope, iteration: Place, challenger: Player, solver: Pl
         how = {"examinee": scope.roles.screener, "n": 1, "answers": cfg.solver_rollouts}
         judged = judge_tasks(scope, step, challenger, solver, samples, **how)  # l.21-23
         pool = pool.with_batch(judged, keep_moderate(scope, step, judged, pool, target))  # l.24-26
-    monitor.check_pool(cfg, pool.num_kept, target)
+    monitor.check_size(scope, pool, target)
     return pool
 
 

@@ -1,23 +1,24 @@
 -- R-Zero, section 3.3: which questions the Solver trains on, or the first reason why not.
--- grain: one candidate question    inputs: tasks, labels    bounds: $delta, $seed
-select
-    task_id,
-    tasks.document_id,
-    reason is null as kept,
-    reason,
-    num_agreeing as num_correct,
-    num_readable as num_judged,
-    coalesce(num_answers, 0) as num_rollouts,
-    share as mean_score
-from (
+-- grain:  one candidate question
+-- inputs: tasks, labels (the majority of the Solver's answers)
+-- bounds: $delta, $seed
+with tested as (
     select
-        *,
+        t.task_id,
+        t.document_id,
+        l.num_agreeing as num_correct,
+        l.num_readable as num_judged,
+        coalesce(l.num_answers, 0) as num_rollouts,
+        l.share as mean_score,
         case
-            when tasks.malformed is not null then 'malformed question'
-            when labels.answer is null then coalesce(labels.reason, 'not answered')
-            when share > 0.5 + $delta + 1e-9 then 'too easy'
-            when share < 0.5 - $delta - 1e-9 then 'too hard'
+            when t.malformed is not null then 'malformed question'
+            when l.answer is null then coalesce(l.reason, 'not answered')
+            when l.share > 0.5 + $delta + 1e-9 then 'too easy'
+            when l.share < 0.5 - $delta - 1e-9 then 'too hard'
         end as reason
-    from tasks left join labels using (task_id)
+    from tasks as t
+    left join labels as l using (task_id)
 )
+select *, reason is null as kept
+from tested
 order by reason is not null, md5(task_id || '-' || $seed::varchar), task_id;
