@@ -1,23 +1,28 @@
-"""What every test may use: a store of its own, and one thread a process."""
-
-import os
+"""What every test may use: surroundings, a store and a place in it that are its own."""
 
 import pytest
 
-for name in ("OMP_NUM_THREADS", "TOKENIZERS_PARALLELISM"):
-    os.environ.setdefault(name, "1" if name == "OMP_NUM_THREADS" else "false")
+from tests.support import surroundings
 
+surroundings.separate()
+
+from flows.service.site import store_root  # noqa: E402
 from warehouse.schemas import TABLES, define  # noqa: E402
 from warehouse.store import Place, Store  # noqa: E402
 
 
-@pytest.fixture
-def store(tmp_path) -> Store:
-    return Store(tmp_path / "store")
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(surroundings, "surroundings")  # for doctests outside this folder, too
 
 
 @pytest.fixture
-def place(store) -> Place:
+def store() -> Store:
+    """The one that commands and flows use in this test."""
+    return Store(store_root())
+
+
+@pytest.fixture
+def place(store: Store) -> Place:
     """`runs/r/iter-001/solver/step-002`."""
     return store.run("r").iteration(1).phase("solver").step(2)
 

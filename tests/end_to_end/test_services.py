@@ -39,8 +39,8 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOME", str(folder / "home"))
         patch.syspath_prepend(str(site.root))
-        services.up(site)
         try:
+            services.up(site)
             yield site
         finally:
             services.down(site)

@@ -1,0 +1,77 @@
+"""What surrounds a test is its own: a store, Prefect's home and port, a home folder, a folder for temporary files.
+
+Nothing that the user's shell says or a demo has left in `data/` changes a test. A variable of the environment that is
+not in `KEPT` does not reach it, and a test that opens the user's store or Prefect home fails.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows.service.site import SOURCE, Site
+from tests.support.stub_project import free_port
+
+KEPT = re.compile(r"(PATH|USER|LOGNAME|TERM|TZ|CI|CC|CXX|CUDA_HOME|LANG|(LC|LD|NVIDIA)_\w+|(PYTHON|PYTEST|COV)\w*)")
+OPENINGS = {"open", "os.listdir", "os.scandir", "os.mkdir", "os.rename", "os.remove", "sqlite3.connect"}
+USERS = tuple(str(SOURCE / "data" / name) for name in ("store", "prefect"))
+_touched: list[str] = []
+
+
+def separate() -> None:
+    """Give this process surroundings of its own. Call it before a library reads the environment."""
+    folder = Path(tempfile.mkdtemp(prefix="sp-"))  # sockets lie in it: Linux allows their paths 107 characters
+    kept = {name: value for name, value in os.environ.items() if KEPT.fullmatch(name)}
+    (folder / "home").mkdir()
+    own = {
+        "HOME": str(folder / "home"),
+        "TMPDIR": str(folder),
+        "PYTEST_DEBUG_TEMPROOT": os.environ.get("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir()),  # tmp_path is kept
+        "OMP_NUM_THREADS": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        **_site(folder),
+    }
+    os.environ.clear()
+    os.environ.update(kept | own)
+    os.environ.update(Site.here().environment())  # Prefect reads it when it is imported
+    tempfile.tempdir = None
+    sys.addaudithook(_watch)
+
+
+def _site(folder: Path) -> dict[str, str]:
+    """Names neither exists yet nor is anything listening."""
+    return {
+        "SELFPLAY_STORE": str(folder / "store"),
+        "SELFPLAY_PREFECT_HOME": str(folder / "prefect"),
+        "SELFPLAY_PREFECT_PORT": str(free_port()),
+    }
+
+
+def _watch(event: str, arguments: tuple[Any, ...]) -> None:
+    if event in OPENINGS and isinstance(arguments[0], str | os.PathLike):
+        path = os.path.abspath(os.fspath(arguments[0]))
+        if isinstance(path, str) and path.startswith(USERS):
+            _touched.append(path)
+
+
+@pytest.fixture(autouse=True)
+def own_surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A store, and a Prefect home and port, for every single test."""
+    for name, value in _site(tmp_path).items():
+        monkeypatch.setenv(name, value)
+    yield
+    found = sorted(set(_touched))
+    _touched.clear()
+    assert not found, f"a test touched what is the user's: {', '.join(found[:5])}"
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(os.environ["TMPDIR"], ignore_errors=True)
