@@ -3,59 +3,77 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
+INSTALL = PYTHON=$(PYTHON) bash requirements/install.sh
+SQL = corpus_prep flows tasks warehouse
 PYTEST = $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-gpu demo test test-fast test-slow lint format lock bench bench-corpus chaos claims micro clean-services
+.PHONY: help install install-gpu install-dev full any demo test test-fast test-slow test-light lint format lock \
+	bench bench-corpus chaos claims micro clean-services
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: ## everything for a machine without a GPU, into .venv (quick when nothing changed)
-	@PYTHON=$(PYTHON) bash requirements/install.sh cpu
+	@$(INSTALL) cpu
 
 install-gpu: ## everything for NVIDIA GPUs, into .venv
-	@PYTHON=$(PYTHON) bash requirements/install.sh gpu
+	@$(INSTALL) gpu
 
-demo: install ## three iterations of self-play on the built-in micro-world, in minutes
+install-dev: ## no torch, no vLLM: what `make test-light` and `make lint` need, in a minute
+	@$(INSTALL) dev
+
+full:
+	@$(INSTALL) cpu gpu
+
+any:
+	@$(INSTALL) cpu gpu dev
+
+demo: full ## three iterations of self-play on the built-in micro-world, in minutes
 	$(BIN)/selfplay demo
 
 test: lint test-fast test-slow ## everything that CI checks, in WORKERS=2 processes
 
-test-fast: install ## tests that take seconds
+test-fast: full ## tests that take seconds
 	$(PYTEST) -m "not slow"
 
-test-slow: install ## tests with real servers, engines and trainers
+test-slow: full ## tests with real servers, engines and trainers
 	$(PYTEST) -m slow --durations=8 tests
 
-lint: install ## ruff and pyright
+test-light: ## fast tests of all that needs no torch or vLLM
+	@$(INSTALL) dev cpu gpu
+	$(PYTEST) -m "not slow" --light
+
+lint: any ## ruff, sqlfluff and (in a full install) pyright
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pyright
+	$(BIN)/sqlfluff lint --processes 2 $(SQL)
+	@if [ -x $(BIN)/pyright ]; then $(BIN)/pyright; else echo "types are not checked: pyright needs \`make install\`"; fi
 
-format: install ## let ruff rewrite what it can
+format: any ## let ruff and sqlfluff rewrite what they can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	$(BIN)/sqlfluff fix --processes 2 $(SQL)
 
-lock: install ## make requirements/*.txt anew from pyproject.toml
+lock: any ## pin the packages of pyproject.toml in requirements/*.txt
 	bash requirements/lock.sh
 
-bench: install ## benchmarks: a table, and lines appended to data/bench/*.jsonl
+bench: full ## benchmarks: a table, and lines appended to data/bench/*.jsonl
 	$(BIN)/python -m tests.bench.pipeline
 	$(BIN)/python -m tests.bench.shared_prompts
 
-bench-corpus: install ## benchmarks of corpus preparation, on real text where SELFPLAY_DATA names a folder of it
+bench-corpus: full ## benchmarks of corpus preparation, on real text where SELFPLAY_DATA names a folder of it
 	$(BIN)/python -m tests.bench.corpus
 	$(BIN)/python -m tests.bench.retrieval
 	$(BIN)/python -m tests.end_to_end.kill_dedup
 
-chaos: install ## kill processes of a run at random, N times, and compare with an untouched run
+chaos: full ## kill processes of a run at random, N times, and compare with an untouched run
 	$(BIN)/python -m tests.end_to_end.chaos $(or $(N),50)
 
-claims: install ## the papers' claims in miniature, three seeds each
+claims: full ## the papers' claims in miniature, three seeds each
 	$(BIN)/python -m flows.claims scope spice spell
 
-micro: install ## remake the micro-worlds' checkpoints (about an hour on one core)
+micro: full ## remake the micro-worlds' checkpoints (about an hour on one core)
 	$(BIN)/python -m flows.micro.training.bootstrap base --out data/micro/base
 	$(BIN)/python -m flows.micro.training.bootstrap grader --out data/micro/grader
 	$(BIN)/python -m flows.micro.training.ledger_bootstrap --out data/micro/spice

@@ -7,12 +7,18 @@ from tests.support import surroundings
 surroundings.separate()
 
 from flows.service.site import store_root  # noqa: E402
+from tests.support import light  # noqa: E402
 from warehouse.schemas import TABLES, define  # noqa: E402
 from warehouse.store import Place, Store  # noqa: E402
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--light", action="store_true", help="leave out what needs torch, vLLM and other large packages")
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(surroundings, "surroundings")  # for doctests outside this folder, too
+    for plugin in (surroundings, light):  # for doctests outside this folder, too
+        config.pluginmanager.register(plugin, plugin.__name__)
 
 
 @pytest.fixture

