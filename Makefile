@@ -47,13 +47,13 @@ test-light: ## fast tests of all that needs no torch or vLLM
 lint: any ## ruff, sqlfluff and (in a full install) pyright
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/sqlfluff lint --processes 2 $(SQL)
+	$(BIN)/sqlfluff lint $(SQL)
 	@if [ -x $(BIN)/pyright ]; then $(BIN)/pyright; else echo "types are not checked: pyright needs \`make install\`"; fi
 
 format: any ## let ruff and sqlfluff rewrite what they can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/sqlfluff fix --processes 2 $(SQL)
+	$(BIN)/sqlfluff fix $(SQL)
 
 lock: any ## pin the packages of pyproject.toml in requirements/*.txt
 	bash requirements/lock.sh

@@ -34,7 +34,8 @@ about as (
 sources as (
     select document_id, any_value(title) as title
     from documents
-    where run = $run
+    where
+        run = $run
         and (
             document_id in (select document_id from wanted)
             or document_id in (select document_id from about)

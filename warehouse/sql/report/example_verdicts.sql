@@ -17,7 +17,8 @@ select
 from about
 join (select distinct on (run, criterion_id) * from rubrics) as rubrics using (run, task_id)
 left join judgments
-    on judgments.run = about.run
-    and judgments.rollout_id = about.rollout_id
-    and judgments.criterion_id = rubrics.criterion_id
+    on
+        judgments.run = about.run
+        and judgments.rollout_id = about.rollout_id
+        and judgments.criterion_id = rubrics.criterion_id
 order by about.rollout_id, rubrics.position;

@@ -1,7 +1,7 @@
 -- grain:  one rollout worth reading: kind (good, bad, filtered, malformed), why, and its place in the order of its kind
 -- inputs: rewards, rollouts, prompts, selections, tasks; $run, $iteration (the one to show)
--- One good and one bad of each trained role, one filtered for each of the two commonest reasons, one malformed for each of the two
--- templates with most of them. Ties are broken by rollout id.
+-- One good and one bad of each trained role, one filtered for each of the two commonest reasons, one malformed for each
+-- of the two templates with most of them. Ties are broken by rollout id.
 with here as (
     select rollouts.*, prompts.template
     from rollouts
@@ -51,9 +51,21 @@ chosen as (
     select 2, 'bad', rollout_id, 'lowest reward of a readable reply of its role', 0
     from paid where worst = 1 and contrast
     union all
-    (select 3, 'filtered', rollout_id, reason, num_alike from dropped where place = 1 order by num_alike desc, reason limit 2)
+    (
+        select 3, 'filtered', rollout_id, reason, num_alike
+        from dropped
+        where place = 1
+        order by num_alike desc, reason
+        limit 2
+    )
     union all
-    (select 4, 'malformed', rollout_id, malformed, num_alike from unread where place = 1 order by num_alike desc, rollout_id limit 2)
+    (
+        select 4, 'malformed', rollout_id, malformed, num_alike
+        from unread
+        where place = 1
+        order by num_alike desc, rollout_id
+        limit 2
+    )
 )
 select kind, rollout_id, why
 from chosen

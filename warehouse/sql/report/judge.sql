@@ -1,6 +1,7 @@
 -- grain:  one standard of truth in an iteration: `oracle` (true facts) or `canary` (answers of known verdict)
 -- inputs: judgments; $run, $iteration (the last one to show)
--- An unreadable verdict on a canary is wrong; one on an answer is left out and counted. `surplus` is the mean of verdict minus truth.
+-- An unreadable verdict on a canary is wrong; one on an answer is left out and counted.
+-- `surplus` is the mean of verdict minus truth.
 with known as (
     select
         iteration,

@@ -11,6 +11,6 @@ select
     optimizer_step,
     role,
     entry.key as metric,
-    entry.value as value
+    entry.value
 from metrics
 order by role, metric, iteration, phase, step, optimizer_step;
