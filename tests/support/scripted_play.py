@@ -1,0 +1,165 @@
+"""A whole flow over engines that say what a script tells them: real conversations, searches, filters and updates.
+
+Engines and trainer stay in this process; the model is a tiny random one that reads and writes any text.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+from tasks.engines.base import Completion, Policy, Sampling, too_long
+from tasks.engines.fleet import Fleet
+from tasks.engines.fleet_child import search_and_roll_out
+from tasks.rollouts.conversation import number
+from tasks.rollouts.replies import reply_logprobs
+from tasks.update import Trainer
+
+FLOWS = Path(__file__).resolve().parents[2] / "flows"
+CHAT = (
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+SPECIAL = ["<pad>", "<|im_start|>", "<|im_end|>"]
+MOST_TURNS = 8
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What an engine is asked for: a turn of a sampled reply to a prompt; `attempt` 1 is the second time. All from 0."""
+
+    template: str
+    text: str
+    sample: int
+    turn: int
+    attempt: int
+
+
+Say = Callable[[Asked], str | None]
+
+
+@dataclass
+class Script:
+    """`say` gives a reply; one that ends in `...` was cut, None is an engine's error. Keeps all that was asked."""
+
+    say: Say
+    asked: list[Asked] = field(default_factory=list)
+    counts: Counter[tuple[str, int, int]] = field(default_factory=Counter)
+
+    def reply(self, prompt: Mapping[str, Any], sample: int, turn: int) -> str | None:
+        place = (prompt["prompt_id"], sample, turn)
+        asked = Asked(prompt["template"], prompt["messages"][-1]["content"], sample, turn, self.counts[place])
+        self.counts[place] += 1
+        self.asked.append(asked)
+        return self.say(asked)
+
+
+class ScriptedEngine:
+    """An engine of one call. It knows a turn by its seed."""
+
+    max_num_seqs = 8
+
+    def __init__(self, script: Script, prompts: list[dict[str, Any]], samples: int, seed: int, policy: Policy) -> None:
+        self.tokenizer = load_tokenizer(policy.weights)
+        self.max_model_len = self.tokenizer.model_max_length
+        self._script, self._queue = script, list[tuple[Any, Completion]]()
+        self._turns = {
+            number(number(seed, prompt["prompt_id"], sample), turn): (prompt, sample, turn)
+            for prompt in prompts
+            for sample in range(samples)
+            for turn in range(MOST_TURNS)
+        }
+
+    def use(self, policy: Policy) -> None:
+        assert Path(policy.weights).is_dir()
+
+    def submit(self, key: Any, token_ids: list[int], sampling: Sampling, seed: int, policy: Policy) -> None:
+        if len(token_ids) >= self.max_model_len:
+            self._queue.append((key, too_long(len(token_ids), self.max_model_len)))
+            return
+        text = self._script.reply(*self._turns[seed])
+        if text is None:
+            self._queue.append((key, Completion([], [], "", "error", error="as the script says")))
+            return
+        said, cut = text.removesuffix("..."), text.endswith("...")
+        ids = [*self.tokenizer(said, add_special_tokens=False)["input_ids"], *([] if cut else [2])]
+        self._queue.append((key, Completion(ids, [-0.5] * len(ids), said, "length" if cut else "stop")))
+
+    def submit_reply(self, key: Any, token_ids: list[int], reply_ids: list[int], policy: Policy) -> None:
+        self._queue.append((key, Completion(reply_ids, [-0.5] * len(reply_ids), "", "stop")))
+
+    def poll(self) -> list[tuple[Any, Completion]]:
+        """What was asked last: conversations overtake each other."""
+        return [self._queue.pop()] if self._queue else []
+
+
+def perform(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every fleet speak by the script, and every update run in this process."""
+
+    def roll_out(
+        self: Fleet, prompts: Iterable[Mapping[str, Any]], policy: Policy, *_: Any, num_samples: int = 1, **call: Any
+    ) -> Iterator[dict[str, Any]]:
+        rows = [dict(prompt) for prompt in prompts]
+        engine = ScriptedEngine(script, rows, num_samples, call["seed"], policy)
+        return search_and_roll_out(engine, prompts=rows, policy=policy, num_samples=num_samples, **call)  # pyright: ignore[reportArgumentType]
+
+    def weigh(self: Fleet, prompts: Iterable[Mapping[str, Any]], policy: Policy, dialogue: Any) -> Iterator[Any]:
+        return reply_logprobs(ScriptedEngine(script, [], 0, 0, policy), prompts, policy, dialogue)  # pyright: ignore[reportArgumentType]
+
+    def train(self: Trainer, job: Any) -> Any:
+        from tasks.training.trainer import train as update
+
+        return update(job)
+
+    monkeypatch.setattr(Fleet, "roll_out", roll_out)
+    monkeypatch.setattr(Fleet, "reply_logprobs", weigh)
+    monkeypatch.setattr(Trainer, "train", train)
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
+    monkeypatch.setitem(sys.modules, "vllm", None)  # nobody samples by it, and it doubles TRL's import
+
+
+def any_text_model(folder: Path, max_tokens: int = 4096) -> Path:
+    """A tiny random Qwen2 whose tokenizer knows the words of the methods' prompts, and spells all others."""
+    import torch
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=1500, special_tokens=SPECIAL, initial_alphabet=alphabet)
+    texts = [path.read_text() for path in sorted(FLOWS.glob("*/prompts/english/*.jinja"))]
+    tokenizer.train_from_iterator(texts, trainer)
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<|im_end|>", model_max_length=max_tokens
+    )
+    fast.chat_template = CHAT
+    fast.save_pretrained(folder)
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        vocab_size=len(fast),
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+        num_key_value_heads=1,
+        max_position_embeddings=max_tokens,
+        eos_token_id=2,
+        pad_token_id=0,
+    )
+    Qwen2ForCausalLM(config).save_pretrained(folder)
+    return folder
+
+
+@functools.cache
+def load_tokenizer(folder: str) -> Any:
+    return PreTrainedTokenizerFast.from_pretrained(folder)
