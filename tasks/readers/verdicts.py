@@ -17,7 +17,7 @@ from tasks.readers.thoughts import spoken
 
 BRACKETED = re.compile(r"\\?\[\\?\[\s*+(\w+)\s*+\\?\]\\?\]")
 _SENTENCE_END = re.compile(r"[.!?;](?=\s|$)|\n")
-_DENIED = re.compile(r"\b(?:not|never|than|instead\s+of)\W{0,9}$", re.IGNORECASE)
+_DENIED = re.compile(r"\b(?:not|never|than|instead\s+of)[^\w.!?\n]{0,9}$", re.IGNORECASE)
 _IF_AFTER = re.compile(r"[^\w.!?\n]{0,9}\b(?:if|when|unless|otherwise|in\s+case)\b")  # "If" begins a new sentence
 _SUPPOSED = re.compile(
     r"\b(?:otherwise|else|unless|in\s+case|would\s+have)\b|^\W*+(?:had|were|when)\b"
@@ -67,6 +67,8 @@ def bracketed(reply: str, values: Mapping[str, int]) -> int:
 
     >>> bracketed("They differ in form only: [[Yes]], and not [[NO]].", {"YES": 1, "NO": 0})
     1
+    >>> bracketed("Do they say the same? They do not. [[NO]]", {"YES": 1, "NO": 0})
+    0
     """
     said = spoken(reply)
     found = [match for match in BRACKETED.finditer(said) if match[1].upper() in values]
