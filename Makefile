@@ -8,7 +8,7 @@ SQL = corpus_prep flows tasks warehouse
 PYTEST = $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-gpu install-dev full any demo test test-fast test-slow test-light lint format lock \
+.PHONY: help install install-gpu install-dev full any types demo test test-fast test-slow test-light lint format lock \
 	bench bench-corpus chaos claims micro clean-services
 
 help: ## this list
@@ -48,6 +48,9 @@ lint: any ## ruff, sqlfluff and (in a full install) pyright
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/sqlfluff lint $(SQL)
+	@$(MAKE) --no-print-directory types
+
+types:
 	@if [ -x $(BIN)/pyright ]; then $(BIN)/pyright; else echo "types are not checked: pyright needs \`make install\`"; fi
 
 format: any ## let ruff and sqlfluff rewrite what they can

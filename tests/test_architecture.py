@@ -184,3 +184,10 @@ def test_functions_are_short():
         if isinstance(node, ast.FunctionDef) and node.end_lineno is not None and node.end_lineno - node.lineno >= 50
     ]
     assert long == []
+
+
+@pytest.mark.parametrize("file", ["README.md", ".github/CONTRIBUTING.md", ".github/workflows/ci.yml", ".ci/run"])
+def test_a_make_target_that_is_written_about_exists(file):
+    targets = set(re.findall(r"^([a-z-]+):", (PROJECT / "Makefile").read_text(), re.MULTILINE))
+    named = re.findall(r"(?:`|^|run: |user )make ([a-z-]+)", (PROJECT / file).read_text(), re.MULTILINE)
+    assert named and set(named) <= targets

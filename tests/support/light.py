@@ -1,6 +1,6 @@
 """`pytest --light`: the tests that need no package beyond requirements/dev.txt.
 
-A file whose import needs one of `HEAVY` is not collected. A test that meets one later, or is marked
+A file whose import needs one of `HEAVY` is not collected, unless it is named. A test that meets one later, or is marked
 `needs("package")` because a process that it starts does, is skipped. A closing line counts both. The packages are
 hidden where they are installed, so that the same tests run everywhere. Without `--light` nothing is left out: a missing
 package is a failure.

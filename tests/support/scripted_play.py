@@ -35,7 +35,7 @@ MOST_TURNS = 8
 
 @dataclass(frozen=True)
 class Asked:
-    """What an engine is asked for: a turn of a sampled reply to a prompt; `attempt` 1 is the second time. All from 0."""
+    """What an engine is asked for: a turn of a sample of a prompt, all counted from 0; `attempt` 1 asks once more."""
 
     template: str
     text: str
