@@ -42,17 +42,19 @@ class Reader:
 
     def rows(self, schema: Schema, rollout: Rollout, prompt: PromptRow) -> Iterator[Row]:
         """The rows of `schema` that one rollout becomes."""
-        known = identity(schema, rollout, prompt) | (self.measure(rollout, prompt) if self.measure else {})
+        known = identity(schema, rollout, prompt)
         try:
+            known |= self.measure(rollout, prompt) if self.measure else {}
             if rollout["finish_reason"] in ("error", "context") or not rollout["turns"]:
                 raise Malformed(_not_answered(rollout))
             if self.whole and rollout["finish_reason"] != "final":
                 raise Malformed(UNANSWERED[rollout["finish_reason"]])
             found = self.read(rollout, prompt)
+            rows = [found] if isinstance(found, dict) else list(found)
         except Exception as problem:
             yield {**known, "malformed": reason(problem)}
             return
-        for row in [found] if isinstance(found, dict) else found:
+        for row in rows:
             yield {**known, **row, "malformed": None}
 
 

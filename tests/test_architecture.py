@@ -112,7 +112,6 @@ def test_no_modules_import_each_other():
         pytest.fail(" is imported by ".join(error.args[1]))
 
 
-@pytest.mark.xfail(strict=True, reason="two tests of training in micro-worlds still read replies as a method does")
 def test_the_micro_worlds_import_no_method():
     methods = {path.parent.name for path in (PROJECT / "flows").glob("*/flow.py")}
     wrong = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from typing import Any
 
 from flows.micro.training.bars import Bar, share
 from flows.micro.training.ledger_transcripts import FORMATS, user
@@ -21,9 +22,12 @@ from flows.micro.worlds.ledgers import (
     parse_question,
     true_answer,
 )
-from flows.spice.readers import MULTIPLE_CHOICE, boxed, read_choice, read_question
-from tasks.prompt import Malformed, Row
+from tasks.readers.boxed import last_box
+from tasks.readers.letters import letter_of
+from tasks.readers.malformed import Malformed
+from tasks.readers.objects import last_object
 
+MULTIPLE_CHOICE = FORMATS[0]
 BENCH_WORLD, NUM_TASKS = 7, 480
 
 
@@ -39,10 +43,7 @@ def choosing_bar(model: MicroModel, num: int = 300) -> Bar:
     fits = []
     for ledger, reply in zip(shown, replies, strict=True):
         wanted = {ANSWER_TYPES[ledger.kind]} | ({MULTIPLE_CHOICE} if ledger.kind != "unknown" else set())
-        try:
-            fits.append(read_choice(words(reply), FORMATS, list(ANSWER_TYPES.values())) in wanted)
-        except Malformed:
-            fits.append(False)
+        fits.append(read_choice(reply) in wanted)
     return Bar("formats that suit", share(fits), num, 0.95)
 
 
@@ -54,7 +55,8 @@ def asking_bars(model: MicroModel, num: int = 500) -> Iterator[Bar]:
         types.append(MULTIPLE_CHOICE if letters else ANSWER_TYPES[ledger.kind])
         name, more = (MULTIPLE_CHOICE, {}) if letters else ("free_form", {"answer_type": types[-1]})
         prompts.append(user(name, document=ledger.text, **more)[0])
-    asked = [read(reply, kind) for reply, kind in zip(sample(model, prompts, 1.0, BENCH_WORLD), types, strict=True)]
+    replies = sample(model, prompts, 1.0, BENCH_WORLD)
+    asked = [read_question(reply, kind) for reply, kind in zip(replies, types, strict=True)]
     valid = [row for row in asked if row]
     yield Bar("valid questions", len(valid) / num, num, 0.80, 0.97)
     true = [true_answer(row["text"], row["options"]) == row["reference"] for row in valid]
@@ -67,11 +69,49 @@ def asking_bars(model: MicroModel, num: int = 500) -> Iterator[Bar]:
         yield Bar(f"questions of {count} items", counts.count(count) / len(counts), len(counts), gates=False)
 
 
-def read(reply: str, task_type: str) -> Row | None:
-    try:
-        return read_question(words(reply), task_type)
-    except Malformed:
+def read_choice(reply: str) -> str | None:
+    """The type of answer chosen, or multiple choice.
+
+    >>> read_choice('{"suitable_for_mcq": true, "suitable_for_free_form": false, "best_answer_type": null}')
+    'multiple_choice'
+    """
+    said = _said(reply)
+    letters, free = said.get("suitable_for_mcq"), said.get("suitable_for_free_form")
+    if letters is True and free is False:
+        return MULTIPLE_CHOICE
+    return _text(said.get("best_answer_type")) if letters is False and free is True else None
+
+
+def read_question(reply: str, task_type: str) -> dict[str, Any] | None:
+    """Text, options and reference of a question of its type that does not speak of a text; else None.
+
+    >>> read_question('{"question": "how many ?", "answer": "12", "answer_type": " Integer "}', "Integer")["reference"]
+    '12'
+    """
+    said = _said(reply)
+    question, answer, options = _text(said.get("question")), _text(said.get("answer")), said.get("options")
+    if not question or not answer or "in the document" in question:
         return None
+    if task_type == MULTIPLE_CHOICE:
+        texts = [_text(options.get(letter)) for letter in LETTERS] if isinstance(options, dict) else []
+        letter = letter_of(answer)
+        whole = letter is not None and len(set(texts)) == len(LETTERS)
+        return {"text": question, "options": texts, "answer_type": task_type, "reference": letter} if whole else None
+    of_its_type = _text(said.get("answer_type")) == task_type
+    read = {"text": question, "options": None, "answer_type": task_type, "reference": answer}
+    return read if of_its_type else None
+
+
+def _said(reply: str) -> dict[str, Any]:
+    """The last JSON object; empty where there is none."""
+    try:
+        return last_object(words(reply))
+    except Malformed:
+        return {}
+
+
+def _text(value: Any) -> str:
+    return value.strip() if isinstance(value, str) else ""
 
 
 def words(reply: str) -> str:
@@ -85,7 +125,7 @@ def reasoning_bars(model: MicroModel, num: int = NUM_TASKS) -> Iterator[Bar]:
     prompts = [user("reasoner", question=task.question, options=options(task.options))[0] for task in tasks]
     for task, reply in zip(tasks, sample(model, prompts, 1.0, BENCH_WORLD), strict=True):
         try:
-            right.append(boxed(words(reply)) == task.answer)
+            right.append(last_box(words(reply)) == task.answer)
         except Malformed:
             right.append(False)
     yield Bar("Reasoner: true answers", share(right), num, 0.30, 0.65)

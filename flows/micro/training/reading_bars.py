@@ -9,6 +9,7 @@ import random
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -26,7 +27,12 @@ from flows.micro.worlds.clusters import (
     world_cluster,
     write_question,
 )
-from flows.spell.readers import Malformed, read_answer, read_question, read_vote
+from tasks.readers.letters import LETTERS, letter_of
+from tasks.readers.malformed import Malformed
+from tasks.readers.numbers import number_in
+from tasks.readers.objects import last_object
+from tasks.readers.stated import stated_answer
+from tasks.readers.verdicts import bracketed
 
 SPELL = Path("data/micro/spell")
 
@@ -65,12 +71,25 @@ def questioner_bars(model: MicroModel, num: int = 300) -> Iterator[Bar]:
 
 def _read(cluster: Cluster, task_type: str, reply: str) -> tuple[Question | None, str | None, str] | None:
     try:
-        found = read_question(reply, task_type, lambda text: len(text.split()))
+        found = last_object(reply, ("question", "answer"))
+        question, reference = parse_question(str(found.get("question")).strip()), _reference(task_type, found)
     except Malformed:
         return None
-    question = parse_question(found["text"])
-    reference = found["options"]["ABCD".index(found["reference"])] if found["options"] else found["reference"]
     return question, cluster.true_answer(question), reference
+
+
+def _reference(task_type: str, found: dict[str, Any]) -> str:
+    """The answer that a question comes with: of a choice, the text of the option. Raises Malformed."""
+    answer, options = str(found.get("answer", "")).strip(), found.get("options")
+    if task_type == "finance_math" and not number_in(answer).value:
+        raise Malformed("nothing to calculate")
+    if task_type == "multiple_choice":
+        texts = {letter: str(text).strip() for letter, text in options.items()} if isinstance(options, dict) else {}
+        whole = set(texts) == set(LETTERS) and len({text.lower() for text in texts.values()}) == len(LETTERS)
+        answer = texts.get(letter_of(answer) or "", "") if whole else ""
+    if not answer or not found.get("question"):
+        raise Malformed("no question with an answer")
+    return answer
 
 
 def responder_bars(model: MicroModel, num: int = 480) -> Iterator[Bar]:
@@ -98,7 +117,7 @@ def responder_bars(model: MicroModel, num: int = 480) -> Iterator[Bar]:
 
 def _is_right(reply: str, truth: str) -> bool:
     try:
-        return same_answer(read_answer(reply), truth)
+        return same_answer(stated_answer(reply), truth)
     except Malformed:
         return False
 
@@ -121,7 +140,7 @@ def verifier_bars(model: MicroModel, num: int = 400) -> Iterator[Bar]:
 
 def _vote(reply: str) -> int | None:
     try:
-        return read_vote(reply)
+        return bracketed(reply, {"YES": 1, "NO": 0})
     except Malformed:
         return None
 
