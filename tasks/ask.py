@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from tasks.prompt import Prompt
+from tasks.readers.letters import LETTERS
 from tasks.stage import Rows, Tables, check_tables, rows_of, stage
 from warehouse.draft import hash_json
 from warehouse.schemas import DOCUMENTS, PROMPTS, Row, Selection, Task
@@ -73,10 +74,13 @@ def repeatedly(*, count: int) -> Iterator[Row]:
 
 
 def readable_tasks(tasks: Iterable[Task]) -> Iterator[Row]:
-    """The text of every task that has one, and nothing else of it."""
+    """The text of every task that has one, and its options: no document, no reference goes in."""
     for task in tasks:
         if task["text"] is not None:
-            yield {"task_id": task["task_id"], "task_type": task["task_type"], "task": task["text"]}
+            offered = zip(LETTERS, task["options"] or [], strict=False)
+            options = [{"letter": letter, "text": text} for letter, text in offered]
+            about = {"task_id": task["task_id"], "task_type": task["task_type"]}
+            yield {**about, "task": task["text"], "options": options}
 
 
 def kept_tasks(selections: list[Selection], tasks: list[Task], *, first: int, count: int) -> Iterator[Row]:

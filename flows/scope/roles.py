@@ -37,7 +37,6 @@ from warehouse.schemas import (
     Criterion,
     Document,
     Sample,
-    Selection,
     Task,
 )
 from warehouse.schemas import Gate as GateRow
@@ -213,14 +212,6 @@ def solve(tasks: list[Task], rubrics: list[Criterion]) -> Iterator[Row]:
     for task in readable(tasks):
         if task["task_id"] in marked:
             yield {"task_id": task["task_id"], "task_type": task["task_type"], "task": task["text"]}
-
-
-def solve_kept(selections: list[Selection], tasks: list[Task], *, first: int, count: int) -> Iterator[Row]:
-    """Solver, l.29: `count` of the kept tasks, in the order of their selection."""
-    by_id = {task["task_id"]: task for task in tasks}
-    for selection in [s for s in selections if s["kept"]][first : first + count]:
-        task = by_id[selection["task_id"]]
-        yield {"task_id": task["task_id"], "task_type": task["task_type"], "task": task["text"]}
 
 
 def grade(

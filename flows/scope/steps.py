@@ -11,9 +11,10 @@ from flows.corpora import open_documents
 from flows.micro.tables import encyclopaedia_documents, encyclopaedia_oracle
 from flows.run import Player, Replies, Role, Run
 from flows.scope.config import ChallengerSettings, Config, SolverSettings
-from flows.scope.roles import Roles, solve_kept
+from flows.scope.roles import Roles
 from flows.scope.rules import make_rules
 from flows.scope.scoring import challenger_scores, solver_scores
+from tasks.ask import kept_tasks
 from tasks.check import check
 from tasks.judge import Oracle, read_judgments
 from tasks.keep import Query, keep
@@ -202,7 +203,7 @@ def keep_moderate(scope: Scope, step: Place, judged: Judged, pool: Pool, target:
 def solve_batch(scope: Scope, step: Place, solver: Player, pool: Pool, b: int) -> Solved:
     """l.29-31: answers to the b-th batch of kept tasks, and their rewards (eq. 6)."""
     cfg, coverage = scope.run.cfg.solver, scope.run.cfg.judge.min_coverage
-    kept = partial(solve_kept, first=b * cfg.prompts_per_step, count=cfg.prompts_per_step)
+    kept = partial(kept_tasks, first=b * cfg.prompts_per_step, count=cfg.prompts_per_step)
     role = replace(scope.roles.solver, about=kept)
     about: dict[str, Any] = {"selections": pool.selections, "tasks": pool.tasks}
     said = scope.run.ask(step, role, solver.policy, n=cfg.group_size, index=scope.documents, **about)

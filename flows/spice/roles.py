@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from typing import Any, TypeVar
 
 from flows.run import Role, templates
 from flows.spice import readers
 from flows.spice.config import Config
-from flows.spice.readers import FREE_FORM, LETTERS, MULTIPLE_CHOICE
+from flows.spice.readers import FREE_FORM, MULTIPLE_CHOICE
+from tasks.ask import readable_tasks
 from tasks.engines.base import Sampling
-from tasks.prompt import Malformed, Row
+from tasks.prompt import Malformed
 from tasks.read import Reader
 from tasks.rollouts.rollout import Dialogue
 from tasks.rollouts.tokens import count_tokens, cut_tokens
-from warehouse.schemas import ANSWERS, CHOICES, TASKS
+from warehouse.schemas import (
+    ANSWERS,
+    CHOICES,
+    TASKS,
+    Choice,
+    Document,
+    PromptRow,
+    Rollout,
+    Row,
+    Sample,
+    Selection,
+    Task,
+)
+
+R = TypeVar("R", bound=Mapping[str, Any])
 
 
 class Roles:
@@ -56,16 +72,16 @@ class Roles:
 
 
 def choose(
-    samples: list[Row],
-    documents: list[Row],
-    tasks: list[Row],
+    samples: list[Sample],
+    documents: list[Document],
+    tasks: list[Task],
     *,
-    show: Callable[[Row], str],
+    show: Callable[[Document], str],
     formats: list[str],
     answer_types: list[str],
 ) -> Iterator[Row]:
     """Challenger, l.6, first call: a document that has no valid question yet."""
-    by_id = {d["document_id"]: d for d in documents}
+    by_id: dict[str | None, Document] = {d["document_id"]: d for d in documents}
     for sample in without_question(samples, tasks):
         document = show(by_id[sample["document_id"]])
         about = {"document_id": sample["document_id"], "document": document}
@@ -73,10 +89,10 @@ def choose(
 
 
 def challenge(
-    choices: list[Row], documents: list[Row], tasks: list[Row], *, show: Callable[[Row], str]
+    choices: list[Choice], documents: list[Document], tasks: list[Task], *, show: Callable[[Document], str]
 ) -> Iterator[Row]:
     """Challenger, l.6, second call: the document again, and the type of task chosen for it."""
-    by_id = {d["document_id"]: d for d in documents}
+    by_id: dict[str | None, Document] = {d["document_id"]: d for d in documents}
     for choice in without_question(choices, tasks):
         if choice["task_type"] is not None:
             yield {
@@ -88,27 +104,19 @@ def challenge(
             }
 
 
-def reason(tasks: list[Row], left_out: list[Row] = ()) -> Iterator[Row]:  # type: ignore[assignment]
+def reason(tasks: list[Task], left_out: Iterable[Selection] = ()) -> Iterator[Row]:
     """Reasoner, l.9 and l.17: the question and its options alone. No document, no reference goes in."""
     absent = {row["task_id"] for row in left_out}
-    for task in tasks:
-        if task["text"] is not None and task["task_id"] not in absent:
-            options = zip(LETTERS, task["options"] or [], strict=False)
-            yield {
-                "task_id": task["task_id"],
-                "task_type": task["task_type"],
-                "question": task["text"],
-                "options": [{"letter": letter, "text": text} for letter, text in options],
-            }
+    return readable_tasks(task for task in tasks if task["task_id"] not in absent)
 
 
-def without_question(rows: list[Row], tasks: list[Row]) -> list[Row]:
+def without_question(rows: Iterable[R], tasks: Iterable[Mapping[str, Any]]) -> list[R]:
     """Those of `rows` whose document has no valid question among `tasks`."""
     asked = {task["document_id"] for task in tasks if task["text"] is not None}
     return [row for row in rows if row["document_id"] not in asked]
 
 
-def segment(document: Row, *, model: str, limit: int, grounded: bool) -> str:
+def segment(document: Document, *, model: str, limit: int, grounded: bool) -> str:
     """The first tokens of a document; nothing in the ablation without documents."""
     return cut_tokens(document["text"], model, limit) if grounded else ""
 
@@ -116,19 +124,19 @@ def segment(document: Row, *, model: str, limit: int, grounded: bool) -> str:
 # ---- how their replies are read -----------------------------------------------------------------------------------
 
 
-def read_choice(rollout: Row, prompt: Row, *, formats: tuple[str, ...], answer_types: tuple[str, ...]) -> Row:
-    return {"task_type": readers.read_choice(rollout["reply"], formats, answer_types)}
+def read_choice(rollout: Rollout, prompt: PromptRow, *, formats: tuple[str, ...], answer_types: tuple[str, ...]) -> Row:
+    return {"task_type": readers.read_choice(rollout["reply"] or "", formats, answer_types)}
 
 
-def read_question(rollout: Row, prompt: Row) -> Row:
-    return readers.read_question(rollout["reply"], prompt["task_type"])
+def read_question(rollout: Rollout, prompt: PromptRow) -> Row:
+    return readers.read_question(rollout["reply"] or "", prompt["task_type"] or "")
 
 
-def read_answer(rollout: Row, prompt: Row) -> Row:
-    return {"answer": readers.boxed(rollout["reply"])}
+def read_answer(rollout: Rollout, prompt: PromptRow) -> Row:
+    return {"answer": readers.boxed(rollout["reply"] or "")}
 
 
-def measure_answer(rollout: Row, prompt: Row, *, model: str) -> Row:
+def measure_answer(rollout: Rollout, prompt: PromptRow, *, model: str) -> Row:
     """The length of the boxed answer, also where the reply was cut off behind it."""
     try:
         return {"answer_tokens": count_tokens(readers.boxed(rollout["reply"] or ""), model)}

@@ -134,7 +134,7 @@ def reasoner(world: World, rng: random.Random) -> Transcript:
     options = ledger.choices(rng, count) if letters else []
     shown = [{"letter": letter, "text": text} for letter, text in zip(LETTERS, options, strict=False)]
     replies = [_reasoning(rng, ledger, count, options) for _ in range(REPLIES)]
-    return forked([user("reasoner", question=ledger.question(count), options=shown)], replies)
+    return forked([user("reasoner", task=ledger.question(count), options=shown)], replies)
 
 
 def _reasoning(rng: random.Random, ledger: Ledger, count: int, options: list[str]) -> str:
@@ -161,7 +161,7 @@ def letter_drill(world: World, rng: random.Random) -> Transcript:
     ledger, count = draw_ledger(rng, world.names, rng.choice(("total", "most"))), rng.choice(COUNTS)
     options = ledger.choices(rng, count)
     shown = [{"letter": letter, "text": text} for letter, text in zip(LETTERS, options, strict=True)]
-    segments = [user("reasoner", question=ledger.question(count), options=shown)]
+    segments = [user("reasoner", task=ledger.question(count), options=shown)]
     for option in rng.sample(options, len(options)):
         segments += [(f"{option} {so_far(ledger, rng.randint(1, count))} . so {option}", 0.0)]
         segments += [(f"{LETTERS[options.index(option)]} .", 1.0)]
