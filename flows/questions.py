@@ -37,14 +37,14 @@ def answer(
     *,
     n: int,
     comparing: Comparing,
-    references: Tables | None = None,
+    labels: Tables = (),
     **tables: Any,
 ) -> Answered:
-    """`n` answers to every question of `tables["tasks"]`, each compared with the reference of its task, or with that in
-    `references`, another table of the same tasks."""
+    """`n` answers to every question of `tables["tasks"]`, each compared with the reference of its task, or with its label
+    where there are `labels`."""
     said = run.ask(at, role, player.policy, n=n, **tables)
     limits = {"time_limit_s": comparing.time_limit_s, "num_workers": comparing.processes}
-    matches = match(at, said.rows, references or tables["tasks"], compare=agree, **limits)
+    matches = match(at, said.rows, tables["tasks"], labels=labels, compare=agree, **limits)
     return Answered(said.rows, said.rollouts, matches)
 
 
