@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -21,9 +22,11 @@ from flows.micro.worlds.ledgers import (
     parse_question,
     true_answer,
 )
+from flows.spice import readers
 from flows.spice.readers import MULTIPLE_CHOICE, boxed, read_choice, read_question
-from flows.spice.roles import PROMPTS
 from tasks.prompt import Malformed, Template
+
+PROMPTS = Path(readers.__file__).parent / "prompts"
 
 E = NAMES[0]
 CR, FO, ME = VALUES["craft"][0], VALUES["food"][0], VALUES["metal"][0]

@@ -1,19 +1,16 @@
 """A method on a prepared corpus: the flow from raw text to document sets, and clusters of task types drawn from it."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
-from flows import prepared
-from flows.corpus.config import load_profile
-from flows.corpus.flow import prepare
+from flows import corpora, profile
+from flows.corpus.flow import prepare_corpus
 from flows.request import Request
-from flows.run import open_place
-from flows.spell.config import SpellConfig
-from flows.spell.config import load_profile as load_spell
-from flows.spell.corpus import Source, check_distinct, open_corpus
+from flows.run import Run
+from flows.spell.config import Config
+from flows.spell.corpus import Corpus, open_corpus
 from tasks.clusters import members_of
 from warehouse.query import query
 from warehouse.store import Store, Table
@@ -51,19 +48,18 @@ def store(tmp_path_factory, minilm) -> Store:
     return Store(folder / "store")
 
 
-def make(name: str, path: Path, settings: dict) -> Table:
+def make(name: str, path: Path, settings: dict) -> None:
     asked = Request(flow="prepare-corpus", profile="spell", run=name, overrides=settings, corpus=str(path))
-    cfg = load_profile("spell", asked.settings)
-    with open_place(asked, cfg) as place:
-        return prepare(cfg, place)
+    prepare_corpus.method.run(asked)
 
 
-def spell(**settings) -> SpellConfig:
-    return load_spell("micro", {"corpus.run": "wiki", "corpus.clusters_per_type": 2, **settings})
+def open_spell(store: Store, run: str, **settings) -> Corpus:
+    cfg = profile.load(Config, "micro", {"corpus": "wiki", "clusters.per_type": 2, **settings})
+    return open_corpus(Run(cfg, store.run(run)))
 
 
 def test_the_flow_makes_sets_of_clusters_padded_ones_and_segments_and_reports_them(store):
-    texts = {row["document_id"]: row["text"] for row in prepared.prepared_corpus(store, "wiki").rows()}
+    texts = {row["document_id"]: row["text"] for row in corpora.find_prepared(store, "wiki").rows()}
     sets, padded, parts = (store.get(f"wiki/{n}").rows() for n in ("document_sets", "document_sets.padded", "segments"))
     sizes = query(
         store.root,
@@ -80,8 +76,7 @@ def test_the_flow_makes_sets_of_clusters_padded_ones_and_segments_and_reports_th
 
 
 def test_a_set_counts_as_a_cluster_and_types_get_clusters_of_their_own(store):
-    place = store.run("play")
-    corpus = open_corpus(place, spell())
+    corpus = open_spell(store, "play")
     sets = {frozenset(ids) for ids in members_of_sets(store, "wiki").values()}
     drawn = [frozenset(ids) for table in corpus.memberships.values() for ids in members_of(table.rows()).values()]
     assert len(drawn) == len(set(drawn)) == 6 and set(drawn) <= sets
@@ -99,8 +94,8 @@ def members_of_sets(store: Store, run: str) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("count", [2, None])
 def test_a_second_corpus_serves_finance_alone_and_keeps_its_clusters_apart(store, count):
-    settings = {"corpus.finance_run": "numbered", "corpus.clusters_per_type": count}
-    corpus = open_corpus(store.run(f"both-{count}"), spell(**settings))
+    settings = {"clusters.finance_corpus": "numbered", "clusters.per_type": count}
+    corpus = open_spell(store, f"both-{count}", **settings)
     ids = {t: {row["document_id"] for row in table.rows()} for t, table in corpus.memberships.items()}
     clusters = {t: {row["cluster"] for row in table.rows()} for t, table in corpus.memberships.items()}
     assert all(name.startswith("numbered.parquet:") for name in ids["finance_math"])
@@ -110,9 +105,9 @@ def test_a_second_corpus_serves_finance_alone_and_keeps_its_clusters_apart(store
 
 
 def test_corpora_with_the_same_ids_are_refused_with_a_way_out(store):
-    wiki = Source.open(store.run("clash"), "wiki")
+    wiki = corpora.find_prepared(store, "wiki")
     with pytest.raises(ValueError, match=r"corpora wiki and copy share \d+ document ids.*--set 'columns.id=\[\]'"):
-        check_distinct({"wiki": wiki, "copy": replace(wiki, run="copy")})
+        corpora.check_distinct({"wiki": wiki, "copy": wiki})
 
 
 def test_sets_of_clusters_that_are_no_more_do_not_count(store):
@@ -121,14 +116,14 @@ def test_sets_of_clusters_that_are_no_more_do_not_count(store):
         with store.draft(made.schema) as draft:
             draft.write(made.arrow[:rows])
             store.publish(draft, f"moved/{name}", made.recipe)
-    assert prepared.open_clusters(store.run("stale"), "moved").address == "moved/memberships"
+    assert corpora.open_clusters(store.run("stale"), "moved").address == "moved/memberships"
 
 
 def test_a_corpus_without_clusters_or_with_too_few_says_what_to_do(store):
-    with pytest.raises(ValueError, match="corpus nothing is no path and no prepared corpus"):
-        open_corpus(store.run("none"), spell(**{"corpus.run": "nothing"}))
+    with pytest.raises(ValueError, match="there is no corpus nothing: give .* a finished run of prepare-corpus"):
+        open_spell(store, "none", corpus="nothing")
     with pytest.raises(ValueError, match=r"clusters, wanted are 48: ask for fewer"):
-        open_corpus(store.run("few"), spell(**{"corpus.clusters_per_type": 48}))
+        open_spell(store, "few", **{"clusters.per_type": 48})
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,21 @@
 """The paper's numbers, its ablations as switches, and settings that contradict each other."""
 
+from typing import Any
+
 import pytest
 
-from flows.spell.config import load_profile, profile_names
+from flows import profile
+from flows.spell.config import Config
 
 LARGE = ["qwen2.5-7b", "qwen2.5-7b-1gpu", "qwen3-30b-a3b", "qwen3-30b-a3b-thinking"]
 
 
+def load_profile(name: str, overrides: dict[str, Any] | None = None) -> Config:
+    return profile.load(Config, name, overrides)
+
+
 def test_the_shipped_profiles():
-    assert profile_names() == sorted(["micro", *LARGE])
+    assert profile.names(profile.home(Config) / "profiles") == sorted(["micro", *LARGE])
 
 
 @pytest.mark.parametrize("name", LARGE)
@@ -20,7 +27,7 @@ def test_large_profiles_hold_the_papers_numbers(name):
     assert (cfg.group_size, cfg.questioner.num_documents, cfg.questioner.memory_pairs) == (8, 5, 3)
     assert cfg.questioner.sigma == pytest.approx(0.5 / 3)
     assert (cfg.sampling.groups, cfg.sampling.clusters_per_round, cfg.sampling.max_rounds) == (128, 480, 10)
-    assert cfg.corpus.clusters_per_type == 2150 and cfg.verifier.share == (0.51, 0.99)
+    assert cfg.clusters.per_type == 2150 and cfg.verifier.share == (0.51, 0.99)
     update = cfg.update
     assert (update.loss_type, update.beta, update.on_policy, update.optimizer_steps) == ("dapo", 0.0, True, 1)
     assert update.learning_rate == (2e-5 if name.endswith("1gpu") else 2e-6)
@@ -57,7 +64,7 @@ def test_every_ablation_is_a_switch(switch):
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"corpus.world_seed": 7}, "the benchmark would be trained on"),
+        ({"world_seed": 7}, "the benchmark would be trained on"),
         ({"dialogues.response_tokens": 4096}, "do not fit into engine.max_model_len 576"),
         ({"evaluation.input_tokens": [448, 100000]}, "do not fit into engine.max_model_len 576"),
         ({"verifier.share": [0.9, 0.5]}, "share must be 0 <= low <= high <= 1"),
@@ -73,5 +80,6 @@ def test_settings_that_cannot_be_are_refused_with_a_way_out(settings, says):
 
 
 def test_a_corpus_by_its_name_leaves_the_other_settings_of_corpora_as_they_are():
-    cfg = load_profile("micro", {"corpus.finance_run": "reports", "corpus": "wiki"})
-    assert (cfg.corpus.run, cfg.corpus.finance_run, cfg.corpus.clusters_per_type) == ("wiki", "reports", 48)
+    cfg = load_profile("micro", {"clusters.finance_corpus": "reports", "corpus": "wiki"})
+    assert (cfg.corpus, cfg.clusters.finance_corpus, cfg.clusters.per_type) == ("wiki", "reports", 48)
+    assert cfg.learns_from == ("wiki", "reports")

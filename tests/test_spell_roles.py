@@ -1,19 +1,23 @@
 """What each role is shown, and what it is not."""
 
-import functools
 import re
+from functools import partial
 from typing import Any
 
 import pytest
 
-from flows.spell.config import TASK_TYPES, load_profile
-from flows.spell.roles import PROMPTS, cut_to_fit, examine, guess, make_roles, propose, respond, verify_answers
+from flows import profile
+from flows.spell import roles as of_spell
+from flows.spell.config import TASK_TYPES, Config
+from flows.spell.roles import Roles, examine, guess, verify_answers
 from tasks.ask import ask
 from tasks.prompt import Prompt, Template
 from tests.support.rows import publish, row
 
 SECRET, HIDDEN = "SECRETREFERENCE", "HIDDENDOCUMENT"
 DOCUMENT = Template("document", "<{{ title }}> {{ text }} ")
+PROMPTS = profile.home(Config) / "prompts"
+propose, respond = partial(of_spell.propose, document=DOCUMENT), partial(of_spell.respond, document=DOCUMENT)
 DOCUMENTS = [row("documents", document_id=d, title=d.upper(), text=f"text of {d}") for d in "abcd"]
 MEMBERS = [row("memberships", document_id=d, cluster=0) for d in "cab"] + [
     row("memberships", document_id="d", cluster=1)
@@ -35,7 +39,7 @@ def sample(**given: Any) -> dict:
 
 
 def test_the_questioner_first_sees_its_new_documents_alone_in_the_order_of_the_corpus():
-    (about,) = propose(DOCUMENT, [sample(document_ids=["c", "a"])], DOCUMENTS)
+    (about,) = propose([sample(document_ids=["c", "a"])], DOCUMENTS)
     assert (about["template"], about["pairs"]) == ("questioner_general_qa", [])
     assert about["context"] == "<A> text of a <C> text of c"
 
@@ -46,7 +50,7 @@ def test_with_memory_it_also_sees_the_remembered_documents_and_pairs():
         row("memories", cluster=0, task_type="finance_math", text="other type", document_ids=["d"]),
         row("memories", cluster=1, task_type="general_qa", text="other cluster", document_ids=["d"]),
     ]
-    (about,) = propose(DOCUMENT, [sample(document_ids=["c"])], DOCUMENTS, memory)
+    (about,) = propose([sample(document_ids=["c"])], DOCUMENTS, memory)
     assert about["template"] == "questioner_general_qa_again"
     assert about["context"] == "<B> text of b <C> text of c"
     assert about["pairs"] == [{"question": "Q1?", "answer": "A1"}]
@@ -54,19 +58,19 @@ def test_with_memory_it_also_sees_the_remembered_documents_and_pairs():
 
 def test_the_responder_sees_all_documents_of_the_cluster_and_never_the_reference():
     for task_type in TASK_TYPES:
-        (about,) = respond(DOCUMENT, [task(task_type)], DOCUMENTS, MEMBERS)
+        (about,) = respond([task(task_type)], DOCUMENTS, MEMBERS)
         assert about["context"] == "<C> text of c <A> text of a <B> text of b"
         assert SECRET not in english(f"responder_{task_type}").render(**about)
 
 
 def test_a_question_answered_without_documents_is_not_asked_again():
     matched = [row("matches", task_id="t", matched=True), row("matches", task_id="u", matched=None)]
-    tasks = [task(), task(task_id="u"), task(task_id="v", malformed="no JSON object")]
-    assert [about["task_id"] for about in respond(DOCUMENT, tasks, DOCUMENTS, MEMBERS, matched)] == ["u"]
+    tasks = [task(), task(task_id="u"), task(task_id="v", text=None, malformed="no JSON object")]
+    assert [about["task_id"] for about in respond(tasks, DOCUMENTS, MEMBERS, matched)] == ["u"]
 
 
 def test_closed_book_there_is_no_document_and_the_prompt_says_so():
-    (about,) = guess(english("empty").render(), [task()])
+    (about,) = guess([task()], empty=english("empty").render())
     text = english("responder_general_qa").render(**about)
     assert "left empty on purpose" in text and "text of" not in text and SECRET not in text
 
@@ -94,16 +98,16 @@ def test_an_answer_cannot_vote_for_itself(said):
 
 @pytest.mark.parametrize("dialect", ["english", "micro"])
 def test_every_template_of_a_dialect_renders(place, dialect):
-    cfg = load_profile("micro", {"dialogues.prompts": dialect})
-    roles = make_roles(cfg)
+    roles = Roles(profile.load(Config, "micro", {"dialogues.prompts": dialect}))
     samples = publish(place, "samples", *(sample(sample_id=t, task_type=t, document_ids=["a"]) for t in TASK_TYPES))
     documents = publish(place, "documents", *DOCUMENTS)
     memory = [
         {"cluster": 0, "task_type": t, "text": "Q1?", "reference": "A1", "document_ids": ["b"]} for t in TASK_TYPES
     ]
     remembered = publish(place, "memories", *(row("memories", **m) for m in memory))
-    first = ask(place, roles.questioner, samples, documents, label="first").rows()
-    again = ask(place, roles.questioner, samples, documents, remembered, label="again").rows()
+    tables, prompt = {"samples": samples, "documents": documents}, roles.questioner.prompt
+    first = ask(place, prompt, **tables, label="first").rows()
+    again = ask(place, prompt, **tables, memory=remembered, label="again").rows()
     assert [p["template"] for p in (*first, *again)] == [
         *(f"questioner_{t}" for t in TASK_TYPES),
         *(f"questioner_{t}_again" for t in TASK_TYPES),
@@ -113,18 +117,13 @@ def test_every_template_of_a_dialect_renders(place, dialect):
 
 
 def test_held_out_contexts_are_cut_in_the_middle_to_the_limit(place):
-    base = "data/micro/base"
-    templates = (Template.load(PROMPTS / "micro", "responder_general_qa"),)
-    words = [f"has{''}" for _ in range(300)]
-    contexts = [row("documents", document_id="a", text=" ".join(["craft", *words, "metal"]))]
-
-    def cut(about: dict) -> dict:
-        return cut_to_fit(about, templates=templates, model=base, limit=100)
-
-    (about,) = examine(cut, [task()], contexts)
+    template = Template.load(PROMPTS / "micro", "responder_general_qa")
+    contexts = [row("documents", document_id="a", text=" ".join(["craft", *["has"] * 300, "metal"]))]
+    cut = partial(examine, templates=(template,), model="data/micro/base", limit=100)
+    (about,) = cut([task()], contexts)
     shown = about["context"].split()
     assert (shown[0], shown[-1]) == ("craft", "metal")
     assert 50 <= len(shown) <= 100 - 32
-    prompt = Prompt("responder", templates, functools.partial(examine, cut))
-    asked = ask(place, prompt, publish(place, "tasks", task()), publish(place, "documents", *contexts))
+    tables = {"tasks": publish(place, "tasks", task()), "contexts": publish(place, "documents", *contexts)}
+    asked = ask(place, Prompt("responder", (template,), cut), **tables)
     assert len(asked.rows()[0]["messages"][0]["content"].split()) <= 100

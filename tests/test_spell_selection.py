@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from flows.spell.learning import CONSISTENT_VOTES, QUESTIONS
+from flows.spell.flow import CONSISTENT_VOTES, QUESTIONS
 from flows.spell.steps import RESPONDER_GROUPS
 from tasks.keep import choose, keep
 from tasks.normalise import normalise
@@ -52,8 +52,8 @@ def published(place, questions) -> dict[str, Table]:
 
 
 def take(place, questions, earlier=(), target: int = 100, seed: int = 0) -> Table:
-    bounds = {"target": target, "seed": seed}
-    return keep(place, RESPONDER_GROUPS, published(place, questions), earlier=tuple(earlier), bounds=bounds)
+    tables = published(place, questions)
+    return keep(place, RESPONDER_GROUPS, **tables, earlier=tuple(earlier), target=target, seed=seed)
 
 
 def reasons(table: Table) -> dict[str, str | None]:
@@ -101,8 +101,8 @@ def test_the_order_is_drawn_by_the_seed_and_by_nothing_else(place):
 
 def questions_chosen(place, questions, target: int = 100) -> dict[str, str | None]:
     tables = published(place, questions)
-    groups = keep(place, RESPONDER_GROUPS, tables, bounds={"target": target, "seed": 0})
-    chosen = choose(place, QUESTIONS, {**tables, "groups": groups}, bounds={"types": TYPES, "seed": 0})
+    groups = keep(place, RESPONDER_GROUPS, **tables, target=target, seed=0)
+    chosen = choose(place, QUESTIONS, **tables, groups=groups, types=TYPES, seed=0)
     assert all(r["group_id"] == f"p-{r['task_id']}" for r in chosen.rows())
     return reasons(chosen)
 
@@ -157,7 +157,7 @@ def votes(place, *groups: tuple[str, int, int | None, float | None], **bounds: A
             row("scores", rollout_id=f"{answer}-{i}", group_id=answer, task_id="q", components=parts) for i in "ab"
         ]
     given = {"low": 0.51, "high": 0.99, "consistency": True, "num_groups": 1, "seed": 0, **bounds}
-    return choose(place, CONSISTENT_VOTES, {"scores": publish(place, "scores", *rows)}, bounds=given)
+    return choose(place, CONSISTENT_VOTES, scores=publish(place, "scores", *rows), **given)
 
 
 def test_votes_are_trained_on_where_a_divided_majority_equals_the_rule(place):

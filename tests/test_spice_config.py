@@ -1,31 +1,44 @@
-import pytest
-import yaml
+from typing import Any
 
+import pytest
+
+from flows import profile
 from flows.command.launch import check_settings, find_deployment
-from flows.run import set_up
-from flows.service.site import SOURCE
-from flows.spice.config import load_profile, profile_names
+from flows.machines import Machines, open_models
+from flows.spice.config import Config
 from tests.support.scripted import model_folder
 
 LARGE = [f"qwen3-{size}-base-{gpus}gpu" for size in ("4b", "8b") for gpus in (1, 8)]
+NAMES = profile.names(profile.home(Config) / "profiles")
 
 
-def message(overrides: dict, profile: str = "micro") -> str:
+def load_profile(name: str, overrides: dict[str, Any] | None = None) -> Config:
+    return profile.load(Config, name, overrides)
+
+
+def message(overrides: dict, name: str = "micro") -> str:
     with pytest.raises(ValueError) as refused:
-        load_profile(profile, overrides)
+        load_profile(name, overrides)
     return str(refused.value)
 
 
 def test_the_shipped_profiles_are_micro_and_two_models_on_eight_gpus_or_one():
-    assert set(profile_names()) == {"micro", *LARGE}
+    assert set(NAMES) == {"micro", *LARGE}
 
 
-@pytest.mark.parametrize("name", profile_names())
-def test_every_profile_has_a_deployment(name):
+@pytest.mark.parametrize("name", NAMES)
+def test_every_profile_has_a_deployment(name, store, monkeypatch):
+    monkeypatch.setenv("SELFPLAY_STORE", str(store.root))
     deployment = find_deployment("spice-iteration", name)
-    check_settings(deployment, {"profile": name, "overrides": {}})
+    check_settings(deployment, {"profile": name, "overrides": {"corpora": {"micro": 1.0}}})
     assert deployment["work_pool"]["name"] == ("cpu" if name == "micro" else "gpu")
-    assert (SOURCE / "prefect.yaml").exists() and yaml.safe_load((SOURCE / "prefect.yaml").read_text())
+    assert deployment["parameters"] == {"profile": name}
+
+
+def test_a_large_profile_without_its_corpora_names_the_first_one_that_is_missing(store, monkeypatch):
+    monkeypatch.setenv("SELFPLAY_STORE", str(store.root))
+    with pytest.raises(ValueError, match="there is no corpus data/corpus/mathematics: give"):
+        check_settings(find_deployment("spice-iteration", LARGE[0]), {"profile": LARGE[0], "overrides": {}})
 
 
 @pytest.mark.parametrize("name", LARGE)
@@ -97,14 +110,15 @@ def test_a_value_out_of_range_says_where_and_what_is_allowed(changed, says):
     assert says in message(changed)
 
 
-def test_a_strong_challenger_with_an_engine_of_its_own_may_have_other_words(store, tmp_path):
+def test_a_strong_challenger_with_an_engine_of_its_own_may_have_other_words(tmp_path):
     strong = str(model_folder(tmp_path / "strong"))
-    base = {"models.base": "data/micro/base", "engine.model": "data/micro/base", "challenger.fixed": True}
+    base = {"models.base": "data/micro/base", "challenger.fixed": True}
     shared = load_profile("micro", {**base, "models.challenger": strong})
     with pytest.raises(ValueError, match="Give it an engine of its own"):
-        set_up("r", shared, store)
+        open_models(shared)
     engine = {"model": strong, "max_model_len": 256}
-    apart = load_profile("micro", {**base, "models.challenger": strong, "challenger_engine": engine})
-    bench = set_up("r", apart, store)
-    assert bench.judge_fleet is not bench.fleet and bench.judge_fleet.config.model == strong
-    bench.close()
+    apart = load_profile("micro", {**base, "models.challenger": strong, "judge_engine": engine})
+    assert open_models(apart)["challenger"].weights == strong
+    machines = Machines.of(apart, tmp_path)
+    assert machines.judges is not machines.engines and machines.judges.config.model == strong
+    machines.close()

@@ -47,6 +47,11 @@ def test_a_format_is_chosen():
     assert read_choice(f"<think>{choice()}</think> {said}", BOTH, TYPES) == MULTIPLE_CHOICE
 
 
+@pytest.mark.parametrize("said", [f"```json\n{choice()}\n```", choice(suitable_for_mcq="false")])
+def test_a_code_fence_and_a_quoted_truth_value_are_read_through(said):
+    assert read_choice(said, BOTH, TYPES) == "Integer"
+
+
 @pytest.mark.parametrize(
     ("said", "why"),
     [
@@ -54,11 +59,10 @@ def test_a_format_is_chosen():
         ("Integer", "no JSON object"),
         ("[1]", "no JSON object"),
         (choice()[:-1], "no JSON object"),
-        (f"```json\n{choice()}\n```", "code fence"),
         (f"<think>{choice()}", "no JSON object"),
         (choice(suitable_for_mcq=True), "not exactly one format is suitable"),
         (choice(suitable_for_free_form=False), "not exactly one format is suitable"),
-        (choice(suitable_for_mcq="false"), "suitability is not true or false"),
+        (choice(suitable_for_mcq="maybe"), "suitability is not true or false"),
         (choice(suitable_for_mcq=0), "suitability is not true or false"),
         (choice(best_answer_type=None), "no answer type was not to be chosen"),
         (choice(best_answer_type="Float"), "Float was not to be chosen"),
@@ -134,6 +138,9 @@ def test_a_multiple_choice_question_has_four_options_and_a_letter():
     assert (found["reference"], found["answer_type"]) == ("B", MULTIPLE_CHOICE)
     lettered = [f"{letter}) {text}" for letter, text in OPTIONS.items()]
     assert read_question(letters(options=lettered, answer="(C)"), MULTIPLE_CHOICE) == {**found, "reference": "C"}
+    assert (
+        read_question(letters(answer="12 km"), MULTIPLE_CHOICE) == found
+    )  # the text of an option stands for its letter
 
 
 @pytest.mark.parametrize(
@@ -146,7 +153,7 @@ def test_a_multiple_choice_question_has_four_options_and_a_letter():
         ({"options": ["1", "2", "3", ["4"]]}, "option is not a single value"),
         ({"options": ["one", "two", "three", " ONE "]}, "options repeat"),
         ({"answer": "E"}, "the answer is not a letter from A to D"),
-        ({"answer": "12 km"}, "the answer is not a letter from A to D"),
+        ({"answer": "13 km"}, "the answer is not a letter from A to D"),
         ({"answer": ""}, "empty answer"),
         ({"answer": "AB"}, "the answer is not a letter from A to D"),
         ({"question": "According to the passage, how far is it?"}, "the question leans on its source"),

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from flows.spice.steps import LEFT_OUT, ONE_PER_DOCUMENT
+from flows.spice.flow import LEFT_OUT, ONE_PER_DOCUMENT
 from tasks.keep import keep
 from tests.support.rows import publish, row
 from warehouse.store import Table
@@ -24,8 +24,9 @@ def left_out(place, *tasks, group_size: int = 8, seed: int = 0) -> Table:
     return keep(
         place,
         LEFT_OUT,
-        {"tasks": publish(place, "tasks", *tasks)},
-        bounds={"group_size": group_size, "seed": seed},
+        tasks=publish(place, "tasks", *tasks),
+        group_size=group_size,
+        seed=seed,
         label="left-out",
     )
 
@@ -92,7 +93,7 @@ def drawn(place, *questions, seed: int = 0) -> list[dict]:
         "tasks": publish(place, "tasks", *(q["task"] for q in questions), *attempts("x", invalid=1)),
         "scores": publish(place, "scores", *(q["score"] for q in questions)),
     }
-    return keep(place, ONE_PER_DOCUMENT, tables, bounds={"seed": seed}).rows()
+    return keep(place, ONE_PER_DOCUMENT, **tables, seed=seed).rows()
 
 
 def test_one_valid_question_of_a_document_is_drawn_and_the_others_say_why_not(place):
