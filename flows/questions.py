@@ -40,7 +40,7 @@ def answer(
     labels: Tables = (),
     **tables: Any,
 ) -> Answered:
-    """`n` answers to every question of `tables["tasks"]`, each compared with the reference of its task, or with its label
+    """`n` answers to every question of `tables["tasks"]`, each compared with its reference, or with its label
     where there are `labels`."""
     said = run.ask(at, role, player.policy, n=n, **tables)
     limits = {"time_limit_s": comparing.time_limit_s, "num_workers": comparing.processes}

@@ -18,7 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, get_args, get_type_hints, is_typeddict, overload
 
 import pyarrow as pa
 from pydantic import BaseModel
@@ -198,13 +198,24 @@ def are_tables(value: Any) -> bool:
 
 
 def check_tables(who: str, function: Callable[..., Any], tables: Mapping[str, Tables]) -> None:
-    """Raise TypeError unless `tables` are those that `function` names as its parameters; settings are keyword-only."""
+    """Raise TypeError unless `tables` are those that `function` names as its parameters, of the rows that it annotates;
+    settings are keyword-only."""
     parameters = inspect.signature(function).parameters.values()
     named = [p for p in parameters if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
     missing = [p.name for p in named if p.default is inspect.Parameter.empty and p.name not in tables]
     if missing or tables.keys() - {p.name for p in named}:
         raise TypeError(f"{who} needs {', '.join(p.name for p in named)}; got {', '.join(tables) or 'no table'}")
+    hints = get_type_hints(innermost(function))
+    for name, some in tables.items():
+        wanted: Any = next(iter(get_args(hints.get(name))), None)
+        for table in [some] if isinstance(some, Table) else some:
+            if is_typeddict(wanted) and not set(get_type_hints(wanted)) <= set(get_type_hints(table.schema.row)):
+                raise TypeError(f"{who} needs {name} with rows of {wanted.__name__}; got the table {table.address}")
+
+
+def innermost(function: Callable[..., Any]) -> Callable[..., Any]:
+    return innermost(function.func) if isinstance(function, functools.partial) else function
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    return name_of(function.func) if isinstance(function, functools.partial) else function.__name__
+    return innermost(function).__name__

@@ -13,7 +13,7 @@ from flows.spell.config import Config
 from flows.spell.corpus import Corpus, open_corpus
 from tasks.clusters import members_of
 from warehouse.query import query
-from warehouse.store import Store, Table
+from warehouse.store import Store
 
 WIKI = Path(__file__).parent / "data" / "wiki_passages_30.parquet"
 
@@ -120,7 +120,7 @@ def test_sets_of_clusters_that_are_no_more_do_not_count(store):
 
 
 def test_a_corpus_without_clusters_or_with_too_few_says_what_to_do(store):
-    with pytest.raises(ValueError, match="there is no corpus nothing: give .* a finished run of prepare-corpus"):
+    with pytest.raises(ValueError, match=r"there is no corpus nothing: give .* a finished run of prepare-corpus"):
         open_spell(store, "none", corpus="nothing")
     with pytest.raises(ValueError, match=r"clusters, wanted are 48: ask for fewer"):
         open_spell(store, "few", **{"clusters.per_type": 48})
