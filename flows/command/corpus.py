@@ -26,7 +26,7 @@ def corpus() -> None:
 @corpus.command()
 @click.argument("path")
 @click.option("--run", "name", required=True, help="Name of the corpus; one that exists is continued.")
-@click.option("--profile", default=PROFILE, show_default=True, help="A deployment of prepare-corpus in prefect.yaml.")
+@click.option("--profile", default=PROFILE, show_default=True, help="A file in flows/corpus/profiles.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a setting, e.g. clusters.size=30.")
 @click.option("--here", is_flag=True, help="In this process, without a worker.")
 @click.option("--force", is_flag=True, help="Go on although the corpus was begun with another configuration.")
@@ -48,7 +48,7 @@ def show(name: str) -> None:
 
 @corpus.command()
 @click.argument("name", metavar="RUN")
-@click.option("--limit", default=20, show_default=True, type=click.IntRange(1), help="The largest so many.")
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(1), help="Show the N largest.")
 def clusters(name: str, limit: int) -> None:
     """The clusters of RUN, by what people know them by."""
     from flows.corpora import find_prepared

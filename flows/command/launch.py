@@ -138,11 +138,13 @@ def check_settings(deployment: dict[str, Any], parameters: dict[str, Any]) -> An
     from tasks.engines.base import check_model
 
     package = deployment["entrypoint"].rsplit("/", 1)[0].replace("/", ".")
-    given = {
-        **(parameters["overrides"] or {}),
-        **({"corpus": parameters["corpus"]} if parameters.get("corpus") else {}),
-    }
-    cfg = profile.load(importlib.import_module(f"{package}.config").Config, parameters["profile"], given)
+    config = importlib.import_module(f"{package}.config").Config
+    given = dict(parameters["overrides"] or {})
+    if parameters.get("corpus"):
+        if "corpus" not in config.model_fields:
+            raise ValueError("this method learns from no corpus: leave out --corpus")
+        given["corpus"] = parameters["corpus"]
+    cfg = profile.load(config, parameters["profile"], given)
     if isinstance(cfg, profile.MethodSettings):
         check_corpora(cfg, open_store(), SOURCE)
         for model in filter(None, cfg.models.model_dump().values()):

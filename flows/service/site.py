@@ -43,7 +43,7 @@ def open_store(freshness: Freshness | None = None) -> Store:
 
 @dataclass(frozen=True)
 class Site:
-    """`root` holds prefect.yaml, `home` is Prefect's home, `port_choice` None takes the port in the env file."""
+    """`root` holds the flows, `home` is Prefect's home, `port_choice` None takes the port in the env file."""
 
     root: Path = SOURCE
     home: Path = SOURCE / "data" / "prefect"
