@@ -12,10 +12,12 @@ from corpus_prep.search.settings import EmbeddingConfig
 from flows.profile import MethodSettings
 from tasks.corpus.documents import corpus_identity, read_documents, take
 from tasks.corpus.long_context import clusters_of_sets
+from warehouse.address import RUN_NAME
 from warehouse.schemas.corpus import DOCUMENT_SETS, MEMBERSHIPS
 from warehouse.store import Place, Store, Table
 
 PREPARED = "prepared"  # the label of a prepared corpus' last table
+RAW = ("a file or folder", "hf:owner/name?revision=...")
 
 
 def check_corpora(cfg: MethodSettings, store: Store, folder: Path) -> None:
@@ -34,7 +36,13 @@ def check_corpora(cfg: MethodSettings, store: Store, folder: Path) -> None:
             find_prepared(store, corpus, allowed)
             find_memberships(store, corpus)
         elif not is_path_or_dataset(corpus, folder):
-            find_prepared(store, corpus, ["a file or folder", "hf:owner/name?revision=...", *allowed])
+            find_prepared(store, corpus, [*RAW, *allowed])
+
+
+def check_documents(corpus: str | None, folder: Path) -> None:
+    """Raise ValueError for documents to prepare that are neither a path, relative to `folder`, nor a dataset."""
+    if corpus is not None and not is_path_or_dataset(corpus, folder):
+        raise ValueError(f"there is no corpus {corpus}: give {' or '.join(RAW)}")
 
 
 def is_path_or_dataset(corpus: str, folder: Path = Path()) -> bool:
@@ -52,9 +60,9 @@ def open_documents(
 
 def find_prepared(store: Store, run: str, allowed: list[str] | None = None) -> Table:
     """The documents that a run of prepare-corpus ended with. Raises ValueError if there is no such run."""
-    table = None if "/" in run else store.find(store.run(run).address("documents", PREPARED))
+    table = store.find(store.run(run).address("documents", PREPARED)) if RUN_NAME.fullmatch(run) else None
     if table is None:
-        others = allowed or ["a file or folder", "hf:owner/name?revision=...", "a finished run of prepare-corpus"]
+        others = allowed or [*RAW, "a finished run of prepare-corpus"]
         raise ValueError(f"there is no corpus {run}: give {', '.join(others[:-1])} or {others[-1]}")
     return table
 

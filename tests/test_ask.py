@@ -9,8 +9,8 @@ def watched_prompt():
     """A prompt about nothing, and the rows of each table that it is given."""
     given = []
 
-    def about(*rows):
-        given.extend(rows)
+    def about(tasks, documents, samples):
+        given.extend((tasks, documents, samples))
         return iter([])
 
     return given, Prompt("r", (Template("t", "{{ text }}"),), about)
@@ -21,6 +21,6 @@ def test_of_a_corpus_only_the_documents_that_others_name_are_read(place):
     tasks = publish(place, "tasks", row("tasks", task_id="t", document_id="d1999", evidence=["d1999", "d7", "gone"]))
     samples = publish(place, "samples", row("samples", sample_id="s", document_id="d3", document_ids=["d5", "d3"]))
     given, prompt = watched_prompt()
-    ask(place, prompt, tasks, [corpus], samples)
+    ask(place, prompt, tasks=tasks, documents=[corpus], samples=samples)
     assert [[r.get("document_id") for r in rows] for rows in given] == [["d1999"], ["d3", "d5", "d7", "d1999"], ["d3"]]
     assert [r["text"] for r in given[1]] == ["3", "5", "7", "1999"]

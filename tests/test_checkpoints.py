@@ -10,42 +10,28 @@ from typing import Any
 
 import pytest
 
+import flows.rzero.config as rzero
 import flows.scope.config as scope
 import flows.spell.config as spell
 import flows.spice.config as spice
-from flows.run import Workbench
-from flows.scope.steps import player_of
+from flows import profile
+from flows.machines import Machines
+from flows.run import Run
 from tasks.engines.base import Policy, Sampling
 from tasks.generate import generate
 from tasks.rollouts.rollout import Dialogue
-from tasks.training.grpo import GRPOSettings, StepMetrics, UpdateJob, UpdateResult
+from tasks.training.grpo import GRPOSettings
 from tasks.update import update, updated_policy
 from tests.support.rows import publish, row, updates
+from tests.support.trainers import STATE, WEIGHTS, CountingTrainer
 from warehouse import clean
 from warehouse.rerun import Inquiry, Rerun, chosen
 from warehouse.store import Store, Table
 from warehouse.table import Cleaned
 
-STATE, WEIGHTS = "optimizer.bin", "model.safetensors"
-METRICS = {name: 0.0 for name, field in StepMetrics.model_fields.items() if field.is_required()}
-
 
 class Killed(BaseException):
     """In place of a SIGKILL."""
-
-
-class Trainer:
-    """Needs what it starts from, as a trainer does; adds one to both numbers and writes them."""
-
-    def train(self, job: UpdateJob) -> UpdateResult:
-        files = {"policy": WEIGHTS, "optimizer": STATE}
-        for (kind, name), before in zip(files.items(), (job.policy, job.optimizer_state), strict=True):
-            number = int((before / name).read_text()) if before else 0
-            (job.out / kind).mkdir(parents=True)
-            (job.out / kind / name).write_text(str(number + 1))
-        steps = (StepMetrics.model_validate({**METRICS, "step": 1}),)
-        places = {"policy": job.out / "policy", "optimizer_state": job.out / "optimizer"}
-        return UpdateResult(**places, steps=steps, num_datums=1, num_tokens=1, duration_s=0.0)
 
 
 @contextlib.contextmanager
@@ -69,17 +55,17 @@ def learn(store: Store, run: str = "r", start: tuple[Any, str | None] | None = N
     base.mkdir(exist_ok=True)
     (base / WEIGHTS).write_text("0")
     policy = Policy(id="base", weights=str(base), content_hash="0")
-    tools: Any = (None, None, Trainer(), {"base": policy})
-    bench = Workbench(store.run(run), *tools, keep_checkpoints="last")
+    tools: Any = (None, None, CountingTrainer())
+    machines, place = Machines(*tools, keep_checkpoints="last"), store.run(run)
     players = dict.fromkeys(("challenger", "solver"), start or (policy, None))
     for t in (1, 2):
         for role in players:
             for s in (1, 2):
-                step = bench.place.iteration(t).phase(role).step(s + shift)
+                step = place.iteration(t).phase(role).step(s + shift)
                 rows, (now, state) = publish(step, "batches", row("batches")), players[role]
-                settings: Any = {"settings": GRPOSettings(), "role": role, "trainer": bench.trainer}
+                settings: Any = {"settings": GRPOSettings(), "role": role, "trainer": machines.trainer}
                 made = update(step, rows, policy=now, reference=policy, optimizer_state=state, **settings)
-                bench.free_superseded(made)
+                machines.free_superseded(store, made)
                 players[role] = updated_policy(made)
 
 
@@ -190,8 +176,9 @@ def test_rollouts_of_a_freed_policy_are_not_sampled(store):
 
 def test_after_step_999_comes_step_1000(store):
     learn(store, shift=998)
-    playing: Any = SimpleNamespace(bench=SimpleNamespace(place=store.run("r")))
-    assert player_of(playing, "r", 1, "solver").policy.id == "r/iter-001/solver/step-1000/updates"
+    base = Policy(id="base", weights="base", content_hash="0")
+    run: Run[Any] = Run(profile.load(scope.Config, "micro"), store.run("r"), {"base": base})
+    assert run.player_after("solver", 1).policy.id == "r/iter-001/solver/step-1000/updates"
     addresses = [table.address for table in store.tables("r")]
     assert addresses.index("r/iter-001/solver/step-999/updates") < addresses.index(
         "r/iter-001/solver/step-1000/updates"
@@ -204,10 +191,10 @@ def test_clean_keeps_step_1000_and_not_step_999(store):
     assert {r.table.address for r in clean.removable(store, "r", keep_last=0)} == {made[0].address}
 
 
-@pytest.mark.parametrize("method", [scope, spice, spell])
+@pytest.mark.parametrize("method", [scope, spice, spell, rzero])
 def test_profiles_that_write_whole_weights_of_real_models_keep_only_the_last(method):
-    for name in method.profile_names():
-        cfg = method.load_profile(name)
-        settings = cfg.solver.update if method is scope else cfg.update
+    for name in profile.names(profile.home(method.Config) / "profiles"):
+        cfg = profile.load(method.Config, name)
+        settings = cfg.solver.update if method in (scope, rzero) else cfg.update
         whole = cfg.engine.device == "cuda" and settings.lora is None
         assert cfg.keep_checkpoints == ("last" if whole else "all"), name

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from flows import claims
+from flows import claims, profile
 from flows.claims import Claim, Seed, Study, beats
 from tests.support.rows import publish, row
 from warehouse.store import Store
@@ -76,10 +76,10 @@ def test_tables_lines_and_a_page_are_written(seeds, tmp_path):
 @pytest.mark.parametrize("method", claims.METHODS)
 def test_every_claim_of_a_method_is_about_its_variants_and_every_variant_is_a_configuration(method):
     study = importlib.import_module(f"flows.{method}.claims").STUDY
-    config = importlib.import_module(f"flows.{method}.config")
+    config = importlib.import_module(f"flows.{method}.config").Config
     assert study.method == method
     for claim in study.claims:
         assert set(claim.needs) <= set(study.variants)
-    whole = config.load_profile("micro", study.variants[study.whole])
+    whole = profile.load(config, "micro", study.variants[study.whole])
     for name, settings in study.variants.items():
-        assert name == study.whole or config.load_profile("micro", settings) != whole
+        assert name == study.whole or profile.load(config, "micro", settings) != whole

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from flows import run as workbench
+from flows import profile
 from flows.command import cli, launch
+from flows.method import Method
+from flows.record import save_request
 from flows.request import Request, default_run
-from flows.scope.config import load_profile
+from flows.scope.config import Config
 from flows.service import services
-from flows.service.site import Site
 from tests.support.rows import publish, row
 from warehouse import clean
 from warehouse.store import Store
@@ -41,8 +39,8 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 def test_an_unknown_flow_or_profile_is_answered_with_the_choices() -> None:
-    assert "no flow 'scope'; there is prepare-corpus, scope-iteration" in output("run", "scope")
-    assert "no profile 'tiny'; there are micro, micro-hackable, qwen2.5-7b-6gpu" in output(
+    assert "no flow 'scope'; there are prepare-corpus, rzero-iteration, scope-iteration, sp" in output("run", "scope")
+    assert "no profile 'tiny'; there are micro, micro-hackable, olmo-3-7b-1gpu" in output(
         "run", "scope-iteration", "--profile", "tiny"
     )
 
@@ -82,7 +80,7 @@ def test_a_missing_model_is_named_before_anything_starts() -> None:
 def test_a_run_made_otherwise_is_named_before_anything_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path))
     asked = Request(flow="scope-iteration", profile="micro", run="mine")
-    workbench.save_request(Store(tmp_path), asked, load_profile("micro"))
+    save_request(Store(tmp_path), asked, profile.load(Config, "micro"))
     assert "run 'mine' was made with seed 0, now 5" in output(
         "run", "scope-iteration", "--run", "mine", "--set", "seed=5"
     )
@@ -105,7 +103,7 @@ def test_why_is_asked_from_any_folder_and_names_what_was_never_made(
     monkeypatch.chdir(tmp_path)
     store = Store(tmp_path)
     asked = Request(flow="scope-iteration", profile="micro", run="mine")
-    workbench.save_request(store, asked, load_profile("micro"))
+    save_request(store, asked, profile.load(Config, "micro"))
     publish(store.run("mine"), "policies", row("policies"))
     result = CliRunner().invoke(cli.main, ["why", "mine"])
     assert result.exit_code == 0, result.output
@@ -124,9 +122,9 @@ def test_a_setting_without_a_value_shows_how_to_write_one() -> None:
 
 def test_a_missing_corpus_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path))
-    said = "corpus nowhere is no path and no prepared corpus"
-    assert said in output("run", "scope-iteration", "--corpus", "nowhere")
-    assert said in output("corpus", "prepare", "nowhere", "--run", "mine")
+    said = "there is no corpus nowhere: give a file or folder"
+    assert f"{said}, hf:owner/name?revision=..., " in output("run", "scope-iteration", "--corpus", "nowhere")
+    assert f"{said} or hf:owner/name?rev" in output("corpus", "prepare", "nowhere", "--run", "mine")
     assert said in output("corpus", "search", "nowhere", "rivers")
 
 
@@ -140,7 +138,8 @@ def test_a_gpu_profile_is_refused_without_a_gpu(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(services, "NVIDIA", tmp_path / "none")
     monkeypatch.setattr(services, "AMD", tmp_path / "none")
     monkeypatch.setenv("SELFPLAY_PREFECT_HOME", str(tmp_path))
-    assert "needs a GPU and none was found" in output("run", "scope-iteration", "--profile", "qwen3-8b-1gpu")
+    asked = ("run", "scope-iteration", "--profile", "qwen3-8b-1gpu", "--corpus", str(tmp_path))
+    assert "needs a GPU and none was found" in output(*asked)
 
 
 def test_settings_are_toml_values_or_strings() -> None:
@@ -150,41 +149,24 @@ def test_settings_are_toml_values_or_strings() -> None:
     assert launch.read_setting("models.base=Qwen/Qwen3-8B") == ("models.base", "Qwen/Qwen3-8B")
 
 
-def test_every_profile_of_every_flow_is_deployed_under_its_name() -> None:
-    declared = services.declared(Site())
-    for entrypoint in {deployment["entrypoint"] for deployment in declared}:
-        config = importlib.import_module(entrypoint.rsplit("/", 1)[0].replace("/", ".") + ".config")
-        names = [deployment["name"] for deployment in declared if deployment["entrypoint"] == entrypoint]
-        assert sorted(names) == config.profile_names()
-        assert all(config.load_profile(name, {"corpus": "here"}) for name in names)
-    assert all(deployment["parameters"] == {"profile": deployment["name"]} for deployment in declared)
-
-
 @pytest.mark.parametrize(
     ("flow", "profile", "name"),
     [
         ("scope-iteration", "micro", "micro"),
         ("spell-iteration", "micro", "spell-micro"),
         ("spice-iteration", "micro", "spice-micro"),
+        ("rzero-iteration", "micro", "rzero-micro"),
         ("prepare-corpus", "text", "prepare-corpus-text"),
     ],
 )
 def test_a_flow_names_its_run_after_method_and_profile(
     flow: str, profile: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    deployment = launch.find_deployment(flow, profile)
-    module, asked = launch.flow_module(deployment), []
-
-    @contextlib.contextmanager
-    def opened(request: Request, *_: object) -> Iterator[None]:
-        asked.append(request.run)
-        yield
-
-    for place in ("open_run", "open_place", "self_play", "prepare"):
-        if hasattr(module, place):
-            monkeypatch.setattr(module, place, opened if place.startswith("open") else lambda *_: None)
-    getattr(module, deployment["entrypoint"].split(":")[1]).fn(profile=profile, corpus="here")
-    assert asked == [name] == [default_run(flow, profile)]
+    deployment, asked = launch.find_deployment(flow, profile), []
+    monkeypatch.setattr(Method, "run", lambda self, request, *_: asked.append((self.name, request.run)))
+    play = getattr(launch.flow_module(deployment), deployment["entrypoint"].split(":")[1]).fn
+    assert play(profile=profile, corpus="here") == name == default_run(flow, profile)
+    assert asked == [(flow, name)]
 
 
 def test_sql_shows_a_table_and_explains_a_mistake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

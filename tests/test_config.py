@@ -3,28 +3,31 @@ import tomllib
 import pytest
 from pydantic import ValidationError
 
+from flows import profile
+from flows.record import differences, last_request, save_request
 from flows.request import Request
-from flows.run import differences, last_request, save_request
-from flows.scope.config import PROFILES, ScopeConfig, load_profile, profile_names
+from flows.scope.config import Config
 from flows.scope.readers import PRIORITIES
-from flows.scope.talks import make_talks
+from flows.scope.roles import Roles
 from tasks.rollouts.search_syntax import stop_strings
 
+PROFILES = profile.home(Config) / "profiles"
+NAMES = profile.names(PROFILES)
 LARGE = [f"{model}-{gpus}gpu" for model in ("qwen2.5-7b", "qwen3-8b", "olmo-3-7b") for gpus in (1, 6)]
 
 
-@pytest.mark.parametrize("name", profile_names())
+@pytest.mark.parametrize("name", NAMES)
 def test_every_shipped_profile_loads(name):
-    assert load_profile(name).models.base
+    assert profile.load(Config, name).models.base
 
 
 def test_the_shipped_profiles_are_micro_and_three_models_on_six_gpus_or_one():
-    assert {"micro", "micro-hackable", *LARGE} <= set(profile_names())
+    assert {"micro", "micro-hackable", *LARGE} <= set(NAMES)
 
 
 @pytest.mark.parametrize("name", LARGE)
 def test_large_profiles_hold_the_numbers_of_table_9(name):
-    cfg = load_profile(name)
+    cfg = profile.load(Config, name)
     assert (cfg.iterations, cfg.warmup_ratio, cfg.engine.max_model_len) == (3, 0.03, 16384)
     assert (cfg.challenger.steps, cfg.challenger.prompts_per_step, cfg.challenger.group_size) == (20, 64, 8)
     assert (cfg.solver.steps, cfg.solver.prompts_per_step, cfg.solver.group_size) == (20, 256, 8)
@@ -51,7 +54,7 @@ def test_large_profiles_hold_the_numbers_of_table_9(name):
 
 @pytest.mark.parametrize("name", LARGE)
 def test_large_profiles_hold_what_the_released_code_adds(name):
-    cfg = load_profile(name)
+    cfg = profile.load(Config, name)
     clips = [(u.epsilon_low, u.epsilon_high, u.dual_clip) for u in (cfg.challenger.update, cfg.solver.update)]
     assert clips == [(0.2, 0.2, 3.0), (0.2, 0.28, 3.0)]
     assert cfg.challenger.search_turns == {1: 4, 2: 3, 3: 2}
@@ -67,7 +70,7 @@ def test_large_profiles_hold_what_the_released_code_adds(name):
 )
 def test_each_model_family_searches_in_its_own_syntax(model, syntax, reasoning, gate_tokens):
     for gpus in (1, 6):
-        cfg = load_profile(f"{model}-{gpus}gpu")
+        cfg = profile.load(Config, f"{model}-{gpus}gpu")
         assert (cfg.dialogues.search_syntax, cfg.dialogues.reasoning, cfg.judge.gate_tokens) == (
             syntax,
             reasoning,
@@ -77,20 +80,17 @@ def test_each_model_family_searches_in_its_own_syntax(model, syntax, reasoning, 
 
 
 def test_conversations_follow_the_configuration():
-    from flows.scope.roles import make_roles
-
-    cfg = load_profile("qwen3-8b-6gpu")
-    talks = make_talks(cfg, make_roles(cfg))
-    assert talks.propose.sampling.stop == (*stop_strings("qwen"), "</task>")
-    assert talks.solve.sampling.stop == (*stop_strings("qwen"), "</answer>")
-    assert (talks.propose.dialogue.max_turns, talks.solve.dialogue.max_turns) == (10, 5)
-    insists = [
-        t.dialogue.insist_times for t in (talks.propose, talks.solve, talks.estimate, talks.filter, talks.evaluate)
-    ]
+    roles = Roles(profile.load(Config, "qwen3-8b-6gpu"))
+    assert roles.challenger.sampling.stop == (*stop_strings("qwen"), "</task>")
+    assert roles.solver.sampling.stop == (*stop_strings("qwen"), "</answer>")
+    assert (roles.challenger.dialogue.max_turns, roles.solver.dialogue.max_turns) == (10, 5)
+    outside = (roles.estimator, roles.screener, roles.examinee)
+    insists = [role.dialogue.insist_times for role in (roles.challenger, roles.solver, *outside)]
     assert insists == [0, 0, 5, 5, 5]  # training rollouts are never told to answer now
-    assert (talks.estimate.sampling.temperature, talks.estimate.sampling.top_p) == (0.7, 0.9)
-    judged = (talks.gate, talks.write_rubric, talks.grade)
-    assert [(t.sampling.temperature, t.sampling.max_tokens) for t in judged] == [(0, 1024), (0, 8192), (0.6, 16384)]
+    assert (roles.estimator.sampling.temperature, roles.estimator.sampling.top_p) == (0.7, 0.9)
+    judged = (roles.gates, roles.rubric_writer, roles.grader)
+    assert [(r.sampling.temperature, r.sampling.max_tokens) for r in judged] == [(0, 1024), (0, 8192), (0.6, 16384)]
+    assert [role.judge for role in (*judged, roles.challenger, *outside)] == [True] * 3 + [False] * 4
 
 
 def test_profiles_hold_only_departures():
@@ -101,9 +101,9 @@ def test_profiles_hold_only_departures():
             assert len(values) <= 6, path
 
 
-def message(overrides: dict, profile: str = "micro") -> str:
+def message(overrides: dict, name: str = "micro") -> str:
     with pytest.raises(ValueError) as refused:
-        load_profile(profile, overrides)
+        profile.load(Config, name, overrides)
     assert not isinstance(refused.value, ValidationError)
     return str(refused.value)
 
@@ -162,43 +162,43 @@ def test_a_value_out_of_range_says_where_and_what_is_allowed(setting, value, say
 
 
 def test_overrides_reach_any_depth_and_leave_their_neighbours():
-    cfg, plain = load_profile("micro", {"solver.update.beta": 0.3, "seed": 5}), load_profile("micro")
+    cfg, plain = profile.load(Config, "micro", {"solver.update.beta": 0.3, "seed": 5}), profile.load(Config, "micro")
     assert (cfg.solver.update.beta, cfg.seed) == (0.3, 5)
     changed = differences(plain.model_dump(mode="json"), cfg.model_dump(mode="json"))
     assert changed == ["seed 0, now 5", "solver.update.beta 0.0, now 0.3"]
 
 
 def test_a_profile_that_extends_another_changes_only_what_it_names():
-    micro, hackable = (load_profile(n).model_dump(mode="json") for n in ("micro", "micro-hackable"))
+    micro, hackable = (profile.load(Config, n).model_dump(mode="json") for n in ("micro", "micro-hackable"))
     assert {line.split()[0] for line in differences(micro, hackable)} == {"models.grader"}
 
 
 def test_a_configuration_cannot_be_changed():
-    cfg = load_profile("micro")
+    cfg = profile.load(Config, "micro")
     with pytest.raises(ValidationError, match="frozen"):
         cfg.seed = 1  # type: ignore[misc]
 
 
 def test_a_run_keeps_its_configuration_and_refuses_another_unless_told(store):
-    cfg, asked = load_profile("micro"), Request(flow="f", profile="micro", run="r")
+    cfg, asked = profile.load(Config, "micro"), Request(flow="f", profile="micro", run="r")
     save_request(store, asked, cfg)
     save_request(store, asked, cfg)
-    other = load_profile("micro", {"solver.group_size": 4})
+    other = profile.load(Config, "micro", {"solver.group_size": 4})
     with pytest.raises(
         ValueError, match=r"run 'r' was made with solver.group_size 8, now 4\. Give this run a new name"
     ):
         save_request(store, asked, other)
     folder = store.root / "runs" / "r"
-    assert ScopeConfig.model_validate_json((folder / "config.json").read_text()) == cfg
+    assert Config.model_validate_json((folder / "config.json").read_text()) == cfg
     save_request(store, asked, other, force=True)
-    assert ScopeConfig.model_validate_json((folder / "config.json").read_text()) == other
+    assert Config.model_validate_json((folder / "config.json").read_text()) == other
     (before,) = folder.glob("config-until-*.json")
-    assert ScopeConfig.model_validate_json(before.read_text()) == cfg
+    assert Config.model_validate_json(before.read_text()) == cfg
     assert last_request(store, "r") == asked
 
 
 def test_a_run_belongs_to_one_flow(store):
-    cfg = load_profile("micro")
+    cfg = profile.load(Config, "micro")
     save_request(store, Request(flow="one", profile="micro", run="r"), cfg)
     with pytest.raises(ValueError, match="run 'r' is one of one; give this run of other another name"):
         save_request(store, Request(flow="other", profile="micro", run="r"), cfg, force=True)

@@ -25,7 +25,7 @@ def select(place, candidates, earlier=(), batch: int = 1, **bounds: Any) -> Tabl
     tasks = [row("tasks", **{k: c[k] for k in ("task_id", "document_id", "malformed")}) for c in candidates]
     scores = [row("scores", **{k: c[k] for k in ("task_id", "components", "unscorable", "score")}) for c in candidates]
     tables = {"tasks": publish(step, "tasks", *tasks), "scores": publish(step, "scores", *scores)}
-    return keep(step, DIFFICULTY_WINDOW, tables, earlier=tuple(earlier), bounds={**BOUNDS, **bounds})
+    return keep(step, DIFFICULTY_WINDOW, **tables, earlier=tuple(earlier), **{**BOUNDS, **bounds})
 
 
 def reasons(table: Table) -> dict[str, str | None]:

@@ -1,15 +1,14 @@
 import json
 import os
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from flows.run import judge_fleet
+from flows.machines import Machines
+from flows.profile import MethodSettings
 from tasks.engines import fleet as fleets
 from tasks.engines.base import EngineConfig, Policy, check_policies
-from tasks.engines.fleet import Fleet, devices, split
+from tasks.engines.fleet import devices, split
 from tasks.engines.vllm import stop_token_ids
 from tests.support.scripted import model_folder, word_tokenizer
 
@@ -125,10 +124,9 @@ def test_the_judges_own_engine_gets_other_gpus_and_another_log(
     monkeypatch.setattr(fleets.subprocess, "Popen", start)
     gpu = EngineConfig(model=str(folder), max_model_len=64, device="cuda", tensor_parallel=per_engine)
     judge = gpu.model_copy(update={"tensor_parallel": per_judge})
-    machines: Any = SimpleNamespace(engine=gpu, judge_engine=judge, num_engines=engines)
-    judges = judge_fleet(machines, tmp_path)
-    assert judges is not None
-    for fleet in (Fleet(gpu, engines, tmp_path), judges):
+    about = {"models": {"base": str(folder)}, "engine": gpu, "judge_engine": judge, "num_engines": engines}
+    machines = Machines.of(MethodSettings.model_validate(about), tmp_path)
+    for fleet in (machines.engines, machines.judges):
         fleet.start()
     gpus, logs, pipes = zip(*started, strict=True)
     assert gpus[-1] == expected and len(set(logs)) == engines + 1

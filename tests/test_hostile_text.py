@@ -11,10 +11,10 @@ import jinja2
 import pytest
 from tokenizers import Tokenizer
 
-from flows.scope.config import load_profile
+from flows import profile
+from flows.scope.config import Config
 from flows.scope.readers import read_rubric, read_task, read_verdict
-from flows.scope.roles import PROMPTS, make_roles
-from flows.scope.talks import make_talks
+from flows.scope.roles import Roles
 from tasks.prompt import Malformed, Template
 from tasks.rollouts.dialogue import Results, say
 from tasks.rollouts.neutral import neutralise
@@ -74,7 +74,9 @@ def rendered(template: Template, text: str) -> str:
     )
 
 
-TEMPLATES = [Template.load(path.parent, path.stem) for path in sorted(PROMPTS.glob("*/*.jinja"))]
+TEMPLATES = [
+    Template.load(path.parent, path.stem) for path in sorted((profile.home(Config) / "prompts").glob("*/*.jinja"))
+]
 
 
 @pytest.mark.parametrize("hostile", [*HOSTILE, "".join(HOSTILE), "\n".join(HOSTILE[::-1])])
@@ -129,15 +131,14 @@ class Hit:
 @pytest.mark.parametrize("dialect", ["english", "micro"])
 @pytest.mark.parametrize("syntax", ["tags", "qwen", "olmo"])
 def test_search_results_are_no_search_no_role_and_no_verdict(dialect, syntax):
-    cfg = load_profile(
-        "micro", {"dialogues.prompts": dialect, "dialogues.search_syntax": syntax, "dialogues.result_tokens": 999}
-    )
-    talk = make_talks(cfg, make_roles(cfg)).solve.dialogue
-    results = Results(talk, WordTokenizer())
+    about = {"prompts": dialect, "search_syntax": syntax, "result_tokens": 999}
+    cfg = profile.load(Config, "micro", {f"dialogues.{name}": value for name, value in about.items()})
+    dialogue = Roles(cfg).solver.dialogue
+    results = Results(dialogue, WordTokenizer())
 
     def message(text: str) -> str:
         found, _ = results.text([results.query(text)], [[Hit("d", text, text)]])
-        return say(talk.searched, results=found, searches_left=1)
+        return say(dialogue.searched, results=found, searches_left=1)
 
     for hostile in [*HOSTILE, " ".join(HOSTILE)]:
         assert powers(message(hostile)) == powers(message(HARMLESS))

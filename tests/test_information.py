@@ -5,9 +5,10 @@ from functools import partial
 
 import pytest
 
-from flows.scope.config import InformationSettings, load_profile
+from flows import profile
+from flows.scope.config import Config, InformationSettings
 from flows.scope.information import mark_schemes, openings, with_documents
-from flows.scope.roles import make_roles
+from flows.scope.roles import Roles
 from tasks.ask import ask
 from tasks.likelihoods import likelihoods
 from tasks.prompt import Prompt
@@ -173,7 +174,7 @@ def test_more_replies_than_an_engine_takes_at_once_all_come_back():
 
 # ---- what is asked ------------------------------------------------------------------------------------------------
 
-CFG = load_profile("micro")
+CFG = profile.load(Config, "micro")
 DOCUMENTS = [{"document_id": f"d{i}", "title": "", "text": f"words {i}", "dropped_reason": None} for i in range(9)]
 TASKS = [
     row(
@@ -210,14 +211,17 @@ def test_a_small_corpus_drawn_more_than_once_gives_fewer_documents():
 
 
 def test_another_document_takes_the_sources_place_and_the_other_evidence_stays():
-    roles, settings = make_roles(CFG), InformationSettings(num_tasks=1, num_documents=9)
+    roles, settings = Roles(CFG), InformationSettings(num_tasks=1, num_documents=9)
+    written = [
+        row("rubrics", task_id=t["task_id"], criterion="Names a.", judge_rollout_id=f"w-{t['task_id']}") for t in TASKS
+    ]
     (own, *others) = mark_schemes(
-        roles.rubric_writer,
-        SELECTIONS,
-        TASKS,
-        DOCUMENTS,
-        DOCUMENTS,
-        [{"task_id": t["task_id"], "criterion": "Names a.", "judge_rollout_id": f"w-{t['task_id']}"} for t in TASKS],
+        selections=SELECTIONS,
+        tasks=TASKS,
+        documents=DOCUMENTS,
+        drawn=DOCUMENTS,
+        rubrics=written,
+        mark=roles.rubric_writer.about,
         settings=settings,
         seed=0,
     )
@@ -230,7 +234,7 @@ def test_another_document_takes_the_sources_place_and_the_other_evidence_stays()
 
 
 def test_the_prompt_with_the_own_document_is_the_one_the_task_was_written_from(place):
-    roles, settings = make_roles(CFG), InformationSettings(num_tasks=6, num_documents=2)
+    roles, settings = Roles(CFG), InformationSettings(num_tasks=6, num_documents=2)
     samples = publish(
         place,
         "samples",
@@ -238,12 +242,17 @@ def test_the_prompt_with_the_own_document_is_the_one_the_task_was_written_from(p
     )
     documents = publish(place, "documents", *(row("documents", **d) for d in DOCUMENTS))
     selections = publish(place, "selections", *(row("selections", **s) for s in SELECTIONS))
-    first = ask(place, roles.challenger, samples, documents)
-    about = partial(openings, roles.challenger, settings=settings, seed=0)
+    values = dict(roles.challenger.values)
+    first = ask(place, roles.challenger.prompt, values=values, samples=samples, documents=documents)
+    about = partial(openings, propose=roles.challenger.about, settings=settings, seed=0)
     again = ask(
         place,
         Prompt("challenger", roles.challenger.templates, about),
-        *(selections, publish(place, "tasks", *TASKS), documents, samples),
+        values=values,
+        selections=selections,
+        tasks=publish(place, "tasks", *TASKS),
+        documents=documents,
+        drawn=samples,
         label="again",
     )
     own = {r["document_id"]: r["messages"] for r in again.rows() if r["document_id"][1:] == r["task_id"][1:]}

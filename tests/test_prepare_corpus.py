@@ -6,11 +6,12 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from flows import prepared
-from flows.corpus.config import load_profile
-from flows.corpus.flow import inquire, prepare
+from flows import profile
+from flows.corpora import open_documents
+from flows.corpus.config import Config
+from flows.corpus.flow import prepare, prepare_corpus
+from flows.record import open_run
 from flows.request import Request
-from flows.run import open_place
 from tasks.corpus.documents import take
 from tasks.reports.corpus import ask
 from warehouse.query import query
@@ -48,8 +49,9 @@ def run(tmp_path, **more):
     given = {**overrides(tmp_path), **more}
     path = str(tmp_path / "corpus.jsonl")
     asked = Request(flow="prepare-corpus", profile=PROFILE, run="wiki", overrides=given, corpus=path)
-    with open_place(asked, load_profile(PROFILE, asked.settings), force=True) as place:
-        return prepare(load_profile(PROFILE, asked.settings), place), asked
+    cfg = profile.load(Config, PROFILE, asked.settings)
+    with open_run(asked, cfg, force=True) as store:
+        return prepare(cfg, store.run("wiki")), asked
 
 
 def test_what_goes_says_why_and_the_rest_stays_in_order_with_an_index(corpus):
@@ -75,7 +77,7 @@ def test_what_goes_says_why_and_the_rest_stays_in_order_with_an_index(corpus):
     recalls = query(tmp_path / "store", "select value from measurements where metric = 'canary_recall'")
     assert [row["value"] for row in recalls] == [1.0, 1.0]
     assert (tmp_path / "store" / "reports" / "wiki" / "corpus.html").read_text().count("<svg") >= 2
-    assert all(why is None for _, why in inquire(asked, load_profile(PROFILE, asked.settings)))
+    assert all(why is None for _, why in prepare_corpus.method.inquire(asked, {}))
 
 
 def lines(tmp_path):
@@ -96,14 +98,16 @@ def test_a_prepared_corpus_is_taken_by_name_and_outlives_its_run(corpus):
     tmp_path, _ = corpus
     made, _ = run(tmp_path)
     store = Store(tmp_path / "store")
-    taken = prepared.open_documents(store.run("play"), "wiki", None)
+    taken = open_documents(store.run("play"), "wiki", None)
     assert taken.rows() == made.rows() and not list(taken.problems(thorough=True))
     assert (taken.files / "index" / "manifest.json").stat().st_ino == (
         made.files / "index" / "manifest.json"
     ).stat().st_ino
     assert take(store.run("play"), made).address == taken.address
-    with pytest.raises(ValueError, match="corpus nothing is no path and no prepared corpus"):
-        prepared.open_documents(store.run("play"), "nothing", None)
+    with pytest.raises(
+        ValueError, match=r"there is no corpus nothing: give a file or folder, hf:.* or a finished run of prepare"
+    ):
+        open_documents(store.run("play"), "nothing", None)
 
 
 def test_rules_that_nothing_meets_stop_the_flow_with_their_counts(corpus):

@@ -1,28 +1,33 @@
-import functools
+from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import jinja2
 import pytest
 
-from flows.run import Workbench
-from flows.scope.config import ScopeConfig, load_profile
-from flows.scope.roles import PROMPTS, SEARCH_EXAMPLES, Roles, make_roles, solve_kept
+from flows import profile
+from flows.machines import Machines
+from flows.run import Role, Run
+from flows.scope.config import Config
+from flows.scope.monitor import canaries
+from flows.scope.roles import SEARCH_EXAMPLES, Roles, solve_kept
 from flows.scope.steps import Scope, gate
 from tasks.ask import ask
 from tasks.judge import canary_id
-from tasks.prompt import Prompt, Template
+from tasks.prompt import Template
 from tasks.rollouts.rollout import roll_out
 from tests.support.rows import publish, row
 from tests.support.scripted import POLICY, ScriptedEngine
 
+PROMPTS = profile.home(Config) / "prompts"
 SECRETS = ("SECRETTITLE", "SECRETTEXT", "SECRETEVIDENCE", "SECRETCRITERION")
 FORM = {"total": 1.0}
 
 
-def config(dialect: str, **overrides: Any) -> ScopeConfig:
+def config(dialect: str, **overrides: Any) -> Config:
     changed = {"dialogues.prompts": dialect, "dialogues.source_tokens": 50, "judge.evidence_document_tokens": 50}
-    return load_profile("micro", {**changed, **overrides})
+    return profile.load(Config, "micro", {**changed, **overrides})
 
 
 @pytest.fixture(params=["english", "micro"])
@@ -60,8 +65,10 @@ def tables(place):
     return {name: publish(place, name, *given) for name, given in rows.items()}
 
 
-def prompts(place, prompt: Prompt, *tables, **values: Any) -> list[dict[str, Any]]:
-    return ask(place, prompt, *tables, values={"search_example": "S", "max_searches": 4, **values}).rows()
+def prompts(place, role: Role, tables: dict[str, Any], *about: str, **values: Any) -> list[dict[str, Any]]:
+    """What `role` is asked about some of the tables."""
+    given = {name: tables[name] for name in about}
+    return ask(place, role.prompt, values={**role.values, **values}, **given).rows()
 
 
 def texts(asked: list[dict[str, Any]]) -> list[str]:
@@ -69,17 +76,17 @@ def texts(asked: list[dict[str, Any]]) -> list[str]:
     return [p["messages"][0]["content"] for p in asked]
 
 
-def asked_by_roles(place, roles: Roles, t: dict) -> dict[str, list[str]]:
-    kept = Prompt("solver", roles.solver.templates, functools.partial(solve_kept, first=0, count=9))
+def asked_by_roles(place, roles: Roles, tables: dict) -> dict[str, list[str]]:
+    kept = replace(roles.solver, about=partial(solve_kept, first=0, count=9))
     given = {
-        "challenger": (roles.challenger, t["samples"], t["documents"]),
-        "gates": (roles.gates, t["tasks"], t["documents"]),
-        "rubric_writer": (roles.rubric_writer, t["tasks"], t["documents"], t["gates"]),
-        "solver": (roles.solver, t["tasks"], t["rubrics"]),
-        "solver_kept": (kept, t["selections"], t["tasks"]),
-        "grader": (roles.grader, t["answers"], t["rubrics"], t["tasks"]),
+        "challenger": (roles.challenger, "samples", "documents"),
+        "gates": (roles.gates, "tasks", "documents"),
+        "rubric_writer": (roles.rubric_writer, "tasks", "documents", "gates"),
+        "solver": (roles.solver, "tasks", "rubrics"),
+        "solver_kept": (kept, "selections", "tasks"),
+        "grader": (roles.grader, "answers", "rubrics", "tasks"),
     }
-    return {role: texts(prompts(place, *about)) for role, about in given.items()}
+    return {name: texts(prompts(place, role, tables, *about)) for name, (role, *about) in given.items()}
 
 
 def seen(text: str) -> set[str]:
@@ -87,7 +94,7 @@ def seen(text: str) -> set[str]:
 
 
 def test_every_role_sees_what_it_needs_and_nothing_else(place, tables, dialect):
-    asked = asked_by_roles(place, make_roles(config(dialect)), tables)
+    asked = asked_by_roles(place, Roles(config(dialect)), tables)
     title = {"SECRETTITLE"} if dialect == "english" else set()
     task = {"MYTASK"} if dialect == "english" else set()  # the micro grader reads answer and criterion alone
     assert [seen(text) for text in asked["solver"] + asked["solver_kept"]] == [{"MYTASK"}, {"MYTASK"}]
@@ -99,39 +106,39 @@ def test_every_role_sees_what_it_needs_and_nothing_else(place, tables, dialect):
 
 
 def test_the_rows_of_the_solvers_prompts_name_no_document_and_no_criterion(place, tables, dialect):
-    (asked,) = prompts(place, make_roles(config(dialect)).solver, tables["tasks"], tables["rubrics"])
+    (asked,) = prompts(place, Roles(config(dialect)).solver, tables, "tasks", "rubrics")
     about = {"task_id": "t", "document_id": None, "criterion_id": None, "rollout_id": None}
     assert {k: asked[k] for k in about} == about
 
 
 def test_the_grader_is_not_asked_about_answers_missing_unformatted_or_too_long(place, tables):
-    asked = prompts(place, make_roles(config("micro")).grader, tables["answers"], tables["rubrics"], tables["tasks"])
+    asked = prompts(place, Roles(config("micro")).grader, tables, "answers", "rubrics", "tasks")
     assert [(p["rollout_id"], p["criterion_id"]) for p in asked] == [("a", "t-0"), ("a", "t-1"), ("a", "t-2")]
 
 
 def test_the_grader_sees_the_beginning_of_a_long_answer(place, tables):
-    roles = make_roles(config("micro", **{"judge.graded_answer_tokens": 2}))
-    asked = texts(prompts(place, roles.grader, tables["answers"], tables["rubrics"], tables["tasks"]))
+    roles = Roles(config("micro", **{"judge.graded_answer_tokens": 2}))
+    asked = texts(prompts(place, roles.grader, tables, "answers", "rubrics", "tasks"))
     assert "response : MYANSWER of criterion :" in asked[0]
 
 
 def test_a_document_is_shown_up_to_its_limit_in_tokens(place, tables):
-    roles = make_roles(config("micro", **{"dialogues.source_tokens": 1}))
-    (text,) = texts(prompts(place, roles.challenger, tables["samples"], tables["documents"]))
+    roles = Roles(config("micro", **{"dialogues.source_tokens": 1}))
+    (text,) = texts(prompts(place, roles.challenger, tables, "samples", "documents"))
     assert text.endswith("document : SECRETTEXT")
 
 
 @pytest.mark.parametrize("syntax", ["tags", "qwen", "olmo"])
 def test_the_models_are_shown_how_to_search_with_its_tags_intact(place, tables, syntax):
-    roles, example = make_roles(config("english")), SEARCH_EXAMPLES[syntax]
-    for prompt, about in ((roles.challenger, ("samples", "documents")), (roles.solver, ("tasks", "rubrics"))):
-        (text,) = texts(prompts(place, prompt, *(tables[name] for name in about), search_example=example))
+    roles, example = Roles(config("english", **{"dialogues.search_syntax": syntax})), SEARCH_EXAMPLES[syntax]
+    for role, about in ((roles.challenger, ("samples", "documents")), (roles.solver, ("tasks", "rubrics"))):
+        (text,) = texts(prompts(place, role, tables, *about))
         assert text.count(example) == 1
 
 
 def test_canaries_state_every_criterion_or_leave_out_the_one_they_are_judged_by(place, tables):
-    roles = make_roles(config("micro", **{"judge.canaries": 3}))
-    asked = prompts(place, roles.canary, tables["rubrics"], tables["tasks"])
+    role = replace(Roles(config("micro")).grader, about=partial(canaries, count=3))
+    asked = prompts(place, role, tables, "rubrics", "tasks")
     assert [p["rollout_id"] for p in asked] == [canary_id(1, "t-0"), canary_id(0, "t-0"), canary_id(1, "t-1")]
     assert texts(asked)[:2] == [
         "grade : response : SECRETCRITERION . the food . the metal . criterion : Provides SECRETCRITERION .",
@@ -140,9 +147,9 @@ def test_canaries_state_every_criterion_or_leave_out_the_one_they_are_judged_by(
 
 
 def test_prompts_of_equal_inputs_have_equal_ids_and_others_do_not(place, tables):
-    roles = make_roles(config("micro"))
-    (first,), (again,) = (prompts(place, roles.solver, tables["tasks"], tables["rubrics"]) for _ in range(2))
-    (changed,) = prompts(place, roles.solver, tables["tasks"], tables["rubrics"], max_searches=3)
+    roles = Roles(config("micro"))
+    (first,), (again,) = (prompts(place, roles.solver, tables, "tasks", "rubrics") for _ in range(2))
+    (changed,) = prompts(place, roles.solver, tables, "tasks", "rubrics", max_searches=3)
     assert first["prompt_id"] == again["prompt_id"] != changed["prompt_id"]
     assert (first["template"], first["template_version"]) == ("solver", roles.solver.templates[0].version)
 
@@ -163,7 +170,7 @@ def test_a_template_that_is_missing_is_named():
 
 def test_a_gate_without_a_template_is_refused_by_name():
     with pytest.raises(ValueError, match=r"no prompt template gate_safety.jinja in .*micro"):
-        make_roles(config("micro", **{"judge.gates": ["safety"]}))
+        Roles(config("micro", **{"judge.gates": ["safety"]}))
 
 
 def gated(place, tables, **judge: Any) -> list[dict[str, Any]]:
@@ -174,8 +181,9 @@ def gated(place, tables, **judge: Any) -> list[dict[str, Any]]:
     def sample(prompts, policy, sampling, dialogue, index, num_samples, seed, skip):
         return roll_out(engine, prompts, policy, sampling, dialogue, None, num_samples, seed)
 
-    bench: Any = Workbench(place, *[SimpleNamespace(roll_out=sample)] * 2, None, {"base": POLICY})  # type: ignore[arg-type]
-    scope = Scope.prepare(cfg, bench, tables["documents"], oracle=None)
+    fleet: Any = SimpleNamespace(roll_out=sample)
+    run = Run(cfg, place, {"base": POLICY}, Machines(fleet, fleet, trainer=None))  # type: ignore[arg-type]
+    scope = Scope(run, Roles(cfg), tables["documents"], oracle=None)
     return [row for table in gate(scope, place, tables["tasks"]) for row in table.rows()]
 
 

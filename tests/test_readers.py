@@ -1,11 +1,17 @@
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
+
 import pytest
 
+from flows import profile
+from flows.scope.config import Config
 from flows.scope.readers import last_pair, read_rubric, read_task, read_verdict
-from flows.scope.roles import read_answer as read_answer_rollout
-from flows.scope.roles import read_task as read_task_rollout
+from flows.scope.roles import Roles
 from tasks.prompt import Malformed
-from tasks.read import Reader
+from tasks.read import Reader, reads
 from tests.support.rows import row, turn
+from warehouse.schemas import TABLES, TASKS, Schema
 
 WEIGHTS = {"critical": 3.0, "important": 2.0, "bonus": 1.0}
 
@@ -22,6 +28,7 @@ WEIGHTS = {"critical": 3.0, "important": 2.0, "bonus": 1.0}
         ("<score>0</score><think> wait: <score>1</score>", 0),
         ("thought without a start </think><score>1</score>", 1),
         ("<score>\n1\n</score> and so on", 1),
+        ("<think> never ends <score>1</score>", 1),  # its author forgot to close the block
     ],
 )
 def test_the_last_verdict_outside_of_thoughts_counts(reply, verdict):
@@ -34,7 +41,7 @@ def test_the_last_verdict_outside_of_thoughts_counts(reply, verdict):
         ("", "no score element"),
         ("1", "no score element"),
         ("<think><score>1</score></think>", "no score element"),
-        ("<think> never ends <score>1</score>", "no score element"),
+        ("<think> never ends <score>1</score>, but", "no score element"),
         ("<score>1", "no score element"),
         ("<score></score>", "score is neither 0 nor 1"),
         ("<score>0.5</score>", "score is neither 0 nor 1"),
@@ -57,12 +64,14 @@ def test_a_reply_without_a_verdict_is_malformed_and_neither_0_nor_1(reply, reaso
         ("<task>first</task> or <task>second</task>", "second"),
         ("<task>draft <task>nested</task>", "nested"),
         ("<task><question>Why?</question></task>", "Why?"),
-        ("<task>Answer this. <question> Why? </question></task>", "Why?"),
+        ("<task>Answer this. <question> Why? </question></task>", "Answer this. Why?"),
+        ("<task><question>open</task>", "open"),
+        ("<think>a</think><think><task>thought last</task>", "thought last"),
         ("<think><task>thought</task></think><task>said</task>", "said"),
         ("<task>two\nlines</task>", "two\nlines"),
     ],
 )
-def test_a_task_is_the_text_of_the_last_pair_or_of_its_question(reply, task):
+def test_a_task_is_the_text_of_the_last_pair_without_the_tags_of_a_question(reply, task):
     assert read_task(reply) == task
 
 
@@ -74,8 +83,7 @@ def test_a_task_is_the_text_of_the_last_pair_or_of_its_question(reply, task):
         ("<task>  </task>", "empty task element"),
         ("<task>good</task><task></task>", "empty task element"),
         ("<task><question> </question></task>", "empty question element"),
-        ("<task><question>open</task>", "no question element"),
-        ("<think><task>thought</task>", "no task element"),
+        ("<think><task>thought</task> or not", "no task element"),
     ],
 )
 def test_a_reply_without_a_task_is_malformed(reply, reason):
@@ -123,20 +131,29 @@ def test_an_unclosed_criterion_is_lost_and_does_not_swallow_the_next():
     assert [r["criterion"] for r in read(reply)] == ["a", "b", "c"]
 
 
+@pytest.mark.parametrize("priority", ["vital", ""])
+def test_a_criterion_of_no_known_priority_has_the_lowest(priority):
+    found = read(criteria(*"abc", priority=priority))
+    assert [(r["priority"], r["weight"]) for r in found] == [("bonus", 1.0)] * 3
+
+
+def test_criteria_that_no_rubric_encloses_count_all_the_same():
+    bare = criteria(*"abc").replace("<rubrics>", "").replace("</rubrics>", "")
+    assert read(bare) == read(criteria(*"abc"))
+
+
 @pytest.mark.parametrize(
     ("reply", "reason"),
     [
-        ("", "no rubrics element"),
+        ("", "no criterion"),
         ("<rubrics></rubrics>", "empty rubrics element"),
         ("<think>" + criteria(*"abc") + "</think>", "no rubrics element"),
         (criteria(*"abc").removesuffix("</rubrics>"), "no rubrics element"),
-        ("<rubrics>1. a 2. b 3. c</rubrics>", "fewer criteria than allowed"),
+        ("<rubrics>1. a 2. b 3. c</rubrics>", "no criterion"),
         (criteria(*"ab"), "fewer criteria than allowed"),
         (criteria("a", "b", "b", " a "), "fewer criteria than allowed"),
         (criteria("a", "b", "  "), "fewer criteria than allowed"),
         (criteria(*"abcdefghijk"), "more criteria than allowed"),
-        (criteria(*"abc", priority="vital"), "unknown priority 'vital'"),
-        (criteria(*"abc", priority=""), "unknown priority ''"),
     ],
 )
 def test_a_rubric_that_cannot_be_used_is_malformed(reply, reason):
@@ -144,23 +161,106 @@ def test_a_rubric_that_cannot_be_used_is_malformed(reply, reason):
         read(reply)
 
 
-def test_only_a_conversation_that_ended_well_is_read():
-    for finish, reason in {"length": "cut off at the token limit", "turns": "out of turns"}.items():
-        rollout = row("rollouts", finish_reason=finish, reply="<task>a</task><answer>a</answer>", turns=[turn("x")])
-        for read_rollout in (read_task_rollout, read_answer_rollout):
-            with pytest.raises(Malformed, match=reason):
-                read_rollout(rollout, row("prompts"))
+# ---- rows of a table made of replies --------------------------------------------------------------------------------
+
+EMPTY: Mapping[str, Any] = MappingProxyType({})
+CUT = {"length": "cut off at the token limit", "turns": "out of turns"}
+
+
+def rows(reader: Reader, schema: Schema = TASKS, about: Mapping[str, Any] = EMPTY, **rollout: Any) -> list[dict]:
+    given = {"rollout_id": "q", "finish_reason": "final", "reply": "said", "turns": [turn("said")], **rollout}
+    return list(reader.rows(schema, row("rollouts", **given), row("prompts", **{"prompt_id": "p", **about})))
+
+
+def said(rollout, prompt):
+    return {"text": rollout["reply"]}
+
+
+@pytest.mark.parametrize(("finish", "reason"), CUT.items())
+def test_only_a_conversation_that_ended_well_is_read(finish, reason):
+    """Of SCOPE's roles these; a part of its format is measured all the same."""
+    roles = Roles(profile.load(Config, "micro"))
+    for role in (roles.challenger, roles.solver):
+        said = {"finish_reason": finish, "reply": "<task>a</task><answer>a</answer>"}
+        (found,) = rows(role.read, role.into, {"search_turns": 1}, **said)
+        assert found["malformed"] == reason and found["format"]["total"] > 0
+        assert {"text", "answer"}.isdisjoint(found)
+
+
+@pytest.mark.parametrize(("finish", "reason"), CUT.items())
+def test_a_reader_of_whole_replies_refuses_one_that_was_cut_off(finish, reason):
+    (found,) = rows(Reader(said, whole=True), finish_reason=finish)
+    assert (found["malformed"], "text" in found) == (reason, False)
+    (found,) = rows(Reader(said), finish_reason=finish)
+    assert (found["malformed"], found["text"]) == (None, "said")
 
 
 def test_what_an_engine_could_not_finish_is_stored_with_its_reason():
-    reader = Reader(about=lambda rollout, prompt: {"task_id": "t"}, read=lambda rollout, prompt: {"text": "read"})
+    reader, known = Reader(said), {"rollout_id": "q", "task_id": "q", "prompt_id": "p"}
     given = {"error": [], "context": [turn("a")]}
-    rows = [
-        list(reader.rows(row("rollouts", finish_reason=f, turns=turns), row("prompts"))) for f, turns in given.items()
-    ]
-    assert rows == [
-        [{"task_id": "t", "malformed": "engine error"}],
-        [{"task_id": "t", "malformed": "no room left in the context"}],
-    ]
-    whole = reader.rows(row("rollouts", finish_reason="final", turns=[turn("a")]), row("prompts"))
-    assert list(whole) == [{"task_id": "t", "text": "read", "malformed": None}]
+    found = [rows(reader, finish_reason=finish, turns=turns) for finish, turns in given.items()]
+    reasons = ["engine error", "no room left in the context"]
+    assert [[select(one, known) for one in some] for some in found] == [[known], [known]]
+    assert [one["malformed"] for some in found for one in some] == reasons
+    (whole,) = rows(reader)
+    assert select(whole, {**known, "text": 0, "malformed": 0}) == {**known, "text": "said", "malformed": None}
+
+
+def select(found: dict, names: Iterable[str]) -> dict:
+    return {name: found.get(name) for name in names}
+
+
+def test_the_ids_of_a_row_are_those_of_its_prompt_as_far_as_its_table_has_them():
+    about = {"prompt_id": "p", "document_id": "d", "task_id": "t", "task_type": "planning", "criterion_id": "c"}
+    asked = {**about, "rollout_id": "answered", "search_turns": 2, "template": "x"}
+    answer, task, verdict = (
+        rows(Reader(lambda *_: {}), TABLES[name], asked)[0] for name in ("answers", "tasks", "judgments")
+    )
+    assert select(answer, ("rollout_id", "task_id", "prompt_id")) == {
+        "rollout_id": "q",
+        "task_id": "t",
+        "prompt_id": "p",
+    }
+    assert (task["task_id"], task["document_id"], task["search_turns"]) == ("q", "d", 2)  # a new task has a new id
+    graded = {"judge_rollout_id": "q", "rollout_id": "answered", "task_id": "t", "criterion_id": "c"}
+    assert select(verdict, graded) == graded  # what was judged, and the rollout of the judge
+    for found, name in ((answer, "answers"), (task, "tasks"), (verdict, "judgments")):
+        assert found.keys() <= {column.name for column in TABLES[name].columns}, name
+
+
+def test_several_rows_are_read_from_one_reply_and_share_its_ids():
+    listed = Reader(lambda *_: [{"criterion_id": i} for i in "ab"], lambda *_: {"position": 7})
+    found = rows(listed, TABLES["rubrics"], {"task_id": "t"})
+    assert [(r["criterion_id"], r["task_id"], r["position"]) for r in found] == [("a", "t", 7), ("b", "t", 7)]
+    assert rows(Reader(lambda *_: []), TABLES["rubrics"]) == []
+
+
+def test_what_is_measured_stands_in_malformed_rows_too_and_a_reading_overrules_it():
+    def refuse(rollout, prompt):
+        raise Malformed("no")
+
+    measured = {"text": "measured", "evidence": ["d"]}
+    (refused,) = rows(Reader(refuse, lambda *_: measured))
+    assert select(refused, ("text", "evidence", "malformed")) == {**measured, "malformed": "no"}
+    (whole,) = rows(Reader(said, lambda *_: measured))
+    assert select(whole, ("text", "evidence", "malformed")) == {"text": "said", "evidence": ["d"], "malformed": None}
+
+
+def test_a_reader_that_fails_costs_its_reply_only_and_is_named():
+    (found,) = rows(Reader(lambda rollout, prompt: {"text": rollout["no such"]}))
+    assert found["malformed"] == "reader failed: KeyError"
+
+
+def test_a_reader_of_one_value_takes_whole_replies_and_names_its_column():
+    reader = reads("answer", lambda reply: last_pair(reply, "answer"))
+    (found,) = rows(reader, TABLES["answers"], reply="<answer>42</answer>")
+    assert (found["answer"], found["malformed"]) == ("42", None)
+    (found,) = rows(reader, TABLES["answers"], reply="<answer>42</answer>", finish_reason="length")
+    assert (found.get("answer"), found["malformed"]) == (None, "cut off at the token limit")
+    (found,) = rows(reader, TABLES["answers"], reply=None)
+    assert found["malformed"] == "no answer element"
+
+
+def test_a_table_that_holds_no_replies_has_no_reader():
+    with pytest.raises(AssertionError, match="scores holds no replies"):
+        rows(Reader(said), TABLES["scores"])

@@ -120,12 +120,19 @@ def test_a_prompts_own_number_of_searches_wins_and_later_searches_are_not_run():
 
 @pytest.mark.parametrize(
     ("reply", "finish"),
-    [("a b c", "turns"), ("a b c...", "length"), ("<search> moon", "turns"), ("", "turns"), ("</answer>", "final")],
+    [
+        ("a b c", "turns"),
+        ("a b c...", "length"),
+        ("<search> moon", "turns"),
+        ("", "turns"),
+        ("</answer>", "turns"),
+        ("<answer> </answer>", "turns"),
+    ],
 )
 def test_a_conversation_without_an_answer_says_how_it_ended(reply, finish):
     (row,) = converse(ScriptedEngine(script(reply)))
     assert row["finish_reason"] == finish
-    assert row["num_turns"] == {"turns": 3, "length": 1, "final": 1}[finish]
+    assert row["num_turns"] == {"turns": 3, "length": 1}[finish]
 
 
 def test_insisting_asks_again_after_the_last_turn_as_often_as_allowed():

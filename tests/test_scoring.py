@@ -40,11 +40,9 @@ def gate(passed: bool | None, name: str = "entity") -> dict:
 
 def propose(tasks=None, rubrics=None, answers=(), judgments=(), gates=None, **settings) -> dict:
     rubrics = rubric([1, 1, 1]) if rubrics is None else rubrics
-    gates = [[gate(True)]] if gates is None else gates
+    gates = [gate(True)] if gates is None else gates
     given = {"settings": ChallengerReward(**settings), "min_coverage": 0.5}
-    rows = list(
-        challenger_scores(tasks or [task()], rubrics, list(answers), list(judgments), *map(list, gates), **given)
-    )
+    rows = list(challenger_scores(tasks or [task()], rubrics, list(answers), list(judgments), gates, **given))
     assert len(rows) == len(tasks or [1])
     return rows[0]
 
@@ -98,7 +96,7 @@ def test_priorities_weigh_criteria():
 @pytest.mark.parametrize("passed", [False, None], ids=["failed", "unreadable"])
 def test_a_task_that_fails_one_gate_earns_half_its_format(passed):
     form = {"total": 2 / 3, "think": 1.0, "tool": 1.0, "structure": 0.0}
-    gates = ([gate(True), gate(passed, "source")], [gate(True, "repeats")])
+    gates = [gate(True), gate(passed, "source"), gate(True, "repeats")]
     found = propose(tasks=[task(form=form)], rubrics=[], gates=gates)
     assert found["total"] == pytest.approx(1 / 3)
     assert (found["components"]["passed_gates"], found["components"]["has_rubric"]) == (0, 0)

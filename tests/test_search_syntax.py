@@ -21,7 +21,8 @@ OLMO = "<function_calls>\n%s\n</function_calls>"
         ("<search> outer <search> inner </search>", Search(("inner",), True)),
         ("<search>first</search> <search>last</search>", Search(("last",), True)),
         ("<think> <search>thought</search> </think> done", None),
-        ("<think> never ends <search>thought</search>", None),
+        ("<think> never ends <search>thought</search>", Search(("thought",), True)),  # the block was left open
+        ("<think> never ends <search>thought</search> or not", None),
         ("<think>a</think><search>real</search><think> <search>open</search>", Search(("real",), True)),
     ],
 )
@@ -76,7 +77,16 @@ def test_a_turn_ends_the_conversation_only_if_its_final_element_is_last():
     assert ends_with_final("<search> q </search> <answer> a </answer> .", "answer", "tags")
     assert not ends_with_final("<answer> a </answer> <search> q </search>", "answer", "tags")
     assert not ends_with_final("<think> <answer> a </answer> </think> hm", "answer", "tags")
-    assert not ends_with_final("<think> <answer> a </answer>", "answer", None)
+    assert not ends_with_final("<think> <answer> a </answer> hm", "answer", None)
+    assert not ends_with_final("<answer> </answer>", "answer", None)
+
+
+def test_what_ends_a_thought_that_is_left_open_counts_but_of_a_model_that_still_thinks():
+    thought = "<think> hm <{0}> a </{0}>"
+    assert ends_with_final(thought.format("answer"), "answer", None)
+    assert not ends_with_final(thought.format("answer"), "answer", None, open_thoughts=False)
+    assert find_search(thought.format("search"), "tags") == Search(("a",), True)
+    assert find_search(thought.format("search"), "tags", open_thoughts=False) is None
 
 
 def test_each_syntax_stops_at_its_closing_tag_and_native_ones_declare_a_tool():

@@ -134,7 +134,7 @@ def read_setting(text: str) -> tuple[str, Any]:
 def check_settings(deployment: dict[str, Any], parameters: dict[str, Any]) -> Any:
     """The configuration. Raises its ValueError now, not in a worker's log; also for a missing model or corpus."""
     from flows import profile
-    from flows.corpora import check_corpora
+    from flows.corpora import check_corpora, check_documents
     from tasks.engines.base import check_model
 
     package = deployment["entrypoint"].rsplit("/", 1)[0].replace("/", ".")
@@ -145,7 +145,9 @@ def check_settings(deployment: dict[str, Any], parameters: dict[str, Any]) -> An
             raise ValueError("this method learns from no corpus: leave out --corpus")
         given["corpus"] = parameters["corpus"]
     cfg = profile.load(config, parameters["profile"], given)
-    if isinstance(cfg, profile.MethodSettings):
+    if not isinstance(cfg, profile.MethodSettings):
+        check_documents(getattr(cfg, "corpus", None), SOURCE)
+    else:
         check_corpora(cfg, open_store(), SOURCE)
         for model in filter(None, cfg.models.model_dump().values()):
             check_model(str(SOURCE / model) if (SOURCE / model).exists() else model)  # flows stand in SOURCE

@@ -14,7 +14,10 @@ from tasks.monitor import JUDGE, canary_errors, check_pool, judge_gap
 from warehouse.schemas import Criterion, Row, Task
 from warehouse.store import Place, Table
 
-UNTRUSTED = 'Look at the verdicts (selfplay sql "from judgments"), choose another models.grader, or raise the limit.'
+UNTRUSTED = (
+    'Look at the verdicts (selfplay sql "from judgments"), choose another models.grader, or raise the limit: '
+    "monitor.max_canary_error, monitor.max_judge_minus_oracle."
+)
 SHORT = (
     "Raise pool.max_batches, widen pool.window, or set pool.short_pool=fewer_steps; selections say why the others were "
     "not kept."

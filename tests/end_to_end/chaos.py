@@ -44,7 +44,8 @@ SETTINGS = {
     "solver.steps": 2,
     "solver.update.optimizer_steps": 2,
     "judge.canaries": 60,
-    "judge.max_judge_error": 0.3,
+    "monitor.max_canary_error": 0.3,
+    "monitor.max_judge_minus_oracle": 0.3,
     "evaluation.num_tasks": 96,
 }
 KINDS = ("flow", "worker", "engine", "trainer", "server", "all")

@@ -29,7 +29,8 @@ SMALL = {
     "solver.prompts_per_step": 4,
     "solver.group_size": 4,
     "judge.canaries": 40,
-    "judge.max_judge_error": 0.2,  # of so few, some may be wrong by chance
+    "monitor.max_canary_error": 0.2,  # of so few, some may be wrong by chance
+    "monitor.max_judge_minus_oracle": 0.2,
     "evaluation.num_tasks": 24,
 }
 
@@ -197,5 +198,5 @@ def test_a_judge_that_errs_stops_the_run_before_it_trains_the_solver(site: Site,
     save_checkpoint(MicroModel(), tmp_path / "untrained")
     done = site.run("erring", **{"models.grader": tmp_path / "untrained", "evaluation.benchmark": "none"})
     assert done.returncode == 1
-    assert "judge.max_judge_error" in done.stdout + done.stderr
+    assert "monitor.max_canary_error" in done.stdout + done.stderr
     assert site.rows("select count(*) as n from updates where run = 'erring' and role = 'solver'")[0]["n"] == 0

@@ -33,16 +33,14 @@ def scope_iteration(profile: str, run: str | None = None, overrides: dict | None
     stage(2)
 """
 CONFIG = """
-from pydantic import BaseModel
+from flows.profile import Settings
 
-class Config(BaseModel):
-    pass
-
-def load_profile(name: str, overrides: dict) -> Config:
-    if wrong := overrides.keys() - {"sleep_s", "child_s", "lines"}:
-        raise ValueError(f"there is no setting {', '.join(wrong)}; there are sleep_s, child_s and lines")
-    return Config()
+class Config(Settings):
+    sleep_s: float = 0
+    child_s: float = 0
+    lines: int = 0
 """
+PROFILES = ("micro", "broken", "large")
 DEPLOYMENTS = """
 name: stub
 prefect-version: 3.7.7
@@ -64,6 +62,9 @@ def make(root: Path) -> Site:
     (package / "__init__.py").touch()
     (package / "flow.py").write_text(FLOW)
     (package / "config.py").write_text(CONFIG)
+    (package / "profiles").mkdir()
+    for name in PROFILES:
+        (package / "profiles" / f"{name}.toml").touch()
     (root / "prefect.yaml").write_text(DEPLOYMENTS)
     (root / "pyproject.toml").write_text((SOURCE / "pyproject.toml").read_text())
     return Site(root, root / "data" / "prefect", free_port())

@@ -1,0 +1,136 @@
+"""What `--corpus` may name, for every method alike; refused at the prompt, before anything is started."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from flows import profile
+from flows.command import cli
+from flows.corpora import check_corpora, check_distinct, find_prepared
+from flows.rzero.config import Config as RZero
+from flows.scope.config import Config as Scope
+from flows.service import services
+from flows.spell.config import Config as Spell
+from flows.spice.config import Config as Spice
+from tests.support.rows import publish, row
+from warehouse.store import Store, Table
+
+METHODS = {"scope-iteration": Scope, "spice-iteration": Spice, "spell-iteration": Spell}
+OWN_WORLD = {"evaluation.benchmark": "micro", "world_seed": 1, "evaluation.seed": 2}
+
+
+@pytest.fixture(autouse=True)
+def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Store:
+    """A store with two prepared corpora: `wiki` with clusters, `plain` without. Nothing is started over it."""
+    monkeypatch.setattr(services, "up", lambda site, say: pytest.fail("started"))
+    monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path / "store"))
+    store = Store(tmp_path / "store")
+    for name in ("wiki", "plain"):
+        publish(store.run(name), "documents", row("documents", document_id=f"{name} 1"), label="prepared")
+    publish(store.run("wiki"), "memberships", row("memberships", document_id="wiki 1"))
+    return store
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    (tmp_path / "a.txt").write_text("some text")
+    return tmp_path / "a.txt"
+
+
+def checked(method: type, corpus: str, store: Store) -> str | None:
+    """What the corpus is refused with, or None."""
+    try:
+        check_corpora(profile.load(method, "micro", {"corpus": corpus}), store, Path())
+    except ValueError as refused:
+        return str(refused)
+    return None
+
+
+def refused(*arguments: str) -> str:
+    result = CliRunner().invoke(cli.main, arguments)
+    assert result.exit_code == 1
+    return result.output
+
+
+@pytest.mark.parametrize("method", [Scope, Spice])
+def test_a_method_takes_a_path_a_dataset_a_prepared_corpus_and_a_built_in_world(method, store, text):
+    for corpus in (str(text), str(text.parent), "hf:owner/name?revision=1", "wiki", "plain", "micro"):
+        assert checked(method, corpus, store) is None, corpus
+
+
+def test_a_method_of_clusters_takes_a_prepared_corpus_that_has_them_and_its_world(store, text):
+    assert [checked(Spell, corpus, store) for corpus in ("wiki", "micro")] == [None, None]
+    assert "corpus plain has no clusters: prepare it with" in str(checked(Spell, "plain", store))
+    for corpus in (str(text), "hf:owner/name?revision=1"):
+        said = str(checked(Spell, corpus, store))
+        assert f"corpus {corpus} is not prepared, and this method needs clusters of documents" in said
+        assert f"`selfplay corpus prepare {corpus} --run NAME`, then give NAME" in said
+
+
+@pytest.mark.parametrize("corpus", ["nowhere", "no/where", "../wiki"])
+@pytest.mark.parametrize("flow", METHODS)
+def test_a_corpus_that_there_is_not_is_refused_at_the_prompt_with_all_that_is_allowed(flow, corpus):
+    said = refused("run", flow, "--corpus", corpus)
+    assert f"there is no corpus {corpus}: give " in said
+    assert "the name of a finished run of prepare-corpus" in said
+    assert [f"{world!r}, which is built in" in said for world in METHODS[flow].worlds] == [True] * len(
+        METHODS[flow].worlds
+    )
+    assert ("a file or folder, hf:owner/name?revision=..., " in said) == (flow != "spell-iteration")
+
+
+def test_a_path_given_to_a_method_of_clusters_is_refused_at_the_prompt(text):
+    assert "is not prepared, and this method needs clusters" in refused("run", "spell-iteration", "--corpus", str(text))
+
+
+def test_a_built_in_world_of_another_method_is_no_corpus_of_this_one():
+    assert "there is no corpus micro-mathematics" in refused("run", "scope-iteration", "--corpus", "micro-mathematics")
+
+
+@pytest.mark.parametrize("given", [("--corpus", "wiki"), ("--set", "corpus=wiki")])
+def test_a_method_that_learns_from_no_corpus_refuses_one(given):
+    assert RZero.model_fields.keys().isdisjoint({"corpus"})
+    assert "corpus: there is no such setting; settings here are challenger, " in refused(
+        "run", "rzero-iteration", *given
+    )
+
+
+def test_each_of_several_corpora_is_checked():
+    said = refused("run", "spice-iteration", "--set", "corpora={wiki = 0.5, nowhere = 0.5}")
+    assert "there is no corpus nowhere" in said
+    said = refused("run", "spell-iteration", "--corpus", "wiki", "--set", "clusters.finance_corpus=plain")
+    assert "corpus plain has no clusters" in said
+
+
+def test_the_world_that_is_held_out_is_not_learnt_from():
+    same = {**OWN_WORLD, "evaluation.seed": 1}
+    for method in METHODS.values():
+        profile.load(method, "micro", {**OWN_WORLD, "corpus": "micro"})
+        profile.load(method, "micro", {**same, "corpus": "wiki"})
+        with pytest.raises(ValueError, match=r"world_seed and evaluation\.seed are both 1: the bench"):
+            profile.load(method, "micro", {**same, "corpus": "micro"})
+
+
+def test_a_prepared_corpus_is_found_by_its_name_alone(store):
+    assert find_prepared(store, "wiki").address == "wiki/documents.prepared"
+    for other in ("runs/wiki", "../wiki", "wiki/", "my documents"):
+        with pytest.raises(
+            ValueError, match=rf"there is no corpus {other}: give a file or folder, hf:.* or a finished"
+        ):
+            find_prepared(store, other)
+
+
+def corpora(store: Store, **ids: str) -> Mapping[str, Table]:
+    """A corpus a name, whose documents are called by one letter each."""
+    rows = {name: [row("documents", document_id=letter) for letter in letters] for name, letters in ids.items()}
+    return {name: publish(store.run(name), "documents", *some) for name, some in rows.items()}
+
+
+def test_corpora_that_share_ids_are_refused_and_named(store):
+    check_distinct(corpora(store, one="ab", two="c", three=""))
+    with pytest.raises(ValueError, match="corpora two and three share 2 document ids, such as c: prepare them as one"):
+        check_distinct(corpora(store, one="ab", two="edc", three="dc"))

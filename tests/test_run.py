@@ -1,0 +1,141 @@
+"""What a method is written in: how players learn, and how they are found again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from flows.machines import Machines
+from flows.profile import MethodSettings
+from flows.run import Player, Run
+from tasks.engines.base import Policy
+from tasks.training.grpo import GRPOSettings
+from tests.support.rows import publish, row, turn
+from tests.support.trainers import STATE, WEIGHTS, CountingTrainer
+from warehouse.schemas import TABLES
+from warehouse.store import Place, Store, Table
+
+
+class Bench:
+    """A run whose trainer only counts. `slept` are the engines that gave their memory back."""
+
+    def __init__(self, store: Store, name: str = "r", device: str = "cpu") -> None:
+        base = store.root / "base"
+        base.mkdir(exist_ok=True)
+        (base / WEIGHTS).write_text("0")
+        self.trainer, self.slept = CountingTrainer(), []
+        engines, judges = (self._fleet(name, device) for name in ("engines", "judges"))
+        models = {"base": Policy(id="base", weights=str(base), content_hash="0")}
+        about = {"models": {"base": str(base)}, "engine": {"max_model_len": 64, "dtype": "float32"}}
+        cfg = MethodSettings.model_validate(about)
+        self.run = Run(cfg, store.run(name), models, Machines(engines, judges, self.trainer))  # type: ignore[arg-type]
+
+    def _fleet(self, name: str, device: str) -> Any:
+        return SimpleNamespace(config=SimpleNamespace(device=device), sleep=lambda: self.slept.append(name))
+
+    def learn(self, at: Place, player: Player, *temperatures: float, **how: Any) -> Player:
+        """On one rollout of each temperature."""
+        names = [f"t{i}" for i, _ in enumerate(temperatures)]
+        tables = [sampled(at, name, t) for name, t in zip(names, temperatures, strict=True)]
+        rewards = publish(at, "rewards", *(row("rewards", rollout_id=name, advantage=1.0) for name in names))
+        return self.run.learn(at, player, rewards, tables, GRPOSettings(temperature=0.125), **how)
+
+
+def sampled(at: Place, rollout_id: str, temperature: float) -> Table:
+    """A rollout of one token, in a table that was sampled at a temperature."""
+    recipe = {"key": "k", "params": {"sampling": {"temperature": temperature}}, "counts": {}}
+    with at.store.draft(TABLES["rollouts"]) as draft:
+        draft.write([row("rollouts", rollout_id=rollout_id, turns=[turn("x")])])
+        return at.store.publish(draft, at.address("rollouts", rollout_id), {**recipe, "started_at": 0.0})
+
+
+def number(path: str | Path, name: str) -> int:
+    return int((Path(path) / name).read_text())
+
+
+@pytest.fixture
+def bench(store) -> Bench:
+    return Bench(store)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_an_update_compares_log_probabilities_at_the_temperature_of_its_rollouts(bench, place, temperature):
+    """Not at that of its settings, 0.125."""
+    bench.learn(place, bench.run.player("solver"), temperature, temperature)
+    (job,) = bench.trainer.jobs
+    assert job.settings.temperature == temperature
+
+
+def test_rollouts_of_two_temperatures_are_refused_before_the_update(bench, place):
+    with pytest.raises(ValueError, match=r"one update cannot train on rollouts of temperatures \[0\.7, 1\.0\]"):
+        bench.learn(place, bench.run.player("solver"), 1.0, 0.7)
+    assert bench.trainer.jobs == [] and place.store.find(place.address("updates")) is None
+
+
+def test_a_player_goes_on_from_its_last_weights_and_optimizer_state(bench, store):
+    """The KL reference stays the base."""
+    first, second = (store.run("r").iteration(1).phase("solver").step(b) for b in (1, 2))
+    player = bench.run.player("solver")
+    assert (player.policy.id, player.optimizer_state, player.num_updates) == ("base", None, 0)
+    once = bench.learn(first, player, 1.0)
+    twice = bench.learn(second, once, 1.0)
+    assert [p.num_updates for p in (once, twice)] == [1, 2]
+    assert [p.policy.id for p in (once, twice)] == [at.address("updates") for at in (first, second)]
+    assert [number(p.policy.weights, WEIGHTS) for p in (once, twice)] == [1, 2]
+    jobs = bench.trainer.jobs
+    assert jobs[0].optimizer_state is None and number(jobs[1].optimizer_state, STATE) == 1
+    assert {str(job.reference) for job in jobs} == {bench.run.models["base"].weights}
+    assert store.get(second.address("updates")).rows()[-1]["role"] == "solver"
+
+
+def test_where_nothing_can_be_trained_on_the_player_stays_as_it_is(bench, place):
+    player = bench.run.player("solver")
+    assert bench.learn(place, player) is player
+    assert bench.learn(place, player, 1.0, max_tokens=1) is player  # its datum has two
+    assert bench.trainer.jobs == []
+
+
+@pytest.mark.parametrize(("device", "slept"), [("cpu", []), ("cuda", ["engines", "judges"])])
+def test_engines_on_a_gpu_give_their_memory_to_the_update(store, place, device, slept):
+    bench = Bench(store, device=device)
+    bench.learn(place, bench.run.player("solver"), 1.0)
+    assert bench.slept == slept
+
+
+def test_a_player_is_found_as_an_iteration_left_it(bench, store):
+    players = {name: bench.run.player(name) for name in ("challenger", "solver")}
+    left = {0: dict(players)}
+    for t in (1, 2, 3):
+        for name in players if t != 2 else ("solver",):  # the challenger rests in the second
+            for b in (1, 2):
+                players[name] = bench.learn(bench.run.place.iteration(t).phase(name).step(b), players[name], 1.0)
+        left[t] = dict(players)
+    found = {t: {name: bench.run.player_after(name, t) for name in players} for t in left}
+    assert found == left
+    assert [found[t]["challenger"].num_updates for t in left] == [0, 2, 2, 4]
+    assert [found[t]["solver"].num_updates for t in left] == [0, 2, 4, 6]
+
+
+def test_a_player_of_another_run_is_found_by_the_name_of_that_run_alone(bench, store):
+    """Run `r2` has a name that begins like that of run `r`."""
+    other = Bench(store, "r2")
+    bench.learn(bench.run.place.iteration(1).phase("solver").step(1), bench.run.player("solver"), 1.0)
+    theirs = other.run.player("solver")
+    for b in (1, 2):
+        theirs = other.learn(other.run.place.iteration(1).phase("solver").step(b), theirs, 1.0)
+    assert bench.run.player_after("solver", 1, "r2") == theirs
+    assert bench.run.player_after("solver", 1).num_updates == 1
+    assert bench.run.player_after("solver", 1, "nowhere") == bench.run.player("solver")
+
+
+def test_a_model_that_the_configuration_does_not_name_is_the_base(bench):
+    assert bench.run.model("grader") == bench.run.models["base"]
+
+
+def test_a_run_without_machines_trains_no_model(store):
+    run: Run[Any] = Run(MethodSettings.model_construct(), store.run("r"))
+    with pytest.raises(AssertionError, match="this run trains no model"):
+        _ = run.machines
