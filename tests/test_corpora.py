@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,11 +12,13 @@ from click.testing import CliRunner
 from flows import profile
 from flows.command import cli
 from flows.corpora import check_corpora, check_distinct, find_prepared
+from flows.run import Run
 from flows.rzero.config import Config as RZero
 from flows.scope.config import Config as Scope
 from flows.service import services
 from flows.spell.config import Config as Spell
 from flows.spice.config import Config as Spice
+from flows.spice.steps import open_corpora
 from tests.support.rows import publish, row
 from warehouse.store import Store, Table
 
@@ -134,3 +137,16 @@ def test_corpora_that_share_ids_are_refused_and_named(store):
     check_distinct(corpora(store, one="ab", two="c", three=""))
     with pytest.raises(ValueError, match="corpora two and three share 2 document ids, such as c: prepare them as one"):
         check_distinct(corpora(store, one="ab", two="edc", three="dc"))
+
+
+def test_two_corpora_of_one_run_that_share_ids_do_not_merge(store, tmp_path):
+    files = {name: tmp_path / f"{name}.jsonl" for name in ("seas", "moons")}
+    for name, path in files.items():
+        lines = [json.dumps({"id": str(i), "text": f"{name} {i}"}) for i in range(3)]
+        path.write_text("\n".join(lines))
+    shares = {str(path): 0.5 for path in files.values()}
+    run: Run[Spice] = Run(profile.load(Spice, "micro", {"corpora": shares}), store.run("r"))
+    with pytest.raises(ValueError, match=r"seas\.jsonl and .*moons\.jsonl share 3 document ids, such as 0"):
+        open_corpora(run)
+    only: Run[Spice] = Run(profile.load(Spice, "micro", {"corpus": str(files["seas"])}), store.run("r"))
+    assert [[r["text"] for r in table.rows()] for table in open_corpora(only)] == [["seas 0", "seas 1", "seas 2"]]

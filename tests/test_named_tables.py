@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from tasks.prompt import Prompt, Template
 from tasks.score import score, scored
 from tasks.stage import check_tables
 from tests.support.rows import publish, row
+from warehouse.schemas import Answer, Task
 
 
 @pytest.fixture
@@ -115,6 +116,22 @@ def test_a_prompt_gets_tables_by_name_or_says_which_it_needs(place, tables):
     assert [r["task_id"] for r in ask(place, one, tasks=tables["tasks"]).rows()] == ["t"]
     with pytest.raises(TypeError, match="the prompt of solver needs tasks; got tasks, answers"):
         ask(place, prompt(), **tables)
+
+
+def pay_readable(answers: list[Answer], others: Sequence[Task] = (), untyped: Any = ()) -> Iterator[dict]:
+    yield from ()
+
+
+def test_a_table_of_other_rows_than_were_asked_for_is_refused_by_its_address(place, tables):
+    typed = functools.partial(pay_readable)
+    score(place, typed, answers=(), others=(), untyped=tables["answers"])
+    with pytest.raises(TypeError) as refused:
+        score(place, typed, answers=tables["answers"], others=[tables["tasks"], tables["answers"]])
+    assert str(refused.value) == (
+        "reward pay_readable needs others with rows of Task; got the table r/iter-001/solver/step-002/answers"
+    )
+    with pytest.raises(TypeError, match=r"needs answers with rows of Answer; got the table .*/tasks"):
+        score(place, typed, answers=tables["tasks"])
 
 
 def test_what_has_a_default_need_not_be_given():
