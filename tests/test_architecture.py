@@ -15,7 +15,7 @@ MAY_IMPORT = {
     "corpus_prep": {"corpus_prep", "warehouse"},
     "warehouse": {"warehouse"},
 }
-METHODS = re.compile(r"scope|spell|spice|eapo|mae|challenger|solver|reasoner|questioner|proposer", re.IGNORECASE)
+METHODS = re.compile(r"scope|spell|spice|rzero|eapo|mae|challenger|solver|reasoner|questioner|proposer", re.IGNORECASE)
 LAYOUT = re.compile(r"part-\d|^recipe\.json$|^runs/|\.duckdb$")  # names that the store gives
 
 
@@ -112,11 +112,14 @@ def test_no_modules_import_each_other():
         pytest.fail(" is imported by ".join(error.args[1]))
 
 
-def test_the_micro_worlds_import_no_method():
+def test_what_methods_share_imports_none_of_them():
+    """The layer beside their folders, the micro-worlds, the commands and the services."""
     methods = {path.parent.name for path in (PROJECT / "flows").glob("*/flow.py")}
+    shared = [path for path in files("flows") if path.relative_to(PROJECT).parts[1] not in methods]
+    assert {"method.py", "run.py", "cli.py", "services.py", "bars.py"} <= {path.name for path in shared}
     wrong = [
         f"{relative(path)} imports {module}"
-        for path in files("flows/micro")
+        for path in shared
         for module in imported(path, modules())
         if module.startswith("flows.") and module.split(".")[1] in methods
     ]
