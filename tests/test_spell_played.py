@@ -25,7 +25,7 @@ SETTINGS = {
     "iterations": 1,
     "steps": 2,
     "group_size": 4,
-    "corpus.clusters_per_type": None,
+    "clusters.per_type": None,
     "engine.max_model_len": 4096,
     "dialogues.prompts": "english",
     "dialogues.input_tokens": 2048,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -83,17 +84,20 @@ def three_documents() -> Iterator[dict]:
 
 def prepare(place, reply=script, **changed: Any) -> tuple[Spice, ScriptedFleet, ScriptedFleet]:
     settings = {"dialogues.prompts": "english", "documents_per_step": 3, "models.base": "data/micro/base", **changed}
-    cfg: SpiceConfig = load_profile("micro", settings)
+    cfg = profile.load(Config, "micro", settings)
     fleet, other = ScriptedFleet(reply), ScriptedFleet(reply)
-    policies = {"base": LEARNING} | ({"challenger": STRONG} if cfg.models.challenger else {})
-    bench: Any = SimpleNamespace(place=place, fleet=fleet, judge_fleet=other, trainer=None, policies=policies)
-    return Spice.prepare(cfg, bench, (three_documents(place.phase("corpus")),)), fleet, other
+    machines: Any = SimpleNamespace(
+        engines=fleet, judges=other, trainer=None, release_engines=lambda: None, free_superseded=lambda *_: None
+    )
+    models = {"base": LEARNING} | ({"challenger": STRONG} if cfg.models.challenger else {})
+    run = Run(cfg, place, models, machines)
+    return Spice(run, Roles(cfg), (three_documents(place.phase("corpus")),)), fleet, other
 
 
 def asked(place, reply=script, **changed: Any):
     spice, fleet, other = prepare(place, reply, **changed)
     samples = sample_documents(spice, place, 0)
-    attempts = ask_questions(spice, place, Player(LEARNING), samples)
+    attempts = ask_questions(spice, place, spice.run.player("policy"), samples)
     return spice, attempts, fleet, other
 
 
@@ -121,12 +125,13 @@ def test_a_choice_that_cannot_be_read_is_made_again_in_the_next_round(place):
 
 def test_groups_have_g_attempts_and_the_reasoner_never_sees_a_document_or_a_reference(place):
     spice, attempts, fleet, _ = asked(place)
-    left_out = draw_groups(spice, place, attempts)
+    left_out = keep(place, LEFT_OUT, tasks=attempts.tasks, group_size=6, seed=0, label="left-out")
     drawn = {t["task_id"]: t for t in rows(attempts.tasks)} | {r["task_id"]: None for r in left_out.rows()}
     groups = Counter((t["document_id"], t["text"] is not None) for t in drawn.values() if t)
     assert groups == {("d0", True): 3, ("d0", False): 3, ("d1", True): 1, ("d1", False): 5, ("d2", False): 6}
     fleet.seen.clear()
-    given = answer(spice, place, Player(LEARNING), attempts.tasks, left_out, num_answers=4, sampling=spice.answering)
+    about: Any = {"comparing": spice.run.cfg.match, "tasks": attempts.tasks, "left_out": left_out}
+    given = answer(spice.run, place, spice.roles.reasoner, spice.run.player("policy"), n=4, **about)
     prompts = [text for _, _, text in fleet.seen]
     assert len(prompts) == 4 and given.answers.num_rows == 16
     assert all("What is 7 + 5?" in text for text in prompts)
@@ -164,7 +169,7 @@ def test_one_format_is_the_only_one_that_can_be_chosen(place):
 def test_a_fixed_challenger_is_the_base_and_a_strong_one_speaks_from_its_own_engine(place):
     base = {"models.base": "data/micro/base"}
     spice, fleet, other = prepare(place, **base, **{"challenger.fixed": True})
-    trained = Player(Policy(id="trained", weights="w", content_hash="w"))
+    trained = Player("policy", Policy(id="trained", weights="w", content_hash="w"))
     ask_questions(spice, place, trained, sample_documents(spice, place, 0))
     assert {policy for _, policy, _ in fleet.seen} == {"learning"} and not other.seen
     strong = {"challenger.fixed": True, "models.challenger": "data/micro/grader"}
@@ -175,7 +180,7 @@ def test_a_fixed_challenger_is_the_base_and_a_strong_one_speaks_from_its_own_eng
 
 def test_a_mix_of_corpora_gives_each_its_share_of_a_step(place):
     spice, *_ = prepare(place, corpora={"a": 0.67, "b": 0.33})
-    spice = Spice(spice.cfg, spice.bench, (*spice.corpora, three_documents(place.phase("other"))), spice.roles)
+    spice = replace(spice, corpora=(*spice.corpora, three_documents(place.phase("other"))))
     assert [table.num_rows for table in sample_documents(spice, place, 0)] == [2, 1]
     seen = [r["document_id"] for n in range(3) for r in sample_documents(spice, place.step(n + 5), n)[1].rows()]
     assert sorted(seen) == ["d0", "d1", "d2"]
@@ -195,12 +200,10 @@ def trained_on(place, monkeypatch, **changed: Any) -> list[dict]:
         batches.extend(rows_.rows())
         return
 
-    monkeypatch.setattr("flows.spice.steps.update", learn_nothing)
-    monkeypatch.setattr("flows.spice.steps.updated_policy", lambda table: (LEARNING, None))
+    monkeypatch.setattr("flows.run.update", learn_nothing)
+    monkeypatch.setattr("flows.run.updated_policy", lambda table: (LEARNING, None))
     spice, *_ = prepare(place, **changed)
-    spice.bench.release_engines = lambda: None  # type: ignore[method-assign]
-    spice.bench.free_superseded = lambda updated: None  # type: ignore[method-assign]
-    play(spice, place, Player(LEARNING), 0)
+    play(spice, place, spice.run.player("policy"), 0)
     return batches
 
 

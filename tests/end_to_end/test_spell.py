@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 
 from flows.request import Request
-from flows.run import open_run
-from flows.spell.config import load_profile
-from flows.spell.flow import ShortBatch, self_play
+from flows.spell.flow import ShortBatch, spell_iteration
 from warehouse.query import query
 from warehouse.store import Store
 
@@ -22,8 +20,8 @@ SMALL = {
     "steps": 2,
     "num_engines": 1,
     "group_size": 4,
-    "corpus.world_clusters": 4,
-    "corpus.clusters_per_type": None,
+    "clusters.in_world": 4,
+    "clusters.per_type": None,
     "sampling.clusters_per_round": 12,
     "sampling.groups": 4,
     "sampling.max_rounds": 2,
@@ -42,10 +40,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def play(name: str, **changed: Any) -> None:
     settings = {**SMALL, **changed}
-    asked = Request(flow="spell-iteration", profile="micro", run=name, overrides=settings)
-    cfg = load_profile("micro", settings)
-    with open_run(asked, cfg) as bench:
-        self_play(cfg, bench)
+    spell_iteration.method.run(Request(flow="spell-iteration", profile="micro", run=name, overrides=settings))
 
 
 @pytest.fixture(scope="module")

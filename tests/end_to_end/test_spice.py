@@ -16,17 +16,12 @@ pytestmark = pytest.mark.slow
 
 PROJECT = Path(__file__).resolve().parents[2]
 PLAY = """
-import sys
-from flows.spice.config import load_profile
-from flows.spice.flow import self_play
 from flows.request import Request
-from flows.run import open_run
+from flows.spice.flow import spice_iteration
 from tests.end_to_end.test_spice import SMALL
 
 if __name__ == "__main__":
-    cfg = load_profile("micro", SMALL)
-    with open_run(Request(flow="spice-iteration", profile="micro", run="r", overrides=SMALL), cfg) as bench:
-        self_play(cfg, bench)
+    spice_iteration.method.run(Request(flow="spice-iteration", profile="micro", run="r", overrides=SMALL))
 """
 SMALL = {
     "iterations": 2,

@@ -11,7 +11,7 @@ with tested as (
         coalesce(l.num_answers, 0) as num_rollouts,
         l.share as mean_score,
         case
-            when t.malformed is not null then 'malformed question'
+            when t.malformed is not null then 'malformed: ' || t.malformed
             when l.answer is null then coalesce(l.reason, 'not answered')
             when l.share > 0.5 + $delta + 1e-9 then 'too easy'
             when l.share < 0.5 - $delta - 1e-9 then 'too hard'
