@@ -162,9 +162,9 @@ def test_the_base_reasoner_answers_with_what_it_has_when_it_stops_early():
 
 
 def test_a_prompt_of_the_pipeline_is_the_one_that_was_learnt():
-    shown = Template.load(PROMPTS / "micro", "reasoner").render(question="q ?", options=options(["1", "2", "3", "4"]))
+    shown = Template.load(PROMPTS / "micro", "reasoner").render(task="q ?", options=options(["1", "2", "3", "4"]))
     assert shown == "reason : q ? options 1 A 2 B 3 C 4 D"
-    assert transcripts.user("reasoner", question="q ?", options=[])[0] == (
+    assert transcripts.user("reasoner", task="q ?", options=[])[0] == (
         "<|im_start|> user reason : q ? <|im_end|> <|im_start|> assistant"
     )
     assert Template.load(PROMPTS / "micro", "choose").render(formats=["free_form"], document="") == (

@@ -11,9 +11,9 @@ from flows.machines import Machines
 from flows.run import Role, Run
 from flows.scope.config import Config
 from flows.scope.monitor import canaries
-from flows.scope.roles import SEARCH_EXAMPLES, Roles, solve_kept
+from flows.scope.roles import SEARCH_EXAMPLES, Roles
 from flows.scope.steps import Scope, gate
-from tasks.ask import ask
+from tasks.ask import ask, kept_tasks
 from tasks.judge import canary_id
 from tasks.prompt import Template
 from tasks.rollouts.rollout import roll_out
@@ -77,7 +77,7 @@ def texts(asked: list[dict[str, Any]]) -> list[str]:
 
 
 def asked_by_roles(place, roles: Roles, tables: dict) -> dict[str, list[str]]:
-    kept = replace(roles.solver, about=partial(solve_kept, first=0, count=9))
+    kept = replace(roles.solver, about=partial(kept_tasks, first=0, count=9))
     given = {
         "challenger": (roles.challenger, "samples", "documents"),
         "gates": (roles.gates, "tasks", "documents"),

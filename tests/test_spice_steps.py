@@ -11,11 +11,15 @@ from typing import Any
 
 import pytest
 
+from flows import profile
 from flows.questions import answer
-from flows.run import Player
-from flows.spice.flow import play
+from flows.run import Player, Run
+from flows.spice.config import Config
+from flows.spice.flow import LEFT_OUT, play
+from flows.spice.roles import Roles
 from flows.spice.steps import Spice, ask_questions, sample_documents
 from tasks.engines.base import Policy
+from tasks.keep import keep
 from tasks.stage import stage
 from tests.support.rows import turn
 from warehouse.schemas import DOCUMENTS
