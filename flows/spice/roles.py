@@ -89,7 +89,7 @@ def choose(
 
 
 def challenge(
-    choices: list[Choice], documents: list[Document], tasks: list[Task], *, show: Callable[[Document], str]
+    choices: list[Choice | Sample], documents: list[Document], tasks: list[Task], *, show: Callable[[Document], str]
 ) -> Iterator[Row]:
     """Challenger, l.6, second call: the document again, and the type of task chosen for it."""
     by_id: dict[str | None, Document] = {d["document_id"]: d for d in documents}
