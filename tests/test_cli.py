@@ -171,17 +171,18 @@ def test_a_flow_names_its_run_after_method_and_profile(
 
 def test_sql_shows_a_table_and_explains_a_mistake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path))
-    result = CliRunner().invoke(cli.main, ["sql", "select 6 * 7 as answer, 'a [b]' as text"])
+    statement = "select 6 * 7 as answer, 'a [b]' as text"
+    result = CliRunner().invoke(cli.main, ["sql", "--format", "table", statement])
     assert result.exit_code == 0
-    assert "42" in result.output
-    assert "a [b]" in result.output
+    assert "│ 42     │ a [b] │" in result.output
     assert "nothing_such" in output("sql", "select * from nothing_such")
     assert "no statement" in output("sql", " ; ")
 
 
 def test_what_documents_say_does_not_steer_the_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path))
-    said = CliRunner().invoke(cli.main, ["sql", "select chr(27) || '[2J' || chr(13) || chr(8238) || chr(155) as text"])
+    statement = "select chr(27) || '[2J' || chr(13) || chr(8238) || chr(155) as text"
+    said = CliRunner().invoke(cli.main, ["sql", "--format", "table", statement])
     assert "␛[2J␍��" in said.output
     assert not {"\x1b", "\r", "\u202e", "\x9b"} & set(said.output)
 

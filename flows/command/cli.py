@@ -15,6 +15,7 @@ from flows.command.launch import (
     read_setting,
     run_flow,
 )
+from flows.command.sql import sql
 from flows.command.tables import print_table
 from flows.service.site import SOURCE, Site, open_store, store_root
 
@@ -197,18 +198,6 @@ def demo() -> None:
 
 
 @main.command()
-@click.argument("statement")
-def sql(statement: str) -> None:
-    """Ask all tables of all runs.
-
-    For instance: selfplay sql "select run, count(*) from rollouts group by run"
-    """
-    from warehouse.query import query
-
-    print_table(query(store_root(), statement))
-
-
-@main.command()
 @click.argument("name", metavar="[RUN]", required=False)
 def status(name: str | None) -> None:
     """Runs; or the stages of RUN with rows and seconds; and what is being made now."""
@@ -290,6 +279,7 @@ def print_reports(name: str) -> None:
 
 
 main.add_command(corpus)
+main.add_command(sql)
 
 if __name__ == "__main__":
     main()

@@ -12,6 +12,15 @@ VISIBLE = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"}
 VISIBLE |= dict.fromkeys((*range(127, 160), *range(8234, 8239), *range(8294, 8298)), 65533)
 
 
+def visible(text: str) -> str:
+    """The text with control characters shown, not obeyed.
+
+    >>> visible("\x1b[2J")
+    '␛[2J'
+    """
+    return text.translate(VISIBLE)
+
+
 def print_table(rows: list[dict[str, Any]], title: str | None = None) -> None:
     """Print rows: on a terminal fitted to it, in a pipe with nothing cut off."""
     from rich.console import Console
@@ -23,7 +32,7 @@ def print_table(rows: list[dict[str, Any]], title: str | None = None) -> None:
         return
     table = Table(*rows[0], header_style="bold")
     for row in rows:
-        table.add_row(*(Text("" if value is None else str(value).translate(VISIBLE)) for value in row.values()))
+        table.add_row(*(Text("" if value is None else visible(str(value))) for value in row.values()))
     console = Console() if sys.stdout.isatty() else Console(width=PIPE_WIDTH)
     if title:
         console.print(Text(title, style="italic"))  # as the table's own title it is broken where the table is narrow

@@ -1,0 +1,84 @@
+"""A user's SQL over the views: one statement that reads published tables. It writes nothing and opens no other file.
+
+DuckDB's own settings are half of it: without external access it opens files below `allowed_directories` alone. Those it
+may also write, by `copy ... to`, even inside a `with`; so a statement must first bind as the argument of DuckDB's table
+function `query`, which takes a single SELECT and refuses everything that writes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+
+from warehouse.query import connect
+
+BATCH_ROWS = 10_000
+ONLY_READS = (
+    "`selfplay sql` reads the tables of runs: give it one SELECT (or DESCRIBE, SHOW, SUMMARIZE) that neither writes "
+    "nor changes settings. To save the result, use -o FILE"
+)
+NO_FILES = "`selfplay sql` opens no files but those of the store's tables"
+
+
+class NotAllowed(ValueError):
+    """A statement that would write, change settings, or read other files than published tables."""
+
+
+@contextlib.contextmanager
+def answer(root: Path | str, statement: str) -> Iterator[pa.RecordBatchReader]:
+    """The result of a statement, a few thousand rows at a time.
+
+    Raises NotAllowed for what is not a plain question, ValueError without a statement, duckdb.Error on bad SQL.
+    """
+    with tempfile.TemporaryDirectory(prefix="selfplay-sql-") as scratch, connect(root) as connection:
+        _lock(connection, Path(root).resolve() / "runs", scratch)
+        with _explained():
+            _check(connection, statement)
+            rows = connection.sql(statement).to_arrow_reader(BATCH_ROWS)
+            try:
+                yield rows
+            finally:
+                connection.interrupt()  # of a query that nobody reads to its end
+                rows.close()
+
+
+def _lock(connection: duckdb.DuckDBPyConnection, runs: Path, scratch: str) -> None:
+    """Let the connection read below `runs`, spill large sorts to `scratch`, and nothing else from now on."""
+    connection.execute(f"set temp_directory = {_quoted(scratch)}")
+    connection.execute(f"set allowed_directories = [{_quoted(f'{runs}/')}]")
+    connection.execute("set enable_external_access = false")
+    connection.execute("set lock_configuration = true")
+
+
+def _check(connection: duckdb.DuckDBPyConnection, statement: str) -> None:
+    if not connection.extract_statements(statement):
+        raise ValueError("there is no statement to execute")
+    try:
+        connection.execute(f"explain from query({_quoted(statement)})")
+    except duckdb.Error as problem:
+        told = str(problem)
+        if "single SELECT" in told or "must be at the top level" in told:
+            raise NotAllowed(ONLY_READS) from None
+        connection.execute(f"explain {statement}")  # a mistake is then shown where the user made it
+        raise NotAllowed(told.partition("\n\nLINE ")[0]) from None
+
+
+@contextlib.contextmanager
+def _explained() -> Iterator[None]:
+    try:
+        yield
+    except duckdb.PermissionException as problem:
+        raise NotAllowed(f"{NO_FILES}: {str(problem).partition(' - ')[0]}") from None
+    except OSError as problem:
+        if problem.errno is not None:
+            raise
+        raise ValueError(str(problem)) from None  # Arrow's word for what DuckDB found wrong with a value
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
