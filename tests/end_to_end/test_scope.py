@@ -145,7 +145,7 @@ def test_why_says_that_all_is_fresh_or_what_a_change_would_cost(site: Site, play
     assert site.selfplay("why", played).stdout.startswith("all ")
     said = site.selfplay("why", played, "--set", "solver.reward.format_weight=0.4").stdout
     assert "iter-001/solver/step-001/scores" in said
-    assert "made with reward.kwargs.settings.format_weight 0.5, now 0.4" in said
+    assert "settings.format_weight 0.5, now 0.4" in said
     assert "challenger/step-001/scores" not in said
     assert "no stage 'grades'; there are" in site.selfplay("why", played, "grades").stderr
 
