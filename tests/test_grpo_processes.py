@@ -74,7 +74,7 @@ def test_sharded_bfloat16_does_not_round_log_probabilities(tmp_path, folder):
     assert two["steps"][0]["loss"] == pytest.approx(one.steps[0].loss, rel=0.05)
 
 
-TRAINER, SHARDED = ("-m", "tasks.training.trainer"), (str(REPO / "tests" / "cpu_fsdp.py"),)
+TRAINER, SHARDED = ("-m", "tasks.training.trainer"), (str(REPO / "tests" / "support" / "cpu_fsdp.py"),)
 
 
 def run_distributed(job: UpdateJob, file: Path, program: tuple[str, ...] = TRAINER) -> dict:
