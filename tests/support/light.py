@@ -60,7 +60,7 @@ def needs(file: Path) -> frozenset[str]:
             root = module.split(".")[0]
             found |= {root} & HEAVY
             if root in OURS:
-                left += [p for p in _files(module) if p not in seen]
+                left += [p for p in _files(module) if p not in seen and p not in left]
     return frozenset(found)
 
 
@@ -82,6 +82,7 @@ def _imports(path: Path) -> list[str]:
     return found
 
 
+@cache
 def _files(module: str) -> list[Path]:
     base = SOURCE / module.replace(".", "/")
     return [path for path in (base.with_suffix(".py"), base / "__init__.py") if path.is_file()]
