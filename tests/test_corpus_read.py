@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from corpus_prep.read.documents import CorpusCounts, DocumentRow, read_corpus
+from corpus_prep.read.files import Columns
 
 WIKI = Path(__file__).parent / "data" / "wiki_passages_30.parquet"
 
@@ -74,7 +75,7 @@ def test_every_unusable_text_file_gives_a_row_with_its_reason(tmp_path):
         "exact.txt": "é".encode() * 10,
         "eleven.txt": "é".encode() * 11,
         "huge.txt": b"x" * 41,
-        "page.pdf": b"%PDF",
+        "page.docx": b"PK",
         ".hidden.txt": b"not looked at",
     }
     for name, content in contents.items():
@@ -93,7 +94,7 @@ def test_every_unusable_text_file_gives_a_row_with_its_reason(tmp_path):
         "zero.txt": "empty",
         "eleven.txt": "too_long",
         "huge.txt": "too_long",
-        "page.pdf": "unsupported_type",
+        "page.docx": "unsupported_type",
         "dangling.txt": "unreadable",
     }
     assert rows["good.txt"].text == "café"
@@ -113,6 +114,7 @@ def test_every_unusable_json_line_gives_a_row_with_its_line_number(tmp_path):
         {"id": "e", "text": 5},
         '{"id": "f", "text": "\\ud800"}',
         {"id": "a", "text": "another one"},
+        {"id": "a", "text": "one"},
         {"id": "g", "text": "nul\0"},
         "[" * 100_000,
     )
@@ -126,14 +128,15 @@ def test_every_unusable_json_line_gives_a_row_with_its_line_number(tmp_path):
         "c": "no_text",
         "d": "empty",
         "e": "no_text",
-        "f": "encoding",
-        "a#a.jsonl:9": "duplicate_id",
+        "f": None,
+        "a#a.jsonl:9": None,
+        "a#a.jsonl:10": "duplicate_id",
         "g": "binary",
-        "a.jsonl:11": "bad_json",
-        "a.jsonl:12": "encoding",
+        "a.jsonl:12": "bad_json",
+        "a.jsonl:13": "encoding",
     }
     assert rows["a.jsonl:2"].source == f"{path}:2"
-    assert rows["a#a.jsonl:9"].text == "another one"
+    assert (rows["f"].text, rows["a#a.jsonl:9"].text) == ("\ufffd", "another one")
 
 
 def test_a_json_line_without_end_is_too_long_and_the_next_is_read(tmp_path):
@@ -173,9 +176,9 @@ def test_a_parquet_file_without_a_text_column_names_the_columns_it_has(tmp_path)
 def test_a_missing_path_and_an_unsupported_type_are_refused_at_once(tmp_path):
     with pytest.raises(ValueError, match="does not exist"):
         read_corpus(tmp_path / "nowhere")
-    (tmp_path / "a.pdf").write_bytes(b"%PDF")
-    with pytest.raises(ValueError, match=r"a\.pdf is not of a supported type.*\.jsonl"):
-        read_corpus(tmp_path / "a.pdf")
+    (tmp_path / "a.docx").write_bytes(b"PK")
+    with pytest.raises(ValueError, match=r"a\.docx is not of a supported type.*\.jsonl"):
+        read_corpus(tmp_path / "a.docx")
     with pytest.raises(ValueError, match="has 1 file"):
         read_corpus(tmp_path)
 
@@ -191,3 +194,47 @@ def test_progress_is_told_every_thousand_rows_and_at_the_end(tmp_path):
     told: list[int] = []
     list(read_corpus(tmp_path, progress=lambda counts: told.append(counts.num_rows)))
     assert told == [1_000, 2_000, 2_500]
+
+
+def test_one_id_in_two_files_keeps_both_documents_and_drops_a_copy(tmp_path):
+    write_jsonl(tmp_path / "a.jsonl", *({"id": n, "text": f"first {n}"} for n in range(100)))
+    write_jsonl(
+        tmp_path / "b.jsonl", *({"id": n, "text": f"second {n}"} for n in range(100)), {"id": 7, "text": "first 7"}
+    )
+    counts = CorpusCounts()
+    rows = by_id(tmp_path, counts=counts)
+    assert [rows[name].text for name in ("7", "7#b.jsonl:8")] == ["first 7", "second 7"]
+    assert (counts.kept, counts.renamed, dict(counts.dropped)) == (200, 100, {"duplicate_id": 1})
+    assert rows["7#b.jsonl:101"].dropped_reason == "duplicate_id"
+
+
+def test_a_few_stray_nuls_and_zero_width_characters_do_not_cost_a_document(tmp_path):
+    filing = "Item 1. " * 500
+    (tmp_path / "a.txt").write_text(filing[:100] + "\0" + filing[100:])
+    (tmp_path / "b.txt").write_text("dedupli\u00adcation of\u200b text\ufeff \u0646\u200c\u0645")
+    (tmp_path / "c.txt").write_bytes(b"\0\1" * 50)
+    counts = CorpusCounts()
+    rows = by_id(tmp_path, counts=counts)
+    assert (rows["a.txt"].text, rows["a.txt"].num_chars) == (filing, len(filing) + 1)
+    assert rows["b.txt"].text == "deduplication of text \u0646\u200c\u0645"  # Persian keeps its non-joiner
+    assert (rows["c.txt"].dropped_reason, counts.repaired) == ("binary", 2)
+
+
+def test_a_long_document_is_cut_where_it_pauses_and_nothing_of_it_is_lost(tmp_path):
+    paragraphs = [f"{n} " + "word " * (20 + 7 * n) for n in range(24)]
+    text = "\n\n".join(paragraphs)
+    write_jsonl(tmp_path / "a.jsonl", {"id": "long", "title": "T", "text": text}, {"id": "long#1of8", "text": "own"})
+    counts = CorpusCounts()
+    rows = list(read_corpus(tmp_path, piece_chars=2_600, counts=counts))
+    pieces = [row for row in rows if row.piece_of == "long"]
+    assert "".join(row.text for row in pieces) == text and len(rows) == len(pieces) + 1
+    assert all(975 <= len(row.text) <= 2_600 and row.title == "T" for row in pieces)
+    assert sum(row.text.endswith("\n\n") for row in pieces[:-1]) >= len(pieces) - 2  # a paragraph is 1,145 long
+    assert pieces[1].document_id == f"long#2of{len(pieces)}"
+    assert len({row.document_id for row in rows}) == len(rows)
+    assert (counts.cut, counts.kept) == (1, len(rows))
+
+
+def test_a_date_is_read_where_it_is_named(tmp_path):
+    write_jsonl(tmp_path / "a.jsonl", {"text": "x", "filed": "2022-02-09"}, {"text": "y", "filed": "soon"})
+    assert [row.date for row in read_corpus(tmp_path, columns=Columns(date=("filed",)))] == ["2022-02-09", None]

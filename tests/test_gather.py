@@ -5,9 +5,9 @@ import logging
 
 import pytest
 
-from corpus_prep.read.formats import Columns
+from corpus_prep.read.files import Columns
 from corpus_prep.read.quality import QualityRules
-from tasks.corpus.documents import corpus_identity, gather, settle
+from tasks.corpus.documents import corpus_identity, gather, measure_reading, settle
 from tests.support.rows import publish, row
 from warehouse.store import Store
 
@@ -37,6 +37,20 @@ def test_a_document_that_breaks_a_rule_keeps_its_text_and_names_the_rule(place, 
         ("empty", 0),
     ]
     assert documents.recipe["counts"] == {"too_short": 1, "too_long": 1, "empty": 1}
+
+
+def test_long_documents_are_cut_unless_they_are_to_be_dropped(place, tmp_path):
+    path = write(tmp_path / "a.jsonl", "word " * 30, "x" * 200 + "\n" + "y" * 240)
+    documents = gathered(place, path, max_chars=250)
+    assert [(d["document_id"], d["num_chars"], d["piece_of"]) for d in documents.rows()] == [
+        ("0", 150, None),
+        ("1#1of2", 201, "1"),
+        ("1#2of2", 240, "1"),
+    ]
+    measured = {r["metric"]: r["value"] for r in measure_reading(place, documents, label="read").rows()}
+    assert (measured["documents cut"], measured["pieces of documents"], measured["rows_out"]) == (1, 2, 3)
+    dropped = gathered(place, path, max_chars=250, long="drop")
+    assert [d["dropped_reason"] for d in dropped.rows()] == [None, "too_long"]
 
 
 def test_another_rule_reads_the_corpus_again_and_the_same_one_does_not(place, tmp_path, caplog):

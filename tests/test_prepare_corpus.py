@@ -1,6 +1,7 @@
 """The flow prepare-corpus on real text with known duplicates and a known evaluation set."""
 
 import json
+import re
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -123,3 +124,10 @@ def test_what_an_earlier_configuration_dropped_is_not_reported_again(corpus):
     table, _ = run(tmp_path, **{"contamination.benchmarks": []})
     reasons = {row["reason"] for row in ask(table, "reasons")}
     assert "near_duplicate" in reasons and not any(reason.startswith("contaminated") for reason in reasons)
+
+
+def test_a_reason_that_takes_many_documents_is_a_warning_with_the_way_out(corpus, caplog):
+    tmp_path, _ = corpus
+    run(tmp_path, **{"quality.max_chars": 330, "quality.long": "drop"})
+    [told] = [m for m in caplog.messages if "too_long" in m]
+    assert re.fullmatch(r"wiki/documents: \d+ of 33 dropped: too_long \(quality.long='cut' cuts them.*\)", told)

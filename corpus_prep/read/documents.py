@@ -1,6 +1,6 @@
 """Raw files to document rows. Every file and row comes out; one that cannot be used carries the reason why."""
 
-import math
+import dataclasses
 import os
 import re
 from collections import Counter
@@ -8,8 +8,20 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from corpus_prep.read.formats import SUPPORTED, UTF16_AND_32_MARKS, Columns, DroppedReason, Found, found_in, printable
+from corpus_prep.read.fields import first_value, to_date, to_number, to_text
+from corpus_prep.read.files import (
+    SUPPORTED,
+    UTF16_AND_32_MARKS,
+    Columns,
+    DroppedReason,
+    Found,
+    is_supported,
+    printable,
+)
+from corpus_prep.read.formats import found_in
 from corpus_prep.read.hub import found_in_dataset, is_dataset
+from corpus_prep.read.pieces import cut
+from corpus_prep.read.repair import is_binary, repaired
 from corpus_prep.read.seen import Seen
 
 ROWS_BETWEEN_PROGRESS = 1_000
@@ -23,6 +35,7 @@ class DocumentRow:
     source: the corpus' own source column, else the path (with `:line` or `:row`, counted from 1).
     num_chars: characters of the text as found; None where it could not be read.
     dropped_reason: None for a usable document. A dropped row has an empty text, save duplicate_id, which keeps its own.
+    date: ISO 8601. piece_of: the id of the document that this is a piece of; the piece's own ends in `#2of7`.
     """
 
     document_id: str
@@ -34,16 +47,22 @@ class DocumentRow:
     language: str | None = None
     score: float | None = None
     dropped_reason: DroppedReason | None = None
+    date: str | None = None
+    piece_of: str | None = None
 
 
 @dataclass
 class CorpusCounts:
-    """Rows so far: kept, and dropped by reason. Files: found and begun."""
+    """Rows so far: kept, and dropped by reason. Files: found and begun. Documents: cut into pieces, rid of characters
+    that cannot be seen, and renamed, since another one has their id."""
 
     num_files: int = 0
     num_files_begun: int = 0
     kept: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
+    cut: int = 0
+    repaired: int = 0
+    renamed: int = 0
 
     @property
     def num_rows(self) -> int:
@@ -53,7 +72,8 @@ class CorpusCounts:
 def read_corpus(
     path: str | Path,
     *,
-    max_chars: int = 2_000_000,
+    max_chars: int = 10_000_000,
+    piece_chars: int | None = None,
     columns: Columns | None = None,
     counts: CorpusCounts | None = None,
     progress: Callable[[CorpusCounts], None] | None = None,
@@ -62,13 +82,15 @@ def read_corpus(
 
     Files and folders whose names begin with a dot are left out; any other file of a type not in SUPPORTED gives a row
     `unsupported_type`. Ids that are not given come from the path below the corpus, so they survive a move of the whole.
+    Documents of one id and different texts are all kept, the later ones under `ID#PLACE`. One of more than `max_chars`
+    is dropped; one of more than `piece_chars` is cut into pieces, each a document.
     `counts` is filled while reading; `progress` is called with it every 1,000 rows and at the end.
 
     Raises:
         ValueError: at once for a missing path or nothing of a supported type; at the end if no document was usable.
     """
     counts = CorpusCounts() if counts is None else counts
-    rows = _Rows(columns or Columns(), max_chars)
+    rows = _Rows(columns or Columns(), max_chars, piece_chars, counts)
     if is_dataset(str(path)):
         counts.num_files = counts.num_files_begun = 1
         found = found_in_dataset(str(path))
@@ -77,14 +99,14 @@ def read_corpus(
         files = _corpus_files(root)
         counts.num_files = len(files)
         found = _found_in_files(root, files, rows, counts)
-    return rows.counted(found, str(path), counts, progress or (lambda _: None))
+    return rows.counted(found, str(path), progress or (lambda _: None))
 
 
 def _corpus_files(root: Path) -> list[Path]:
     if not root.exists():
         raise ValueError(f"corpus {root} does not exist. Give a file or a folder of {', '.join(SUPPORTED)} files.")
     files = sorted(_walk(root)) if root.is_dir() else [root]
-    if not any(file.name.lower().endswith(SUPPORTED) for file in files):
+    if not any(is_supported(file.name) for file in files):
         found = f"has {len(files)} file(s), none" if root.is_dir() else "is not"
         raise ValueError(f"corpus {root} {found} of a supported type. Convert it to one of {', '.join(SUPPORTED)}.")
     return files
@@ -111,24 +133,24 @@ def _found_in_files(root: Path, files: list[Path], rows: "_Rows", counts: Corpus
 class _Rows:
     """Makes rows of what was found, under ids that no two of them share."""
 
-    def __init__(self, columns: Columns, max_chars: int) -> None:
-        self.columns, self.max_chars = columns, max_chars
-        self._seen = Seen()
+    def __init__(self, columns: Columns, max_chars: int, piece_chars: int | None, counts: CorpusCounts) -> None:
+        self.columns, self.max_chars, self.piece_chars, self.counts = columns, max_chars, piece_chars, counts
+        self._ids, self._documents = Seen(), Seen()
 
     def counted(
-        self, things: Iterator[Found], path: str, counts: CorpusCounts, progress: Callable[[CorpusCounts], None]
+        self, things: Iterator[Found], path: str, progress: Callable[[CorpusCounts], None]
     ) -> Iterator[DocumentRow]:
-        first_dropped = ""
+        counts, first_dropped = self.counts, ""
         for found in things:
-            row = self._row(found)
-            if row.dropped_reason is None:
-                counts.kept += 1
-            else:
-                counts.dropped[row.dropped_reason] += 1
-                first_dropped = first_dropped or f"{found.source}: {row.dropped_reason}"
-            yield row
-            if counts.num_rows % ROWS_BETWEEN_PROGRESS == 0:
-                progress(counts)
+            for row in self._pieces(self._row(found)):
+                if row.dropped_reason is None:
+                    counts.kept += 1
+                else:
+                    counts.dropped[row.dropped_reason] += 1
+                    first_dropped = first_dropped or f"{found.source}: {row.dropped_reason}"
+                yield row
+                if counts.num_rows % ROWS_BETWEEN_PROGRESS == 0:
+                    progress(counts)
         progress(counts)
         if counts.kept == 0:
             reasons = ", ".join(f"{reason} {num}" for reason, num in sorted(counts.dropped.items())) or "no rows at all"
@@ -141,21 +163,47 @@ class _Rows:
         fields, columns = found.fields, self.columns
         text, num_chars, reason = self._text_of(found)
         title, text = self._title_and_text(fields, text)
-        document_id = _plain(_first(fields, columns.id)) or found.place
-        if document_id in self._seen:
-            reason = reason or "duplicate_id"
-            document_id = f"{document_id}#{found.place}"
-            while document_id in self._seen:
+        given_id = to_text(first_value(fields, columns.id)) or found.place
+        document_id = self._unique(given_id, found.place)
+        if document_id != given_id:
+            is_same = reason is None and f"{given_id} {hash(text)}" in self._documents
+            reason = "duplicate_id" if is_same else reason
+            self.counts.renamed += reason is None
+        if reason is None:
+            self._documents.add(f"{given_id} {hash(text)}")
+        return DocumentRow(
+            document_id,
+            title,
+            text,
+            source=to_text(first_value(fields, columns.source)) or found.source,
+            licence=to_text(first_value(fields, columns.licence)) or None,
+            num_chars=num_chars,
+            score=to_number(first_value(fields, columns.score)),
+            dropped_reason=reason,
+            date=to_date(first_value(fields, columns.date)),
+        )
+
+    def _unique(self, document_id: str, place: str) -> str:
+        if document_id in self._ids:
+            document_id = f"{document_id}#{place}"
+            while document_id in self._ids:
                 document_id += "#"
-        self._seen.add(document_id)
-        source = _plain(_first(fields, columns.source)) or found.source
-        licence = _plain(_first(fields, columns.licence)) or None
-        score = _number(_first(fields, columns.score))
-        return DocumentRow(document_id, title, text, source, licence, num_chars, score=score, dropped_reason=reason)
+        self._ids.add(document_id)
+        return document_id
+
+    def _pieces(self, row: DocumentRow) -> Iterator[DocumentRow]:
+        if row.dropped_reason is not None or self.piece_chars is None or len(row.text) <= self.piece_chars:
+            yield row
+            return
+        self.counts.cut += 1
+        texts, whole = list(cut(row.text, self.piece_chars)), row.document_id
+        for number, text in enumerate(texts, 1):
+            own = self._unique(f"{whole}#{number}of{len(texts)}", "piece")
+            yield dataclasses.replace(row, document_id=own, text=text, num_chars=len(text), piece_of=whole)
 
     def _text_of(self, found: Found) -> tuple[str, int | None, DroppedReason | None]:
         """The text, its length as found, and why it cannot be used."""
-        value = _first(found.fields, self.columns.text)
+        value = first_value(found.fields, self.columns.text)
         has_column = any(name in found.fields for name in self.columns.text)
         if found.reason is not None:
             return "", None, found.reason
@@ -166,20 +214,24 @@ class _Rows:
         content = value if isinstance(value, bytes) else value.encode("utf-8", "surrogatepass")
         if content.startswith(UTF16_AND_32_MARKS):
             return "", None, "encoding"
-        if b"\0" in content:
+        if is_binary(content):
             return "", None, "binary"
         try:
-            text = content.decode("utf-8-sig")
+            text = content.decode("utf-8-sig") if isinstance(value, bytes) else value
         except UnicodeDecodeError:
             return "", None, "encoding"
+        num_chars, text = len(text), repaired(text)
         if not text.strip():
-            return "", len(text), "empty"
-        return (text, len(text), None) if len(text) <= self.max_chars else ("", len(text), "too_long")
+            return "", num_chars, "empty"
+        if num_chars > self.max_chars:
+            return "", num_chars, "too_long"
+        self.counts.repaired += len(text) != num_chars
+        return text, num_chars, None
 
     def _title_and_text(self, fields: Mapping[str, object], text: str) -> tuple[str, str]:
         """The given title; else a quoted first line of `contents` (taken out of the text, as in Pyserini's and
         FlashRAG's Wikipedia dumps), a markdown heading, the file's name, or the beginning of the first line."""
-        if title := _plain(_first(fields, self.columns.title)).strip():
+        if title := to_text(first_value(fields, self.columns.title)).strip():
             return title, text
         first, _, rest = text.lstrip().partition("\n")
         first = first.strip()
@@ -188,26 +240,3 @@ class _Rows:
         if heading := re.match(r"#{1,6}\s+(.*\S)", first):
             return re.sub(r"\s+#+$", "", heading[1]), text
         return str(fields.get("file_name") or first[:MAX_TITLE_CHARS]), text
-
-
-def _first(fields: Mapping[str, object], names: tuple[str, ...]) -> object:
-    return next((fields[name] for name in names if fields.get(name) is not None), None)
-
-
-def _number(value: object) -> float | None:
-    """A finite number, or None: a score of another kind is no score."""
-    if isinstance(value, str | bytes):
-        try:
-            value = float(value)
-        except ValueError:
-            return None
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
-
-
-def _plain(value: object) -> str:
-    """A short value as text that can be stored; no value, or one that is no text and no whole number, is ''."""
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
-    if not isinstance(value, str | int):
-        return ""
-    return str(value).encode("utf-8", "replace").decode("utf-8")

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import parse_qs
 
-from corpus_prep.read.formats import Found
+from corpus_prep.read.files import Found
 
 SCHEME = "hf:"
 OPTIONS = ("config", "split", "revision")

@@ -12,12 +12,15 @@ BULLETS = ("•", "-", "*", "‣", "◦")
 
 
 class QualityRules(BaseModel):
-    """What a document must hold. The length window is that of SPELL's corpus."""
+    """What a document must hold."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     min_chars: int = Field(default=100, ge=0)
-    max_chars: int | None = Field(default=32_768, ge=1)
+    max_chars: int | None = Field(default=32_768, ge=1, description="of a document, or of a piece of one")
+    long: Literal["cut", "drop"] = Field(
+        default="cut", description="documents of more than max_chars: cut into pieces where they pause, or dropped"
+    )
     min_score: float | None = Field(
         default=None, description="of the corpus' score column; a document without one fails"
     )
@@ -25,6 +28,11 @@ class QualityRules(BaseModel):
     heuristics: Literal["none", "gopher"] = Field(
         default="none", description="rules of Rae et al. 2021 (arXiv 2112.11446, table A1), made for English prose"
     )
+
+    @property
+    def piece_chars(self) -> int | None:
+        """How long a document may be before it is cut."""
+        return self.max_chars if self.long == "cut" else None
 
 
 def first_failing(text: str, score: float | None, language: str | None, rules: QualityRules) -> str | None:

@@ -15,7 +15,7 @@ from corpus_prep.contamination.ngrams import NgramRule
 from corpus_prep.dedup.duplicates import Keep
 from corpus_prep.dedup.edges import Comparing
 from corpus_prep.dedup.minhash import MinHashing
-from corpus_prep.read.formats import Columns
+from corpus_prep.read.files import Columns
 from corpus_prep.read.quality import QualityRules
 from corpus_prep.search.settings import EmbeddingConfig, VectorSearch
 from corpus_prep.workers import Workers
@@ -66,10 +66,11 @@ class LongContexts(Settings):
 
 class Config(Settings):
     corpus: str = Field(
-        description="a file or folder (.txt, .md, .html, .jsonl, .parquet), or hf:owner/name?split=train&revision=..."
+        description="a file or folder (text, web pages, JSON, CSV, Parquet, WARC, PDF; see README.md), or "
+        "hf:owner/name?split=train&revision=..."
     )
     columns: Columns = Columns()
-    max_document_chars: int = Field(default=2_000_000, ge=1, description="longer documents are not even stored")
+    max_document_chars: int = Field(default=10_000_000, ge=1, description="longer documents are not even stored")
     quality: QualityRules = QualityRules()
     duplicates: Deduplication = Deduplication()
     contamination: Decontamination = Decontamination()

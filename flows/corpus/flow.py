@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +39,17 @@ from tasks.reports.corpus import report_corpus
 from tasks.rollouts.tokens import count_tokens
 from warehouse.schemas.corpus import EMBEDDINGS
 from warehouse.store import Place, Table
+
+log = logging.getLogger("selfplay")
+LOUD_SHARE = 0.01  # of the documents read: a reason that drops more is a warning
+REMEDIES = {
+    "too_long": "quality.long='cut' cuts them into pieces, quality.max_chars=null keeps them whole; "
+    "max_document_chars is the most that is read of one",
+    "too_short": "quality.min_chars=1 keeps them",
+    "low_score": "quality.min_score=null keeps them",
+    "other_language": "quality.languages=[] keeps them",
+    "unsupported_type": "flows/corpus/README.md lists what is read",
+}
 
 
 @dataclass(frozen=True)
@@ -103,7 +115,7 @@ def check_models(cfg: Config, place: Place) -> None:
 
 
 def check_usable(documents: Table) -> None:
-    """Raises ValueError with the reasons why, if no document is left."""
+    """Raises ValueError with the reasons why, if no document is left; warns of a reason that takes many."""
     reasons = documents.recipe["counts"]
     if sum(reasons.values()) == documents.num_rows:
         named = ", ".join(f"{reason} {number}" for reason, number in sorted(reasons.items()))
@@ -111,6 +123,10 @@ def check_usable(documents: Table) -> None:
             f"{documents.address}: none of {documents.num_rows} documents is usable: {named}. Change the rules: "
             "--set quality.min_chars=1, quality.max_chars=null, quality.min_score=null"
         )
+    for reason, number in sorted(reasons.items(), key=lambda counted: -counted[1]):
+        if number > LOUD_SHARE * documents.num_rows:
+            remedy = f" ({REMEDIES[reason]})" if reason in REMEDIES else ""
+            log.warning("%s: %d of %d dropped: %s%s", documents.address, number, documents.num_rows, reason, remedy)
 
 
 def drop_duplicates(cfg: Config, place: Place, corpus: Corpus) -> Corpus:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from corpus_prep.read.documents import CorpusCounts, DocumentRow, read_corpus
-from corpus_prep.read.formats import Columns
+from corpus_prep.read.files import Columns
 from corpus_prep.read.hub import is_dataset
 from corpus_prep.read.quality import QualityRules, first_failing, language_of
 from corpus_prep.search.index import indexed
@@ -31,9 +31,12 @@ PROGRESS_S = 10.0
 
 
 @stage(DOCUMENTS)
-def read_documents(path: str, *, identity: str, embedding: EmbeddingConfig | None, draft: Draft) -> Rows:
+def read_documents(path: str, *, identity: str, embedding: EmbeddingConfig | None, draft: Draft, address: str) -> Rows:
     """Yield the documents at `path` and index the used ones. `identity` is `corpus_identity(path)`."""
-    yield from _with_index(read_corpus(Path(path)), embedding, draft)
+    counts = CorpusCounts()
+    yield from _with_index(read_corpus(path, counts=counts), embedding, draft)
+    for reason, number in counts.dropped.most_common():
+        log.warning("%s: %d of %d documents dropped: %s", address, number, counts.num_rows, reason)
 
 
 @stage(DOCUMENTS)
@@ -47,12 +50,21 @@ def store_documents(
 
 @stage(DOCUMENTS)
 def gather(path: str, *, identity: str, columns: Columns, max_chars: int, rules: QualityRules, address: str) -> Rows:
-    """Yield every document at `path`; one that breaks a rule keeps its text and is dropped with the rule's name.
+    """Yield every document at `path`, a long one in pieces if the rules say so; one that breaks a rule keeps its text
+    and is dropped with the rule's name.
 
     `identity` is `corpus_identity(path)`; a document of more than `max_chars` is not even kept.
     """
-    for row in read_corpus(path, max_chars=max_chars, columns=columns, progress=_every_few_seconds(address)):
+    counts, told = CorpusCounts(), _every_few_seconds(address)
+    rows = read_corpus(
+        path, max_chars=max_chars, piece_chars=rules.piece_chars, columns=columns, counts=counts, progress=told
+    )
+    for row in rows:
         yield row_of(row if row.dropped_reason else _judged(row, rules))
+    log.info(
+        "%s: %d documents cut into pieces, %d rid of invisible characters, %d renamed, as others have their ids",
+        *(address, counts.cut, counts.repaired, counts.renamed),
+    )
 
 
 def _judged(row: DocumentRow, rules: QualityRules) -> DocumentRow:
@@ -75,8 +87,10 @@ def _every_few_seconds(address: str) -> Callable[[CorpusCounts], None]:
 
 @stage(MEASUREMENTS)
 def measure_reading(documents: Table) -> Rows:
-    """What was read, what was not usable and why, and what that cost."""
+    """What was read, what was not usable and why, what was cut into pieces, and what that cost."""
     yield from measured("read", [*costs(documents), *screened_counts(documents)])
+    pieces = pa.concat_arrays([batch["piece_of"] for batch in documents.batches(["piece_of"])]).drop_null()
+    yield from measured("read", [("documents cut", len(pieces.unique())), ("pieces of documents", len(pieces))])
 
 
 @stage(MEASUREMENTS)

@@ -20,6 +20,8 @@ class Document(TypedDict):
     language: Annotated[str | None, "ISO 639-1 code", "not told"]
     score: Annotated[float | None, "quality as the corpus states it", "not stated"]
     dropped_reason: Annotated[str | None, "why it is not used", "it is used"]
+    date: Annotated[str | None, "ISO 8601 date as the corpus states it", "not stated"]
+    piece_of: Annotated[str | None, "the document that this is a piece of", "it is whole"]
 
 
 DOCUMENTS = define("documents", Document, grain="a document of the corpus, usable or dropped", key="document_id")

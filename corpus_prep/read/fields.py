@@ -1,0 +1,52 @@
+"""Values of a corpus' columns, whatever type a file gives them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from datetime import UTC, date, datetime
+
+
+def first_value(fields: Mapping[str, object], names: tuple[str, ...]) -> object:
+    return next((fields[name] for name in names if fields.get(name) is not None), None)
+
+
+def to_number(value: object) -> float | None:
+    """A finite number, or None: a score of another kind is no score."""
+    if isinstance(value, str | bytes):
+        try:
+            value = float(value)
+        except ValueError:
+            return None
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+
+
+def to_date(value: object) -> str | None:
+    """ISO 8601, in UTC where it names a zone, so that dates of one precision are in order as texts; else None.
+
+    >>> to_date("2022-02-09T10:00:00+02:00"), to_date(b"2022-02-09"), to_date(2022), to_date("last week")
+    ('2022-02-09T08:00:00', '2022-02-09', '2022', None)
+    """
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "replace")
+    if isinstance(value, int) or (isinstance(value, str) and re.fullmatch(r"\d{4}(-\d\d)?", value)):
+        return str(value) if re.match(r"[12]\d{3}", str(value)) else None
+    is_day = isinstance(value, str) and len(value) <= 10
+    try:
+        value = datetime.fromisoformat(value) if isinstance(value, str) else value
+    except ValueError:
+        return None
+    if isinstance(value, datetime):
+        value = value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value
+        return value.date().isoformat() if is_day else value.isoformat()
+    return value.isoformat() if isinstance(value, date) else None
+
+
+def to_text(value: object) -> str:
+    """A short value as text that can be stored; no value, or one that is no text and no whole number, is ''."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if not isinstance(value, str | int):
+        return ""
+    return str(value).encode("utf-8", "replace").decode("utf-8")

@@ -1,0 +1,126 @@
+"""Files of a corpus: the kinds that can be read, how they are opened, and what comes out of them.
+
+Any of them may be compressed, but for Parquet: `.gz`, `.bz2`, `.xz` or `.zst` behind its own ending.
+"""
+
+import bz2
+import codecs
+import gzip
+import io
+import lzma
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO, Literal, cast
+
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict
+
+DroppedReason = Literal[
+    "bad_json", "binary", "duplicate_id", "empty", "encoding", "no_text", "too_long", "unreadable", "unsupported_type"
+]
+PLAIN, PAGES, LINES = (".txt", ".md"), (".html", ".htm"), (".jsonl", ".ndjson")
+TABLES, ARCHIVES = (".csv", ".tsv"), (".warc", ".wet")
+SUPPORTED = (*PLAIN, *PAGES, *LINES, ".json", *TABLES, *ARCHIVES, ".pdf", ".parquet")
+COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
+UTF16_AND_32_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)
+PAGE_BYTES_PER_CHAR = 16  # of a web page, markup and scripts included, for each character of text
+PDF_BYTES_PER_CHAR = 64  # of a PDF, fonts and pictures included
+
+
+class Columns(BaseModel):
+    """Names under which a corpus may hold each field; the first that a row has a value for counts."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: tuple[str, ...] = ("document_id", "id", "doc_id")
+    title: tuple[str, ...] = ("title",)
+    text: tuple[str, ...] = ("text", "contents", "content")
+    source: tuple[str, ...] = ("source", "url")
+    licence: tuple[str, ...] = ("licence", "license")
+    score: tuple[str, ...] = ()
+    date: tuple[str, ...] = ()
+
+    @property
+    def all(self) -> set[str]:
+        return {*self.id, *self.title, *self.text, *self.source, *self.licence, *self.score, *self.date}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A document as it lies in its file. place: path below the corpus (with position), its id where none is given."""
+
+    place: str
+    source: str
+    fields: Mapping[str, object] = field(default_factory=dict)
+    reason: DroppedReason | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A file to be read, decompressed: its path, the names that its documents go by, and what may be read of it."""
+
+    file: Path
+    place: str
+    source: str
+    columns: Columns
+    max_chars: int
+
+    @property
+    def stem(self) -> str:
+        """The file's name without its endings."""
+        name = printable(self.file.name)
+        return name[: -len(ending(name))]
+
+    def stream(self) -> BinaryIO:
+        name, path = self.file.name.lower(), self.file
+        if name.endswith(".gz"):
+            return cast(BinaryIO, gzip.open(path))
+        if name.endswith(".bz2"):
+            return cast(BinaryIO, bz2.open(path))
+        if name.endswith(".xz"):
+            return cast(BinaryIO, lzma.open(path))
+        if name.endswith(".zst"):
+            raw = pa.input_stream(str(path), compression="zstd")
+            return cast(BinaryIO, io.BufferedReader(raw))  # type: ignore[arg-type]
+        return path.open("rb")
+
+    def content(self, bytes_per_char: int) -> bytes | None:
+        """All of it, or None where it cannot be a document of `max_chars`."""
+        most = bytes_per_char * self.max_chars
+        if self.file.stat().st_size > most:
+            return None
+        with self.stream() as stream:
+            content = stream.read(most + 1)
+        return content if len(content) <= most else None
+
+    def dropped(self, reason: DroppedReason, remark: str = "") -> Found:
+        return Found(self.place, f"{self.source} ({remark})" if remark else self.source, reason=reason)
+
+    def at(self, number: int, fields: Mapping[str, object]) -> Found:
+        """What lies at a position, counted from 1."""
+        return Found(f"{self.place}:{number}", f"{self.source}:{number}", fields)
+
+
+def ending(name: str) -> str:
+    """The ending that tells how a file is read, with that of its compression; nothing where none is known.
+
+    >>> ending("A.JSONL.gz"), ending("a.parquet"), ending("a.parquet.gz"), ending("a.gz")
+    ('.JSONL.gz', '.parquet', '', '')
+    """
+    lower = name.lower()
+    packed = next((suffix for suffix in COMPRESSED if lower.endswith(suffix)), "")
+    inner = lower.removesuffix(packed)
+    own = next((suffix for suffix in SUPPORTED if inner.endswith(suffix)), "")
+    if not own or (packed and own == ".parquet"):
+        return ""
+    return name[-len(own + packed) :]
+
+
+def is_supported(name: str) -> bool:
+    return bool(ending(name))
+
+
+def printable(path: Path | str) -> str:
+    return os.fsencode(path).decode("utf-8", "replace")

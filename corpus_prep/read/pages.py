@@ -1,0 +1,94 @@
+"""Documents that are laid out: web pages, archives of them, PDF."""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+from corpus_prep.read.files import PAGE_BYTES_PER_CHAR, PDF_BYTES_PER_CHAR, Found, Opened
+from corpus_prep.read.repair import is_binary
+
+TEXTS = ("text/html", "application/xhtml+xml", "text/plain")
+
+
+def page(opened: Opened) -> Iterator[Found]:
+    content = opened.content(PAGE_BYTES_PER_CHAR)
+    if content is None:
+        yield opened.dropped("too_long")
+    else:
+        yield Found(opened.place, opened.source, {**article(content), "file_name": opened.stem})
+
+
+def article(content: bytes) -> dict[str, object]:
+    """The text of a web page without menus and footers, all of it where no article stands out; and its title."""
+    import lxml.etree as etree
+    import trafilatura  # 0.4 s
+    from lxml import html
+
+    if is_binary(content):
+        return {"text": content}  # named binary, or UTF-16, by whoever decodes it
+    try:
+        tree = html.fromstring(content.replace(b"\0", b""))
+    except (etree.ParserError, ValueError):
+        return {"text": b""}
+    etree.strip_elements(tree, "script", "style", with_tail=False)
+    title = " ".join(tree.findtext(".//title", "").split())
+    text = trafilatura.extract(tree) or "\n".join(line for line in map(str.strip, tree.itertext()) if line)
+    return {"text": text, "title": title}
+
+
+def archived(opened: Opened) -> Iterator[Found]:
+    """The pages of a WARC file, and the texts of a WET file. What is no document in it (requests, metadata) is passed
+    over; a page that the server refused and what is no text are told."""
+    from warcio.archiveiterator import ArchiveIterator
+    from warcio.exceptions import ArchiveLoadFailed
+
+    number = 0
+    with opened.stream() as stream:
+        try:
+            for record in ArchiveIterator(stream):
+                if record.rec_type in ("response", "resource", "conversion"):
+                    number += 1
+                    yield _of_record(opened, number, record)
+        except ArchiveLoadFailed as error:
+            yield opened.dropped("unreadable", f"behind record {number}: {error}")
+
+
+def _of_record(opened: Opened, number: int, record: Any) -> Found:
+    place, address = f"{opened.place}:{number}", record.rec_headers.get_header("WARC-Target-URI") or opened.source
+    http = record.http_headers if record.rec_type == "response" else None
+    if http is not None and (status := http.get_statuscode()) != "200":
+        return Found(place, f"{address} (HTTP {status})", reason="no_text")
+    headers = http or record.rec_headers
+    kind = (headers.get_header("Content-Type") or "").partition(";")[0].strip().lower()
+    if kind not in TEXTS:
+        return Found(place, f"{address} ({kind or 'no Content-Type'})", reason="unsupported_type")
+    most = PAGE_BYTES_PER_CHAR * opened.max_chars
+    content = record.content_stream().read(most + 1)
+    if len(content) > most:
+        return Found(place, address, reason="too_long")
+    return Found(place, address, {"text": content} if kind == "text/plain" else article(content))
+
+
+def pdf(opened: Opened) -> Iterator[Found]:
+    """The text of a PDF, page by page, as it is stored: one that was scanned has none."""
+    try:
+        import pypdf
+    except ImportError:
+        yield opened.dropped("unsupported_type", "PDF needs the extra `pdf`: pip install 'selfplay[pdf]'")
+        return
+    content = opened.content(PDF_BYTES_PER_CHAR)
+    if content is None:
+        yield opened.dropped("too_long")
+        return
+    logging.getLogger("pypdf").setLevel(logging.ERROR)  # it warns of every oddity of a file
+    try:
+        reader = pypdf.PdfReader(io.BytesIO(content))
+        text = "\n\n".join(found.extract_text() for found in reader.pages)
+        title = (reader.metadata and reader.metadata.title) or ""
+    except Exception as error:  # a damaged file raises whatever its damage leads to
+        yield opened.dropped("unreadable", f"{type(error).__name__}: {error}")
+        return
+    yield Found(opened.place, opened.source, {"text": text, "title": str(title), "file_name": opened.stem})

@@ -1,0 +1,26 @@
+"""Long texts cut into pieces, where they pause."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+PAUSES = ("\n\n", "\n", ". ", " ")  # in order of preference
+SLACK = 0.25  # of a piece's length, to either side of where it would end
+
+
+def cut(text: str, max_chars: int) -> Iterator[str]:
+    """Pieces of about one length, of at most `max_chars`, which together are the text. A piece ends with a paragraph
+    if one ends near by, else with a line, a sentence, a word.
+
+    >>> list(cut("One two.\\n\\nThree four.", 12)), list(cut("abcdefgh", 3)), list(cut("short", 9))
+    (['One two.\\n\\n', 'Three four.'], ['abc', 'def', 'gh'], ['short'])
+    """
+    start = 0
+    while (left := len(text) - start) > max_chars:
+        size = -(-left // -(-left // max_chars))
+        low, high = start + max(int(size * (1 - SLACK)), 1), start + min(int(size * (1 + SLACK)), max_chars)
+        ends = (text.rfind(pause, low, high) + len(pause) for pause in PAUSES if pause in text[low:high])
+        end = next(ends, start + size)
+        yield text[start:end]
+        start = end
+    yield text[start:]

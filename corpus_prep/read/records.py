@@ -1,0 +1,179 @@
+"""Files of many documents: JSON, lines of JSON, CSV, Parquet."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from corpus_prep.read.files import Found, Opened
+
+JSON_BYTES_PER_CHAR = 12  # the longest escape of one character: a surrogate pair, \ud83d\ude00
+OTHER_BYTES = 65_536  # of a record, for fields other than its text
+WRAPPED_BYTES = 1 << 26  # of a JSON object that holds its rows in a list: it is read whole
+PARQUET_ROWS_AT_ONCE = 256  # unbuffered: Arrow's read-ahead keeps every byte of the file until its end
+CHUNK = 1 << 20
+
+
+def json_lines(opened: Opened) -> Iterator[Found]:
+    with opened.stream() as lines:
+        max_bytes, number = _record_bytes(opened), 0
+        while line := lines.readline(max_bytes):
+            number += 1
+            if len(line) == max_bytes and not line.endswith(b"\n"):
+                while (rest := lines.readline(max_bytes)) and not rest.endswith(b"\n"):
+                    pass
+                yield _dropped(opened, number, "too_long")
+            elif line.strip():
+                yield _from_line(opened, number, line)
+
+
+def _from_line(opened: Opened, number: int, line: bytes) -> Found:
+    try:
+        record = json.loads(line.decode("utf-8-sig"))
+    except UnicodeDecodeError:
+        return _dropped(opened, number, "encoding")
+    except (ValueError, RecursionError):
+        return _dropped(opened, number, "bad_json")
+    return _record(opened, number, record)
+
+
+def _record(opened: Opened, number: int, record: Any) -> Found:
+    return opened.at(number, record) if isinstance(record, dict) else _dropped(opened, number, "bad_json")
+
+
+def _dropped(opened: Opened, number: int, reason: Any) -> Found:
+    return Found(f"{opened.place}:{number}", f"{opened.source}:{number}", reason=reason)
+
+
+def json_rows(opened: Opened) -> Iterator[Found]:
+    """A list of objects, read one by one; or an object: its first list of objects, else itself."""
+    with opened.stream() as stream:
+        beginning = stream.read(CHUNK)
+        if beginning.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"["):
+            yield from _listed(opened, beginning, stream)
+            return
+        content = beginning + stream.read(WRAPPED_BYTES)
+    if len(content) > WRAPPED_BYTES:
+        yield opened.dropped("too_long", "one JSON object of more than 64 MiB: make it JSON lines")
+        return
+    try:
+        whole = json.loads(content.decode("utf-8-sig"))
+    except UnicodeDecodeError:
+        yield opened.dropped("encoding")
+    except (ValueError, RecursionError):
+        yield opened.dropped("bad_json")
+    else:
+        lists = [v for v in whole.values() if isinstance(v, list) and v and isinstance(v[0], dict)]
+        rows = [whole] if any(name in whole for name in opened.columns.text) or not lists else lists[0]
+        yield from (_record(opened, number, row) for number, row in enumerate(rows, 1))
+
+
+def _listed(opened: Opened, beginning: bytes, stream: BinaryIO) -> Iterator[Found]:
+    """The items of a JSON list. Twice as much is read whenever an item is not whole, so all of it is parsed a few times
+    at most; what is broken ends the file, since nothing says where the next item begins."""
+    decoder, number, most = json.JSONDecoder(), 0, _record_bytes(opened)
+    text = io.TextIOWrapper(io.BufferedReader(_Joined(beginning, stream)), encoding="utf-8-sig")
+    pending, chunk = "", CHUNK
+    try:
+        pending = text.read(chunk).lstrip()[1:]
+        while True:
+            pending = pending.lstrip(" \t\r\n,")
+            if pending.startswith("]"):
+                return
+            try:
+                record, end = decoder.raw_decode(pending)
+            except ValueError:
+                record, end = None, len(pending)
+            if end == len(pending):  # not whole, or a number that might go on
+                more = text.read(chunk)
+                if not more or len(pending) > most:
+                    number += 1
+                    yield _dropped(opened, number, "bad_json" if not more else "too_long")
+                    return
+                pending, chunk = pending + more, 2 * chunk
+                continue
+            number, pending, chunk = number + 1, pending[end:], CHUNK
+            yield _record(opened, number, record)
+    except UnicodeDecodeError:
+        yield _dropped(opened, number + 1, "encoding")
+    except RecursionError:
+        yield _dropped(opened, number + 1, "bad_json")
+
+
+class _Joined(io.RawIOBase):
+    """Bytes that were read, and what comes behind them."""
+
+    def __init__(self, beginning: bytes, rest: BinaryIO) -> None:
+        self._parts = [io.BytesIO(beginning), rest]
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while self._parts:
+            if data := self._parts[0].read(len(buffer)):
+                buffer[: len(data)] = data
+                return len(data)
+            self._parts.pop(0)
+        return 0
+
+
+def table_rows(opened: Opened) -> Iterator[Found]:
+    """The rows of a CSV file with a line of names; of a .tsv, between tabs. Values are handed on as bytes: one that is
+    no UTF-8 must not cost the file."""
+    csv.field_size_limit(max(csv.field_size_limit(), opened.max_chars + OTHER_BYTES))
+    tab = ".tsv" in opened.file.name.lower()
+    with opened.stream() as stream:
+        text = io.TextIOWrapper(stream, "utf-8-sig", "surrogateescape", newline="")
+        rows = csv.DictReader(text, delimiter="\t" if tab else ",")
+        number = 0
+        try:
+            names = list(rows.fieldnames or ())
+            if not any(name in names for name in opened.columns.text):
+                yield opened.dropped("no_text", f"columns {', '.join(map(_shown, names))}")
+                return
+            for number, row in enumerate(rows, 1):
+                yield opened.at(number, {n: _bytes(v) for n, v in row.items() if n in opened.columns.all})
+        except csv.Error as error:
+            yield opened.dropped("unreadable", f"behind row {number}: {error}")
+
+
+def _bytes(value: str | None) -> bytes | None:
+    return value if value is None else value.encode("utf-8", "surrogateescape")
+
+
+def _shown(name: str) -> str:
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def parquet_rows(opened: Opened) -> Iterator[Found]:
+    columns = opened.columns
+    with pq.ParquetFile(opened.file, pre_buffer=False) as parquet:
+        names = parquet.schema_arrow.names
+        if not any(name in names for name in columns.text):
+            yield opened.dropped("no_text", f"columns {', '.join(names)}")
+            return
+        number = 0
+        for batch in parquet.iter_batches(PARQUET_ROWS_AT_ONCE, columns=[n for n in names if n in columns.all]):
+            values = {name: undecoded(batch.column(name)) for name in batch.schema.names}
+            for index in range(batch.num_rows):
+                number += 1
+                yield opened.at(number, {name: column[index].as_py() for name, column in values.items()})
+
+
+def undecoded(column: pa.Array) -> pa.Array:
+    """Strings as bytes: Arrow does not check that they are UTF-8, and one bad value must not cost its batch."""
+    if isinstance(column, pa.DictionaryArray):
+        column = column.dictionary_decode()
+    is_text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+    return column.cast(pa.large_binary()) if is_text else column
+
+
+def _record_bytes(opened: Opened) -> int:
+    return JSON_BYTES_PER_CHAR * opened.max_chars + OTHER_BYTES

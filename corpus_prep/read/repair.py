@@ -1,0 +1,35 @@
+"""Characters that nobody sees and that hide words from every search."""
+
+from __future__ import annotations
+
+import re
+
+CONTROLS = bytes([*range(9), *range(0x0E, 0x20), 0x7F])  # of ASCII, but for tab, line and page breaks
+UNSEEN = "\xad\u200b\u2060\ufeff\ufffe\uffff"  # not U+200C and U+200D: Persian, Indic scripts and emoji have them
+INVISIBLE = re.compile(f"[{re.escape(CONTROLS.decode() + UNSEEN)}]")
+BINARY_SHARE = 0.01  # a text of more NULs than these is none
+
+
+def is_binary(content: bytes) -> bool:
+    """Whether NULs are more than strays: a filing of 928,682 characters with five of them is a text.
+
+    >>> is_binary(b"PK\\0\\0"), is_binary(b"x" * 1000 + bytes(5)), is_binary(b"")
+    (True, False, False)
+    """
+    return content.count(0) > BINARY_SHARE * len(content)
+
+
+def repaired(text: str) -> str:
+    """The text without control characters, soft hyphens, zero-width blanks and byte order marks; lone surrogates are
+    joined where they are pairs, else become U+FFFD.
+
+    >>> repaired("re\\xadpair\\0ed\\u200b text\\n"), repaired("\\ud83d\\ude00 \\ud800!")
+    ('repaired text\\n', '😀 \ufffd!')
+    """
+    try:
+        encoded = text.encode()
+    except UnicodeEncodeError:
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        encoded = text.encode()
+    is_clean = len(encoded.translate(None, CONTROLS)) == len(encoded) and not any(c in text for c in UNSEEN)
+    return text if is_clean else INVISIBLE.sub("", text)
