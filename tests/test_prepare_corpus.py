@@ -129,5 +129,5 @@ def test_what_an_earlier_configuration_dropped_is_not_reported_again(corpus):
 def test_a_reason_that_takes_many_documents_is_a_warning_with_the_way_out(corpus, caplog):
     tmp_path, _ = corpus
     run(tmp_path, **{"quality.max_chars": 330, "quality.long": "drop"})
-    [told] = [m for m in caplog.messages if "too_long" in m]
+    [told] = [m for m in caplog.messages if "dropped: too_long" in m]
     assert re.fullmatch(r"wiki/documents: \d+ of 33 dropped: too_long \(quality.long='cut' cuts them.*\)", told)
