@@ -8,6 +8,8 @@ from typing import Literal
 
 from flows.profile import MethodSettings
 from tasks.engines.base import Policy, check_policies
+from tasks.engines.chat import ChatFleet
+from tasks.engines.endpoint import API
 from tasks.engines.fleet import Fleet
 from tasks.stage import Rows, stage
 from tasks.update import Trainer
@@ -19,7 +21,8 @@ from warehouse.store import Store, Table
 
 @dataclass(frozen=True)
 class Machines:
-    """Engines of the players, engines of the judges (the same where they have none of their own), and the trainer.
+    """Engines of the players, engines of the judges (the same where they have none of their own), what is behind an
+    API, and the trainer.
 
     All of them start when they are first used.
     """
@@ -28,16 +31,24 @@ class Machines:
     judges: Fleet
     trainer: Trainer
     keep_checkpoints: Literal["all", "last"] = "all"
+    api: ChatFleet | None = None
 
     @classmethod
-    def of(cls, cfg: MethodSettings, logs: Path) -> Machines:
+    def of(cls, cfg: MethodSettings, logs: Path, api: ChatFleet | None = None) -> Machines:
         logs.mkdir(parents=True, exist_ok=True)
         engines = Fleet(cfg.engine, cfg.num_engines, logs)
         trainer = Trainer(logs / "trainer.log", cfg.trainer_processes, cfg.engine.device, cfg.engine.threads)
-        return cls(engines, _judges(cfg, logs) or engines, trainer, cfg.keep_checkpoints)
+        return cls(engines, _judges(cfg, logs) or engines, trainer, cfg.keep_checkpoints, api)
+
+    def serving(self, policy: Policy, judge: bool) -> Fleet | ChatFleet:
+        """What samples a policy; `judge`: by the judges' engines, unless it is behind an API."""
+        if policy.weights.startswith(API):
+            assert self.api is not None, "the configuration was checked"
+            return self.api
+        return self.judges if judge else self.engines
 
     def close(self) -> None:
-        for process in {id(p): p for p in (self.engines, self.judges, self.trainer)}.values():
+        for process in {id(p): p for p in (self.engines, self.judges, self.trainer, self.api) if p}.values():
             process.close()
 
     def release_engines(self) -> None:
@@ -63,15 +74,17 @@ def _judges(cfg: MethodSettings, logs: Path) -> Fleet | None:
 def open_models(cfg: MethodSettings) -> dict[str, Policy]:
     """The models of a configuration, by their setting's name. Raises ValueError for one that is missing, or whose
     tokenizer differs from that of the engine that is to serve it."""
-    models = {name: open_model(path) for name, path in cfg.models.model_dump().items() if path}
-    for policy in models.values():
+    named = {name: path for name, path in cfg.models.model_dump().items() if path}
+    remote = {name: cfg.api.policy(path) for name, path in named.items() if cfg.api and path.startswith(API)}
+    local = {name: open_model(path) for name, path in named.items() if name not in remote}
+    for policy in local.values():
         try:
             check_policies(cfg.engine, [policy])
         except ValueError:
             if cfg.judge_engine is None:
                 raise
             check_policies(cfg.judge_engine, [policy])
-    return models
+    return {name: (local | remote)[name] for name in named}
 
 
 def open_model(model: str) -> Policy:

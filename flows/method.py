@@ -19,6 +19,7 @@ from flows.record import open_run
 from flows.request import Redo, Request, default_run
 from flows.run import Run
 from flows.service.site import open_store
+from tasks.engines.chat import ChatFleet
 from warehouse.rerun import Inquiry
 from warehouse.store import Store
 
@@ -36,10 +37,12 @@ class Method:
     def run(self, asked: Request, redo: Redo | None = None, force: bool = False) -> None:
         """Play; the same request again resumes where it stopped.
 
-        Raises ValueError, before any model is loaded, for a wrong setting, a missing model, stages to rerun that there
-        are none of, or a run that was made with another configuration (unless `force`).
+        Raises ValueError, before any model is loaded, for a wrong setting, a missing model or API key, stages to rerun
+        that there are none of, or a run that was made with another configuration (unless `force`).
         """
         cfg = profiles.load(self.config, asked.profile, asked.settings)
+        if isinstance(cfg, MethodSettings) and cfg.api:
+            cfg.api.key()
         with open_run(asked, cfg, redo, force) as store, opened(cfg, store, asked.run) as run:
             self.play(run)
 
@@ -95,7 +98,8 @@ def opened(cfg: Any, store: Store, name: str) -> Iterator[Run[Any]]:
         yield Run(cfg, store.run(name))
         return
     models = open_models(cfg)
-    machines = Machines.of(cfg, store.root / "logs" / name)
+    api = ChatFleet(cfg.api, store.root, name) if cfg.api else None
+    machines = Machines.of(cfg, store.root / "logs" / name, api)
     try:
         run = Run(cfg, store.run(name), models, machines)
         register(run.place, policies=models)

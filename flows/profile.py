@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic_core import ErrorDetails
 
 from tasks.engines.base import EngineConfig, Sampling
+from tasks.engines.endpoint import API, ChatEndpoint
 from tasks.monitor import Limits
 
 Config = TypeVar("Config", bound=BaseModel)
@@ -77,6 +78,9 @@ class MethodSettings(Settings):
     judge_engine: EngineConfig | None = Field(
         default=None, description="of models that are not trained; None serves them by `engine`"
     )
+    api: ChatEndpoint | None = Field(
+        default=None, description="serves models that are not trained and are named api:NAME"
+    )
     num_engines: int = Field(default=1, ge=1, description="engines side by side, one process each")
     trainer_processes: int = Field(
         default=1, ge=1, description="processes of an update, started by torchrun when more than one"
@@ -99,6 +103,15 @@ class MethodSettings(Settings):
         if isinstance(engine, dict) and isinstance(models, dict) and "base" in models:
             given = {**given, "engine": {"model": models["base"], **engine}}
         return given
+
+    @model_validator(mode="after")
+    def _models_behind_an_api_are_not_trained(self) -> Self:
+        served = [name for name, model in self.models.model_dump().items() if (model or "").startswith(API)]
+        if "base" in served:
+            raise ValueError("models.base is trained: an API serves only models that are not")
+        if served and self.api is None:
+            raise ValueError(f"models.{served[0]} is behind an API: say where, api.url=https://HOST/v1")
+        return self
 
     @model_validator(mode="after")
     def _held_out_world_is_another(self) -> Self:

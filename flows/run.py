@@ -149,7 +149,7 @@ class Run(Generic[Config]):
             policy=policy,
             sampling=role.sampling,
             dialogue=role.dialogue,
-            fleet=self.machines.judges if role.judge else self.machines.engines,
+            fleet=self.machines.serving(policy, role.judge),
             num_samples=n,
             index=index if role.dialogue.search else None,
             seed=self.cfg.seed,

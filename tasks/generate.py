@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from tasks.engines.base import Policy, Sampling
+from tasks.engines.chat import ChatFleet
 from tasks.engines.fleet import Fleet
 from tasks.engines.fleet_child import search_and_roll_out
 from tasks.rollouts.rollout import Dialogue
@@ -27,7 +28,7 @@ def generate(
     policy: Policy,
     sampling: Sampling,
     dialogue: Dialogue,
-    fleet: Fleet,
+    fleet: Fleet | ChatFleet,
     num_samples: int = 1,
     index: Table | None = None,
     seed: int = 0,
@@ -39,7 +40,7 @@ def generate(
 
     `index` is the table whose files hold the search index. A reply that `ask_again` finds malformed is sampled once
     more with another seed; both rows are stored, the later one last. Finished rollouts are kept in `shards` every few
-    seconds: after a kill only the others are sampled.
+    seconds: after a kill only the others are sampled, and those that failed.
 
     Raises Cleaned for a policy whose weights were freed.
     """
@@ -49,7 +50,8 @@ def generate(
 
     def sample(some: list[PromptRow], attempt: int) -> list[Rollout]:
         section = f"attempt-{attempt}"
-        kept = {(row["prompt_id"], row["sample"]): row for row in cast(list[Rollout], shards.rows(section))}
+        before = cast(list[Rollout], shards.rows(section))
+        kept = {(row["prompt_id"], row["sample"]): row for row in before if row["finish_reason"] != "error"}
         new = fleet.roll_out(
             some,
             policy=policy,

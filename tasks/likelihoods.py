@@ -6,6 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tasks.engines.base import Policy
+from tasks.engines.chat import ChatFleet
 from tasks.engines.fleet import Fleet
 from tasks.rollouts.replies import last_reply, reply_logprobs
 from tasks.rollouts.rollout import Dialogue
@@ -16,7 +17,14 @@ from warehouse.store import Table
 
 @stage(LIKELIHOODS, tools=("fleet",), code=(reply_logprobs,))
 def likelihoods(
-    prompts: Table, rollouts: Tables, tasks: Tables, *, kind: str, policy: Policy, dialogue: Dialogue, fleet: Fleet
+    prompts: Table,
+    rollouts: Tables,
+    tasks: Tables,
+    *,
+    kind: str,
+    policy: Policy,
+    dialogue: Dialogue,
+    fleet: Fleet | ChatFleet,
 ) -> Rows:
     """Yield for every prompt the log-probability, under `policy`, of the last reply of the rollout that it names.
 

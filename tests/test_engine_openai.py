@@ -15,6 +15,8 @@ import httpx
 import pytest
 
 from tasks.engines.base import EngineConfig, Policy, Sampling
+from tasks.engines.chat import ChatFleet
+from tasks.engines.endpoint import ChatEndpoint
 from tasks.engines.fleet import CPU_ENVIRONMENT, ENVIRONMENT
 from tasks.engines.openai import EndpointEngine
 from tasks.rollouts.replies import reply_logprobs
@@ -109,6 +111,16 @@ def test_a_failure_costs_one_row_and_keeps_its_reason(endpoint, policy):
     assert found[0]["turns"][0]["sampled_token_ids"] == [21] and found[0]["turns"][0]["logprobs"] == [-0.25]
 
 
+def test_a_server_that_repeats_the_key_gets_it_into_no_row(endpoint, policy, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-0123456789")
+
+    def answer(request):
+        return (400, {"error": "no such key: sk-0123456789"}) if len(request["prompt"]) > 3 else (200, reply(request))
+
+    (found,) = rows(engine(policy, endpoint(answer)), policy, PROMPTS[:1])
+    assert "no such key: [key]" in found["error"] and "0123456789" not in repr(found)
+
+
 def test_a_busy_endpoint_is_asked_again(endpoint, policy):
     asked = []
 
@@ -189,6 +201,34 @@ def server(policy, tmp_path_factory):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)  # its engine, too
         process.wait(30)
+
+
+@pytest.mark.slow
+def test_vllms_server_serves_as_a_judge_behind_an_api_and_is_asked_once(server, policy, store):
+    """Tokens are counted: of prompts, two letters repeated and their markup, and of replies, at most 12. A prompt too
+    long for the model is refused, and costs its row only."""
+    _, url = server
+    api = ChatEndpoint(url=url, api_key_env="", provider="vllm", price_in=1, max_failed_share=1)
+    judge = api.policy(f"api:{policy.weights}")
+    long = {**PROMPTS[0], "prompt_id": "long", "messages": [{"role": "user", "content": "a " * 130}]}
+    found = []
+    for run in ("first", "second"):
+        fleet = ChatFleet(api, store.root, run)
+        rows = fleet.roll_out([long, *PROMPTS], judge, SAMPLING, Dialogue(), num_samples=2, seed=3)
+        found.append({(row["prompt_id"], row["sample"]): row for row in rows})
+        fleet.close()
+    first, second = found
+    assert {row["finish_reason"] for key, row in first.items() if key[0] == "long"} == {"error"}
+    assert "status 400" in first["long", 0]["error"]
+    for (name, sample), row in first.items():
+        if name == "long":
+            continue
+        assert row["reply"] == second[name, sample]["reply"] and row["finish_reason"] in ("final", "length")
+        assert (row["usage"]["cached"], second[name, sample]["usage"]["cached"]) == (False, True)
+        assert row["usage"]["num_prompt_tokens"] > 2 * (1 + int(name[1:]))
+        assert 1 <= row["usage"]["num_completion_tokens"] <= 12
+        assert row["usage"]["model"] == policy.weights
+    assert len({row["reply"] for row in first.values()}) > 2  # it samples: seeds differ
 
 
 @pytest.mark.slow

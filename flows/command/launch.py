@@ -136,6 +136,7 @@ def check_settings(deployment: dict[str, Any], parameters: dict[str, Any]) -> An
     from flows import profile
     from flows.corpora import check_corpora, check_documents
     from tasks.engines.base import check_model
+    from tasks.engines.endpoint import API
 
     package = deployment["entrypoint"].rsplit("/", 1)[0].replace("/", ".")
     config = importlib.import_module(f"{package}.config").Config
@@ -149,6 +150,6 @@ def check_settings(deployment: dict[str, Any], parameters: dict[str, Any]) -> An
         check_documents(getattr(cfg, "corpus", None), SOURCE)
     else:
         check_corpora(cfg, open_store(), SOURCE)
-        for model in filter(None, cfg.models.model_dump().values()):
+        for model in filter(lambda model: model and not model.startswith(API), cfg.models.model_dump().values()):
             check_model(str(SOURCE / model) if (SOURCE / model).exists() else model)  # flows stand in SOURCE
     return cfg

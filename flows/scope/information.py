@@ -53,7 +53,6 @@ def measure_information(scope: Scope, place: Place, challenger: Player, pool: Po
 
 
 def _measure(scope: Scope, place: Place, role: Role, policy: Policy, rollouts: Tables, **about: Tables) -> None:
-    machines = scope.run.machines
     likelihoods(
         place,
         ask(place, role.prompt, values=dict(role.values), label=role.name, **about),
@@ -62,7 +61,7 @@ def _measure(scope: Scope, place: Place, role: Role, policy: Policy, rollouts: T
         kind=role.name,
         policy=policy,
         dialogue=role.dialogue,
-        fleet=machines.judges if role.judge else machines.engines,
+        fleet=scope.run.machines.serving(policy, role.judge),
         label=role.name,
     )
 

@@ -115,7 +115,7 @@ class Fleet:
         """
         settings = {"policy": policy, "sampling": sampling, "dialogue": dialogue, "index": index and str(index)}
         settings |= {"work": "roll_out", "num_samples": num_samples, "seed": seed}
-        return self._call([dict(prompt) for prompt in prompts], settings, skip, progress or _Bar(policy.id, "rollouts"))
+        return self._call([dict(prompt) for prompt in prompts], settings, skip, progress or Bar(policy.id, "rollouts"))
 
     def reply_logprobs(self, prompts: Iterable[Mapping[str, Any]], policy: Policy, dialogue: Dialogue) -> Iterator[Row]:
         """How likely the policy is to give each prompt's reply (see `tasks.rollouts.replies`), on all engines.
@@ -124,7 +124,7 @@ class Fleet:
         cannot tell.
         """
         settings = {"work": "reply_logprobs", "policy": policy, "dialogue": dialogue}
-        return self._call([dict(prompt) for prompt in prompts], settings, frozenset(), _Bar(policy.id, "replies"))
+        return self._call([dict(prompt) for prompt in prompts], settings, frozenset(), Bar(policy.id, "replies"))
 
     def _call(
         self,
@@ -216,7 +216,7 @@ class Fleet:
         self.close()
 
 
-class _Bar:
+class Bar:
     """Progress on a terminal; elsewhere a line in the log every 30 s."""
 
     def __init__(self, name: str, unit: str):

@@ -25,13 +25,14 @@ from tasks.engines.base import (
     reply_text,
     too_long,
 )
+from tasks.engines.endpoint import without
 
 
 class EndpointEngine:
     """One or several servers of the same model. A failing one yields replies that carry the error."""
 
     def __init__(self, config: EngineConfig):
-        key = os.environ.get(config.api_key_env)
+        self._key = key = os.environ.get(config.api_key_env, "")
         self.config = config
         self.max_model_len = config.max_model_len
         self.max_num_seqs = config.max_num_seqs
@@ -140,7 +141,7 @@ class EndpointEngine:
             of_reply = zip(found[-len(reply_ids) :], reply_ids, strict=True)
             reply = Completion(reply_ids, [of[str(i)]["logprob"] for of, i in of_reply], "", "stop")
         except Exception as error:  # as in _reply
-            reply = Completion([], [], "", "error", f"{url}: {error!r}"[:1000])
+            reply = Completion([], [], "", "error", self._why(url, error))
         self._done.put((key, reply))
 
     def _reply(self, key: Hashable, url: str, body: dict[str, Any]) -> None:
@@ -150,8 +151,11 @@ class EndpointEngine:
             reason = "length" if choice["finish_reason"] == "length" else "stop"
             reply = Completion(ids, logprobs, reply_text(self.tokenizer, ids, self._end_ids), reason)
         except Exception as error:  # whatever an endpoint answers, the other rows go on and this one keeps the reason
-            reply = Completion([], [], "", "error", f"{url}: {error!r}"[:1000])
+            reply = Completion([], [], "", "error", self._why(url, error))
         self._done.put((key, reply))
+
+    def _why(self, url: str, error: Exception) -> str:
+        return without(self._key, f"{url}: {error!r}")[:1000]
 
     def _post(self, url: str, body: dict[str, Any]) -> Any:
         """Post, and try again when the server is away or busy: after 1, 2, 4, ... seconds."""

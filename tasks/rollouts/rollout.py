@@ -92,6 +92,7 @@ def rollout_row(conversation: Conversation, policy: Policy, seed: int) -> Rollou
         "num_searches": conversation.num_searches,
         "num_sampled_tokens": sum(len(turn["sampled_token_ids"]) for turn in conversation.turns),
         "turns": conversation.turns,
+        "usage": None,
     }
 
 

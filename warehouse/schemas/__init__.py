@@ -46,6 +46,7 @@ from warehouse.schemas.conversations import PromptRow as PromptRow
 from warehouse.schemas.conversations import Rollout as Rollout
 from warehouse.schemas.conversations import SearchResult as SearchResult
 from warehouse.schemas.conversations import Turn as Turn
+from warehouse.schemas.conversations import Usage as Usage
 from warehouse.schemas.corpus import BANDS as BANDS
 from warehouse.schemas.corpus import CLUSTERS as CLUSTERS
 from warehouse.schemas.corpus import CONTAMINATIONS as CONTAMINATIONS

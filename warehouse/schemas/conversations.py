@@ -33,6 +33,16 @@ class Turn(TypedDict):
     message_role: str | None
 
 
+class Usage(TypedDict):
+    """What an API bills for one reply."""
+
+    num_prompt_tokens: Annotated[int | None, "None where the endpoint does not count"]
+    num_completion_tokens: Annotated[int | None, "with what it thought; None where the endpoint does not count"]
+    cost: Annotated[float, "in the currency of the prices, when it was first asked"]
+    cached: Annotated[bool, "the same request had been answered: nothing was paid this time"]
+    model: Annotated[str | None, "what the endpoint says has replied; None where it does not say"]
+
+
 class PromptRow(TypedDict):
     prompt_id: Annotated[str, "identity, from its content and what it is about"]
     role: Annotated[str, "who answers it"]
@@ -63,6 +73,7 @@ class Rollout(TypedDict):
     num_searches: Annotated[int, "valid searches"]
     num_sampled_tokens: Annotated[int, "tokens sampled in all turns"]
     turns: Annotated[list[Turn] | None, "the turns, with token ids and log-probabilities", "no turn was sampled"]
+    usage: Annotated[Usage | None, "tokens and cost", "it was sampled by an engine of the run, or failed"]
 
 
 class Likelihood(TypedDict):

@@ -1,0 +1,83 @@
+"""A spending cap that is never exceeded: each request reserves the most that it may cost before it is sent."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tasks.engines.chat_client import NotAnswered
+from tasks.engines.endpoint import ChatEndpoint
+
+MARKUP = 16  # tokens that a chat template puts around a message, at most
+
+
+class SpendingCapReached(RuntimeError):
+    """What is still to be asked may cost more than is left of `max_cost`."""
+
+
+class Budget:
+    """What one run may spend, shared by threads."""
+
+    def __init__(self, endpoint: ChatEndpoint, spent: float):
+        self.spent, self._endpoint = spent, endpoint
+        self._reserved, self._num_reserved = 0.0, 0
+        self._stopped = False
+        self._changed = threading.Condition()
+
+    @contextlib.contextmanager
+    def reserved(self, body: dict[str, Any]) -> Iterator[Callable[[int | None, int | None], float]]:
+        """Hold back the most that a request may cost; what is yielded takes the tokens of prompt and reply and returns
+        what they cost. Tokens that the endpoint does not count are billed at the most there can have been.
+
+        Raises SpendingCapReached, and NotAnswered after `stop`.
+        """
+        most_tokens = most_prompt_tokens(body["messages"]), _most_reply_tokens(body)
+        most = self._endpoint.cost(*most_tokens)
+        self._reserve(most)
+        cost = 0.0
+
+        def bill(*counted: int | None) -> float:
+            nonlocal cost
+            cost = self._endpoint.cost(*(m if n is None else n for n, m in zip(counted, most_tokens, strict=True)))
+            return cost
+
+        try:
+            yield bill
+        finally:
+            with self._changed:
+                self._reserved -= most
+                self._num_reserved -= 1
+                self.spent += cost
+                self._changed.notify_all()
+
+    def _reserve(self, most: float) -> None:
+        cap = self._endpoint.max_cost
+        with self._changed:
+            while cap is not None and not self._stopped and self.spent + self._reserved + most > cap:
+                if not self._num_reserved:
+                    raise SpendingCapReached(
+                        f"{self.spent:.4f} of {cap:g} is spent, and the next request may cost {most:.4f}. What was "
+                        "answered is kept: raise api.max_cost and repeat the command to ask for the rest"
+                    )
+                self._changed.wait()
+            if self._stopped:
+                raise NotAnswered("stopped", "not sent")
+            self._reserved += most
+            self._num_reserved += 1
+
+    def stop(self) -> None:
+        """Let no further request begin."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+
+
+def most_prompt_tokens(messages: list[dict[str, str]]) -> int:
+    """No tokenizer makes more tokens than there are bytes."""
+    return sum(len(message["content"].encode()) + MARKUP for message in messages)
+
+
+def _most_reply_tokens(body: dict[str, Any]) -> int:
+    return int(body.get("max_completion_tokens") or body.get("max_tokens") or 0)

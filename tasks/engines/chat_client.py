@@ -1,0 +1,198 @@
+"""One chat request: sent until it is answered, refused, or out of retries.
+
+httpx and not the openai package: its own retries would hide what the throttle has to see (status, Retry-After), and it
+reads a body of any length for any time.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import json
+import random
+import time
+from dataclasses import dataclass
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import httpx
+
+from tasks.engines.endpoint import ChatEndpoint, without
+from tasks.engines.throttle import Outcome, Throttle
+
+OVERLOADED = {408, 429, 503, 504, 529}
+HOPELESS = {401, 402, 404, 405, 407}  # for every request alike; 403 is said of single ones, too
+NO_MONEY = "insufficient_quota"
+MOST_BYTES = 1 << 24
+FIRST_WAIT_S = 1.0
+LOCAL = {"127.0.0.1", "localhost", "::1"}
+
+
+class NotAnswered(Exception):
+    """A request without a usable reply.
+
+    `kind`: `again` was tried as often as allowed, and may do later; `never` is refused whatever is done, as is every
+    other request for `hopeless`; `stopped` was not sent.
+    """
+
+    def __init__(self, kind: Literal["again", "never", "hopeless", "stopped"], why: str):
+        super().__init__(why)
+        self.kind = kind
+
+
+@dataclass(frozen=True)
+class Said:
+    """A reply. Tokens are None where the endpoint does not count them; `model` is what it says has replied."""
+
+    text: str
+    finish_reason: Literal["stop", "length"]
+    num_prompt_tokens: int | None
+    num_completion_tokens: int | None
+    model: str | None
+
+
+class _Trouble(Exception):
+    """One attempt that failed and may be repeated."""
+
+    def __init__(self, outcome: Outcome, why: str, retry_after_s: float = 0):
+        super().__init__(why)
+        self.outcome: Outcome = outcome
+        self.retry_after_s = retry_after_s
+
+
+class ChatClient:
+    """Sends requests of many threads to one endpoint, through one throttle. The key reaches no message or reply."""
+
+    def __init__(self, endpoint: ChatEndpoint):
+        self.endpoint, self._key = endpoint, endpoint.key()
+        self.throttle = Throttle(endpoint)
+        host = urlsplit(endpoint.url).hostname
+        self._http = httpx.Client(
+            timeout=endpoint.timeout_s,
+            limits=httpx.Limits(max_connections=endpoint.max_concurrency),
+            headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
+            trust_env=host not in LOCAL,  # a proxy may lead to the world, not to this machine
+        )
+
+    def ask(self, body: dict[str, Any]) -> Said:
+        """The reply to a request. Waits between attempts: a random share of 1, 2, 4, ... seconds, or what Retry-After
+        says. Raises NotAnswered."""
+        estimate = len(json.dumps(body["messages"])) // 4 + 64
+        why = ""
+        for attempt in range(self.endpoint.retries + 1):
+            started = self.throttle.enter(estimate)
+            if started is None:
+                raise NotAnswered("stopped", "not sent")
+            try:
+                said = self._attempt(body)
+            except _Trouble as trouble:
+                self.throttle.leave(trouble.outcome, started, pause_s=trouble.retry_after_s)
+                why = without(self._key, str(trouble))
+                longest = min(FIRST_WAIT_S * 2**attempt, self.endpoint.max_wait_s)
+                if attempt < self.endpoint.retries:
+                    self.throttle.sleep(random.uniform(0, longest))  # on top of Retry-After, which holds for all
+            except BaseException:
+                self.throttle.leave("served", started)
+                raise
+            else:
+                used = (said.num_prompt_tokens or 0) + (said.num_completion_tokens or 0)
+                self.throttle.leave("served", started, used - estimate if used else 0)
+                return said
+        raise NotAnswered("again", f"after {self.endpoint.retries + 1} attempts: {why}")
+
+    def _attempt(self, body: dict[str, Any]) -> Said:
+        try:
+            status, headers, content = self._post(body)
+        except httpx.TimeoutException as slow:
+            raise _Trouble("overload", f"{type(slow).__name__} within {self.endpoint.timeout_s:g} s") from None
+        except httpx.HTTPError as broken:
+            raise _Trouble("fault", f"{type(broken).__name__}: {broken}") from None
+        if status != 200:
+            self._refuse(status, headers, _plain(content)[:300])
+        try:
+            found = json.loads(content)
+        except (ValueError, RecursionError):
+            raise _Trouble("fault", f"no JSON: {_plain(content)[:100]!r}") from None
+        return self._read(found)
+
+    def _post(self, body: dict[str, Any]) -> tuple[int, httpx.Headers, bytes]:
+        """A response read within the time and the bytes allowed: one that drips must not hold its place for ever."""
+        until = time.monotonic() + self.endpoint.timeout_s
+        content = bytearray()
+        with self._http.stream("POST", f"{self.endpoint.url}/chat/completions", json=body) as response:
+            for part in response.iter_bytes():
+                content += part
+                if time.monotonic() > until:
+                    raise httpx.ReadTimeout("the body did not end")
+                if len(content) > MOST_BYTES:
+                    raise httpx.DecodingError(f"a body of over {MOST_BYTES} bytes")
+            return response.status_code, response.headers, bytes(content)
+
+    def _refuse(self, status: int, headers: httpx.Headers, text: str) -> None:
+        """Raise what a status other than 200 means."""
+        why = f"status {status}: {text}"
+        if status in HOPELESS or (status == 429 and NO_MONEY in text) or 300 <= status < 400:
+            self.throttle.stop()
+            raise NotAnswered("hopeless", without(self._key, why))
+        if status >= 500 or status in OVERLOADED or status in (409, 425) or status < 300:
+            wait = retry_after_s(headers, time.time())
+            if wait > self.endpoint.max_wait_s:
+                raise NotAnswered("again", without(self._key, f"asks to wait {wait:.0f} s; {why}"))
+            raise _Trouble("overload" if status in OVERLOADED else "fault", why, wait)
+        raise NotAnswered("never", without(self._key, why))
+
+    def _read(self, found: Any) -> Said:
+        """The reply in a body; a body without one is trouble, for a refusal to answer there is no other attempt."""
+        try:
+            choice, told = found["choices"][0], found.get("usage")
+            text, reason = choice["message"]["content"], choice.get("finish_reason")
+            refusal = choice["message"].get("refusal")
+        except (KeyError, IndexError, TypeError, AttributeError):
+            raise _Trouble("fault", f"no reply in {json.dumps(found)[:100]}") from None
+        if reason == "content_filter" or (refusal and not text):
+            raise NotAnswered("never", f"refused: {without(self._key, _text(refusal or reason))[:300]}")
+        if not isinstance(text, str):
+            raise _Trouble("fault", f"no text in {json.dumps(choice)[:100]}")
+        usage = told if isinstance(told, dict) else {}
+        return Said(
+            text=without(self._key, _text(text)),
+            finish_reason="length" if reason == "length" else "stop",
+            num_prompt_tokens=_count(usage.get("prompt_tokens")),
+            num_completion_tokens=_count(usage.get("completion_tokens")),
+            model=without(self._key, _text(found["model"]))[:200] if isinstance(found.get("model"), str) else None,
+        )
+
+    def close(self) -> None:
+        self.throttle.stop()
+        self._http.close()
+
+
+def retry_after_s(headers: httpx.Headers, now: float) -> float:
+    """Seconds that Retry-After asks for, as a number or a date; 0 where it says nothing that can be read.
+
+    >>> retry_after_s(httpx.Headers({"Retry-After": "7"}), 0), retry_after_s(httpx.Headers({"Retry-After": "soon"}), 0)
+    (7.0, 0.0)
+    >>> retry_after_s(httpx.Headers({"Retry-After": "Thu, 01 Jan 1970 00:01:30 GMT"}), now=60)
+    30.0
+    """
+    said = headers.get("retry-after", "")
+    try:
+        wait = float(said)
+    except ValueError:
+        try:
+            wait = email.utils.parsedate_to_datetime(said).timestamp() - now
+        except (ValueError, TypeError, OverflowError):
+            return 0.0
+    return max(0.0, wait) if wait == wait else 0.0
+
+
+def _plain(content: bytes) -> str:
+    return " ".join(content.decode("utf-8", "replace").split())
+
+
+def _text(found: Any) -> str:
+    """As text that can be stored: JSON may hold halves of surrogate pairs."""
+    return str(found).encode("utf-8", "replace").decode()
+
+
+def _count(found: Any) -> int | None:
+    return found if isinstance(found, int) and not isinstance(found, bool) and 0 <= found < 2**31 else None

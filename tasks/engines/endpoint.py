@@ -1,0 +1,99 @@
+"""A chat model behind an API: where it is, how fast it may be asked, and for how much."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from tasks.engines.base import Policy
+from warehouse.draft import hash_json
+
+API = "api:"  # before the name of a model that an endpoint serves: api:gpt-4.1-mini
+SHORTEST_KEY = 6  # shorter ones are words that any text may hold, such as vLLM's EMPTY
+
+
+def _plain(url: str) -> str:
+    if not re.fullmatch(r"https?://[^\s/@?#]+(/[^\s@?#]*)?", url):
+        raise ValueError(
+            "write it as http(s)://HOST/v1, without a user, a query or a key: keys come from the environment"
+        )
+    return url.rstrip("/")
+
+
+def _variable(name: str) -> str:
+    if name and not re.fullmatch(r"[A-Z_][A-Z0-9_]{0,63}", name):
+        raise ValueError("it is the name of an environment variable, in capitals, not the key itself")
+    return name
+
+
+class ChatEndpoint(BaseModel):
+    """An OpenAI-compatible endpoint (`/chat/completions`) for models that are not trained.
+
+    Which model is asked is said where models are: `models.judge = "api:gpt-4.1-mini"`. Only `provider`, `extra` and
+    `omit` decide what a reply is: they are part of the model's identity in recipes and in the cache of replies.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    url: Annotated[str, AfterValidator(_plain)] = Field(description="up to `/v1`, without the key")
+    api_key_env: Annotated[str, AfterValidator(_variable)] = Field(
+        default="OPENAI_API_KEY", description="the environment variable that holds the key; empty: no key is sent"
+    )
+    provider: str = Field(
+        default="", description="tells endpoints apart; empty: the url does. Set it where the url moves, the model not"
+    )
+    extra: dict[str, Any] = Field(
+        default={}, description="added to every request, such as reasoning_effort; it is stored"
+    )
+    omit: tuple[str, ...] = Field(default=(), description="left out of requests: what the endpoint refuses, as seed")
+    max_concurrency: int = Field(default=32, ge=1, description="requests in flight, at most")
+    requests_per_minute: float | None = Field(default=None, gt=0)
+    tokens_per_minute: float | None = Field(default=None, gt=0, description="of prompts and replies together")
+    timeout_s: float = Field(default=120, gt=0, description="of one request, from sending it to the last byte")
+    retries: int = Field(default=6, ge=0)
+    max_wait_s: float = Field(default=120, gt=0, description="longest wait before one retry")
+    max_failed_share: float = Field(
+        default=0.05, ge=0, le=1, description="of a stage's replies; with more failures it stops and is not published"
+    )
+    price_in: float = Field(default=0, ge=0, description="of a million tokens of prompts")
+    price_out: float = Field(default=0, ge=0, description="of a million tokens of replies")
+    max_cost: float | None = Field(default=None, gt=0, description="of a run, in the currency of the prices")
+
+    @model_validator(mode="after")
+    def _cap_has_prices(self) -> ChatEndpoint:
+        if self.max_cost is not None and not (self.price_in or self.price_out):
+            raise ValueError("max_cost needs price_in and price_out: without them nothing is known to cost anything")
+        return self
+
+    def policy(self, model: str) -> Policy:
+        """The model `api:NAME` of this endpoint."""
+        identity = [model, self.provider or self.url, self.extra, sorted(self.omit)]
+        return Policy(id=model.removeprefix(API), weights=model, content_hash=hash_json(identity))
+
+    def key(self) -> str:
+        """The key, empty where none is sent. Raises ValueError where the environment has none that can be sent."""
+        if not self.api_key_env:
+            return ""
+        key = os.environ.get(self.api_key_env, "").strip()
+        if not key:
+            raise ValueError(
+                f"api.api_key_env names {self.api_key_env}, which is not set. Set it in the environment of `selfplay "
+                f'up` (or of `selfplay run --here`), or set api.api_key_env = "" for an endpoint without keys'
+            )
+        if not re.fullmatch(r"[\x21-\x7e]+", key):
+            raise ValueError(f"{self.api_key_env} holds blanks or characters that no HTTP header takes")
+        return key
+
+    def cost(self, num_prompt_tokens: int, num_completion_tokens: int) -> float:
+        return (num_prompt_tokens * self.price_in + num_completion_tokens * self.price_out) / 1e6
+
+
+def without(key: str, text: str) -> str:
+    """`text` without the key: servers quote what they were sent.
+
+    >>> without("sk-12345", "Incorrect API key: sk-12345")
+    'Incorrect API key: [key]'
+    """
+    return text.replace(key, "[key]") if len(key) >= SHORTEST_KEY else text

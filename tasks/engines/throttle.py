@@ -1,0 +1,144 @@
+"""How fast an endpoint is asked: requests in flight that adapt to it, rate limits, and the pauses that it asks for."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Literal
+
+from tasks.engines.endpoint import ChatEndpoint
+
+Outcome = Literal["served", "fault", "overload"]
+START, WINDOW = 8, 8
+SLOWER = 3.0  # times the best window: requests queue at the server
+BURST_S = 10.0  # of a rate limit that may be saved up
+
+
+class Concurrency:
+    """Requests that may be in flight: additive increase, multiplicative decrease (Chiu and Jain 1989).
+
+    A window is as many replies as may be in flight, at least `WINDOW`. After one that went well, one request more;
+    after one that took `SLOWER` times as long as the best, a fifth fewer; after one in which most failed, half. An
+    overload (429, 503, a time-out) halves at once, but once only for all that were in flight then. Single failures do
+    not: a server that fails at random serves no better when it is asked less.
+    """
+
+    def __init__(self, most: int):
+        self.limit, self._most = min(START, most), most
+        self._halved_at = float("-inf")
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget how long replies take: others are asked for now."""
+        self._best: float | None = None
+        self._begin_window()
+
+    def _begin_window(self) -> None:
+        self._num = self._num_faults = 0
+        self._seconds = 0.0
+
+    def ended(self, outcome: Outcome, started: float, now: float) -> None:
+        """Take in how a request ended; times in seconds of one clock."""
+        if outcome == "overload":
+            if started >= self._halved_at:
+                self.limit, self._halved_at = max(1, self.limit // 2), now
+                self._begin_window()
+            return
+        self._num += 1
+        self._num_faults += outcome == "fault"
+        self._seconds += now - started if outcome == "served" else 0
+        if self._num >= max(WINDOW, self.limit):
+            self._end_window()
+            self._begin_window()
+
+    def _end_window(self) -> None:
+        num_served = self._num - self._num_faults
+        if self._num_faults > num_served:
+            self.limit = max(1, self.limit // 2)
+            return
+        mean = self._seconds / num_served
+        if self._best is not None and mean > SLOWER * self._best:
+            self.limit = max(1, self.limit * 4 // 5)
+        else:
+            self.limit = min(self._most, self.limit + 1)
+        self._best = mean if self._best is None else min(self._best, mean)
+
+
+class Bucket:
+    """A rate limit. What is known only afterwards may overdraw it."""
+
+    def __init__(self, per_minute: float, now: float):
+        self._rate = per_minute / 60
+        self._most = max(1.0, self._rate * BURST_S)
+        self._level, self._at = self._most, now
+
+    def wait_s(self, amount: float, now: float) -> float:
+        """How long until `amount` may be taken; a larger one than is ever saved up goes when all is saved up."""
+        self._level = min(self._most, self._level + (now - self._at) * self._rate)
+        self._at = now
+        return max(0.0, (min(amount, self._most) - self._level) / self._rate)
+
+    def take(self, amount: float) -> None:
+        self._level -= amount
+
+
+class Throttle:
+    """The gate that every request of every thread goes through."""
+
+    def __init__(self, endpoint: ChatEndpoint):
+        now = time.monotonic()
+        self.concurrency = Concurrency(endpoint.max_concurrency)
+        rates = endpoint.requests_per_minute, endpoint.tokens_per_minute
+        self._requests, self._tokens = (None if rate is None else Bucket(rate, now) for rate in rates)
+        self._num_in_flight = 0
+        self._paused_until = now
+        self._changed = threading.Condition()
+        self._stopped = threading.Event()
+
+    def enter(self, num_tokens: int) -> float | None:
+        """Wait until a request of about `num_tokens` may go; when it went, or None after `stop`."""
+        with self._changed:
+            while not self._stopped.is_set():
+                now = time.monotonic()
+                wait = self._wait_s(num_tokens, now)
+                if wait <= 0:
+                    self._num_in_flight += 1
+                    for bucket, amount in ((self._requests, 1), (self._tokens, num_tokens)):
+                        if bucket is not None:
+                            bucket.take(amount)
+                    return now
+                self._changed.wait(wait)
+        return None
+
+    def _wait_s(self, num_tokens: int, now: float) -> float:
+        if self._num_in_flight >= self.concurrency.limit:
+            return 60.0  # `leave` wakes it
+        waits = [self._paused_until - now]
+        waits += [b.wait_s(n, now) for b, n in ((self._requests, 1), (self._tokens, num_tokens)) if b is not None]
+        return max(waits)
+
+    def leave(self, outcome: Outcome, started: float, num_more_tokens: int = 0, pause_s: float = 0) -> None:
+        """Say how a request ended, what it took beyond its estimate, and how long the server asks to be left alone."""
+        with self._changed:
+            now = time.monotonic()
+            self._num_in_flight -= 1
+            self.concurrency.ended(outcome, started, now)
+            self._paused_until = max(self._paused_until, now + pause_s)
+            if self._tokens is not None:
+                self._tokens.take(num_more_tokens)
+            self._changed.notify_all()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait, or until `stop`."""
+        self._stopped.wait(seconds)
+
+    def begin(self) -> None:
+        self._stopped.clear()
+        with self._changed:
+            self.concurrency.begin()
+
+    def stop(self) -> None:
+        """Let no further request begin."""
+        self._stopped.set()
+        with self._changed:
+            self._changed.notify_all()
