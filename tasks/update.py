@@ -88,8 +88,9 @@ class Trainer:
 
     def _resident(self) -> ProcessPoolExecutor:
         if self._pool is None:
-            on_cpu = {"ACCELERATE_USE_CPU": "true"}
-            environment = on_cpu if self.device == "cpu" else {"CUDA_VISIBLE_DEVICES": ",".join(devices(1, 0))}
+            environment = trainer_environment(self.device)
+            if self.device == "cuda":
+                environment["CUDA_VISIBLE_DEVICES"] = ",".join(devices(1, 0))
             self._pool = ProcessPoolExecutor(
                 1, get_context("spawn"), _start, (str(self.log_file), self.threads, environment)
             )
@@ -99,7 +100,9 @@ class Trainer:
         job.out.mkdir(parents=True, exist_ok=True)
         spec = job.out.parent / "job.json"
         spec.write_text(job.model_dump_json())
-        environment = {**os.environ, **({"ACCELERATE_USE_CPU": "true"} if self.device == "cpu" else {})}
+        cores = len(os.sched_getaffinity(0)) // self.num_processes
+        threads = self.threads if self.device == "cpu" else max(cores, 1)  # torchrun would give each process one
+        environment = {**os.environ, **trainer_environment(self.device), "OMP_NUM_THREADS": str(threads)}
         launcher = ["-m", "tasks.training.torchrun", "--standalone", "--nproc-per-node", str(self.num_processes)]
         with open(self.log_file, "a") as log:
             command = [sys.executable, *launcher, "-m", "tasks.training.trainer", str(spec)]
@@ -166,6 +169,14 @@ def update(
             "optimizer_step": step.step,
             "metrics": {k: float(v) for k, v in step.model_dump(exclude={"step"}).items() if v is not None},
         }
+
+
+def trainer_environment(device: str) -> dict[str, str]:
+    """What a trainer's process is started with. Expandable segments: rows differ in length, and fixed blocks freed by
+    one would not fit the next. A setting of the allocator that is given already stands."""
+    if device == "cpu":
+        return {"ACCELERATE_USE_CPU": "true"}
+    return {"PYTORCH_ALLOC_CONF": os.environ.get("PYTORCH_ALLOC_CONF", "expandable_segments:True")}
 
 
 def cause_of_death(exit_code: int, out: Path) -> str:

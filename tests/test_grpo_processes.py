@@ -65,8 +65,9 @@ def test_two_processes_with_sharded_weights_make_the_update_of_one(tmp_path, fol
 
 @pytest.mark.slow
 def test_sharded_bfloat16_does_not_round_log_probabilities(tmp_path, folder):
-    """Rounded, one of -4 would be off by up to 0.008: `cpu_fsdp` fails where they do not come out as float32."""
-    s = {"beta": 0.5, "dtype": "bfloat16"}
+    """Rounded, one of -4 would be off by up to 0.008: `cpu_fsdp` fails where they do not come out as float32, and where
+    a layer's output does."""
+    s = {"beta": 0.5, "dtype": "bfloat16", "micro_batch_size": 1}
     one = update(tmp_path, folder, make_rows(folder / "policy"), settings=s)
     paths = {"batch": tmp_path / "out.parquet", "reference": folder / "base", "out": tmp_path / "two"}
     spec = UpdateJob(policy=folder / "policy", settings=GRPOSettings(**{**SETTINGS, **s}), **paths)

@@ -14,7 +14,7 @@ import pytest
 
 from tasks.engines.base import Policy
 from tasks.training.grpo import GRPOSettings, UpdateJob, UpdateResult
-from tasks.update import Trainer, update, updated_policy
+from tasks.update import Trainer, trainer_environment, update, updated_policy
 from tests.support.rows import publish, row
 from warehouse.schemas import BATCHES
 
@@ -103,6 +103,14 @@ def test_a_trainer_of_one_process_sees_one_gpu_that_of_the_first_engine(tmp_path
     trainer = Trainer(tmp_path / "log", device="cuda")
     assert trainer._resident().submit(os.getenv, "CUDA_VISIBLE_DEVICES").result() == "4"
     trainer.close()
+
+
+def test_the_allocator_of_a_gpu_trainer_can_grow_its_blocks_unless_told_otherwise(monkeypatch):
+    monkeypatch.delenv("PYTORCH_ALLOC_CONF", raising=False)
+    assert trainer_environment("cuda") == {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "max_split_size_mb:512")
+    assert trainer_environment("cuda") == {"PYTORCH_ALLOC_CONF": "max_split_size_mb:512"}
+    assert trainer_environment("cpu") == {"ACCELERATE_USE_CPU": "true"}
 
 
 TRAINING = """

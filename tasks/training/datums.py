@@ -113,9 +113,13 @@ def _fault(datums: Datums, i: int, vocab_size: int, max_tokens: int) -> str | No
 
 @dataclass(frozen=True)
 class Plan:
-    """Who computes what. rows[step][micro-batch][process] holds datum indices; -1 stands for a row of no weight."""
+    """Who computes what. rows[step][micro-batch][process] holds datum indices; -1 stands for a row of no weight.
+
+    members[step] are all datums of a step, which its denominators count, whether they are computed or not.
+    """
 
     rows: list[list[list[np.ndarray]]]
+    members: list[np.ndarray]
     micro_batch_size: int
     num_processes: int
 
@@ -124,11 +128,21 @@ class Plan:
         return len(self.rows[0])
 
 
-def plan(datums: Datums, *, optimizer_steps: int, micro_batch_size: int, num_processes: int, by_length: bool) -> Plan:
+def plan(
+    datums: Datums,
+    *,
+    optimizer_steps: int,
+    micro_batch_size: int,
+    num_processes: int,
+    by_length: bool,
+    skip_zero_advantages: bool = False,
+) -> Plan:
     """Split the file, in its order, into equal mini-batches, and those into micro-batches of like length.
 
-    Every process gets as many micro-batches in every step, as DDP and FSDP need; what is missing is filled with
-    rows of no weight, which no denominator counts.
+    The longest come first: what does not fit into memory shows at once, and later micro-batches reuse the blocks of
+    the first. Every process gets as many micro-batches in every step, as DDP and FSDP need; what is missing is filled
+    with rows of no weight, which no denominator counts. `skip_zero_advantages` leaves datums of advantage 0
+    uncomputed, which without a KL term have no gradient.
 
     Raises:
         ValueError: fewer datums than optimizer steps.
@@ -136,15 +150,16 @@ def plan(datums: Datums, *, optimizer_steps: int, micro_batch_size: int, num_pro
     if len(datums) < optimizer_steps:
         raise ValueError(f"{len(datums)} datum(s) cannot make {optimizer_steps} optimizer steps")
     minis = np.array_split(np.arange(len(datums)), optimizer_steps)
+    computed = [mini[datums.advantages[mini] != 0] if skip_zero_advantages else mini for mini in minis]
     width = micro_batch_size * num_processes
-    accumulation = -(-max(map(len, minis)) // width)
+    accumulation = max(1, -(-max(map(len, computed)) // width))
     steps = []
-    for mini in minis:
-        ordered = mini[np.argsort(datums.lengths[mini], kind="stable")] if by_length else mini
+    for mini in computed:
+        ordered = mini[np.argsort(-datums.lengths[mini], kind="stable")] if by_length else mini
         filled = np.full(accumulation * width, -1)
         filled[: len(mini)] = ordered
         steps.append([list(np.split(micro, num_processes)) for micro in np.split(filled, accumulation)])
-    return Plan(steps, micro_batch_size, num_processes)
+    return Plan(steps, minis, micro_batch_size, num_processes)
 
 
 def micro_batches(datums: Datums, planned: Plan, process: int, loss_type: LossType, constant: int) -> list[dict]:
@@ -152,17 +167,17 @@ def micro_batches(datums: Datums, planned: Plan, process: int, loss_type: LossTy
 
     Beside TRL's own keys: token_weight (B, T) is what the loss multiplies each token term by; loss_scale puts TRL's
     mean over padded rows or micro-batches back to one over those that exist; num_tokens and num_rows are over all
-    processes.
+    processes, step_tokens and step_rows over the whole step.
     """
-    batches = []
-    for step in planned.rows:
-        members = np.concatenate([rows[rows >= 0] for micro in step for rows in micro])
+    batches, shortest = [], int(datums.lengths.argmin())
+    for step, members in zip(planned.rows, planned.members, strict=True):
         step_tokens = int(datums.num_tokens[members].sum())
         filled = [rows for micro in step for rows in micro if datums.num_tokens[rows[rows >= 0]].sum()]
         for micro in step:
             present = np.concatenate(micro)
             present = present[present >= 0]
-            batch = _collate(datums, micro[process])
+            batch = _collate(datums, micro[process], shortest)
+            batch["step_tokens"], batch["step_rows"] = step_tokens, len(members)
             batch["num_tokens"] = int(datums.num_tokens[present].sum())
             batch["num_rows"] = len(present)
             batch["num_items_in_batch"] = torch.tensor(float(step_tokens))
@@ -181,10 +196,11 @@ def micro_batches(datums: Datums, planned: Plan, process: int, loss_type: LossTy
     return batches
 
 
-def _collate(datums: Datums, rows: Sequence[int] | np.ndarray) -> dict[str, Any]:
+def _collate(datums: Datums, rows: Sequence[int] | np.ndarray, shortest: int) -> dict[str, Any]:
     """Pad on the right only: tokens of a prompt beyond the shortest prompt count as completion that was not sampled."""
-    # A row of no weight borrows the tokens of one that exists: its mask and advantage are 0.
-    indices = [int(i) if i >= 0 else int(max(np.max(rows), 0)) for i in np.asarray(rows)]
+    # A row of no weight borrows the tokens of a neighbour, or of the shortest datum: its mask and advantage are 0.
+    borrowed = int(np.max(rows)) if np.max(rows) >= 0 else shortest
+    indices = [int(i) if i >= 0 else borrowed for i in np.asarray(rows)]
     start = min(len(datums.prompts[i]) for i in indices)
     width = max(len(datums.prompts[i]) + len(datums.completions[i]) for i in indices) - start
     size = (len(indices), width)

@@ -112,7 +112,8 @@ class UpdateJob(_Frozen):
 
 
 class StepMetrics(_Frozen):
-    """One optimizer step, over all processes. Token means are over the step's sampled tokens."""
+    """One optimizer step, over all processes. Token means are over the sampled tokens of the datums that were computed;
+    None where none was."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=True)
 
@@ -120,15 +121,18 @@ class StepMetrics(_Frozen):
     loss: float = Field(description="with the denominator of the loss type, KL included")
     policy_loss: float = Field(description="the loss without beta * KL")
     kl: float | None = Field(description="token mean, nats; None at beta 0")
-    entropy: float = Field(description="token mean, nats")
-    mean_ratio: float = Field(description="token mean of rho")
-    clip_fraction: float = Field(description="share of sampled tokens outside the clip range on the side that matters")
-    clip_fraction_low: float
-    clip_fraction_high: float
+    entropy: float | None = Field(description="token mean, nats")
+    mean_ratio: float | None = Field(description="token mean of rho")
+    clip_fraction: float | None = Field(description="share of tokens outside the clip range on the side that matters")
+    clip_fraction_low: float | None
+    clip_fraction_high: float | None
     grad_norm: float = Field(description="before clipping")
     learning_rate: float
     num_datums: int
     num_tokens: int = Field(description="sampled tokens")
+    num_skipped: int = Field(
+        default=0, description="datums of advantage 0 at beta 0: without gradient, in the denominators, not computed"
+    )
     duration_s: float
 
 

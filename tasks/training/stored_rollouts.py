@@ -122,7 +122,8 @@ class StoredRolloutsTrainer(GRPOTrainer):
             kl = (torch.exp(x) - x - 1) * (ratio if self.args.use_bias_correction_kl else 1)
         weighted = (kl * inputs["token_weight"]).sum()
         self._sums += torch.stack([ratio.sum(), weighted, (~loss.isfinite()).float()])
-        self._done.append({"tokens": inputs["num_tokens"], "rows": inputs["num_rows"], "slots": len(mask)})
+        computed = {"tokens": inputs["num_tokens"], "rows": inputs["num_rows"], "slots": len(mask)}
+        self._done.append({**computed, "step_tokens": inputs["step_tokens"], "step_rows": inputs["step_rows"]})
         if not loss.isfinite():
             self._at_fault += inputs["rollout_ids"]
 
@@ -141,6 +142,7 @@ class StoredRolloutsTrainer(GRPOTrainer):
             return
         tokens = sum(done["tokens"] for done in self._done)
         rows = sum(done["rows"] for done in self._done)
+        step = self._done[-1]
         ratio, kl_in_loss, _ = self._sums.tolist()
         now = time.perf_counter()
         self.steps.append(
@@ -150,14 +152,15 @@ class StoredRolloutsTrainer(GRPOTrainer):
                 policy_loss=logs["loss"] - self.beta * kl_in_loss,
                 kl=self._mean("kl", tokens, "tokens") if self.beta else None,
                 entropy=self._mean("entropy", tokens, "tokens"),
-                mean_ratio=ratio / max(tokens, 1),
+                mean_ratio=ratio / tokens if tokens else None,
                 clip_fraction=self._clip_mean("region", tokens, rows),
                 clip_fraction_low=self._clip_mean("low", tokens, rows),
                 clip_fraction_high=self._clip_mean("high", tokens, rows),
                 grad_norm=logs["grad_norm"],
                 learning_rate=logs["learning_rate"],
-                num_datums=rows,
-                num_tokens=tokens,
+                num_datums=step["step_rows"],
+                num_tokens=step["step_tokens"],
+                num_skipped=step["step_rows"] - rows,
                 duration_s=now - self._step_started,
             )
         )
@@ -167,15 +170,16 @@ class StoredRolloutsTrainer(GRPOTrainer):
         self._metrics["train"].clear()
         self._keep_step()
 
-    def _mean(self, name: str, total: int, weight: str) -> float:
+    def _mean(self, name: str, total: int, weight: str) -> float | None:
         values = self._metrics["train"][name]
-        return sum(v * done[weight] for v, done in zip(values, self._done, strict=True)) / max(total, 1)
+        return sum(v * done[weight] for v, done in zip(values, self._done, strict=True)) / total if total else None
 
-    def _clip_mean(self, side: str, tokens: int, rows: int) -> float:
+    def _clip_mean(self, side: str, tokens: int, rows: int) -> float | None:
         """A share of tokens; at sequence level one of rows: those of no weight are in TRL's mean, never clipped."""
         if self.importance_sampling_level == "token":
             return self._mean(f"clip_ratio/{side}_mean", tokens, "tokens")
-        return self._mean(f"clip_ratio/{side}_mean", rows, "slots") * self.accelerator.num_processes
+        mean = self._mean(f"clip_ratio/{side}_mean", rows, "slots")
+        return None if mean is None else mean * self.accelerator.num_processes
 
     def _keep_step(self) -> None:
         """After an optimizer step: leave a checkpoint if the last one is old and another step follows."""

@@ -31,17 +31,15 @@ from typing import Any
 import torch
 from datasets import Dataset
 from peft import LoraConfig, PeftConfig, load_peft_weights, set_peft_model_state_dict
-from torch.distributed.fsdp import MixedPrecisionPolicy
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 from trl.trainer.grpo_config import GRPOConfig
 
 from tasks.training.datums import Datums, check_datums, micro_batches, plan, read_datums
 from tasks.training.grpo import RESULT_FILE, GRPOSettings, LoRASettings, UpdateJob, UpdateResult
+from tasks.training.sharding import SHARDED_BFLOAT16, shard_references_by_layer
 from tasks.training.stored_rollouts import Checkpoint, StoredRolloutsTrainer
 
-# Accelerate's own rounds to bfloat16 what comes out, log-probabilities too, and the sums of gradients.
-SHARDED_BFLOAT16 = MixedPrecisionPolicy(torch.bfloat16, reduce_dtype=torch.float32, output_dtype=torch.float32)
 KEPT_FILES = (
     "generation_config.json",
     "tokenizer*",
@@ -53,6 +51,7 @@ KEPT_FILES = (
 )
 
 disable_progress_bar()
+shard_references_by_layer()
 
 
 def train(job: UpdateJob) -> UpdateResult:
@@ -112,15 +111,18 @@ def check_job(job: UpdateJob, datums: Datums) -> None:
 def build_trainer(job: UpdateJob, datums: Datums, done: Checkpoint | None = None) -> StoredRolloutsTrainer:
     """Load the weights and lay the stored rows out as the micro-batches of this process: those not yet `done`."""
     settings = job.settings
-    args = grpo_config(settings, job.out, num_datums=len(datums))
+    args = grpo_config(settings, job.out)
     args.max_steps -= len(done.steps) if done else 0
     layout = plan(
         datums,
         optimizer_steps=settings.optimizer_steps,
         micro_batch_size=settings.micro_batch_size,
         num_processes=args.world_size,
-        by_length=settings.loss_type != "bnpo",  # bnpo weighs micro-batches alike, so lengths must not sort them
+        by_length=settings.loss_type != "bnpo",  # bnpo weighs micro-batches alike: who is in which one matters
+        skip_zero_advantages=not settings.beta and settings.loss_type != "bnpo",
     )
+    args.gradient_accumulation_steps = layout.accumulation_steps
+    args.steps_per_generation = layout.accumulation_steps  # one generation batch a step: see dapo in TRL
     constant = settings.max_completion_tokens or 1
     batches = micro_batches(datums, layout, args.process_index, settings.loss_type, constant)
     # A trained weight kept in bfloat16 would round away updates of 1e-6; a frozen base may be bfloat16.
@@ -172,9 +174,9 @@ def _lora_config(lora: LoRASettings | None, adapter: Path | None) -> PeftConfig 
     return config
 
 
-def grpo_config(settings: GRPOSettings, out: Path, *, num_datums: int) -> GRPOConfig:
-    """TRL's arguments. Its own defaults that would change the result are all named."""
-    cuda = _has_gpu()
+def grpo_config(settings: GRPOSettings, out: Path) -> GRPOConfig:
+    """TRL's arguments, but for the number of micro-batches. Its own defaults that would change the result are named."""
+    cuda, sharded = _has_gpu(), _is_sharded(settings)
     args = GRPOConfig(
         output_dir=str(out),
         learning_rate=settings.learning_rate,
@@ -210,13 +212,12 @@ def grpo_config(settings: GRPOSettings, out: Path, *, num_datums: int) -> GRPOCo
         save_strategy="no",
         report_to="none",
         disable_tqdm=True,
-        fsdp=_is_sharded(settings),
+        fsdp=sharded,
+        # Else every process keeps whole float32 gradients until the last micro-batch: 33 GB for 8B parameters.
+        accelerator_config={"gradient_accumulation_kwargs": {"sync_each_batch": sharded}},
     )
     if args.fsdp_plugin_args and args.bf16:
         args.fsdp_plugin_args["mixed_precision_policy"] = SHARDED_BFLOAT16
-    mini_batch = -(-num_datums // settings.optimizer_steps)
-    args.gradient_accumulation_steps = -(-mini_batch // (settings.micro_batch_size * args.world_size))
-    args.steps_per_generation = args.gradient_accumulation_steps  # one generation batch a step: see dapo in TRL
     return args
 
 

@@ -11,9 +11,10 @@ import torch
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
+from tasks.training.datums import Datums, read_datums
 from tasks.training.grpo import GRPOSettings, UpdateJob
 from tasks.training.trainer import train
-from tests.support.reference_grpo import load, scorer
+from tests.support.reference_grpo import load, relative_difference, run, scorer, weights
 
 SCHEMA = pa.schema(
     [
@@ -83,9 +84,29 @@ def make_rows(sampler: Path, kind: str = "plain", n: int = 8, seed: int = 0, dri
     return rows
 
 
+def stored(folder: Path, rows: list[dict]) -> Datums:
+    """Rows as the trainer reads them."""
+    pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), folder / "batch.parquet")
+    return read_datums(folder / "batch.parquet")
+
+
 def update(tmp_path: Path, folder: Path, rows: list[dict], name: str = "out", **job):
     settings = {**SETTINGS, **job.pop("settings", {})}
     batch = tmp_path / f"{name}.parquet"
     pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), batch)
     job = {"policy": folder / "policy", "reference": folder / "base", **job}
     return train(UpdateJob(batch=batch, out=tmp_path / name, settings=GRPOSettings(**settings), **job))
+
+
+def torch_update(
+    folder: Path, batches: list[list[dict]], policy: str = "policy", **settings
+) -> tuple[dict, list[float]]:
+    s = GRPOSettings(**{**SETTINGS, **settings})
+    model = load(folder / "policy")
+    reference = scorer(load(folder / "base"), s.temperature) if s.beta else None
+    losses = run(model.parameters(), scorer(model, s.temperature), reference, batches, s)
+    return {k: v.detach() for k, v in model.named_parameters()}, losses
+
+
+def difference(folder: Path, result, theirs: dict) -> float:
+    return relative_difference(weights(folder / "policy"), weights(result.policy), theirs)

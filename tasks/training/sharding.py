@@ -1,0 +1,34 @@
+# TRL imports it from elsewhere.
+# pyright: reportPrivateImportUsage=false
+"""Full weights on several GPUs: what FSDP2 gathers at once, and in what precision."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from trl.trainer import grpo_trainer
+
+# Accelerate's own sums gradients in bfloat16, and rounds to it what comes out. An `output_dtype` of float32 would hold
+# for every layer, and double what checkpointing keeps; log-probabilities are float32 without it, from TRL's head.
+SHARDED_BFLOAT16 = MixedPrecisionPolicy(torch.bfloat16, reduce_dtype=torch.float32)
+
+_prepare_whole = grpo_trainer.prepare_fsdp
+
+
+def shard_references_by_layer() -> None:
+    """Make TRL shard a KL reference layer by layer.
+
+    By itself it makes one unit of it, which every forward pass gathers whole, for a moment twice: 31 GiB for 8B
+    parameters in bfloat16.
+    """
+    grpo_trainer.prepare_fsdp = _prepare_by_layer
+
+
+def _prepare_by_layer(model: Any, accelerator: Any) -> Any:
+    policy = accelerator.state.fsdp_plugin.mixed_precision_policy or MixedPrecisionPolicy()
+    layers = [module for module in model.modules() if type(module).__name__ in (model._no_split_modules or ())]
+    for layer in layers:
+        fully_shard(layer, mp_policy=policy, reshard_after_forward=True)
+    return _prepare_whole(model, accelerator)
