@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, TypeVar
 
 FAULTS = ("429", "500", "503", "529", "reset", "cut", "cut length", "html", "no json", "no choices", "no text", "deep")
 """What `say` may return in place of a reply; `slow` besides, which takes longer than any client waits, and `echo`."""
@@ -108,9 +108,12 @@ class ChatServer:
         handler.close_connection = length is not None
 
 
+Server = TypeVar("Server", bound=ChatServer)
+
+
 @contextmanager
-def serving(say: Callable[[str, int], Any]) -> Iterator[ChatServer]:
-    server = ChatServer(say)
+def serving(say: Callable[[str, int], Any], kind: type[Server] = ChatServer) -> Iterator[Server]:
+    server = kind(say)
     threading.Thread(target=server._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
     try:
         yield server
