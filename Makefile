@@ -9,7 +9,7 @@ PYTEST = $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
 .PHONY: help install install-gpu install-dev full any types demo test test-fast test-slow test-light lint format lock \
-	bench bench-corpus chaos claims micro clean-services
+	bench bench-corpus fuzz chaos claims micro clean-services
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ bench-corpus: full ## benchmarks of corpus preparation, on real text where SELFP
 	$(BIN)/python -m tests.bench.corpus
 	$(BIN)/python -m tests.bench.retrieval
 	$(BIN)/python -m tests.end_to_end.kill_dedup
+
+fuzz: any ## read N=100000 hostile replies with every reader: crashes, injected verdicts, the slowest reading
+	$(BIN)/python -m tests.bench.fuzz $(or $(N),100000)
 
 chaos: full ## kill processes of a run at random, N times, and compare with an untouched run
 	$(BIN)/python -m tests.end_to_end.chaos $(or $(N),50)

@@ -42,9 +42,12 @@ def _listings(text: str) -> Iterator[list[str]]:
         is_word = token[0].isalnum() or token[0] == "_"
         if is_word and before == "and":
             yield [*items, token.lower()]
-            items, before = [], ""
+            items = []
         elif items and token in ("and", ","):
             before = token
+            continue
+        elif is_word and before == ",":
+            items.append(token.lower())
         else:
-            items = ([*items, token.lower()] if before == "," else [token.lower()]) if is_word else []
-            before = ""
+            items = [token.lower()] if is_word else []
+        before = ""

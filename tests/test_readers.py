@@ -249,6 +249,8 @@ def test_what_is_measured_stands_in_malformed_rows_too_and_a_reading_overrules_i
 def test_a_reader_that_fails_costs_its_reply_only_and_is_named():
     (found,) = rows(Reader(lambda rollout, prompt: {"text": rollout["no such"]}))
     assert found["malformed"] == "reader failed: KeyError"
+    (found,) = rows(Reader(lambda rollout, prompt: ({"text": 1 // n} for n in (1, 0))))  # fails at its second row
+    assert (found["malformed"], found.get("text")) == ("reader failed: ZeroDivisionError", None)
 
 
 def test_a_reader_of_one_value_takes_whole_replies_and_names_its_column():

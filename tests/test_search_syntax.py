@@ -23,6 +23,8 @@ OLMO = "<function_calls>\n%s\n</function_calls>"
         ("<think> <search>thought</search> </think> done", None),
         ("<think> never ends <search>thought</search>", Search(("thought",), True)),  # the block was left open
         ("<think> never ends <search>thought</search> or not", None),
+        ("<think> I write <search> and </search>", None),
+        ("I write <search> and </search>", Search((), False)),
         ("<think>a</think><search>real</search><think> <search>open</search>", Search(("real",), True)),
     ],
 )
@@ -40,6 +42,8 @@ def test_tag_search_is_read_outside_of_thoughts(text, expected):
         ('{"query": null}', Search((), False)),
         ('{"other": "moon"}', Search((), False)),
         ('["moon"]', Search((), False)),
+        ('"{\\"query\\": \\"moon\\"}"', Search(("moon",), True)),
+        ('{"query_list": null, "query": "moon"}', Search(("moon",), True)),
         ('{"query": "moon"', Search((), False)),
         ('{"query": ' + "[" * 5000 + "}", Search((), False)),
     ],
@@ -66,6 +70,9 @@ def test_qwen_call_of_another_tool_is_no_valid_search():
         ("search()", Search((), False)),
         ('search(query="open', Search((), False)),
         ("(" * 500, Search((), False)),
+        ("search(query={[]: 1})", Search((), False)),
+        (f"search(query={'9' * 400}+1j)", Search((), False)),
+        ("search(query='Rena's captain')", Search(("Rena's captain",), True)),
     ],
 )
 def test_olmo_search_is_a_python_call_of_literals(call, expected):
@@ -110,6 +117,8 @@ def test_each_syntax_stops_at_its_closing_tag_and_native_ones_declare_a_tool():
         ("[INST] do [/INST] <s> <<SYS>>", "⟦INST⟧ do ⟦/INST⟧ ‹s› ‹‹SYS››"),
         ("<start_of_turn>model", "‹start_of_turn›model"),
         ("[[YES]] [[ no ]]", "⟦⟦YES⟧⟧ ⟦⟦ no ⟧⟧"),
+        ("\\[\\[YES\\]\\]", "\\⟦\\⟦YES\\⟧\\⟧"),
+        ("</thinking><criterion>", "‹/thinking›‹criterion›"),
         ("<tool_call>{}</tool_call><function_calls>", "‹tool_call›{}‹/tool_call›‹function_calls›"),
         ("<EOT>", "‹EOT›"),
     ],

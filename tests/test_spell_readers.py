@@ -85,7 +85,7 @@ def test_a_calculation_without_one_number_that_is_not_zero_is_dropped_without_pe
     assert why(f'{{"question": "How much?", "answer": {answer}}}', "finance_math") == NO_NUMBER in NO_PENALTY
 
 
-@pytest.mark.parametrize("letter", ["B", "b", "(B)", "B.", "blue"])
+@pytest.mark.parametrize("letter", ["B", "b", "(B)", "B.", "**B**", "Option B", "B) blue", "blue"])
 def test_a_choice_has_four_options_and_a_letter(letter):
     found = question(CHOICE % letter, "multiple_choice")
     assert (found["reference"], found["options"]) == ("B", ["red", "blue", "green", "grey"])
@@ -96,6 +96,7 @@ def test_a_choice_has_four_options_and_a_letter(letter):
     [
         (CHOICE % "E", "answer is none of the letters A to D"),
         (CHOICE % "pink", "answer is none of the letters A to D"),
+        (CHOICE % "B or C", "answer is none of the letters A to D"),
         (CHOICE.replace('"D": "grey"', '"E": "grey"') % "B", "options are not A, B, C and D"),
         (CHOICE.replace(', "D": "grey"', "") % "B", "options are not A, B, C and D"),
         (CHOICE.replace("grey", "Red") % "B", "two options are the same"),

@@ -63,6 +63,7 @@ def test_a_code_fence_and_a_quoted_truth_value_are_read_through(said):
         (choice(suitable_for_mcq=True), "not exactly one format is suitable"),
         (choice(suitable_for_free_form=False), "not exactly one format is suitable"),
         (choice(suitable_for_mcq="maybe"), "suitability is not true or false"),
+        ("{" + choice() + "}", "no JSON object"),
         (choice(suitable_for_mcq=0), "suitability is not true or false"),
         (choice(best_answer_type=None), "no answer type was not to be chosen"),
         (choice(best_answer_type="Float"), "Float was not to be chosen"),
@@ -119,6 +120,8 @@ def test_every_answer_type_has_its_shape(answer_type, answer, reference):
         ("Integer", {"answer": 7.5}, "the answer is no Integer"),
         ("Integer", {"answer": "7 km"}, "the answer is no Integer"),
         ("Integer", {"answer": "12,34"}, "the answer is no Integer"),
+        ("Integer", {"answer": "9" * 400}, "the answer is no Integer"),
+        ("Float", {"answer": "1e999", "answer_type": "Float"}, "the answer is no Float"),
         ("Integer", {"answer_type": "String"}, "another answer type than asked for"),
         ("Integer", {"answer_type": None}, "another answer type than asked for"),
         ("String", {}, "another answer type than asked for"),
@@ -200,6 +203,15 @@ def test_a_reply_of_braces_is_read_in_no_time(hostile):
         last_object(hostile)
     except Malformed as problem:
         assert str(problem) == "no JSON object"
+
+
+@pytest.mark.parametrize("latex", ["\\frac{1}{2}", "\\theta", "\\neq 0", "\\alpha"])
+def test_latex_that_is_not_escaped_is_malformed_where_it_is_used_and_only_there(latex):
+    broken = f'{{"question": "What is 3 + 4?", "answer": "{latex}", "answer_type": "Expression"}}'
+    assert reason(read_question, broken, "Expression") == "a backslash is not escaped"
+    assert read_question(broken.replace("\\", "\\\\"), "Expression")["reference"] == latex
+    beside = broken.replace(f'"{latex}"', '"7"').removesuffix("}") + f', "note": "{latex}"}}'
+    assert read_question(beside, "Expression")["reference"] == "7"
 
 
 def test_the_last_object_counts_and_a_later_thought_does_not():

@@ -34,6 +34,7 @@ _NAME = re.compile(
 )
 _CALL = re.compile(r"(?<![\\A-Za-z])(sqrt|exp|abs)\s*\(")
 _LONG_INDEX = re.compile(r"_([A-Za-z]{2,}\d*)")
+_WRITTEN = {"sqrt": ("\\sqrt{", "}"), "exp": ("e^{", "}"), "abs": ("|", "|")}
 _INDEXED = re.compile(r"(?<![\\A-Za-z_])([A-Za-z])(\d{1,3})(?![\d.])")
 _SCIENTIFIC = re.compile(r"(?<![\w.])([+-]?\d+(?:\.\d+)?)[eE]([+-]?\d+)(?!\w)")
 _SEPARATOR = re.compile(r"(?<=\d)(?:\{,\}|\\[,!;: ])(?=\d{3}(?!\d))")
@@ -61,9 +62,11 @@ def same_formula(reference: str, answer: str) -> bool:
     >>> same_formula("2*pi*r", "2\\\\pi r"), same_formula("1200", "\\\\$1{,}200"), same_formula("x", "y")
     (True, True, False)
     """
-    if not is_finite(reference) or len(reference) > MAX_CHARS:
-        raise Malformed("the reference is not finite" if len(reference) <= MAX_CHARS else "the reference is too long")
-    if not is_finite(answer) or len(answer) > MAX_CHARS:
+    if len(reference) > MAX_CHARS:
+        raise Malformed("the reference is too long")
+    if not is_finite(reference):
+        raise Malformed("the reference is not finite")
+    if len(answer) > MAX_CHARS or not is_finite(answer):
         return False
     given, wanted = bare(answer), bare(reference)
     if given == wanted:
@@ -157,22 +160,18 @@ def _named(match: re.Match[str]) -> str:
 
 
 def _calls_as_latex(text: str) -> str:
-    """`sqrt(x)`, `exp(x)` and `abs(x)`, innermost first."""
-    written = {"sqrt": ("\\sqrt{", "}"), "exp": ("e^{", "}"), "abs": ("|", "|")}
-    calls = list(_CALL.finditer(text))
-    for call in reversed(calls):
-        end = _closing(text, call.end())
+    """`sqrt(x)`, `exp(x)` and `abs(x)`, also within each other; a call that does not close stays as it is."""
+    closing, opened = {}, []
+    for parenthesis in re.finditer(r"[()]", text):
+        if parenthesis[0] == "(":
+            opened.append(parenthesis.start())
+        elif opened:
+            closing[opened.pop()] = parenthesis.start()
+    pieces, changed = list(text), False
+    for call in _CALL.finditer(text):
+        end = closing.get(call.end() - 1)
         if end is not None:
-            before, after = written[call[1]]
-            text = text[: call.start()] + before + text[call.end() : end] + after + text[end + 1 :]
-    return text
-
-
-def _closing(text: str, start: int) -> int | None:
-    """The place of the parenthesis that closes the one before `start`."""
-    depth = 1
-    for match in re.compile(r"[()]").finditer(text, start):
-        depth += 1 if match[0] == "(" else -1
-        if depth == 0:
-            return match.start()
-    return None
+            before, after = _WRITTEN[call[1]]
+            pieces[call.start() : call.end()] = [before, *[""] * (len(call[0]) - 1)]
+            pieces[end], changed = after, True
+    return "".join(pieces) if changed else text

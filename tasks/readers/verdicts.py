@@ -26,9 +26,10 @@ _SUPPOSED = re.compile(
 )
 _CONCLUDES = re.compile(r"\b(?:so|thus|hence|therefore|final(?:ly)?|verdict|decision|now)\b", re.IGNORECASE)
 _QUOTED = re.compile(
-    r"\s*[\"'”’`]*\s*\b(?:which|that|is|was|are|to|in|into|inside|at|from|tries|but|so)\b[^\n]*[^.!?)\s\n]\s*$"
+    r"\s*+[\"'”’`]*+\s*+\b(?:which|that|is|was|are|to|in|into|inside|at|from|tries|but|so)\b[^\n]*[^.!?)\s\n]\s*$"
 )
 _OR = re.compile(r"[^\w.!?\n/]*+(?:(?:or|and|versus|vs)\b|/)[^\w.!?\n]*+", re.IGNORECASE)
+_MOST = 12  # verdicts at a reply's end among which the deciding one is looked for
 _ABOUT = 400  # characters around a verdict that can make it a mere mention
 
 
@@ -49,7 +50,7 @@ def marked(reply: str, name: str = "score") -> int:
     >>> marked("<score>0</score> Had it given the year, <score>1</score>.")
     0
     """
-    found = elements(reply, name)
+    found = elements(reply, name)[-_MOST:]
     if not found:
         raise Malformed(f"no {name} element")
     edges = [(element.start, element.end) for element in found]
@@ -71,7 +72,7 @@ def bracketed(reply: str, values: Mapping[str, int]) -> int:
     0
     """
     said = spoken(reply)
-    found = [match for match in BRACKETED.finditer(said) if match[1].upper() in values]
+    found = [match for match in BRACKETED.finditer(said) if match[1].upper() in values][-_MOST:]
     if not found:
         raise Malformed("no verdict")
     around = _around(said, [match.span() for match in found])

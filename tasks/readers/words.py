@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import unicodedata
 
 from tasks.readers.malformed import Malformed
@@ -11,9 +12,14 @@ _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _KEPT = re.compile(r"(?<=\d)[./:](?=\d)|(?<![\w)])-(?=[\d.$€£]|\s\d)|(?<=\b[A-Za-z])[#+]+")  # 1.5, 3/4, -5, C#
 _HYPHEN = re.compile(r"(?<=\w)[-‐‑](?=\w)|/")
 _ARTICLE = re.compile(r"\b(?i:the|an)\b|\ba\s+(?=\S)|^\W*A\s+(?=\S)")  # not the last word, as in vitamin A
+_PUNCTUATION = {"Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po", "Sc"}
 _PERCENT = re.compile(r"(?<=\d)\s?per\s?cent\b", re.IGNORECASE)
 _KEEP = str.maketrans({".": "\1", "/": "\2", ":": "\3", "-": "\4", "#": "\5", "+": "\6"})
-_BACK = str.maketrans({"\1": ".", "\2": "/", "\3": ":", "\4": "-", "\5": "#", "\6": "+"})
+_BACK = {1: ".", 2: "/", 3: ":", 4: "-", 5: "#", 6: "+"}
+_DROPPED: dict[int, str | None] = dict.fromkeys(
+    code for code in range(7, sys.maxunicode + 1) if unicodedata.category(chr(code)) in _PUNCTUATION
+)
+_AS_WORDS = {**_DROPPED, **_BACK}
 
 
 def words_of(text: str, hyphen: str = " ") -> list[str]:
@@ -24,11 +30,10 @@ def words_of(text: str, hyphen: str = " ") -> list[str]:
     ['us', 'spent', '1250.5', 'twice', 'not', '-3/4', 'of', 'it', 'well', 'known', 'case', 'of', 'vitamin', 'a']
     """
     text = unicodedata.normalize("NFKC", text.translate({0x2212: "-", **dict.fromkeys(range(1, 7), " ")}))
-    text = _KEPT.sub(lambda match: match[0].translate(_KEEP), _PERCENT.sub("%", _THOUSANDS.sub("", text)))
+    text = _PERCENT.sub("%", _THOUSANDS.sub("", text))
+    text = _KEPT.sub(lambda match: match[0].translate(_KEEP), text)
     text = _HYPHEN.sub(lambda match: " " if match[0] == "/" else hyphen, text)
-    text = _ARTICLE.sub("", text).casefold()
-    bare = "".join(c for c in text if c < "\7" or not unicodedata.category(c).startswith(("P", "Sc")))
-    return bare.translate(_BACK).split()
+    return _ARTICLE.sub("", text).casefold().translate(_AS_WORDS).split()
 
 
 def holds(reference: str, answer: str) -> bool:

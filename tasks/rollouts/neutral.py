@@ -9,11 +9,11 @@ TAGS = (
 )
 # Blanks are matched possessively: a run of 100,000 of them is read once, not once for each blank.
 MARKUP = re.compile(
-    rf"<\s*+(?:/\s*+)?(?:{TAGS})\b[^<>]*+>?"  # our tags, open or closed, with attributes, also when the end is missing
-    r"|<[|｜][^<>]{0,64}[|｜]>|<[|｜][^<>\s|｜]{0,64}>?"  # <|im_start|> and its like, with a full-width bar as well
-    r"|</?s>|<<\s*+(?:/\s*+)?SYS\s*+>>"
+    rf"<(?:\s*+(?:/\s*+)?(?:{TAGS})\b[^<>]*+>?"  # our tags, with attributes, also without the end
+    r"|[|｜](?:[^<>]{0,64}[|｜]>|[^<>\s|｜]{0,64}>?)"  # <|im_start|> and its like, with a full-width bar as well
+    r"|\s*+(?:/\s*+)?(?:s>|(?:start|end)_of_(?:turn|text|image)\s*+>|(?:bos|eos|pad|unk)\s*+>)"
+    r"|<\s*+(?:/\s*+)?SYS\s*+>>)"
     r"|\[\s*+(?:/\s*+)?(?:INST|SYSTEM_PROMPT|TOOL_CALLS|TOOL_RESULTS|AVAILABLE_TOOLS)\s*+\]"
-    r"|</?\s*+(?:start|end)_of_(?:turn|text|image)\s*+>|<\s*+(?:/\s*+)?(?:bos|eos|pad|unk)\s*+>"
     r"|\\?\[\\?\[\s*+[\w.:+-][\w .:+-]{0,23}\s*+\\?\]\\?\]",  # [[YES]], also with the backslashes of Markdown
     re.IGNORECASE,
 )

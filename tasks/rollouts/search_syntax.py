@@ -7,6 +7,7 @@ Think blocks are not read.
 import ast
 import json
 import re
+import warnings
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -18,6 +19,8 @@ Syntax = Literal["tags", "qwen", "olmo"]
 ELEMENT: dict[Syntax, str] = {"tags": "search", "qwen": "tool_call", "olmo": "function_calls"}
 MAX_QUERIES = 3
 """Queries of one search that are run; more are left out."""
+
+MAX_CALL_CHARS = 10_000
 
 QUERY = {"query": {"type": "string", "description": "What to look for."}}
 QUERY_LIST = {"query_list": {"type": "array", "items": {"type": "string"}, "description": "What to look for."}}
@@ -87,6 +90,8 @@ def _queries(body: str, syntax: Syntax) -> list[str]:
     """Queries of an element's content; empty when it is malformed."""
     if syntax == "tags":
         return [body]
+    if len(body) > MAX_CALL_CHARS:
+        return []
     arguments = _json_call(body) if syntax == "qwen" else _python_call(body)
     given = arguments.get("query_list") or arguments.get("query")
     queries = [given] if isinstance(given, str) else given
@@ -110,7 +115,8 @@ def _json_object(text: str) -> dict[str, Any]:
 def _python_call(body: str) -> dict[str, Any]:
     """Keyword arguments of the first `search(...)` line; one positional string counts as the query."""
     try:
-        call = ast.parse(body.strip()).body[0]
+        with warnings.catch_warnings(action="ignore"):  # of what Python thinks of the text
+            call = ast.parse(body.strip()).body[0]
         call = call.value if isinstance(call, ast.Expr) else None
         if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "search"):
             return {}

@@ -1,0 +1,201 @@
+"""Fuzz the readers: `python -m tests.bench.fuzz [N]`, or `make fuzz N=1000000`.
+
+Reads N replies, made of fragments and of real replies cut, doubled and mixed, with every reader, and 100,000 characters
+of each of the patterns that have hung one. Reports crashes (any exception but Malformed), the slowest reading, and
+verdicts injected: a judge that quotes the reply, neutralised, must be read as it decides, and a quotation alone not at
+all. Exits with 1 for a crash, an injection, or a reading of more than 0.1 s.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from flows.scope import readers as scope
+from flows.spell import readers as spell
+from flows.spell import rules
+from flows.spice import readers as spice
+from tasks.check import asks_nothing_twice
+from tasks.readers.boxed import last_box
+from tasks.readers.formulas import MAX_CHARS, as_latex, in_words
+from tasks.readers.letters import letter_of
+from tasks.readers.malformed import Malformed
+from tasks.readers.markup import folded
+from tasks.readers.numbers import is_finite, number_in
+from tasks.readers.objects import last_object
+from tasks.readers.stated import stated_answer
+from tasks.readers.tags import elements, last_element
+from tasks.readers.thoughts import spoken
+from tasks.readers.verdicts import bracketed, marked
+from tasks.readers.words import words_of
+from tasks.rollouts.neutral import neutralise
+from tasks.rollouts.search_syntax import ends_with_final, find_search
+from tests.support.replies import REPLIES, WEIGHTS, cases
+
+LONG, LIMIT_S, CHUNK = 100_000, 0.1, 2_000
+FORMATS, TYPES = ("multiple_choice", "free_form"), ("Integer", "Expression", "String")
+OPTIONS = ["10 km", "12 km", "14 km", "16 km"]
+
+
+def task_of(task_type: str, reference: str = "12") -> dict[str, Any]:
+    return {"task_type": task_type, "reference": reference, "options": OPTIONS}
+
+
+READERS: dict[str, Callable[[str], Any]] = {
+    "last_element": lambda text: last_element(text, "answer"),
+    "marked": marked,
+    "bracketed": lambda text: bracketed(text, {"YES": 1, "NO": 0}),
+    "last_object": lambda text: last_object(text, ("question", "answer")),
+    "last_box": last_box,
+    "stated_answer": stated_answer,
+    "letter_of": lambda text: letter_of(text, OPTIONS),
+    "number_in": number_in,
+    "is_finite": is_finite,
+    "words_of": words_of,
+    "folded": folded,
+    "spoken": spoken,
+    "as_latex": lambda text: as_latex(text[-MAX_CHARS:]),
+    "in_words": lambda text: in_words(text[-MAX_CHARS:]),
+    "neutralise": neutralise,
+    "asks_nothing_twice": asks_nothing_twice,
+    "ends_with_final": lambda text: ends_with_final(text, "answer", "tags"),
+    **{f"find_search {s}": lambda text, s=s: find_search(text, s) for s in ("tags", "qwen", "olmo")},
+    **{f"the body of a search, {s}": lambda text, s=s: find_search(_called(text, s), s) for s in ("qwen", "olmo")},
+    "scope task": scope.read_task,
+    "scope rubric": lambda text: scope.read_rubric(text, 3, 10, WEIGHTS),
+    "spice choice": lambda text: spice.read_choice(text, FORMATS, TYPES),
+    **{f"spice question {t}": lambda text, t=t: spice.read_question(text, t) for t in ("Float", "multiple_choice")},
+    **{
+        f"spell question {t}": lambda text, t=t: spell.read_question(text, t, lambda answer: len(answer.split()))
+        for t in ("general_qa", "multiple_choice", "finance_math")
+    },
+    **{
+        f"spell rule {t}": lambda text, t=t: rules.covers(task_of(t), text)
+        for t in ("general_qa", "multiple_choice", "finance_math")
+    },
+    "a reference": lambda text: rules.covers(task_of("finance_math", text), "12"),
+}
+DATA = Path(__file__).parent.parent / "data" / "fuzz"
+FRAGMENTS: list[str] = json.loads((DATA / "fragments.json").read_text())
+PATTERNS: list[str] = json.loads((DATA / "patterns.json").read_text())
+
+
+def _called(text: str, syntax: str) -> str:
+    name = {"qwen": "tool_call", "olmo": "function_calls"}[syntax]
+    return f"<{name}>{text}</{name}>"
+
+
+@dataclass
+class Report:
+    num_replies: int = 0
+    crashes: Counter[str] = field(default_factory=Counter)
+    injected: Counter[str] = field(default_factory=Counter)
+    slowest_s: float = 0.0
+    slowest: str = ""
+
+    def add(self, other: Report) -> None:
+        self.num_replies += other.num_replies
+        self.crashes += other.crashes
+        self.injected += other.injected
+        if other.slowest_s > self.slowest_s:
+            self.slowest_s, self.slowest = other.slowest_s, other.slowest
+
+    def read(self, reply: str, shown: str) -> None:
+        """One reply with every reader, and as something that a judge quotes."""
+        self.num_replies += 1
+        for name, reader in READERS.items():
+            self.timed(name, reader, reply, shown)
+        quoted = neutralise(reply)
+        for own, name in (("<score>0</score>", "marked"), ("[[NO]]", "bracketed")):
+            for said in (f"{quoted}\n{own}", f"{own}\n{quoted}", f"<think>{quoted}</think>{own}"):
+                if self.timed(name, READERS[name], said, f"a judge who quotes {shown}") not in (0, None):
+                    self.injected[f"a verdict by {shown}"] += 1
+            if self.timed(name, READERS[name], quoted, f"the quoted {shown}") is not None:
+                self.injected[f"a verdict alone by {shown}"] += 1
+        for name in ("task", "answer", "search"):
+            if elements(quoted, name):
+                self.injected[f"an element {name} by {shown}"] += 1
+
+    def timed(self, name: str, reader: Callable[[str], Any], reply: str, shown: str) -> Any:
+        """What is read; None for nothing."""
+        began, read = time.thread_time(), None  # of this thread alone, whatever else the machine does
+        try:
+            read = reader(reply)
+        except Malformed:
+            pass
+        except Exception as problem:
+            self.crashes[f"{name}: {type(problem).__name__} for {shown}"] += 1
+        if (seconds := time.thread_time() - began) > self.slowest_s:
+            self.slowest_s, self.slowest = seconds, f"{name} for {shown}"
+        return read
+
+
+def replies(rng: random.Random, num: int) -> Iterator[str]:
+    real = [case["reply"] if "reply" in case else case["fields"][2] for case in cases(sorted(REPLIES.glob("*.jsonl")))]
+    for _ in range(num):
+        if rng.random() < 0.5:
+            yield "".join(rng.choices(FRAGMENTS, k=rng.randint(1, 30)))
+        else:
+            yield mutated(rng, rng.choice(real), real)
+
+
+def mutated(rng: random.Random, reply: str, real: list[str]) -> str:
+    for _ in range(rng.randint(1, 4)):
+        i, j = sorted((rng.randint(0, len(reply)), rng.randint(0, len(reply))))
+        reply = rng.choice(
+            (
+                reply[:i] + reply[j:],
+                reply[:j] + reply[i:],
+                reply[:i] + rng.choice(FRAGMENTS) + reply[i:],
+                reply[:i] + rng.choice(FRAGMENTS) + reply[j:],
+                reply[:i],
+                reply[:i] + rng.choice(real)[rng.randint(0, 40) :],
+            )
+        )
+    return reply
+
+
+def fuzzed(seed: int, num: int) -> Report:
+    report = Report()
+    for i, reply in enumerate(replies(random.Random(seed), num)):
+        report.read(reply, f"reply {i} of seed {seed}: {ascii(reply)[:200]}")
+    return report
+
+
+def stretched(patterns: list[str], length: int = LONG) -> Report:
+    """Every pattern repeated to `length` characters; by itself, and as what the tags of a reply enclose."""
+    report = Report()
+    for pattern in patterns:
+        long = (pattern * (length // len(pattern) + 1))[:length]
+        report.read(long, f"{pattern!r} repeated")
+        half = long[: length // 2]
+        report.read(f"<answer>{half}</answer> <score>{half}</score>", f"{pattern!r} repeated in tags")
+    return report
+
+
+def main() -> None:
+    num = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
+    report = stretched(PATTERNS)
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        sizes = [min(CHUNK, num - start) for start in range(0, num, CHUNK)]
+        for part in pool.map(fuzzed, range(len(sizes)), sizes):
+            report.add(part)
+    print(f"replies {report.num_replies}, each read by {len(READERS)} readers")
+    print(f"crashes {report.crashes.total()}, verdicts injected {report.injected.total()}")
+    print(f"slowest reading {report.slowest_s:.3f} s: {report.slowest}")
+    for name, count in [*report.crashes.most_common(10), *report.injected.most_common(10)]:
+        print(f"  {count} x {name}")
+    sys.exit(bool(report.crashes or report.injected or report.slowest_s > LIMIT_S))
+
+
+if __name__ == "__main__":
+    main()
