@@ -37,7 +37,7 @@ def stated_answer(reply: str, placeholders: Sequence[str] = ()) -> str:
     empty = False
     for statement in reversed(list(_STATED.finditer(said))):
         answer = _line_after(said, statement.end())
-        if answer and answer not in placeholders:
+        if answer and answer.strip(" .()[]'\"") not in placeholders:
             return answer
         empty = empty or not answer
     if empty:
