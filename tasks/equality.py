@@ -9,6 +9,7 @@ from __future__ import annotations
 from tasks.readers.formulas import same_formula
 from tasks.readers.letters import letter_of
 from tasks.readers.markup import folded, without_latex
+from tasks.readers.numbers import is_finite
 from warehouse.schemas import Row
 
 LETTER, LIST, TEXTS = "multiple_choice", "List", ("String", "Boolean")
@@ -26,7 +27,8 @@ def agree(task: Row, answer: str) -> bool:
         return _parts(answer) == _parts(reference)
     if answer_type in TEXTS:
         return folded(answer) == folded(reference)
-    return (answer_type is None and folded(answer) == folded(reference)) or same_formula(reference, answer)
+    as_text = answer_type is None and is_finite(reference) and folded(answer) == folded(reference)
+    return as_text or same_formula(reference, answer)
 
 
 def _parts(text: str) -> list[str]:

@@ -34,6 +34,7 @@ LEANS_ON_SOURCE = re.compile(
     rf"|(?:this|that|{_SHOWN})\s+(?:source|reading)s?\b|(?:according\s+to|based\s+on)\s+the\s+(?:source|reading)s?\b"
     r"|according\s+to\s+the\s+(?:author|writer|narrator|speaker|information|data)"
     r"|(?:given|provided|above)\s+(?:information|context|description)|(?:provided|above)\s+(?:data|values|facts)\b"
+    r"|based\s+on\s+the\s+(?:\w+\s+)?(?:information|data|facts|details|context)\s+(?:provided|given|above)"
     rf"|(?:{_EXHIBIT})s?\s+(?:(?:that\s+is\s+)?(?:shown|given|provided)\s+)?(?:below|above)|(?:{_EXHIBIT})s?\s+shown\b"
     rf"|(?:in|from|to|see|of|with|using|on)\s+(?:the\s+)?(?:{_EXHIBIT})\s*\d"
     r"|(?:mentioned|stated|described|discussed|noted|listed|shown|introduced)\s+(?:above|earlier|previously)"

@@ -19,7 +19,7 @@ _ANOTHER = re.compile(
     r"[(\[]?\s*(?:[A-D]|[b-d])(?![\w'’])|\s*[(\[]\s*(?i:or)\b"
 )
 _REASON = r"because|since|as|is|due|given|which|where|seems|would|looks|fits|matches"
-_GOES_ON = re.compile(rf"[:,;]|\.(?![A-Za-z]\b)|\s*[-–—]+\s|\s+(?:{_REASON})\b|\s+[\d($€£=→\"“'−-]", re.IGNORECASE)
+_GOES_ON = re.compile(rf"[:,;]|\.(?![A-Za-z]\b)|\s*[-–—/|]+\s|\s+(?:{_REASON})\b|\s+[\d($€£=→\"“'−-]", re.IGNORECASE)
 
 
 def letter_of(text: str, options: Sequence[str] | None = None) -> str | None:
@@ -32,7 +32,7 @@ def letter_of(text: str, options: Sequence[str] | None = None) -> str | None:
     >>> letter_of("12 km", ["10 km", "12 km", "14 km", "16 km"])
     'B'
     """
-    said = unwrapped(without_emphasis(without_latex(text[:MAX_CHARS])))
+    said = unwrapped(without_emphasis(without_latex(text[:MAX_CHARS])).lstrip("-•* \n"))
     stated = _stated(_LABEL.sub("", said, count=1) if _LABEL.match(said) else said)
     return stated or _among(said, options or ())
 

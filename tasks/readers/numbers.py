@@ -31,7 +31,9 @@ _SENTENCE_END = re.compile(r"(?<=[\d%)a-z])[.;]\s+(?=[A-Z(])|\n")
 _MONTHS = "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec"
 _DATE = re.compile(rf"\b(?:{_MONTHS})[a-z]*\.?\s+\d{{1,2}}(?:st|nd|rd|th)?\b(?:,?\s+\d{{4}}\b)?", re.IGNORECASE)
 _YEAR = re.compile(
-    r"\b((?:in|of|for|during|since|by|year|years|fiscal|fy|and|to|from|q[1-4]|h[12]|(?:" + _MONTHS + r")[a-z]*)\s*'?)"
+    r"\b((?:in|of|for|during|since|by|between|until|through|year|years|fiscal|fy|and|to|from|q[1-4]|h[12]|(?:"
+    + _MONTHS
+    + r")[a-z]*)\s*'?)"
     r"(?:19|20)\d\d\b(?![.,]\d|\s*%)",
     re.IGNORECASE,
 )

@@ -19,6 +19,7 @@ BRACKETED = re.compile(r"\\?\[\\?\[\s*+(\w+)\s*+\\?\]\\?\]")
 _SENTENCE_END = re.compile(r"[.!?;](?=\s|$)|\n")
 _DENIED = re.compile(r"\b(?:not|never|than|instead\s+of)[^\w.!?\n]{0,9}$", re.IGNORECASE)
 _IF_AFTER = re.compile(r"[^\w.!?\n]{0,9}\b(?:if|when|unless|otherwise|in\s+case)\b")  # "If" begins a new sentence
+_WOULD = re.compile(r"[^\w.!?\n]{0,9}\b(?:would|could|might|needs?|requires?)\b")
 _SUPPOSED = re.compile(
     r"\b(?:otherwise|else|unless|in\s+case|would\s+have)\b|^\W*+(?:had|were|when)\b"
     r"|\bif\b.*\b(?:i|would|were|had|could|might|must|should)\b|^\W*+if\b(?:\W+\w+){0,5}\W*$",
@@ -99,9 +100,10 @@ def _decided(mentions: list[Mention]) -> str:
 
 
 def _is_supposed(mention: Mention) -> bool:
-    """Whether the sentence before a verdict only supposes it."""
+    """Whether the sentence in which a verdict stands only supposes it."""
     sentence = _SENTENCE_END.split(mention.before)[-1]
-    return bool(_SUPPOSED.search(sentence)) and not _CONCLUDES.search(sentence)
+    supposed = _WOULD.match(mention.after) or _SUPPOSED.search(sentence)
+    return bool(supposed) and not _CONCLUDES.search(sentence)
 
 
 def _offered(mentions: list[Mention]) -> list[Mention]:

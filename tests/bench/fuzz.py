@@ -30,6 +30,7 @@ from tasks.readers.formulas import MAX_CHARS, as_latex, in_words
 from tasks.readers.letters import letter_of
 from tasks.readers.malformed import Malformed
 from tasks.readers.markup import folded
+from tasks.readers.named import named_text
 from tasks.readers.numbers import is_finite, number_in
 from tasks.readers.objects import last_object
 from tasks.readers.stated import stated_answer
@@ -55,6 +56,7 @@ READERS: dict[str, Callable[[str], Any]] = {
     "marked": marked,
     "bracketed": lambda text: bracketed(text, {"YES": 1, "NO": 0}),
     "last_object": lambda text: last_object(text, ("question", "answer")),
+    "named_text": lambda text: named_text(text, "question"),
     "last_box": last_box,
     "stated_answer": stated_answer,
     "letter_of": lambda text: letter_of(text, OPTIONS),
