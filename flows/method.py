@@ -14,11 +14,12 @@ from typing import Any
 
 from flows import profile as profiles
 from flows.machines import Machines, open_models, register
+from flows.plan.preflight import check_machine
 from flows.profile import MethodSettings
 from flows.record import open_run
 from flows.request import Redo, Request, default_run
 from flows.run import Run
-from flows.service.site import open_store
+from flows.service.site import open_store, store_root
 from tasks.engines.chat import ChatFleet
 from warehouse.rerun import Inquiry
 from warehouse.store import Store
@@ -37,12 +38,15 @@ class Method:
     def run(self, asked: Request, redo: Redo | None = None, force: bool = False) -> None:
         """Play; the same request again resumes where it stopped.
 
-        Raises ValueError, before any model is loaded, for a wrong setting, a missing model or API key, stages to rerun
-        that there are none of, or a run that was made with another configuration (unless `force`).
+        Raises ValueError, before any model is loaded, for a wrong setting, a machine that the plan does not fit, a
+        missing model or API key, stages to rerun that there are none of, or a run that was made with another
+        configuration (unless `force`).
         """
         cfg = profiles.load(self.config, asked.profile, asked.settings)
-        if isinstance(cfg, MethodSettings) and cfg.api:
-            cfg.api.key()
+        if isinstance(cfg, MethodSettings):
+            check_machine(cfg, store_root())
+            if cfg.api:
+                cfg.api.key()
         with open_run(asked, cfg, redo, force) as store, opened(cfg, store, asked.run) as run:
             self.play(run)
 

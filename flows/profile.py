@@ -85,6 +85,9 @@ class MethodSettings(Settings):
     trainer_processes: int = Field(
         default=1, ge=1, description="processes of an update, started by torchrun when more than one"
     )
+    preflight: bool = Field(
+        default=True, description="refuse to start on GPUs that the plan does not fit (`selfplay plan`)"
+    )
     keep_checkpoints: Literal["all", "last"] = Field(
         default="all",
         description='"last": an update frees the optimizer state before it, and weights but the last of an iteration',

@@ -47,6 +47,32 @@ def test_two_processes_make_the_update_of_one(tmp_path, folder, record_property)
 
 
 @pytest.mark.slow
+def test_two_processes_make_the_adapter_of_one(tmp_path, folder, record_property):
+    """What several GPUs do with an adapter (DDP): each holds the base, the KL reference when the adapter is off."""
+    s = {"beta": 0.5, "optimizer_steps": 2, "micro_batch_size": 1, "gradient_checkpointing": True}
+    s |= {"lora": {"rank": 4, "alpha": 8}}
+    base = {"policy": folder / "base", "reference": folder / "base"}
+    start = update(
+        tmp_path, folder, make_rows(folder / "base", n=2), "start", settings={**s, "learning_rate": 0}, **base
+    )
+    alone = both = {"adapter": start.policy}
+    for i in (1, 2):
+        one = update(tmp_path, folder, make_rows(folder / "base", n=5, seed=i), f"one{i}", settings=s, **base, **alone)
+        alone = {"adapter": one.policy, "optimizer_state": one.optimizer_state}
+        places = {"batch": tmp_path / f"one{i}.parquet", "out": tmp_path / f"two{i}"}
+        spec = UpdateJob(settings=GRPOSettings(**{**SETTINGS, **s}), **places, **base, **both)
+        two = run_distributed(spec, tmp_path / f"job{i}.json")
+        both = {"adapter": Path(two["policy"]), "optimizer_state": Path(two["optimizer_state"])}
+    adapters = [weights(where, ADAPTER) for where in (start.policy, both["adapter"], one.policy)]
+    found = relative_difference(*adapters)
+    record_property("relative_difference", found)
+    assert found < 1e-5
+    for ours, theirs in zip(two["steps"], one.steps, strict=True):
+        for name in ("loss", "kl", "entropy", "grad_norm"):
+            assert ours[name] == pytest.approx(getattr(theirs, name), rel=1e-4, abs=1e-6), name
+
+
+@pytest.mark.slow
 def test_two_processes_with_sharded_weights_make_the_update_of_one(tmp_path, folder, record_property):
     """What several GPUs do with full weights (FSDP2), on CPUs; the second update carries the first one's state."""
     s = {"beta": 0.5, "optimizer_steps": 2, "micro_batch_size": 1, "gradient_checkpointing": True}
@@ -75,6 +101,7 @@ def test_sharded_bfloat16_does_not_round_log_probabilities(tmp_path, folder):
     assert two["steps"][0]["loss"] == pytest.approx(one.steps[0].loss, rel=0.05)
 
 
+ADAPTER = "adapter_model.safetensors"
 TRAINER, SHARDED = ("-m", "tasks.training.trainer"), (str(REPO / "tests" / "support" / "cpu_fsdp.py"),)
 
 

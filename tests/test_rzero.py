@@ -15,6 +15,7 @@ from tasks.keep import keep
 from tests.support.rows import publish, row
 
 LARGE = [f"qwen3-{size}-base-{gpus}gpu" for size in ("4b", "8b") for gpus in (1, 8)]
+ON_EIGHT = [f"qwen3-{size}-base-8gpu-lora" for size in ("4b", "8b")]
 NAMES = profile.names(profile.home(Config) / "profiles")
 
 
@@ -26,7 +27,7 @@ def load(name: str, **overrides: Any) -> Config:
 
 
 def test_the_shipped_profiles_are_micro_and_two_models_on_eight_gpus_or_one():
-    assert set(NAMES) == {"micro", *LARGE}
+    assert set(NAMES) == {"micro", *LARGE, *ON_EIGHT}
 
 
 @pytest.mark.parametrize("name", NAMES)

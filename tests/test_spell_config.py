@@ -7,7 +7,14 @@ import pytest
 from flows import profile
 from flows.spell.config import Config
 
-LARGE = ["qwen2.5-7b", "qwen2.5-7b-1gpu", "qwen3-30b-a3b", "qwen3-30b-a3b-thinking"]
+LARGE = [
+    "qwen2.5-7b",
+    "qwen2.5-7b-1gpu",
+    "qwen2.5-7b-8gpu-lora",
+    "qwen3-30b-a3b",
+    "qwen3-30b-a3b-lora",
+    "qwen3-30b-a3b-thinking",
+]
 
 
 def load_profile(name: str, overrides: dict[str, Any] | None = None) -> Config:
@@ -30,7 +37,7 @@ def test_large_profiles_hold_the_papers_numbers(name):
     assert cfg.clusters.per_type == 2150 and cfg.verifier.share == (0.51, 0.99)
     update = cfg.update
     assert (update.loss_type, update.beta, update.on_policy, update.optimizer_steps) == ("dapo", 0.0, True, 1)
-    assert update.learning_rate == (2e-5 if name.endswith("1gpu") else 2e-6)
+    assert update.learning_rate == (2e-6 if update.lora is None else 2e-5)
     assert (cfg.num_engines * cfg.engine.tensor_parallel, cfg.trainer_processes) == (
         (1, 1) if name.endswith("1gpu") else (8, 8)
     )

@@ -9,6 +9,7 @@ from flows.spice.config import Config
 from tests.support.scripted import model_folder
 
 LARGE = [f"qwen3-{size}-base-{gpus}gpu" for size in ("4b", "8b") for gpus in (1, 8)]
+ON_EIGHT = [f"qwen3-{size}-base-8gpu-lora" for size in ("4b", "8b")]
 NAMES = profile.names(profile.home(Config) / "profiles")
 
 
@@ -23,7 +24,7 @@ def message(overrides: dict, name: str = "micro") -> str:
 
 
 def test_the_shipped_profiles_are_micro_and_two_models_on_eight_gpus_or_one():
-    assert set(NAMES) == {"micro", *LARGE}
+    assert set(NAMES) == {"micro", *LARGE, *ON_EIGHT}
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -15,6 +15,7 @@ from flows.command.launch import (
     read_setting,
     run_flow,
 )
+from flows.command.plan import plan
 from flows.command.sql import sql
 from flows.command.tables import print_table
 from flows.service.site import SOURCE, Site, open_store, store_root
@@ -279,6 +280,7 @@ def print_reports(name: str) -> None:
 
 
 main.add_command(corpus)
+main.add_command(plan)
 main.add_command(sql)
 
 if __name__ == "__main__":

@@ -19,6 +19,8 @@ def run_flow(site: Site, flow: str, parameters: dict[str, Any], here: bool = Fal
 
     A flow run that was asked for the same and has not ended is followed instead of starting a second one.
     """
+    from flows.plan.preflight import check_machine
+    from flows.profile import MethodSettings
     from flows.record import check_request
     from flows.request import Request
     from flows.service import services
@@ -34,6 +36,8 @@ def run_flow(site: Site, flow: str, parameters: dict[str, Any], here: bool = Fal
     pool = deployment["work_pool"]["name"]
     if not here and pool not in services.default_pools() and site.process(f"worker-{pool}").find() is None:
         raise ValueError(f"profile {profile} needs a GPU and none was found; `selfplay up --gpu` ignores that")
+    if isinstance(cfg, MethodSettings):
+        check_machine(cfg, store_root())
     api = services.up(site, say=click.echo)
     begun = at_work(api, run := parameters["run"])
     if begun and (here or not asked_alike(api, begun[0], flow, parameters)):

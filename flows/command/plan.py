@@ -1,0 +1,114 @@
+"""`selfplay plan`: what a profile needs of GPUs, memory, disk and hours, before any of it is rented."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from flows.command.tables import print_table
+
+if TYPE_CHECKING:
+    from flows.plan.engine import EngineMemory
+    from flows.plan.plan import Plan
+    from flows.plan.trainer import UpdateMemory
+
+DEFAULT_GPU = "h100-80"
+
+
+@click.command()
+@click.argument("flow")
+@click.option("--profile", required=True, help="A profile that uses GPUs.")
+@click.option("--gpu", "card", default=DEFAULT_GPU, show_default=True, help="Which card, e.g. h200-141.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a setting, e.g. num_engines=4.")
+@click.option("--like", metavar="RUN", help="With the lengths that this run's conversations had.")
+def plan(flow: str, profile: str, card: str, settings: tuple[str, ...], like: str | None) -> None:
+    """Memory, disk, hours and GPU-hours of FLOW with a profile, and what to change where it does not fit.
+
+    All of it is computed, none of it measured: from the model's shape, the profile's numbers and assumed rates. Nothing
+    is loaded. Exits with 1 where it does not fit.
+    """
+    from flows import profile as profiles
+    from flows.command.launch import find_method, read_setting
+    from flows.plan.hardware import GPUS
+    from flows.plan.measured import measured_lengths
+    from flows.plan.plan import make_plan, ways_out
+    from flows.plan.workload import workload_of
+    from flows.service.site import open_store
+
+    if card not in GPUS:
+        raise ValueError(f"no GPU {card!r}; there are {', '.join(GPUS)}")
+    cfg = profiles.load(find_method(flow).config, profile, dict(map(read_setting, settings)))
+    if not isinstance(cfg, profiles.MethodSettings) or cfg.engine.device != "cuda":
+        raise ValueError(f"{flow}/{profile} uses no GPU: there is nothing to plan")
+    workload = workload_of(cfg)
+    if like and workload:
+        workload = workload.at(measured_lengths(open_store(), like))
+    made = make_plan(cfg, GPUS[card], workload)
+    click.echo(f"{flow}/{profile} on {made.num_gpus} x {card}, computed, not measured")
+    print_table(memory_rows(made), "memory of each GPU")
+    click.echo(
+        f"host: {made.host_gb:,.0f} GB of memory while an update begins; disk: {made.disk_once_gb:,.0f} GB while it is "
+        f"written, {made.disk_gb:,.0f} GB over the run\n"
+    )
+    print_hours(made, cfg.iterations)
+    if made.verdict == "tight":
+        click.echo("tight: an update leaves less than 10 % of a card; fragmentation may take that, so try it first")
+    if made.problems:
+        click.echo("\n".join(["does not fit:", *made.problems, "it would fit with one of:", *ways_out(cfg, made.gpu)]))
+        sys.exit(1)
+
+
+def memory_rows(made: Plan) -> list[dict[str, Any]]:
+    engines = {"engine": made.engine, "judge_engine": made.judge}
+    rows = [_engine_row(name, engine) for name, engine in engines.items() if engine]
+    return rows + [_update_row(name, update, made) for name, update in made.updates.items()]
+
+
+def _engine_row(name: str, engine: EngineMemory) -> dict[str, Any]:
+    parts = {"weights": engine.weights, "adapters": engine.adapters, "working": engine.working, "cache": engine.cache}
+    room = f"{engine.cache_tokens:,} tokens: {engine.conversations:.1f} conversations of {engine.context:,}"
+    return {
+        "of": name,
+        "GiB": f"{sum(parts.values()):.1f}",
+        "fits": "yes" if engine.fits else "no",
+        "parts": _parts(parts),
+        "remarks": f"cache of an engine: {room}",
+    }
+
+
+def _update_row(name: str, update: UpdateMemory, made: Plan) -> dict[str, Any]:
+    return {
+        "of": name,
+        "GiB": f"{update.needed:.1f}",
+        "fits": "yes" if update.fits(made.gpu) else "no",
+        "parts": _parts({**update.kinds, "beside tensors": update.needed - update.tensors}),
+        "remarks": f"most in: {update.phase}, rows of {update.tokens:,} tokens; the card has {made.gpu.memory_gib}",
+    }
+
+
+def _parts(parts: dict[str, float]) -> str:
+    return ", ".join(f"{name} {size:.1f}" for name, size in parts.items() if size >= 0.05)
+
+
+def print_hours(made: Plan, iterations: int) -> None:
+    if made.spent is None or made.hours is None:
+        click.echo("hours are not known: the method has no workload.py")
+        return
+    total = sum(spent.seconds for spent in made.spent.values())
+    rows = [
+        {
+            "what": spent.kind,
+            "hours": f"{spent.seconds / 3600:.2f}",
+            "share": f"{spent.seconds / total:.0%}",
+            "GPUs busy": f"{spent.busy / spent.seconds:.0%}" if spent.seconds else "",
+        }
+        for spent in made.spent.values()
+    ]
+    print_table(rows, "hours of an iteration")
+    hours = made.hours * made.num_gpus
+    click.echo(
+        f"an iteration: {made.hours:.1f} h, {hours:,.0f} GPU-hours, busy {made.busy:.0%}; the run's {iterations}: "
+        f"{made.hours * iterations:,.0f} h, {hours * iterations:,.0f} GPU-hours"
+    )

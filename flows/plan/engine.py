@@ -1,0 +1,45 @@
+"""What an engine's GPU holds: weights, adapters, what it works in, and the cache of keys and values in what is left."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flows.plan.hardware import GIB, GPU, OVERHEADS
+from flows.plan.shapes import Shape
+from tasks.engines.base import EngineConfig
+
+
+@dataclass(frozen=True)
+class EngineMemory:
+    """GiB of each GPU of an engine; `cache_tokens` are of the whole engine."""
+
+    weights: float
+    adapters: float
+    working: float
+    cache: float
+    cache_tokens: int
+    context: int  # the longest conversation that it takes
+
+    @property
+    def fits(self) -> bool:
+        return self.cache_tokens >= self.context
+
+    @property
+    def conversations(self) -> float:
+        """Of full length, at once."""
+        return self.cache_tokens / self.context
+
+
+def engine_memory(shape: Shape, engine: EngineConfig, gpu: GPU) -> EngineMemory:
+    across = engine.tensor_parallel
+    weights = 2 * shape.params / across / GIB
+    rank = engine.max_lora_rank
+    adapters = 2 * engine.max_loras * shape.adapter_params(rank, "all-linear") / across / GIB if rank else 0.0
+    batched = max(engine.max_batched_tokens, engine.max_num_seqs)
+    activations = 2 * 14 * batched * shape.hidden / GIB  # of a layer: the MLP's halves and product, attention, residual
+    logits = 3 * 4 * engine.max_num_seqs * shape.vocab / GIB
+    working = activations + logits + OVERHEADS.graphs + OVERHEADS.context
+    cache = engine.gpu_memory_utilization * gpu.memory_gib - weights - adapters - working
+    # More GPUs than heads of keys hold each of them several times.
+    tokens = max(0, int(cache * GIB * min(across, shape.keys // shape.head) / shape.cache_bytes))
+    return EngineMemory(weights, adapters, working, cache, tokens, engine.max_model_len)

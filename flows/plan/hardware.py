@@ -1,0 +1,71 @@
+"""GPUs and hosts by their published numbers, and what share of them programs reach.
+
+Every share is an assumption: no GPU was at hand when they were written down. The lengths that go with them may be those
+of an earlier run (`flows.plan.measured`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+GIB = 1 << 30
+MIN_DRIVER = 580  # what NVIDIA asks for CUDA 13, which the locked torch and vLLM are built with
+
+
+@dataclass(frozen=True)
+class GPU:
+    """One card. Its bandwidths: of its memory, of an all-gather over a node's links, and to pinned host memory."""
+
+    name: str
+    memory_gib: float  # what nvidia-smi shows
+    tflops: float  # bfloat16, dense
+    memory_gb_s: float
+    link_gb_s: float
+    host_gb_s: float
+
+
+GPUS = {
+    gpu.name: gpu
+    for gpu in (
+        GPU("h100-80", 79.6, 989, 3350, 330, 50),  # nvidia.com/en-us/data-center/h100, SXM
+        GPU("h200-141", 140.4, 989, 4800, 330, 50),  # nvidia.com/en-us/data-center/h200
+        GPU("a100-80", 79.3, 312, 2040, 220, 24),  # nvidia.com/en-us/data-center/a100, SXM
+        GPU("a100-40", 39.6, 312, 1555, 220, 24),
+        GPU("h20-96", 95.6, 148, 4000, 330, 50),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What of a GPU's and a host's numbers is reached. GB/s are of one process, unless said otherwise."""
+
+    train: float = 0.42  # of the FLOPs, in rows of thousands of tokens
+    prefill: float = 0.50
+    decode: float = 0.75  # of the memory's bandwidth
+    decode_step_s: float = 0.002  # of an engine's step, whatever its batch
+    decode_row_s: float = 12e-6  # and for each conversation in it: scheduling, sampling and text, in Python
+    lora_decode: float = 0.8  # of the tokens a second without adapters
+    layer_launch_s: float = 0.0055  # of a micro-batch: launches of a layer's kernels in all passes, and FSDP's hooks
+    search_s: float = 0.025  # on the engine's own thread
+    pageable_gb_s: float = 8.0  # between host and GPU
+    load_gb_s: float = 4.0  # weights from the page cache
+    save_gb_s: float = 2.0
+    hash_gb_s: float = 1.2  # blake2b, one thread
+    reload_gb_s: float = 4.0  # of an engine, several at once
+    start_s: float = 14.0  # a trainer's processes, until the first weight is read
+    end_s: float = 6.0
+
+
+@dataclass(frozen=True)
+class Overheads:
+    """GiB of a GPU that no tensor of ours is."""
+
+    context: float = 0.6  # CUDA, a process
+    nccl: float = 1.2  # where there are several
+    asleep: float = 2.5  # what a sleeping engine keeps: context, graphs, workspaces
+    graphs: float = 0.8  # of an engine
+    fragmentation: float = 0.04  # share of the peak
+
+
+RATES, OVERHEADS = Rates(), Overheads()

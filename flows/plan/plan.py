@@ -1,0 +1,176 @@
+"""A profile's plan: memory of each GPU, memory and disk of the host, hours; what to change where it does not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+
+from flows.plan.engine import EngineMemory, engine_memory
+from flows.plan.hardware import GPU, GPUS
+from flows.plan.seconds import Clock, Spent
+from flows.plan.shapes import Shape, shape_of
+from flows.plan.trainer import UpdateMemory, trained_params, update_memory
+from flows.plan.workload import Workload
+from flows.profile import MethodSettings
+from tasks.training.grpo import GRPOSettings, LoRASettings
+
+SPARE = 0.1  # of a card: published peaks of reserved memory were up to 18 % above the tensors of a simulation
+
+
+@dataclass(frozen=True)
+class Plan:
+    """GiB and gigabytes as named; `spent` by kind for one iteration, None where the method names no workload."""
+
+    gpu: GPU
+    num_gpus: int
+    engine: EngineMemory
+    judge: EngineMemory | None
+    updates: dict[str, UpdateMemory]  # by the setting they are of
+    host_gb: float
+    disk_gb: float  # over the run
+    disk_once_gb: float  # that an update needs while it writes
+    spent: dict[str, Spent] | None
+
+    @property
+    def problems(self) -> list[str]:
+        """What does not fit."""
+        found = []
+        for name, engine in (("engine", self.engine), ("judge_engine", self.judge)):
+            if engine and not engine.fits:
+                found.append(
+                    f"{name}: the cache has room for {engine.cache_tokens:,} tokens, one conversation takes "
+                    f"{engine.context:,}"
+                )
+        for name, update in self.updates.items():
+            if not update.fits(self.gpu):
+                found.append(
+                    f"{name}: {update.needed:.1f} GiB of {self.gpu.memory_gib} in rows of {update.tokens:,} tokens"
+                )
+        return found
+
+    @property
+    def verdict(self) -> str:
+        """yes, no, or tight: with less to spare than fragmentation may take."""
+        tight = any(update.needed > (1 - SPARE) * self.gpu.memory_gib for update in self.updates.values())
+        return "no" if self.problems else "tight" if tight else "yes"
+
+    @property
+    def hours(self) -> float | None:
+        return None if self.spent is None else sum(s.seconds for s in self.spent.values()) / 3600
+
+    @property
+    def busy(self) -> float:
+        """Share of an iteration in which all GPUs work."""
+        spent = (self.spent or {}).values()
+        return sum(s.busy for s in spent) / max(sum(s.seconds for s in spent), 1e-9)
+
+
+def make_plan(cfg: MethodSettings, gpu: GPU, workload: Workload | None = None) -> Plan:
+    """Raises ValueError for a model whose shape is not known."""
+    shape, updates = shape_of(cfg.models.base), updates_of(cfg)
+    of_judge = shape_of(cfg.judge_engine.model) if cfg.judge_engine else None
+    return Plan(
+        gpu,
+        num_gpus(cfg),
+        engine_memory(shape_of(cfg.engine.model), cfg.engine, gpu),
+        engine_memory(of_judge, cfg.judge_engine, gpu) if of_judge and cfg.judge_engine else None,
+        {
+            name: update_memory(shape, settings, ranks=cfg.trainer_processes, tokens=cfg.engine.max_model_len)
+            for name, settings in updates.items()
+        },
+        host_gb(cfg, shape, of_judge),
+        *disk_gb(cfg, shape, workload),
+        Clock(cfg, shape, gpu).iteration(workload) if workload else None,
+    )
+
+
+def num_gpus(cfg: MethodSettings) -> int:
+    """That engines and trainer need; they take turns on them."""
+    engines = cfg.num_engines * cfg.engine.tensor_parallel
+    if judge := cfg.judge_engine:
+        engines = -(-engines // judge.tensor_parallel) * judge.tensor_parallel + judge.tensor_parallel
+    return max(engines, cfg.trainer_processes)
+
+
+def updates_of(settings: BaseModel, where: str = "") -> dict[str, GRPOSettings]:
+    """The settings of every update in a configuration, by their name there."""
+    found: dict[str, GRPOSettings] = {}
+    for name in type(settings).model_fields:
+        value: Any = getattr(settings, name)
+        if isinstance(value, GRPOSettings):
+            found[f"{where}{name}"] = value
+        elif isinstance(value, BaseModel):
+            found |= updates_of(value, f"{where}{name}.")
+    return found
+
+
+def host_gb(cfg: MethodSettings, shape: Shape, of_judge: Shape | None) -> float:
+    """Memory of the host while an update begins: every trainer's process reads whole weights, engines sleep there."""
+    read = max(
+        2 * shape.params if s.lora else (4 + (2 if s.beta else 0)) * shape.params for s in updates_of(cfg).values()
+    )
+    asleep = cfg.num_engines * 2 * shape.params + (2 * of_judge.params if of_judge else 0)
+    return 1e-9 * (cfg.trainer_processes * read + asleep)
+
+
+def disk_gb(cfg: MethodSettings, shape: Shape, workload: Workload | None) -> tuple[float, float]:
+    """Weights and optimizer states that stay over the run, and those on disk while an update is written."""
+    updates = updates_of(cfg)
+    each = 12e-9 * max(trained_params(shape, settings) for settings in updates.values())
+    players = workload.players if workload else len(updates)
+    once = each * (players + 1)
+    if cfg.keep_checkpoints == "all":
+        return each * cfg.iterations * (workload.num_updates if workload else 1), once
+    return each * players + each / 3 * players * (cfg.iterations - 1), once
+
+
+def ways_out(cfg: MethodSettings, gpu: GPU) -> Iterator[str]:
+    """Changes after which the plan fits, each alone."""
+    for name, other in GPUS.items():
+        if other.memory_gib > gpu.memory_gib and not make_plan(cfg, other).problems:
+            yield f"--gpu {name}"
+    for change, changed in _changes(cfg):
+        try:
+            if not make_plan(changed, gpu).problems:
+                yield change
+        except ValueError:
+            continue
+
+
+def _changes(cfg: MethodSettings) -> Iterator[tuple[str, MethodSettings]]:
+    for name, settings in updates_of(cfg).items():
+        if not settings.gradient_checkpointing:
+            yield f"--set {name}.gradient_checkpointing=true", _changed(cfg, name, gradient_checkpointing=True)
+        if settings.micro_batch_size > 1:
+            yield f"--set {name}.micro_batch_size=1", _changed(cfg, name, micro_batch_size=1)
+    targets = ("q_proj", "k_proj", "v_proj", "o_proj")
+    adapters = cfg.model_copy(update={"engine": cfg.engine.model_copy(update={"max_lora_rank": 64})})
+    for name in updates_of(cfg):
+        adapters = _changed(adapters, name, lora=LoRASettings(rank=64, alpha=128, targets=targets))
+    if any(settings.lora is None for settings in updates_of(cfg).values()):
+        yield "LoRA on attention (rank 64; engine.max_lora_rank=64)", adapters
+    for more in (8, 16, 32):
+        if more > cfg.trainer_processes:
+            yield f"trainer_processes={more}, on as many GPUs", cfg.model_copy(update={"trainer_processes": more})
+    for more in (2, 4, 8):
+        if more > cfg.engine.tensor_parallel:
+            engine = cfg.engine.model_copy(update={"tensor_parallel": more})
+            yield f"--set engine.tensor_parallel={more}", cfg.model_copy(update={"engine": engine})
+    for less in (24576, 16384, 12288, 8192):
+        if less < cfg.engine.max_model_len:
+            engine = cfg.engine.model_copy(update={"max_model_len": less})
+            yield (
+                f"--set engine.max_model_len={less} (with shorter prompts and replies)",
+                cfg.model_copy(update={"engine": engine}),
+            )
+
+
+def _changed(settings: Any, where: str, **values: Any) -> Any:
+    """The same with values changed inside: `where` is a dotted name."""
+    first, _, rest = where.partition(".")
+    inner = getattr(settings, first)
+    changed = _changed(inner, rest, **values) if rest else inner.model_copy(update=values)
+    return settings.model_copy(update={first: changed})

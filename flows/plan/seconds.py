@@ -1,0 +1,131 @@
+"""Seconds of an iteration, by a roofline: what GPUs could do at stated shares of their numbers, and where they wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from flows.plan.engine import engine_memory
+from flows.plan.hardware import GPU, RATES
+from flows.plan.shapes import Shape
+from flows.plan.workload import BASE, Asked, Lengths, Step, Update, Workload
+from flows.profile import MethodSettings
+from tasks.training.grpo import GRPOSettings
+
+KINDS = ("generate", "train", "around updates", "load weights into engines")
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Seconds of one kind, and those of them in which all GPUs work."""
+
+    kind: str
+    seconds: float
+    busy: float = 0.0
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Times what a profile does on a kind of GPU."""
+
+    cfg: MethodSettings
+    shape: Shape
+    gpu: GPU
+
+    def iteration(self, workload: Workload) -> dict[str, Spent]:
+        """By kind."""
+        found = [
+            Spent(spent.kind, spent.seconds * step.times, spent.busy * step.times)
+            for step in workload.steps
+            for spent in self._step(step, workload)
+        ]
+        return {
+            kind: Spent(
+                kind, sum(s.seconds for s in found if s.kind == kind), sum(s.busy for s in found if s.kind == kind)
+            )
+            for kind in KINDS
+        }
+
+    def _step(self, step: Step, workload: Workload) -> Iterator[Spent]:
+        for asked in step.asked:
+            yield self.asked(
+                asked, workload.lengths[asked.role], adapter=asked.model != BASE and self._adapters(workload)
+            )
+        if not self._adapters(workload):
+            swaps = sum(a.model != b.model for a, b in pairwise((*step.asked, *step.asked[:1])))
+            yield Spent("load weights into engines", swaps * 4e-9 * self.shape.params / RATES.reload_gb_s)
+        if step.update:
+            yield self.trained(step.update, workload)
+            yield Spent("around updates", self.around(step.update.settings))
+
+    def _adapters(self, workload: Workload) -> bool:
+        return all(step.update.settings.lora is not None for step in workload.steps if step.update)
+
+    def asked(self, asked: Asked, lengths: Lengths, adapter: bool) -> Spent:
+        """A stage on all engines: it ends with its longest conversation, which few others accompany."""
+        engine, each = self.cfg.engine, asked.number / self.cfg.num_engines
+        own = lengths.prompt / asked.n + lengths.whole - lengths.prompt
+        held = engine_memory(self.shape, engine, self.gpu).cache_tokens / max(own, 1)
+        batch = max(1.0, min(engine.max_num_seqs, each, held))
+        context = (lengths.prompt + lengths.whole) / 2
+        step, full = self._decode(batch, context, adapter)
+        steps = each * lengths.turns * lengths.sampled / batch
+        computed = asked.prompts / self.cfg.num_engines * lengths.prompt * (1 - lengths.cached)
+        computed += each * (lengths.turns - 1) * lengths.added
+        flops = computed * (2 * self.shape.active_params + self._attention(lengths.prompt))
+        prefill = flops / engine.tensor_parallel / (1e12 * self.gpu.tflops * RATES.prefill)
+        tail = 2 * lengths.turns * lengths.sampled * self._decode(max(1.0, batch / 8), context, adapter)[0]
+        searches = each * (lengths.turns - 1) * RATES.search_s if lengths.added else 0.0
+        return Spent("generate", steps * step + prefill + tail + searches, steps * full + prefill)
+
+    def _decode(self, batch: float, context: float, adapter: bool) -> tuple[float, float]:
+        """Seconds of an engine's step, and of what the hardware needs of it."""
+        shape, across = self.shape, self.cfg.engine.tensor_parallel
+        experts = shape.layers * shape.experts * shape.expert_params
+        read = 1 - (1 - shape.experts_used / shape.experts) ** batch
+        weights = 2 * (shape.params - experts * (1 - read))
+        memory = (weights + batch * context * shape.cache_bytes) / across / (1e9 * self.gpu.memory_gb_s * RATES.decode)
+        compute = 2 * shape.active_params * batch / across / (1e12 * self.gpu.tflops * RATES.prefill)
+        full = max(memory, compute) / (RATES.lora_decode if adapter else 1)
+        return full + RATES.decode_step_s + batch * RATES.decode_row_s, full
+
+    def _attention(self, tokens: float) -> float:
+        """FLOPs of a token's attention to those before it, on average over a row of so many."""
+        return 2 * self.shape.layers * self.shape.queries * tokens
+
+    def trained(self, update: Update, workload: Workload) -> Spent:
+        """Forward and backward passes, rows of like length side by side on all processes."""
+        s, ranks = update.settings, self.cfg.trainer_processes
+        passes = 2 + (2 if s.gradient_checkpointing else 0) + (2 if s.lora else 4) + (2 if s.beta else 0)
+        flops = rows = 0.0
+        for role, number in update.conversations.items():
+            lengths = workload.lengths[role]
+            tokens, datums = lengths.datum_tokens, number * lengths.datums
+            flops += datums * tokens * (passes * self.shape.active_params + passes / 2 * self._attention(tokens))
+            rows += datums
+        busy = flops / ranks / (1e12 * self.gpu.tflops * RATES.train)
+        micro_batches = rows / ranks / s.micro_batch_size
+        launches = micro_batches * self.shape.layers * RATES.layer_launch_s
+        links = 0.0
+        if ranks > 1 and not s.lora:  # two gathers of the policy, one of the reference, and float32 gradients
+            moved = (2 * 2 + (2 if s.beta else 0) + 4) * self.shape.params * (ranks - 1) / ranks
+            links = micro_batches * moved / (1e9 * self.gpu.link_gb_s)
+        return Spent("train", max(busy, launches, links), busy)
+
+    def around(self, settings: GRPOSettings) -> float:
+        """What an update costs beside its passes, while GPUs wait: engines asleep, processes started, files."""
+        r, engines, gigabytes = RATES, self.cfg.num_engines * self.cfg.engine.tensor_parallel, 1e-9 * self.shape.params
+        asleep = engines * 2 * gigabytes / 20 + 2 * gigabytes / 25 + 1  # one after another, into pinned memory; awake
+        found = asleep + r.start_s + r.end_s
+        if settings.lora is None:
+            weights, moments = 4 * gigabytes, 8 * gigabytes
+            reference = 2 * gigabytes if settings.beta else 0.0
+            found += (weights + reference) * (1 / r.load_gb_s + 1 / r.pageable_gb_s)
+            found += moments * (1 / r.load_gb_s + 1 / r.pageable_gb_s)
+            found += (weights + moments) * (1 / r.pageable_gb_s + 1 / r.save_gb_s)
+            return found + (2 * weights + moments) / r.hash_gb_s
+        base, adapter = 2 * gigabytes, 4e-9 * self.shape.adapter_params(settings.lora.rank, settings.lora.targets)
+        return (
+            found + base * (1 / r.load_gb_s + 1 / r.pageable_gb_s) + 3 * adapter * (2 / r.save_gb_s + 1 / r.hash_gb_s)
+        )

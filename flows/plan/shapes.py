@@ -1,0 +1,127 @@
+"""The shape of a model: how many parameters it has and where, from its configuration alone."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+KNOWN = Path(__file__).parent / "shapes.toml"
+PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A decoder of attention and gated MLPs, or mixtures of them. `queries` and `keys` are heads times their width."""
+
+    family: str
+    layers: int
+    hidden: int
+    intermediate: int  # of one expert, where there are several
+    queries: int
+    keys: int
+    head: int
+    vocab: int
+    tied: bool
+    experts: int = 1
+    experts_used: int = 1
+
+    @classmethod
+    def of(cls, config: dict[str, Any]) -> Shape:
+        """From the values of a config.json."""
+        head = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+        mixture = "num_experts" in config
+        return cls(
+            family=config["model_type"],
+            layers=config["num_hidden_layers"],
+            hidden=config["hidden_size"],
+            intermediate=config["moe_intermediate_size" if mixture else "intermediate_size"],
+            queries=config["num_attention_heads"] * head,
+            keys=config.get("num_key_value_heads", config["num_attention_heads"]) * head,
+            head=head,
+            vocab=config["vocab_size"],
+            tied=config.get("tie_word_embeddings", False),
+            experts=config.get("num_experts", 1),
+            experts_used=config.get("num_experts_per_tok", 1),
+        )
+
+    @property
+    def attention_params(self) -> int:
+        """Of a layer: the four projections, with what norms and biases a family has there."""
+        projections = 2 * self.hidden * self.queries + 2 * self.hidden * self.keys
+        extra = {
+            "qwen2": self.queries + 2 * self.keys,
+            "qwen3": 2 * self.head,
+            "qwen3_moe": 2 * self.head,
+            "olmo3": self.queries + self.keys,
+        }
+        return projections + extra.get(self.family, 0)
+
+    @property
+    def expert_params(self) -> int:
+        """Of one expert of a layer; of the MLP, where there is but one."""
+        return 3 * self.hidden * self.intermediate
+
+    @property
+    def layer_params(self) -> int:
+        router = self.hidden * self.experts if self.experts > 1 else 0
+        return self.attention_params + self.experts * self.expert_params + router + 2 * self.hidden
+
+    @property
+    def table_params(self) -> int:
+        """Of the input embedding; the head has as many, its own or the same."""
+        return self.vocab * self.hidden
+
+    @property
+    def params(self) -> int:
+        return self.layers * self.layer_params + self.table_params * (1 if self.tied else 2) + self.hidden
+
+    @property
+    def active_params(self) -> int:
+        """That a token is multiplied with."""
+        unused = (self.experts - self.experts_used) * self.expert_params
+        return self.layers * (self.layer_params - unused) + self.table_params
+
+    @property
+    def cache_bytes(self) -> int:
+        """Keys and values of one token in bfloat16."""
+        return 2 * 2 * self.layers * self.keys
+
+    def adapter_params(self, rank: int, targets: tuple[str, ...] | str) -> int:
+        """Of a LoRA adapter. Experts are not linear modules of their own: "all-linear" leaves them out."""
+        dense = PROJECTIONS if self.experts == 1 else PROJECTIONS[:4]
+        ends = {"q_proj": self.queries, "k_proj": self.keys, "v_proj": self.keys, "o_proj": self.queries}
+        names = dense if targets == "all-linear" else tuple(name for name in PROJECTIONS if name in targets)
+        return self.layers * rank * sum(self.hidden + ends.get(name, self.intermediate) for name in names)
+
+
+@lru_cache(maxsize=32)
+def shape_of(model: str) -> Shape:
+    """The shape of a model folder, or of a hub name that the table knows or this machine has. Raises ValueError."""
+    return Shape.of(_config(model))
+
+
+def _config(model: str) -> dict[str, Any]:
+    known = tomllib.loads(KNOWN.read_text(encoding="utf-8"))
+    name = known.get(model, {}).get("same_as", model)
+    if name in known:
+        return known[name]
+    folder = Path(model) if Path(model).is_dir() else _snapshot(model)
+    if folder is None or not (folder / "config.json").is_file():
+        raise ValueError(
+            f"the shape of {model} is not known: give the folder of the model (a config.json in it is enough), "
+            f"or add its values to {KNOWN.name}"
+        )
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    return config.get("text_config", config)
+
+
+def _snapshot(model: str) -> Path | None:
+    """The newest snapshot of a hub name in this machine's cache, without the hub."""
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    found = sorted(Path(HF_HUB_CACHE, f"models--{model.replace('/', '--')}", "snapshots").glob("*"))
+    return found[-1] if found else None

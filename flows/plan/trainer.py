@@ -1,0 +1,136 @@
+"""What an update holds on each GPU when it holds most, by kind, without loading anything.
+
+Persistent state is counted; the rest follows the libraries: FSDP2 gathers a layer while it computes with another, TRL's
+head keeps a float32 gradient of its weights, a checkpointed layer is computed anew. The bytes that one layer's backward
+pass keeps for a token were fitted to runs of those libraries on tensors without data (`tests/support/fake_update.py`),
+which a test repeats.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from flows.plan.hardware import GIB, GPU, OVERHEADS
+from flows.plan.shapes import Shape
+from tasks.training.grpo import GRPOSettings
+
+TILE = 2 * 4096 * 32768  # bytes of logits that TRL's head has at a time
+WINDOW_MASKS = {"olmo3": 3}  # bytes for each pair of a row's tokens: masks of layers with a sliding window
+# For each token: bytes by width of the MLP, of the hidden state, and of queries and keys together.
+BACKWARD = {"full": (12.0, 18.2), "lora": (14.17, 28.4)}
+ATTENTION = {
+    "full": {"qwen3": 10.0, "qwen3_moe": 10.0, "olmo3": 15.1},  # norms of queries and keys
+    "lora": {"qwen3": 9.2, "qwen3_moe": 10.0, "olmo3": 8.8},
+}
+PLAIN_ATTENTION = {"full": 4.0, "lora": 5.0}
+ROUTED = 8.2  # by what a token's experts copy of the hidden state, and by their widths
+
+
+@dataclass(frozen=True)
+class UpdateMemory:
+    """GiB of each GPU by kind, in the phase that holds most; `needed` adds what no tensor is."""
+
+    phase: str
+    kinds: dict[str, float]
+    needed: float
+    tokens: int  # of the longest row
+
+    @property
+    def tensors(self) -> float:
+        return sum(self.kinds.values())
+
+    def fits(self, gpu: GPU) -> bool:
+        return self.needed <= gpu.memory_gib
+
+
+def update_memory(shape: Shape, settings: GRPOSettings, *, ranks: int, tokens: int) -> UpdateMemory:
+    """The longest row of an update, `tokens` long, on each of `ranks` GPUs, from the second micro-batch on.
+
+    Several GPUs shard full weights and copy an adapter's base. Raises ValueError for an adapter on every linear module
+    of a mixture of experts.
+    """
+    kept = _persistent(shape, settings, ranks)
+    phase, transient = max(_phases(shape, settings, ranks, tokens).items(), key=lambda item: sum(item[1].values()))
+    kinds = {kind: size / GIB for kind, size in Counter({**kept, **transient}).most_common() if size}
+    beside = OVERHEADS.context + OVERHEADS.asleep + (OVERHEADS.nccl if ranks > 1 else 0.0)
+    needed = sum(kinds.values()) * (1 + OVERHEADS.fragmentation) + beside
+    return UpdateMemory(phase, kinds, needed, tokens)
+
+
+def trained_params(shape: Shape, settings: GRPOSettings) -> int:
+    if settings.lora is None:
+        return shape.params
+    if shape.experts > 1 and settings.lora.targets == "all-linear":
+        raise ValueError(
+            'lora.targets "all-linear" of a mixture of experts would put an adapter on every expert: '
+            'name them, for instance ["q_proj", "k_proj", "v_proj", "o_proj"]'
+        )
+    return shape.adapter_params(settings.lora.rank, settings.lora.targets)
+
+
+def _persistent(shape: Shape, settings: GRPOSettings, ranks: int) -> dict[str, float]:
+    """Bytes that stay through the update: float32 for what is trained, bfloat16 (or float32) for what is not."""
+    half = 2 if settings.dtype == "bfloat16" else 4
+    trained = trained_params(shape, settings)
+    if settings.lora is not None:
+        return {"weights": half * shape.params + 4 * trained, "optimizer": 8 * trained, "gradients": 4 * trained}
+    share = shape.params / ranks
+    reference = half * share if settings.beta else 0
+    return {"weights": 4 * share, "optimizer": 8 * share, "gradients": 4 * share, "reference": reference}
+
+
+def _phases(shape: Shape, settings: GRPOSettings, ranks: int, tokens: int) -> dict[str, dict[str, float]]:
+    """Bytes beside the persistent ones: while the reference is read, in the head's backward pass, in a layer's."""
+    total = tokens * settings.micro_batch_size
+    state = 2 * total * shape.hidden
+    checkpoints = shape.layers * state if settings.gradient_checkpointing else 0
+    layer = total * _backward_bytes(shape, settings)
+    computed = layer if settings.gradient_checkpointing else shape.layers * layer
+    masks = WINDOW_MASKS.get(shape.family, 0) * settings.micro_batch_size * tokens**2
+    head, one = 2 * shape.table_params, 2 * shape.layer_params
+    in_head = 3 * state + TILE
+    if settings.lora is not None:
+        return {
+            "head, backward": {"activations": checkpoints + 4 * state + masks, "head": in_head},
+            "layer, backward": {"activations": checkpoints + computed + masks},
+        }
+    own_gradient = 2 * shape.hidden * shape.intermediate * shape.experts
+    if ranks == 1:  # autocast keeps the weights that it has cast
+        cast = 2 * (shape.params - shape.table_params)
+        return {
+            "head, backward": {
+                "activations": checkpoints + 4 * state + masks,
+                "head": in_head + 3 * head,
+                "cast": cast,
+            },
+            "layer, backward": {"activations": checkpoints + computed + masks + own_gradient, "cast": cast},
+        }
+    outer = head if shape.tied else 2 * head
+    found = {
+        "head, backward": {
+            "activations": checkpoints + 4 * state + masks,
+            "head": in_head + 3 * head,
+            "gathered": head + one,
+        },
+        "layer, backward": {
+            "activations": checkpoints + computed + masks + own_gradient,
+            "gathered": 2 * one + (head if shape.tied else 0),
+            "head": head if shape.tied else 0,
+            "reduced": 2 * one if shape.tied else max(2 * head, 2 * one),
+        },
+    }
+    if settings.beta:
+        found["reference, forward"] = {"gathered": 2 * (outer + one), "activations": 2 * state + masks}
+    return found
+
+
+def _backward_bytes(shape: Shape, settings: GRPOSettings) -> float:
+    """That a layer's recomputation and backward pass hold for a token at their peak, its checkpoint left out."""
+    kind = "full" if settings.lora is None else "lora"
+    by_mlp, by_hidden = BACKWARD[kind]
+    attention = ATTENTION[kind].get(shape.family, PLAIN_ATTENTION[kind]) * (shape.queries + shape.keys)
+    if shape.experts == 1:
+        return by_mlp * shape.intermediate + by_hidden * shape.hidden + attention
+    routed = ROUTED * shape.experts_used * (shape.hidden + shape.intermediate)
+    return (routed + BACKWARD["full"][1] * shape.hidden + attention) * (1.09 if kind == "lora" else 1.0)

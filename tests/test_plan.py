@@ -1,0 +1,220 @@
+"""What a profile needs of GPUs, disk and hours is known before any is rented, and a machine without it is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from flows import profile
+from flows.command import cli
+from flows.plan.hardware import GIB, GPUS
+from flows.plan.measured import measured_lengths
+from flows.plan.plan import make_plan, updates_of, ways_out
+from flows.plan.preflight import Machine, check_machine, judge
+from flows.plan.shapes import shape_of
+from flows.plan.trainer import update_memory
+from flows.plan.workload import Lengths, workload_of
+from flows.rzero.config import Config as RZero
+from flows.scope.config import Config as Scope
+from flows.service.site import SOURCE
+from flows.spell.config import Config as Spell
+from tasks.training.grpo import GRPOSettings, LoRASettings
+from tests.bench.gpu_plans import TABLE, gpu_profiles, table
+from tests.support.rows import publish, row, turn
+
+H100, H200 = GPUS["h100-80"], GPUS["h200-141"]
+TINY = {  # 100 embeddings of 8 numbers; a layer: 4 x 64 of attention, 3 x 128 of MLP, two norms; a norm
+    "model_type": "llama",
+    "vocab_size": 100,
+    "hidden_size": 8,
+    "intermediate_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "tie_word_embeddings": True,
+}
+CARDS = "0, GPU-aa, 81559, 580.65.06\n1, GPU-bb, 81559, 580.65.06\n"
+
+
+def output(*arguments: str, code: int = 0) -> str:
+    result = CliRunner().invoke(cli.main, ["plan", *arguments])
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> str:
+    (tmp_path / "config.json").write_text(json.dumps(TINY))
+    return str(tmp_path)
+
+
+def test_a_folder_with_a_configuration_is_enough(tiny):
+    shape = shape_of(tiny)
+    assert shape.params == 800 + 2 * (256 + 384 + 16) + 8
+    assert shape.cache_bytes == 2 * 2 * 2 * 8
+    assert shape.adapter_params(2, "all-linear") == 2 * 2 * (4 * 16 + 3 * 24)
+    assert shape.adapter_params(2, ("q_proj", "down_proj")) == 2 * 2 * (16 + 24)
+
+
+def test_a_model_of_unknown_shape_is_named_with_the_way_out():
+    with pytest.raises(ValueError, match=r"the shape of lab/new is not known: give the folder"):
+        shape_of("lab/new")
+
+
+def test_trained_weights_cost_sixteen_bytes_a_parameter_over_all_gpus(tiny):
+    """float32 weights and gradients, two moments; the bfloat16 reference two more."""
+    settings = GRPOSettings(dtype="bfloat16", beta=0.1, micro_batch_size=1)
+    shape = shape_of(tiny)
+    kinds = update_memory(shape, settings, ranks=4, tokens=10).kinds
+    for kind, each in {"weights": 4, "optimizer": 8, "gradients": 4, "reference": 2}.items():
+        assert kinds[kind] * GIB == pytest.approx(each * shape.params / 4)
+
+
+def test_every_gpu_of_an_adapter_holds_the_whole_base(tiny):
+    settings = GRPOSettings(dtype="bfloat16", micro_batch_size=1, lora=LoRASettings(rank=2))
+    shape = shape_of(tiny)
+    kinds = update_memory(shape, settings, ranks=4, tokens=10).kinds
+    assert kinds["weights"] * GIB == 2 * shape.params + 4 * 544
+    assert (kinds["optimizer"] + kinds["gradients"]) * GIB == 12 * 544
+
+
+def test_the_plans_of_all_profiles_are_kept():
+    """A change of a profile, a rate or the arithmetic shows here; `python -m tests.bench.gpu_plans` keeps it."""
+    assert table() == TABLE.read_text(encoding="utf-8")
+    readme = (SOURCE / "README.md").read_text(encoding="utf-8")
+    assert table() in readme
+
+
+def test_every_method_says_what_an_iteration_asks():
+    for name, cfg in gpu_profiles():
+        plan = make_plan(cfg, H200, workload_of(cfg))
+        assert plan.verdict in ("yes", "tight"), name
+        assert plan.hours and 0 < plan.busy < 1, name
+
+
+def test_the_number_of_gpus_is_that_of_the_engines_or_of_the_trainer():
+    given = {"engine.tensor_parallel": 2, "num_engines": 3, "trainer_processes": 4}
+    cfg = profile.load(RZero, "qwen3-4b-base-8gpu", given)
+    assert make_plan(cfg, H100).num_gpus == 6
+    judge_engine = {"model": "Qwen/Qwen3-8B", "max_model_len": 8192, "device": "cuda", "tensor_parallel": 4}
+    cfg = profile.load(RZero, "qwen3-4b-base-8gpu", {**given, "judge_engine": judge_engine})
+    assert make_plan(cfg, H100).num_gpus == 12  # the judge's four lie behind the first eight
+
+
+def test_what_does_not_fit_comes_with_changes_after_which_it_does():
+    cfg = profile.load(Spell, "qwen3-30b-a3b-thinking")
+    plan = make_plan(cfg, H100)
+    assert plan.verdict == "no" and "36,864 tokens" in plan.problems[0]
+    found = list(ways_out(cfg, H100))
+    assert found[0] == "--gpu h200-141" and "trainer_processes=16, on as many GPUs" in found
+    assert make_plan(cfg, H200).verdict == "yes"
+
+
+def test_an_adapter_on_every_expert_is_refused():
+    lora = {"rank": 64, "alpha": 128}
+    cfg = profile.load(Spell, "qwen3-30b-a3b-lora", {"update.lora": lora})
+    with pytest.raises(ValueError, match="would put an adapter on every expert"):
+        make_plan(cfg, H100)
+
+
+def test_every_update_of_a_configuration_is_found_by_its_name():
+    assert set(updates_of(profile.load(Scope, "qwen3-8b-6gpu"))) == {"challenger.update", "solver.update"}
+
+
+def test_conversations_trained_turn_by_turn_have_a_datum_each():
+    """Three turns of 10 after a prompt of 100, 5 between: 140 at the end; the datums begin with 100, 115 and 130."""
+    lengths = Lengths(100, 10, turns=3, added=5, by_turn=True)
+    assert (lengths.whole, lengths.datums, lengths.datum_tokens) == (140, 3, 120)
+
+
+def test_the_lengths_of_an_earlier_run_replace_the_assumed_ones(store):
+    """Two turns of 4 and 2 sampled tokens after a prompt of 3, with 5 between them; then one of 6 after 1."""
+    first = turn("a", context_token_ids=[1, 2, 3], sampled_token_ids=[1] * 4)
+    second = turn("b", context_token_ids=[1] * 5, sampled_token_ids=[1] * 2, continues=True)
+    alone = turn("c", context_token_ids=[1], sampled_token_ids=[1] * 6)
+    conversations = [
+        row("rollouts", rollout_id="r1", num_turns=2, num_sampled_tokens=6, turns=[first, second]),
+        row("rollouts", rollout_id="r2", num_turns=1, num_sampled_tokens=6, turns=[alone]),
+    ]
+    publish(store.run("mine").iteration(1), "rollouts", *conversations, label="solver-2")
+    found = measured_lengths(store, "mine")
+    assert found == {"solver": {"prompt": 2.0, "sampled": 4.0, "turns": 1.5, "added": 5.0}}
+    workload = workload_of(profile.load(Scope, "qwen3-8b-6gpu"))
+    assert workload is not None
+    changed = workload.at(found).lengths
+    assert (changed["solver"].prompt, changed["solver"].by_turn) == (2.0, True)
+    assert changed["challenger"] == workload.lengths["challenger"]
+    with pytest.raises(ValueError, match="'other' has no rollouts to measure"):
+        measured_lengths(store, "other")
+
+
+def test_the_command_says_what_is_needed_and_that_it_is_computed():
+    said = output("scope-iteration", "--profile", "qwen3-8b-6gpu")
+    assert "6 x h100-80, computed, not measured" in said
+    assert "challenger.update" in said and "GPU-hours" in said
+
+
+def test_the_command_ends_with_1_where_it_does_not_fit_and_says_what_would():
+    said = output("spell-iteration", "--profile", "qwen3-30b-a3b-thinking", code=1)
+    assert "does not fit:" in said and "--gpu h200-141" in said
+    said = output("spell-iteration", "--profile", "qwen3-30b-a3b-thinking", "--set", "trainer_processes=16")
+    assert "16 x h100-80" in said
+
+
+def test_the_command_refuses_what_it_cannot_plan():
+    assert "uses no GPU" in output("scope-iteration", "--profile", "micro", code=1)
+    assert "no GPU 'b9000'; there are h100-80" in output(
+        "scope-iteration", "--profile", "qwen3-8b-6gpu", "--gpu", "b9000", code=1
+    )
+
+
+def test_planning_loads_no_torch():
+    code = (
+        "import sys; from click.testing import CliRunner; from flows.command.cli import main; "
+        "CliRunner().invoke(main, ['plan', 'spice-iteration', '--profile', 'qwen3-8b-base-8gpu']); "
+        "print(sorted({'torch', 'vllm', 'transformers'} & set(sys.modules)))"
+    )
+    said = subprocess.run([sys.executable, "-c", code], cwd=SOURCE, check=True, capture_output=True, text=True).stdout
+    assert said == "[]\n"
+
+
+def test_a_machine_is_read_from_its_driver():
+    assert Machine.read(CARDS, None, 10).gpus_gib == (81559 / 1024, 81559 / 1024)
+    assert len(Machine.read(CARDS, "1", 10).gpus_gib) == len(Machine.read(CARDS, "GPU-bb", 10).gpus_gib) == 1
+    assert Machine.read(CARDS, "", 10).gpus_gib == ()
+    assert Machine.read(CARDS, None, 10).driver == 580
+
+
+def test_a_machine_that_a_plan_does_not_fit_is_refused_with_the_way_out():
+    cfg = profile.load(Scope, "qwen3-8b-6gpu")
+    good = Machine((79.6,) * 6, 580, 10**13)
+    assert judge(cfg, good) == []
+    for machine, said in (
+        (Machine((79.6,) * 4, 580, 10**13), "6 GPUs are needed, 4 may be used"),
+        (Machine((79.6,) * 6, 570, 10**13), "driver 570 is too old for CUDA 13: install 580 or newer"),
+        (Machine((39.6,) * 6, 580, 10**13), "challenger.update: 40.4 GiB of 39.6"),
+        (Machine((79.6,) * 6, 580, 10**10), "an update needs 295 GB of disk, 10 are free"),
+        (Machine((), 580, 10**13), "6 GPUs are needed, 0 may be used"),
+    ):
+        problems = judge(cfg, machine)
+        assert any(problem.startswith((said, f"NVIDIA {said}")) for problem in problems), problems
+        assert problems[-1] == "--set preflight=false starts it all the same"
+
+
+def test_a_run_is_refused_before_anything_is_loaded(monkeypatch, tmp_path):
+    """A driver that says it has one old card."""
+    driver = tmp_path / "nvidia-smi"
+    driver.write_text("#!/bin/sh\necho '0, GPU-aa, 24576, 535.1'\n")
+    driver.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    cfg = profile.load(Scope, "qwen3-8b-1gpu")
+    with pytest.raises(ValueError, match=r"this machine cannot run the profile:\n.*driver 535 is too old"):
+        check_machine(cfg, tmp_path)
+    check_machine(cfg.model_copy(update={"preflight": False}), tmp_path)
