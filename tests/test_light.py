@@ -14,6 +14,7 @@ MODELS = (  # whatever runs a model
     "corpus_prep/search/encoder.py",
     "corpus_prep/search/vectors.py",
     "flows/micro/training/",
+    "tasks/engines/cpu_lora.py",
     "tasks/engines/vllm.py",
     "tasks/training/",
     "tests/",

@@ -91,6 +91,12 @@ class EngineConfig(BaseModel):
     retries: int = Field(default=4, ge=0)
 
     @model_validator(mode="after")
+    def _adapters_on_cpus_are_of_one_process(self) -> "EngineConfig":
+        if self.device == "cpu" and self.kind == "vllm" and self.max_lora_rank and self.tensor_parallel > 1:
+            raise ValueError("an engine on CPUs that serves adapters is one process: set tensor_parallel = 1")
+        return self
+
+    @model_validator(mode="after")
     def _endpoint_has_urls(self) -> "EngineConfig":
         if (self.kind == "openai") != bool(self.urls):
             raise ValueError(f'urls belong to kind="openai": got kind="{self.kind}" with {len(self.urls)} urls')

@@ -5,10 +5,8 @@ Environment variables must be set before torch or vllm is imported: `tasks.engin
 
 import gc
 import json
-import tempfile
 from collections.abc import Hashable, Iterator
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -59,6 +57,10 @@ class VllmEngine:
         if config.device == "cpu":
             torch.set_num_threads(config.threads)
             torch.cpu._init_amx()  # bf16 dies with SIGILL without it when torch.compile is off
+            if config.max_lora_rank:
+                from tasks.engines.cpu_lora import install
+
+                install()
         from vllm.v1.engine.llm_engine import LLMEngine
 
         self.config = config
@@ -69,7 +71,7 @@ class VllmEngine:
         self._engine.output_processor.tokenizer = self.tokenizer
         self._end_ids = end_ids(config.model, self.tokenizer)
         self._weights, self._weights_hash = config.model, None
-        self._adapters: dict[str | None, Any] = {}
+        self._adapters: dict[str, Any] = {}
         self._asleep = False
         self._in_flight: dict[str, tuple[Hashable, list[int] | None]] = {}  # key; the reply, where one is given
         self._refused: list[tuple[Hashable, Completion]] = []
@@ -114,7 +116,7 @@ class VllmEngine:
             request_id,
             {"type": "token", "prompt_token_ids": token_ids},
             params,
-            lora_request=self._adapters.get(_adapter_key(policy)),
+            lora_request=self._adapters[policy.content_hash] if policy.adapter else None,
         )
 
     def poll(self) -> list[tuple[Any, Completion]]:
@@ -179,11 +181,9 @@ class VllmEngine:
         """Give every adapter an id of its own (vLLM keeps the old weights of an id it knows)."""
         from vllm.lora.request import LoRARequest
 
-        key = _adapter_key(policy)
-        if key in self._adapters or (policy.adapter is None and self.config.device != "cpu"):
-            return
-        path = policy.adapter or write_zero_adapter(local_folder(policy.weights), Path(tempfile.mkdtemp()))
-        self._adapters[key] = LoRARequest(key or "base", len(self._adapters) + 1, str(path))
+        if policy.adapter is not None and policy.content_hash not in self._adapters:
+            number = len(self._adapters) + 1
+            self._adapters[policy.content_hash] = LoRARequest(policy.content_hash, number, policy.adapter)
 
 
 def _prompt_params() -> Any:
@@ -202,10 +202,6 @@ def _prompt_params() -> Any:
     )
 
 
-def _adapter_key(policy: Policy) -> str | None:
-    return None if policy.adapter is None else policy.content_hash
-
-
 @lru_cache(maxsize=64)
 def _stop_token_ids(tokenizer: Any, stop: tuple[str, ...]) -> list[int] | None:
     backend = json.loads(tokenizer.backend_tokenizer.to_str())
@@ -221,26 +217,6 @@ def stop_token_ids(tokenizer: Any, stop: tuple[str, ...]) -> list[int] | None:
     which is a quarter of the time of a tiny model.
     """
     return [] if not stop else _stop_token_ids(tokenizer, stop)
-
-
-def write_zero_adapter(model: Path, folder: Path) -> Path:
-    """An adapter that changes nothing.
-
-    On CPUs vLLM gives rows without an adapter the last adapter of the batch, silently: base rows get this one.
-    """
-    from safetensors.torch import save_file
-
-    config = json.loads((model / "config.json").read_text())
-    heads = config["num_attention_heads"]
-    width = heads * (config.get("head_dim") or config["hidden_size"] // heads)
-    prefix = "base_model.model.model.layers.0.self_attn.q_proj"
-    lora_a, lora_b = torch.zeros(1, config["hidden_size"]), torch.zeros(width, 1)
-    save_file(
-        {f"{prefix}.lora_A.weight": lora_a, f"{prefix}.lora_B.weight": lora_b}, folder / "adapter_model.safetensors"
-    )
-    settings = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": 1, "lora_alpha": 1, "target_modules": ["q_proj"]}
-    (folder / "adapter_config.json").write_text(json.dumps(settings))
-    return folder
 
 
 def _engine_args(config: EngineConfig) -> Any:
