@@ -13,8 +13,10 @@ from pydantic_core import ErrorDetails
 from tasks.engines.base import EngineConfig, Sampling
 from tasks.engines.endpoint import API, ChatEndpoint
 from tasks.monitor import Limits
+from tasks.rollouts.dialogue import ChatTemplate, Dialogue
 
 Config = TypeVar("Config", bound=BaseModel)
+NUM_TO_JUDGE = 16  # fewer unreadable replies may be chance
 MAX_BITS = 63  # what Parquet holds; a larger number among its runs' parameters, and Prefect's server lists none of them
 
 
@@ -34,14 +36,24 @@ class Dialogues(Settings):
     """Prompts, and how replies are sampled."""
 
     prompts: Literal["english", "micro"] = "english"
+    chat_template: ChatTemplate = Field(
+        default="model", description='"none": the prompt as it is, which the model continues, as a base model does'
+    )
     reasoning: bool = Field(default=False, description="the model thinks before it replies")
+    stop: tuple[str, ...] = Field(default=(), description="strings that end a reply beside the model's own end")
     response_tokens: int = Field(default=4096, ge=1, description="sampled in one reply, at most")
     temperature: float = Field(default=1.0, gt=0)
     top_p: float = Field(default=1.0, gt=0, le=1)
 
     @property
     def sampling(self) -> Sampling:
-        return Sampling(temperature=self.temperature, top_p=self.top_p, max_tokens=self.response_tokens)
+        most = {"max_tokens": self.response_tokens, "stop": self.stop}
+        return Sampling(temperature=self.temperature, top_p=self.top_p, **most)
+
+    @property
+    def one_reply(self) -> Dialogue:
+        """A prompt and its reply."""
+        return Dialogue(max_turns=1, reasoning=self.reasoning, chat_template=self.chat_template)
 
 
 class Evaluation(Settings):
@@ -74,6 +86,9 @@ class MethodSettings(Settings):
     seed: int = Field(default=0, ge=0)
     evaluation: Evaluation = Evaluation()
     monitor: Limits = Field(default=Limits(), description="what stops the run before an update")
+    unread: Literal["stop", "warn"] = Field(
+        default="stop", description=f"what to do when, in training, none of {NUM_TO_JUDGE} replies or more can be read"
+    )
     engine: EngineConfig
     judge_engine: EngineConfig | None = Field(
         default=None, description="of models that are not trained; None serves them by `engine`"

@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import jinja2
 import pytest
@@ -115,6 +115,7 @@ class WordTokenizer:
     """The micro tokenizer, as far as results need one."""
 
     all_special_tokens = ("<pad>", "<unk>", "<|im_end|>")
+    added_tokens_decoder: ClassVar = {}
     inner = Tokenizer.from_file(str(BASE / "tokenizer.json"))
 
     def __call__(self, text: str, **_: Any) -> dict[str, Any]:

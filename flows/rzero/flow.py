@@ -39,8 +39,9 @@ class Roles:
         template, sampling = templates(cfg, cfg.dialogues.prompts), cfg.dialogues.sampling
         question = partial(named_text, name="question")
         ask, solve = (template("challenger"),), (template("solver"),)
-        self.challenger = Role("challenger", ask, repeatedly, sampling, TASKS, reads("text", question))
-        self.solver = Role("solver", solve, readable_tasks, sampling, ANSWERS, reads("answer", last_box))
+        role = partial(Role, sampling=sampling, dialogue=cfg.dialogues.one_reply)
+        self.challenger = role("challenger", ask, repeatedly, into=TASKS, read=reads("text", question))
+        self.solver = role("solver", solve, readable_tasks, into=ANSWERS, read=reads("answer", last_box))
 
 
 @method(Config)

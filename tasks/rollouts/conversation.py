@@ -10,6 +10,7 @@ from typing import Any, Literal
 from tasks.engines.base import Completion, Engine, Policy, Sampling
 from tasks.readers.thoughts import spoken
 from tasks.rollouts.dialogue import Dialogue, Results, Retriever, say
+from tasks.rollouts.neutral import special_tokens_of, without_special
 from tasks.rollouts.search_syntax import ends_with_final, find_search, result_role, tools
 from warehouse.schemas import PromptRow, Turn
 
@@ -44,20 +45,31 @@ class Talk:
         self.dialogue, self.retriever = dialogue, retriever
         self.tokenizer = engine.tokenizer
         self.results = Results(dialogue, engine.tokenizer)
+        self.special = special_tokens_of(engine.tokenizer)
         self._opens_think: bool | None = None
         self._prompt_ids: tuple[Any, list[int]] = (None, [])
 
     def start(self, prompt: PromptRow, sample: int, seed: int) -> Conversation:
-        messages = [{"role": message["role"], "content": message["content"]} for message in prompt["messages"]]
+        messages = [{"role": m["role"], "content": self.without_markup(m["content"])} for m in prompt["messages"]]
         own = number(seed, prompt["prompt_id"], sample)
         if self._prompt_ids[0] != prompt["prompt_id"]:  # samples of one prompt follow each other
-            self._prompt_ids = prompt["prompt_id"], self.encode(self.render(messages))
+            self._prompt_ids = prompt["prompt_id"], self.opening(messages)
         conversation = Conversation(prompt, sample, own, messages, list(self._prompt_ids[1]))
         limit = self.dialogue.prompt_tokens
         if limit is not None and len(conversation.context) > limit:
             conversation.finish = "error"
             conversation.error = f"prompt of {len(conversation.context)} tokens {OVER_LIMIT} of {limit}"
         return conversation
+
+    def without_markup(self, content: str) -> str:
+        """A message of a prompt: what is in it is words of a template or from outside, and no special token."""
+        return without_special(content, self.special)
+
+    def opening(self, messages: list[dict[str, str]]) -> list[int]:
+        """Ids of the first prompt. A chat template has a beginning-of-text token in it; without one the tokenizer
+        puts it, where the model has one."""
+        bare = self.dialogue.chat_template == "none"
+        return self.tokenizer(self.render(messages), add_special_tokens=bare)["input_ids"]
 
     def submit(self, key: int, conversation: Conversation) -> None:
         seed = number(conversation.seed, len(conversation.turns))
@@ -162,12 +174,15 @@ class Talk:
     def history(self, text: str) -> str:
         """An earlier reply as a reasoning model sees it again: no thoughts, no special tokens."""
         text = spoken(text)
-        for token in self.tokenizer.all_special_tokens:
+        for token in self.special:
             text = text.replace(token, "")
         return text.strip()
 
     def render(self, messages: list[dict[str, str]]) -> str:
-        """Messages through the chat template, up to where the assistant begins to speak."""
+        """Messages through the chat template, up to where the assistant begins to speak; or as they are."""
+        if self.dialogue.chat_template == "none":
+            self._opens_think = False
+            return "".join(message["content"] for message in messages)
         text = self.tokenizer.apply_chat_template(
             messages,
             tools=tools(self.dialogue.search),

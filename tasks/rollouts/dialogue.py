@@ -2,16 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from jinja2 import Environment, StrictUndefined
 from jinja2.exceptions import TemplateError
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from tasks.rollouts.neutral import neutralise
+from tasks.rollouts.neutral import neutralise, special_tokens_of
 from tasks.rollouts.search_syntax import Syntax
 from warehouse.schemas import PromptRow
 
+ChatTemplate = Literal["model", "none"]
 TEMPLATES = Environment(undefined=StrictUndefined, autoescape=False, keep_trailing_newline=False)
 SAMPLE = {"documents": [{"title": "t", "text": "x"}], "query": "q", "results": "r", "searches_left": 1}
 
@@ -42,6 +43,8 @@ class Dialogue(BaseModel):
     documents_per_query, result_tokens: documents of one search, and the tokens they are cut to together.
     reasoning: earlier think blocks are removed before each turn.
     prompt_tokens: a conversation whose first prompt is longer does not begin.
+    chat_template: "model" for the tokenizer's own; "none" shows the model the messages alone, one behind the other, and
+        samples what follows: a base model's way.
     template_arguments: passed on to the chat template.
     """
 
@@ -60,6 +63,7 @@ class Dialogue(BaseModel):
     result_tokens: int = Field(default=500, ge=1)
     reasoning: bool = False
     prompt_tokens: int | None = Field(default=None, ge=1)
+    chat_template: ChatTemplate = "model"
     template_arguments: Mapping[str, bool | str] = Field(default_factory=dict)
 
     @model_validator(mode="after")
@@ -105,7 +109,7 @@ class Results:
     def __init__(self, dialogue: Dialogue, tokenizer: Any):
         self._dialogue = dialogue
         self._tokenizer = tokenizer
-        self._special = tuple(tokenizer.all_special_tokens)
+        self._special = special_tokens_of(tokenizer)
         self._clean = lru_cache(maxsize=20_000)(self._clean_text)
         self._ends = lru_cache(maxsize=20_000)(self._token_ends)
 

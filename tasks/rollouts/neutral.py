@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from typing import Any
 
 TAGS = (
     "think(?:ing)?|search|information|task|question|answer|score|rubrics?|criterion|tool_calls?|tool_response|tools"
@@ -28,8 +29,25 @@ def neutralise(text: str, special_tokens: Iterable[str] = ()) -> str:
     >>> neutralise("a < b and <b>c</b>, </answer> [[YES]]")
     'a < b and <b>c</b>, ‹/answer› ⟦⟦YES⟧⟧'
     """
-    text = MARKUP.sub(lambda match: match[0].translate(LOOK_ALIKES), text)
+    return without_special(MARKUP.sub(lambda match: match[0].translate(LOOK_ALIKES), text), special_tokens)
+
+
+def without_special(text: str, special_tokens: Iterable[str]) -> str:
+    """The same for special tokens alone.
+
+    >>> without_special("a <file_sep> b </answer>", ["<file_sep>"])
+    'a ‹file_sep› b </answer>'
+    """
     for token in special_tokens:
         if token in text:
             text = text.replace(token, token.translate(LOOK_ALIKES))
     return text
+
+
+def special_tokens_of(tokenizer: Any) -> tuple[str, ...]:
+    """All special tokens of a tokenizer, the longest first: what it would read as one id wherever it stands.
+
+    `all_special_tokens` of transformers 5 has only those with a part to play (end, padding, ...): 3 of SmolLM2's 17.
+    """
+    added = (token.content for token in tokenizer.added_tokens_decoder.values() if token.special)
+    return tuple(sorted({*added, *tokenizer.all_special_tokens}, key=lambda token: (-len(token), token)))
