@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Generic, TypeVar
 
 from flows.machines import Machines
-from flows.profile import MethodSettings, Settings, home
+from flows.profile import NUM_TO_JUDGE, MethodSettings, Settings, home
 from tasks.ask import ask
 from tasks.batch import batch
 from tasks.engines.base import Policy, Sampling
@@ -27,8 +28,13 @@ from warehouse.address import Address
 from warehouse.schemas import UPDATES, Schema
 from warehouse.store import Place, Table
 
+EVALUATION = "evaluation"  # the phase in which what is held out is scored
 log = logging.getLogger("selfplay")
 ONE_REPLY = Dialogue(max_turns=1)
+
+
+class UnreadError(RuntimeError):
+    """Nothing that a role said could be read: the run would learn nothing, and not say so."""
 
 
 def templates(cfg: Settings, prompts: str) -> Callable[[str], Template]:
@@ -163,7 +169,24 @@ class Run(Generic[Config]):
     ) -> Replies:
         """The same, and the rows that `role` reads from the rollouts."""
         prompts, rollouts = self.sample(at, role, policy, n=n, label=label, **tables)
-        return Replies(prompts, rollouts, read(role.into)(at, rollouts, prompts, reader=role.read, label=label))
+        rows = read(role.into)(at, rollouts, prompts, reader=role.read, label=label)
+        self.check_read(at, role, rows)
+        return Replies(prompts, rollouts, rows)
+
+    def check_read(self, at: Place, role: Role, rows: Table) -> None:
+        """Raises UnreadError where no reply can be read, if the configuration says `unread = "stop"`; what is held out
+        is only scored."""
+        reasons = Counter(rows.arrow["malformed"].to_pylist())
+        if rows.num_rows < NUM_TO_JUDGE or None in reasons:
+            return
+        named = ", ".join(f"{reason} {number}" for reason, number in reasons.most_common(3))
+        problem = f"{rows.address}: none of {rows.num_rows} replies of the {role.name} can be read: {named}"
+        if self.cfg.unread == "stop" and at.at.phase != EVALUATION:
+            raise UnreadError(
+                f"{problem}. Look at the replies (`select reply from rollouts where role = '{role.name}'`); a small "
+                'model may need other prompts. unread = "warn" goes on.'
+            )
+        log.warning("%s", problem)
 
     def watch(self, at: Place, measure: Measure, *, policy: str, benchmark: str, **given: Any) -> dict[str, float]:
         """Store what `measure` makes of tables; raises Alarm where it is beyond `monitor` of the configuration. Call it
@@ -180,13 +203,15 @@ class Run(Generic[Config]):
         *,
         max_tokens: int | None = None,
     ) -> Player:
-        """One update on rewarded rollouts; the player itself where there is nothing to train on.
+        """One update on rewarded rollouts; the player itself where there is nothing to train on: no rollout, or none
+        whose advantage is not 0.
 
         The KL reference is the base model. Log-probabilities are compared at the temperature the rollouts were sampled
         at. Raises ValueError for rollouts sampled at different temperatures.
         """
         rows = batch(at, rewards, rollouts, max_tokens=max_tokens)
-        if rows.num_rows == 0:
+        if not any(rows.arrow["advantage"].to_pylist()):
+            log.warning("%s: no rollout has an advantage, so nothing is trained", at.path)
             return player
         self.machines.release_engines()
         table = update(

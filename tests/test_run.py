@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from flows.machines import Machines
 from flows.profile import MethodSettings
-from flows.run import Player, Run
+from flows.run import Player, Run, UnreadError
 from tasks.engines.base import Policy
 from tasks.training.grpo import GRPOSettings
 from tests.support.rows import publish, row, turn
@@ -36,11 +37,11 @@ class Bench:
     def _fleet(self, name: str, device: str) -> Any:
         return SimpleNamespace(config=SimpleNamespace(device=device), sleep=lambda: self.slept.append(name))
 
-    def learn(self, at: Place, player: Player, *temperatures: float, **how: Any) -> Player:
+    def learn(self, at: Place, player: Player, *temperatures: float, advantage: float = 1.0, **how: Any) -> Player:
         """On one rollout of each temperature."""
         names = [f"t{i}" for i, _ in enumerate(temperatures)]
         tables = [sampled(at, name, t) for name, t in zip(names, temperatures, strict=True)]
-        rewards = publish(at, "rewards", *(row("rewards", rollout_id=name, advantage=1.0) for name in names))
+        rewards = publish(at, "rewards", *(row("rewards", rollout_id=name, advantage=advantage) for name in names))
         return self.run.learn(at, player, rewards, tables, GRPOSettings(temperature=0.125), **how)
 
 
@@ -96,6 +97,41 @@ def test_where_nothing_can_be_trained_on_the_player_stays_as_it_is(bench, place)
     assert bench.learn(place, player) is player
     assert bench.learn(place, player, 1.0, max_tokens=1) is player  # its datum has two
     assert bench.trainer.jobs == []
+
+
+def test_a_step_whose_advantages_are_all_zero_is_not_trained_on(bench, place, caplog):
+    player = bench.run.player("solver")
+    assert bench.learn(place, player, 1.0, 1.0, advantage=0.0) is player
+    assert bench.trainer.jobs == [] and "no rollout has an advantage" in caplog.text
+
+
+def answers_of(place: Place, *malformed: str | None) -> Table:
+    rows = (row("answers", rollout_id=f"a{i}", malformed=reason) for i, reason in enumerate(malformed))
+    return publish(place, "answers", *rows)
+
+
+ROLE: Any = SimpleNamespace(name="solver")
+
+
+def test_a_run_stops_where_nothing_of_sixteen_replies_can_be_read_and_says_why(bench, place):
+    with pytest.raises(UnreadError, match=r"none of 16 replies of the solver can be read: no box 15, cut off 1\."):
+        bench.run.check_read(place, ROLE, answers_of(place, *["no box"] * 15, "cut off"))
+
+
+@pytest.mark.parametrize("reasons", [["no box"] * 15, ["no box"] * 40 + [None]])
+def test_it_goes_on_where_one_can_be_read_or_few_were_asked_for(bench, place, reasons):
+    bench.run.check_read(place, ROLE, answers_of(place, *reasons))
+
+
+def test_it_only_warns_in_evaluation_or_where_the_configuration_says_so(bench, store, caplog):
+    held_out = store.run("r").iteration(0).phase("evaluation")
+    bench.run.check_read(held_out, ROLE, answers_of(held_out, *["no box"] * 16))
+    assert "none of 16 replies of the solver can be read: no box 16" in caplog.text
+    caplog.clear()
+    step = store.run("r").iteration(1).phase("training").step(1)
+    warned = replace(bench.run, cfg=bench.run.cfg.model_copy(update={"unread": "warn"}))
+    warned.check_read(step, ROLE, answers_of(step, *["no box"] * 16))
+    assert "none of 16 replies" in caplog.text
 
 
 @pytest.mark.parametrize(("device", "slept"), [("cpu", []), ("cuda", ["engines", "judges"])])

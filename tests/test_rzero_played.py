@@ -166,14 +166,23 @@ def test_the_solver_trains_once_on_each_kept_question_and_is_paid_for_agreeing_w
 
 def test_each_player_is_updated_by_itself_and_speaks_as_its_last_update(played) -> None:
     updates = rows(played, "select role, parent, policy from updates order by role, step")
-    assert [role for role, *_ in updates] == ["challenger", "solver", "solver", "solver"]
-    (_, base, trained), *steps = updates
-    assert [parent for _, parent, _ in steps] == [base, *(policy for *_, policy in steps[:-1])]
+    assert [role for role, *_ in updates] == ["challenger", "solver", "solver"]
+    (_, base, trained), (_, *once), (_, *twice) = updates
+    assert once[0] == base and twice[0] == once[1]
     speaks = "select distinct role, policy from rollouts where phase = '{}' order by role, policy"
     assert rows(played, speaks.format("challenger")) == [("challenger", base), ("solver", base)]
     assert rows(played, speaks.format("pool")) == [("challenger", trained), ("solver", base)]
     answered = rows(played, "select distinct step, policy from rollouts where phase = 'solver' order by step")
-    assert answered == [(number, parent) for number, (_, parent, _) in enumerate(steps, 1)]
+    policies, taken = [base, once[1], twice[1]], rows(played, "select step from updates where role = 'solver'")
+    num_before = [sum(step < number for (step,) in taken) for number in (1, 2, 3)]  # HALF's step has no update
+    assert answered == [(number, policies[num]) for number, num in zip((1, 2, 3), num_before, strict=True)]
+
+
+def test_a_step_whose_answers_are_all_paid_alike_is_not_trained_on(played) -> None:
+    """Both answers to HALF agree with its label; of the other two questions one answer does."""
+    flat = rows(played, "select step from rewards where phase = 'solver' group by step having max(advantage) = 0")
+    assert len(flat) == 1
+    assert flat[0] not in rows(played, "select step from updates where role = 'solver'")
 
 
 def test_the_solver_is_shown_the_question_and_nothing_else(played) -> None:
@@ -197,7 +206,7 @@ def test_an_engine_that_fails_at_every_question_trains_nobody_and_stops_nothing(
 
 
 def test_without_challenger_steps_the_base_model_asks(tmp_path) -> None:
-    done = play(tmp_path, HALF, EASY, **{"challenger.steps": 0, "solver.candidates": 2})
+    done = play(tmp_path, MOST, EASY, **{"challenger.steps": 0, "solver.candidates": 2})
     assert rows(done, "select role, count(*) from updates group by all") == [("solver", 1)]
     policies = rows(done, "select distinct policy from rollouts where phase = 'pool'")
     assert policies == [("model",)]
