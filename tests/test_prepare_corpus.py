@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from flows import profile
-from flows.corpora import open_documents
+from flows.corpora import find_memberships, open_documents
 from flows.corpus.config import Config
 from flows.corpus.flow import prepare, prepare_corpus
 from flows.record import open_run
@@ -109,6 +109,16 @@ def test_a_prepared_corpus_is_taken_by_name_and_outlives_its_run(corpus):
         ValueError, match=r"there is no corpus nothing: give a file or folder, hf:.* or a finished run of prepare"
     ):
         open_documents(store.run("play"), "nothing", None)
+
+
+def test_clusters_of_one_document_need_no_model(corpus):
+    tmp_path, _ = corpus
+    table, _ = run(tmp_path, **{"clusters.size": 1})
+    store, ids = Store(tmp_path / "store"), [row["document_id"] for row in table.rows()]
+    members = find_memberships(store, "wiki").rows()
+    assert [(m["document_id"], m["cluster"], m["parent"]) for m in members] == [(d, i, None) for i, d in enumerate(ids)]
+    with pytest.raises(ValueError, match=r"clusters\.size=1, which makes every document a cluster of its own"):
+        run(tmp_path, **{"clusters.size": 2})
 
 
 def test_rules_that_nothing_meets_stop_the_flow_with_their_counts(corpus):

@@ -84,8 +84,11 @@ class Config(Settings):
 
     @model_validator(mode="after")
     def _clusters_need_vectors(self) -> Self:
-        if self.clusters is not None and self.embedding is None:
-            raise ValueError("clusters are made of vectors: name an embedding model, embedding.model")
+        if self.clusters is not None and self.embedding is None and self.clusters.size > 1:
+            raise ValueError(
+                "clusters are made of vectors: name an embedding model, embedding.model; or set clusters.size=1, which "
+                "makes every document a cluster of its own"
+            )
         return self
 
     @model_validator(mode="after")

@@ -12,7 +12,13 @@ from flows.corpora import PREPARED
 from flows.corpus.config import Config
 from flows.method import method
 from flows.run import Run
-from tasks.corpus.cluster import cluster_documents, describe_clusters, embed_documents, measure_clusters
+from tasks.corpus.cluster import (
+    cluster_documents,
+    describe_clusters,
+    embed_documents,
+    measure_clusters,
+    one_document_clusters,
+)
 from tasks.corpus.decontaminate import (
     evaluation_identity,
     find_contaminations,
@@ -188,8 +194,10 @@ def embed(cfg: Config, place: Place, corpus: Corpus) -> Table | None:
 
 def cluster(cfg: Config, place: Place, corpus: Corpus, embeddings: Table | None) -> Table | None:
     """What belongs together."""
-    if cfg.clusters is None or embeddings is None:
+    if cfg.clusters is None:
         return None
+    if embeddings is None:
+        return one_document_clusters(place, corpus.documents, screened=corpus.screened)
     memberships = cluster_documents(place, embeddings, settings=cfg.clusters)
     describe_clusters(place, corpus.documents, memberships)
     measure_clusters(place, embeddings, memberships, settings=cfg.clusters, label="clusters")

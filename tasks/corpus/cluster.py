@@ -62,6 +62,16 @@ def cluster_documents(embeddings: Table, *, settings: Clustering) -> Rows:
     yield pa.table({"document_id": embeddings.arrow["document_id"], **columns})
 
 
+@stage(MEMBERSHIPS)
+def one_document_clusters(documents: Table, *, screened: Sequence[Table] = ()) -> Rows:
+    """Yield every document that came through as a cluster of its own."""
+    first = 0
+    for batch in corpus_of(documents, screened).batches(["document_id"]):
+        numbers = np.arange(first, first := first + batch.num_rows, dtype=np.int32)
+        columns = {"cluster": numbers, "similarity": np.ones(batch.num_rows, np.float32)}
+        yield pa.table({"document_id": batch["document_id"], **columns, "parent": pa.nulls(batch.num_rows, pa.int32())})
+
+
 @stage(CLUSTERS)
 def describe_clusters(documents: Table, memberships: Table) -> Rows:
     """Yield every cluster with what people know it by."""
