@@ -111,7 +111,7 @@ def test_a_reply_cut_off_inside_its_thinking_is_skipped_and_one_that_stopped_the
     prompt = {"task_type": "general_qa"}
     for finish, reason in (("length", CUT_THINKING), ("final", "no JSON object")):
         with pytest.raises(Malformed, match=reason):
-            read_of_rollout({"finish_reason": finish, "reply": "<think>hm"}, prompt, model="unused")
+            read_of_rollout({"finish_reason": finish, "reply": "<think>hm"}, prompt, model="unused", most_words=None)
     assert CUT_THINKING in NO_PENALTY
 
 

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from flows import profile
 from flows.profile import MethodSettings, Settings
+from tasks.rollouts.dialogue import ChatTemplate
 from tasks.training.grpo import GRPOSettings
 
 TaskType = Literal["general_qa", "finance_math", "multiple_choice"]
@@ -33,13 +34,18 @@ class Clusters(Settings):
     in_world: int = Field(default=48, ge=1, lt=1000, description="clusters of the built-in world")
 
 
-class Dialogues(Settings):
+class Dialogues(profile.Dialogues):
     """How long prompts and replies may be, and how replies are sampled."""
 
-    prompts: Literal["english", "micro"] = "english"
-    reasoning: bool = Field(default=False, description="the model thinks before it replies")
+    prompts: Literal["english", "lines", "micro"] = Field(  # pyright: ignore[reportIncompatibleVariableOverride]
+        default="english",
+        description='"lines": worked examples that a small or base model continues, one line a reply; general_qa only',
+    )
     input_tokens: int = Field(default=16384, ge=1, description="a longer training prompt is dropped and counted")
     response_tokens: int = Field(default=4096, ge=1, description="20,480 for reasoning models")
+    answer_words: int | None = Field(
+        default=None, ge=1, description="of an answer and of a reference, at most: cover can be bought with length"
+    )
     temperature: float = Field(default=0.7, gt=0)
     top_p: float = Field(default=0.95, gt=0, le=1)
 
@@ -92,12 +98,22 @@ class Update(GRPOSettings):
     on_policy: bool = True
 
 
+class Baseline(Settings):
+    """Another way to ask the base model what is held out."""
+
+    prompts: str = Field(description="the folder with its responder's prompts")
+    chat_template: ChatTemplate = "model"
+
+
 class Evaluation(profile.Evaluation):
     """The held-out score after every iteration (appendix E.2)."""
 
     benchmark: str = Field(  # type: ignore[assignment]
         default="none", description='"micro", "none" or a .jsonl file of the form of `read_benchmark`'
     )
+    also: tuple[str, ...] = Field(default=(), description="other such files, scored as well")
+    baselines: tuple[Baseline, ...] = Field(default=(), description="prompts that the base model is scored with, too")
+    temperature: float | None = Field(default=None, ge=0, description="None: as in training")  # type: ignore[assignment]
     samples: int = Field(default=8, ge=1, description="n of pass@k")
     passes: tuple[int, ...] = Field(default=(1, 4, 8), description="k of pass@k, as far as n allows")
     input_tokens: tuple[int, ...] = Field(default=(16384,), description="limits; longer prompts are cut in the middle")
@@ -128,13 +144,20 @@ class Config(MethodSettings):
     advantage_std: Literal["population", "sample"] = "population"
     evaluation: Evaluation = Evaluation()  # pyright: ignore[reportIncompatibleVariableOverride]
 
+    @model_validator(mode="after")
+    def _lines_are_of_one_type(self) -> Self:
+        if self.dialogues.prompts == "lines" and self.task_types != ("general_qa",):
+            raise ValueError('prompts "lines" ask one type of question: set task_types = ["general_qa"]')
+        return self
+
     @property
     def learns_from(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(filter(None, (self.corpus, self.clusters.finance_corpus))))
 
     @model_validator(mode="after")
     def _prompt_and_reply_fit(self) -> Self:
-        needed = max(self.dialogues.input_tokens, *self.evaluation.input_tokens) + self.dialogues.response_tokens
+        held_out = self.evaluation.input_tokens if self.evaluation.benchmark != "none" else ()
+        needed = max((self.dialogues.input_tokens, *held_out)) + self.dialogues.response_tokens
         room = self.engine.max_model_len
         if needed > room:
             raise ValueError(f"input and response of {needed} tokens do not fit into engine.max_model_len {room}")

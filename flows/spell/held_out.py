@@ -5,22 +5,22 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from flows.micro.tables import cluster_contexts, cluster_tasks
-from flows.micro.worlds.clusters import same_answer
-from flows.run import Player
+from flows.run import Player, Role
 from flows.spell.config import TASK_TYPES
 from flows.spell.rewards import pass_at
-from flows.spell.rules import covers
+from flows.spell.rules import accepted, covers, truly_covers
 from flows.spell.steps import Round, Spell, answer, judge_externally
 from tasks.corpus.documents import corpus_identity
 from tasks.evaluate import evaluate
 from tasks.match import match
 from tasks.prompt import Row
+from tasks.readers.words import overlap, words_of
 from tasks.stage import Rows, stage
 from warehouse.schemas import DOCUMENTS, TASKS, Answer, Match, Task, Vote
 from warehouse.store import Place, Table
@@ -28,48 +28,61 @@ from warehouse.store import Place, Table
 QUESTIONS = "questions of the iteration"
 
 
-def open_benchmark(spell: Spell) -> tuple[Table, Table]:
-    """The held-out tasks and their contexts. Raises ValueError for a benchmark that is no file."""
-    cfg, place = spell.run.cfg.evaluation, spell.run.place.iteration(0).phase("benchmark")
-    if cfg.benchmark in spell.run.cfg.worlds:
-        made = {"seed": cfg.seed, "num_tasks": cfg.num_tasks}
-        return cluster_tasks(place, **made), cluster_contexts(place, **made)
-    if not Path(cfg.benchmark).is_file():
-        raise ValueError(f"evaluation.benchmark {cfg.benchmark} is no file: give a .jsonl file, 'micro' or 'none'")
-    given = {"path": cfg.benchmark, "identity": corpus_identity(cfg.benchmark)}
-    return read_benchmark(place, **given), read_contexts(place, **given)
+@dataclass(frozen=True)
+class Benchmark:
+    """Held-out tasks and their contexts."""
+
+    name: str
+    tasks: Table
+    contexts: Table
+
+    @classmethod
+    def open(cls, spell: Spell, name: str) -> Benchmark:
+        """Raises ValueError for one that is no file."""
+        cfg, place = spell.run.cfg.evaluation, spell.run.place.iteration(0).phase("benchmark")
+        if name in spell.run.cfg.worlds:
+            made = {"seed": cfg.seed, "num_tasks": cfg.num_tasks}
+            return cls(name, cluster_tasks(place, **made), cluster_contexts(place, **made))
+        if not Path(name).is_file():
+            raise ValueError(f"evaluation.benchmark {name} is no file: give a .jsonl file, 'micro' or 'none'")
+        label = None if name == cfg.benchmark else Path(name).stem
+        given = {"path": name, "identity": corpus_identity(name), "label": label}
+        return cls(Path(name).stem, read_benchmark(place, **given), read_contexts(place, **given))
 
 
 def score_held_out(spell: Spell, iteration: Place, player: Player) -> None:
-    """Answer every task n times at every input limit; right is what the rule or, where one is named, the judge says."""
-    run, cfg, place = spell.run, spell.run.cfg.evaluation, iteration.phase("evaluation")
+    """Answer every task n times at every input limit; before the first iteration also as the baselines have it."""
+    cfg = spell.run.cfg.evaluation
     if cfg.benchmark == "none":
         return
-    tasks, contexts = open_benchmark(spell)
-    compare = truly_covers if cfg.benchmark in run.cfg.worlds else covers
-    for limit in cfg.input_tokens:
-        label = f"{limit}-tokens"
-        about = {"tasks": tasks, "contexts": contexts}
-        said = run.ask(place, spell.roles.examinee(limit), player.policy, n=cfg.samples, label=label, **about)
-        matches = match(place, said.rows, tasks, compare=compare, label=label)
-        judged = judge_externally(spell, place, said.rows, tasks, model="examiner", label=f"judge-{label}")
-        name = Path(cfg.benchmark).stem + ("" if len(cfg.input_tokens) == 1 else f", {limit} tokens")
-        evaluate(
-            place,
-            partial(measure, passes=cfg.passes),
-            policy=player.policy.id,
-            benchmark=name,
-            label=label,
-            tasks=tasks,
-            answers=said.rows,
-            matches=matches,
-            judged=judged,
-        )
+    for name in (cfg.benchmark, *cfg.also):
+        benchmark = Benchmark.open(spell, name)
+        first = "" if name == cfg.benchmark else f"{benchmark.name}-"
+        for limit in cfg.input_tokens:
+            shown = benchmark.name + ("" if len(cfg.input_tokens) == 1 else f", {limit} tokens")
+            role = spell.roles.examinee(spell.run.cfg, limit)
+            examine(spell, iteration, role, player, benchmark, f"{first}{limit}-tokens", shown)
+            for baseline in cfg.baselines if iteration.at.iteration == 0 else ():
+                role = spell.roles.examinee(spell.run.cfg, limit, baseline)
+                label, also = f"{first}{limit}-tokens-{baseline.prompts}", f"{shown}, {baseline.prompts}"
+                examine(spell, iteration, role, player, benchmark, label, also)
 
 
-def truly_covers(task: Row, answer_text: str) -> bool:
-    """The truth of the micro-world: the true value, letter or number, in digits or in words."""
-    return same_answer(answer_text.strip(), task["reference"])
+def examine(
+    spell: Spell, iteration: Place, role: Role, player: Player, benchmark: Benchmark, label: str, name: str
+) -> None:
+    """Scores under `name`: right is what the rule or, where one is named, the judge says."""
+    run, cfg, place = spell.run, spell.run.cfg.evaluation, iteration.phase("evaluation")
+    tasks, compare = benchmark.tasks, truly_covers if benchmark.name in run.cfg.worlds else covers
+    said = run.ask(place, role, player.policy, n=cfg.samples, label=label, tasks=tasks, contexts=benchmark.contexts)
+    about = {
+        "tasks": tasks,
+        "answers": said.rows,
+        "matches": match(place, said.rows, tasks, compare=compare, label=label),
+        "judged": judge_externally(spell, place, said.rows, tasks, model="examiner", label=f"judge-{label}"),
+    }
+    measured = partial(measure, passes=cfg.passes)
+    evaluate(place, measured, policy=player.policy.id, benchmark=name, label=label, **about)
 
 
 def measure(
@@ -96,14 +109,33 @@ def measure(
             if k <= len(given):
                 yield f"pass_at_{k}", pass_at(k, len(given), num_right)
         yield "unanswered", sum(a["answer"] is None for a in given) / len(given)
+        if task["task_type"] == "general_qa":
+            yield "exact_match", mean([exact(task, a["answer"]) for a in given])
+            yield "f1", mean([best_overlap(task, a["answer"]) for a in given])
+
+
+def mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def exact(task: Task, answer: str | None) -> float:
+    """1 for an answer that has the words of an accepted one and no others."""
+    return float(answer is not None and any(words_of(answer) == words_of(a) for a in accepted(task)))
+
+
+def best_overlap(task: Task, answer: str | None) -> float:
+    """F1 with the accepted answer that is nearest."""
+    return 0.0 if answer is None else max(overlap(a, answer) for a in accepted(task))
 
 
 @stage(TASKS)
 def read_benchmark(path: str, *, identity: str) -> Rows:
-    """Yield the tasks of a .jsonl file: id, task_type, question, answer, context, and options (a list) for choices."""
+    """Yield the tasks of a .jsonl file: id, task_type, question, context, answer or answers (a list of all that are
+    right), and options (a list) for choices."""
     for row in _lines(path):
         ids = {"task_id": row["id"], "document_id": row["id"], "task_type": row["task_type"]}
-        yield {**ids, "text": row["question"], "reference": row["answer"], "options": row.get("options") or None}
+        answers = {"reference": row["answers"][0], "accepted": row["answers"] if len(row["answers"]) > 1 else None}
+        yield {**ids, **answers, "text": row["question"], "options": row.get("options") or None}
 
 
 @stage(DOCUMENTS)
@@ -119,13 +151,16 @@ def _lines(path: str) -> Iterator[Row]:
     with open(path, encoding="utf-8") as file:
         for number, line in enumerate(filter(str.strip, file), start=1):
             row = json.loads(line)
-            missing = {"id", "task_type", "question", "answer", "context"} - row.keys()
+            row.setdefault("answers", [row["answer"]] if "answer" in row else [])
+            missing = {"id", "task_type", "question", "context"} - row.keys()
+            missing |= set() if row["answers"] else {"answer"}
             if missing or row["task_type"] not in TASK_TYPES:
                 what = (
                     f"lacks {', '.join(sorted(missing))}" if missing else f"has no task_type of {', '.join(TASK_TYPES)}"
                 )
                 raise ValueError(f"{path}, line {number} {what}")
-            yield {**row, "id": str(row["id"]), "answer": str(row["answer"])}
+            with_words = [answer for answer in map(str, row["answers"]) if words_of(answer)]
+            yield {**row, "id": str(row["id"]), "answers": with_words or list(map(str, row["answers"]))}
 
 
 def probe_questions(spell: Spell, iteration: Place, played: tuple[Round, ...]) -> None:

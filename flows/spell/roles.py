@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 
 from flows.run import Role, templates
-from flows.spell import readers
-from flows.spell.config import Config
+from flows.spell import lines, readers
+from flows.spell.config import Baseline, Config
 from tasks.clusters import members_of
 from tasks.engines.base import Sampling
 from tasks.prompt import Malformed, Row, Template
 from tasks.read import Reader
-from tasks.rollouts.rollout import Dialogue
 from tasks.rollouts.tokens import count_tokens, cut_middle
 from warehouse.schemas import (
     ANSWERS,
@@ -42,11 +41,12 @@ class Roles:
         d, base, types = cfg.dialogues, cfg.models.base, cfg.task_types
         template = templates(cfg, d.prompts)
         self._document, self._model = template("document"), base
-        sampling = Sampling(temperature=d.temperature, top_p=d.top_p, max_tokens=d.response_tokens)
-        dialogue = Dialogue(max_turns=1, reasoning=d.reasoning, prompt_tokens=d.input_tokens)
+        sampling, dialogue = d.sampling, d.one_reply.model_copy(update={"prompt_tokens": d.input_tokens})
         role = partial(Role, sampling=sampling, dialogue=dialogue)
+        in_lines, most = d.prompts == "lines", d.answer_words
+        how = {"read": lines.read_answer if in_lines else readers.read_answer, "most_words": most}
         first, again = ([template(f"questioner_{t}{which}") for t in types] for which in ("", "_again"))
-        read_it = Reader(partial(read_question, model=base))
+        read_it = Reader(partial(read_question_line if in_lines else read_question, model=base, most_words=most))
         self.questioner = role(
             "questioner", (*first, *again), partial(propose, document=self._document), into=TASKS, read=read_it
         )
@@ -55,7 +55,7 @@ class Roles:
             tuple(template(f"responder_{t}") for t in types),
             partial(respond, document=self._document),
             into=ANSWERS,
-            read=Reader(read_answer, partial(measure_answer, model=base)),
+            read=Reader(partial(read_answer, **how), partial(measure_answer, model=base)),
         )
         self.closed_book = replace(self.responder, about=partial(guess, empty=template("empty").render()))
         self.verifier = role(
@@ -63,7 +63,7 @@ class Roles:
             (template("verifier"),),
             verify_answers,
             into=VOTES,
-            read=Reader(read_vote),
+            read=Reader(partial(read_vote, read=lines.read_vote if in_lines else readers.read_vote)),
             sampling=sampling.model_copy(update={"max_tokens": cfg.verifier.response_tokens or d.response_tokens}),
         )
         self.judge = replace(
@@ -74,11 +74,18 @@ class Roles:
             judge=True,
         )
 
-    def examinee(self, input_tokens: int) -> Role:
-        """The responder on held-out tasks, whose contexts are cut to so many tokens of input."""
-        cut = partial(examine, templates=self.responder.templates, model=self._model, limit=input_tokens)
+    def examinee(self, cfg: Config, input_tokens: int, baseline: Baseline | None = None) -> Role:
+        """The responder on held-out tasks, whose contexts are cut to so many tokens of input; asked as a baseline has
+        it."""
         whole = self.responder.dialogue.model_copy(update={"prompt_tokens": None})
-        return replace(self.responder, about=cut, dialogue=whole)
+        asked, sampling = self.responder.templates, self.responder.sampling
+        if baseline is not None:
+            asked = tuple(map(templates(cfg, baseline.prompts), (f"responder_{t}" for t in cfg.task_types)))
+            whole = whole.model_copy(update={"chat_template": baseline.chat_template})
+        cut = partial(examine, templates=asked, model=self._model, limit=input_tokens)
+        if cfg.evaluation.temperature is not None:
+            sampling = sampling.model_copy(update={"temperature": cfg.evaluation.temperature})
+        return replace(self.responder, templates=asked, about=cut, dialogue=whole, sampling=sampling)
 
 
 # ---- what they are asked ------------------------------------------------------------------------------------------
@@ -183,20 +190,36 @@ def readable(tasks: list[Task]) -> Iterator[Task]:
 # ---- how their replies are read -----------------------------------------------------------------------------------
 
 
-def read_question(rollout: Rollout, prompt: PromptRow, *, model: str) -> Row:
+def read_question(rollout: Rollout, prompt: PromptRow, *, model: str, most_words: int | None) -> Row:
     reply = rollout["reply"] or ""
     if rollout["finish_reason"] == "length" and readers.still_thinking(reply):
         raise Malformed(readers.CUT_THINKING)
-    return readers.read_question(reply, prompt["task_type"] or "", lambda text: count_tokens(text, model))
+    count = partial(count_tokens, model=model)
+    return with_short_answer(readers.read_question(reply, prompt["task_type"] or "", count), most_words)
 
 
-def read_answer(rollout: Rollout, prompt: PromptRow) -> Row:
-    return {"answer": readers.read_answer(rollout["reply"] or "")}
+def read_question_line(rollout: Rollout, prompt: PromptRow, *, model: str, most_words: int | None) -> Row:
+    asked = prompt["messages"][-1]["content"]
+    return with_short_answer(lines.read_question(rollout["reply"] or "", asked), most_words)
+
+
+def with_short_answer(question: Row, most_words: int | None) -> Row:
+    """Raises Malformed, without penalty, for a question whose answer has too many words."""
+    if most_words is not None and len(question["reference"].split()) > most_words:
+        raise Malformed(readers.LONG_ANSWER)
+    return question
+
+
+def read_answer(rollout: Rollout, prompt: PromptRow, *, read: Callable[[str], str], most_words: int | None) -> Row:
+    answer = read(rollout["reply"] or "")
+    if most_words is not None and len(answer.split()) > most_words:
+        raise Malformed(f"more than {most_words} words")
+    return {"answer": answer}
 
 
 def measure_answer(rollout: Rollout, prompt: PromptRow, *, model: str) -> Row:
     return {"answer_tokens": count_tokens(rollout["reply"] or "", model)}
 
 
-def read_vote(rollout: Rollout, prompt: PromptRow) -> Row:
-    return {"vote": readers.read_vote(rollout["reply"] or "")}
+def read_vote(rollout: Rollout, prompt: PromptRow, *, read: Callable[[str], int]) -> Row:
+    return {"vote": read(rollout["reply"] or "")}

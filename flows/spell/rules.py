@@ -12,6 +12,7 @@ from tasks.readers import numbers
 from tasks.readers.letters import letter_of
 from tasks.readers.malformed import Malformed
 from tasks.readers.words import holds
+from warehouse.schemas import Task
 
 TOLERANCE = 0.0015  # relative, of the reference
 
@@ -24,7 +25,13 @@ def covers(task: Row, answer: str) -> bool:
     """
     if task["task_type"] == "multiple_choice":
         return same_letter(task["reference"], answer, task.get("options"))
-    return (same_number if task["task_type"] == "finance_math" else holds)(task["reference"], answer)
+    rule = same_number if task["task_type"] == "finance_math" else holds
+    return any(rule(reference, answer) for reference in accepted(task))
+
+
+def accepted(task: Row | Task) -> list[str]:
+    """All answers that are right."""
+    return task.get("accepted") or [task["reference"] or ""]
 
 
 def truly_covers(task: Row, answer: str) -> bool:

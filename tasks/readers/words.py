@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import unicodedata
+from collections import Counter
 
 from tasks.readers.malformed import Malformed
 
@@ -34,6 +35,17 @@ def words_of(text: str, hyphen: str = " ") -> list[str]:
     text = _KEPT.sub(lambda match: match[0].translate(_KEEP), text)
     text = _HYPHEN.sub(lambda match: " " if match[0] == "/" else hyphen, text)
     return _ARTICLE.sub("", text).casefold().translate(_AS_WORDS).split()
+
+
+def overlap(reference: str, answer: str) -> float:
+    """F1 of the words that both have, each counted as often as both have it (SQuAD, Rajpurkar et al. 2016).
+
+    >>> round(overlap("the Eiffel Tower", "Eiffel's tower in Paris"), 3), overlap("Paris", "Rome")
+    (0.333, 0.0)
+    """
+    expected, given = Counter(words_of(reference)), Counter(words_of(answer))
+    shared = (expected & given).total()
+    return 2 * shared / (expected.total() + given.total()) if shared else 0.0
 
 
 def holds(reference: str, answer: str) -> bool:

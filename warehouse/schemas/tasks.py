@@ -48,6 +48,7 @@ class Task(TypedDict):
     difficulty: Annotated[int | None, "how many steps a full answer takes: hops, items", "not known"]
     text: Annotated[str | None, "the task", "none could be read"]
     reference: Annotated[str | None, "the answer that it was written with", "it has none, or none could be read"]
+    accepted: Annotated[list[str] | None, "all answers that are right", "the reference alone"]
     answer_type: Annotated[str | None, "what kind of answer the reference is", "not stated"]
     options: Annotated[list[str] | None, "choices offered, in order", "it offers none"]
     evidence: Annotated[list[str] | None, "ids of the source document and all retrieved ones", "it has no document"]

@@ -1,0 +1,60 @@
+"""What replies to the prompts `lines` mean. These are worked examples that a base model continues: a reply is the rest
+of its line, and whatever follows is of the model's own next example."""
+
+from __future__ import annotations
+
+import re
+
+from tasks.prompt import Row
+from tasks.readers.malformed import Malformed
+from tasks.readers.words import holds, words_of
+
+PAIR = re.compile(r"(?P<question>.*?\S)\s*\bAnswer:\s*(?P<answer>\S.*)", re.IGNORECASE)
+TEXT = "Text: "  # what stands before a context
+VOTES = {"yes": 1, "no": 0}
+
+
+def read_question(reply: str, prompt: str) -> Row:
+    """`who ...? Answer: ...`: the words of the answer have to stand in the last text of the prompt, and not in the
+    question.
+
+    Raises Malformed.
+
+    >>> read_question(" who came? Answer: Ada.", "Text: Bob left. ... Text: Ada came.")["reference"]
+    'Ada'
+    """
+    pair = PAIR.fullmatch(first_line(reply))
+    if pair is None:
+        raise Malformed("no question with its answer on one line")
+    question, answer = pair["question"], pair["answer"].removesuffix(".")
+    if not words_of(answer) or not holds(answer, prompt.rpartition(TEXT)[2]):
+        raise Malformed("the answer does not stand in the text")
+    if holds(answer, question):
+        raise Malformed("the question gives its answer away")
+    return {"text": question, "reference": answer, "answer_type": "text", "options": None}
+
+
+def read_answer(reply: str) -> str:
+    """
+    >>> read_answer(" Ada\\nQuestion: who left?")
+    'Ada'
+    """
+    answer = first_line(reply)
+    if not answer:
+        raise Malformed("no answer is stated")
+    return answer
+
+
+def read_vote(reply: str) -> int:
+    """
+    >>> read_vote(" Yes.")
+    1
+    """
+    words = words_of(first_line(reply))
+    if not words or words[0] not in VOTES:
+        raise Malformed("no verdict")
+    return VOTES[words[0]]
+
+
+def first_line(reply: str) -> str:
+    return reply.strip().partition("\n")[0].strip()
