@@ -13,6 +13,7 @@ from tests.support.light import OURS, needs
 MODELS = (  # whatever runs a model
     "corpus_prep/search/encoder.py",
     "corpus_prep/search/vectors.py",
+    "flows/english/convert.py",
     "flows/micro/training/",
     "tasks/engines/cpu_lora.py",
     "tasks/engines/vllm.py",
