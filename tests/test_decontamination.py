@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from corpus_prep.contamination.benchmarks import Benchmark, read_passages
+from corpus_prep.contamination.aligned import AlignmentRule
+from corpus_prep.contamination.benchmarks import Benchmark
 from corpus_prep.contamination.ngrams import NgramRule
 from corpus_prep.dedup.minhash import MinHashing
 from tasks.corpus.decontaminate import (
@@ -90,13 +91,69 @@ def test_a_long_stretch_of_a_longer_passage_is_enough(place, tmp_path):
 
 
 def test_short_questions_have_to_stand_whole_and_very_short_ones_are_not_looked_for(place, tmp_path):
-    rows = [{"question": prose(8, "eight")}, {"question": prose(7, "seven")}]
+    rows = [{"question": prose(8, "eight")}, {"question": prose(4, "four")}]
     passages = evaluation_set(place, tmp_path, rows)
     cut = " ".join(prose(8, "eight").split()[1:])
     texts = [
-        f"{prose(20, n)} {part} {prose(20, -n)}" for n, part in enumerate([prose(8, "eight"), cut, prose(7, "seven")])
+        f"{prose(20, n)} {part} {prose(20, -n)}" for n, part in enumerate([prose(8, "eight"), cut, prose(4, "four")])
     ]
     assert dropped(place, passages, *texts) == ["d0"]
+
+
+def test_a_question_of_few_words_has_to_stand_alone(place, tmp_path):
+    passages = evaluation_set(place, tmp_path, [{"question": f"{prose(5, 'five')}?"}])
+    five = prose(5, "five")
+    before, after = prose(20, "before"), prose(20, "after")
+    stand = [
+        f"{before}\n{five}\n{after}",
+        f"{before}. {five.title()}? {after}",
+        f'{before} 3) "{five}" | {after}',
+        five,
+    ]
+    within = [f"{before} {five} {after}", f"{before}. {five} {after}", f"{before} {five}? {after}"]
+    assert dropped(place, passages, *stand, *within) == ["d0", "d1", "d2", "d3"]
+
+
+def changed(text: str, *places: int) -> str:
+    return " ".join("other" if at in places else word for at, word in enumerate(text.split()))
+
+
+def test_an_edited_passage_is_found_and_says_where(place, tmp_path):
+    """One word of ten replaced: 9 is the longest run that is left of 60 words, no run of 13."""
+    passages = evaluation_set(place, tmp_path, [{"context": prose(60, "c")}])
+    text = f"{prose(40, 1)} {changed(prose(60, 'c'), *range(0, 60, 10))} {prose(40, 2)}"
+    documents = corpus(place, prose(100, 3), text)
+    for alignment in (None, AlignmentRule()):
+        found = find_contaminations(place, documents, passages, rule=RULE, alignment=alignment)
+        assert found.num_rows == (alignment is not None)
+    [row] = found.rows()
+    assert (row["document_id"], row["rule"], row["removes"], row["share"]) == ("d1", "aligned", True, 54 / 60)
+    assert row["text"] == changed(prose(60, "c"), *range(10, 60, 10)).partition(" ")[2]  # from the second word on
+
+
+@pytest.mark.parametrize(
+    ("kind", "num_words", "make", "drops"),
+    [
+        ("context", 80, lambda text: " ".join(text.split()[:40]), True),  # the first half
+        ("context", 200, lambda text: " ".join(text.split()[50:80]), False),  # less than 45 %
+        ("question", 10, lambda text: changed(text, 4), True),
+        ("question", 10, lambda text: changed(text, 3, 6), False),  # 80 % of its words
+        ("question", 8, lambda text: changed(text, 2), True),
+        ("answer", 40, lambda text: changed(text, *range(0, 40, 10)), False),  # answers belong in documents
+    ],
+)
+def test_passages_in_part_and_questions_with_a_word_changed_are_found(place, tmp_path, kind, num_words, make, drops):
+    passages = evaluation_set(place, tmp_path, [{"question": prose(30, "q"), kind: prose(num_words, kind)}])
+    texts = [f"{prose(40, 1)} {make(prose(num_words, kind))} {prose(40, 2)}", prose(90, 3)]
+    assert dropped(place, passages, *texts, alignment=AlignmentRule()) == (["d0"] if drops else [])
+
+
+def test_phrases_of_many_documents_say_nothing_however_long_they_are(place, tmp_path):
+    phrase = prose(30, "phrase")
+    passages = evaluation_set(place, tmp_path, [{"context": f"{phrase} {prose(20, 'own')}"}])
+    texts = [f"{prose(30, n)} {changed(phrase, 12, 25)} {prose(30, -n)}" for n in range(6)]
+    assert dropped(place, passages, *texts, alignment=AlignmentRule()) == []
+    assert dropped(place, passages, *texts[:5], alignment=AlignmentRule()) == [f"d{n}" for n in range(5)]
 
 
 def test_short_answers_and_headings_may_stand_in_documents(place, tmp_path):
@@ -147,17 +204,21 @@ def test_a_near_copy_of_a_context_is_found_by_minhash(place, tmp_path):
 
 def test_planted_passages_are_measured_and_leave_no_row(place, tmp_path):
     rows = [{"question": prose(8 + number, number), "answer": "yes"} for number in range(40)]
+    rows += [{"context": prose(70, f"context {n}"), "question": prose(6, f"short {n}")} for n in range(10)]
     passages = evaluation_set(place, tmp_path, rows)
     documents = corpus(place, *(prose(80, f"clean {n}") for n in range(60)), prose(20, 12))
-    found = find_contaminations(place, documents, passages, rule=RULE, canaries=30)
+    found = find_contaminations(place, documents, passages, rule=RULE, alignment=AlignmentRule(), canaries=40)
     assert {row["document_id"] for row in found.rows()} == {"d60"}
     screening = screen_contaminated(place, documents, found)
     measured = {
         (m["part"], m["metric"]): m["value"] for m in measure_contaminations(place, passages, found, screening).rows()
     }
-    assert measured["contaminations", "canaries"] == 30
-    assert measured["contaminations", "canary_recall"] == 1
-    assert measured["contaminations", "passages_looked_for"] == 40
+    assert measured["contaminations", "canaries"] == 40
+    for kind in ("verbatim", "half", "short"):
+        assert measured["contaminations", f"canaries: {kind}"] == 10
+        assert measured["contaminations", f"canary_recall: {kind}"] == 1
+    assert measured["contaminations", "canary_recall: edited"] >= 0.8  # not where both ends of a short one are changed
+    assert measured["contaminations", "passages_looked_for"] == 60
     assert measured["decontamination", "rows_in"] == 61
     assert measured["decontamination", "dropped: contaminated: quiz"] == 1
 
@@ -182,40 +243,3 @@ def test_a_search_that_was_cut_off_goes_on_with_the_shards_it_has(place, questio
     found = find_contaminations(place, documents, question, rule=RULE)
     assert looked_through == [0, 512, 512, 1024]
     assert {row["document_id"] for row in found.rows()} == {"d1500"}
-
-
-FORMATS = {
-    "list.json": [{"Question": "who went there today", "answer": ["a", "b"]}],
-    "data.json": {"version": 1, "data": [{"question": "who went there today", "answer": ["a", "b"]}]},
-    "lines.jsonl": [{"context": "Question: who went there today\nAnswer:", "answer": "a b", "aliases": ["c"]}],
-    "deep.json": [{"meta": {"id": 3}, "qas": [{"question": "who went there today", "answers": [{"text": "a b"}]}]}],
-}
-
-
-@pytest.mark.parametrize("name", FORMATS)
-def test_texts_are_found_in_every_usual_form_of_file(tmp_path, name):
-    rows = FORMATS[name]
-    lines = "\n".join(map(json.dumps, rows)) if name.endswith("l") else json.dumps(rows)
-    (tmp_path / name).write_text(lines)
-    found = list(read_passages(Benchmark(name="b", path=str(tmp_path / name))))
-    assert sorted(p["text"] for p in found) == ["a b", "who went there today"]
-    assert len({p["passage"] for p in found}) == 2
-
-
-def test_tables_are_texts_and_the_contexts_of_a_row_are_one_more(tmp_path):
-    row = {"uid": "x1", "table": {"table": [["", "2019"], ["Sales", "7"]]}, "paragraphs": [{"text": "It grew."}]}
-    (tmp_path / "t.json").write_text(json.dumps([row]))
-    found = {p["passage"]: (p["kind"], p["text"]) for p in read_passages(Benchmark(name="t", path=str(tmp_path)))}
-    assert found == {
-        "t.json:0:x1#0": ("context", "2019\nSales 7"),
-        "t.json:0:x1#1": ("context", "It grew."),
-        "t.json:0:x1#2": ("whole", "2019\nSales 7\n\nIt grew."),
-    }
-
-
-def test_a_file_without_a_known_field_is_refused_with_the_names_that_are_known(tmp_path):
-    (tmp_path / "t.json").write_text('[{"frage": "wer"}]')
-    with pytest.raises(ValueError, match="has a text in a field named answer"):
-        list(read_passages(Benchmark(name="t", path=str(tmp_path / "t.json"))))
-    named = Benchmark(name="t", path=str(tmp_path / "t.json"), questions=("frage",))
-    assert [p["text"] for p in read_passages(named)] == ["wer"]

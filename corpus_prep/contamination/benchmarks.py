@@ -1,11 +1,13 @@
 """Evaluation sets as passages: every text of theirs that a document of the corpus might hold.
 
-A benchmark is a .json, .jsonl(.gz) or .parquet file, or a folder of such files. Its rows are searched at every depth
-for fields that are known to hold questions, answers or contexts; a list of strings or a table is one text.
+A benchmark is a .json, .jsonl(.gz), .csv, .tsv or .parquet file, or a folder of such files. Its rows are searched at
+every depth for fields that are known to hold questions, answers or contexts; a list of strings or a table is one text.
+A question behind its passage in one field is a text of its own, too.
 """
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 import re
@@ -16,13 +18,15 @@ from typing import Any
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict
 
-SUPPORTED = (".json", ".jsonl", ".jsonl.gz", ".parquet")
+SUPPORTED = (".json", ".jsonl", ".jsonl.gz", ".csv", ".tsv", ".parquet")
 QUESTIONS = ("question", "questions", "query", "prompt", "problem", "instruction", "input", "choices", "options")
 ANSWERS = ("answer", "answers", "solution", "output", "target", "criterion", "rubric")
 CONTEXTS = ("context", "contexts", "passage", "passages", "article", "document", "documents", "text", "table")
 IDS = ("id", "_id", "uid", "unique_id", "key")
 WHOLE = "whole"
 WRAPPING = re.compile(r"^\s*(?:question|q)\s*:\s*|\s*\b(?:answer|a)\s*:\s*$", re.IGNORECASE)  # of prompts made of it
+
+ASKED = re.compile(r"(?:\n|\bquestion:)\s*(?:question:\s*)?([^\n?]{10,300}\?)\s*$", re.IGNORECASE)
 
 
 class Benchmark(BaseModel):
@@ -78,6 +82,9 @@ def _rows(file: Path) -> Iterator[Any]:
         with pq.ParquetFile(file, pre_buffer=False) as parquet:
             for batch in parquet.iter_batches(256):
                 yield from batch.to_pylist()
+    elif file.name.endswith((".csv", ".tsv")):
+        with file.open(encoding="utf-8-sig", newline="") as lines:
+            yield from csv.DictReader(lines, delimiter="\t" if file.name.endswith(".tsv") else ",")
     elif file.name.endswith(".json"):
         yield from _top_rows(json.loads(file.read_text(encoding="utf-8-sig")))
     else:
@@ -97,6 +104,8 @@ def _of_row(benchmark: Benchmark, number: str, row: Any) -> Iterator[dict[str, s
     own = next((str(row[key]) for key in IDS if isinstance(row, dict) and isinstance(row.get(key), str | int)), None)
     name = number if own is None else f"{number}:{own}"
     texts = dict.fromkeys(_texts(row, benchmark.kinds))  # each once, in order
+    asked = [match[1] for kind, text in texts if kind != "answer" and (match := ASKED.search(text))]
+    texts |= dict.fromkeys(("question", text) for text in asked)
     contexts = [text for kind, text in texts if kind == "context"]
     if len(contexts) > 1:
         texts[WHOLE, "\n\n".join(contexts)] = None

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
+from corpus_prep.contamination.aligned import ALIGNED, AlignmentRule, align, passage_seeds
 from corpus_prep.contamination.benchmarks import WHOLE
 from corpus_prep.contamination.words import grams, words
 from corpus_prep.corpus import Corpus, Shard, sql, view_parquet
@@ -35,12 +37,19 @@ HITS = pa.schema(
         ("word", pa.int64()),  # 0-based place of its first word in the document
         ("start", pa.int64()),  # its first character
         ("end", pa.int64()),  # the character behind it
+        ("alone", pa.bool_()),  # whether it is a sentence or a line
     ]
 )
 RUNS, SPANS, FOUND, ROWS = (sql(n) for n in ("runs", "run_spans", "found_passages", "contaminations"))
-SCREEN = sql("screen_contaminated")
+CANDIDATES_OF, EDITED, SCREEN = sql("alignment_candidates"), sql("aligned_passages"), sql("screen_contaminated")
+COMMON_SEEDS = sql("common_seeds")
 NO_SIZES = pa.array([], pa.int32())
 SLOTS_PER_GRAM = 8
+AROUND = 40  # characters that are looked at around a short question
+ENDED = re.compile(
+    r"(?:^|[.!?:;\n\r|>\])\"“”»]|\d[.)])[ \t]*[\"“”‘’'(*_#\-–—]*[ \t]*$"
+)  # before a sentence: what ends another
+BEGUN = re.compile(r"[\"“”‘’')*_]*[ \t]*[,\-–—]?[ \t]*(?:[.!?;:…\n\r|<]|$)")  # behind a sentence: its end
 ROWS_AT_ONCE = 2_048  # of found spans, with their texts
 
 
@@ -51,9 +60,11 @@ class NgramRule(BaseModel):
 
     ngram: PositiveInt = 13
     """Words of a run; a passage of fewer is one run."""
-    min_words: PositiveInt = 8
-    """Shorter questions are not looked for, nor are answers and contexts shorter than a run: answers belong in
-    documents, and short contexts are headings."""
+    min_words: PositiveInt = 5
+    """Shorter questions are not looked for, nor are contexts shorter than a run and answers shorter than two: answers
+    belong in documents, and short contexts are headings."""
+    alone_words: int = 7
+    """Questions of so many words or fewer have to stand alone: as a sentence or a line."""
     max_documents: PositiveInt = 10
     """A run that stands in more documents than these is a common phrase, except within a passage of at least two runs'
     length that stands in a document whole."""
@@ -76,6 +87,7 @@ def passage_runs(passages: pa.Table, rule: NgramRule) -> pa.Table:
             gram, first = grams(some, size)
             of = kind[some.document[first]]
             own = (of != WHOLE) & (length[first] >= size) if size == rule.ngram else length[first] == size
+            own &= (of != "answer") | (length[first] >= 2 * rule.ngram)
             own &= (size == rule.ngram) | (of == "question")
             sizes = np.full(own.sum(), size, np.int32)
             found.append(pa.table({"passage": some.document[first][own], "gram": gram[own], "size": sizes}))
@@ -86,9 +98,16 @@ def write_runs(passages: pa.Table, rule: NgramRule, file: Path) -> None:
     pq.write_table(passage_runs(passages, rule), file)
 
 
-def write_hits(shard: Shard, runs: Path) -> None:
-    """Map: where runs (a Parquet file of `passage_runs`) stand in a shard's documents, as HITS."""
-    finder = _finder(runs)
+def write_seeds(passages: pa.Table, rule: NgramRule, alignment: AlignmentRule, file: Path) -> None:
+    """Write the seeds of passages that are looked for edited: those that have runs."""
+    least = {"question": rule.alone_words + 1, "context": rule.ngram}
+    pq.write_table(passage_seeds(passages, alignment, least), file)
+
+
+def write_hits(shard: Shard, given: tuple[Path, Path | None, int]) -> None:
+    """Map: where runs and seeds (Parquet files with the columns gram and size) stand in a shard's documents, as HITS;
+    of runs of `alone_words` or fewer, whether they stand alone."""
+    finder = _finder(*given)
     with pq.ParquetWriter(shard.out, HITS, compression="zstd") as writer:
         for numbers, texts in shard.texts():
             for batch in finder.hits(numbers, texts):
@@ -96,15 +115,17 @@ def write_hits(shard: Shard, runs: Path) -> None:
 
 
 @functools.lru_cache(maxsize=1)
-def _finder(runs: Path) -> Finder:
-    return Finder(pq.read_table(runs, columns=["gram", "size"]))
+def _finder(runs: Path, seeds: Path | None, alone_words: int) -> Finder:
+    own, *more = (pq.read_table(file, columns=["gram", "size"]) for file in (runs, seeds) if file is not None)
+    return Finder(pa.concat_tables([own, *more]), own["gram"].to_numpy()[own["size"].to_numpy() <= alone_words])
 
 
 class Finder:
-    """Finds runs in documents."""
+    """Finds runs in documents, and tells of those in `short` whether they stand alone."""
 
-    def __init__(self, runs: pa.Table):
+    def __init__(self, runs: pa.Table, short: np.ndarray | None = None):
         gram, size = runs["gram"].to_numpy(), runs["size"].to_numpy()
+        self._short = np.empty(0, np.uint64) if short is None else short
         self._sets = {int(n): _HashSet(np.unique(gram[size == n])) for n in np.unique(size)}
 
     def hits(self, numbers: np.ndarray, texts: pa.Array) -> Iterator[pa.RecordBatch]:
@@ -122,8 +143,19 @@ class Finder:
                     "word": first - np.searchsorted(found.document, document),
                     "start": found.start[first],
                     "end": found.end[first + size - 1],
+                    "alone": self._alone(texts, gram, document, found.start[first], found.end[first + size - 1]),
                 }
                 yield pa.record_batch(columns, schema=HITS)
+
+    def _alone(self, texts: pa.Array, gram: np.ndarray, document: np.ndarray, start: np.ndarray, end: np.ndarray):
+        """Whether nothing but a sentence's or line's end stands before and behind each stretch (bool); of long runs it
+        is not asked."""
+        alone = ~np.isin(gram, self._short)
+        for i in np.flatnonzero(~alone):
+            text = texts[int(document[i])].as_py()
+            before, after = text[max(start[i] - AROUND, 0) : start[i]], text[end[i] : end[i] + AROUND]
+            alone[i] = ENDED.search(before) is not None and BEGUN.match(after) is not None
+        return alone
 
 
 class _HashSet:
@@ -145,12 +177,25 @@ class _HashSet:
 
 @contextlib.contextmanager
 def find_passages(
-    corpus: Corpus, num_own: int, passages: pa.Table, runs: Path, rule: NgramRule, folder: Path, workers: Workers | None
+    corpus: Corpus,
+    num_own: int,
+    passages: pa.Table,
+    runs: Path,
+    rule: NgramRule,
+    alignment: AlignmentRule | None,
+    folder: Path,
+    workers: Workers | None,
 ) -> Iterator[Found]:
-    """Look for the runs (a Parquet file of `passage_runs`) in all documents; those from number `num_own` on do not
-    make a run common. `folder` keeps what a kill should not lose."""
-    hits = map_shards(write_hits, corpus.shards(folder, "hits"), runs, workers)
-    names = passages.select(["benchmark", "passage"]).append_column("number", pa.array(range(passages.num_rows)))
+    """Look for the runs (a Parquet file of `passage_runs`) in all documents, and where not enough of them are found,
+    for the passages edited or in part; documents from number `num_own` on do not make a run common. `folder` keeps what
+    a kill should not lose."""
+    seeds = folder / "seeds.parquet" if alignment is not None else None
+    if alignment is not None and seeds is not None:
+        write_seeds(passages, rule, alignment, seeds)
+    hits = map_shards(write_hits, corpus.shards(folder, "hits"), (runs, seeds, rule.alone_words), workers)
+    names = passages.select(["benchmark", "passage", "kind"]).append_column(
+        "number", pa.array(range(passages.num_rows))
+    )
     common = {"num_documents": num_own, "max_documents": rule.max_documents}
     bounds = rule.model_dump(include={"min_share", "min_span_words", "reported_share"})
     with corpus.connect(folder / "spilled") as connection:
@@ -158,8 +203,20 @@ def find_passages(
         connection.read_parquet(str(runs)).create_view("passage_runs")
         connection.register("passages", names)
         connection.execute(f"create table runs as {RUNS}", common)
-        connection.execute(f"create table spans as {SPANS}")
+        connection.execute(f"create table spans as {SPANS}", {"alone_words": rule.alone_words})
         connection.execute(f"create table found as {FOUND}", {**bounds, "long_words": 2 * rule.ngram})
+        aligned = []
+        if alignment is not None and seeds is not None:
+            connection.read_parquet(str(seeds)).create_view("seeds")
+            given = {"num_documents": num_own, **alignment.model_dump(include={"seed_documents", "seed_passages"})}
+            candidates = folder / "candidates.parquet"
+            connection.sql(CANDIDATES_OF, params=given).write_parquet(str(candidates))
+            common = connection.sql(COMMON_SEEDS, params=given).to_arrow_table()
+            aligned = align(corpus, passages, common, candidates, folder, workers)
+        view_parquet(connection, "aligned", aligned, ALIGNED)
+        unused = {"seed_words", "seed_documents", "seed_passages"}
+        given = {**(alignment or AlignmentRule()).model_dump(exclude=unused), "reported_share": rule.reported_share}
+        connection.execute(f"create table edited as {EDITED}", given)
         yield Found(connection, num_own)
 
 
@@ -171,13 +228,15 @@ class Found:
     num_own: int
 
     def rows(self) -> Iterator[pa.RecordBatch]:
-        """Rows of `contaminations` for the corpus' own documents, by the rule `ngrams`."""
+        """Rows of `contaminations` for the corpus' own documents, by the rules `ngrams` and `aligned`."""
         found = self.connection.sql(ROWS, params={"num_documents": self.num_own})
         yield from found.to_arrow_reader(ROWS_AT_ONCE)
 
     def beyond(self) -> set[tuple[int, int]]:
         """Document and passage, by number, of what would drop documents behind the corpus' own."""
-        found = self.connection.sql("select document, passage from found where removes")
+        found = self.connection.sql(
+            "select document, passage from found where removes union select document, passage from edited where removes"
+        )
         return {(document, passage) for document, passage in found.fetchall() if document >= self.num_own}
 
 

@@ -1,42 +1,101 @@
-"""Canaries of decontamination: passages put into documents on purpose, to measure what a search for them finds."""
+"""Canaries of decontamination: passages put into documents on purpose, to measure what a search for them finds.
+
+They come in kinds, by turns: `verbatim`; `edited`, with a tenth of the words replaced; `half`, the first half of a
+context; `short`, a question of few words on a line of its own. A kind without passages is left out.
+"""
 
 from __future__ import annotations
 
 import random
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from corpus_prep.contamination.ngrams import NgramRule
 from corpus_prep.corpus import Corpus
 from corpus_prep.dedup.canaries import behind, sample
 
-PLANTED = pa.schema([("document", pa.int64()), ("passage", pa.int64()), ("found", pa.bool_())])
+PLANTED = pa.schema([("document", pa.int64()), ("passage", pa.int64()), ("kind", pa.string()), ("found", pa.bool_())])
+VERBATIM, EDITED, HALF, SHORT = "verbatim", "edited", "half", "short"
+HALVED_WORDS = 60  # of a context that is halved, at least
+
+
+@dataclass(frozen=True)
+class Canary:
+    """Document and passage by number, and how the one was put into the other."""
+
+    document: int
+    passage: int
+    kind: str
 
 
 def plant_passages(
-    corpus: Corpus, passages: pa.Table, runs: Path, count: int, seed: int, file: Path
-) -> tuple[Corpus, list[tuple[int, int]]]:
-    """The corpus with copies of up to `count` of its documents behind its own, each with a passage that has runs put
-    between two words; written to `file`. And document and passage of each, by number."""
-    hosts = sample(corpus, count, seed)["text"].to_pylist()
-    looked_for = np.unique(pq.read_table(runs, columns=["passage"])["passage"].to_numpy())
-    drawn = np.random.default_rng(seed).permutation(looked_for)[: len(hosts)].tolist()
-    rng = random.Random(seed)
-    texts = [put(passages["text"][number].as_py(), host, rng) for number, host in zip(drawn, hosts, strict=False)]
-    numbers = range(corpus.num_documents, corpus.num_documents + len(texts))
-    return behind(corpus, texts, file), list(zip(numbers, drawn, strict=True))
+    corpus: Corpus, passages: pa.Table, rule: NgramRule, edited: bool, count: int, seed: int, file: Path
+) -> tuple[Corpus, list[Canary]]:
+    """The corpus with copies of up to `count` of its documents behind its own, each with a passage between two words,
+    written to `file`; and what was put where. edited: whether passages edited and in part are looked for."""
+    hosts, rng = sample(corpus, count, seed)["text"].to_pylist(), random.Random(seed)
+    texts, found = passages["text"].to_pylist(), []
+    of_kind = {kind: numbers for kind, numbers in _kinds(passages, rule, edited).items() if numbers}
+    vocabulary = [word for host in hosts for word in host.split()]
+    planted, kinds = [], list(of_kind)
+    for number, host in enumerate(hosts if kinds else []):
+        kind = kinds[number % len(kinds)]
+        passage = rng.choice(of_kind[kind])
+        planted.append(put(_changed(texts[passage], kind, vocabulary, rng), host, rng, alone=kind == SHORT))
+        found.append(Canary(corpus.num_documents + number, passage, kind))
+    return behind(corpus, planted, file), found
 
 
-def put(passage: str, host: str, rng: random.Random) -> str:
-    """The host with the passage at one of its blanks."""
+def _kinds(passages: pa.Table, rule: NgramRule, edited: bool) -> dict[str, list[int]]:
+    """Passages that may be put in as each kind."""
+    found: dict[str, list[int]] = {VERBATIM: [], SHORT: []} | ({EDITED: [], HALF: []} if edited else {})
+    for number, (kind, text) in enumerate(zip(passages["kind"].to_pylist(), passages["text"].to_pylist(), strict=True)):
+        length = len(text.split())
+        if kind == "question" and rule.min_words <= length <= rule.alone_words:
+            found[SHORT].append(number)
+        elif kind in ("question", "context") and length >= (rule.ngram if kind == "context" else rule.alone_words + 1):
+            found[VERBATIM].append(number)
+            if edited:
+                found[EDITED].append(number)
+            if edited and kind == "context" and length >= HALVED_WORDS:
+                found[HALF].append(number)
+    return found
+
+
+def _changed(text: str, kind: str, vocabulary: list[str], rng: random.Random) -> str:
+    words = text.split()
+    if kind == EDITED:
+        for at in rng.sample(range(len(words)), max(len(words) // 10, 1)):
+            words[at] = rng.choice(vocabulary)
+    return text if kind in (VERBATIM, SHORT) else " ".join(words[: len(words) // 2] if kind == HALF else words)
+
+
+def put(passage: str, host: str, rng: random.Random, alone: bool = False) -> str:
+    """The host with the passage at one of its blanks, on a line of its own if `alone`."""
     blanks = [place for place, character in enumerate(host) if character.isspace()] or [len(host)]
-    place = rng.choice(blanks)
-    return f"{host[:place]} {passage} {host[place:]}"
+    place, around = rng.choice(blanks), "\n" if alone else " "
+    return f"{host[:place]}{around}{passage}{around}{host[place:]}"
 
 
-def write_planted(planted: list[tuple[int, int]], found: set[tuple[int, int]], file: Path) -> None:
+def write_planted(planted: list[Canary], found: set[tuple[int, int]], file: Path) -> None:
     """Write the canaries as Parquet, with whether each was found."""
-    rows = [{"document": d, "passage": p, "found": (d, p) in found} for d, p in planted]
+    rows = [
+        {"document": c.document, "passage": c.passage, "kind": c.kind, "found": (c.document, c.passage) in found}
+        for c in planted
+    ]
     pq.write_table(pa.Table.from_pylist(rows, schema=PLANTED), file)
+
+
+def planted_recall(file: Path) -> Iterator[tuple[str, float]]:
+    """Of all canaries and of each kind: how many there are, and the share that was found."""
+    rows = pq.read_table(file, schema=PLANTED).to_pylist()
+    planted = Counter(kind for row in rows for kind in ("", row["kind"]))
+    found = Counter(kind for row in rows if row["found"] for kind in ("", row["kind"]))
+    for kind, number in sorted(planted.items()):
+        yield f"canaries: {kind}".removesuffix(": "), number
+        yield f"canary_recall: {kind}".removesuffix(": "), found[kind] / number

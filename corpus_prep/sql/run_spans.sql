@@ -1,8 +1,10 @@
 -- Grain: document x passage x span: a stretch of the document that runs of the passage cover without a gap.
--- In: hits (document, gram, word, start, end), runs (passage, gram, size, is_common).
+-- In: hits (document, gram, word, start, end, alone), runs (passage, gram, size, is_common); $alone_words: a run of so many
+-- words or fewer has to stand alone.
 with found as (
     select h.document, r.passage, h.gram, h.word, h.start, h."end", r.size, r.is_common
     from hits as h join runs as r using (gram)
+    where r.size > $alone_words or h.alone
 ),
 -- A span ends where the next run neither overlaps nor touches it.
 opened as (

@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from corpus_prep.clusters.document_sets import Padding, SetSettings
 from corpus_prep.clusters.kmeans import Clustering
 from corpus_prep.clusters.segments import Splitting
+from corpus_prep.contamination.aligned import AlignmentRule
 from corpus_prep.contamination.benchmarks import Benchmark
 from corpus_prep.contamination.ngrams import NgramRule
 from corpus_prep.dedup.duplicates import Keep
@@ -35,6 +36,9 @@ class Decontamination(Settings):
 
     benchmarks: tuple[Benchmark, ...] = ()
     ngrams: NgramRule = NgramRule()
+    alignment: AlignmentRule | None = Field(
+        default=AlignmentRule(), description="passages that are edited or in part; none: word for word only"
+    )
     likeness: MinHashing | None = Field(
         default=None, description="near-duplicates of a passage go as well, as in SPELL"
     )

@@ -175,6 +175,7 @@ def drop_evaluation_sets(cfg: Config, place: Place, corpus: Corpus, passages: Ta
         passages,
         screened=screened,
         rule=how.ngrams,
+        alignment=how.alignment,
         likeness=how.likeness,
         canaries=cfg.canaries,
         seed=cfg.seed,

@@ -12,10 +12,11 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow.parquet as pq
 
+from corpus_prep.contamination.aligned import AlignmentRule
 from corpus_prep.contamination.alike import find_alike
 from corpus_prep.contamination.benchmarks import Benchmark, read_passages
 from corpus_prep.contamination.ngrams import NgramRule, find_passages, screen_contaminated_documents, write_runs
-from corpus_prep.contamination.planted import plant_passages, write_planted
+from corpus_prep.contamination.planted import plant_passages, planted_recall, write_planted
 from corpus_prep.dedup.bands import write_bands
 from corpus_prep.dedup.minhash import MinHashing
 from corpus_prep.workers import Workers, map_shards
@@ -48,6 +49,7 @@ def find_contaminations(
     *,
     screened: Sequence[Table] = (),
     rule: NgramRule,
+    alignment: AlignmentRule | None = None,
     likeness: MinHashing | None = None,
     bands: Table | None = None,
     canaries: int = 0,
@@ -56,18 +58,19 @@ def find_contaminations(
     shards: Shards,
     draft: Draft,
 ) -> Rows:
-    """Every passage that a document holds, by n-grams, with the spans; with `likeness`, every passage that a document
-    is a near-duplicate of, too. bands: the documents' band table made with `likeness`, if there is one already.
+    """Every passage that a document holds, by n-grams, with the spans; with `alignment`, those that it holds edited or
+    in part; with `likeness`, every passage that it is a near-duplicate of. bands: the documents' band table made with
+    `likeness`, if there is one already.
 
-    With `canaries`, so many passages are put into copies of documents and looked for as well; they are not in the rows,
-    but in the file `canaries.parquet` beside them.
+    With `canaries`, so many passages are put into copies of documents, some edited or in part, and looked for as well;
+    they are not in the rows, but in the file `canaries.parquet` beside them.
     """
     corpus, folder, texts = corpus_of(documents, screened), folder_of(shards), passages.arrow
     runs, planted, birds = draft.files / RUNS, corpus, []
     write_runs(texts, rule, runs)
     if canaries:
-        planted, birds = plant_passages(corpus, texts, runs, canaries, seed, folder / CANARIES)
-    with find_passages(planted, corpus.num_documents, texts, runs, rule, folder, workers) as found:
+        planted, birds = plant_passages(corpus, texts, rule, alignment is not None, canaries, seed, folder / CANARIES)
+    with find_passages(planted, corpus.num_documents, texts, runs, rule, alignment, folder, workers) as found:
         yield from found.rows()
         if canaries:
             write_planted(birds, found.beyond(), draft.files / CANARIES)
@@ -94,7 +97,4 @@ def measure_contaminations(passages: Table, contaminations: Table, screening: Ta
     looked_for = len(pq.read_table(contaminations.files / RUNS, columns=["passage"])["passage"].unique())
     yield from measured("contaminations", {"passages": passages.num_rows, "passages_looked_for": looked_for}.items())
     if (contaminations.files / CANARIES).exists():
-        found = pq.read_table(contaminations.files / CANARIES)["found"].to_pylist()
-        yield from measured(
-            "contaminations", {"canaries": len(found), "canary_recall": sum(found) / len(found)}.items()
-        )
+        yield from measured("contaminations", planted_recall(contaminations.files / CANARIES))

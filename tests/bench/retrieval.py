@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 import torch
 
 from corpus_prep.clusters.kmeans import Clustering, cluster
+from corpus_prep.contamination.aligned import AlignmentRule
 from corpus_prep.contamination.benchmarks import Benchmark
 from corpus_prep.contamination.ngrams import Finder, NgramRule, passage_runs
 from corpus_prep.dedup.minhash import MinHashing
@@ -139,7 +140,13 @@ def decontamination() -> Iterator[Line]:
         table, sets = all_documents(place), evaluation_sets(Path(folder))
         passages_ = decontaminate.read_evaluation_sets(place, sets, identity="")
         found = decontaminate.find_contaminations(
-            place, table, passages_, rule=NgramRule(), likeness=MinHashing(), canaries=NUM_CANARIES
+            place,
+            table,
+            passages_,
+            rule=NgramRule(),
+            alignment=AlignmentRule(),
+            likeness=MinHashing(),
+            canaries=NUM_CANARIES,
         )
         screening = decontaminate.screen_contaminated(place, table, found)
         measured = decontaminate.measure_contaminations(place, passages_, found, screening).rows()

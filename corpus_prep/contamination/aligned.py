@@ -1,0 +1,227 @@
+"""Passages that a document holds edited or in part, by local alignment of words.
+
+Where a document and a passage share a seed, a run of few words that few documents and few passages have, the words
+around it are aligned (Smith and Waterman 1981): equal words add their information, -log2 of how often the word
+occurs, every other word costs GAP_BITS. Nine words of ten are still an alignment where hardly a run of 13 is left.
+A passage is found if enough of its words are equal and say enough; words of common phrases say nothing. Answers are not
+looked for: they belong in documents.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numba import njit
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt
+
+from corpus_prep.contamination.words import Words, grams, words
+from corpus_prep.corpus import Corpus, Shard
+from corpus_prep.dedup.canaries import sample
+from corpus_prep.workers import Workers, map_shards
+
+REACH = 128  # words to either side of a seed that are aligned
+SAMPLE = 500  # documents whose words tell how often words occur
+MIN_WORDS = 1 << 16  # of fewer words none tell how often they occur
+GAP_BITS = 6.0
+SEEDS = pa.schema([("passage", pa.int64()), ("gram", pa.uint64()), ("size", pa.int32()), ("word", pa.int64())])
+CANDIDATES = pa.schema(
+    [("document", pa.int64()), ("passage", pa.int64()), ("word", pa.int64()), ("passage_word", pa.int64())]
+)
+ALIGNED = pa.schema(
+    [
+        ("document", pa.int64()),
+        ("passage", pa.int64()),
+        ("share", pa.float64()),  # of the passage's words
+        ("bits", pa.float64()),  # information of the equal words that are not part of common phrases
+        ("is_whole", pa.bool_()),  # whether the passage is aligned from its first word to its last
+        ("start", pa.int64()),  # first character
+        ("end", pa.int64()),  # the character behind the last
+    ]
+)
+
+
+class AlignmentRule(BaseModel):
+    """When an edited passage counts as found."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    seed_words: PositiveInt = 5
+    """Words of a seed; of a question of at most twice as many words, one less."""
+    seed_documents: PositiveInt = 5
+    """A seed that stands in more documents is a common phrase, ..."""
+    seed_passages: PositiveInt = 8
+    """... and so is one of more passages: words of such are aligned, but say nothing."""
+    min_share: float = Field(default=0.45, gt=0, le=1)
+    """Of a question's or context's words, that have to be equal, ..."""
+    min_bits: float = Field(default=200, gt=0)
+    """... with so much information: about 16 words that are not the most frequent ones. Or, for a question: ..."""
+    question_share: float = Field(default=0.85, gt=0, le=1)
+    """... this share of its words, ..."""
+    question_bits: float = Field(default=40, ge=0)
+    """... with so much information where the first and the last of them are equal, too, ..."""
+    question_part_bits: float = Field(default=90, ge=0)
+    """... and so much where they are not: a document answers a question in the words that follow the first."""
+
+
+def passage_seeds(passages: pa.Table, rule: AlignmentRule, least: dict[str, int]) -> pa.Table:
+    """The seeds of passages: passage (its row), gram, size, word (its place in the passage). `least` says of how many
+    words a passage of a kind has to be; other kinds are not looked for."""
+    kinds, parts = passages["kind"].to_numpy(), [SEEDS.empty_table()]
+    needed = np.array([least.get(kind, 1 << 62) for kind in kinds], np.int64)
+    for some in words(passages["text"]):
+        counts = np.unique(some.document, return_counts=True)[1]
+        length = np.repeat(counts, counts)  # of the passage, for each of its words
+        begins = np.repeat(np.cumsum(counts) - counts, counts)
+        is_short = length <= 2 * rule.seed_words
+        for size, chosen in ((rule.seed_words, ~is_short), (rule.seed_words - 1, is_short)):
+            gram, first = grams(some, size)
+            own = chosen[first] & (length[first] >= needed[some.document[first]])
+            at = first[own]
+            columns = [some.document[at], gram[own], np.full(len(at), size, np.int32), at - begins[at]]
+            parts.append(pa.table(columns, schema=SEEDS))
+    return pa.concat_tables(parts)
+
+
+@dataclass(frozen=True)
+class Passages:
+    """Of all passages' words one behind the other: hashes, information, and which are part of no common phrase; and
+    where each passage begins."""
+
+    hashes: np.ndarray
+    bits: np.ndarray
+    is_rare: np.ndarray
+    starts: np.ndarray
+
+    @classmethod
+    def load(cls, file: Path) -> Passages:
+        with np.load(file) as found:
+            return cls(*(found[name] for name in ("hashes", "bits", "is_rare", "starts")))
+
+
+def align(
+    corpus: Corpus, passages: pa.Table, common: pa.Table, candidates: Path, folder: Path, workers: Workers | None
+) -> list[Path]:
+    """Files of ALIGNED, the best alignment of every candidate. `folder` keeps what a kill should not lose."""
+    write_passages(passages, corpus, common, folder / "passages.npz")
+    some = documents_of(candidates, corpus.num_documents)
+    given = (folder / "passages.npz", candidates)
+    return map_shards(write_aligned, corpus.shards(folder, "aligned", some), given, workers)
+
+
+def write_passages(passages: pa.Table, corpus: Corpus, common: pa.Table, file: Path) -> None:
+    """Write the words of passages with their information, by their frequency in the passages and a sample of the
+    corpus. common: rows of SEEDS that are common phrases."""
+    parts = list(words(passages["text"]))
+    hashes = np.concatenate([part.hash for part in parts])
+    of = np.concatenate([part.document for part in parts])
+    starts = np.searchsorted(of, np.arange(passages.num_rows + 1))
+    drawn = [part.hash for part in words(sample(corpus, SAMPLE, seed=0)["text"])]
+    seen, counts = np.unique(np.concatenate([hashes, *drawn]), return_counts=True)
+    bits = np.log2(max(counts.sum(), MIN_WORDS)) - np.log2(counts)
+    is_rare = np.ones(len(hashes), bool)
+    first = starts[common["passage"].to_numpy()] + common["word"].to_numpy()
+    for place in range(max(common["size"].to_pylist(), default=0)):
+        is_rare[first[common["size"].to_numpy() > place] + place] = False
+    np.savez(file, hashes=hashes, bits=bits[np.searchsorted(seen, hashes)], is_rare=is_rare, starts=starts)
+
+
+def write_aligned(shard: Shard, given: tuple[Path, Path]) -> None:
+    """Map: the best alignment at every candidate (a Parquet file of CANDIDATES, in order) in a shard's documents."""
+    words_file, candidates_file = given
+    last = shard.first + len(shard.counts) - 1
+    candidates = pq.read_table(
+        candidates_file, filters=[("document", ">=", shard.first), ("document", "<=", last)]
+    ).to_pydict()
+    columns = [np.asarray(candidates[name], np.int64) for name in CANDIDATES.names]
+    with pq.ParquetWriter(shard.out, ALIGNED) as writer:
+        for numbers, texts in shard.texts():
+            for found in words(texts):
+                writer.write_table(_align(found, numbers, columns, _passages(words_file)))
+
+
+@functools.lru_cache(maxsize=1)
+def _passages(file: Path) -> Passages:
+    return Passages.load(file)
+
+
+def _align(found: Words, numbers: np.ndarray, columns: list[np.ndarray], passages: Passages) -> pa.Table:
+    document, passage, word, passage_word = columns
+    low, high = np.searchsorted(document, numbers[found.document[[0, -1]]]) if len(found.hash) else (0, 0)
+    high = np.searchsorted(document, numbers[found.document[-1]], "right") if len(found.hash) else 0
+    chosen = slice(low, high)
+    local = np.searchsorted(numbers, document[chosen])
+    bounds = np.searchsorted(found.document, local), np.searchsorted(found.document, local, "right")
+    given = passages.hashes, passages.bits, passages.is_rare, passages.starts
+    at = word[chosen], passage[chosen], passage_word[chosen]
+    bits, (equal, first, last, is_whole) = _align_all(found.hash, *bounds, *at, *given)
+    share = equal / np.diff(passages.starts)[passage[chosen]]
+    rows = [document[chosen], passage[chosen], share, bits, is_whole > 0, found.start[first], found.end[last]]
+    return pa.table(rows, schema=ALIGNED)
+
+
+@njit(cache=True, nogil=True)
+def _align_all(hashes, begins, ends, words, passages, passage_words, own_hashes, own_bits, own_rare, starts):
+    """For every candidate of the best alignment: information (float64), and as columns its equal words, its first and
+    last word in `hashes`, and whether it reaches from the passage's first word to its last."""
+    found, places = np.zeros(len(words)), np.zeros((4, len(words)), np.int64)
+    for i in range(len(words)):
+        own_start, own_end = starts[passages[i]], starts[passages[i] + 1]
+        own_at, at = own_start + passage_words[i], begins[i] + words[i]
+        p0, p1 = max(own_start, own_at - REACH), min(own_end, own_at + REACH)
+        before, after = 2 * (own_at - p0) + 8, 2 * (p1 - own_at) + 8
+        d0, d1 = max(begins[i], at - min(before, REACH)), min(ends[i], at + min(after, REACH))
+        own = own_hashes[p0:p1], own_bits[p0:p1], own_rare[p0:p1]
+        found[i], equal, first, last, own_first, own_last = _best(hashes[d0:d1], *own)
+        is_whole = int(p0 + own_first == own_start and p0 + own_last + 1 == own_end)
+        places[:, i] = equal, d0 + first, d0 + last, is_whole
+    return found, places
+
+
+@njit(cache=True, nogil=True)
+def _best(hashes, own, bits, is_rare):
+    """The best local alignment: information and number of its equal words, its first and last words in `hashes` and
+    in `own`."""
+    n = len(own)
+    score, held = np.zeros(n + 1), np.zeros(n + 1)
+    equal, begun, own_begun = np.zeros(n + 1, np.int64), np.zeros(n + 1, np.int64), np.arange(n + 1)
+    most, best = 0.0, (0.0, 0, 0, 0, 0, 0)
+    for i in range(len(hashes)):
+        diagonal = 0.0, 0.0, 0, i, 0
+        for j in range(1, n + 1):
+            up = score[j], held[j], equal[j], begun[j], own_begun[j]
+            s, h, e, b, o = diagonal
+            if hashes[i] == own[j - 1]:
+                s, h, e = s + bits[j - 1], h + bits[j - 1] * is_rare[j - 1], e + 1
+            else:
+                s -= GAP_BITS
+            if up[0] - GAP_BITS > s:
+                s, h, e, b, o = up[0] - GAP_BITS, up[1], up[2], up[3], up[4]
+            if score[j - 1] - GAP_BITS > s:
+                s, h, e, b, o = score[j - 1] - GAP_BITS, held[j - 1], equal[j - 1], begun[j - 1], own_begun[j - 1]
+            if s <= 0:
+                s, h, e, b, o = 0.0, 0.0, 0, i + 1, j
+            score[j], held[j], equal[j], begun[j], own_begun[j] = s, h, e, b, o
+            if s > most:
+                most, best = s, (h, e, b, i, o, j - 1)
+            diagonal = up
+    return best
+
+
+def documents_of(candidates: Path, num_documents: int) -> np.ndarray:
+    """Which documents have candidates (bool)."""
+    found = np.zeros(num_documents, bool)
+    with pq.ParquetFile(candidates) as file:
+        for batch in _column(file, "document"):
+            found[batch] = True
+    return found
+
+
+def _column(file: pq.ParquetFile, name: str) -> Iterator[np.ndarray]:
+    for batch in file.iter_batches(columns=[name]):
+        yield batch[name].to_numpy()

@@ -1,0 +1,23 @@
+-- Grain: document x passage: their best alignment, and whether it drops the document.
+-- In: aligned (document, passage, share, bits, is_whole, start, end), a row a candidate; passages (number, kind); $min_share,
+-- $min_bits, and of questions $question_share, $question_bits, $question_part_bits; $reported_share.
+with judged as (
+    select
+        a.*,
+        (a.bits >= $min_bits and a.share >= $min_share)
+        or (
+            p.kind = 'question' and a.share >= $question_share
+            and (a.bits >= $question_part_bits or (a.is_whole and a.bits >= $question_bits))
+        ) as removes
+    from aligned as a
+    join passages as p on p.number = a.passage
+),
+best as (
+    select document, passage, max_by(judged, (removes, bits, -start)) as j
+    from judged
+    group by document, passage
+)
+select
+    document, passage, j.share as share, j.removes as removes, j.start as span_start, j."end" as span_end
+from best
+where j.removes or j.share >= $reported_share
