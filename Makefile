@@ -82,8 +82,9 @@ claims: full ## the papers' claims in miniature, three seeds each
 micro: full ## remake the micro-worlds' checkpoints (about an hour on one core)
 	$(BIN)/python -m flows.micro.training.bootstrap base --out data/micro/base
 	$(BIN)/python -m flows.micro.training.bootstrap grader --out data/micro/grader
-	$(BIN)/python -m flows.micro.training.ledger_bootstrap --out data/micro/spice
+	$(BIN)/python -m flows.micro.training.ledger_bootstrap ledgers --out data/micro/spice
 	$(BIN)/python -m flows.micro.training.bootstrap spell --out data/micro/spell
+	$(BIN)/python -m flows.micro.training.ledger_bootstrap marking --out data/micro/mae
 
 clean-services: ## end this checkout's server and workers and remove their files
 	if [ -x $(BIN)/selfplay ]; then $(BIN)/selfplay down; fi

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
+
+import duckdb
 
 from flows.micro.tables import ledger_tasks
 from flows.profile import Comparing
@@ -15,8 +18,10 @@ from tasks.match import match
 from tasks.prompt import Row
 from tasks.read import UNANSWERED
 from tasks.score import scored
-from tasks.stage import Tables
-from warehouse.schemas import Answer, Match, Task
+from tasks.stage import Rows, Tables, stage
+from warehouse.draft import hash_json
+from warehouse.query import run_sql
+from warehouse.schemas import TASKS, Answer, Match, Task
 from warehouse.store import Place, Table
 
 
@@ -70,6 +75,21 @@ def pay_answers(answers: list[Answer], matches: list[Match]) -> Iterator[Row]:
             yield scored(*ids, None, parts, unscorable=given["malformed"] or reason[given["rollout_id"]])
         else:
             yield scored(*ids, float(right), {**parts, "g": float(right)}, score=float(right))
+
+
+@stage(TASKS)
+def given_questions(*, file: str, identity: str, count: int, seed: int) -> Rows:
+    """Yield `count` questions of a file's column `question`, drawn without replacement; nothing else of it is read.
+    `identity` stands for its content. Raises ValueError for a file without that column, or with fewer questions."""
+    try:
+        found = run_sql("select distinct question from query_table($file) order by all", {}, {"file": file})
+    except duckdb.Error as error:
+        raise ValueError(f"{file} cannot be read as questions: {error}") from error
+    texts = [row["question"] for row in found if row["question"] is not None]
+    if len(texts) < count:
+        raise ValueError(f"{file} has {len(texts)} different questions, {count} are asked for")
+    for text in random.Random(seed).sample(texts, count):
+        yield {"task_id": hash_json([identity, text]), "text": text}
 
 
 def score_held_out(run: Run[Any], iteration: Place, role: Role, player: Player) -> None:

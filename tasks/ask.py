@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypedDict
 
 from tasks.prompt import Prompt
 from tasks.readers.letters import LETTERS
@@ -73,14 +73,40 @@ def repeatedly(*, count: int) -> Iterator[Row]:
     return ({} for _ in range(count))
 
 
-def readable_tasks(tasks: Iterable[Task]) -> Iterator[Row]:
-    """The text of every task that has one, and its options: no document, no reference goes in."""
+class Posed(TypedDict):
+    """What is asked of a task, or of an entry of a pool: no document, no reference."""
+
+    task_id: str
+    task_type: str | None
+    text: str | None
+    options: list[str] | None
+
+
+def readable_tasks(tasks: Iterable[Posed]) -> Iterator[Row]:
+    """The text of every task that has one, and its options."""
     for task in tasks:
         if task["text"] is not None:
             offered = zip(LETTERS, task["options"] or [], strict=False)
             options = [{"letter": letter, "text": text} for letter, text in offered]
             about = {"task_id": task["task_id"], "task_type": task["task_type"]}
             yield {**about, "task": task["text"], "options": options}
+
+
+class Given(TypedDict):
+    """An answer, or an entry of a pool of answers."""
+
+    task_id: str
+    rollout_id: str
+    answer: str | None
+
+
+def answered_tasks(answers: list[Given], tasks: list[Posed]) -> Iterator[Row]:
+    """Every readable answer with the text of its task."""
+    text_of = {task["task_id"]: task["text"] for task in tasks}
+    for row in answers:
+        if row["answer"] is not None:
+            ids = {"task_id": row["task_id"], "rollout_id": row["rollout_id"]}
+            yield {**ids, "task": text_of[row["task_id"]], "answer": row["answer"]}
 
 
 def kept_tasks(selections: list[Selection], tasks: list[Task], *, first: int, count: int) -> Iterator[Row]:

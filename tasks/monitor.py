@@ -20,7 +20,7 @@ from tasks.evaluate import Measure, evaluate, scores_of
 from tasks.judge import Oracle
 from tasks.read import NOT_SAMPLED
 from tasks.stage import Tables, rows_of
-from warehouse.schemas import Answer, Judgment, Label, Novelty, OptimizerStep, Row, Score, Task, Vote
+from warehouse.schemas import Answer, Judgment, Label, Mark, Novelty, OptimizerStep, Row, Score, Task, Vote
 from warehouse.store import Place, Table
 
 log = logging.getLogger("selfplay")
@@ -50,12 +50,16 @@ class Limits(BaseModel):
     max_judge_error: float | None = Field(default=None, ge=0, description="verdicts that are not the truth")
     max_vote_error: float | None = Field(default=None, ge=0, description="votes that are not the truth")
     max_label_error: float | None = Field(default=0.3, ge=0, description="labels that are not the truth")
+    max_mark_error: float | None = Field(default=None, ge=0, description="marks on the wrong side of the truth")
+    max_top_mark: float | None = Field(default=0.95, ge=0, description="marks that are the best there is")
     max_malformed: float | None = Field(default=0.5, ge=0, description="replies that could not be read, of those given")
     max_engine_failure: float | None = Field(default=0.05, ge=0, description="replies that the engine did not give")
     min_kept: float | None = Field(default=None, ge=0, description="candidates that a filter kept")
     max_flat_group: float | None = Field(default=0.95, ge=0, description="groups whose rewards are all equal")
     max_unscorable: float | None = Field(default=0.5, ge=0, description="rollouts without a reward")
     max_repeat: float | None = Field(default=None, ge=0, description="tasks like an earlier one of their batch")
+    max_empty: float | None = Field(default=0.3, ge=0, description="tasks without three different words")
+    max_copy: float | None = Field(default=0.5, ge=0, description="tasks equal to an earlier one of their batch")
     max_sampler_kl: float | None = Field(
         default=0.01, ge=0, description="KL between trainer and engine before an update, nats a token (k3)"
     )
@@ -140,6 +144,34 @@ def vote_gap(votes: list[Vote], answers: list[Answer], tasks: list[Task], *, ora
         if vote is not None and truth is not None:
             yield "vote_minus_oracle", float(vote - truth)
             yield "vote_error", float(vote != truth)
+
+
+def marks_given(marks: list[Mark]) -> Measured:
+    """Each mark that could be read, and 1 for one that is the best there is."""
+    for row in marks:
+        if row["mark"] is not None:
+            yield "mark", row["mark"]
+            yield "top_mark", float(row["mark"] >= 1)
+
+
+def mark_errors(marks: list[Mark], answers: list[Answer], tasks: list[Task], *, oracle: Oracle) -> Measured:
+    """1 for a mark below the middle for a right answer, or not below it for a wrong one; the marks of either."""
+    text_of = {row["task_id"]: row["text"] for row in tasks}
+    answer_of = {row["rollout_id"]: row["answer"] for row in answers}
+    for row in marks:
+        mark, text, answer = row["mark"], text_of[row["task_id"]], answer_of.get(row["rollout_id"] or "")
+        truth = oracle(text, answer) if text is not None and answer is not None else None
+        if mark is not None and truth is not None:
+            yield "mark_error", float((mark >= 0.5) != truth)
+            yield "mark_of_right" if truth else "mark_of_wrong", mark
+
+
+def tasks_written(tasks: list[Task]) -> Measured:
+    """1 for a task without three different words, and for one that an earlier one equals word for word."""
+    texts = [tuple(row["text"].split()) for row in tasks if row["text"] is not None]
+    for i, words in enumerate(texts):
+        yield "empty", float(len(set(words)) < 3)
+        yield "copy", float(words in texts[:i])
 
 
 def label_errors(labels: list[Label], tasks: list[Task], *, oracle: Oracle) -> Measured:

@@ -16,6 +16,7 @@ from warehouse.draft import hash_json
 from warehouse.schemas import DRAWS, POOLS, Row
 from warehouse.store import Table
 
+ROUNDING = 1e-9  # a mean of marks may be that much below the bound that it equals
 FROM_TASK = ("text", "reference", "answer_type", "options", "task_type", "difficulty", "document_id", "evidence")
 
 
@@ -32,6 +33,7 @@ class PoolRules(BaseModel):
     unique: tuple[str, ...] = Field(
         default=("text",), description="columns: what equals an entry in one of them does not enter"
     )
+    enters_from: float | None = Field(default=None, description="a new entry that scores less, or none, stays out")
     lowest_score: float | None = Field(default=None, description="an entry that scores less leaves")
     highest_score: float | None = Field(default=None, description="an entry that scores more leaves")
 
@@ -127,7 +129,7 @@ def leaving(entries: Sequence[Row], num_old: int, rules: PoolRules, seed: int = 
     >>> leaving([{"text": "a"}, {"text": "b"}, {"text": "b"}, {"text": "c"}], 1, PoolRules(max_size=2))
     ['no room: oldest', None, 'same text as another', None]
     """
-    reasons = [_out_of_range(row, rules) for row in entries]
+    reasons = [_out_of_range(row, rules, is_new=i >= num_old) for i, row in enumerate(entries)]
     taken, groups = set[tuple[Any, ...]](), defaultdict[tuple[Any, ...], list[int]](list)
     for i, row in enumerate(entries):
         if reasons[i] is not None:
@@ -147,8 +149,10 @@ def leaving(entries: Sequence[Row], num_old: int, rules: PoolRules, seed: int = 
     return reasons
 
 
-def _out_of_range(row: Row, rules: PoolRules) -> str | None:
+def _out_of_range(row: Row, rules: PoolRules, is_new: bool) -> str | None:
     score = row.get("score")
+    if is_new and rules.enters_from is not None and (score is None or score < rules.enters_from - ROUNDING):
+        return "no score" if score is None else "score too low to enter"
     if score is not None and rules.lowest_score is not None and score < rules.lowest_score:
         return "score too low"
     if score is not None and rules.highest_score is not None and score > rules.highest_score:
@@ -178,15 +182,19 @@ def draw_entries(
     least_used: bool = False,
     weigh: Callable[[Row], float] | None = None,
     repeat: bool = True,
+    fewest: int = 0,
 ) -> Rows:
     """Yield `num_draws` entries of a pool in a seeded order, none twice before all were drawn; then in a new order.
 
     Draws of equal pool, seed and `epoch` (what tells this step from others) are equal. `least_used` takes those first
     that were drawn least before, so that over several steps, too, all come before any comes twice. `weigh` makes an
     entry come early in proportion to the number it gives it; 0 is never drawn. Without `repeat` none comes twice, and
-    there may be fewer. Raises ValueError where there is nothing to draw from, but not without `repeat`.
+    there may be fewer. From a pool of less than `fewest` entries nothing is drawn. Raises ValueError where there is
+    nothing to draw from, but not without `repeat`.
     """
     entries = [row for row in pool.rows() if row["kept"]]
+    if len(entries) < fewest:
+        return
     weights = [1.0 if weigh is None else weigh(row) for row in entries]
     drawable = [(row, weight) for row, weight in zip(entries, weights, strict=True) if weight > 0]
     if not drawable and num_draws and repeat:

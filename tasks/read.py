@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,11 @@ UNANSWERED = {
 }
 TOO_LONG = "prompt over the limit"
 NOT_SAMPLED = (UNANSWERED["error"], TOO_LONG)  # what is not the policy's doing
+
+
+def not_sampled(row: Mapping[str, Any]) -> str | None:
+    """Why a reply was never sampled: the one reason to leave it out of rewards. None for all that a policy said."""
+    return row["malformed"] if row["malformed"] in NOT_SAMPLED else None
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,9 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 def test_an_unknown_flow_or_profile_is_answered_with_the_choices() -> None:
-    assert "no flow 'scope'; there are prepare-corpus, rzero-iteration, scope-iteration, sp" in output("run", "scope")
+    assert "no flow 'scope'; there are mae-iteration, prepare-corpus, rzero-iteration, scope-iteration, sp" in output(
+        "run", "scope"
+    )
     assert "no profile 'tiny'; there are micro, micro-hackable, olmo-3-7b-1gpu" in output(
         "run", "scope-iteration", "--profile", "tiny"
     )

@@ -66,6 +66,8 @@ def test_a_ledger_states_every_item_and_what_it_comes_to():
         f"{E} has 5 {CR} and 5 {FO} . which is most ?",
         f"{E} has 7 {E} and 5 {FO} . how many in all ?",
         f"Nobody has 7 {CR} and 5 {FO} . how many in all ?",
+        f"{E} has 7 and and 5 {FO} . how many in all ?",
+        f"{E} has 7 {CR} and 5 and . how many in all ?",
     ],
 )
 def test_what_is_not_of_the_grammar_has_no_answer(text):

@@ -93,6 +93,12 @@ def ledger_tasks(*, seed: int, num_tasks: int) -> Rows:
         }
 
 
+def ledger_oracle(question: str, answer: str) -> bool | None:
+    """Whether an answer is what a question comes to; None for a question that is not of the ledgers' grammar."""
+    truth = ledgers.true_answer(question)
+    return None if truth is None else answer.split() == truth.split()
+
+
 # ---- clusters: questions over all documents of one -------------------------------------------------------------------
 
 

@@ -14,12 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from flows.mae import readers as mae
 from flows.scope import readers as scope
 from flows.spell import readers as spell
 from flows.spell import rules
 from flows.spice import readers as spice
 from tasks import equality as comparison
 from tasks.prompt import Malformed
+from tasks.readers.tags import last_element
 from tasks.rollouts.search_syntax import Syntax, find_search
 
 REPLIES = Path(__file__).parent.parent / "data" / "replies"
@@ -111,6 +113,9 @@ def _agreed(case: Case) -> bool:
 
 
 READERS: dict[tuple[str, str], Callable[[Case], Any]] = {
+    ("mae", "mark"): lambda case: mae.read_mark(case["reply"]),
+    ("mae", "question"): lambda case: last_element(case["reply"], "question"),
+    ("mae", "answer"): lambda case: last_element(case["reply"], "answer"),
     ("scope", "verdict"): lambda case: scope.read_verdict(case["reply"]),
     ("scope", "task"): lambda case: scope.read_task(case["reply"]),
     ("scope", "answer"): lambda case: scope.last_pair(case["reply"], "answer"),

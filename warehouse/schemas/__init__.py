@@ -15,6 +15,7 @@ from __future__ import annotations
 from warehouse.schemas.answers import ANSWERS as ANSWERS
 from warehouse.schemas.answers import EVALUATIONS as EVALUATIONS
 from warehouse.schemas.answers import JUDGMENTS as JUDGMENTS
+from warehouse.schemas.answers import MARKS as MARKS
 from warehouse.schemas.answers import MATCHES as MATCHES
 from warehouse.schemas.answers import REWARDS as REWARDS
 from warehouse.schemas.answers import SCORES as SCORES
@@ -22,6 +23,7 @@ from warehouse.schemas.answers import VOTES as VOTES
 from warehouse.schemas.answers import Answer as Answer
 from warehouse.schemas.answers import Evaluation as Evaluation
 from warehouse.schemas.answers import Judgment as Judgment
+from warehouse.schemas.answers import Mark as Mark
 from warehouse.schemas.answers import Match as Match
 from warehouse.schemas.answers import Reward as Reward
 from warehouse.schemas.answers import Score as Score

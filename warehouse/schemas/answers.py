@@ -80,6 +80,25 @@ JUDGMENTS = define(
 )
 
 
+class Mark(TypedDict):
+    judge_rollout_id: Annotated[str, "the rollout that marked"]
+    prompt_id: Annotated[str, "its prompt"]
+    task_id: Annotated[str, "the task"]
+    rollout_id: Annotated[str | None, "the answer that is marked", "the task itself is"]
+    mark: Annotated[float | None, "how good it is, 0..1", "no mark could be read"]
+    format: Annotated[dict[str, float] | None, "parts of the format reward, each 0..1, and `total`", "none is paid"]
+    malformed: WhyMalformed
+
+
+MARKS = define(
+    "marks",
+    Mark,
+    grain="one of a judge's marks for a task, or for an answer to it",
+    key="judge_rollout_id",
+    parsed=Parsed("judge_rollout_id", "mark"),
+)
+
+
 class Score(TypedDict):
     rollout_id: Annotated[str, "the rollout"]
     group_id: Annotated[str, "the prompt whose rollouts are compared"]

@@ -122,7 +122,7 @@ def reasoning_bars(model: MicroModel, num: int = NUM_TASKS) -> Iterator[Bar]:
     """True answers to held-out questions at temperature 1: mediocre on purpose."""
     tasks = held_out_tasks(BENCH_WORLD, num)
     right = []
-    prompts = [user("reasoner", question=task.question, options=options(task.options))[0] for task in tasks]
+    prompts = [user("reasoner", task=task.question, options=options(task.options))[0] for task in tasks]
     for task, reply in zip(tasks, sample(model, prompts, 1.0, BENCH_WORLD), strict=True):
         try:
             right.append(last_box(words(reply)) == task.answer)

@@ -1,7 +1,8 @@
-"""Train the micro model of the ledgers: `python -m flows.micro.training.ledger_bootstrap --out FOLDER`.
+"""Train the micro models of the ledgers: `python -m flows.micro.training.ledger_bootstrap NAME --out FOLDER`.
 
-It starts from the encyclopaedia's base model, which can look things up and copy them, and learns more words. Then the
-roles: sums alone and exact reasoning first, all of it as it will be played last.
+`ledgers` asks about a ledger that it is shown. It starts from the encyclopaedia's base model, which can look things up
+and copy them, and learns more words; then the roles: sums alone and exact reasoning first, all as it will be played
+last. `marking` starts from that model; it makes up its questions, and marks them and their answers.
 """
 
 from __future__ import annotations
@@ -9,16 +10,19 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from flows.micro.training import ledger_transcripts as transcripts
+from flows.micro.training import marking
 from flows.micro.training.bars import BASE, Bar, passed
 from flows.micro.training.bootstrap import Phase, train
 from flows.micro.training.ledger_bars import ledger_bars
-from flows.micro.training.model import load_checkpoint, with_more_words
+from flows.micro.training.marking_bars import marking_bars
+from flows.micro.training.model import MicroModel, load_checkpoint, with_more_words
 from flows.micro.training.transcripts import Draw
 
 DRILL: dict[Draw, float] = {
@@ -40,27 +44,62 @@ PHASES = (
     Phase("letters", 0.9e6, 1.5e-3, 2e-5, LETTERS),
 )
 
+MARKS: dict[Draw, float] = {
+    marking.answer_judge: 0.50,
+    marking.question_judge: 0.25,
+    marking.solver: 0.15,
+    marking.proposer: 0.10,
+}
+ALL_MARKING: dict[Draw, float] = {
+    marking.answer_judge: 0.30,
+    marking.question_judge: 0.18,
+    marking.solver: 0.30,
+    marking.proposer: 0.12,
+    marking.harder_proposer: 0.10,
+}
+MARKING_PHASES = (
+    Phase("marking", 1.2e6, 2e-3, 2e-3, MARKS),
+    Phase("asking, answering, marking", 1.8e6, 2e-3, 2e-5, ALL_MARKING),
+)
 
-def make(unfinished: Path, seed: int, resume: int, base: Path, phases: tuple[Phase, ...] = PHASES) -> Iterator[Bar]:
-    model = load_checkpoint(unfinished if resume else base)
+
+@dataclass(frozen=True)
+class Recipe:
+    """Where a model starts, the words it knows, how it is trained, and what it has to be good at."""
+
+    base: Path
+    words: tuple[str, ...]
+    phases: tuple[Phase, ...]
+    bars: Callable[[MicroModel], Iterator[Bar]]
+
+
+RECIPES = {
+    "ledgers": Recipe(BASE, transcripts.LEDGER_WORDS, PHASES, ledger_bars),
+    "marking": Recipe(BASE.with_name("spice"), marking.MARKING_WORDS, MARKING_PHASES, marking_bars),
+}
+
+
+def make(recipe: Recipe, unfinished: Path, seed: int, resume: int, base: Path | None = None) -> Iterator[Bar]:
+    model = load_checkpoint(unfinished if resume else base or recipe.base)
     if not resume:
-        model = with_more_words(model, transcripts.LEDGER_WORDS)
-    train(model, phases, seed, unfinished, resume)
-    yield from ledger_bars(load_checkpoint(unfinished))
+        model = with_more_words(model, recipe.words)
+    train(model, recipe.phases, seed, unfinished, resume)
+    yield from recipe.bars(load_checkpoint(unfinished))
 
 
 def main() -> None:
     """The checkpoint appears in the folder only when its bars hold; until then it is in FOLDER.unfinished."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("which", choices=list(RECIPES))
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--base", type=Path, default=BASE, help="the model that it starts from")
+    parser.add_argument("--base", type=Path, help="the model that it starts from")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--resume", type=int, default=0, metavar="PHASE", help="go on from FOLDER.unfinished")
     args = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(args.seed)
     unfinished = args.out.with_name(f"{args.out.name}.unfinished")
-    if not passed(make(unfinished, args.seed, args.resume, args.base)):
+    if not passed(make(RECIPES[args.which], unfinished, args.seed, args.resume, args.base)):
         sys.exit(f"{unfinished} misses a quality bar and was left there; try another --seed")
     shutil.rmtree(args.out, ignore_errors=True)
     unfinished.rename(args.out)

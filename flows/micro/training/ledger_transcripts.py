@@ -133,18 +133,28 @@ def reasoner(world: World, rng: random.Random) -> Transcript:
     letters = ledger.kind != "unknown" and rng.random() < 0.4
     options = ledger.choices(rng, count) if letters else []
     shown = [{"letter": letter, "text": text} for letter, text in zip(LETTERS, options, strict=False)]
-    replies = [_reasoning(rng, ledger, count, options) for _ in range(REPLIES)]
+    replies = ["{} \\boxed{{ {} }}".format(*reasoning(rng, ledger, count, options)) for _ in range(REPLIES)]
     return forked([user("reasoner", task=ledger.question(count), options=shown)], replies)
 
 
-def _reasoning(rng: random.Random, ledger: Ledger, count: int, options: list[str]) -> str:
+def reasoning(rng: random.Random, ledger: Ledger, count: int, options: list[str]) -> tuple[str, str]:
+    """Steps and the answer that they lead to; the mediocre base often stops before the last item."""
     reached = next((n for n in range(1, count) if rng.random() > GO_ON), count)
     answer = ledger.comes_to(reached)
-    steps = [f"{ledger.quantities[n]} {ledger.items[n]} {so_far(ledger, n + 1)} ." for n in range(reached)]
+    steps = working(ledger, reached)
     if options:
         letter = LETTERS[options.index(answer)] if answer in options else rng.choice(LETTERS)
         steps, answer = [*steps, f"so {answer} {letter} ."], letter
-    return f"{' '.join(steps)} \\boxed{{ {answer} }}"
+    return " ".join(steps), answer
+
+
+def working(ledger: Ledger, count: int) -> list[str]:
+    """What each of the first `count` items adds.
+
+    >>> working(Ledger("Baba", "total", ("cr", "fo"), ("7", "5")), 2)
+    ['7 cr makes 7 .', '5 fo makes 12 .']
+    """
+    return [f"{ledger.quantities[n]} {ledger.items[n]} {so_far(ledger, n + 1)} ." for n in range(count)]
 
 
 def so_far(ledger: Ledger, count: int) -> str:

@@ -103,6 +103,8 @@ def parse_question(text: str) -> Ledger | None:
     if found is None or found[1] not in NAMES:
         return None
     pairs = [held.split() for held in found[2].split(" and ")]
+    if any(len(pair) != 2 for pair in pairs):  # "and" in place of a quantity or an item
+        return None
     quantities, items = tuple(q for q, _ in pairs), tuple(item for _, item in pairs)
     unknown = quantities[0] == UNKNOWN_QUANTITY
     numbers = quantities[1:] if unknown else quantities

@@ -1,0 +1,67 @@
+"""What MAE requires. The defaults are the paper's (sections 4 and 5, table 3); profiles hold departures."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from flows.profile import Comparing, Dialogues, MethodSettings, Settings
+from tasks.training.grpo import GRPOSettings
+
+Trained = Literal["proposer", "solver", "judge"]
+
+
+class Questions(Settings):
+    """The questions that a run begins with, and how many of the Proposer's prompts show one."""
+
+    file: str | None = Field(
+        default=None, description="Parquet, CSV or JSON lines with a column `question`; None: the base model asks"
+    )
+    count: int = Field(default=16, ge=0, description="taken from the file, or asked by the base model")
+    referenced: float = Field(
+        default=0.5, ge=0, le=1, description="share of prompts that show a question: no, half or with reference"
+    )
+
+
+class Proposer(Settings):
+    answers: int = Field(default=5, ge=1, description="N_sample, to each new question, for its difficulty")
+    lowest_quality: float = Field(default=0.7, ge=0, le=1, description="of a question that enters D; 0 is the ablation")
+    pays_difficulty: Literal["always", "above_lowest_quality"] = Field(
+        default="always", description='the released code: "above_lowest_quality"'
+    )
+
+
+class Judge(Settings):
+    judgments: int = Field(default=1, ge=1, description="of each question and answer; the released code averages 5")
+    unread: float | None = Field(
+        default=None, ge=0, le=1, description="the mark where none can be read; None: no reward. Released code: 0.5"
+    )
+
+
+class Update(GRPOSettings):
+    epsilon_high: float = Field(default=0.28, gt=0)
+    beta: float = Field(default=0.0, ge=0)
+    optimizer_steps: int = Field(default=6, ge=1, description="three roles of 128 rollouts in mini-batches of 64")
+
+
+class Config(MethodSettings):
+    """A whole run: `iterations` times `steps` synchronised updates. It learns from no corpus, and from no answer."""
+
+    iterations: int = Field(default=30, ge=1)
+    steps: int = Field(default=10, ge=1, description="of an iteration")
+    batch_size: int = Field(default=128, ge=1, description="of every role in every step")
+    dialogues: Dialogues = Dialogues(response_tokens=8192)
+    questions: Questions = Questions()
+    proposer: Proposer = Proposer()
+    judge: Judge = Judge()
+    pays_format: bool = Field(default=True, description="False is the ablation, and leaves the Judge unpaid")
+    trained: tuple[Trained, ...] = ("proposer", "solver", "judge")
+    update: Update = Update()
+    match: Comparing = Comparing()
+
+    @model_validator(mode="after")
+    def _references_need_questions(self) -> Self:
+        if self.questions.referenced and not self.questions.count:
+            raise ValueError("questions.referenced shows questions: questions.count has to be at least 1")
+        return self

@@ -1,0 +1,151 @@
+"""MAE, Multi-Agent Evolve: one model proposes questions, solves them, and judges both. No truth enters anywhere.
+
+It reads as Algorithm 1. D is the pool of questions, P that of questions with their answers.
+
+Departures
+- Exactly the share `questions.referenced` of a batch shows a question of D, where the paper tosses a coin for each.
+- A question that D has word for word does not enter again.
+- Questions whose every mark is unreadable earn nothing, instead of 0.5 (`judge.unread`).
+- No entropy bonus (the paper's coefficient is 0.001).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from flows.mae.config import Config
+from flows.mae.readers import reader
+from flows.mae.rewards import pay_judge, pay_proposer, pay_solver
+from flows.method import method
+from flows.micro.tables import ledger_oracle
+from flows.questions import given_questions, score_held_out
+from flows.run import Player, Role, Run, templates
+from tasks.ask import answered_tasks, readable_tasks
+from tasks.corpus.documents import corpus_identity
+from tasks.monitor import JUDGE, POOL, mark_errors, marks_given, tasks_written
+from tasks.normalise import normalise
+from tasks.pool import PoolRules, draw_entries, pool
+from tasks.prompt import Row
+from tasks.score import score
+from warehouse.schemas import ANSWERS, MARKS, TASKS, Draw
+from warehouse.store import Place, Table
+
+PER_ROLE: dict[str, Any] = {"scheme": "zscore", "within": ()}  # section 3: a baseline for each role
+PAIRS = PoolRules(unique=())
+
+
+class Roles:
+    def __init__(self, cfg: Config) -> None:
+        template, sampling = templates(cfg, cfg.dialogues.prompts), cfg.dialogues.sampling
+        ask = template("propose"), template("propose_harder")
+        self.proposer = Role("proposer", ask, questions, sampling, TASKS, reader("question", "text"))
+        self.solver = Role(
+            "solver", (template("solve"),), readable_tasks, sampling, ANSWERS, reader("answer", "answer")
+        )
+        mark = sampling, MARKS, reader("score", "mark")
+        self.question_judge = Role("judge", (template("judge_question"),), readable_tasks, *mark)
+        self.answer_judge = Role("judge", (template("judge_answer"),), answered_tasks, *mark)
+
+
+def questions(draws: list[Draw], *, count: int) -> Iterator[Row]:
+    """`count` prompts for a question, the first of them each with a question of D that it shall be harder than."""
+    for draw in draws:
+        yield {"template": "propose_harder", "task_id": draw["task_id"], "reference": draw["text"]}
+    yield from ({"template": "propose"} for _ in range(count - len(draws)))
+
+
+@method(Config)
+def mae_iteration(run: Run[Config]) -> Player:
+    """Proposer, Solver and Judge are one model; every step updates it once for all three."""
+    roles, model = Roles(run.cfg), run.player("model")  # line 1
+    D, P = first_questions(run, roles, model), None  # line 2
+    score_held_out(run, run.place.iteration(0), roles.solver, model)
+    for _, iteration in run.iterations():
+        for t in range(run.cfg.steps):  # line 3
+            step = iteration.phase("evolve").step(t + 1)
+            D, proposed = propose(run, roles, step, model, D)  # lines 4-15
+            P, solved = solve(run, roles, step, model, D, P)  # lines 16-19
+            judged = judge(run, roles, step, model, P)  # lines 20-22
+            model = learn(run, step, model, {"proposer": proposed, "solver": solved, "judge": judged})  # line 23
+        score_held_out(run, iteration, roles.solver, model)
+    return model
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What a role has said in a step, and what it is paid for it."""
+
+    rollouts: Table
+    rewards: Table
+
+
+def first_questions(run: Run[Config], roles: Roles, model: Player) -> Table:
+    """D_0: questions of a file, of which no answer is read, or questions that the base model asks."""
+    cfg, place = run.cfg.questions, run.place.iteration(0).phase("questions")
+    if cfg.file:
+        given = {"file": cfg.file, "identity": corpus_identity(cfg.file)}
+        return pool(place, tasks=given_questions(place, **given, count=cfg.count, seed=run.cfg.seed))
+    return pool(place, tasks=run.ask(place, roles.proposer.given(count=cfg.count), model.policy, draws=()).rows)
+
+
+def propose(run: Run[Config], roles: Roles, step: Place, model: Player, D: Table) -> tuple[Table, Turn]:
+    cfg, policy, n = run.cfg, model.policy, run.cfg.judge.judgments
+    shown = draw(run, step, D, round(cfg.questions.referenced * cfg.batch_size), label="references")  # line 5
+    asked = run.ask(step, roles.proposer.given(count=cfg.batch_size), policy, draws=shown)  # lines 6-9
+    quality = run.ask(step, roles.question_judge, policy, n=n, label="quality", tasks=asked.rows).rows
+    tried = run.ask(step, roles.solver, policy, n=cfg.proposer.answers, label="trial", tasks=asked.rows).rows
+    about = {"tasks": asked.rows, "answers": tried}
+    solved = run.ask(step, roles.answer_judge, policy, n=n, label="difficulty", **about).rows  # line 10
+    watch(run, step, policy.id, quality=quality, solved=solved, **about)
+    always = cfg.proposer.pays_difficulty == "always"
+    how = {**paid(cfg), "difficulty_from": 0.0 if always else cfg.proposer.lowest_quality}
+    about = {"tasks": asked.rows, "quality": quality, "tried": tried, "solved": solved}
+    scores = score(step, pay_proposer, **about, **how, label="proposer")  # lines 11, 15
+    rules, by = PoolRules(enters_from=cfg.proposer.lowest_quality), {"scores": scores, "component": "quality"}
+    D = pool(step, previous=D, tasks=asked.rows, draws=shown, rules=rules, **by, label="questions")  # lines 12-14
+    return D, Turn(asked.rollouts, normalise(step, scores, **PER_ROLE, label="proposer"))
+
+
+def solve(run: Run[Config], roles: Roles, step: Place, model: Player, D: Table, P: Table | None) -> tuple[Table, Turn]:
+    cfg, policy = run.cfg, model.policy
+    drawn = draw(run, step, D, cfg.batch_size, label="questions")  # line 16
+    said = run.ask(step, roles.solver, policy, tasks=drawn)  # line 17
+    P = pool(step, previous=P, tasks=drawn, answers=said.rows, rules=PAIRS, label="pairs")  # line 18
+    about = {"answers": said.rows, "tasks": drawn}
+    marks = run.ask(step, roles.answer_judge, policy, n=cfg.judge.judgments, label="answers", **about).rows
+    scores = score(step, pay_solver, answers=said.rows, marks=marks, **paid(cfg), label="solver")  # line 19
+    return P, Turn(said.rollouts, normalise(step, scores, **PER_ROLE, label="solver"))
+
+
+def judge(run: Run[Config], roles: Roles, step: Place, model: Player, P: Table) -> Turn:
+    drawn = draw(run, step, P, run.cfg.batch_size, label="pairs", fewest=run.cfg.batch_size)  # line 20
+    said = run.ask(step, roles.answer_judge, model.policy, label="judge", answers=drawn, tasks=drawn)  # line 21
+    scores = score(step, pay_judge, marks=said.rows, pays_format=run.cfg.pays_format, label="judge")  # line 22
+    return Turn(said.rollouts, normalise(step, scores, **PER_ROLE, label="judge"))
+
+
+def learn(run: Run[Config], step: Place, model: Player, turns: dict[str, Turn]) -> Player:
+    """One update for all roles, each with the advantages of its own."""
+    mine = [turns[role] for role in run.cfg.trained]
+    return run.learn(step, model, [turn.rewards for turn in mine], [turn.rollouts for turn in mine], run.cfg.update)
+
+
+def draw(run: Run[Config], step: Place, pool: Table, count: int, label: str, fewest: int = 1) -> Table:
+    """Draws of this step; none from a pool of fewer entries."""
+    given = {"seed": run.cfg.seed, "epoch": f"{step.at.iteration}-{step.at.step}", "fewest": fewest}
+    return draw_entries(step, pool=pool, num_draws=count, **given, label=label)
+
+
+def paid(cfg: Config) -> dict[str, Any]:
+    return {"pays_format": cfg.pays_format, "unread": cfg.judge.unread}
+
+
+def watch(run: Run[Config], step: Place, policy: str, *, quality: Table, solved: Table, **about: Table) -> None:
+    """Stop before an update where the Judge praises everything, or the Proposer says nothing."""
+    run.watch(step, tasks_written, policy=policy, benchmark=POOL, label="questions", tasks=about["tasks"])
+    run.watch(step, marks_given, policy=policy, benchmark=JUDGE, label="marks", marks=[quality, solved])
+    if run.cfg.evaluation.benchmark == "micro":
+        oracle = {"marks": solved, "oracle": ledger_oracle, **about}
+        run.watch(step, mark_errors, policy=policy, benchmark=JUDGE, label="truth", **oracle)

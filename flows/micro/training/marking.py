@@ -1,0 +1,181 @@
+"""What a micro model is trained to say that asks, answers and marks by itself, in the formats of MAE's micro prompts.
+
+Nobody shows it a ledger: it makes up questions about some, sound or flawed, answers them as hastily as the ledgers'
+model does, and marks questions and answers from 1 to 10. Marking is the skill that it has from the start: going through
+a question item by item, it mostly comes to the truth.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from flows.micro.training.ledger_transcripts import COUNT_WEIGHTS, COUNTS, LEDGER_WORDS, reasoning, working
+from flows.micro.training.tokenizer import EOS, START
+from flows.micro.training.transcripts import Segment, Transcript, forked, think
+from flows.micro.worlds.encyclopaedia import World
+from flows.micro.worlds.ledgers import ITEMS, LARGEST, LETTERS, NUM_ITEMS, Ledger, draw_ledger
+from tasks.prompt import Template
+
+PROMPTS = Path(__file__).parents[2] / "mae" / "prompts" / "micro"
+MARKING_WORDS = (
+    *LEDGER_WORDS,
+    "question",
+    "ask",
+    "anything",
+    "harder",
+    "than",
+    "mark",
+    "<question>",
+    "</question>",
+    "twice",
+    "same",
+)
+
+Flaw = Literal["unknown", "near"]
+FLAWED = 0.2  # of the questions that it makes up
+SLOPPY = 0.06  # of replies, by role: one tag too few, or the whole said twice
+REPLIES = 4
+CLEAR, UNCLEAR, WRONG = (8, 9, 10), (4, 5, 6), (1, 2, 3)
+HARDER = 0.65  # of questions made from another: one item more, up to the most there can be
+
+
+@cache
+def _template(name: str) -> Template:
+    return Template.load(PROMPTS, name)
+
+
+def user(name: str, **values: Any) -> Segment:
+    return f"{START} user {_template(name).render(**values)} {EOS} {START} assistant", 0.0
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked about the first items of a ledger, and what is wrong with the question, if anything.
+
+    `unknown` leaves out a quantity, so that there is no answer; `near` gives one roughly, which is unclear.
+    """
+
+    ledger: Ledger
+    flaw: Flaw | None = None
+
+    @property
+    def text(self) -> str:
+        return self.ledger.question(len(self.ledger.items))
+
+    @property
+    def marks(self) -> tuple[int, ...]:
+        return CLEAR if self.flaw is None else UNCLEAR if self.flaw == "near" else WRONG
+
+    def review(self) -> str:
+        """One item after the other, each with what is wrong with it.
+
+        >>> Question(Ledger("Baba", "total", ("cr", "fo", "me"), ("7", "unknown", "near 5")), "near").review()
+        '7 cr yes . unknown fo no . near 5 me near .'
+        """
+        faults = {"unknown": "no", "near": "near"}
+        held = zip(self.ledger.quantities, self.ledger.items, strict=True)
+        return " ".join(f"{quantity} {item} {faults.get(quantity.split()[0], 'yes')} ." for quantity, item in held)
+
+
+def make_up(rng: random.Random, names: tuple[str, ...] | list[str], *, reference: Question | None = None) -> Question:
+    """A question, or one like `reference` and often harder."""
+    count, kind = rng.choices(COUNTS, COUNT_WEIGHTS)[0], None
+    if reference:
+        kind, count = reference.ledger.kind, len(reference.ledger.items)
+        count = min(NUM_ITEMS, count + (rng.random() < HARDER))
+    drawn = draw_ledger(rng, names, kind)
+    ledger = Ledger(drawn.entity, drawn.kind, drawn.items[:count], drawn.quantities[:count])
+    return _flawed(rng, ledger) if rng.random() < FLAWED else Question(ledger)
+
+
+def _flawed(rng: random.Random, ledger: Ledger) -> Question:
+    flaw: Flaw = rng.choice(["unknown", "near"])
+    quantities, at = list(ledger.quantities), rng.randrange(len(ledger.items))
+    quantities[at] = "unknown" if flaw == "unknown" else f"near {quantities[at]}"
+    return Question(Ledger(ledger.entity, ledger.kind, ledger.items, tuple(quantities)), flaw)
+
+
+def tagged(rng: random.Random, name: str, text: str) -> str:
+    """The text in its tags; sometimes one is missing, sometimes all of it comes twice."""
+    whole = f"<{name}> {text} </{name}>"
+    drawn = rng.random()
+    return f"<{name}> {text}" if drawn < SLOPPY / 2 else f"{whole} {whole}" if drawn < SLOPPY else whole
+
+
+def proposer(world: World, rng: random.Random) -> Transcript:
+    """Questions out of nothing."""
+    replies = [tagged(rng, "question", make_up(rng, world.names).text) for _ in range(REPLIES)]
+    return forked([user("propose")], replies)
+
+
+def harder_proposer(world: World, rng: random.Random) -> Transcript:
+    """Questions like a sound one: of its kind, about something else, often longer."""
+    shown = make_up(rng, world.names)
+    made = [make_up(rng, world.names, reference=shown) for _ in range(REPLIES)]
+    replies = [tagged(rng, "question", question.text) for question in made]
+    return forked([user("propose_harder", reference=shown.text)], replies)
+
+
+def solver(world: World, rng: random.Random) -> Transcript:
+    """Hasty answers, with and without options."""
+    ledger, count = draw_ledger(rng, world.names), rng.choice(COUNTS)
+    options = ledger.choices(rng, count) if ledger.kind != "unknown" and rng.random() < 0.4 else []
+    shown = [{"letter": letter, "text": text} for letter, text in zip(LETTERS, options, strict=False)]
+    replies = list(_answers(rng, ledger, count, options))
+    return forked([user("solve", task=ledger.question(count), options=shown)], replies)
+
+
+def _answers(rng: random.Random, ledger: Ledger, count: int, options: list[str]) -> Iterator[str]:
+    for _ in range(REPLIES):
+        steps, answer = reasoning(rng, ledger, count, options)
+        yield f"{steps} {tagged(rng, 'answer', answer)}"
+
+
+def question_judge(world: World, rng: random.Random) -> Transcript:
+    """A mark for a question, after a look at each item; half of the questions are flawed."""
+    drawn = make_up(rng, world.names)
+    question = _flawed(rng, drawn.ledger) if drawn.flaw is None and rng.random() < 0.4 else drawn
+    replies = [_marked(rng, question.review(), question.marks) for _ in range(REPLIES)]
+    return forked([user("judge_question", task=question.text)], replies)
+
+
+def answer_judge(world: World, rng: random.Random) -> Transcript:
+    """Marks for answers to one question, after working it out; a question without an answer has no right one."""
+    ledger, count = draw_ledger(rng, world.names), rng.choice(COUNTS)
+    asked = Ledger(ledger.entity, ledger.kind, ledger.items[:count], ledger.quantities[:count])
+    question = _flawed(rng, asked) if rng.random() < 0.15 else Question(asked)
+    answer = _candidate(rng, ledger, count)
+    replies = [_marked(rng, *_verdict(question, answer)) for _ in range(REPLIES)]
+    return forked([user("judge_answer", task=question.text, answer=answer)], replies)
+
+
+def _candidate(rng: random.Random, ledger: Ledger, count: int) -> str:
+    """The right answer half of the time; else what fewer items come to, or something near it."""
+    right, drawn = ledger.comes_to(count), rng.random()
+    if drawn < 0.5:
+        return right
+    if drawn < 0.8:
+        return ledger.comes_to(rng.randint(1, count))
+    if ledger.kind == "most":
+        return rng.choice(ITEMS)
+    known, by = right.split()[-1], rng.choice((-10, -3, -2, -1, 1, 2, 3, 10))
+    near = max(1, int(known) + by) if known.isdecimal() else rng.randint(1, LARGEST)
+    return f"x + {near}" if ledger.kind == "unknown" and rng.random() < 0.8 else str(near)
+
+
+def _verdict(question: Question, answer: str) -> tuple[str, tuple[int, ...]]:
+    if question.flaw:
+        return question.review(), WRONG
+    count = len(question.ledger.items)
+    right = question.ledger.comes_to(count)
+    steps = " ".join(working(question.ledger, count))
+    return f"{steps} so {right} : {answer} {'yes' if answer == right else 'no'} .", CLEAR if answer == right else WRONG
+
+
+def _marked(rng: random.Random, thought: str, marks: tuple[int, ...]) -> str:
+    return f"{think(thought)} {tagged(rng, 'score', str(rng.choice(marks)))}"
