@@ -133,12 +133,22 @@ def _replies_of(table: str, parsed: Parsed) -> str:
 
 
 def _view(store: Store, schema: Schema) -> str:
-    """The view `<name>_table`: the rows of all runs and the parts of their `Address`, which the patterns mirror for
-    phases in lower case below an iteration. Names come from the code, never from a user."""
+    """The view of a table over the files of all runs. Names come from the code, never from a user."""
     glob = f"{store.root}/runs/**/{schema.name}*/{PARTS}".replace("'", "''")
+    files = f"read_parquet('{glob}', filename = true, union_by_name = true, hive_partitioning = false)"
+    return f"""
+        {view_of(schema, files)}
+        where regexp_matches(filename, '/{schema.name}(\\.[^/]+)?/part-\\d+.parquet$')
+    """
+
+
+def view_of(schema: Schema, source: str) -> str:
+    """The view `<name>`, or `<name>_table` where another is built on it: the rows of `source`, which has their
+    `filename`, and the parts of their `Address`, which the patterns mirror for phases in lower case below an
+    iteration."""
     suffix = "_table" if (SQL / "views" / f"{schema.name}.sql").exists() else ""
     return f"""
-        create view {schema.name}{suffix} as
+        create or replace view {schema.name}{suffix} as
         select
             regexp_extract(filename, '.*/runs/([^/]+)/', 1) as run,
             try_cast(regexp_extract(filename, '.*/runs/[^/]+/iter-(\\d+)/', 1) as integer) as iteration,
@@ -146,6 +156,5 @@ def _view(store: Store, schema: Schema) -> str:
             try_cast(regexp_extract(filename, '.*/runs/[^/]+/.*/step-(\\d+)/', 1) as integer) as step,
             nullif(regexp_extract(filename, '/{schema.name}\\.([^/]+)/part-', 1), '') as label,
             * exclude (filename)
-        from read_parquet('{glob}', filename = true, union_by_name = true, hive_partitioning = false)
-        where regexp_matches(filename, '/{schema.name}(\\.[^/]+)?/part-\\d+.parquet$')
+        from {source}
     """

@@ -23,6 +23,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
+import pyarrow.parquet as pq
+
 from warehouse.address import Address, by_number, check_run_name
 from warehouse.draft import ALIVE, PARTS, RECIPE, Draft, Shards, exchange, write_json
 from warehouse.freshness import Freshness
@@ -159,6 +161,14 @@ class Store:
 
     def _unfinished(self, address: str) -> Path:
         return self.root / "unfinished" / address.replace("/", "~")
+
+    def rows_so_far(self, address: str) -> int:
+        """Rows of the parts that a stage at work has stored until it publishes."""
+        found = 0
+        for path in self._unfinished(address).glob("*/*.parquet"):
+            with contextlib.suppress(OSError, ValueError):  # published meanwhile
+                found += pq.read_metadata(path).num_rows
+        return found
 
     def sweep(self) -> None:
         """Remove the drafts of processes that were killed."""

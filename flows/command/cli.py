@@ -18,6 +18,7 @@ from flows.command.launch import (
 from flows.command.plan import plan
 from flows.command.sql import sql
 from flows.command.tables import print_table
+from flows.command.view import view
 from flows.service.site import SOURCE, Site, open_store, store_root
 
 DEMO_PROFILE = "micro"
@@ -282,6 +283,7 @@ def print_reports(name: str) -> None:
 main.add_command(corpus)
 main.add_command(plan)
 main.add_command(sql)
+main.add_command(view)
 
 if __name__ == "__main__":
     main()

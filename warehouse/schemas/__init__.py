@@ -2,7 +2,8 @@
 
 `conversations` has what is asked and said, `tasks` and `answers` what is read of it and how that is judged, `groups`
 what one step leaves to the next, `pools` what is known of many tasks together, `training` what updates read and make,
-`corpus` the tables of corpus preparation. `columns` says how a table is described.
+`corpus` the tables of corpus preparation, `annotations` what people say of any of it. `columns` says how a table is
+described.
 
 Rows carry ids of what they came from, so that any row of an update's batch leads back to its document:
 batches.rollout_id -> rollouts.prompt_id -> prompts.task_id -> tasks.document_id -> documents.
@@ -12,6 +13,8 @@ from it.
 
 from __future__ import annotations
 
+from warehouse.schemas.annotations import ANNOTATIONS as ANNOTATIONS
+from warehouse.schemas.annotations import Annotation as Annotation
 from warehouse.schemas.answers import ANSWERS as ANSWERS
 from warehouse.schemas.answers import EVALUATIONS as EVALUATIONS
 from warehouse.schemas.answers import JUDGMENTS as JUDGMENTS

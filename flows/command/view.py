@@ -1,0 +1,25 @@
+"""`selfplay view`: the store in a browser."""
+
+from __future__ import annotations
+
+import click
+
+from flows.service.site import open_store
+
+
+@click.command()
+@click.argument("name", metavar="[RUN]", required=False)
+@click.option("--port", type=click.IntRange(1024, 65535), help="On 127.0.0.1.  [default: the first free from 4218 on]")
+@click.option("--no-browser", is_flag=True, help="Print the address and open nothing.")
+def view(name: str | None, port: int | None, no_browser: bool) -> None:
+    """Look at the store in a browser, from the page of RUN on: runs, tasks, rollouts, rewards, documents, updates.
+
+    The server answers on this machine only, to who has the address that it prints. It changes nothing in the store but
+    the labels that you give. Ctrl-C ends it.
+    """
+    from flows.viewer.server import serve
+
+    store = open_store()
+    if name is not None and not store.folder(name).is_dir():
+        raise ValueError(f"there is no run {name!r}; `selfplay status` lists the runs")
+    serve(store, name or "", port, browser=not no_browser, say=click.echo)

@@ -1,0 +1,24 @@
+"""Monitored metrics of a run that are beyond the limits of its configuration."""
+
+from __future__ import annotations
+
+from warehouse.schemas import Row
+from warehouse.store import Store
+
+MONITOR = " monitor"  # how the benchmarks of monitors end
+BOUNDS = {"max": "largest", "min": "smallest"}
+
+
+def alarms(store: Store, run: str, evaluations: list[Row]) -> list[Row]:
+    """A row a metric and iteration: iteration, metric, value, limit. `evaluations` are of `sql/evaluations.sql`."""
+    limits = ((store.kept(run, "config.json") or {}).get("monitor") or {}).items()
+    found = []
+    for name, limit in limits:
+        kind, _, metric = name.partition("_")
+        for row in evaluations:
+            if limit is None or row["metric"] != metric or not row["benchmark"].endswith(MONITOR):
+                continue
+            value = row[BOUNDS[kind]]
+            if value > limit if kind == "max" else value < limit:
+                found.append({"iteration": row["iteration"], "metric": metric, "value": value, "limit": limit})
+    return sorted(found, key=lambda row: (row["iteration"] or 0, row["metric"]))

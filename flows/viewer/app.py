@@ -1,0 +1,44 @@
+"""The viewer's pages as a FastAPI application."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI, HTTPException, Request
+from fastapi.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.middleware import Middleware
+from starlette.staticfiles import StaticFiles
+
+from flows.viewer.guard import Guard, Key
+from flows.viewer.pages import ROUTERS
+from flows.viewer.view import HERE, View
+from warehouse.lake import Lake
+from warehouse.store import Store
+
+MAX_TOKEN_BYTES = 200
+
+
+def make_app(store: Store, key: Key) -> FastAPI:
+    """An application that only reads the store, but for labels."""
+    app = FastAPI(
+        title="selfplay", docs_url=None, redoc_url=None, openapi_url=None, middleware=[Middleware(Guard, key=key)]
+    )
+    app.state.lake = Lake(store)
+    app.mount("/static", StaticFiles(directory=HERE / "static"))
+    for router in ROUTERS:
+        app.include_router(router)
+
+    @app.post("/open")
+    async def take_token(request: Request) -> Response:
+        token = (await request.body())[:MAX_TOKEN_BYTES].decode(errors="replace")
+        if not key.fits(token):
+            return PlainTextResponse("not the token of this server", 403)
+        answer = PlainTextResponse("ok")
+        answer.set_cookie(key.cookie, token, httponly=True, samesite="lax", path="/")
+        return answer
+
+    @app.exception_handler(HTTPException)
+    def say_what_is_wrong(request: Request, problem: HTTPException) -> HTMLResponse:
+        page = View(app.state.lake).page("problem", "Not here", problem=str(problem.detail))
+        page.status_code = problem.status_code
+        return page
+
+    return app

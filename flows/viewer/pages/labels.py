@@ -1,0 +1,100 @@
+"""Labels given by people: giving one, all of a run, how gates and judges compare with them, and samples to read."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated
+from urllib.parse import parse_qs
+
+from fastapi import APIRouter, Body, HTTPException
+from fastapi.responses import HTMLResponse
+
+from flows.viewer import labels as labelling
+from flows.viewer.view import Page, View, url
+from warehouse.schemas import Row
+
+router = APIRouter()
+STRATA = ("outcome", "role", "template", "iteration", "phase")
+SAMPLE = 20
+Z = 1.96  # 95 %
+PAGES = {"task": "task", "rollout": "rollout", "verdict": "rollout"}
+
+
+@router.post("/run/{run}/label", response_class=HTMLResponse)
+def give_label(
+    view: Page, run: str, body: Annotated[bytes, Body(media_type="application/x-www-form-urlencoded")]
+) -> HTMLResponse:
+    """Keep a label; answers with the form as it is now."""
+    said = {key: values[-1] for key, values in parse_qs(body.decode("utf-8", "replace")).items()}
+    given = {key: said.get(key, "") for key in ("kind", "subject", "labeller", "opinion", "note", "sample")}
+    try:
+        labelling.label(view.store, run, labelling.annotation(**given))
+    except ValueError as problem:
+        raise HTTPException(422, str(problem)) from None
+    view.lake.catalogue.forget()
+    return view.page("label", "Label", subject=subject(view, given["kind"], given["subject"], given["sample"]))
+
+
+def subject(view: View, kind: str, id: str, sample: str = "") -> Row:
+    """What the form for labels needs."""
+    said = view.rows("annotations", kind=kind, id=id)
+    return {"kind": kind, "id": id, "said": said, "sample": sample, "labels": labelling.LABELS}
+
+
+@router.get("/run/{run}/labels", response_class=HTMLResponse)
+def labels(view: Page, run: str) -> HTMLResponse:
+    rows = view.rows("annotations", kind=None, id=None)
+    return view.page(
+        "labels",
+        "Labels",
+        rows=[{**row, "url": url(PAGES[row["kind"]], run, id=row["subject"])} for row in rows],
+        agreement=[{**row, **_shares(row)} for row in view.rows("agreement")],
+        strata=STRATA,
+        samples=sorted({row["sample"] for row in rows if row["sample"]}),
+    )
+
+
+@router.get("/run/{run}/read", response_class=HTMLResponse)
+def read(
+    view: Page, run: str, stratum: str = "outcome", seed: int = 1, n: int = SAMPLE, role: str = ""
+) -> HTMLResponse:
+    """A random sample, the same for the same address, and how much of it has been labelled."""
+    chosen = stratum if stratum in STRATA else STRATA[0]
+    n = max(1, min(n, 500))
+    rows = view.rows("sample", stratum=chosen, seed=str(seed), n=n, role=role or None)
+    sample = "-".join(filter(None, (chosen, role, str(n), str(seed))))
+    return view.page(
+        "read",
+        "Read",
+        rows=rows,
+        sample=sample,
+        num_read=sum(row["labellers"] is not None for row in rows),
+        asked={"stratum": chosen, "seed": seed, "n": n, "role": role},
+        strata=STRATA,
+        roles=sorted({row["role"] for row in view.rows("rollout_kinds")}),
+    )
+
+
+def _shares(row: Row) -> Row:
+    """Precision: of what it accepts, the share that is good. Recall: of what is good, the share that it accepts. Each
+    with its 95 % interval (Wilson)."""
+    good, accepted = row["good_accepted"], row["good_accepted"] + row["bad_accepted"]
+    return {
+        "precision": interval(good, accepted),
+        "recall": interval(good, good + row["good_refused"]),
+        "leaks": interval(row["bad_accepted"], row["bad_accepted"] + row["bad_refused"]),
+    }
+
+
+def interval(num: int, of: int) -> Row | None:
+    """A share and its Wilson interval; None of nothing.
+
+    >>> interval(8, 10)
+    {'share': 0.8, 'low': 0.49, 'high': 0.943, 'of': 10}
+    """
+    if not of:
+        return None
+    share = num / of
+    middle = (share + Z**2 / (2 * of)) / (1 + Z**2 / of)
+    half = Z * math.sqrt(share * (1 - share) / of + Z**2 / (4 * of**2)) / (1 + Z**2 / of)
+    return {"share": share, "low": round(middle - half, 3), "high": round(middle + half, 3), "of": of}

@@ -1,0 +1,82 @@
+"""Lists of rollouts, and groups of them side by side."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi.responses import HTMLResponse
+
+from flows.viewer.difference import difference
+from flows.viewer.view import Page
+from warehouse.schemas import Row
+
+router = APIRouter()
+PAGE = 100
+OUTCOMES = ("", "rewarded", "unscorable", "malformed", "error")
+ORDERS = ("", "best", "worst", "longest")
+
+
+@router.get("/run/{run}/rollouts", response_class=HTMLResponse)
+def rollouts(
+    view: Page,
+    run: str,
+    iteration: str = "",
+    phase: str = "",
+    step: str = "",
+    role: str = "",
+    outcome: str = "",
+    order: str = "",
+    policy: str = "",
+    offset: int = 0,
+) -> HTMLResponse:
+    asked: dict[str, Any] = {
+        "iteration": _number(iteration),
+        "phase": phase or None,
+        "step": _number(step),
+        "role": role or None,
+        "outcome": outcome,
+        "sorting": order,
+        "policy": policy or None,
+    }
+    whole = outcome or order
+    rows = view.rows("rollouts" if whole else "rollout_first", skipped=max(0, offset), **asked)
+    return view.page(
+        "rollouts",
+        "Rollouts",
+        kinds=view.rows("rollout_kinds"),
+        asked=asked,
+        rows=rows[:PAGE],
+        more=len(rows) > PAGE,
+        offset=offset,
+        page_rows=PAGE,
+        outcomes=OUTCOMES,
+        orders=ORDERS,
+    )
+
+
+@router.get("/run/{run}/group", response_class=HTMLResponse)
+def group(view: Page, id: str, against: str | None = None) -> HTMLResponse:
+    """The rollouts of a prompt, best reward first, each as its differences from one of them."""
+    rows = view.rows("group", id=id)
+    prompt = view.row("prompt", f"prompt {id} in {view.run}", id=id)
+    base = next((row for row in rows if row["rollout_id"] == against), rows[0] if rows else None)
+    shown = [{**row, "changes": None if row is base or base is None else _changes(base, row)} for row in rows]
+    about = prompt["task_id"]
+    return view.page(
+        "group",
+        "Group",
+        prompt=prompt,
+        rows=shown,
+        base=base,
+        about=next(iter(view.rows("task", id=about)), None) if about else None,
+        trained=view.rows("trained_on", ids=[row["rollout_id"] for row in rows]),
+    )
+
+
+def _changes(base: Row, row: Row) -> Any:
+    return difference(base["reply"] or "", row["reply"] or "")
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isdecimal() else None

@@ -1,0 +1,107 @@
+"""SQL: one SELECT over the views of all runs, its result as table, figure, CSV or Parquet; and the rows of a stage."""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import duckdb
+from fastapi import APIRouter
+from fastapi.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+
+from flows.viewer.text import as_json
+from flows.viewer.view import Page, View, literal, url
+from warehouse import export, readonly
+from warehouse.address import Address
+from warehouse.schemas import TABLES, Row
+
+router = APIRouter()
+ROWS = 500  # shown of a result; the files have all
+NAME = 80  # characters of a text that names a point
+POINTS = 5000  # drawn of a result
+FIRST = "select run, iteration, benchmark, metric, score\nfrom evaluations\nwhere metric = 'score'\norder by all"
+FAULTS = (ValueError, duckdb.Error)
+
+
+@router.get("/sql", response_class=HTMLResponse)
+def sql(view: Page, text: str = "") -> HTMLResponse:
+    """The statement and the views; the result is asked for by itself."""
+    return view.page("sql", "SQL", text=text or FIRST, asked=bool(text), tables=TABLES)
+
+
+@router.get("/sql/result", response_class=HTMLResponse)
+def result(view: Page, text: str) -> HTMLResponse:
+    started = time.perf_counter()
+    rows: list[Row] = []
+    more, problem = False, None
+    try:
+        with readonly.answer(view.store.root, text) as reader:
+            rows, more = export.first_rows(reader, POINTS)
+    except FAULTS as fault:
+        problem = str(fault)
+    return view.page(
+        "result",
+        "Result",
+        problem=problem,
+        rows=rows[:ROWS],
+        more=more or len(rows) > ROWS,
+        points=as_json([{name: _drawn(value) for name, value in row.items()} for row in rows]),
+        numeric=[name for name in rows[0] if isinstance(rows[0][name], int | float)] if rows else [],
+        seconds=time.perf_counter() - started,
+        text=text,
+    )
+
+
+@router.get("/sql/result.csv")
+def as_csv(view: Page, text: str) -> Response:
+    try:
+        lines = _lines(view, text)
+        first = next(lines)
+    except FAULTS as fault:
+        return Response(str(fault), 400, media_type="text/plain")
+
+    def whole() -> Iterator[str]:
+        yield first
+        yield from lines
+
+    return StreamingResponse(whole(), media_type="text/csv", headers=_file("result.csv"))
+
+
+@router.get("/sql/result.parquet")
+def as_parquet(view: Page, text: str) -> Response:
+    file = io.BytesIO()
+    try:
+        with readonly.answer(view.store.root, text) as reader:
+            export.write_parquet(reader, file)
+    except FAULTS as fault:
+        return Response(str(fault), 400, media_type="text/plain")
+    return Response(file.getvalue(), media_type="application/vnd.apache.parquet", headers=_file("result.parquet"))
+
+
+@router.get("/run/{run}/table")
+def table(
+    view: Page, run: str, name: str, iteration: int | None = None, phase: str | None = None, step: int | None = None
+) -> RedirectResponse:
+    """The rows of a stage, as a statement."""
+    kind, _, label = name.partition(".")
+    at = Address(run, iteration, phase or None, step, kind, label or None)
+    parts = {"run": at.run, "iteration": at.iteration, "phase": at.phase, "step": at.step, "label": at.label}
+    tests = " and ".join(f"{key} = {literal(value)}" for key, value in parts.items() if value is not None)
+    wide = "rollouts_table" if kind == "rollouts" else kind
+    return RedirectResponse(url("sql", text=f"select *\nfrom {wide}\nwhere {tests}\nlimit 200"))
+
+
+def _drawn(value: Any) -> Any:
+    """A value as a figure needs it."""
+    return value if isinstance(value, int | float | None) else str(value)[:NAME]
+
+
+def _lines(view: View, text: str) -> Iterator[str]:
+    with readonly.answer(view.store.root, text) as reader:
+        yield from export.csv_lines(reader)
+
+
+def _file(name: str) -> dict[str, str]:
+    return {"Content-Disposition": f'attachment; filename="{name}"'}

@@ -1,0 +1,104 @@
+"""Text for a page: what a document or a model wrote is shown, never obeyed, and cut where it is very long."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from markupsafe import Markup, escape
+
+CUT = 20_000  # characters shown of one text
+UNSEEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff"
+    "\ufff9-\ufffb\U000e0000-\U000e01ef\ud800-\udfff]"
+)
+
+
+def shown(text: Any, whole: str = "", cut: int = CUT) -> Markup:
+    """Escaped text in which characters that cannot be seen are named; beyond `cut` characters a link to `whole`.
+
+    >>> shown("a\u202eb <b>")
+    Markup('a<span class="unseen">U+202E</span>b &lt;b&gt;')
+    """
+    if text is None:
+        return Markup('<span class="none">none</span>')
+    text = str(text)
+    pieces = Markup("").join(_pieces(text[:cut]))
+    if len(text) <= cut:
+        return pieces
+    more = f"{len(text) - cut:,} more characters"
+    link = Markup('<a href="{}" rel="nofollow">{}</a>').format(whole, more) if whole else escape(more)
+    return pieces + Markup('<span class="cut">… {}</span>').format(link)
+
+
+def _pieces(text: str) -> list[Markup]:
+    found, at = [], 0
+    for match in UNSEEN.finditer(text):
+        named = Markup('<span class="unseen">U+{:04X}</span>').format(ord(match[0]))
+        found += [escape(text[at : match.start()]), named]
+        at = match.end()
+    return [*found, escape(text[at:])]
+
+
+def line(text: Any, cut: int = 160) -> Markup:
+    """The beginning of a text, on one line.
+
+    >>> line("two\\nlines")
+    Markup('two lines')
+    """
+    if text is None:
+        return shown(None)
+    flat = re.sub(r"\s+", " ", str(text)[: 2 * cut]).strip()
+    return shown(flat[:cut]) + ("…" if len(flat) > cut or len(str(text)) > 2 * cut else "")
+
+
+def number(value: Any, digits: int = 3) -> str:
+    """
+    >>> number(0.12345), number(12345), number(None), number(1.0), number(0.00001234)
+    ('0.123', '12,345', '–', '1', '1.23e-05')
+    """
+    if value is None:
+        return "–"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    if float(value).is_integer() and abs(value) < 1e15:
+        return f"{int(value):,}"
+    if value != value or abs(value) < 10**-digits or abs(value) >= 1e6:
+        return f"{value:.3g}"
+    return f"{value:,.{digits}f}"
+
+
+def duration(seconds: float | None) -> str:
+    """
+    >>> duration(0.25), duration(75), duration(3700), duration(200000)
+    ('0.2 s', '1 m 15 s', '1 h 01 m', '2 d 07 h')
+    """
+    if seconds is None:
+        return "–"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    hours, days = minutes // 60, minutes // 1440
+    if days:
+        return f"{days} d {hours % 24:02d} h"
+    return f"{hours} h {minutes % 60:02d} m" if hours else f"{minutes} m {rest:02d} s"
+
+
+def size(num_bytes: float) -> str:
+    """
+    >>> size(999), size(2_500_000)
+    ('999 B', '2.5 MB')
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if num_bytes < 1000:
+            return f"{num_bytes:.1f} {unit}" if unit != "B" else f"{num_bytes:.0f} B"
+        num_bytes /= 1000
+    return f"{num_bytes:.1f} TB"
+
+
+def as_json(value: Any) -> str:
+    return json.dumps(value, default=str, ensure_ascii=False)
+
+
+FILTERS = {"shown": shown, "line": line, "number": number, "duration": duration, "size": size, "as_json": as_json}

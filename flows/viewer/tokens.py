@@ -1,0 +1,80 @@
+"""The tokens of a rollout as text, each with the log-probability it was sampled at."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from flows.service.site import SOURCE
+from warehouse.schemas import Row
+from warehouse.store import Store
+
+BEFORE = 4  # tokens that decide how the next one is written
+LEVELS = 8  # of heat: one for each halving of the probability, from a half on
+MOST = 20_000  # tokens of a turn that are shown
+
+
+def pieces_of(store: Store, rollout: Row) -> list[list[Row]]:
+    """For each turn its tokens: text, logprob, and heat from 0 (likely) to `LEVELS`; ids where the tokenizer is not
+    on this machine."""
+    tokenizer = _tokenizer(_file(store, rollout))
+    return [_pieces(tokenizer, turn) for turn in rollout["turns"] or []]
+
+
+def _pieces(tokenizer: Any, turn: Row) -> list[Row]:
+    ids = turn["sampled_token_ids"][:MOST]
+    return [
+        {"text": _text(tokenizer, ids, i), "logprob": logprob, "heat": heat(logprob)}
+        for i, logprob in zip(range(len(ids)), turn["logprobs"], strict=False)
+    ]
+
+
+def heat(logprob: float | None) -> int:
+    """
+    >>> heat(-0.1), heat(math.log(0.2)), heat(-100.0)
+    (0, 2, 8)
+    """
+    return 0 if logprob is None or math.isnan(logprob) else min(LEVELS, max(0, int(-logprob / math.log(2))))
+
+
+def _text(tokenizer: Any, ids: list[int], i: int) -> str:
+    if tokenizer is None:
+        return f"{ids[i]} "
+    before = ids[max(0, i - BEFORE) : i]
+    shorter = tokenizer.decode(before, skip_special_tokens=False)
+    longer = tokenizer.decode([*before, ids[i]], skip_special_tokens=False)
+    return longer[len(shorter) :] if longer.startswith(shorter) else tokenizer.decode([ids[i]])
+
+
+def _file(store: Store, rollout: Row) -> Path | None:
+    """The tokenizer of the policy that sampled, or of a model that the run started from."""
+    config = store.kept(rollout["run"], "config.json") or {}
+    weights = [*(config.get("models") or {}).values(), (config.get("engine") or {}).get("model")]
+    folders = [store.folder(rollout["policy"]), *(SOURCE / w for w in weights if w)]
+    for folder in folders:
+        if (folder / "tokenizer.json").is_file():
+            return folder / "tokenizer.json"
+    return next(filter(None, map(_cached, filter(None, weights))), None)
+
+
+def _cached(model: str) -> Path | None:
+    """Of a model of the Hugging Face hub that was downloaded before; nothing is fetched."""
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        found = try_to_load_from_cache(model, "tokenizer.json")
+    except HFValidationError:  # a folder that is not there
+        return None
+    return Path(found) if isinstance(found, str) else None
+
+
+@lru_cache(maxsize=4)
+def _tokenizer(file: Path | None) -> Any:
+    if file is None:
+        return None
+    from tokenizers import Tokenizer
+
+    return Tokenizer.from_file(str(file))

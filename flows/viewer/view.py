@@ -1,0 +1,118 @@
+"""One page being made: statements asked of the store, remembered to be shown beneath it, and the template filled."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import quote, urlencode
+
+import jinja2
+from fastapi import Depends, HTTPException, Request
+from fastapi.responses import HTMLResponse
+
+from flows.viewer.text import CUT, FILTERS
+from warehouse.address import check_run_name
+from warehouse.lake import Lake
+from warehouse.schemas import Row
+from warehouse.store import Store
+
+HERE = Path(__file__).parent
+PARAMETER = re.compile(r"^\s*--.*$|\$(\w+)", re.MULTILINE)  # or a comment, where it is only named
+
+
+def url(kind: str = "", run: str = "", /, **given: Any) -> str:
+    """The address of a page: of a run where one is named.
+
+    >>> url("task", "mine", id="a/b", reason=None)
+    '/run/mine/task?id=a%2Fb'
+    """
+    path = f"/run/{quote(run, safe='')}/{kind}".rstrip("/") if run else f"/{kind}"
+    asked = urlencode({key: value for key, value in given.items() if value is not None and value != ""})
+    return f"{path}?{asked}" if asked else path
+
+
+TEMPLATES = jinja2.Environment(
+    loader=jinja2.FileSystemLoader(HERE / "templates"),
+    autoescape=True,
+    undefined=jinja2.StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+TEMPLATES.filters |= FILTERS
+TEMPLATES.globals |= {"url": url}
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A statement that a page was made with."""
+
+    name: str
+    sql: str
+    num_rows: int
+    seconds: float
+
+
+@dataclass
+class View:
+    """A page about one run, or about all where `run` is empty."""
+
+    lake: Lake
+    run: str = ""
+    statements: list[Statement] = field(default_factory=list)
+
+    @property
+    def store(self) -> Store:
+        return self.lake.store
+
+    def rows(self, name: str, run: str | None = None, **given: Any) -> list[Row]:
+        """Rows of `sql/<name>.sql`, which is given the parameters that it names; `$run` and
+        `$characters`, how much of a text to read, are known."""
+        sql = (HERE / "sql" / f"{name}.sql").read_text(encoding="utf-8")
+        values = {"run": self.run, "characters": CUT + 1, **given}
+        wanted = {key: values[key] for key in PARAMETER.findall(sql) if key}
+        answer = self.lake.query(self.run if run is None else run, sql, wanted)
+        self.statements.append(Statement(name, with_values(sql, wanted), len(answer.rows), answer.seconds))
+        return answer.rows
+
+    def row(self, name: str, what: str, **given: Any) -> Row:
+        """The one row of a statement. Raises HTTPException 404 where there is none."""
+        rows = self.rows(name, **given)
+        if not rows:
+            raise HTTPException(404, f"there is no {what}")
+        return rows[0]
+
+    def page(self, template: str, title: str, **values: Any) -> HTMLResponse:
+        given = {"run": self.run, "title": title, "statements": self.statements, "kind": template, **values}
+        return HTMLResponse(TEMPLATES.get_template(f"{template}.html.jinja").render(given))
+
+
+def with_values(sql: str, values: dict[str, Any]) -> str:
+    """A statement with its parameters written out, to be repeated elsewhere.
+
+    >>> with_values("select $id", {"id": "it's"})
+    "select 'it''s'"
+    """
+    return PARAMETER.sub(lambda found: literal(values[found[1]]) if found[1] else found[0], sql).strip()
+
+
+def literal(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(literal, value))}]"
+    if isinstance(value, bool | int | float):
+        return str(value).lower()
+    return "'" + str(value).replace("'", "''") + "'"
+
+
+def open_view(request: Request) -> View:
+    """The page that a request is for. Raises HTTPException 404 for a run that there is not."""
+    lake, run = request.app.state.lake, request.path_params.get("run", "")
+    if run and not lake.store.folder(check_run_name(run)).is_dir():
+        raise HTTPException(404, f"there is no run {run}")
+    return View(lake, run)
+
+
+Page = Annotated[View, Depends(open_view)]

@@ -1,0 +1,89 @@
+"""The published tables of a store as a server knows them: a recipe is read again when it changed."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from warehouse.address import by_number
+from warehouse.draft import RECIPE
+from warehouse.query import EMPTY
+from warehouse.store import Store
+from warehouse.table import Table
+
+FRESH_S = 1.0  # how long a listing of a run is taken for the present one
+HEAVY = ("code", "params")  # parts of a recipe that would fill the memory of a server
+
+
+class Catalogue:
+    """Tables of runs, from their recipes; safe to use from several threads."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._read: dict[str, tuple[int, Table]] = {}
+        self._listed: dict[str, tuple[float, list[Table]]] = {}
+        self._lock = threading.Lock()
+
+    def runs(self) -> list[str]:
+        """Names of all runs, the one that was written to last first."""
+        found = [(entry.stat().st_mtime, entry.name) for entry in os.scandir(self.store.runs) if entry.is_dir()]
+        return [name for _, name in sorted(found, reverse=True) if name != EMPTY]
+
+    def tables(self, run: str) -> list[Table]:
+        """The published tables of a run in order of address; recipes lack their `HEAVY` parts, and have `sources`: the
+        content hash, as it was then, of every table that went in, by address (None for a policy). Empty for a run that
+        there is not."""
+        with self._lock:
+            at, tables = self._listed.get(run, (0.0, []))
+            if time.monotonic() - at > FRESH_S or not at:
+                tables = list(self._list(run))
+                self._listed[run] = (time.monotonic(), tables)
+            return tables
+
+    def forget(self) -> None:
+        """Look at the store again, however lately it was looked at."""
+        with self._lock:
+            self._listed.clear()
+
+    def _list(self, run: str) -> Iterator[Table]:
+        for folder, folders, files in os.walk(self.store.folder(run)):
+            folders.sort(key=by_number)
+            if RECIPE in files:
+                folders.clear()
+                if table := self._table(folder):
+                    yield table
+
+    def _table(self, folder: str) -> Table | None:
+        path = os.path.join(folder, RECIPE)
+        try:
+            changed = os.stat(path).st_mtime_ns
+            known = self._read.get(folder)
+            if known and known[0] == changed:
+                return known[1]
+            with open(path, "rb") as file:
+                recipe = json.load(file)
+        except (FileNotFoundError, ValueError):  # it goes, or was cut off
+            return None
+        light = {key: value for key, value in recipe.items() if key not in HEAVY}
+        light["sources"] = dict([*_sources(recipe.get("inputs")), *_sources(recipe.get("params"))])
+        table = Table(self.store.root, Path(folder).relative_to(self.store.runs).as_posix(), light)
+        self._read[folder] = (changed, table)
+        return table
+
+
+def _sources(value: Any) -> Iterator[tuple[str, str | None]]:
+    """Address and content hash of the tables that a part of a recipe describes; a policy is known by its id alone."""
+    if isinstance(value, dict):
+        if "content_hash" in value and isinstance(address := value.get("address", value.get("id")), str):
+            yield address, value["content_hash"] if "address" in value else None
+        else:
+            for item in value.values():
+                yield from _sources(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _sources(item)
