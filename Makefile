@@ -71,7 +71,7 @@ bench-corpus: full ## benchmarks of corpus preparation, on real text where SELFP
 	$(BIN)/python -m tests.end_to_end.kill_dedup
 
 fuzz: any ## read N=100000 hostile replies with every reader: crashes, injected verdicts, the slowest reading
-	$(BIN)/python -m tests.bench.fuzz $(or $(N),100000)
+	$(BIN)/python -m tests.bench.fuzz $(or $(N),100000) $(or $(SEED),0)
 
 chaos: full ## kill processes of a run at random, N times, and compare with an untouched run
 	$(BIN)/python -m tests.end_to_end.chaos $(or $(N),50)
