@@ -6,7 +6,7 @@ from tasks.readers.boxed import last_box
 from tasks.readers.formulas import same_formula
 from tasks.readers.letters import letter_of
 from tasks.readers.malformed import Malformed
-from tasks.readers.numbers import number_in, same_number
+from tasks.readers.numbers import is_finite, number_in, same_number
 from tasks.readers.objects import MAX_DEPTH, Unescaped, last_object, objects
 from tasks.readers.stated import stated_answer
 from tasks.readers.tags import elements, last_element
@@ -302,6 +302,12 @@ def test_the_one_number_of_a_text(text, value):
 )
 def test_a_scale_counts_where_both_state_one(reference, answer, same):
     assert same_number(reference, answer, 0.0015) is same
+
+
+def test_a_long_row_of_digits_with_something_behind_is_read_in_one_pass():
+    """One that tried every way to split the digits took half a minute."""
+    assert is_finite("1" * 50_000 + "f(" * 25_000)
+    assert not is_finite("1" * 100_000)
 
 
 @pytest.mark.parametrize("reference", ["1e999", "nan", "inf", "9" * 400, "-1e999"])

@@ -46,7 +46,7 @@ _QUANTITY = re.compile(
     r"\s*-?(?:(?P<scale>" + "|".join(sorted(SCALES, key=len, reverse=True)) + r")(?![A-Za-z]))?",
     re.IGNORECASE,
 )
-WRITTEN = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+WRITTEN = re.compile(r"[-+]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][-+]?\d++)?")
 _NOT_FINITE = re.compile(r"[-+]?(?:nan|inf(?:inity)?|oo|\\infty)", re.IGNORECASE)
 _LONGEST_NAME = 60  # of a number in words, with the markup around it
 _POWER = re.compile(r"(?<![\w.^×*])(?<![×*x]\s)10\s*(?:\^|\*\*)\s*[{(]?\s*([-+]?\d{1,3})\s*[})]?")
