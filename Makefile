@@ -9,7 +9,7 @@ PYTEST = $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
 .PHONY: help install install-gpu install-dev full any types demo test test-fast test-slow test-light lint format lock \
-	bench bench-corpus fuzz chaos claims micro clean-services
+	bench bench-corpus fuzz mutants chaos claims micro clean-services
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -72,6 +72,9 @@ bench-corpus: full ## benchmarks of corpus preparation, on real text where SELFP
 
 fuzz: any ## read N=100000 hostile replies with every reader: crashes, injected verdicts, the slowest reading
 	$(BIN)/python -m tests.bench.fuzz $(or $(N),100000) $(or $(SEED),0)
+
+mutants: full ## change one token at a time in rewards, scores, batches, filters and monitors: do fast tests fail?
+	$(BIN)/python -m tests.bench.mutants $(or $(SHARE),1) $(NAMES)
 
 chaos: full ## kill processes of a run at random, N times, and compare with an untouched run
 	$(BIN)/python -m tests.end_to_end.chaos $(or $(N),50)

@@ -1,0 +1,131 @@
+"""Change one token at a time and see whether a fast test fails: `python -m tests.bench.mutants [SHARE [NAME...]]`.
+
+A share of all mutants (1.0), drawn by a seed, of the files whose path holds a NAME; survivors are listed. Exits with 1
+where fewer than 90 % are killed. `make mutants` plays all.
+
+mutmut leaves decorated functions alone (every stage is one) and knows no SQL; cosmic-ray starts one pytest a mutant and
+writes into the checkout. Here packages are imported once, and a mutant is a forked process that imports the project
+with one file changed on the way: nothing is written, and it costs little more than the tests that kill it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.machinery
+import os
+import random
+import signal
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.bench.one_token import Mutant, mutants
+
+SOURCE = Path(__file__).resolve().parents[2]
+TESTS: dict[str, str] = {  # file -> the tests that are to kill its mutants, besides its own examples
+    "tasks/score.py": "scoring named_tables",
+    "tasks/normalise.py": "normalise",
+    "tasks/batch.py": "batch",
+    "tasks/training/datums.py": "grpo_rows",
+    "tasks/match.py": "match",
+    "tasks/equality.py": "equality reader_family",
+    "tasks/vote.py": "vote",
+    "tasks/keep.py": "named_tables difficulty_window",
+    "tasks/monitor.py": "monitor",
+    "tasks/judge.py": "judge prompts",
+    "tasks/evaluate.py": "means",
+    "flows/scope/rewards.py": "rewards",
+    "flows/scope/scoring.py": "scoring",
+    "flows/scope/monitor.py": "prompts scope_played",
+    "flows/spell/rewards.py": "rewards spell_scoring",
+    "flows/spell/scoring.py": "spell_scoring",
+    "flows/spice/rewards.py": "spice_rewards",
+    "flows/spice/scoring.py": "spice_scoring",
+    "flows/rzero/rewards.py": "rzero",
+    "flows/scope/sql/difficulty_window.sql": "difficulty_window",
+    "flows/spell/sql/consistent_votes.sql": "spell_selection",
+    "flows/spell/sql/responder_groups.sql": "spell_selection",
+    "flows/spell/sql/questions.sql": "spell_selection",
+    "flows/spice/sql/left_out.sql": "spice_selection",
+    "flows/spice/sql/one_per_document.sql": "spice_selection",
+    "flows/rzero/sql/informative.sql": "rzero",
+}
+PACKAGES = ("numpy", "pyarrow.parquet", "duckdb", "pydantic", "jinja2", "httpx", "math_verify", "psutil", "tokenizers")
+LIMIT_S, ENOUGH, SEED = 180, 0.9, 0
+
+
+def tests_of(path: str) -> list[str]:
+    own = [path] if path.endswith(".py") else []
+    return [*(f"tests/test_{name}.py" for name in TESTS[path].split()), *own]
+
+
+def start(path: str, mutant: Mutant | None) -> int:
+    """Play the tests of a file in a forked process; its id. It ends with 0 if all of them pass."""
+    pid = os.fork()
+    if pid:
+        return pid
+    os.setsid()
+    signal.alarm(LIMIT_S)
+    with contextlib.suppress(BaseException):
+        silent = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(silent, 1)
+        os.dup2(silent, 2)
+        if mutant is not None:
+            change(SOURCE / path, mutant.text)
+        options = ["-x", "-q", "-m", "not slow", "-p", "no:cacheprovider", "-p", "no:xdist", "--assert=plain"]
+        os._exit(int(pytest.main([*options, *tests_of(path)])))
+    os._exit(99)
+
+
+def change(path: Path, text: str) -> None:
+    """Let this process read `text` where `path` is imported or read."""
+    loader: Any = importlib.machinery.SourceFileLoader
+    get_code, read_text = loader.get_code, Path.read_text
+    loader.get_code = lambda self, name: compile(text, path, "exec") if self.path == str(path) else get_code(self, name)
+    Path.read_text = lambda self, *args, **kwargs: text if self == path else read_text(self, *args, **kwargs)  # type: ignore[method-assign]
+
+
+def play(some: list[tuple[str, Mutant | None]], num_workers: int) -> list[bool]:
+    """Whether the tests passed with each mutant; `None` is the file as it is."""
+    passed: dict[int, bool] = {}
+    running: dict[int, int] = {}
+    for number, (path, mutant) in enumerate(some):
+        running[start(path, mutant)] = number
+        while len(running) >= (num_workers if number + 1 < len(some) else 1) and running:
+            pid, status = os.wait()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)  # what its tests started
+            passed[running.pop(pid)] = os.waitstatus_to_exitcode(status) == 0
+    return [passed[number] for number in range(len(some))]
+
+
+def main() -> None:
+    share, names = float(sys.argv[1]) if len(sys.argv) > 1 else 1.0, sys.argv[2:]
+    paths = [path for path in TESTS if not names or any(name in path for name in names)]
+    num_workers = int(os.environ.get("WORKERS", os.cpu_count() or 1))
+    for package in [*PACKAGES, *(["torch"] if any("training" in path for path in paths) else [])]:
+        importlib.import_module(package)
+    whole = play([(path, None) for path in paths], num_workers)
+    if not all(whole):
+        sys.exit(
+            f"tests fail without a change: {', '.join(p for p, good in zip(paths, whole, strict=True) if not good)}"
+        )
+    draw = random.Random(SEED)
+    some = [(path, mutant) for path in paths for mutant in mutants(SOURCE / path) if draw.random() < share]
+    survived: dict[str, list[bool]] = defaultdict(list)
+    for (path, mutant), alive in zip(some, play(list(some), num_workers), strict=True):
+        survived[path].append(alive)
+        if alive:
+            print(f"survived: {path}:{mutant.line}: {mutant.change}", flush=True)
+    print(f"\n{'file':44}{'mutants':>9}{'killed':>9}")
+    for path, alive in [*survived.items(), ("all", [a for values in survived.values() for a in values])]:
+        print(f"{path:44}{len(alive):9}{len(alive) - sum(alive):9}  {1 - sum(alive) / len(alive):.0%}")
+    sys.exit(sum(map(sum, survived.values())) > (1 - ENOUGH) * len(some))
+
+
+if __name__ == "__main__":
+    main()

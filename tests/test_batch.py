@@ -1,0 +1,78 @@
+"""What an update trains on: which rollouts, cut into which datums, with whose advantage."""
+
+import pytest
+
+from tasks.batch import batch
+from tests.support.rows import publish, row, turn
+
+LOGPROBS = pytest.approx([-0.5, 0.0, 0.0, -0.25, -0.125])
+
+
+def rollout(name: str, *turns: dict, **given) -> dict:
+    return row("rollouts", rollout_id=name, turns=list(turns), **given)
+
+
+def reward(name: str, advantage: float) -> dict:
+    return row("rewards", rollout_id=name, group_id="g", advantage=advantage)
+
+
+def said(context: list[int], sampled: list[int], logprobs: list[float], continues: bool = False) -> dict:
+    about = {"context_token_ids": context, "sampled_token_ids": sampled, "logprobs": logprobs}
+    return turn("x", **{**about, "continues": continues})
+
+
+TALK = said([1, 2], [3], [-0.5]), said([4, 5], [6, 7], [-0.25, -0.125], continues=True)
+
+
+def test_a_conversation_is_one_datum_and_only_what_was_sampled_is_trained_on(place):
+    """The two tokens between its turns are read, not learned: their mask and log-probabilities are 0."""
+    (found,) = batch(
+        place, publish(place, "rewards", reward("a", 1.5)), publish(place, "rollouts", rollout("a", *TALK))
+    ).rows()
+    assert found == {
+        "rollout_id": "a",
+        "datum": 0,
+        "advantage": 1.5,
+        "prompt_token_ids": [1, 2],
+        "completion_token_ids": [3, 4, 5, 6, 7],
+        "loss_mask": [1, 0, 0, 1, 1],
+        "logprobs": LOGPROBS,
+    }
+
+
+def test_turns_with_prompts_of_their_own_are_datums_with_the_same_advantage(place):
+    turns = said([1], [2], [-0.5]), said([1, 9], [3, 4], [-0.25, -0.5])
+    rollouts = publish(place, "rollouts", rollout("a", *turns))
+    found = batch(place, publish(place, "rewards", reward("a", -2.0)), rollouts).rows()
+    assert [(r["datum"], r["advantage"], r["prompt_token_ids"], r["completion_token_ids"]) for r in found] == [
+        (0, -2.0, [1], [2]),
+        (1, -2.0, [1, 9], [3, 4]),
+    ]
+    assert [r["loss_mask"] for r in found] == [[1], [1, 1]]
+
+
+def test_only_rewarded_rollouts_are_trained_on_those_without_advantage_too_and_each_with_its_own(place):
+    rollouts = publish(place, "rollouts", *(rollout(n, said([1], [2], [-0.5])) for n in "abcd"), label="one")
+    more = publish(place, "rollouts", rollout("e", said([1], [5], [-0.5])), label="two")
+    rewards = publish(place, "rewards", reward("c", 0.0), reward("a", 0.5), reward("e", -1.0))
+    found = batch(place, rewards, [rollouts, more]).rows()
+    assert [(r["rollout_id"], r["advantage"]) for r in found] == [("a", 0.5), ("c", 0.0), ("e", -1.0)]
+
+
+def test_a_rollout_without_sampled_tokens_has_nothing_to_train_on(place):
+    """Neither one that failed nor one behind an API; a turn without tokens leaves the others as they are."""
+    silent, failed = rollout("a", said([1], [], [])), row("rollouts", rollout_id="b", turns=None)
+    half = rollout("c", said([1], [], []), said([1], [2], [-0.5]))
+    rewards = publish(place, "rewards", *(reward(n, 1.0) for n in "abc"))
+    found = batch(place, rewards, publish(place, "rollouts", silent, failed, half)).rows()
+    assert [(r["rollout_id"], r["datum"], r["completion_token_ids"]) for r in found] == [("c", 0, [2])]
+
+
+def test_a_datum_over_the_limit_takes_its_whole_rollout_along_and_one_of_just_the_limit_stays(place):
+    """Prompt and completion of the second are 2 + 2; of the first 1 + 1 and 3 + 2, of the third 3 + 2 together."""
+    long = rollout("a", said([1], [2], [-0.5]), said([1, 2, 3], [4, 5], [-0.5, -0.5]))
+    just, joined = rollout("b", said([1, 2], [3, 4], [-0.5, -0.5])), rollout("c", said([1, 2, 3], [4, 5], [-0.5, -0.5]))
+    rewards = publish(place, "rewards", *(reward(n, 1.0) for n in "abc"))
+    rollouts = publish(place, "rollouts", long, just, joined)
+    assert [r["rollout_id"] for r in batch(place, rewards, rollouts, max_tokens=4).rows()] == ["b"]
+    assert [r["rollout_id"] for r in batch(place, rewards, rollouts, label="all").rows()] == ["a", "a", "b", "c"]
