@@ -24,7 +24,7 @@ def label(store: Store, run: str, said: Annotation) -> None:
     Raises ValueError for a label, kind or name that there cannot be.
     """
     if said["opinion"] not in (None, *LABELS) or said["kind"] not in KINDS or not NAME.fullmatch(said["labeller"]):
-        raise ValueError(f"no label: {said['label']!r} of a {said['kind']!r} by {said['labeller']!r}")
+        raise ValueError(f"no label: {said['opinion']!r} of a {said['kind']!r} by {said['labeller']!r}")
     address = store.run(run).address(ANNOTATIONS.name, said["labeller"].replace(" ", "_"))
     with _writing, store.lock(address):
         before = store.find(address)
