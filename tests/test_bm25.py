@@ -44,3 +44,14 @@ def test_a_word_of_more_than_a_block_is_found_in_all_its_documents(tmp_path, mon
     write_bm25([("", f"common word{number}") for number in range(50)], tmp_path)
     [found] = Bm25Ranker(tmp_path, 50).rank(["common"], 50)
     assert [row for row, _ in found] == list(range(50))
+
+
+@pytest.mark.parametrize(
+    ("query", "row"),
+    [("天安门广场", 0), ("อาหารไทย", 1), ("हिन्दी", 2), ("東京のGDP", 3), ("门", None), ("strasse", None)],
+)
+def test_words_are_found_in_scripts_without_blanks_and_with_marks(tmp_path, query, row):
+    texts = ["北京的天安门广场很大。", "ฉันชอบอาหารไทยมาก", "मुझे हिन्दी और हिंद पसंद", "東京都のGDPは大きい", "die Straße"]
+    write_bm25([("", text) for text in texts], tmp_path)
+    [found] = Bm25Ranker(tmp_path, 5).rank([query], 1)
+    assert [number for number, _ in found] == ([] if row is None else [row])

@@ -129,24 +129,27 @@ def test_topics_become_clusters_with_words_of_their_own(place, minilm):
     assert measured["embeddings", "cpu_s"] > 0
 
 
-def test_embedding_that_was_cut_off_goes_on_with_the_shards_it_has(place, minilm, monkeypatch):
+def test_embedding_that_was_cut_off_goes_on_with_the_batches_it_has(place, minilm, monkeypatch, caplog):
     from corpus_prep.search.encoder import Encoder
 
     table = documents(place, 400)  # three row groups
     monkeypatch.setattr("corpus_prep.corpus.SHARD_DOCUMENTS", 1)
+    monkeypatch.setattr("corpus_prep.search.encoder.KEPT_EVERY_S", 0)
     encoded = []
 
     def fake(self, texts):
         encoded.append(len(texts))
-        if len(encoded) == 2:
+        if len(encoded) == 5:
             raise RuntimeError("cut off")
         return np.stack([np.array([len(text), 1], np.float32) for text in texts])
 
     monkeypatch.setattr(Encoder, "__call__", fake)
     with pytest.raises(RuntimeError, match="cut off"):
         embed_documents(place, table, embedding=minilm)
-    embeddings = embed_documents(place, table, embedding=minilm)
-    assert encoded == [512, 512, 512, 176]
+    with caplog.at_level("INFO", "selfplay"):
+        embeddings = embed_documents(place, table, embedding=minilm)
+    assert encoded == [64] * (8 + 8 + 2 + 1) + [48]  # one of them twice
+    assert "1200 of 1200 documents embedded" in caplog.text
     assert embeddings.num_rows == 1200
     vectors = np.load(embeddings.files / "vectors.npy")
     assert vectors[:, 0].tolist() == [len(f"{row['title']}\n{row['text']}") for row in table.rows()]

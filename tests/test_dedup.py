@@ -76,16 +76,37 @@ def test_what_is_removed_is_what_an_exact_join_of_all_pairs_removes(place, small
     assert {750: 7, 751: 8, 754: 752}.items() <= same.items()
 
 
-@pytest.mark.parametrize(("keep", "kept"), [("first", "d0"), ("longest", "d1"), ("best", "d2")])
-def test_of_a_family_the_first_the_longest_or_the_best_is_kept(place, keep, kept):
+@pytest.mark.parametrize(("keep", "kept"), [("first", "d0"), ("longest", "d1"), ("best", "d2"), ("newest", "d0")])
+def test_of_a_family_the_first_the_longest_the_best_or_the_newest_is_kept(place, keep, kept):
     # Of 15 shingles, another first or last word changes one: 14 of 16 are common to d0 and each of the others.
     table = documents(texts_of({}, {18: "magnificence"}, {0: "a"}))
     table = table.set_column(7, "score", pa.array([0.1, None, 0.9]))
+    table = table.set_column(9, "date", pa.array(["2022-03", "2021-12-31", None]))
     exact, _, found, near = run(place, stored(place, table), keep=keep)
     jaccards = {(r["first"], r["second"]): r["jaccard"] for r in found.rows()}
     assert (jaccards[0, 1], jaccards[0, 2]) == (14 / 16, 14 / 16)
     assert dropped(exact) == {}
     assert dropped(near) == {other: kept for other in ("d0", "d1", "d2") if other != kept}
+
+
+def test_without_dates_the_last_version_is_the_newest(place):
+    assert dropped(run(place, stored(place, documents(texts_of({}, {18: "river"}))), keep="newest")[3]) == {"d0": "d1"}
+
+
+def test_soft_hyphens_and_zero_width_characters_do_not_tell_texts_apart(place):
+    [text] = texts_of({})
+    exact, *_ = run(
+        place, stored(place, documents([text, text.replace("ow", "o\u00adw\u200b").replace("e", "e\u2060")]))
+    )
+    assert dropped(exact) == {"d1": "d0"}
+
+
+@pytest.mark.parametrize("letters", ["កខគឃងចឆជឈញដឋឌឍណតថទធន", "ကခဂဃငစဆဇဈညဋဌဍဎဏတထဒဓန"], ids=["Khmer", "Burmese"])
+def test_near_duplicates_are_found_in_scripts_without_blanks(place, letters):
+    rng = random.Random(0)
+    texts = ["".join(rng.choices(letters, k=400)) for _ in range(20)]
+    edited_ = [text[:200] + letters[0] + text[201:] for text in texts]
+    assert len(dropped(run(place, stored(place, documents([*texts, *edited_])))[3])) == 20
 
 
 def test_nothing_else_than_counting_documents_takes_part(place):

@@ -27,8 +27,10 @@ TEXTS = [
 ]
 
 
-# Thai, Lao, kana, ideographs
+# Burmese, Khmer, Thai, Lao, kana, ideographs
 UNSPACED = [
+    (0x1000, 0x109F),
+    (0x1780, 0x17FF),
     (0x0E00, 0x0EFF),
     (0x3040, 0x30FF),
     (0x3400, 0x4DBF),
@@ -41,9 +43,11 @@ UNSPACED = [
 def units(text: str, unit: str) -> list[str]:
     """Words or characters of a text, character by character."""
     words, word = [], ""
-    for c in unicodedata.normalize("NFKC", text).lower():
-        alone = any(first <= ord(c) <= last for first, last in UNSPACED)
-        if unicodedata.category(c)[0] in "LMN" and not alone:
+    seen = "".join(c for c in text if unicodedata.category(c) != "Cf")
+    for c in unicodedata.normalize("NFKC", seen).lower():
+        in_words = unicodedata.category(c)[0] in "LMN"
+        alone = in_words and any(first <= ord(c) <= last for first, last in UNSPACED)
+        if in_words and not alone:
             word += c
             continue
         words += [word] * bool(word) + [c] * alone

@@ -50,6 +50,16 @@ def test_each_rule_of_gopher_finds_its_text(text, rule):
     assert gopher(text) == rule
 
 
+ZH = "北京是中华人民共和国的首都，也是全国的政治和文化中心。城市历史悠久，人口众多，每年吸引大量游客前来参观。\n"
+KO = "서울은 대한민국의 수도이며 가장 큰 도시이다. 강을 따라 발전한 이 도시는 오랜 역사와 많은 문화재를 가지고 있다.\n"
+
+
+@pytest.mark.parametrize(("text", "language"), [(ZH, "zh"), (KO, "ko")])
+def test_prose_of_other_languages_passes_gophers_rules_and_too_little_of_it_does_not(text, language):
+    prose = "\n".join(f"{n} {text}" for n in range(5))
+    assert (language_of(prose), gopher(prose, language), gopher(text, language)) == (language, None, "num_words")
+
+
 def test_languages_are_told_apart():
     texts = {
         "en": PROSE,

@@ -1,7 +1,7 @@
 """Texts to hashed words, straight from Arrow's buffers: what n-grams are compared by.
 
-A word is a run of letters and digits, folded: compatibility forms, accents and case do not count. Chinese and
-Japanese, written without spaces, have a word for each character. Every character folds to at most one other, so a
+A word is a run of letters and digits, folded: compatibility forms, accents and case do not count. Scripts written
+without spaces (`corpus_prep.scripts`) have a word for each character. Every character folds to at most one other, so a
 word's place in the text is known without looking twice.
 """
 
@@ -18,11 +18,11 @@ import pyarrow.compute as pc
 from numba import njit
 
 from corpus_prep.dedup.units import mix
+from corpus_prep.scripts import UNSPACED
 
 MAX_BYTES = 1 << 20  # of text worked on at once: 32 MiB of arrays
 FOLDED = 0x30000  # characters from here on (private use, tags) are skipped
 SKIPPED, SEPARATOR, ALONE = -1, 0, 1 << 24  # of the folding table: no character, no word, a word by itself
-UNSPACED = ((0x3040, 0x3100), (0x3400, 0x4DC0), (0x4E00, 0xA000), (0xF900, 0xFB00), (0x20000, FOLDED))
 SEED, PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)  # FNV-1a's
 WEIGHT = np.uint64(0x9E3779B97F4A7C15)
 
@@ -80,7 +80,7 @@ def folded(text: str) -> list[tuple[str, int, int]]:
 
 def out_of_line(word: str) -> bool:
     """Whether it is a character that is a word by itself."""
-    return any(low <= ord(word[0]) < high for low, high in UNSPACED)
+    return any(low <= ord(word[0]) <= high for low, high in UNSPACED)
 
 
 @functools.cache
@@ -88,7 +88,7 @@ def _table() -> np.ndarray:
     """For each character what it folds to: SKIPPED, SEPARATOR, or a letter, with ALONE where it is a word."""
     table = np.fromiter((_fold(chr(code)) for code in range(FOLDED)), np.int32, FOLDED)
     for low, high in UNSPACED:
-        table[low:high] |= np.where(table[low:high] > 0, ALONE, 0).astype(np.int32)
+        table[low : high + 1] |= np.where(table[low : high + 1] > 0, ALONE, 0).astype(np.int32)
     table[FOLDED - 1] = SKIPPED
     return table
 

@@ -14,7 +14,7 @@ from corpus_prep.corpus import Corpus, Shard, sql, view_parquet
 from corpus_prep.dedup.shingles import text_hashes
 from corpus_prep.workers import Workers, map_shards
 
-Keep = Literal["longest", "first", "best"]
+Keep = Literal["longest", "first", "best", "newest"]
 
 TEXT_HASHES = pa.schema([("document", pa.int64()), ("high", pa.uint64()), ("low", pa.uint64())])
 EQUAL_TEXTS, KEEP_ONE, SCREEN = sql("equal_texts"), sql("keep_one"), sql("screen")

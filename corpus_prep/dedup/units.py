@@ -1,7 +1,7 @@
 """Texts to hashed units, words or characters, straight from Arrow's string buffers by compiled loops.
 
 Words are what separators leave of the text in NFKC and lower case: runs of letters, marks and digits; a character of a
-script written without blanks (Chinese, Japanese, Thai, Lao) is a word of its own.
+script written without blanks (`corpus_prep.scripts`) is a word of its own. Characters that cannot be seen do not count.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numba import njit
 
+from corpus_prep.scripts import UNSPACED
+
 # A code point is no part of a word, part of one, or a word by itself.
 SEPARATOR, LETTER, WORD = np.uint8(0), np.uint8(1), np.uint8(2)
 KIND, UNSETTLED = np.uint8(3), np.uint8(4)
 HANGUL_JAMO = slice(0x1100, 0x1200)
 TOLD_APART = 0x20000  # code points from here on are ideographs
-UNSPACED = ((0x0E00, 0x0EFF), (0x3040, 0x30FF), (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF))
+INVISIBLE = dict.fromkeys(c for c in range(0x20000) if unicodedata.category(chr(c)) == "Cf")  # joiners, soft hyphens
 
 MIX_1, MIX_2, SHIFT = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53), np.uint64(33)
 BLOCK = 8  # bytes
@@ -66,7 +68,7 @@ def _normalise(texts: pa.LargeStringArray) -> pa.LargeStringArray:
 
 def _nfkc(texts: pa.LargeStringArray) -> pa.LargeStringArray:
     def compose(some: pa.LargeStringArray) -> pa.LargeStringArray:
-        return pa.array([unicodedata.normalize("NFKC", text) for text in some.to_pylist()], pa.large_string())
+        return pa.array([unicodedata.normalize("NFKC", t.translate(INVISIBLE)) for t in some.to_pylist()], some.type)
 
     return _replace(texts, pa.array(_may_change(*buffers(texts), _kinds())), compose)
 
@@ -84,7 +86,7 @@ def _kinds() -> np.ndarray:
     points = [chr(c) for c in range(TOLD_APART)]
     kinds = np.array([_in_words(c) for c in points], np.uint8)
     for first, last in UNSPACED:
-        kinds[first : last + 1] *= WORD
+        kinds[first : min(last + 1, TOLD_APART)] *= WORD
     canonical = (found.split() for c in points if not (found := unicodedata.decomposition(c)).startswith("<"))
     joining = {int(part, 16) for parts in canonical for part in parts[1:]}
     for number, c in enumerate(points):
@@ -92,6 +94,7 @@ def _kinds() -> np.ndarray:
         changes = composed != c and any(map(_in_words, c + composed))
         if changes or unicodedata.combining(c) or number in joining:
             kinds[number] |= UNSETTLED
+    kinds[[*INVISIBLE]] |= UNSETTLED
     kinds[HANGUL_JAMO] |= UNSETTLED
     return kinds
 

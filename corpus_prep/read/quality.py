@@ -6,8 +6,11 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from corpus_prep.scripts import UNSPACED_CLASS
+
 LANGUAGE_CHARS = 2_000  # enough to tell a language
 STOP_WORDS = {"the", "be", "to", "of", "and", "that", "have", "with"}
+PAIR = re.compile(f"[{UNSPACED_CLASS}]{{1,2}}")
 BULLETS = ("•", "-", "*", "‣", "◦")
 
 
@@ -26,8 +29,13 @@ class QualityRules(BaseModel):
     )
     languages: tuple[str, ...] = Field(default=(), description="ISO 639-1 codes to keep; none: any, and none is told")
     heuristics: Literal["none", "gopher"] = Field(
-        default="none", description="rules of Rae et al. 2021 (arXiv 2112.11446, table A1), made for English prose"
+        default="none",
+        description="rules of Rae et al. 2021 (arXiv 2112.11446, table A1); that of stop words for English only",
     )
+
+    @property
+    def need_language(self) -> bool:
+        return bool(self.languages) or self.heuristics == "gopher"
 
     @property
     def piece_chars(self) -> int | None:
@@ -45,19 +53,23 @@ def first_failing(text: str, score: float | None, language: str | None, rules: Q
         return "low_score"
     if rules.languages and language not in rules.languages:
         return "other_language"
-    return gopher(text) if rules.heuristics == "gopher" else None
+    return gopher(text, language) if rules.heuristics == "gopher" else None
 
 
-def gopher(text: str) -> str | None:
-    """The first of Gopher's rules that a text breaks, or None.
+def gopher(text: str, language: str | None = None) -> str | None:
+    """The first of Gopher's rules that a text breaks, or None. Where words are not spaced two characters are taken for
+    one, whose length says nothing. Words of three letters and stop words are asked of English, or where the language
+    is not told.
 
     >>> gopher("one two"), gopher("the " * 200 + "and " * 100), gopher("zzz " * 200)
     ('num_words', None, 'few_stop_words')
     """
-    words, lines = text.split(), [line.strip() for line in text.splitlines() if line.strip()]
+    words, lines = PAIR.sub(r" \g<0> ", text).split(), [line.strip() for line in text.splitlines() if line.strip()]
     if not 50 <= len(words) <= 100_000:
         return "num_words"
-    if not 3 <= sum(map(len, words)) / len(words) <= 10:
+    spaced = [word for word in words if not PAIR.match(word)]
+    least = 3 if language in (None, "en") else 0  # Korean words are as short
+    if len(spaced) > len(words) / 2 and not least <= sum(map(len, spaced)) / len(spaced) <= 10:
         return "mean_word_length"
     if max(text.count("#"), text.count("...") + text.count("…")) / len(words) > 0.1:
         return "symbols"
@@ -67,7 +79,7 @@ def gopher(text: str) -> str | None:
         return "ellipses"
     if sum(any(c.isalpha() for c in word) for word in words) / len(words) < 0.8:
         return "few_letters"
-    if len(STOP_WORDS & {word.lower() for word in words}) < 2:
+    if language in (None, "en") and len(STOP_WORDS & {word.lower() for word in words}) < 2:
         return "few_stop_words"
     return _repetition(lines)
 

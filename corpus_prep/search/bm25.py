@@ -4,22 +4,44 @@ import json
 import re
 import tempfile
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
+from corpus_prep.scripts import UNSPACED_CLASS
 from corpus_prep.search.postings import Inverter
 
 K1, B = 1.5, 0.75  # bm25s' defaults; k1 caps a word's repetition, b discounts long documents
 METHOD = "lucene"  # its idf ln(1 + (D - df + 0.5) / (df + 0.5)) is positive, so a score of 0 means no shared word
 TITLE_REPEATS = 2
-BM25_SETTINGS = {"k1": K1, "b": B, "method": METHOD, "title_repeats": TITLE_REPEATS, "tokens": r"NFC, lower case, \w+"}
+TOKENS = "NFC, lower case: letters, marks, digits and _; pairs of characters where words are not spaced"
+MARKS = "".join(c for c in map(chr, range(0x20000)) if unicodedata.category(c)[0] == "M")  # vowels of Hindi, Thai, ...
+WORD = re.compile(rf"[\w{MARKS}]+")
+UNSPACED_START = re.compile(f"[{UNSPACED_CLASS}]")
+PARTS = re.compile(rf"[{UNSPACED_CLASS}]+|[^{UNSPACED_CLASS}]+")
+BM25_SETTINGS = {"k1": K1, "b": B, "method": METHOD, "title_repeats": TITLE_REPEATS, "tokens": TOKENS}
 
 
 def _words(text: str) -> list[str]:
-    return re.findall(r"\w+", unicodedata.normalize("NFC", text).lower())
+    """What documents and queries are compared by. Of a script without blanks every two neighbouring characters are a
+    word, as in Lucene's CJKAnalyzer.
+
+    >>> _words("The 2 Cafe\u0301s"), _words("\u6c34\u4e2d\u56fd GDP\u5317\u4eac")
+    (['the', '2', 'cafés'], ['水中', '中国', 'gdp', '北京'])
+    """
+    if text.isascii():
+        return re.findall(r"\w+", text.lower())
+    return [word for run in WORD.findall(unicodedata.normalize("NFC", text).lower()) for word in _parts(run)]
+
+
+def _parts(run: str) -> Iterator[str]:
+    for part in PARTS.findall(run):
+        if UNSPACED_START.match(part):
+            yield from (part[at : at + 2] for at in range(max(len(part) - 1, 1)))
+        else:
+            yield part
 
 
 def write_bm25(titles_and_texts: Iterable[tuple[str, str]], folder: Path) -> None:

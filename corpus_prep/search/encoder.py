@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from corpus_prep.search.settings import EmbeddingConfig
 
 TEXTS_AT_ONCE = 16_384  # encoded in order of length, shortest last, so that little is padded
+KEPT_EVERY_S = 5.0
+Pair = tuple[str | None, str]  # title and text
 CHARS_PER_TOKEN = 16  # a text is cut to so many characters a token that the model reads, before it is cut into tokens
 
 
@@ -51,32 +55,70 @@ class Encoder:
     def queries(self, texts: Sequence[str]) -> np.ndarray:
         return self([self.config.query_prefix + text for text in texts])
 
-    def documents(self, titles_and_texts: Iterable[tuple[str | None, str]]) -> np.ndarray:
+    def documents(self, titles_and_texts: Iterable[Pair]) -> np.ndarray:
         """Vectors of documents as they are stored: float16, but for a float32 model."""
         vectors = self([f"{self.config.document_prefix}{title or ''}\n{text}" for title, text in titles_and_texts])
         return vectors.astype(np.float32 if self.config.dtype == "float32" else np.float16)
 
 
-def write_vectors(encoder: Encoder, shard: Shard) -> int:
-    """Write the vectors of a shard's documents; the file is there when it is whole. How many there are."""
-    fresh = shard.out.with_name(f".{shard.out.name}.{os.getpid()}")
+def write_vectors(encoder: Encoder, shard: Shard, progress: Callable[[int], None] = lambda num: None) -> int:
+    """Write the vectors of a shard's documents; the file is there when it is whole. How many there are.
+
+    What is done is kept every few seconds in a folder beside it, so a kill costs no more. The texts of a batch are the
+    same whenever work was cut off, and so are the vectors. progress: called with the number of documents done.
+    """
+    parts = shard.out.with_name(f"{shard.out.name}.parts")
+    parts.mkdir(exist_ok=True)
     pairs = (
         pair
         for _, batch in shard.batches(["title", "text"])
         for pair in zip(batch["title"].to_pylist(), batch["text"].to_pylist(), strict=True)
     )
-    vectors = np.concatenate(list(vectors_of(encoder, pairs)))
+    done, blocks = 0, []
+    for number, some in enumerate(batched(pairs, TEXTS_AT_ONCE)):
+        blocks.append(_resumed(encoder, some, parts / f"{number:05d}", lambda num, before=done: progress(before + num)))
+        done += len(some)
+    _save(shard.out, np.concatenate(blocks))
+    shutil.rmtree(parts)
+    return done
+
+
+def _resumed(encoder: Encoder, pairs: Sequence[Pair], place: Path, progress: Callable[[int], None]) -> np.ndarray:
+    """Vectors of documents, a batch at a time, longest first, so that little is padded. Parts are `place-00000000.npy`,
+    ..., named by how many were done before."""
+    order = np.argsort([-len(text) for _, text in pairs], kind="stable")
+    found = [np.load(file) for file in sorted(place.parent.glob(f"{place.name}-*.npy"))]
+    saved = done = sum(map(len, found))
+    fresh, told = [], time.monotonic()
+    while done < len(pairs):
+        fresh.append(encoder.documents([pairs[n] for n in order[done : done + encoder.config.batch_size]]))
+        done += len(fresh[-1])
+        if time.monotonic() - told > KEPT_EVERY_S or done == len(pairs):
+            found.append(np.concatenate(fresh))
+            _save(place.with_name(f"{place.name}-{saved:08d}.npy"), found[-1])
+            saved, fresh, told = done, [], time.monotonic()
+            progress(done)
+    vectors = np.concatenate(found)
+    vectors[order] = vectors.copy()
+    return vectors
+
+
+def _save(file: Path, vectors: np.ndarray) -> None:
+    fresh = file.with_name(f".{file.name}.{os.getpid()}")
     with fresh.open("wb") as out:
         np.save(out, vectors)
-    os.rename(fresh, shard.out)
-    return len(vectors)
+    os.rename(fresh, file)
 
 
-def vectors_of(encoder: Encoder, titles_and_texts: Iterable[tuple[str | None, str]]) -> Iterator[np.ndarray]:
+def batched(pairs: Iterable[Pair], size: int) -> Iterator[list[Pair]]:
+    remaining = iter(pairs)
+    while some := list(islice(remaining, size)):
+        yield some
+
+
+def vectors_of(encoder: Encoder, titles_and_texts: Iterable[Pair]) -> Iterator[np.ndarray]:
     """The vectors of documents, some thousands at a time."""
-    remaining = iter(titles_and_texts)
-    while some := list(islice(remaining, TEXTS_AT_ONCE)):
-        yield encoder.documents(some)
+    yield from map(encoder.documents, batched(titles_and_texts, TEXTS_AT_ONCE))
 
 
 def join_vectors(blocks: Iterable[np.ndarray], count: int, file: Path) -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from corpus_prep.read.documents import DocumentRow
 from corpus_prep.read.seen import Seen
 
-FORMAT = 2
+FORMAT = 3
 DOCUMENT_SCHEMA = pa.schema(
     [("document_id", pa.large_string()), ("title", pa.large_string()), ("text", pa.large_string())]
 )

@@ -28,7 +28,10 @@ class Deduplication(Settings):
 
     near: MinHashing | None = Field(default=MinHashing(), description="none: equal texts only")
     comparing: Comparing = Comparing()
-    keep: Keep = "longest"
+    keep: Keep = Field(
+        default="longest",
+        description="of a family; newest: by the column that columns.date names, else the last",
+    )
 
 
 class Decontamination(Settings):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -30,21 +30,26 @@ VECTORS = "vectors.npy"
 
 @stage(EMBEDDINGS)
 def embed_documents(
-    documents: Table, *, screened: Sequence[Table] = (), embedding: EmbeddingConfig, draft: Draft, shards: Shards
+    documents: Table,
+    *,
+    screened: Sequence[Table] = (),
+    embedding: EmbeddingConfig,
+    draft: Draft,
+    shards: Shards,
+    address: str,
 ) -> Rows:
     """Yield the documents that came through, with the rows of their vectors in `vectors.npy`.
 
-    Vectors are kept shard by shard: after a kill only the others are computed.
+    Vectors are kept every few seconds: after a kill only the others are computed.
     """
     from corpus_prep.search.encoder import Encoder, join_vectors, write_vectors
 
-    encoder, files, row = None, [], 0
-    for shard in corpus_of(documents, screened).shards(folder_of(shards), "vectors"):
+    corpus = corpus_of(documents, screened)
+    encoder, files, row, total = None, [], 0, int(corpus.counts.sum())
+    for shard in corpus.shards(folder_of(shards), "vectors"):
         if not shard.out.exists():
             encoder = encoder or Encoder(embedding)
-            began = time.monotonic()
-            num = write_vectors(encoder, shard)
-            log.info("embedded %d documents, %.0f a second", row + num, num / (time.monotonic() - began))
+            write_vectors(encoder, shard, _told(address, row, total))
         files.append(shard.out)
         for _, batch in shard.batches(["document_id"]):
             yield pa.table({"document_id": batch["document_id"], "row": np.arange(row, row + batch.num_rows)})
@@ -52,6 +57,19 @@ def embed_documents(
     if not files:
         raise ValueError(f"no document of {documents.address} is left to embed: see why they were dropped.")
     join_vectors((np.load(file, mmap_mode="r") for file in files), row, draft.files / VECTORS)
+
+
+def _told(address: str, before: int, total: int) -> Callable[[int], None]:
+    """Log how far the embedding of `total` documents is, of which `before` were done before this shard."""
+    began, first = time.monotonic(), None
+
+    def tell(done: int) -> None:
+        nonlocal first
+        first = done if first is None else first  # of an earlier attempt, or the first part
+        speed = (done - first) / max(time.monotonic() - began, 1e-9)
+        log.info("%s: %d of %d documents embedded, %.0f a second", address, before + done, total, speed)
+
+    return tell
 
 
 @stage(MEMBERSHIPS)

@@ -68,7 +68,7 @@ def gather(path: str, *, identity: str, columns: Columns, max_chars: int, rules:
 
 
 def _judged(row: DocumentRow, rules: QualityRules) -> DocumentRow:
-    language = language_of(row.text) if rules.languages else None
+    language = language_of(row.text) if rules.need_language else None
     return replace(row, language=language, dropped_reason=first_failing(row.text, row.score, language, rules))
 
 

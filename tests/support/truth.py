@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse
 
 MARKS = "".join(c for c in map(chr, range(0x20000)) if unicodedata.category(c)[0] == "M")
-UNSPACED = "\u0e00-\u0eff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 WORDS = re.compile(rf"(?=[\w{MARKS}])[{UNSPACED}]|(?:(?![{UNSPACED}_])[\w{MARKS}])+")
 
 Pairs = dict[tuple[int, int], float]  # Jaccard similarities, the smaller document first
