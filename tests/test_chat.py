@@ -309,6 +309,18 @@ def test_a_kill_costs_only_what_was_under_way(place):
     assert {server.asked[f"judge {name[1:]}"] for name in told} == {1}
 
 
+def test_an_interrupted_process_waits_for_no_reply(place):
+    with serving(lambda prompt, n: "slow") as server:
+        process = subprocess.Popen(
+            [sys.executable, "-c", KILLED, server.url, str(place.store.root)], env={**os.environ}
+        )
+        while not server.requests:
+            assert process.poll() is None
+            threading.Event().wait(0.05)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=8) != 0  # a request may take ten seconds
+
+
 def test_several_processes_keep_replies_at_once(place):
     """Each of four puts 50 of its own and 50 that all put; the first of these stays."""
     code = (

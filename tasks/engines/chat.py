@@ -6,10 +6,11 @@ attempt of the stage.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import queue
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -114,12 +115,9 @@ class ChatFleet:
         client.throttle.begin()
         budget = Budget(self.endpoint, self._paid.spent(self.run))
         done: queue.SimpleQueue[tuple[str, PaidReply | Exception]] = queue.SimpleQueue()
-        threads = ThreadPoolExecutor(min(self.endpoint.max_concurrency, len(bodies)), thread_name_prefix="chat")
         stop: Exception | None = None
         try:
-            for key, body in bodies.items():
-                threads.submit(_send, key, body, client, budget, done)
-            num_pending = len(bodies)
+            num_pending = _start(bodies, client, budget, done)
             while num_pending:
                 some = _drain(done)
                 num_pending -= len(some)
@@ -132,7 +130,6 @@ class ChatFleet:
         finally:
             client.throttle.stop()
             budget.stop()
-            threads.shutdown(wait=False, cancel_futures=True)
             list(self._keep(_drain(done, wait=False)))
         if stop is not None:
             raise stop
@@ -181,6 +178,25 @@ class ChatFleet:
     def close(self) -> None:
         if self._client is not None:
             self._client.close()
+
+
+def _start(
+    bodies: dict[str, dict[str, Any]],
+    client: ChatClient,
+    budget: Budget,
+    done: queue.SimpleQueue[tuple[str, PaidReply | Exception]],
+) -> int:
+    """Begin to send requests; how many. The threads are daemons: an interrupted process waits for no reply."""
+    waiting = list(reversed(bodies.items()))
+
+    def work() -> None:
+        with contextlib.suppress(IndexError):
+            while True:
+                _send(*waiting.pop(), client, budget, done)
+
+    for _ in range(min(client.endpoint.max_concurrency, len(bodies))):
+        threading.Thread(target=work, name="chat", daemon=True).start()
+    return len(bodies)
 
 
 def _send(
