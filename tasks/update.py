@@ -166,7 +166,7 @@ def update(
             "weights": folder if full else policy.weights,
             "adapter": None if full else folder,
             "optimizer_state": f"{address}/files/update/{result.optimizer_state.name}",
-            "optimizer_step": step.step,
+            "optimizer_step": step.step - 1,
             "metrics": {k: float(v) for k, v in step.model_dump(exclude={"step"}).items() if v is not None},
         }
 

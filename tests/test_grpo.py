@@ -72,6 +72,7 @@ def test_dual_clip_bounds_a_token_whose_ratio_exploded(tmp_path, folder):
     assert bounded.steps[0].loss == pytest.approx(3.0, rel=1e-5)
     assert unbounded.steps[0].loss == pytest.approx(7.389056, rel=1e-5)
     assert bounded.steps[0].mean_ratio == pytest.approx(7.389056, rel=1e-5)
+    assert (bounded.steps[0].sampler_far, bounded.steps[0].sampler_furthest) == (1.0, pytest.approx(2.0, rel=1e-5))
 
 
 def test_on_policy_rho_is_1_and_the_stored_log_probabilities_only_measure(tmp_path, folder):
@@ -93,6 +94,8 @@ def test_metrics_of_a_step_are_token_means(tmp_path, folder):
     [step] = update(tmp_path, folder, [up, down], settings={"micro_batch_size": 1, "beta": 0.0}).steps
     assert (step.num_datums, step.num_tokens, step.kl) == (2, 5, None)
     assert step.mean_ratio == pytest.approx(1.648721, rel=1e-5)
+    assert (step.sampler_kl, step.sampler_furthest) == (pytest.approx(0.148721, rel=1e-4), pytest.approx(0.5, rel=1e-4))
+    assert step.sampler_far == 0.0
     assert (step.clip_fraction, step.clip_fraction_high, step.clip_fraction_low) == (pytest.approx(0.6), 0.6, 0.0)
     assert step.loss == step.policy_loss == pytest.approx((-3 * 1.2 + 2 * 1.648721) / 5, rel=1e-5)
 

@@ -90,6 +90,22 @@ def test_two_processes_with_sharded_weights_make_the_update_of_one(tmp_path, fol
 
 
 @pytest.mark.slow
+def test_two_processes_share_prompts_with_sharded_weights(tmp_path, folder):
+    """Three rows for two processes: four answers to a prompt, four to another, and one. The second has nothing left."""
+    s = {"beta": 0.5, "micro_batch_size": 1, "gradient_checkpointing": True}
+    one = update(tmp_path, folder, make_rows(folder / "policy", "shared", n=9), settings=s)
+    places = {"batch": tmp_path / "out.parquet", "reference": folder / "base", "out": tmp_path / "two"}
+    shared = GRPOSettings(**{**SETTINGS, **s, "shared_prompt_tokens": 64})
+    two = run_distributed(
+        UpdateJob(policy=folder / "policy", settings=shared, **places), tmp_path / "job.json", SHARDED
+    )
+    found = relative_difference(weights(folder / "policy"), weights(Path(two["policy"])), weights(one.policy))
+    assert found < 1e-5
+    for name in ("loss", "kl", "entropy", "grad_norm", "sampler_kl", "sampler_furthest", "num_datums"):
+        assert two["steps"][0][name] == pytest.approx(getattr(one.steps[0], name), rel=1e-4, abs=1e-6), name
+
+
+@pytest.mark.slow
 def test_sharded_bfloat16_does_not_round_log_probabilities(tmp_path, folder):
     """Rounded, one of -4 would be off by up to 0.008: `cpu_fsdp` fails where they do not come out as float32, and where
     a layer's output does."""

@@ -62,16 +62,16 @@ def plan(flow: str, profile: str, card: str, settings: tuple[str, ...], like: st
 
 def memory_rows(made: Plan) -> list[dict[str, Any]]:
     engines = {"engine": made.engine, "judge_engine": made.judge}
-    rows = [_engine_row(name, engine) for name, engine in engines.items() if engine]
+    rows = [_engine_row(name, engine, made) for name, engine in engines.items() if engine]
     return rows + [_update_row(name, update, made) for name, update in made.updates.items()]
 
 
-def _engine_row(name: str, engine: EngineMemory) -> dict[str, Any]:
+def _engine_row(name: str, engine: EngineMemory, made: Plan) -> dict[str, Any]:
     parts = {"weights": engine.weights, "adapters": engine.adapters, "working": engine.working, "cache": engine.cache}
     room = f"{engine.cache_tokens:,} tokens: {engine.conversations:.1f} conversations of {engine.context:,}"
     return {
         "of": name,
-        "GiB": f"{sum(parts.values()):.1f}",
+        "GiB": f"{sum(parts.values()):.1f} of {made.gpu.memory_gib}",
         "fits": "yes" if engine.fits else "no",
         "parts": _parts(parts),
         "remarks": f"cache of an engine: {room}",
@@ -81,10 +81,10 @@ def _engine_row(name: str, engine: EngineMemory) -> dict[str, Any]:
 def _update_row(name: str, update: UpdateMemory, made: Plan) -> dict[str, Any]:
     return {
         "of": name,
-        "GiB": f"{update.needed:.1f}",
+        "GiB": f"{update.needed:.1f} of {made.gpu.memory_gib}",
         "fits": "yes" if update.fits(made.gpu) else "no",
         "parts": _parts({**update.kinds, "beside tensors": update.needed - update.tensors}),
-        "remarks": f"most in: {update.phase}, rows of {update.tokens:,} tokens; the card has {made.gpu.memory_gib}",
+        "remarks": f"in rows of {update.tokens:,} tokens; tensors by phase: {_parts(update.phases)}",
     }
 
 

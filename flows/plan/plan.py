@@ -78,13 +78,18 @@ def make_plan(cfg: MethodSettings, gpu: GPU, workload: Workload | None = None) -
         engine_memory(shape_of(cfg.engine.model), cfg.engine, gpu),
         engine_memory(of_judge, cfg.judge_engine, gpu) if of_judge and cfg.judge_engine else None,
         {
-            name: update_memory(shape, settings, ranks=cfg.trainer_processes, tokens=cfg.engine.max_model_len)
+            name: update_memory(shape, settings, ranks=cfg.trainer_processes, tokens=longest_row(cfg, settings))
             for name, settings in updates.items()
         },
         host_gb(cfg, shape, of_judge),
         *disk_gb(cfg, shape, workload),
         Clock(cfg, shape, gpu).iteration(workload) if workload else None,
     )
+
+
+def longest_row(cfg: MethodSettings, settings: GRPOSettings) -> int:
+    """Tokens of one, at most: a whole context, or a prompt with the answers behind it."""
+    return max(cfg.engine.max_model_len, settings.shared_prompt_tokens or 0)
 
 
 def num_gpus(cfg: MethodSettings) -> int:

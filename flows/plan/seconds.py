@@ -54,6 +54,7 @@ class Clock:
             )
         if not self._adapters(workload):
             swaps = sum(a.model != b.model for a, b in pairwise((*step.asked, *step.asked[:1])))
+            swaps = max(swaps, 1 if step.update else 0)  # what was trained is loaded, though no other model was
             yield Spent("load weights into engines", swaps * 4e-9 * self.shape.params / RATES.reload_gb_s)
         if step.update:
             yield self.trained(step.update, workload)
@@ -101,8 +102,11 @@ class Clock:
         flops = rows = 0.0
         for role, number in update.conversations.items():
             lengths = workload.lengths[role]
-            tokens, datums = lengths.datum_tokens, number * lengths.datums
-            flops += datums * tokens * (passes * self.shape.active_params + passes / 2 * self._attention(tokens))
+            together = answers_together(s, lengths, workload.group(role))
+            tokens, datums = lengths.datum_tokens, number * lengths.datums / together
+            answers = (together - 1) * (tokens - lengths.prompt)  # behind the prompt of the first
+            flops += datums * (tokens + answers) * passes * self.shape.active_params
+            flops += datums * passes / 2 * (tokens * self._attention(tokens) + answers * self._attention(2 * tokens))
             rows += datums
         busy = flops / ranks / (1e12 * self.gpu.tflops * RATES.train)
         micro_batches = rows / ranks / s.micro_batch_size
@@ -129,3 +133,11 @@ class Clock:
         return (
             found + base * (1 / r.load_gb_s + 1 / r.pageable_gb_s) + 3 * adapter * (2 / r.save_gb_s + 1 / r.hash_gb_s)
         )
+
+
+def answers_together(settings: GRPOSettings, lengths: Lengths, group: float) -> float:
+    """How many answers behind one prompt make one row."""
+    if settings.shared_prompt_tokens is None or lengths.by_turn:
+        return 1.0
+    answer = lengths.whole - lengths.prompt
+    return max(1.0, min(group, (settings.shared_prompt_tokens - lengths.prompt) // max(answer, 1)))

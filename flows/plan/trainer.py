@@ -29,9 +29,9 @@ ROUTED = 8.2  # by what a token's experts copy of the hidden state, and by their
 
 @dataclass(frozen=True)
 class UpdateMemory:
-    """GiB of each GPU by kind, in the phase that holds most; `needed` adds what no tensor is."""
+    """GiB of each GPU: of each phase, and by kind in that which holds most; `needed` adds what no tensor is."""
 
-    phase: str
+    phases: dict[str, float]
     kinds: dict[str, float]
     needed: float
     tokens: int  # of the longest row
@@ -50,12 +50,13 @@ def update_memory(shape: Shape, settings: GRPOSettings, *, ranks: int, tokens: i
     Several GPUs shard full weights and copy an adapter's base. Raises ValueError for an adapter on every linear module
     of a mixture of experts.
     """
-    kept = _persistent(shape, settings, ranks)
-    phase, transient = max(_phases(shape, settings, ranks, tokens).items(), key=lambda item: sum(item[1].values()))
+    kept, phases = _persistent(shape, settings, ranks), _phases(shape, settings, ranks, tokens)
+    transient = max(phases.values(), key=lambda kinds: sum(kinds.values()))
     kinds = {kind: size / GIB for kind, size in Counter({**kept, **transient}).most_common() if size}
     beside = OVERHEADS.context + OVERHEADS.asleep + (OVERHEADS.nccl if ranks > 1 else 0.0)
     needed = sum(kinds.values()) * (1 + OVERHEADS.fragmentation) + beside
-    return UpdateMemory(phase, kinds, needed, tokens)
+    held = {phase: (sum(kept.values()) + sum(extra.values())) / GIB for phase, extra in phases.items()}
+    return UpdateMemory(held, kinds, needed, tokens)
 
 
 def trained_params(shape: Shape, settings: GRPOSettings) -> int:

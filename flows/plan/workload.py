@@ -89,6 +89,10 @@ class Workload:
         known = {role: replace(self.lengths[role], **found) for role, found in measured.items() if role in self.lengths}
         return replace(self, lengths={**self.lengths, **known})
 
+    def group(self, role: str) -> float:
+        """Conversations to a prompt of a role."""
+        return max((asked.n for step in self.steps for asked in step.asked if asked.role == role), default=1.0)
+
     @property
     def num_updates(self) -> float:
         return sum(step.times for step in self.steps if step.update)

@@ -115,13 +115,14 @@ def _fault(datums: Datums, i: int, vocab_size: int, max_tokens: int) -> str | No
 class Plan:
     """Who computes what. rows[step][micro-batch][process] holds datum indices; -1 stands for a row of no weight.
 
-    members[step] are all datums of a step, which its denominators count, whether they are computed or not.
+    Where prompts are shared, those of a process are behind one prompt. members[step] are all datums of a step: what its
+    denominators count, computed or not.
     """
 
     rows: list[list[list[np.ndarray]]]
     members: list[np.ndarray]
-    micro_batch_size: int
     num_processes: int
+    shares_prompts: bool = False
 
     @property
     def accumulation_steps(self) -> int:
@@ -136,13 +137,15 @@ def plan(
     num_processes: int,
     by_length: bool,
     skip_zero_advantages: bool = False,
+    shared_prompt_tokens: int | None = None,
 ) -> Plan:
     """Split the file, in its order, into equal mini-batches, and those into micro-batches of like length.
 
     The longest come first: what does not fit into memory shows at once, and later micro-batches reuse the blocks of
     the first. Every process gets as many micro-batches in every step, as DDP and FSDP need; what is missing is filled
     with rows of no weight, which no denominator counts. `skip_zero_advantages` leaves datums of advantage 0
-    uncomputed, which without a KL term have no gradient.
+    uncomputed, which without a KL term have no gradient. With `shared_prompt_tokens` a micro-batch of a process is one
+    prompt with its answers, of at most so many tokens; an answer that is too long for that stays alone.
 
     Raises:
         ValueError: fewer datums than optimizer steps.
@@ -151,15 +154,39 @@ def plan(
         raise ValueError(f"{len(datums)} datum(s) cannot make {optimizer_steps} optimizer steps")
     minis = np.array_split(np.arange(len(datums)), optimizer_steps)
     computed = [mini[datums.advantages[mini] != 0] if skip_zero_advantages else mini for mini in minis]
-    width = micro_batch_size * num_processes
-    accumulation = max(1, -(-max(map(len, computed)) // width))
+    lengths = datums.lengths
     steps = []
     for mini in computed:
-        ordered = mini[np.argsort(-datums.lengths[mini], kind="stable")] if by_length else mini
-        filled = np.full(accumulation * width, -1)
-        filled[: len(mini)] = ordered
-        steps.append([list(np.split(micro, num_processes)) for micro in np.split(filled, accumulation)])
-    return Plan(steps, minis, micro_batch_size, num_processes)
+        ordered = mini[np.argsort(-lengths[mini], kind="stable")] if by_length else mini
+        if shared_prompt_tokens is not None:
+            parts = _behind_prompts(datums, ordered, shared_prompt_tokens)
+        else:
+            filled = np.append(ordered, np.full(-len(ordered) % micro_batch_size, -1))
+            parts = list(filled.reshape(-1, micro_batch_size))
+        steps.append(parts)
+    accumulation = max(1, -(-max(map(len, steps)) // num_processes))
+    nothing = np.full(micro_batch_size, -1)
+    for parts in steps:
+        parts += [nothing] * (accumulation * num_processes - len(parts))
+    rows = [[parts[m * num_processes :][:num_processes] for m in range(accumulation)] for parts in steps]
+    return Plan(rows, minis, num_processes, shared_prompt_tokens is not None)
+
+
+def _behind_prompts(datums: Datums, indices: np.ndarray, most_tokens: int) -> list[np.ndarray]:
+    """Indices of the same prompt together, up to so many tokens with the prompt counted once; longest first."""
+    groups: dict[bytes, list[list[int]]] = {}
+    tokens: dict[bytes, int] = {}
+    for i in indices:
+        prompt, answer = datums.prompts[i].tobytes(), len(datums.completions[i])
+        length = len(datums.prompts[i])
+        if prompt not in groups or tokens[prompt] + answer > most_tokens or length < 2:
+            groups.setdefault(prompt, []).append([])
+            tokens[prompt] = length
+        groups[prompt][-1].append(int(i))
+        tokens[prompt] += answer
+    found = [np.array(rows) for parts in groups.values() for rows in parts]
+    packed = [len(datums.prompts[rows[0]]) + sum(len(datums.completions[i]) for i in rows) for rows in found]
+    return [found[k] for k in np.argsort(-np.array(packed, dtype=np.int64), kind="stable")]
 
 
 def micro_batches(datums: Datums, planned: Plan, process: int, loss_type: LossType, constant: int) -> list[dict]:
@@ -178,6 +205,8 @@ def micro_batches(datums: Datums, planned: Plan, process: int, loss_type: LossTy
             present = present[present >= 0]
             batch = _collate(datums, micro[process], shortest)
             batch["step_tokens"], batch["step_rows"] = step_tokens, len(members)
+            if planned.shares_prompts and len(micro[process]) > 1:
+                batch["answer_tokens"] = [len(datums.completions[i]) for i in micro[process]]
             batch["num_tokens"] = int(datums.num_tokens[present].sum())
             batch["num_rows"] = len(present)
             batch["num_items_in_batch"] = torch.tensor(float(step_tokens))
@@ -189,7 +218,7 @@ def micro_batches(datums: Datums, planned: Plan, process: int, loss_type: LossTy
                 batch["loss_scale"] = slots / max(len(filled), 1)
                 batch["token_weight"] = mask / mask.sum().clamp(min=1) / max(len(filled), 1)
             else:
-                batch["loss_scale"] = slots * planned.micro_batch_size / len(members)
+                batch["loss_scale"] = slots * len(mask) / len(members)
                 denominator = mask.sum(1, keepdim=True).clamp(min=1) if loss_type == "grpo" else constant
                 batch["token_weight"] = mask / denominator / len(members)
             batches.append(batch)

@@ -61,6 +61,12 @@ class GRPOSettings(_Frozen):
         default=1, ge=1, description="k: the file, in its order, is split into k equal mini-batches"
     )
     micro_batch_size: int = Field(default=8, ge=1, description="datums in one forward pass of one process")
+    shared_prompt_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        description="answers behind one prompt are computed with it as one row of at most so many tokens, the prompt "
+        "once; None computes each with its own copy",
+    )
     lora: LoRASettings | None = None
     dtype: Literal["float32", "bfloat16"] = Field(
         default="float32", description="of arithmetic; trained weights stay float32"
@@ -79,6 +85,20 @@ class GRPOSettings(_Frozen):
     def _on_policy_is_one_step(self) -> Self:
         if self.on_policy and self.optimizer_steps > 1:
             raise ValueError(f"on_policy holds for the first optimizer step only, not for {self.optimizer_steps}")
+        return self
+
+    @model_validator(mode="after")
+    def _a_shared_prompt_is_a_micro_batch(self) -> Self:
+        if self.shared_prompt_tokens is None:
+            return self
+        wrong = {
+            "micro_batch_size": (self.micro_batch_size != 1, "1: a prompt with its answers is one micro-batch"),
+            "attention": (self.attention != "sdpa", '"sdpa"'),
+            "loss_type": (self.loss_type == "bnpo", "another: bnpo weighs micro-batches alike"),
+        }
+        for name, (is_wrong, needed) in wrong.items():
+            if is_wrong:
+                raise ValueError(f"shared_prompt_tokens is given, so {name} must be {needed}")
         return self
 
 
@@ -123,6 +143,12 @@ class StepMetrics(_Frozen):
     kl: float | None = Field(description="token mean, nats; None at beta 0")
     entropy: float | None = Field(description="token mean, nats")
     mean_ratio: float | None = Field(description="token mean of rho")
+    sampler_kl: float | None = Field(
+        default=None,
+        description="token mean of rho - log rho - 1 (k3), nats; at the first step, of trainer and engine",
+    )
+    sampler_far: float | None = Field(default=None, description="share of tokens with rho above 2 or below 1/2")
+    sampler_furthest: float | None = Field(default=None, description="largest |log rho| of a token")
     clip_fraction: float | None = Field(description="share of tokens outside the clip range on the side that matters")
     clip_fraction_low: float | None
     clip_fraction_high: float | None
@@ -134,6 +160,7 @@ class StepMetrics(_Frozen):
         default=0, description="datums of advantage 0 at beta 0: without gradient, in the denominators, not computed"
     )
     duration_s: float
+    peak_bytes: int | None = Field(default=None, description="of tensors on the first GPU; of the process without one")
 
 
 class UpdateResult(_Frozen):

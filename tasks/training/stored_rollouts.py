@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import math
 import os
+import resource
 import shutil
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from accelerate.utils import load_fsdp_optimizer, save_fsdp_optimizer
@@ -22,11 +22,15 @@ from transformers.trainer_callback import PrinterCallback
 from trl.trainer import utils as trl_utils
 from trl.trainer.grpo_trainer import GRPOTrainer
 
+from tasks.training.checkpoint import Checkpoint
 from tasks.training.grpo import NonFiniteUpdateError, StepMetrics
+from tasks.training.shared_prompts import Packed, understand_packed_rows
 
 OPTIMIZER_FILE = "optimizer.pt"
+FAR = math.log(2)  # a token that the policy finds twice or half as likely as the sampler did
 # Without Triton TRL's head scores every position, to give compilers fixed shapes: a quarter of a step on CPU.
 trl_utils._use_triton = lambda device: True
+understand_packed_rows()
 
 
 class StoredRolloutsTrainer(GRPOTrainer):
@@ -57,10 +61,13 @@ class StoredRolloutsTrainer(GRPOTrainer):
         self.steps: list[StepMetrics] = list(steps_done)
         self._num_done, self._checkpoints, self._checkpoint_s = len(steps_done), checkpoints, checkpoint_s
         self._kept_at = time.monotonic()
-        self._sums = torch.zeros(3, device=self.accelerator.device)  # of rho, weighted KL, losses that are not finite
+        # Over sampled tokens: rho, k3 of sampler and policy, far tokens; weighted KL; losses that are not finite.
+        self._sums = torch.zeros(5, device=self.accelerator.device)
+        self._furthest = torch.zeros(1, device=self.accelerator.device)
         self._done: list[dict] = []
         self._at_fault: list[str] = []
         self._logps = self._sampled = torch.empty(0)
+        self._packed: Packed | None = None
         self._step_started = time.perf_counter()
 
     def _send_telemetry(self) -> None:
@@ -78,7 +85,8 @@ class StoredRolloutsTrainer(GRPOTrainer):
 
     def _prepare_inputs(self, generation_batch: dict) -> dict:
         inputs = self._prepare_input(generation_batch)
-        self._sampled = inputs["tool_mask"] == 1
+        self._sampled, answers = inputs["tool_mask"] == 1, inputs.get("answer_tokens")
+        self._packed = Packed.of(inputs["prompt_ids"].size(1), answers) if answers else None
         if self.beta:
             inputs["ref_per_token_logps"] = self._reference_logps(inputs)
         return inputs
@@ -99,11 +107,19 @@ class StoredRolloutsTrainer(GRPOTrainer):
         """As TRL's, but the head scores sampled tokens only, not those a prompt or a tool put between: 0 there."""
         labels = torch.full_like(input_ids, -100)
         labels[:, -logits_to_keep:] = input_ids[:, -logits_to_keep:].masked_fill(~self._sampled, -100)
-        with self.accelerator.autocast():
-            outputs = model(input_ids=input_ids, attention_mask=attention_mask, labels=labels, fused_lm_head=True)
-        self._logps = outputs.log_probs[:, -logits_to_keep:]
-        entropy = None if outputs.entropy is None else outputs.entropy[:, -logits_to_keep:]
-        return self._logps, entropy, None
+        if packed := self._packed:
+            with self.accelerator.autocast():
+                outputs = model(**packed.pack(input_ids, labels), packed=packed, fused_lm_head=True)
+            assert packed.attended, f"{type(model).__name__} does not pass arguments on to its attention"
+            found = (outputs.log_probs, outputs.entropy)
+            logps, entropy = (None if v is None else packed.unpack(v, logits_to_keep) for v in found)
+        else:
+            with self.accelerator.autocast():
+                outputs = model(input_ids=input_ids, attention_mask=attention_mask, labels=labels, fused_lm_head=True)
+            logps = outputs.log_probs[:, -logits_to_keep:]
+            entropy = None if outputs.entropy is None else outputs.entropy[:, -logits_to_keep:]
+        self._logps = logps
+        return logps, entropy, None
 
     def _compute_loss(self, model: Any, inputs: dict) -> torch.Tensor:
         known = {k: v for k, v in inputs.items() if not (self._on_policy and k == "old_per_token_logps")}
@@ -115,13 +131,16 @@ class StoredRolloutsTrainer(GRPOTrainer):
     def _observe(self, inputs: dict, loss: torch.Tensor) -> None:
         """Add what TRL does not report of this micro-batch."""
         mask = inputs["tool_mask"]
-        ratio = torch.exp(self._logps - inputs["old_per_token_logps"]).masked_fill(mask == 0, 0)
+        apart = (self._logps - inputs["old_per_token_logps"]).masked_fill(mask == 0, 0)
+        ratio = torch.exp(apart).masked_fill(mask == 0, 0)
+        k3, far = torch.exp(apart) - apart - 1, apart.abs() > FAR
         kl = torch.zeros_like(ratio)
         if self.beta:
             x = (inputs["ref_per_token_logps"] - self._logps).masked_fill(mask == 0, 0)
             kl = (torch.exp(x) - x - 1) * (ratio if self.args.use_bias_correction_kl else 1)
         weighted = (kl * inputs["token_weight"]).sum()
-        self._sums += torch.stack([ratio.sum(), weighted, (~loss.isfinite()).float()])
+        self._sums += torch.stack([ratio.sum(), k3.sum(), far.sum().float(), weighted, (~loss.isfinite()).float()])
+        self._furthest = torch.maximum(self._furthest, apart.abs().max())
         computed = {"tokens": inputs["num_tokens"], "rows": inputs["num_rows"], "slots": len(mask)}
         self._done.append({**computed, "step_tokens": inputs["step_tokens"], "step_rows": inputs["step_rows"]})
         if not loss.isfinite():
@@ -131,8 +150,9 @@ class StoredRolloutsTrainer(GRPOTrainer):
         """The last stop before the optimizer steps: all processes see the same sums and raise together."""
         norm = float(super()._get_grad_norm(model, grad_norm=grad_norm))
         self._sums = self.accelerator.reduce(self._sums, reduction="sum")
-        if self._sums[2] > 0 or not math.isfinite(norm):
-            loss = math.nan if self._sums[2] > 0 else float(self._tr_loss)
+        self._furthest = self.accelerator.gather(self._furthest).max().reshape(1)
+        if self._sums[-1] > 0 or not math.isfinite(norm):
+            loss = math.nan if self._sums[-1] > 0 else float(self._tr_loss)
             raise NonFiniteUpdateError(self._num_done + self.state.global_step + 1, loss, norm, self._at_fault)
         return norm
 
@@ -143,7 +163,7 @@ class StoredRolloutsTrainer(GRPOTrainer):
         tokens = sum(done["tokens"] for done in self._done)
         rows = sum(done["rows"] for done in self._done)
         step = self._done[-1]
-        ratio, kl_in_loss, _ = self._sums.tolist()
+        ratio, k3, far, kl_in_loss, _ = self._sums.tolist()
         now = time.perf_counter()
         self.steps.append(
             StepMetrics(
@@ -153,6 +173,9 @@ class StoredRolloutsTrainer(GRPOTrainer):
                 kl=self._mean("kl", tokens, "tokens") if self.beta else None,
                 entropy=self._mean("entropy", tokens, "tokens"),
                 mean_ratio=ratio / tokens if tokens else None,
+                sampler_kl=k3 / tokens if tokens else None,
+                sampler_far=far / tokens if tokens else None,
+                sampler_furthest=float(self._furthest) if tokens else None,
                 clip_fraction=self._clip_mean("region", tokens, rows),
                 clip_fraction_low=self._clip_mean("low", tokens, rows),
                 clip_fraction_high=self._clip_mean("high", tokens, rows),
@@ -162,10 +185,12 @@ class StoredRolloutsTrainer(GRPOTrainer):
                 num_tokens=step["step_tokens"],
                 num_skipped=step["step_rows"] - rows,
                 duration_s=now - self._step_started,
+                peak_bytes=_peak_bytes(),
             )
         )
         self._step_started = now
         self._sums.zero_()
+        self._furthest.zero_()
         self._done.clear()
         self._metrics["train"].clear()
         self._keep_step()
@@ -227,35 +252,13 @@ class StoredRolloutsTrainer(GRPOTrainer):
             group.update(mine)
 
 
-@dataclass(frozen=True)
-class Checkpoint:
-    """An optimizer step of an update that did not end: weights or adapter, optimizer state, what was measured."""
-
-    folder: Path
-    steps: list[StepMetrics]
-
-    STEPS: ClassVar[str] = "steps.json"
-
-    @classmethod
-    def last(cls, checkpoints: Path | None) -> Checkpoint | None:
-        """The latest of a folder; those being written when the update was killed are removed."""
-        if checkpoints is None or not checkpoints.exists():
-            return None
-        for part in checkpoints.glob("*.part"):
-            shutil.rmtree(part, ignore_errors=True)
-        found = sorted(checkpoints.glob("step-*"))
-        if not found:
-            return None
-        steps = json.loads((found[-1] / cls.STEPS).read_text())
-        return cls(found[-1], [StepMetrics.model_validate(step) for step in steps])
-
-    @property
-    def policy(self) -> Path:
-        return self.folder / "policy"
-
-    @property
-    def optimizer(self) -> Path:
-        return self.folder / "optimizer"
+def _peak_bytes() -> int:
+    """Most that tensors took since the step before, on this process's GPU; without one, most that the process took."""
+    if torch.cuda.is_available():
+        peak = torch.cuda.max_memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        return peak
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 class _Batches(list):

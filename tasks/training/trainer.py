@@ -35,10 +35,11 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 from trl.trainer.grpo_config import GRPOConfig
 
+from tasks.training.checkpoint import Checkpoint
 from tasks.training.datums import Datums, check_datums, micro_batches, plan, read_datums
 from tasks.training.grpo import RESULT_FILE, GRPOSettings, LoRASettings, UpdateJob, UpdateResult
 from tasks.training.sharding import SHARDED_BFLOAT16, shard_references_by_layer
-from tasks.training.stored_rollouts import Checkpoint, StoredRolloutsTrainer
+from tasks.training.stored_rollouts import StoredRolloutsTrainer
 
 KEPT_FILES = (
     "generation_config.json",
@@ -105,6 +106,12 @@ def check_job(job: UpdateJob, datums: Datums) -> None:
             f"reference {job.reference}: train the adapter on the reference, train full weights, or set beta to 0"
         )
     config = AutoConfig.from_pretrained(job.policy).get_text_config()
+    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+    if job.settings.shared_prompt_tokens and kinds != {"full_attention"}:
+        raise ValueError(
+            f"{job.policy} has layers of {', '.join(sorted(kinds))}: prompts can be shared by full attention only, "
+            "set shared_prompt_tokens to null"
+        )
     check_datums(datums, vocab_size=config.vocab_size, max_tokens=config.max_position_embeddings)
 
 
@@ -120,6 +127,7 @@ def build_trainer(job: UpdateJob, datums: Datums, done: Checkpoint | None = None
         num_processes=args.world_size,
         by_length=settings.loss_type != "bnpo",  # bnpo weighs micro-batches alike: who is in which one matters
         skip_zero_advantages=not settings.beta and settings.loss_type != "bnpo",
+        shared_prompt_tokens=settings.shared_prompt_tokens,
     )
     args.gradient_accumulation_steps = layout.accumulation_steps
     args.steps_per_generation = layout.accumulation_steps  # one generation batch a step: see dapo in TRL

@@ -1,7 +1,7 @@
 """What a prompt costs that eight answers share: `python -m tests.bench.shared_prompts`.
 
 Generation computes it once (vLLM's prefix cache). The update computes it in every row, as TRL's trainer lays rows out;
-the lines say what that costs against answers alone, and against a prototype that computes the prompt once a group.
+unless it shares prompts: the lines compare that with the prompt in every row, and with answers alone.
 CPU seconds of one thread and a tiny model, 2,048 + 128 tokens unless `--prompt 16384 --answer 1024` asks for the
 paper's lengths (minutes). Lines go to data/bench/bench.jsonl.
 """
@@ -28,6 +28,14 @@ import numpy as np
 from tests.bench.pipeline import BENCH, MODEL, line
 
 G, VOCAB = 8, 600
+SMALL = {
+    "hidden_size": 384,
+    "intermediate_size": 1024,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "head_dim": 64,
+}
 
 
 @dataclass(frozen=True)
@@ -37,19 +45,22 @@ class Lengths:
     prompt: int
     answer: int
     repeats: int
+    shape: str = "micro"
 
     def __str__(self) -> str:
         return f"{self.prompt:,} + {self.answer:,}"
 
 
 def long_model(folder: Path, lengths: Lengths) -> Path:
-    """The micro model's shape with random weights and a context that is long enough."""
+    """Random weights and a context that is long enough: the micro model's shape, or one of ten million parameters."""
     import torch
     from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
     torch.set_num_threads(1)
     config = LlamaConfig.from_pretrained(MODEL)
+    if lengths.shape == "small":
+        config.update(SMALL)
     config.max_position_embeddings = lengths.prompt + 2 * lengths.answer
     LlamaForCausalLM(config).save_pretrained(folder)
     AutoTokenizer.from_pretrained(MODEL).save_pretrained(folder)
@@ -108,25 +119,27 @@ def generation(folder: Path, lengths: Lengths) -> list[dict[str, Any]]:
 
 
 def update(folder: Path, lengths: Lengths) -> list[dict[str, Any]]:
-    """One GRPO step on eight answers behind one prompt: by the trainer, by the trainer without the prompt, and by a
-    prototype that computes the prompt once."""
+    """One GRPO step on eight answers behind one prompt: the prompt computed once (`shared_prompt_tokens`), in every row
+    (as TRL's own trainer does), and left out."""
     rng = np.random.default_rng(0)
     prompt = rng.integers(5, VOCAB, lengths.prompt).tolist()
     answers, advantages = rng.integers(5, VOCAB, (G, lengths.answer)).tolist(), rng.normal(size=G).tolist()
     group = answers, advantages, lengths.repeats
+    once = train_s(folder, prompt, *group, shared_prompt_tokens=lengths.prompt + G * lengths.answer)
     costs = {
         "answers_only": ("the answers, no prompt", train_s(folder, prompt[:1], *group)),
-        "prompt_once": ("prompt once, plain torch", once_s(folder, prompt, *group)),
+        "every_row": ("the prompt in every row", train_s(folder, prompt, *group)),
     }
-    whole, scale = train_s(folder, prompt, *group), 1e3 / (G * lengths.answer)
-    name, unit = f"update_8x{lengths.prompt // 1024}k_prompt", "CPU-s/1k trained"
+    scale, name, unit = 1e3 / (G * lengths.answer), f"update_8x{lengths.prompt // 1024}k_prompt", "CPU-s/1k trained"
     return [
-        line(f"{name}_vs_{other}", f"8 x ({lengths}): {peer}", whole * scale, cost * scale, unit)
+        line(f"{name}_once_vs_{other}", f"8 x ({lengths}), {lengths.shape}: {peer}", once * scale, cost * scale, unit)
         for other, (peer, cost) in costs.items()
     ]
 
 
-def train_s(folder: Path, prompt: list[int], answers: list[list[int]], advantages: list[float], repeats: int) -> float:
+def train_s(
+    folder: Path, prompt: list[int], answers: list[list[int]], advantages: list[float], repeats: int, **changes: int
+) -> float:
     """CPU seconds of the optimizer step itself, loading left out."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -148,7 +161,7 @@ def train_s(folder: Path, prompt: list[int], answers: list[list[int]], advantage
         }
         for i, (answer, advantage) in enumerate(zip(answers, advantages, strict=True))
     ]
-    settings = GRPOSettings(beta=0.0, micro_batch_size=1, on_policy=True)
+    settings = GRPOSettings(beta=0.0, micro_batch_size=1, on_policy=True, **changes)
     with tempfile.TemporaryDirectory() as out:
         batch = Path(out) / "batch.parquet"
         pq.write_table(pa.Table.from_pylist(rows, schema=BATCHES.arrow), batch)
@@ -163,37 +176,6 @@ def train_s(folder: Path, prompt: list[int], answers: list[list[int]], advantage
         return least(work, repeats)
 
 
-def once_s(folder: Path, prompt: list[int], answers: list[list[int]], advantages: list[float], repeats: int) -> float:
-    """One row: the prompt, then every answer as a branch that sees the prompt and itself (a four-dimensional mask)."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="sdpa")
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6)
-    P, T = len(prompt), len(answers[0])
-    ids = torch.tensor([prompt + [t for answer in answers for t in answer]])
-    branch = torch.tensor([0] * P + [i + 1 for i in range(G) for _ in range(T)])
-    positions = torch.tensor([[*range(P), *(P + t for _ in range(G) for t in range(T))]])
-    causal = torch.ones(len(branch), len(branch)).tril().bool()
-    sees = causal & ((branch[None] == 0) | (branch[None] == branch[:, None]))
-    mask = torch.zeros(1, 1, *sees.shape).masked_fill_(~sees, torch.finfo(torch.float32).min)
-    # Each answer's first token is predicted at the prompt's end.
-    places = torch.tensor([P - 1 if t == 0 else P + i * T + t - 1 for i in range(G) for t in range(T)])
-    weight = torch.tensor(advantages).repeat_interleave(T) / (G * T)
-
-    def step(_: int) -> float:
-        began = time.process_time()
-        hidden = model.model(input_ids=ids, position_ids=positions, attention_mask=mask, use_cache=False)[0]
-        logits = model.lm_head(hidden[0, places])
-        logps = torch.log_softmax(logits, -1)[range(G * T), ids[0, P:]]
-        optimizer.zero_grad()
-        (-(logps - logps.detach()).exp() * weight).sum().backward()
-        optimizer.step()
-        return time.process_time() - began
-
-    return least(step, repeats)
-
-
 def least(work: Callable[[int], float], repeats: int) -> float:
     work(0)
     return min(work(i + 1) for i in range(repeats))
@@ -204,11 +186,15 @@ def main() -> None:
     parser.add_argument("--prompt", type=int, default=2048, help="tokens")
     parser.add_argument("--answer", type=int, default=128, help="tokens")
     parser.add_argument("--repeats", type=int, default=3)
-    lengths = Lengths(**vars(parser.parse_args()))
+    parser.add_argument("--shape", choices=("micro", "small"), default="micro")
+    parser.add_argument("--update-only", action="store_true", help="leave generation out")
+    given = vars(parser.parse_args())
+    update_only = given.pop("update_only")
+    lengths = Lengths(**given)
     with tempfile.TemporaryDirectory() as folder:
         model = long_model(Path(folder) / "model", lengths)
         with ProcessPoolExecutor(1, get_context("spawn")) as apart:  # TRL and vLLM do not share a process well
-            generated = apart.submit(generation, model, lengths).result()
+            generated = [] if update_only else apart.submit(generation, model, lengths).result()
         rows = [*generated, *update(model, lengths)]
     with BENCH.open("a") as file:
         for row in rows:

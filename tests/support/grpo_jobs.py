@@ -65,6 +65,8 @@ def make_rows(sampler: Path, kind: str = "plain", n: int = 8, seed: int = 0, dri
         mask = [1] * len(completion)
         if kind == "tools":  # tokens 1 and 2 were put there by a tool
             mask[1:3] = [0, 0]
+        if kind == "shared" and i % 4:  # one of four answers to a prompt
+            prompt = rows[-1]["prompt_token_ids"]
         if kind == "turns" and i % 2:  # second turn of the datum before: its prompt holds the first turn
             prompt = rows[-1]["prompt_token_ids"] + rows[-1]["completion_token_ids"] + prompt
         with torch.no_grad():

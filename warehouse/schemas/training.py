@@ -32,7 +32,7 @@ class OptimizerStep(TypedDict):
     optimizer_state: Annotated[str | None, "file of the optimizer's state, relative to the store", "not kept"]
     optimizer_step: Annotated[int, "0-based within the update"]
     metrics: Annotated[
-        dict[str, float], "loss, kl, clip_fraction, grad_norm, learning_rate, num_tokens, num_datums, seconds, ..."
+        dict[str, float], "loss, kl, clip_fraction, sampler_kl, grad_norm, num_tokens, duration_s, peak_bytes, ..."
     ]
 
 

@@ -1,0 +1,42 @@
+"""Optimizer steps that are kept while an update goes on."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from tasks.training.grpo import StepMetrics
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """An optimizer step of an update that did not end: weights or adapter, optimizer state, what was measured."""
+
+    folder: Path
+    steps: list[StepMetrics]
+
+    STEPS: ClassVar[str] = "steps.json"
+
+    @classmethod
+    def last(cls, checkpoints: Path | None) -> Checkpoint | None:
+        """The latest of a folder; those being written when the update was killed are removed."""
+        if checkpoints is None or not checkpoints.exists():
+            return None
+        for part in checkpoints.glob("*.part"):
+            shutil.rmtree(part, ignore_errors=True)
+        found = sorted(checkpoints.glob("step-*"))
+        if not found:
+            return None
+        steps = json.loads((found[-1] / cls.STEPS).read_text())
+        return cls(found[-1], [StepMetrics.model_validate(step) for step in steps])
+
+    @property
+    def policy(self) -> Path:
+        return self.folder / "policy"
+
+    @property
+    def optimizer(self) -> Path:
+        return self.folder / "optimizer"
