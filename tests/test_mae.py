@@ -25,7 +25,7 @@ def load(name: str, **changed: Any) -> Config:
 
 
 def test_every_model_of_the_paper_has_a_profile_for_eight_gpus_and_for_one():
-    assert [f"qwen2.5-3b-instruct-{n}gpu" for n in (1, 8)] == LARGE
+    assert [f"qwen2.5-3b-instruct-{gpus}" for gpus in ("1gpu", "8gpu", "8gpu-lora")] == LARGE
 
 
 @pytest.mark.parametrize("name", LARGE)
