@@ -26,5 +26,5 @@ def workload(cfg: Config) -> Workload:
         "answers": Lengths(900, 300),
         "judge": Lengths(900, 300),
     }
-    trained: dict[str, float] = {role: n for role in cfg.trained}
+    trained = {str(role): float(n) for role in cfg.trained}
     return Workload(lengths, (Step("evolve", cfg.steps, asked, Update("model", cfg.update, trained)),))
