@@ -1,8 +1,8 @@
-"""A paper's claims in miniature: `python -m flows.claims METHOD...` plays a method and its ablations over its
-micro-world, several seeds each, and says which of the claims show.
+"""A paper's claims in miniature: `python -m flows.claims STUDY...` plays a method and its ablations over its
+micro-world, several seeds each, and says which of the claims show. A study is the `claims.py` of a folder of flows.
 
 It makes whatever is missing (runs go on where they stopped), in this process and without Prefect's server, and
-writes `data/bench/METHOD-claims.md` and `.jsonl` and a page with figures. Every number is a query over the runs'
+writes `data/bench/STUDY-claims.md` and `.jsonl` and a page with figures. Every number is a query over the runs'
 tables. A claim shows when it holds in every seed.
 """
 
@@ -24,7 +24,7 @@ from tasks.reports.runs import mean_and_error, report_runs
 from warehouse.query import query
 from warehouse.schemas import Row
 
-METHODS = ("scope", "spice", "spell")
+STUDIES = ("scope", "spice", "spell", "english")
 BENCH = SOURCE / "data" / "bench"
 PROFILE = BENCHMARK = "micro"
 HELD_OUT = "score"
@@ -47,13 +47,20 @@ class Study:
     claims: tuple[Claim, ...]
     metrics: dict[str, tuple[str, str]] = field(default_factory=dict)
     stops: tuple[type[Exception], ...] = ()
+    name: str = ""  # of its runs and files, where it is not the method's
+    corpus: str = ""  # a profile of prepare-corpus, and the run of it that is learnt from
+    profile: str = PROFILE
+    held_out: tuple[str, str] = (BENCHMARK, HELD_OUT)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", self.name or self.method)
 
     @property
     def whole(self) -> str:
         return next(iter(self.variants))
 
     def run_name(self, variant: str, seed: int) -> str:
-        return f"{self.method}-{variant.lower().replace(' ', '-')}-{seed}"
+        return f"{self.name}-{variant.lower().replace(' ', '-')}-{seed}"
 
 
 @dataclass(frozen=True)
@@ -78,8 +85,9 @@ class Seed:
     def rows(self, variant: str, sql: str, **given: Any) -> list[Row]:
         return query(store_root(), sql, {"run": self.study.run_name(variant, self.number), **given})
 
-    def series(self, variant: str, metric: str = HELD_OUT, benchmark: str = BENCHMARK) -> list[float]:
-        """The metric, iteration by iteration from 0 on, as far as it was measured."""
+    def series(self, variant: str, metric: str | None = None, benchmark: str | None = None) -> list[float]:
+        """The metric, iteration by iteration from 0 on, as far as it was measured; by default the held-out score."""
+        benchmark, metric = benchmark or self.study.held_out[0], metric or self.study.held_out[1]
         return [row["score"] for row in self.rows(variant, SERIES, benchmark=benchmark, metric=metric)]
 
     def gain(self, variant: str) -> float:
@@ -99,13 +107,20 @@ def beats(whole: str, variant: str, says: str) -> Claim:
     return Claim(says, number, (whole, variant), lambda s: s.series(whole)[-1] - s.series(variant)[-1])
 
 
+def prepare(study: Study) -> None:
+    """Make or finish the corpus that its runs learn from."""
+    if study.corpus:
+        method = find_method("prepare-corpus")
+        method.run(Request(flow=method.name, profile=study.corpus, run=study.corpus))
+
+
 def play(study: Study, variant: str, seed: int) -> None:
     """Make or finish one run."""
     method = find_method(f"{study.method}-iteration")
     settings = {**study.variants[variant], "seed": seed, "num_engines": 1}  # seeds may run side by side
     name, began = study.run_name(variant, seed), time.monotonic()
     try:
-        method.run(Request(flow=method.name, profile=PROFILE, run=name, overrides=settings))
+        method.run(Request(flow=method.name, profile=study.profile, run=name, overrides=settings))
     except study.stops as stop:
         print(f"{name}: stopped: {stop}", flush=True)
     print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
@@ -170,26 +185,27 @@ def report(study: Study, variants: Sequence[str], seeds: Sequence[Seed]) -> str:
     tables = {"Claims": judged, "Variants, at the end of their runs": described}
     text = "\n".join(as_markdown(rows) for rows in tables.values() if rows)
     BENCH.mkdir(parents=True, exist_ok=True)
-    (BENCH / f"{study.method}-claims.md").write_text(text, encoding="utf-8")
+    (BENCH / f"{study.name}-claims.md").write_text(text, encoding="utf-8")
     lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in [*judged, *described]]
-    (BENCH / f"{study.method}-claims.jsonl").write_text("".join(lines), encoding="utf-8")
+    (BENCH / f"{study.name}-claims.jsonl").write_text("".join(lines), encoding="utf-8")
     groups = {variant: [study.run_name(variant, seed.number) for seed in seeds] for variant in variants}
-    path = report_runs(open_store(), f"{study.method}-claims", groups, tables)
+    path = report_runs(open_store(), f"{study.name}-claims", groups, tables)
     return f"{text}\npage: {path}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("methods", nargs="+", choices=METHODS)
+    parser.add_argument("studies", nargs="+", choices=STUDIES)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--variants", nargs="+", help="only these; all have to exist in every method named")
+    parser.add_argument("--variants", nargs="+", help="only these; all have to exist in every study named")
     args = parser.parse_args()
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
-    for method in args.methods:
-        study: Study = importlib.import_module(f"flows.{method}.claims").STUDY
+    for name in args.studies:
+        study: Study = importlib.import_module(f"flows.{name}.claims").STUDY
         variants = args.variants or list(study.variants)
         if unknown := set(variants) - set(study.variants):
-            parser.error(f"{method} has no variant {', '.join(sorted(unknown))}; there are {', '.join(study.variants)}")
+            parser.error(f"{name} has no variant {', '.join(sorted(unknown))}; there are {', '.join(study.variants)}")
+        prepare(study)
         for seed in args.seeds:
             for variant in variants:
                 play(study, variant, seed)

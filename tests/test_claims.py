@@ -73,13 +73,13 @@ def test_tables_lines_and_a_page_are_written(seeds, tmp_path):
     assert "<td>memory helps</td>" in html
 
 
-@pytest.mark.parametrize("method", claims.METHODS)
-def test_every_claim_of_a_method_is_about_its_variants_and_every_variant_is_a_configuration(method):
-    study = importlib.import_module(f"flows.{method}.claims").STUDY
-    config = importlib.import_module(f"flows.{method}.config").Config
-    assert study.method == method
+@pytest.mark.parametrize("name", claims.STUDIES)
+def test_every_claim_of_a_study_is_about_its_variants_and_every_variant_is_a_configuration(name):
+    study = importlib.import_module(f"flows.{name}.claims").STUDY
+    config = importlib.import_module(f"flows.{study.method}.config").Config
+    assert study.name == name
     for claim in study.claims:
         assert set(claim.needs) <= set(study.variants)
-    whole = profile.load(config, "micro", study.variants[study.whole])
-    for name, settings in study.variants.items():
-        assert name == study.whole or profile.load(config, "micro", settings) != whole
+    whole = profile.load(config, study.profile, study.variants[study.whole])
+    for variant, settings in study.variants.items():
+        assert variant == study.whole or profile.load(config, study.profile, settings) != whole

@@ -80,6 +80,13 @@ class VerifierSettings(Settings):
         return self
 
 
+class Controls(Settings):
+    """What a gain may come from other than right answers."""
+
+    permuted: bool = Field(default=False, description="the rewards of a question's answers change places at random")
+    readable: bool = Field(default=False, description="an answer that can be read is right, whatever it says")
+
+
 class SamplingSettings(Settings):
     """Role-specific dynamic sampling (section 3.3)."""
 
@@ -140,6 +147,7 @@ class Config(MethodSettings):
     questioner: QuestionerSettings = QuestionerSettings()
     verifier: VerifierSettings = VerifierSettings()
     sampling: SamplingSettings = SamplingSettings()
+    controls: Controls = Controls()
     update: Update = Update()
     advantage_std: Literal["population", "sample"] = "population"
     evaluation: Evaluation = Evaluation()  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -34,6 +34,11 @@ def accepted(task: Row | Task) -> list[str]:
     return task.get("accepted") or [task["reference"] or ""]
 
 
+def is_readable(task: Row, answer: str) -> bool:
+    """A control: `answer` was read, so it is held to be right."""
+    return True
+
+
 def truly_covers(task: Row, answer: str) -> bool:
     """The truth of the micro-world: the true value, letter or number, in digits or in words."""
     return same_answer(answer.strip(), task["reference"])

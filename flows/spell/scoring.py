@@ -3,6 +3,7 @@ own."""
 
 from __future__ import annotations
 
+import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -70,6 +71,28 @@ def responder_scores(
         ids = answer["rollout_id"], answer["prompt_id"], answer["task_id"]
         why = None if about.reward is not None else answer["malformed"] or NOT_ANSWERED
         yield scored(*ids, about.reward, parts, score=about.reward, unscorable=why)
+
+
+def permuted_scores(
+    answers: list[Answer],
+    matches: list[Match],
+    votes: list[Vote],
+    judged: list[Vote],
+    *,
+    settings: VerifierSettings,
+    seed: int,
+) -> Iterator[Row]:
+    """A control: the same rewards, those of one question's answers in another order."""
+    groups: dict[str, list[Row]] = defaultdict(list)
+    for row in responder_scores(answers, matches, votes, judged, settings=settings):
+        groups[row["group_id"]].append(row)
+    for group_id, rows in groups.items():
+        paid = [row for row in rows if row["total"] is not None]
+        totals = [row["total"] for row in paid]
+        random.Random(f"{seed} {group_id}").shuffle(totals)
+        for row, total in zip(paid, totals, strict=True):
+            row["total"] = row["score"] = total
+        yield from rows
 
 
 def verifier_scores(

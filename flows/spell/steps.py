@@ -10,8 +10,8 @@ from flows.run import Player, Replies, Role, Run
 from flows.spell.config import Config
 from flows.spell.corpus import Corpus, open_corpus
 from flows.spell.roles import Roles
-from flows.spell.rules import covers
-from flows.spell.scoring import questioner_scores, responder_scores, verifier_scores
+from flows.spell.rules import covers, is_readable
+from flows.spell.scoring import permuted_scores, questioner_scores, responder_scores, verifier_scores
 from tasks.clusters import documents_of, draw
 from tasks.keep import Query, keep
 from tasks.match import match
@@ -112,7 +112,8 @@ def answer(
 ) -> tuple[Replies, Table]:
     """l.15: answers, and what the rule says of them."""
     said = spell.run.ask(step, role, player.policy, n=n, label=label, tasks=tasks, **shown)
-    return said, match(step, said.rows, tasks, compare=covers, label=label)
+    compare = is_readable if spell.run.cfg.controls.readable else covers
+    return said, match(step, said.rows, tasks, compare=compare, label=label)
 
 
 def verify(spell: Spell, step: Place, player: Player, answers: Table, tasks: Table, r: int) -> tuple[Replies, ...]:
@@ -153,6 +154,9 @@ def score_round(
         ),
         "responder": score(step, responder_scores, settings=cfg.verifier, label=f"responder-{r}", **about),
     }
+    if cfg.controls.permuted:
+        given = {"settings": cfg.verifier, "seed": cfg.seed, **about}
+        scores["responder"] = score(step, permuted_scores, label=f"responder-{r}-permuted", **given)
     if cfg.verifier.enabled:
         scores["verifier"] = score(step, verifier_scores, settings=cfg.verifier, label=f"verifier-{r}", **about)
     return scores
