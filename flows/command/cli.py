@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from flows.command.corpus import corpus
+from flows.command.demo import MICRO, demo
 from flows.command.launch import (
     find_method,
     make_parameters,
@@ -17,16 +18,11 @@ from flows.command.launch import (
 )
 from flows.command.plan import plan
 from flows.command.sql import sql
-from flows.command.tables import print_table
+from flows.command.tables import print_reports, print_table
 from flows.command.view import view
-from flows.service.site import SOURCE, Site, open_store, store_root
+from flows.service.site import SOURCE, Site, open_store
 
-DEMO_PROFILE = "micro"
 DAMAGED = "\n`selfplay verify RUN` names the damaged files of a run; running it once more makes them again"
-SCORES = """
-    select iteration, benchmark, metric, n, round(score, 3) as score, round(standard_error, 3) as standard_error
-    from evaluations where run = $run order by benchmark, metric, iteration
-"""
 
 
 class Group(click.Group):
@@ -55,7 +51,7 @@ def main() -> None:
 
 @main.command()
 @click.argument("flow")
-@click.option("--profile", default=DEMO_PROFILE, show_default=True, help="A deployment of the flow in prefect.yaml.")
+@click.option("--profile", default=MICRO, show_default=True, help="A deployment of the flow in prefect.yaml.")
 @click.option("--run", "name", help="Name of the run; one that exists is continued.  [default: METHOD-PROFILE]")
 @click.option("--corpus", help="A file or folder of text, hf:owner/name?revision=..., or a prepared corpus.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a setting, e.g. solver.steps=4.")
@@ -188,18 +184,6 @@ def clean(name: str, keep_last: int, keep: tuple[int, ...], rollouts: bool, yes:
 
 
 @main.command()
-def demo() -> None:
-    """Self-play on the built-in micro-world: three iterations, then the scores and the report."""
-    from flows.request import DEMO_FLOW
-    from warehouse.query import query
-
-    if not run_flow(Site.here(), DEMO_FLOW, make_parameters(DEMO_PROFILE, DEMO_PROFILE)):
-        sys.exit(1)
-    print_table(query(store_root(), SCORES, {"run": DEMO_PROFILE}), "held-out scores")
-    print_reports(DEMO_PROFILE)
-
-
-@main.command()
 @click.argument("name", metavar="[RUN]", required=False)
 def status(name: str | None) -> None:
     """Runs; or the stages of RUN with rows and seconds; and what is being made now."""
@@ -272,15 +256,8 @@ def services_command() -> None:
     print_table(services.status(Site.here()))
 
 
-def print_reports(name: str) -> None:
-    tables = sorted((store_root() / "reports" / name).glob("iter-*.html"))
-    if not tables:
-        raise ValueError(f"there is no report of a run {name!r}, or none yet; `selfplay status` lists the runs")
-    for path in tables:
-        click.echo(f"report: {path}")
-
-
 main.add_command(corpus)
+main.add_command(demo)
 main.add_command(plan)
 main.add_command(sql)
 main.add_command(view)

@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from flows.service.site import store_root
+
 PIPE_WIDTH = 2000
 VISIBLE = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"}  # documents do not steer a terminal
 VISIBLE |= dict.fromkeys((*range(127, 160), *range(8234, 8239), *range(8294, 8298)), 65533)
@@ -19,6 +21,15 @@ def visible(text: str) -> str:
     '␛[2J'
     """
     return text.translate(VISIBLE)
+
+
+def print_reports(name: str) -> None:
+    """Where the reports of a run are. Raises ValueError if it has none."""
+    pages = sorted((store_root() / "reports" / name).glob("iter-*.html"))
+    if not pages:
+        raise ValueError(f"there is no report of a run {name!r}, or none yet; `selfplay status` lists the runs")
+    for path in pages:
+        click.echo(f"report: {path}")
 
 
 def print_table(rows: list[dict[str, Any]], title: str | None = None) -> None:

