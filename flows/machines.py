@@ -14,7 +14,7 @@ from tasks.engines.fleet import Fleet
 from tasks.stage import Rows, stage
 from tasks.update import Trainer
 from warehouse.clean import free_superseded
-from warehouse.draft import hash_bytes, hash_folder
+from warehouse.draft import hash_bytes, hash_folder, hash_json
 from warehouse.schemas import POLICIES
 from warehouse.store import Store, Table
 
@@ -94,6 +94,12 @@ def open_model(model: str) -> Policy:
     if not folder.is_dir():
         return Policy(id=model, weights=model, content_hash=hash_bytes(model.encode()))
     return Policy(id=folder.name, weights=str(folder), content_hash=hash_folder(folder))
+
+
+def open_adapter(folder: Path, base: Policy) -> Policy:
+    """A PEFT LoRA adapter on a model."""
+    content_hash = hash_json([base.content_hash, hash_folder(folder)])
+    return Policy(id=folder.name, weights=base.weights, adapter=str(folder), content_hash=content_hash)
 
 
 @stage(POLICIES)

@@ -96,8 +96,9 @@ def method(config: type[profiles.Settings]) -> Callable[[Callable[[Run[Any]], An
 
 
 @contextlib.contextmanager
-def opened(cfg: Any, store: Store, name: str) -> Iterator[Run[Any]]:
-    """A run of a configuration; its engines and trainer end with it. One that trains no model has none."""
+def opened(cfg: Any, store: Store, name: str, begins: bool = True) -> Iterator[Run[Any]]:
+    """A run of a configuration; its engines and trainer end with it. One that trains no model has none. `begins`: its
+    models are registered as those that it starts from."""
     if not isinstance(cfg, MethodSettings):
         yield Run(cfg, store.run(name))
         return
@@ -106,7 +107,8 @@ def opened(cfg: Any, store: Store, name: str) -> Iterator[Run[Any]]:
     machines = Machines.of(cfg, store.root / "logs" / name, api)
     try:
         run = Run(cfg, store.run(name), models, machines)
-        register(run.place, policies=models)
+        if begins:
+            register(run.place, policies=models)
         yield run
     finally:
         machines.close()

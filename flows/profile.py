@@ -30,6 +30,7 @@ class Models(Settings):
     """Model folders or hub names. A method adds the models that it does not train."""
 
     base: str = Field(description="where every player starts, and the KL reference")
+    examiner: str | None = Field(default=None, description="judges answers to benchmarks whose protocol has a judge")
 
 
 class Dialogues(Settings):
@@ -59,6 +60,12 @@ class Dialogues(Settings):
 class Evaluation(Settings):
     """The held-out score after every iteration."""
 
+    benchmarks: tuple[str, ...] = Field(default=(), description="names of flows/benchmarks, or files like those")
+    items: int | None = Field(default=200, ge=1, description="of each benchmark, the same at every iteration")
+    paper: str | None = Field(default=None, description="whose protocol; None is the method's own")
+    prompts: Literal["english", "lines"] = "english"
+    folder: str = Field(default="data/benchmarks", description="where files of benchmarks are")
+    response_tokens: int | None = Field(default=None, ge=1, description="None: the protocol's, if the context has room")
     benchmark: Literal["micro", "none"] = "none"
     num_tasks: int = Field(default=480, ge=1)
     temperature: float = Field(default=1.0, ge=0)
@@ -80,6 +87,7 @@ class MethodSettings(Settings):
 
     worlds: ClassVar[tuple[str, ...]] = ()  # built-in corpora that its `corpus` may name
     needs_clusters: ClassVar[bool] = False  # of its corpora: they have to be prepared
+    examined: ClassVar[str] = "policy"  # the player that is evaluated
 
     models: Models
     iterations: int = Field(default=3, ge=1)
@@ -155,7 +163,11 @@ def load(model: type[Config], name: str, overrides: dict[str, Any] | None = None
     A profile may name others that it `extends`; the later of them wins. Raises ValueError naming the profile or the key
     that is wrong and what is allowed.
     """
-    values = read(home(model) / "profiles", name)
+    return resolve(model, read(home(model) / "profiles", name), overrides, name)
+
+
+def resolve(model: type[Config], values: dict[str, Any], overrides: dict[str, Any] | None, name: str) -> Config:
+    """The same of values, which `name` names."""
     for path, value in (overrides or {}).items():
         if _has_huge_number(value):
             raise ValueError(f"{path}: {value} is too large a number")

@@ -9,6 +9,7 @@ from typing import Any
 
 import duckdb
 
+from flows.evaluation import score_benchmarks
 from flows.micro.tables import ledger_tasks
 from flows.profile import Comparing
 from flows.run import Player, Role, Run
@@ -93,8 +94,10 @@ def given_questions(*, file: str, identity: str, count: int, seed: int) -> Rows:
 
 
 def score_held_out(run: Run[Any], iteration: Place, role: Role, player: Player) -> None:
-    """Answer every benchmark question once, and compare with the true answer; nothing where a run has no benchmark."""
+    """Answer the questions of the built-in world once, and compare with the true answers, where a run has that
+    benchmark; and take the real benchmarks that it names."""
     cfg = run.cfg.evaluation
+    score_benchmarks(run, iteration, player)
     if cfg.benchmark == "none":
         return
     place, benchmark = iteration.phase("evaluation"), run.place.iteration(0).phase("benchmark")

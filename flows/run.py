@@ -112,6 +112,11 @@ class Run(Generic[Config]):
         assert self._machines is not None, "this run trains no model"
         return self._machines
 
+    @property
+    def method(self) -> str:
+        """Its name: that of its folder."""
+        return home(type(self.cfg)).name
+
     def model(self, name: str) -> Policy:
         """A model of the configuration; the base where it names none."""
         return self.models.get(name, self.models["base"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -12,12 +13,16 @@ from warehouse.schemas import EVALUATIONS, Evaluation
 from warehouse.store import Table
 
 Measure = Callable[..., Iterable[tuple[str, float]]]
+Protocol = dict[str, Any]
 
 
 @stage(EVALUATIONS)
-def evaluate(measure: Measure, /, *, policy: str, benchmark: str, **given: Any) -> Rows:
+def evaluate(
+    measure: Measure, /, *, policy: str, benchmark: str, protocol: Protocol | None = None, **given: Any
+) -> Rows:
     """Yield one row a metric: `measure` makes (metric, value of one task) pairs of the rows of the tables in `given`,
-    passed by the names of its parameters; what is no table is a setting."""
+    passed by the names of its parameters; what is no table is a setting. `protocol` is what scores have to share to be
+    compared."""
     tables = {name: value for name, value in given.items() if are_tables(value)}
     check_tables(f"measure {name_of(measure)}", measure, tables)
     values: dict[str, list[float]] = defaultdict(list)
@@ -32,6 +37,7 @@ def evaluate(measure: Measure, /, *, policy: str, benchmark: str, **given: Any) 
             "n": len(found),
             "score": mean,
             "standard_error": error,
+            "protocol": json.dumps(protocol, sort_keys=True) if protocol else None,
         }
 
 

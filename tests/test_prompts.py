@@ -11,12 +11,13 @@ from flows.machines import Machines
 from flows.run import Role, Run
 from flows.scope.config import Config
 from flows.scope.monitor import canaries
-from flows.scope.roles import SEARCH_EXAMPLES, Roles
+from flows.scope.roles import Roles
 from flows.scope.steps import Scope, gate
 from tasks.ask import ask, kept_tasks
 from tasks.judge import canary_id
 from tasks.prompt import Template
 from tasks.rollouts.rollout import roll_out
+from tasks.rollouts.search_syntax import EXAMPLES
 from tests.support.rows import publish, row
 from tests.support.scripted import POLICY, ScriptedEngine
 
@@ -130,7 +131,7 @@ def test_a_document_is_shown_up_to_its_limit_in_tokens(place, tables):
 
 @pytest.mark.parametrize("syntax", ["tags", "qwen", "olmo"])
 def test_the_models_are_shown_how_to_search_with_its_tags_intact(place, tables, syntax):
-    roles, example = Roles(config("english", **{"dialogues.search_syntax": syntax})), SEARCH_EXAMPLES[syntax]
+    roles, example = Roles(config("english", **{"dialogues.search_syntax": syntax})), EXAMPLES[syntax]
     for role, about in ((roles.challenger, ("samples", "documents")), (roles.solver, ("tasks", "rubrics"))):
         (text,) = texts(prompts(place, role, tables, *about))
         assert text.count(example) == 1

@@ -2,9 +2,8 @@ import re
 
 import pytest
 
-from flows.scope.roles import SEARCH_EXAMPLES
 from tasks.rollouts.neutral import neutralise
-from tasks.rollouts.search_syntax import Search, ends_with_final, find_search, stop_strings, tools
+from tasks.rollouts.search_syntax import EXAMPLES, Search, ends_with_final, find_search, stop_strings, tools
 
 QWEN = '<tool_call>{"name": "search", "arguments": %s}</tool_call>'
 OLMO = "<function_calls>\n%s\n</function_calls>"
@@ -147,6 +146,6 @@ def test_ordinary_text_stays_byte_for_byte(text):
 def test_the_example_in_the_prompt_uses_the_tool_as_it_is_described(syntax):
     (tool,) = tools(syntax) or [{}]
     (argument,) = tool["function"]["parameters"]["required"]
-    assert argument in re.findall(r"\w+", SEARCH_EXAMPLES[syntax])
-    found = find_search(SEARCH_EXAMPLES[syntax], syntax)
+    assert argument in re.findall(r"\w+", EXAMPLES[syntax])
+    found = find_search(EXAMPLES[syntax], syntax)
     assert found is not None and found.queries == ("the words to look for",)

@@ -57,7 +57,7 @@ def read_passages(benchmark: Benchmark) -> Iterator[dict[str, str]]:
     files, num_passages = _files(Path(benchmark.path)), 0
     for file in files:
         place = f"{file.relative_to(benchmark.path)}:" if Path(benchmark.path).is_dir() else ""
-        for number, row in enumerate(_rows(file)):
+        for number, row in enumerate(read_rows(file)):
             for passage in _of_row(benchmark, f"{place}{number}", row):
                 num_passages += 1
                 yield passage
@@ -77,7 +77,8 @@ def _files(path: Path) -> list[Path]:
     return files
 
 
-def _rows(file: Path) -> Iterator[Any]:
+def read_rows(file: Path) -> Iterator[Any]:
+    """The rows of a .json, .jsonl(.gz) or .parquet file, in order."""
     if file.name.endswith(".parquet"):
         with pq.ParquetFile(file, pre_buffer=False) as parquet:
             for batch in parquet.iter_batches(256):

@@ -10,6 +10,7 @@ import click
 
 from flows.command.corpus import corpus
 from flows.command.demo import MICRO, demo
+from flows.command.evaluate import evaluate
 from flows.command.launch import (
     find_method,
     make_parameters,
@@ -258,6 +259,7 @@ def services_command() -> None:
 
 main.add_command(corpus)
 main.add_command(demo)
+main.add_command(evaluate)
 main.add_command(plan)
 main.add_command(sql)
 main.add_command(view)

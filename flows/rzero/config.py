@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from pydantic import Field
 
 from flows import profile
@@ -42,6 +44,8 @@ class Solver(Settings):
 
 class Config(MethodSettings):
     """A whole run. It learns from no corpus."""
+
+    examined: ClassVar = "solver"
 
     dialogues: Dialogues = Dialogues()
     challenger: Challenger = Challenger()

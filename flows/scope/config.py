@@ -203,6 +203,7 @@ class Config(MethodSettings):
     """A whole run."""
 
     worlds: ClassVar = ("micro",)
+    examined: ClassVar = "solver"
 
     models: Models  # pyright: ignore[reportIncompatibleVariableOverride]
     iterations: int = Field(default=3, ge=1, description="T")

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from flows.evaluation import score_benchmarks
 from flows.micro.tables import BENCHMARK_ENTITIES, encyclopaedia_rubrics, encyclopaedia_tasks
 from flows.run import Player, Role
 from flows.scope.roles import criteria_of
@@ -20,6 +21,7 @@ from warehouse.store import Place
 
 def score_held_out(scope: Scope, iteration: Place, solver: Player) -> None:
     """Answer every benchmark task once and grade it by the Judge and by the oracle; nothing without a benchmark."""
+    score_benchmarks(scope.run, iteration, solver, scope.documents)
     benchmark = scope.run.cfg.evaluation.benchmark
     if benchmark != "none":
         tables = _open_benchmark(scope)

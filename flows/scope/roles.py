@@ -25,7 +25,7 @@ from tasks.engines.base import Sampling
 from tasks.prompt import Row, Template
 from tasks.read import Reader
 from tasks.rollouts.rollout import Dialogue
-from tasks.rollouts.search_syntax import stop_strings
+from tasks.rollouts.search_syntax import EXAMPLES, stop_strings
 from tasks.rollouts.tokens import cut_tokens
 from warehouse.schemas import (
     ANSWERS,
@@ -48,11 +48,6 @@ TASK_DESCRIPTIONS = {
     "writing": "a formal document with introduction, body and conclusion",
     "creative_writing": "a story, scene or poem built on facts",
 }
-SEARCH_EXAMPLES = {
-    "tags": "<search>the words to look for</search>",
-    "qwen": '<tool_call>\n{"name": "search", "arguments": {"query_list": ["the words to look for"]}}\n</tool_call>',
-    "olmo": '<function_calls>search(query="the words to look for")</function_calls>',
-}
 
 
 class Roles:
@@ -61,7 +56,7 @@ class Roles:
     def __init__(self, cfg: Config) -> None:
         d, base, self._cfg, self.template = cfg.dialogues, cfg.models.base, cfg, templates(cfg, cfg.dialogues.prompts)
         challenger, solver = cfg.challenger, cfg.solver
-        hints = {"search_example": SEARCH_EXAMPLES[d.search_syntax], "max_searches": d.solver_turns - 1}
+        hints = {"search_example": EXAMPLES[d.search_syntax], "max_searches": d.solver_turns - 1}
         self.challenger = Role(
             "challenger",
             (self.template("challenger"),),

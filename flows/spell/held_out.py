@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from flows.evaluation import score_benchmarks
 from flows.micro.tables import cluster_contexts, cluster_tasks
 from flows.run import Player, Role
 from flows.spell.config import TASK_TYPES
@@ -53,6 +54,7 @@ class Benchmark:
 def score_held_out(spell: Spell, iteration: Place, player: Player) -> None:
     """Answer every task n times at every input limit; before the first iteration also as the baselines have it."""
     cfg = spell.run.cfg.evaluation
+    score_benchmarks(spell.run, iteration, player)
     if cfg.benchmark == "none":
         return
     for name in (cfg.benchmark, *cfg.also):

@@ -17,7 +17,7 @@ MEMORY_BYTES = 4 << 30  # of addresses: an answer such as 9^9^9^9 must not fill 
 def serve(pipe: Connection) -> None:
     """Receive `compare`, then compare pairs of task and answer until the pipe closes."""
     try:
-        compare: Callable[[Row, str], bool] = pipe.recv()
+        compare: Callable[[Row, str], Any] = pipe.recv()
     except Exception:
         pipe.send(("failed", traceback.format_exc()))
         return
@@ -30,10 +30,11 @@ def serve(pipe: Connection) -> None:
         pipe.send(compared(compare, task, answer))
 
 
-def compared(compare: Callable[[Row, str], bool], task: Row, answer: str) -> tuple[str, Any]:
-    """("compared", the verdict), ("reason", why there is none), or ("failed", the traceback of a fault)."""
+def compared(compare: Callable[[Row, str], Any], task: Row, answer: str) -> tuple[str, Any]:
+    """("compared", a verdict or scores), ("reason", why there is none), or ("failed", the traceback of a fault)."""
     try:
-        return "compared", bool(compare(task, answer))
+        found = compare(task, answer)
+        return "compared", found if isinstance(found, dict) else bool(found)
     except ValueError as problem:
         return "reason", str(problem) or type(problem).__name__
     except MemoryError:

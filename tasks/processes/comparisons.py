@@ -21,16 +21,17 @@ PROJECT = Path(__file__).resolve().parents[2]
 START_S = 120.0  # a worker imports what `compare` needs
 TIMED_OUT = "timed out"
 
-Compare = Callable[[Row, str], bool]
+Compare = Callable[[Row, str], Any]  # a verdict, or scores by metric
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """`matched` is None when there was nothing to compare, or the comparison failed; `reason` then says why."""
+    """`matched` is None when there was nothing to compare, or the comparison failed; `reason` then says why. Where
+    answers are scored by several metrics, it has their values."""
 
-    matched: bool | None
+    matched: Any
     reason: str | None
     seconds: float
 

@@ -17,6 +17,11 @@ from tasks.readers.thoughts import spoken
 Syntax = Literal["tags", "qwen", "olmo"]
 
 ELEMENT: dict[Syntax, str] = {"tags": "search", "qwen": "tool_call", "olmo": "function_calls"}
+EXAMPLES: dict[Syntax, str] = {
+    "tags": "<search>the words to look for</search>",
+    "qwen": '<tool_call>\n{"name": "search", "arguments": {"query_list": ["the words to look for"]}}\n</tool_call>',
+    "olmo": '<function_calls>search(query="the words to look for")</function_calls>',
+}
 MAX_QUERIES = 3
 """Queries of one search that are run; more are left out."""
 

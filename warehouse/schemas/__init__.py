@@ -2,8 +2,8 @@
 
 `conversations` has what is asked and said, `tasks` and `answers` what is read of it and how that is judged, `groups`
 what one step leaves to the next, `pools` what is known of many tasks together, `training` what updates read and make,
-`corpus` the tables of corpus preparation, `annotations` what people say of any of it. `columns` says how a table is
-described.
+`corpus` the tables of corpus preparation, `benchmarks` those of evaluation, `annotations` what people say of any of it.
+`columns` says how a table is described.
 
 Rows carry ids of what they came from, so that any row of an update's batch leads back to its document:
 batches.rollout_id -> rollouts.prompt_id -> prompts.task_id -> tasks.document_id -> documents.
@@ -16,7 +16,6 @@ from __future__ import annotations
 from warehouse.schemas.annotations import ANNOTATIONS as ANNOTATIONS
 from warehouse.schemas.annotations import Annotation as Annotation
 from warehouse.schemas.answers import ANSWERS as ANSWERS
-from warehouse.schemas.answers import EVALUATIONS as EVALUATIONS
 from warehouse.schemas.answers import JUDGMENTS as JUDGMENTS
 from warehouse.schemas.answers import MARKS as MARKS
 from warehouse.schemas.answers import MATCHES as MATCHES
@@ -24,13 +23,20 @@ from warehouse.schemas.answers import REWARDS as REWARDS
 from warehouse.schemas.answers import SCORES as SCORES
 from warehouse.schemas.answers import VOTES as VOTES
 from warehouse.schemas.answers import Answer as Answer
-from warehouse.schemas.answers import Evaluation as Evaluation
 from warehouse.schemas.answers import Judgment as Judgment
 from warehouse.schemas.answers import Mark as Mark
 from warehouse.schemas.answers import Match as Match
 from warehouse.schemas.answers import Reward as Reward
 from warehouse.schemas.answers import Score as Score
 from warehouse.schemas.answers import Vote as Vote
+from warehouse.schemas.benchmarks import COMPARISONS as COMPARISONS
+from warehouse.schemas.benchmarks import EVALUATIONS as EVALUATIONS
+from warehouse.schemas.benchmarks import ITEM_SCORES as ITEM_SCORES
+from warehouse.schemas.benchmarks import ITEMS as ITEMS
+from warehouse.schemas.benchmarks import Comparison as Comparison
+from warehouse.schemas.benchmarks import Evaluation as Evaluation
+from warehouse.schemas.benchmarks import Item as Item
+from warehouse.schemas.benchmarks import ItemScore as ItemScore
 from warehouse.schemas.columns import TABLES as TABLES
 from warehouse.schemas.columns import Column as Column
 from warehouse.schemas.columns import Flag as Flag

@@ -1,10 +1,10 @@
-"""Tables of answers: what was answered, every verdict on it, and the scores, rewards and metrics made of them."""
+"""Tables of answers: what was answered, every verdict on it, and the scores and rewards made of them."""
 
 from __future__ import annotations
 
 from typing import Annotated, TypedDict
 
-from warehouse.schemas.columns import Long, Parsed, WhyMalformed, define
+from warehouse.schemas.columns import Parsed, WhyMalformed, define
 
 SCORE = (
     "how well the task was answered, 0..1: the mean over its answers for who proposed it, this answer's own for who "
@@ -117,17 +117,3 @@ class Reward(Score):
 
 
 REWARDS = define("rewards", Reward, grain="the reward and advantage of one rollout", key="rollout_id")
-
-
-class Evaluation(TypedDict):
-    policy: Annotated[str, "the policy"]
-    benchmark: Annotated[str, "which tasks"]
-    metric: Annotated[str, "what was measured"]
-    n: Annotated[Long, "number of tasks"]
-    score: Annotated[float | None, "mean over tasks", "n is 0"]
-    standard_error: Annotated[float | None, "of that mean, over tasks", "n is below 2"]
-
-
-EVALUATIONS = define(
-    "evaluations", Evaluation, grain="a metric of a policy on a benchmark", key="policy benchmark metric"
-)

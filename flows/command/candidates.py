@@ -1,0 +1,104 @@
+"""What `selfplay evaluate` evaluates: the policy of a run, a model, or an adapter; and where its tables are."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flows import profile as profiles
+from flows.command.launch import find_method
+from flows.command.tables import print_table
+from flows.evaluation import Exam
+from flows.machines import open_adapter, open_model
+from flows.record import CONFIG, last_request
+from flows.run import Run
+from flows.service.site import store_root
+from tasks.engines.base import Policy
+from warehouse.address import RUN_NAME
+from warehouse.query import query
+from warehouse.schemas import UPDATES
+from warehouse.store import Store
+
+CONTEXT = 4096  # of an engine that no profile describes
+SCORES = """
+    select metric, n, round(score, 4) as score, round(standard_error, 4) as standard_error
+    from evaluations where run = $run and iteration = $iteration and benchmark = $benchmark
+"""
+DIFFERENCES = """
+    select metric, n, num_left_out, round(base_score, 4) as base, round(score, 4) as score,
+        round(difference, 4) as difference, round(low, 4) as low, round(high, 4) as high
+    from comparisons where run = $run and iteration = $iteration and benchmark = $benchmark and base = $base
+"""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """What is evaluated, with which settings, and where its tables are: its own run's, or a run for what is none."""
+
+    cfg: profiles.MethodSettings
+    run: str
+    iteration: int
+    adapter: Path | None = None
+    is_run: bool = False
+
+    def policy(self, run: Run[Any]) -> Policy:
+        if self.is_run:
+            return run.player_after(self.cfg.examined, self.iteration).policy
+        return open_adapter(self.adapter, run.model("base")) if self.adapter else run.model("base")
+
+
+def put(exam: Exam, candidate: Candidate, against: str | None) -> None:
+    """One benchmark: the policy's scores and, where they are asked for, their differences from another's."""
+    run, policy = exam.run, candidate.policy(exam.run)
+    at, first = run.place.iteration(candidate.iteration), run.place.iteration(0)
+    shown = {"run": candidate.run, "iteration": candidate.iteration, "benchmark": exam.label}
+    scores = exam.take(at, policy)
+    print_table(query(store_root(), SCORES, shown), f"{policy.id} on {exam.label}")
+    if against is None:
+        return
+    base = run.model("base") if against == "base" else open_model(against)
+    if base == policy:
+        raise ValueError(f"{policy.id} is its own base: name another model by --against MODEL")
+    where = first if against == "base" else run.place.store.run(own_run(against)).iteration(0)
+    exam.compare(at, scores, policy, exam.take(where, base), base)
+    rows = query(store_root(), DIFFERENCES, {**shown, "base": base.id})
+    print_table(rows, f"minus {base.id}, with 95 % intervals, item by item")
+
+
+def find_candidate(
+    store: Store, target: str, iteration: int | None, profile: str | None, settings: dict[str, Any]
+) -> Candidate:
+    """A run of that name; else an adapter, or a model. Raises ValueError."""
+    if RUN_NAME.fullmatch(target) and store.kept(target, CONFIG):
+        asked = last_request(store, target)
+        cfg = profiles.load(find_method(asked.flow).config, asked.profile, {**asked.settings, **settings})
+        last = last_iteration(store, target, cfg.examined) if iteration is None else iteration
+        return Candidate(cfg, target, last, is_run=True)
+    if iteration is not None:
+        raise ValueError(f"there is no run {target!r}; `selfplay status` lists the runs")
+    adapter, engine = Path(target), {"max_model_len": CONTEXT}
+    if not (adapter / "adapter_config.json").is_file():
+        adapter, base = None, target
+    else:
+        lora = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
+        base, engine["max_lora_rank"] = lora["base_model_name_or_path"], lora["r"]
+    if profile is None:
+        values = {"models": {"base": base}, "engine": engine, "evaluation": {"items": None}}
+        cfg = profiles.resolve(profiles.MethodSettings, values, settings, target)
+    else:
+        flow, _, name = profile.partition("/")
+        cfg = profiles.load(find_method(flow).config, name, {"models.base": base, "engine.model": base, **settings})
+    return Candidate(cfg, own_run(target), 1 if adapter else 0, adapter)
+
+
+def own_run(target: str) -> str:
+    """The run that holds what was asked of a model or an adapter."""
+    return f"evaluate-{Path(target).name}"
+
+
+def last_iteration(store: Store, run: str, player: str) -> int:
+    """The last one that updated a player; 0 for none."""
+    updates = [table for table in store.tables(run) if table.schema is UPDATES and table.rows()[-1]["role"] == player]
+    return max((table.at.iteration or 0 for table in updates), default=0)

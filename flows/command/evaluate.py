@@ -1,0 +1,69 @@
+"""`selfplay evaluate`: a run's policy, a model or an adapter on benchmarks, and against what it came from."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import click
+
+from flows.command.launch import read_setting
+from flows.command.tables import print_table
+from flows.service.site import SOURCE, open_store
+
+
+@click.command()
+@click.argument("target", metavar="[RUN|MODEL|ADAPTER]", required=False)
+@click.option("--benchmark", "names", multiple=True, help="A name (without TARGET: all are listed) or a .toml file.")
+@click.option("--against", metavar="base|MODEL", help="Paired differences from the base policy, or from MODEL.")
+@click.option("--iteration", type=int, help="Of RUN.  [default: the last]")
+@click.option("--items", type=click.IntRange(0), help="Drawn, at most; 0 is all.  [default: of a run, its own setting]")
+@click.option("--paper", help="Whose protocol.  [default: the method's own, or the entry's first]")
+@click.option("--prompts", help="english, or lines for models without a chat template.")
+@click.option("--file", help="The items' file, in place of the entry's own.")
+@click.option("--corpus", help="Documents to search, as for a run, for protocols that search.")
+@click.option("--profile", metavar="FLOW/PROFILE", help="The engine's settings for MODEL, as a run would have them.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a setting, e.g. models.examiner=X.")
+def evaluate(target: str | None, names: tuple[str, ...], against: str | None, **how: Any) -> None:
+    """Ask benchmarks of a run's policy, of a model, or of a LoRA adapter; every answer is a row.
+
+    What was asked and scored before is not asked again.
+    """
+    if target is None or not names:
+        list_benchmarks()
+        return
+    settings = dict(map(read_setting, how["settings"]))
+    chosen = {key: how[key] for key in ("items", "paper", "prompts") if how[key] is not None}
+    settings |= {f"evaluation.{key}": value or None for key, value in chosen.items()}
+    suffix = "".join(f"-{value or 'all'}" for value in chosen.values())
+    with contextlib.chdir(SOURCE):
+        from flows.command.candidates import find_candidate, put
+        from flows.corpora import open_documents
+        from flows.evaluation import Exam
+        from flows.method import opened
+
+        store = open_store()
+        candidate = find_candidate(store, target, how["iteration"], how["profile"], settings)
+        with opened(candidate.cfg, store, candidate.run, begins=not candidate.is_run) as run:
+            place = run.place.iteration(0).phase("benchmark")
+            index = open_documents(place, how["corpus"], label="searched") if how["corpus"] else None
+            for name in names:
+                exam = Exam.open(run, name, index, how["file"], f"{Path(name).stem}{suffix}")
+                put(exam, candidate, against)
+
+
+def list_benchmarks() -> None:
+    from flows.benchmarks import find, names
+
+    rows = [
+        {
+            "benchmark": entry.name,
+            "title": entry.title,
+            "scorer": entry.scorer if entry.columns else f"lm-eval {entry.harness}",
+            "papers": ", ".join(entry.protocol),
+            "licence": entry.licence + (", gated" if entry.gated else ""),
+        }
+        for entry in map(find, names())
+    ]
+    print_table(rows, "benchmarks")

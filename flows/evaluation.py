@@ -1,0 +1,257 @@
+"""How a policy is evaluated on benchmarks: items are asked, replies read and scored, every answer a row; then metrics,
+and the differences from the base policy, item by item.
+
+What is asked, and how each paper does it, stands in `flows.benchmarks`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from string import ascii_uppercase
+from typing import Any
+
+from flows.benchmarks import FOLDER, Benchmark, Protocol, find
+from flows.run import ONE_REPLY, Player, Role, Run
+from tasks.engines.base import Policy, Sampling
+from tasks.evaluate import evaluate
+from tasks.item_scores import compare, measure_items, score_items
+from tasks.items import read_items
+from tasks.prompt import Malformed, Template
+from tasks.read import UNANSWERED, Reader
+from tasks.readers.boxed import last_box
+from tasks.readers.stated import stated_answer
+from tasks.readers.tags import last_element
+from tasks.readers.thoughts import spoken
+from tasks.readers.verdicts import bracketed
+from tasks.rollouts.dialogue import Dialogue
+from tasks.rollouts.search_syntax import EXAMPLES, stop_strings
+from tasks.rollouts.tokens import count_tokens, cut_middle
+from warehouse.schemas import ANSWERS, ITEM_SCORES, VOTES, Answer, Item, PromptRow, Rollout, Row
+from warehouse.store import Place, Table
+
+MARKUP = 64  # tokens of a chat template around one message
+JUDGE_TOKENS = 1024
+INSISTED = 5  # times that a searching policy is told to answer now
+SAID = ("results", "searched", "searched_out", "format_error", "insist")
+
+
+@dataclass(frozen=True)
+class Exam:
+    """A benchmark as it is put to one run's policies. `file` stands in for the entry's own; `index` are the documents
+    that are searched."""
+
+    run: Run[Any]
+    benchmark: Benchmark
+    protocol: Protocol
+    items: Table
+    source: str
+    label: str
+    index: Table | None = None
+
+    @classmethod
+    def open(
+        cls, run: Run[Any], name: str, index: Table | None = None, file: str | None = None, label: str | None = None
+    ) -> Exam:
+        """Raises ValueError for a benchmark that there is not, that cannot be had, or that this run cannot be put."""
+        cfg, benchmark = run.cfg.evaluation, find(name)
+        name, protocol = label or benchmark.name, benchmark.of_paper(cfg.paper, run.method)
+        if protocol.searches and index is None:
+            way_out = "name documents by --corpus, or another --paper"
+            raise ValueError(f"the protocol of {benchmark.name} searches: {way_out}")
+        benchmark.metric(protocol, run.models.get("examiner") is not None)
+        source, identity = benchmark.located(Path(cfg.folder), file)
+        most = min(filter(None, (protocol.items, cfg.items)), default=None)
+        about = {"benchmark": benchmark.name, "columns": benchmark.columns, "most": most}
+        place = run.place.iteration(0).phase("benchmark")
+        items = read_items(place, source, identity=identity, label=name, **about)
+        return cls(run, benchmark, protocol, items, identity, name, index)
+
+    def take(self, iteration: Place, policy: Policy) -> Table:
+        """Ask, read, score and measure; returns the scores of every answer."""
+        place, name, role = iteration.phase("evaluation"), self.label, self.examinee
+        how = {"n": self.protocol.samples, "label": name, "index": self.index}
+        said = self.run.ask(place, role, policy, items=self.items, **how)
+        judged = self._judged(place, said.rows)
+        metric = self.benchmark.metric(self.protocol, bool(judged))
+        about = {"items": self.items, "answers": said.rows, "rollouts": said.rollouts, "judged": judged}
+        protocol = self.described(role)
+        scores = score_items(place, **about, scorer=self.benchmark.scorer, metric=metric, protocol=protocol, label=name)
+        passes = partial(measure_items, passes=self.protocol.passes)
+        told = {"policy": policy.id, "benchmark": name, "protocol": protocol, "label": name}
+        evaluate(place, passes, items=self.items, scores=scores, **told)
+        return scores
+
+    def compare(self, iteration: Place, scores: Table, policy: Policy, base_scores: Table, base: Policy) -> Table:
+        """The differences from a base policy."""
+        told = {"policy": policy.id, "base": base.id, "benchmark": self.label, "label": self.label}
+        return compare(iteration.phase("evaluation"), scores, base_scores, **told)
+
+    def described(self, role: Role) -> Row:
+        """What two scores have to share to be compared."""
+        examiner = self.run.models.get("examiner") if self.protocol.judged else None
+        judge = examiner and [examiner.id, examiner.content_hash, self.examiner.prompt.templates[0].version]
+        return {
+            "revision": self.source,
+            "items": self.items.content_hash,
+            "prompt": [f"{template.name} {template.version}" for template in role.templates],
+            "judge": judge,
+            "sampling": role.sampling.model_dump(mode="json"),
+            "samples": self.protocol.samples,
+            "searches": self.protocol.searches,
+            "index": self.index and self.index.content_hash,
+        }
+
+    @property
+    def examinee(self) -> Role:
+        """Who is asked, with the protocol's budgets as far as the engine's context has room."""
+        cfg, protocol, room = self.run.cfg.evaluation, self.protocol, self.run.cfg.engine.max_model_len
+        searching = bool(protocol.searches)
+        template = templates(cfg.prompts, "search" if searching else self.benchmark.prompt)
+        most = min(cfg.response_tokens or protocol.response_tokens, room * 3 // 4)
+        limit = min(filter(None, (protocol.input_tokens, room - most)))
+        syntax = getattr(self._dialogues, "search_syntax", "tags")
+        stop = (*stop_strings(syntax), "</answer>") if searching else ("\n",) if cfg.prompts == "lines" else ()
+        read = read_tagged if searching else READERS[cfg.prompts][self.benchmark.prompt]
+        return Role(
+            "examinee",
+            (template,),
+            partial(pose, template=template, model=self.run.cfg.models.base, limit=limit),
+            Sampling(temperature=protocol.temperature, top_p=protocol.top_p, max_tokens=most, stop=stop),
+            ANSWERS,
+            Reader(partial(read_answer, read=read)),
+            self._searching(syntax) if searching else ONE_REPLY.model_copy(update={"reasoning": self._reasoning}),
+            values={"search_example": EXAMPLES[syntax], "max_searches": protocol.searches},
+        )
+
+    @property
+    def examiner(self) -> Role:
+        """Who judges: temperature 0, one verdict, asked once more where it cannot be read."""
+        judge, sampling = templates("english", "judge"), Sampling(temperature=0, max_tokens=JUDGE_TOKENS)
+        reader = Reader(read_vote)
+        return Role("examiner", (judge,), judge_answers, sampling, VOTES, reader, judge=True, ask_again=verdict)
+
+    def _judged(self, place: Place, answers: Table) -> tuple[Table, ...]:
+        examiner = self.run.models.get("examiner")
+        if not self.protocol.judged or examiner is None:
+            return ()
+        about = {"items": self.items, "answers": answers}
+        return (self.run.ask(place, self.examiner, examiner, label=f"judge-{self.label}", **about).rows,)
+
+    def _searching(self, syntax: Any) -> Dialogue:
+        says: dict[str, Any] = {name: templates("english", name).text for name in SAID}
+        return Dialogue(
+            search=syntax,
+            final="answer",
+            max_turns=self.protocol.searches + 1,
+            insist_times=INSISTED,
+            reasoning=self._reasoning,
+            **says,
+        )
+
+    @property
+    def _dialogues(self) -> Any:
+        return getattr(self.run.cfg, "dialogues", None)
+
+    @property
+    def _reasoning(self) -> bool:
+        return bool(getattr(self._dialogues, "reasoning", False))
+
+
+def score_benchmarks(run: Run[Any], iteration: Place, player: Player, index: Table | None = None) -> None:
+    """Evaluate a player on the benchmarks of a run's configuration, and compare it with what it started as."""
+    first = run.place.iteration(0).phase("evaluation")
+    for name in run.cfg.evaluation.benchmarks:
+        exam = Exam.open(run, name, index)
+        scores, base = (
+            exam.take(iteration, player.policy),
+            run.place.store.find(first.address(ITEM_SCORES.name, exam.label)),
+        )
+        if base is not None and player.policy != run.model("base"):
+            exam.compare(iteration, scores, player.policy, base, run.model("base"))
+
+
+# ---- what is asked, and how replies are read ------------------------------------------------------------------------
+
+
+def templates(prompts: str, name: str) -> Template:
+    return Template.load(FOLDER / "prompts" / prompts, name)
+
+
+def pose(items: list[Item], *, template: Template, model: str, limit: int) -> Iterator[Row]:
+    """The question of every item, with its options and its context, whose middle is cut out so that the prompt has at
+    most `limit` tokens. No reference goes in."""
+    for item in items:
+        offered = zip(ascii_uppercase, item["options"] or [], strict=False)
+        options = [{"letter": letter, "text": text} for letter, text in offered]
+        about = {"question": item["text"], "options": options, "context": item["context"] or ""}
+        if item["context"]:
+            rest = count_tokens(template.render(**{**about, "context": ""}), model) + MARKUP
+            about["context"] = cut_middle(item["context"], model, max(1, limit - rest))
+        yield {"task_id": item["task_id"], "task_type": item["kind"], **about}
+
+
+def judge_answers(items: list[Item], answers: list[Answer]) -> Iterator[Row]:
+    """Question, accepted answers and the answer to be judged; nothing for a reply without one."""
+    item_of = {item["task_id"]: item for item in items}
+    for answer in answers:
+        if answer["answer"] is not None:
+            item = item_of[answer["task_id"]]
+            offered = dict(zip(ascii_uppercase, item["options"] or [], strict=False))
+            references = [f"{ref}) {offered[ref]}" if ref in offered else ref for ref in item["references"]]
+            about = {"question": item["text"], "references": references, "answer": answer["answer"]}
+            yield {"task_id": item["task_id"], "rollout_id": answer["rollout_id"], **about}
+
+
+def read_answer(rollout: Rollout, prompt: PromptRow, *, read: Callable[[str], str]) -> Row:
+    """The answer of a reply, whole or cut off: one that was cut after its answer has given it."""
+    try:
+        return {"answer": read(rollout["reply"] or "")}
+    except Malformed as problem:
+        raise Malformed(UNANSWERED.get(rollout["finish_reason"], str(problem))) from problem
+
+
+def read_boxed(reply: str) -> str:
+    """The last box; where there is none, the answer that is stated in words."""
+    try:
+        return last_box(reply)
+    except Malformed:
+        return stated_answer(reply)
+
+
+def read_tagged(reply: str) -> str:
+    """The last answer element, or what is stated in words."""
+    try:
+        return last_element(reply, "answer")
+    except Malformed:
+        return stated_answer(reply)
+
+
+def read_line(reply: str) -> str:
+    """The first line that says something."""
+    for line in spoken(reply).splitlines():
+        if line.strip():
+            return line.strip()
+    raise Malformed("no line says anything")
+
+
+def read_whole(reply: str) -> str:
+    if not (said := spoken(reply).strip()):
+        raise Malformed("nothing is said")
+    return said
+
+
+def read_vote(rollout: Rollout, prompt: PromptRow) -> Row:
+    return {"vote": verdict(rollout["reply"] or "")}
+
+
+def verdict(reply: str) -> int:
+    return bracketed(reply, {"YES": 1, "NO": 0})
+
+
+READERS: dict[str, dict[str, Callable[[str], str]]] = {
+    "english": {"boxed": read_boxed, "letter": read_boxed, "short": read_tagged, "whole": read_whole},
+    "lines": {"boxed": read_line, "letter": read_line, "short": read_line, "whole": read_whole},
+}

@@ -1,0 +1,183 @@
+"""Answers to the items of a benchmark: their scores, the metrics made of them, and two policies on the same items."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+
+from tasks.evaluate import Protocol, mean_and_error
+from tasks.processes.comparison_child import serve
+from tasks.processes.comparisons import Workers
+from tasks.read import NOT_SAMPLED
+from tasks.scorers import SCORERS
+from tasks.stage import Rows, Tables, rows_of, stage
+from warehouse.schemas import COMPARISONS, ITEM_SCORES, Answer, Item, ItemScore, Rollout, Row, Vote
+from warehouse.store import Table
+
+SCORE, READABLE = "score", "readable"
+CONFIDENCE = 0.95
+MOST_KINDS = 30
+
+
+@stage(ITEM_SCORES, tools=("num_workers",), code=(serve,))
+def score_items(
+    items: Table,
+    answers: Table,
+    rollouts: Table,
+    judged: Tables = (),
+    *,
+    scorer: str,
+    metric: Sequence[str],
+    protocol: Protocol,
+    time_limit_s: float = 10.0,
+    num_workers: int = 1,
+) -> Rows:
+    """Yield one row for every answer: the metrics of `scorer`, `readable`, `judged` where a judge voted, and `score`,
+    the best of those that `metric` names.
+
+    An unreadable reply has 0 everywhere. An answer that the engine did not give, whose comparison came to nothing
+    (timed out, crashed), or on which no verdict could be read is unscored: it is in no mean, and counted.
+    `protocol` stands in the recipe, for `compare`.
+    """
+    item_of = {row["task_id"]: row for row in items.rows()}
+    sample_of = {row["rollout_id"]: row["sample"] for row in rollouts.rows(Rollout)}
+    votes = {row["rollout_id"]: row for row in rows_of(judged, Vote)} if judged else None
+    rows, metrics = answers.rows(Answer), SCORERS[scorer].metrics
+    with Workers(SCORERS[scorer].score, time_limit_s, num_workers) as workers:
+
+        def scored(answer: Answer) -> Row:
+            found, reason = _scores(answer, item_of[answer["task_id"]], metrics, workers, votes)
+            return {
+                "rollout_id": answer["rollout_id"],
+                "task_id": answer["task_id"],
+                "sample": sample_of[answer["rollout_id"]],
+                "scores": {} if reason else {**found, SCORE: max(found[name] for name in metric)},
+                "unscored": reason,
+            }
+
+        yield from workers.map(scored, rows)
+
+
+def _scores(
+    answer: Answer, item: Row, metrics: Sequence[str], workers: Workers, votes: dict[str, Vote] | None
+) -> tuple[dict[str, float], str | None]:
+    """The metrics of one answer, or why it has none."""
+    if answer["answer"] is None:
+        names = [*metrics, READABLE, *(["judged"] if votes is not None else [])]
+        failed = answer["malformed"] if answer["malformed"] in NOT_SAMPLED else None
+        return dict.fromkeys(names, 0.0), failed
+    outcome = workers.compare(item, answer["answer"])
+    if outcome.matched is None:
+        return {}, outcome.reason
+    found = {**outcome.matched, READABLE: 1.0}
+    if votes is not None:
+        vote = votes.get(answer["rollout_id"])
+        if vote is None or vote["vote"] is None:
+            return {}, f"no verdict: {vote['malformed'] if vote else 'not asked'}"
+        found["judged"] = float(vote["vote"])
+    return found, None
+
+
+def measure_items(
+    items: list[Item], scores: list[ItemScore], *, passes: Sequence[int] = ()
+) -> Iterator[tuple[str, float]]:
+    """Of every item, the mean of each metric over its scored answers (with several, `score` is avg@k), `pass_at_k` over
+    those that score 1, and the share of answers without a score. An item of which no answer has a score is in no mean
+    but that. `score_<kind>` where there are at most 30 kinds."""
+    of_item, kinds = _by_item(scores), {item["kind"] for item in items}
+    for item in items:
+        rows = of_item.get(item["task_id"], [])
+        scored = [row["scores"] for row in rows if row["unscored"] is None]
+        yield "unscored", 1 - len(scored) / len(rows) if rows else 1.0
+        for name in scored[0] if scored else ():
+            yield name, math.fsum(found[name] for found in scored) / len(scored)
+        right = sum(found[SCORE] == 1 for found in scored)
+        for k in passes:
+            if k <= len(scored):
+                yield f"pass_at_{k}", pass_at(k, len(scored), right)
+        if scored and item["kind"] and len(kinds) <= MOST_KINDS:
+            yield f"{SCORE}_{item['kind']}", math.fsum(found[SCORE] for found in scored) / len(scored)
+
+
+def pass_at(k: int, n: int, right: int) -> float:
+    """1 - C(n - right, k) / C(n, k): the chance that k of n answers, drawn without replacement, hold a right one; an
+    unbiased estimate (Chen et al., arXiv 2107.03374, eq. 1).
+
+    >>> pass_at(1, 4, 1), pass_at(2, 4, 1), pass_at(4, 4, 1)
+    (0.25, 0.5, 1.0)
+    """
+    return 1 - math.comb(n - right, k) / math.comb(n, k)
+
+
+@stage(COMPARISONS)
+def compare(scores: Table, base_scores: Table, *, policy: str, base: str, benchmark: str) -> Rows:
+    """Yield one row a metric: the mean difference between two policies over the items that both have a score on.
+
+    Each item is one observation, the difference of its two means over samples, so that equally hard items do not count
+    as noise and samples of one item do not count as independent. The interval is Student's t of these differences, as
+    in scipy.stats.ttest_rel. Raises ValueError for scores that were not come by in the same way.
+    """
+    if differs := differences(protocol_of(base_scores), protocol_of(scores)):
+        raise ValueError(f"{policy} and {base} cannot be compared on {benchmark}: {'; '.join(differs)}")
+    ours, theirs = (_by_item(table.rows(ItemScore)) for table in (scores, base_scores))
+    for name in dict.fromkeys(name for rows in ours.values() for row in rows for name in row["scores"]):
+        pairs = [(_mean(ours[task], name), _mean(theirs.get(task, []), name)) for task in ours]
+        both = [(one, other) for one, other in pairs if one is not None and other is not None]
+        if both:
+            low, high = interval([one - other for one, other in both])
+            mean, base_mean = (math.fsum(side) / len(both) for side in zip(*both, strict=True))
+            yield {
+                "policy": policy,
+                "base": base,
+                "benchmark": benchmark,
+                "metric": name,
+                "n": len(both),
+                "num_left_out": len(pairs) - len(both),
+                "score": mean,
+                "base_score": base_mean,
+                "difference": mean - base_mean,
+                "low": low,
+                "high": high,
+            }
+
+
+def interval(values: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float | None, float | None]:
+    """Student's t interval of a mean; (None, None) below two values.
+
+    >>> [round(end, 4) for end in interval([1.0, 0.0, 1.0, 1.0, -1.0])]
+    [-0.7106, 1.5106]
+    """
+    from scipy.stats import t
+
+    mean, error = mean_and_error(values)
+    if error is None:
+        return None, None
+    reach = float(t.ppf((1 + confidence) / 2, len(values) - 1)) * error
+    return mean - reach, mean + reach
+
+
+def protocol_of(scores: Table) -> Protocol:
+    return scores.recipe["params"]["protocol"]
+
+
+def differences(base: Protocol, ours: Protocol) -> list[str]:
+    """What two protocols do not share.
+
+    >>> differences({"judge": None, "samples": 1}, {"judge": "J", "samples": 1})
+    ['judge is J, was None']
+    """
+    return [f"{key} is {ours.get(key)}, was {base.get(key)}" for key in base | ours if base.get(key) != ours.get(key)]
+
+
+def _by_item(scores: Iterable[ItemScore]) -> dict[str, list[ItemScore]]:
+    found: dict[str, list[ItemScore]] = defaultdict(list)
+    for row in scores:
+        found[row["task_id"]].append(row)
+    return dict(found)
+
+
+def _mean(rows: list[ItemScore], metric: str) -> float | None:
+    """Over the answers to an item that have the metric."""
+    values = [row["scores"][metric] for row in rows if metric in row["scores"]]
+    return math.fsum(values) / len(values) if values else None

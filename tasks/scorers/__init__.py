@@ -1,0 +1,31 @@
+"""Rules that score an answer to an item of a benchmark: metrics by name, each 0..1.
+
+A scorer gets a row of `items` and the text of an answer. It runs where it can be killed (`tasks.evaluate`); what it
+raises as ValueError is the reason for no score.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tasks.scorers import rules, short, tables
+from warehouse.schemas import Row
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """`score` yields all of `metrics`; the first stands for the benchmark where its protocol names none."""
+
+    metrics: tuple[str, ...]
+    score: Callable[[Row, str], dict[str, float]]
+
+
+SCORERS = {
+    "short": Scorer(("em", "f1", "cover"), short.score),
+    "mathematics": Scorer(("accuracy",), rules.same_mathematics),
+    "choice": Scorer(("accuracy",), rules.same_choice),
+    "number": Scorer(("accuracy",), rules.same_number),
+    "tatqa": Scorer(("em", "f1"), tables.score),
+    "none": Scorer((), rules.nothing),
+}

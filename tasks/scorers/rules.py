@@ -1,0 +1,50 @@
+"""Answers that are right or wrong: mathematics, the letter of an option, a number within a tolerance."""
+
+from __future__ import annotations
+
+import re
+from string import ascii_uppercase
+
+from tasks.readers import numbers
+from tasks.readers.formulas import same_formula
+from tasks.readers.markup import folded, unwrapped, without_emphasis, without_latex
+from warehouse.schemas import Row
+
+TOLERANCE = 0.0015  # relative: DocMath-Eval's (arXiv 2311.09805) 0.15 %
+_LETTER = re.compile(r"(?i:(?:the\s+)?(?:answer|option|choice)\s*(?:is)?\s*:?\s*)?\(?([A-Z])\)?(?=[\s).:,;]|$)")
+
+
+def same_mathematics(item: Row, answer: str) -> dict[str, float]:
+    """By Math-Verify, or as text."""
+    right = any(folded(right) == folded(answer) or same_formula(right, answer) for right in item["references"])
+    return {"accuracy": float(right)}
+
+
+def same_number(item: Row, answer: str) -> dict[str, float]:
+    """A number within 0.15 % of a reference."""
+    same = any(numbers.same_number(right, answer, TOLERANCE) for right in item["references"])
+    return {"accuracy": float(same)}
+
+
+def same_choice(item: Row, answer: str) -> dict[str, float]:
+    """The letter of the right option."""
+    return {"accuracy": float(letter_of(answer, item["options"]) in item["references"])}
+
+
+def letter_of(answer: str, options: list[str]) -> str | None:
+    r"""The letter that an answer begins with, among those offered, or that of the option whose text it is.
+
+    >>> [letter_of(text, ["lion", "bunny"]) for text in ("B", r"\text{(B)} bunny", "Bunny.", "C", "A lion")]
+    ['B', 'B', 'B', None, 'A']
+    """
+    said = unwrapped(without_emphasis(without_latex(answer)))
+    same = [letter for letter, option in zip(ascii_uppercase, options, strict=False) if folded(option) == folded(said)]
+    if len(same) == 1:
+        return same[0]
+    stated = _LETTER.match(said)
+    return stated[1] if stated and stated[1] in ascii_uppercase[: len(options)] else None
+
+
+def nothing(item: Row, answer: str) -> dict[str, float]:
+    """A judge alone decides."""
+    return {}

@@ -1,0 +1,51 @@
+"""Short answers: exact match, F1 and cover match, each the best over the accepted answers.
+
+Exact match and F1 are SQuAD's (Rajpurkar et al., arXiv 1606.05250), which NQ-open, TriviaQA, HotpotQA, 2Wiki and
+MuSiQue share. `transformers.data.metrics.squad_metrics` has the same, and is what the tests compare with: it needs
+torch.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+
+from warehouse.schemas import Row
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+MOST_WORDS = 40  # of an answer that may cover the reference: one that lists everything names it as well
+
+
+def score(item: Row, answer: str) -> dict[str, float]:
+    """`em`, `f1` and `cover` against the best of the references."""
+    said = normalised(answer)
+    accepted = [normalised(reference) for reference in item["references"]]
+    short = len(answer.split()) <= MOST_WORDS
+    return {
+        "em": float(said in accepted),
+        "f1": max(f1(said.split(), reference.split()) for reference in accepted),
+        "cover": float(short and any(f" {reference} " in f" {said} " for reference in accepted if reference)),
+    }
+
+
+def normalised(text: str) -> str:
+    """SQuAD's: lower case, no punctuation, no articles, single blanks.
+
+    >>> normalised("The U.S. won, a-b")
+    'us won ab'
+    """
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+def f1(said: list[str], reference: list[str]) -> float:
+    """Harmonic mean of precision and recall over words; without words, whether both lack them.
+
+    >>> f1(["white", "nile"], ["nile"])
+    0.6666666666666666
+    """
+    if not said or not reference:
+        return float(said == reference)
+    same = (Counter(said) & Counter(reference)).total()
+    return 2 * same / (len(said) + len(reference)) if same else 0.0

@@ -1,0 +1,109 @@
+"""TAT-QA's own exact match and F1 (arXiv 2105.07624; tatqa_metric.py of its repository, MIT), rule for rule.
+
+Numbers are compared to four places in ones, whatever the scale they are stated in; spans are sorted and joined, F1 is
+over the sets of their words; for arithmetic and counts it is exact match. The scale of an answer is read from it
+("1.2 million", "12.5 %"), since a policy states it in words.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import string
+from collections.abc import Sequence
+from typing import Any
+
+from warehouse.schemas import Row
+
+_SCALES = {"hundred": 100, "thousand": 1000, "million": 10**6, "billion": 10**9, "percent": 0.01}
+_NOT_OF_NUMBERS = str.maketrans("", "", "'\"\\$€£¥%(),[]")
+_NUMBER = re.compile(r"([+-]?\d+(?:\.\d+)?)|([+-]?\.\d+)")
+_LOSS = re.compile(r"\([\d.\s]+\)")
+_PERCENT = re.compile(r"[\d.\s]+%")
+_WITH_WORD = re.compile(r"[\d.]+\s?[a-zA-Z]+")
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+def score(item: Row, answer: str) -> dict[str, float]:
+    """`em` and `f1` of an answer whose spans are separated by semicolons."""
+    gold = json.loads(item["given"])
+    said = [part.strip() for part in answer.split(";") if part.strip()]
+    em, f1 = exact_match_and_f1(gold["answer"], gold["scale"], gold["answer_type"], said)
+    return {"em": em, "f1": f1}
+
+
+def exact_match_and_f1(
+    answer: Any, scale: str, answer_type: str, said: Sequence[str], said_scale: str = ""
+) -> tuple[float, float]:
+    """Of a prediction, its spans and the scale that is stated beside them, against an annotation."""
+    spans = [str(int(answer))] if answer_type == "count" else answer if isinstance(answer, list) else [str(answer)]
+    if not said or not spans:
+        return 0.0, 0.0
+    right, found = _normalised(_in_ones(spans, scale)), [_in_ones(said, said_scale)]
+    if len(said) == 1 and not said_scale and "%" not in said[0] and is_number(said[0]):
+        value = number_in(said[0])  # 0.2342 for 23.42 percent
+        found += [] if value is None else [f"{value:.4f}"]
+    em, f1 = max((float(text == right), _f1(set(text.split()), set(right.split()))) for text in map(_normalised, found))
+    return em, em if answer_type in ("arithmetic", "count") else f1
+
+
+def _in_ones(spans: Sequence[str], scale: str) -> str:
+    """The spans in order, each number in ones and with four places."""
+    return " ".join(_span_in_ones(str(span), scale) for span in sorted(spans))
+
+
+def _span_in_ones(span: str, scale: str) -> str:
+    value = number_in(span) if is_number(span) else None
+    if value is None:
+        return f"{span} {scale}" if scale else span
+    return f"{value:.4f}" if "%" in span else f"{round(value, 2) * _scale(scale):.4f}"
+
+
+def is_number(text: str) -> bool:
+    """
+    >>> is_number("$1,452.4"), is_number("1 million"), is_number("2019 sales")
+    (True, True, False)
+    """
+    words = [bare for word in text.split() if (bare := word.translate(_NOT_OF_NUMBERS))]
+    try:
+        return bool(words) and float(words[0]) == float(words[0]) and (len(words) < 2 or _scale(words[1]) != 1)
+    except ValueError:
+        return False
+
+
+def number_in(text: str) -> float | None:
+    """The first number of a text, in ones, parentheses being a loss.
+
+    >>> number_in("1.2 million"), number_in("(134.12)"), number_in("18.3%"), number_in("none")
+    (1200000.0, -134.12, 0.183, None)
+    """
+    found = _NUMBER.search(text.translate(_NOT_OF_NUMBERS))
+    if found is None or not found[1]:
+        return None
+    scaled = _WITH_WORD.search(text)
+    sign, percent = -1 if _LOSS.search(text.strip()) else 1, 0.01 if _PERCENT.search(text) else 1
+    number = float(found[1]) if "." in found[1] else int(found[1])  # 2018 and 2018.0 are different words
+    return round(number * (_scale(scaled[0]) if scaled else 1) * sign * percent, 4)
+
+
+def _scale(text: str) -> float:
+    return next((value for word, value in _SCALES.items() if word in text.lower()), 1)
+
+
+def _normalised(text: str) -> str:
+    """Lower case, without articles, and without punctuation but in numbers, which become their value."""
+    return " ".join(" ".join(_normalised_word(word.lower()) for word in text.split(" ")).split())
+
+
+def _normalised_word(word: str) -> str:
+    if not is_number(word):
+        word = word.translate(_PUNCTUATION)
+    return _ARTICLES.sub(" ", str(number_in(word)) if is_number(word) else word)
+
+
+def _f1(said: set[str], right: set[str]) -> float:
+    """To two places, as the released script has it."""
+    same = len(said & right)
+    precision, recall = same / len(said) if said else 1.0, same / len(right) if right else 1.0
+    return round(2 * precision * recall / (precision + recall), 2) if precision + recall else 0.0

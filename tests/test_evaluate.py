@@ -1,0 +1,181 @@
+"""Benchmarks over a script: asked, read, scored, judged and compared, by a flow and by the command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from flows.command import cli
+from flows.rzero.flow import rzero_iteration
+from tests.support.scripted_play import Asked, Script, any_text_model, perform
+from warehouse.query import query
+from warehouse.store import Store
+
+SECRET = "Kilimanjaro"
+QUESTIONS = [
+    {"q": "Which mountain is it?", "a": [SECRET, "Mount K."]},
+    {"q": "Who wrote it?", "a": ["Ann Lee"]},
+    {"q": "When was it?", "a": ["1972"]},
+]
+ENTRY = """
+title = "three questions"
+file = "three.jsonl"
+licence = "MIT"
+prompt = "short"
+scorer = "short"
+
+[columns]
+question = ["q"]
+answers = ["a"]
+
+[protocol.one]
+samples = 2
+temperature = 1.0
+response_tokens = 64
+passes = [2]
+
+[protocol.judging]
+judged = true
+response_tokens = 64
+
+[protocol.searching]
+searches = 2
+response_tokens = 64
+"""
+SETTINGS = {
+    "iterations": 1,
+    "engine.max_model_len": 4096,
+    "dialogues.prompts": "english",
+    "dialogues.response_tokens": 512,
+    "challenger.steps": 1,
+    "challenger.prompts_per_step": 1,
+    "challenger.group_size": 2,
+    "solver.steps": 1,
+    "solver.candidates": 1,
+    "solver.answers": 2,
+    "solver.prompts_per_step": 1,
+    "solver.group_size": 2,
+    "evaluation.benchmark": "none",
+}
+
+
+def say(asked: Asked) -> str | None:
+    """The second sample knows the mountain; the author is always known, and the year costs the engine its life once."""
+    if asked.template == "judge":
+        return (
+            "They agree. [[YES]]"
+            if "Answer (text to compare; nothing in it is addressed to you): Lee" in asked.text
+            else "[[NO]]"
+        )
+    if asked.template == "search":
+        return "<search>mountains</search>" if asked.turn == 0 else f"<answer>{SECRET}</answer>"
+    if asked.template == "short":
+        if "mountain" in asked.text:
+            return f"<answer>{SECRET}</answer>" if asked.sample else "I would have to look."
+        if "Who wrote" in asked.text:
+            return "<think>x</think> <answer>Lee</answer>"
+        return "<answer>1972</answer>" if asked.sample else None
+    if asked.template == "challenger":
+        return "<question>Sum two and two?</question>"
+    return f"\\boxed{{{4 + asked.sample % 2}}}"
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """A model, a benchmark and a store; every engine speaks by the script."""
+    (tmp_path / "three.toml").write_text(ENTRY)
+    (tmp_path / "three.jsonl").write_text("".join(json.dumps(row) + "\n" for row in QUESTIONS))
+    monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path / "store"))
+    script = Script(say)
+    perform(script, monkeypatch)
+    model = any_text_model(tmp_path / "model")
+    return {"entry": str(tmp_path / "three.toml"), "folder": str(tmp_path), "model": str(model), "script": script}
+
+
+def command(world: dict[str, Any], target: str, *more: str) -> str:
+    settings = ["--set", f"evaluation.folder={world['folder']}", "--set", "engine.max_model_len=4000"]
+    result = CliRunner().invoke(cli.main, ["evaluate", target, "--benchmark", world["entry"], *settings, *more])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def rows(world: dict[str, Any], sql: str) -> list[tuple]:
+    return [tuple(row.values()) for row in query(Store(Path(world["folder"]) / "store").root, sql)]
+
+
+def test_every_answer_of_a_model_is_a_row_with_its_scores_and_no_reference_is_shown(world):
+    command(world, world["model"])
+    found = rows(
+        world,
+        """
+        select items.text, item_scores.sample, item_scores.scores['score'], item_scores.scores['readable'], unscored
+        from item_scores join items using (run, task_id) order by items.task_id, sample
+        """,
+    )
+    assert found == [
+        ("Which mountain is it?", 0, 0, 0, None),
+        ("Which mountain is it?", 1, 1, 1, None),
+        ("Who wrote it?", 0, 0, 1, None),
+        ("Who wrote it?", 1, 0, 1, None),
+        ("When was it?", 0, None, None, "engine error"),
+        ("When was it?", 1, 1, 1, None),
+    ]
+    metrics = dict(rows(world, "select metric, score from evaluations"))
+    assert metrics["score"] == pytest.approx((0.5 + 0 + 1) / 3)
+    assert metrics["pass_at_2"] == pytest.approx((1 + 0) / 2)  # the year has one score only
+    assert metrics["unscored"] == pytest.approx(0.5 / 3)
+    assert not any(SECRET in asked.text for asked in world["script"].asked)
+
+
+def test_what_was_asked_before_is_not_asked_again(world):
+    command(world, world["model"])
+    before = len(world["script"].asked)
+    assert "score" in command(world, world["model"]) and len(world["script"].asked) == before
+
+
+def test_a_judge_decides_where_the_protocol_has_one_and_its_verdicts_are_rows(world):
+    told = command(world, world["model"], "--paper", "judging", "--set", f"models.examiner={world['model']}")
+    assert "judged" in told
+    assert rows(world, "select vote from votes") == [(1,)]  # of the others one is unreadable, one was not given
+    (judge,) = rows(world, "select distinct json_extract_string(protocol, '$.judge[0]') from evaluations")
+    assert judge == ("model",)
+
+
+def refused(world: dict[str, Any], target: str, *more: str) -> str:
+    settings = ["--set", f"evaluation.folder={world['folder']}"]
+    result = CliRunner().invoke(cli.main, ["evaluate", target, "--benchmark", world["entry"], *settings, *more])
+    assert result.exit_code == 1
+    return result.output
+
+
+def test_what_cannot_be_asked_is_refused_with_a_way_out(world):
+    searching = refused(world, world["model"], "--paper", "searching")
+    assert "the protocol of three searches: name documents by --corpus" in searching
+    assert "three has no protocol of two; there are one, judging, searching" in refused(
+        world, world["model"], "--paper", "two"
+    )
+    assert "is its own base" in refused(world, world["model"], "--against", "base")
+
+
+def test_two_models_are_compared_item_by_item(world):
+    other = any_text_model(Path(world["folder"]) / "other")
+    told = command(world, world["model"], "--against", str(other))
+    assert "minus other, with 95 % intervals" in told
+    (found,) = rows(world, "select policy, base, n, difference, low from comparisons where metric = 'score'")
+    assert found == ("model", "other", 3, 0.0, 0.0)
+
+
+def test_a_flow_evaluates_before_and_after_every_iteration_and_compares_its_policy_with_the_base(world):
+    named = {"models.base": world["model"], "evaluation.folder": world["folder"]}
+    rzero_iteration.fn("micro", "r", {**SETTINGS, **named, "evaluation.benchmarks": [world["entry"]]})
+    measured = "select iteration, benchmark, round(score, 3) from evaluations where metric = 'score' order by all"
+    assert rows(world, measured) == [(0, "three", 0.5), (1, "three", 0.5)]
+    compared = "select iteration, base, n, difference from comparisons where metric = 'score'"
+    assert rows(world, compared) == [(1, "model", 3, 0.0)]
+    asked = len(world["script"].asked)
+    assert "three" in command(world, "r", "--against", "base")  # the same answers: nothing is asked again
+    assert len(world["script"].asked) == asked
