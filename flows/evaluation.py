@@ -27,7 +27,7 @@ from tasks.readers.tags import last_element
 from tasks.readers.thoughts import spoken
 from tasks.readers.verdicts import bracketed
 from tasks.rollouts.dialogue import Dialogue
-from tasks.rollouts.search_syntax import EXAMPLES, stop_strings
+from tasks.rollouts.search_syntax import EXAMPLES, Syntax, stop_strings
 from tasks.rollouts.tokens import count_tokens, cut_middle
 from warehouse.schemas import ANSWERS, ITEM_SCORES, VOTES, Answer, Item, PromptRow, Rollout, Row
 from warehouse.store import Place, Table
@@ -112,14 +112,15 @@ class Exam:
         template = templates(cfg.prompts, "search" if searching else self.benchmark.prompt)
         most = min(cfg.response_tokens or protocol.response_tokens, room * 3 // 4)
         limit = min(filter(None, (protocol.input_tokens, room - most)))
-        syntax = getattr(self._dialogues, "search_syntax", "tags")
+        temperature = protocol.temperature if cfg.benchmark_temperature is None else cfg.benchmark_temperature
+        syntax: Syntax = getattr(self._dialogues, "search_syntax", "tags")
         stop = (*stop_strings(syntax), "</answer>") if searching else ("\n",) if cfg.prompts == "lines" else ()
         read = read_tagged if searching else READERS[cfg.prompts][self.benchmark.prompt]
         return Role(
             "examinee",
             (template,),
             partial(pose, template=template, model=self.run.cfg.models.base, limit=limit),
-            Sampling(temperature=protocol.temperature, top_p=protocol.top_p, max_tokens=most, stop=stop),
+            Sampling(temperature=temperature, top_p=protocol.top_p, max_tokens=most, stop=stop),
             ANSWERS,
             Reader(partial(read_answer, read=read)),
             self._searching(syntax) if searching else ONE_REPLY.model_copy(update={"reasoning": self._reasoning}),
@@ -137,10 +138,10 @@ class Exam:
         examiner = self.run.models.get("examiner")
         if not self.protocol.judged or examiner is None:
             return ()
-        about = {"items": self.items, "answers": answers}
-        return (self.run.ask(place, self.examiner, examiner, label=f"judge-{self.label}", **about).rows,)
+        label = f"judge-{self.label}"
+        return (self.run.ask(place, self.examiner, examiner, label=label, items=self.items, answers=answers).rows,)
 
-    def _searching(self, syntax: Any) -> Dialogue:
+    def _searching(self, syntax: Syntax) -> Dialogue:
         says: dict[str, Any] = {name: templates("english", name).text for name in SAID}
         return Dialogue(
             search=syntax,

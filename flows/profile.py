@@ -66,6 +66,7 @@ class Evaluation(Settings):
     prompts: Literal["english", "lines"] = "english"
     folder: str = Field(default="data/benchmarks", description="where files of benchmarks are")
     response_tokens: int | None = Field(default=None, ge=1, description="None: the protocol's, if the context has room")
+    benchmark_temperature: float | None = Field(default=None, ge=0, description="None: the protocol's")
     benchmark: Literal["micro", "none"] = "none"
     num_tasks: int = Field(default=480, ge=1)
     temperature: float = Field(default=1.0, ge=0)

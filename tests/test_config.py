@@ -124,7 +124,7 @@ def test_an_unknown_profile_is_answered_with_the_known_ones():
         ("solver.update.lora.rnk", "alpha, rank"),
         ("embedding.modle", "batch_size, device"),
         ("engine.max_len", "max_model_len"),
-        ("models.grder", "base, grader, rubric_writer"),
+        ("models.grder", "base, examiner, grader, rubric_writer"),
     ],
 )
 def test_a_misspelt_setting_is_named_and_the_settings_there_are_listed(setting, choices):
