@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -47,6 +47,8 @@ class Update(GRPOSettings):
 
 class Config(MethodSettings):
     """A whole run: `iterations` times `steps` synchronised updates. It learns from no corpus, and from no answer."""
+
+    examined: ClassVar = "model"
 
     iterations: int = Field(default=30, ge=1)
     steps: int = Field(default=10, ge=1, description="of an iteration")
