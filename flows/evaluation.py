@@ -14,7 +14,8 @@ from string import ascii_uppercase
 from typing import Any
 
 from flows.benchmarks import FOLDER, Benchmark, Protocol, find
-from flows.run import ONE_REPLY, Player, Role, Run
+from flows.profile import home
+from flows.run import Player, Role, Run
 from tasks.engines.base import Policy, Sampling
 from tasks.evaluate import evaluate
 from tasks.item_scores import compare, measure_items, score_items
@@ -123,7 +124,7 @@ class Exam:
             Sampling(temperature=temperature, top_p=protocol.top_p, max_tokens=most, stop=stop),
             ANSWERS,
             Reader(partial(read_answer, read=read)),
-            self._searching(syntax) if searching else ONE_REPLY.model_copy(update={"reasoning": self._reasoning}),
+            self._searching(syntax) if searching else Dialogue(max_turns=1, **self._said_as),
             values={"search_example": EXAMPLES[syntax], "max_searches": protocol.searches},
         )
 
@@ -148,8 +149,8 @@ class Exam:
             final="answer",
             max_turns=self.protocol.searches + 1,
             insist_times=INSISTED,
-            reasoning=self._reasoning,
             **says,
+            **self._said_as,
         )
 
     @property
@@ -157,8 +158,21 @@ class Exam:
         return getattr(self.run.cfg, "dialogues", None)
 
     @property
-    def _reasoning(self) -> bool:
-        return bool(getattr(self._dialogues, "reasoning", False))
+    def _said_as(self) -> dict[str, Any]:
+        """How the run's own dialogues go through the model's template."""
+        found = {name: getattr(self._dialogues, name, None) for name in ("reasoning", "chat_template")}
+        return {name: value for name, value in found.items() if value is not None}
+
+
+def check_benchmarks(cfg: Any, folder: Path) -> None:
+    """Raise ValueError for a benchmark of a configuration that there is not, or that cannot be had; `folder` is what
+    paths are relative to."""
+    for name in cfg.evaluation.benchmarks:
+        benchmark = find(name)
+        protocol = benchmark.of_paper(cfg.evaluation.paper, home(type(cfg)).name)
+        benchmark.metric(protocol, cfg.models.examiner is not None)
+        if benchmark.columns is not None:
+            benchmark.located(folder / cfg.evaluation.folder)
 
 
 def score_benchmarks(run: Run[Any], iteration: Place, player: Player, index: Table | None = None) -> None:

@@ -43,3 +43,12 @@ def test_an_unknown_run_is_an_error(store):
     result = CliRunner().invoke(cli.main, ["compare", "one", "nowhere"])
     assert result.exit_code == 1
     assert "there is no run 'nowhere'" in result.output
+
+
+def test_scores_that_were_not_come_by_in_the_same_way_are_not_compared(store):
+    for run, judge in (("one", None), ("other", ["J"])):
+        about = {"benchmark": "judged", "metric": "score", "score": 0.5, "protocol": json.dumps({"judge": judge})}
+        publish(store.run(run).iteration(1), "evaluations", row("evaluations", **about), label="judged")
+    assert {line["benchmark"] for line in scores(store, ["one", "other"])} == {"exam"}
+    result = CliRunner().invoke(cli.main, ["compare", "one", "other"])
+    assert "not compared: judged: in other, judge is ['J'], was None" in result.output

@@ -209,14 +209,17 @@ def report(name: str) -> None:
 @click.argument("names", metavar="RUN RUN...", nargs=-1, required=True)
 def compare(names: tuple[str, ...]) -> None:
     """Runs side by side: the settings in which they differ, their held-out scores, and a page with figures."""
-    from flows.command.compare import differing_settings, scores
+    from flows.command.compare import differing_settings, incomparable, scores
     from tasks.reports.runs import report_runs
 
     store = open_store()
     tables = {"settings that differ": differing_settings(store, names), "held-out scores": scores(store, names)}
     for title, rows in tables.items():
         print_table(rows, title)
-    page = report_runs(store, f"compare-{'-'.join(names)}", {name: [name] for name in names}, tables)
+    apart = incomparable(store, names)
+    for benchmark, why in apart.items():
+        click.echo(f"not compared: {benchmark}: {why}")
+    page = report_runs(store, f"compare-{'-'.join(names)}", {name: [name] for name in names}, tables, tuple(apart))
     click.echo(f"page: {page}")
 
 

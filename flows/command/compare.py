@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
+from tasks.item_scores import differences
 from warehouse.query import query
 from warehouse.schemas import Row
 from warehouse.store import Store
 
 SCORES = """
-    select benchmark, iteration, run, score, standard_error from evaluations
+    select benchmark, iteration, run, score, standard_error, protocol from evaluations
     where metric = 'score' and list_contains($runs, run) order by benchmark, iteration, run
 """
 
@@ -24,14 +26,30 @@ def differing_settings(store: Store, runs: Sequence[str]) -> list[Row]:
 
 
 def scores(store: Store, runs: Sequence[str]) -> list[Row]:
-    """A row a benchmark and iteration, the score of every run with its standard error."""
+    """A row a benchmark and iteration, the score of every run with its standard error; of benchmarks that the runs were
+    asked in the same way."""
     found: dict[tuple[str, int], Row] = {}
+    apart = incomparable(store, runs)
     for row in query(store.root, SCORES, {"runs": list(runs)}):
+        if row["benchmark"] in apart:
+            continue
         at = (row["benchmark"], row["iteration"])
         line = found.setdefault(at, {"benchmark": at[0], "iteration": at[1], **dict.fromkeys(runs, "–")})
         error = "" if row["standard_error"] is None else f" ± {row['standard_error']:.3f}"
         line[row["run"]] = f"{row['score']:.3f}{error}"
     return list(found.values())
+
+
+def incomparable(store: Store, runs: Sequence[str]) -> dict[str, str]:
+    """Benchmarks whose scores were not come by in the same way in all runs (revision, items, prompt, judge, sampling),
+    and what differs."""
+    found: dict[str, str] = {}
+    first: dict[str, Row] = {}
+    for row in query(store.root, SCORES, {"runs": list(runs)}):
+        protocol = json.loads(row["protocol"] or "{}")
+        if differs := differences(first.setdefault(row["benchmark"], protocol), protocol):
+            found[row["benchmark"]] = f"in {row['run']}, {'; '.join(differs)}"
+    return found
 
 
 def _config(store: Store, run: str) -> Row:

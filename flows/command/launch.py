@@ -139,6 +139,7 @@ def check_settings(deployment: dict[str, Any], parameters: dict[str, Any]) -> An
     """The configuration. Raises its ValueError now, not in a worker's log; also for a missing model or corpus."""
     from flows import profile
     from flows.corpora import check_corpora, check_documents
+    from flows.evaluation import check_benchmarks
     from tasks.engines.base import check_model
     from tasks.engines.endpoint import API
 
@@ -154,6 +155,7 @@ def check_settings(deployment: dict[str, Any], parameters: dict[str, Any]) -> An
         check_documents(getattr(cfg, "corpus", None), SOURCE)
     else:
         check_corpora(cfg, open_store(), SOURCE)
+        check_benchmarks(cfg, SOURCE)
         for model in filter(lambda model: model and not model.startswith(API), cfg.models.model_dump().values()):
             check_model(str(SOURCE / model) if (SOURCE / model).exists() else model)  # flows stand in SOURCE
     return cfg

@@ -23,14 +23,20 @@ COMPLETED = "iterations completed"
 
 
 def report_runs(
-    store: Store, name: str, groups: Mapping[str, Sequence[str]], tables: Mapping[str, Sequence[Row]]
+    store: Store,
+    name: str,
+    groups: Mapping[str, Sequence[str]],
+    tables: Mapping[str, Sequence[Row]],
+    left_out: Sequence[str] = (),
 ) -> Path:
     """Write `<store>/reports/<name>.html`: the scores of every group (its name and its runs), the first one being what
-    the others are measured against, and tables by their titles. Returns the path."""
+    the others are measured against, and tables by their titles. Benchmarks that are `left_out` are not drawn. Returns
+    the path."""
     group_of = {run: group for group, runs in groups.items() for run in runs}
     found = by(query(store.root, SCORES, {"runs": list(group_of)}), "run")
     rows = [{**row, "group": group} for run, group in group_of.items() for row in found.get(run, [])]
-    plots = [figure for benchmark, found in by(rows, "benchmark").items() for figure in figures(benchmark, found)]
+    shown = {benchmark: found for benchmark, found in by(rows, "benchmark").items() if benchmark not in left_out}
+    plots = [figure for benchmark, found in shown.items() for figure in figures(benchmark, found)]
     page = {
         "name": name,
         "made_at": time.strftime("%Y-%m-%d %H:%M"),
