@@ -48,6 +48,7 @@ class Study:
     metrics: dict[str, tuple[str, str]] = field(default_factory=dict)
     stops: tuple[type[Exception], ...] = ()
     name: str = ""  # of its runs and files, where it is not the method's
+    seedless: tuple[str, ...] = ()  # variants that are the same whatever the seed
     corpus: str = ""  # a profile of prepare-corpus, and the run of it that is learnt from
     profile: str = PROFILE
     held_out: tuple[str, str] = (BENCHMARK, HELD_OUT)
@@ -60,7 +61,10 @@ class Study:
         return next(iter(self.variants))
 
     def run_name(self, variant: str, seed: int) -> str:
-        return f"{self.name}-{variant.lower().replace(' ', '-')}-{seed}"
+        return f"{self.name}-{variant.lower().replace(' ', '-')}-{self.seed_of(variant, seed)}"
+
+    def seed_of(self, variant: str, seed: int) -> int:
+        return 0 if variant in self.seedless else seed
 
 
 @dataclass(frozen=True)
@@ -117,7 +121,11 @@ def prepare(study: Study) -> None:
 def play(study: Study, variant: str, seed: int) -> None:
     """Make or finish one run."""
     method = find_method(f"{study.method}-iteration")
-    settings = {**study.variants[variant], "seed": seed, "num_engines": 1}  # seeds may run side by side
+    settings = {
+        **study.variants[variant],
+        "seed": study.seed_of(variant, seed),
+        "num_engines": 1,
+    }  # seeds may run side by side
     name, began = study.run_name(variant, seed), time.monotonic()
     try:
         method.run(Request(flow=method.name, profile=study.profile, run=name, overrides=settings))

@@ -10,16 +10,17 @@ from typing import Any
 
 from flows.claims import Claim, Seed, Study, beats, raises
 
-WHOLE, PERMUTED, READABLE = "self-play", "permuted rewards", "paid for form alone"
+WHOLE, PERMUTED, READABLE, PROMPTS = "self-play", "permuted rewards", "paid for form alone", "other prompts"
 FEW_SHOT = ("lines-3-shot", "lines-5-shot", "instruct")
 MAIN, OTHER, METRIC = "nq", "tatqa", "exact_match"
 ALSO: dict[str, Any] = {"evaluation.also": [f"data/english/{OTHER}.jsonl"]}
-CONTROL: dict[str, Any] = {"evaluation.baselines": []}
+UNPROMPTED: dict[str, Any] = {"evaluation.baselines": []}  # greedy, of the base model: one run has them for all
+HARDLY = {"steps": 1, "sampling.clusters_per_round": 8, "sampling.groups": 1}
 
 
 def best_few_shot(seed: Seed, benchmark: str) -> float:
     """The base model with the prompts that suit it best."""
-    return max(seed.series(WHOLE, METRIC, f"{benchmark}, {prompts}")[0] for prompts in FEW_SHOT)
+    return max(seed.series(PROMPTS, METRIC, f"{benchmark}, {prompts}")[0] for prompts in FEW_SHOT)
 
 
 def exceeds_few_shot(benchmark: str, least: float) -> Claim:
@@ -27,7 +28,9 @@ def exceeds_few_shot(benchmark: str, least: float) -> Claim:
         return seed.series(WHOLE, METRIC, benchmark)[-1] - best_few_shot(seed, benchmark)
 
     says = f"it exceeds the base model's best prompts by {least:g} ({benchmark})"
-    return Claim(says, "final score minus the best few-shot score", (WHOLE,), value, lambda number: number >= least)
+    return Claim(
+        says, "final score minus the best few-shot score", (WHOLE, PROMPTS), value, lambda number: number >= least
+    )
 
 
 def gains(benchmark: str, least: float) -> Claim:
@@ -46,10 +49,12 @@ STUDY = Study(
     corpus="english",
     held_out=(MAIN, METRIC),
     variants={
-        WHOLE: ALSO,
-        PERMUTED: {"controls.permuted": True, **CONTROL},
-        READABLE: {"controls.readable": True, **CONTROL},
+        WHOLE: {**ALSO, **UNPROMPTED},
+        PERMUTED: {"controls.permuted": True, **UNPROMPTED},
+        READABLE: {"controls.readable": True, **UNPROMPTED},
+        PROMPTS: {**ALSO, **HARDLY},
     },
+    seedless=(PROMPTS,),
     claims=(
         raises(WHOLE, at_least=0.25),
         exceeds_few_shot(MAIN, 0.1),
