@@ -1,16 +1,17 @@
 """Candidates to edges: every pair compared exactly, once; crowds through leaders.
 
 A crowd is a bucket too large for all its pairs. Its first document leads: all others are compared with it, and those
-as similar as the threshold leave with it. So it goes on with who is left, until they are few enough for all
-pairs, or `max_leaders` have led. That costs at most max_leaders comparisons a document. What can be lost are pairs
-whose documents are similar to each other, but to no common leader, and that share no smaller bucket; how many pairs of
-those left at the end were not compared is counted.
+as similar as the threshold leave with it. So it goes on with who is left, until they are few enough for all pairs, or
+`max_leaders` have led. That costs at most max_leaders comparisons a document. Who is left after that is compared with
+all who share one of their rarest shingles (`corpus_prep.dedup.prefixes`). What can still be lost are documents that
+resemble no leader and share only text that more than `max_bucket` documents have.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,11 +23,14 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
 from corpus_prep.corpus import Corpus, sql, view_parquet
 from corpus_prep.dedup.bands import PAIRS, ROWS_AT_ONCE, find_candidates, partitions
-from corpus_prep.dedup.jaccard import ShingleSets, write_sets
+from corpus_prep.dedup.jaccard import OpenSets, ShingleSets, write_sets
 from corpus_prep.dedup.minhash import MinHashing
+from corpus_prep.dedup.prefixes import count_shingles, prefixes
 from corpus_prep.workers import Workers, map_shards
 from warehouse.query import out_of_core
+from warehouse.schemas.corpus import BANDS
 
+log = logging.getLogger("selfplay")
 EDGES = pa.schema([*PAIRS, ("jaccard", pa.float64())])
 DISTINCT_PAIRS, DUPLICATES = sql("distinct_pairs"), sql("duplicates")
 PAIRS_AT_ONCE = 1 << 20
@@ -105,9 +109,43 @@ def find_edges(
     found = map_shards(compare_pairs, comparisons, comparing, workers)
     led = map_shards(compare_crowds, of_crowds, (comparing, settings.threshold), workers)
     counts = [json.loads((part / "counts.json").read_text()) for part in led]
-    totals = {name: sum(c[name] for c in counts) for name in ("crowds", "crowd_documents", "pairs_not_compared")}
+    totals = {name: sum(c[name] for c in counts) for name in ("crowds", "crowd_documents", "pairs_left")}
     totals["candidate_pairs"] = pq.read_metadata(pairs).num_rows
-    return Found([*found, *(part / "edges.parquet" for part in led)], totals)
+    left = np.unique(np.concatenate([np.load(part / "left.npy") for part in led])) if led else np.empty(0, np.int64)
+    rejoined = compare_left(left, sets, comparing, settings, folder, workers) if len(left) else []
+    totals["documents_compared_by_rare_shingles"] = len(left)
+    return Found([*found, *(part / "edges.parquet" for part in led), *rejoined], totals)
+
+
+def compare_left(
+    left: np.ndarray,
+    sets: ShingleSets,
+    comparing: Comparing,
+    settings: MinHashing,
+    folder: Path,
+    workers: Workers | None,
+) -> list[Path]:
+    """Files of edges among documents that their crowds left uncompared, by their rarest shingles: as if each shingle
+    were a band of its own."""
+    log.warning(
+        "%d documents share text with more than %d others: they are compared by their rarest shingles only",
+        *(len(left), comparing.max_bucket),
+    )
+    chosen = np.zeros(sets.num_documents, bool)
+    chosen[left] = True
+    counts, bands = count_shingles(sets.folders, chosen), []
+    for number, place in enumerate(sets.folders):
+        documents, hashes = prefixes(OpenSets(place), chosen, counts, settings.threshold)
+        order = np.argsort(hashes, kind="stable")
+        columns = [documents[order], np.zeros(len(order), np.int32), hashes[order]]
+        bands.append(folder / f"rare-{number:05d}.parquet")
+        pq.write_table(pa.table(columns, schema=BANDS.arrow), bands[-1])
+    one_band = settings.model_copy(update={"rows": settings.num_permutations})
+    parts = map_shards(find_candidates, partitions(bands, folder / "rare", one_band), comparing.max_bucket, workers)
+    [pairs] = map_shards(merge_pairs, [Candidates(folder / "rare-pairs", tuple(parts))], None, workers)
+    groups = range(pq.read_metadata(pairs).num_row_groups)
+    comparisons = [Comparison(folder / f"rare-edges-{group:05d}", pairs, group, sets) for group in groups]
+    return map_shards(compare_pairs, comparisons, comparing, workers)
 
 
 def merge_pairs(candidates: Candidates, settings: None) -> None:
@@ -135,7 +173,7 @@ def compare_crowds(crowds: Crowds, settings: tuple[Comparing, float]) -> None:
     table = pq.read_table(crowds.crowds)
     buckets, documents = table["bucket"].to_numpy(), table["document"].to_numpy()
     starts = np.flatnonzero(np.r_[True, buckets[1:] != buckets[:-1], True])
-    not_compared = 0
+    remaining = []
     crowds.out.mkdir()
     with pq.ParquetWriter(crowds.out / "edges.parquet", EDGES) as writer:
         for start, end in itertools.pairwise(starts):
@@ -148,11 +186,13 @@ def compare_crowds(crowds: Crowds, settings: tuple[Comparing, float]) -> None:
                 writer.write_table(_edges(leaders, others, jaccards, comparing.floor))
                 left = others[jaccards < threshold]
             if len(left) > comparing.max_bucket:
-                not_compared += len(left) * (len(left) - 1) // 2
+                remaining.append(left)
                 continue
             first, second = (left[side] for side in np.triu_indices(len(left), 1))
             writer.write_table(_edges(first, second, crowds.sets.jaccards(first, second), comparing.floor))
-    counts = {"crowds": len(starts) - 1, "crowd_documents": len(documents), "pairs_not_compared": not_compared}
+    np.save(crowds.out / "left.npy", np.unique(np.concatenate(remaining)) if remaining else np.empty(0, np.int64))
+    pairs_left = sum(len(some) * (len(some) - 1) // 2 for some in remaining)
+    counts = {"crowds": len(starts) - 1, "crowd_documents": len(documents), "pairs_left": pairs_left}
     (crowds.out / "counts.json").write_text(json.dumps(counts))
 
 

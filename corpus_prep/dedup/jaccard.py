@@ -6,7 +6,7 @@ a probability of about 1e-13.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from numba import njit
 from corpus_prep.corpus import Shard
 from corpus_prep.dedup.shingles import Shingling, shingle_sets
 
+Compare = Callable[..., np.ndarray]
 HASHES, DOCUMENTS, OFFSETS = "hashes.u64", "documents.npy", "offsets.npy"
 
 
@@ -34,8 +35,20 @@ class ShingleSets:
     def of(cls, shards: Sequence[Shard]) -> ShingleSets:
         return cls(tuple(shard.out for shard in shards), tuple(shard.first for shard in shards))
 
+    @property
+    def num_documents(self) -> int:
+        """The number behind that of the last document."""
+        return max((int(OpenSets(folder).documents.max(initial=-1)) + 1 for folder in self.folders[-1:]), default=0)
+
     def jaccards(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
         """The similarity of every pair (float64), given as document numbers. All have to have sets."""
+        return self._compared(first, second, _jaccards)
+
+    def containments(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        """Which share of the first's shingles the second has (float64)."""
+        return self._compared(first, second, _containments)
+
+    def _compared(self, first: np.ndarray, second: np.ndarray, compare: Compare) -> np.ndarray:
         shard_one, shard_other = (np.searchsorted(self.firsts, side, "right") - 1 for side in (first, second))
         order = np.lexsort((shard_other, shard_one))
         turns = np.flatnonzero(np.diff(shard_one[order]) | np.diff(shard_other[order])) + 1
@@ -46,7 +59,7 @@ class ShingleSets:
                 open_shard, one = shard, OpenSets(self.folders[shard])
             other = one if shard == shard_too else OpenSets(self.folders[shard_too])
             rows, other_rows = one.rows(first[run]), other.rows(second[run])
-            found[run] = _jaccards(one.hashes, one.offsets, rows, other.hashes, other.offsets, other_rows)
+            found[run] = compare(one.hashes, one.offsets, rows, other.hashes, other.offsets, other_rows)
         return found
 
 
@@ -83,16 +96,35 @@ def jaccards_of_texts(texts: pa.Array, others: pa.Array, shingling: Shingling) -
 
 
 @njit(cache=True, nogil=True)
+def _in_both(hashes, offsets, row, other_hashes, other_offsets, other_row):
+    """How many hashes two sets share."""
+    one, one_end = offsets[row], offsets[row + 1]
+    other, other_end = other_offsets[other_row], other_offsets[other_row + 1]
+    both = 0
+    while one < one_end and other < other_end:
+        a, b = hashes[one], other_hashes[other]
+        both += a == b
+        one += a <= b
+        other += b <= a
+    return both
+
+
+@njit(cache=True, nogil=True)
 def _jaccards(hashes, offsets, rows, other_hashes, other_offsets, other_rows):
     found = np.empty(len(rows))
     for pair in range(len(rows)):
-        one, one_end = offsets[rows[pair]], offsets[rows[pair] + 1]
-        other, other_end = other_offsets[other_rows[pair]], other_offsets[other_rows[pair] + 1]
-        total, both = one_end - one + other_end - other, 0
-        while one < one_end and other < other_end:
-            a, b = hashes[one], other_hashes[other]
-            both += a == b
-            one += a <= b
-            other += b <= a
+        row, other = rows[pair], other_rows[pair]
+        both = _in_both(hashes, offsets, row, other_hashes, other_offsets, other)
+        total = offsets[row + 1] - offsets[row] + other_offsets[other + 1] - other_offsets[other]
         found[pair] = both / (total - both) if total else 0.0
+    return found
+
+
+@njit(cache=True, nogil=True)
+def _containments(hashes, offsets, rows, other_hashes, other_offsets, other_rows):
+    found = np.empty(len(rows))
+    for pair in range(len(rows)):
+        both = _in_both(hashes, offsets, rows[pair], other_hashes, other_offsets, other_rows[pair])
+        size = offsets[rows[pair] + 1] - offsets[rows[pair]]
+        found[pair] = both / size if size else 0.0
     return found

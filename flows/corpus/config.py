@@ -13,6 +13,7 @@ from corpus_prep.clusters.segments import Splitting
 from corpus_prep.contamination.aligned import AlignmentRule
 from corpus_prep.contamination.benchmarks import Benchmark
 from corpus_prep.contamination.ngrams import NgramRule
+from corpus_prep.dedup.containment import Containment
 from corpus_prep.dedup.duplicates import Keep
 from corpus_prep.dedup.edges import Comparing
 from corpus_prep.dedup.minhash import MinHashing
@@ -28,6 +29,7 @@ class Deduplication(Settings):
 
     near: MinHashing | None = Field(default=MinHashing(), description="none: equal texts only")
     comparing: Comparing = Comparing()
+    contained: Containment | None = Field(default=Containment(), description="none: a document may stand in another")
     keep: Keep = Field(
         default="longest",
         description="of a family; newest: by the column that columns.date names, else the last",

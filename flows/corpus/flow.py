@@ -19,6 +19,7 @@ from tasks.corpus.cluster import (
     measure_clusters,
     one_document_clusters,
 )
+from tasks.corpus.containment import find_contained, measure_containment, screen_contained
 from tasks.corpus.decontaminate import (
     evaluation_identity,
     find_contaminations,
@@ -86,6 +87,7 @@ def prepare(cfg: Config, place: Place) -> Table:
     measure_reading(place, documents, label="read")
     check_usable(documents)
     corpus = drop_duplicates(cfg, place, Corpus(documents))
+    corpus = drop_contained(cfg, place, corpus)
     corpus = drop_evaluation_sets(cfg, place, corpus, passages)
     embeddings = embed(cfg, place, corpus)
     memberships = cluster(cfg, place, corpus, embeddings)
@@ -161,6 +163,18 @@ def drop_duplicates(cfg: Config, place: Place, corpus: Corpus) -> Corpus:
     )
     measure_duplicates(place, exact, bands, pairs, near, threshold=how.near.threshold, label="duplicates")
     return Corpus(documents, (*screened, near))
+
+
+def drop_contained(cfg: Config, place: Place, corpus: Corpus) -> Corpus:
+    """What stands in a longer document is there already."""
+    how = cfg.duplicates.contained
+    if how is None:
+        return corpus
+    documents, screened = corpus.documents, corpus.screened
+    found = find_contained(place, documents, screened=screened, settings=how, workers=cfg.workers)
+    alone = screen_contained(place, documents, found, screened=screened, label="contained")
+    measure_containment(place, found, alone, label="containments")
+    return Corpus(documents, (*screened, alone))
 
 
 def drop_evaluation_sets(cfg: Config, place: Place, corpus: Corpus, passages: Table | None) -> Corpus:

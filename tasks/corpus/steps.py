@@ -11,8 +11,8 @@ from warehouse.schemas import Measurement
 from warehouse.store import Table
 
 IN_ORDER = (
-    *("read", "exact", "bands", "duplicates", "near", "contaminations", "decontamination", "embeddings"),
-    *("clusters", "segments", "lengths", "document_sets", "document_sets.padded", "index"),
+    *("read", "exact", "bands", "duplicates", "near", "containments", "contained", "contaminations", "decontamination"),
+    *("embeddings", "clusters", "segments", "lengths", "document_sets", "document_sets.padded", "index"),
 )  # parts of `measurements`, as the work goes
 
 

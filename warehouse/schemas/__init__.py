@@ -60,6 +60,7 @@ from warehouse.schemas.conversations import Turn as Turn
 from warehouse.schemas.conversations import Usage as Usage
 from warehouse.schemas.corpus import BANDS as BANDS
 from warehouse.schemas.corpus import CLUSTERS as CLUSTERS
+from warehouse.schemas.corpus import CONTAINMENTS as CONTAINMENTS
 from warehouse.schemas.corpus import CONTAMINATIONS as CONTAMINATIONS
 from warehouse.schemas.corpus import DOCUMENT_SETS as DOCUMENT_SETS
 from warehouse.schemas.corpus import DOCUMENTS as DOCUMENTS
@@ -73,6 +74,7 @@ from warehouse.schemas.corpus import SCREENINGS as SCREENINGS
 from warehouse.schemas.corpus import SEGMENTS as SEGMENTS
 from warehouse.schemas.corpus import Band as Band
 from warehouse.schemas.corpus import Cluster as Cluster
+from warehouse.schemas.corpus import ContainmentRow as ContainmentRow
 from warehouse.schemas.corpus import Contamination as Contamination
 from warehouse.schemas.corpus import Document as Document
 from warehouse.schemas.corpus import Duplicate as Duplicate

@@ -59,6 +59,15 @@ class Duplicate(TypedDict):
 DUPLICATES = define("duplicates", Duplicate, grain="a pair of near-duplicate documents", key="first second")
 
 
+class ContainmentRow(TypedDict):
+    document_id: Annotated[str, "the document"]
+    holder_id: Annotated[str, "the longer document, which stays"]
+    share: Annotated[float, "of the document's shingles that the other has"]
+
+
+CONTAINMENTS = define("containments", ContainmentRow, grain="a document that stands in another", key="document_id")
+
+
 class Passage(TypedDict):
     benchmark: Annotated[str, "the evaluation set"]
     passage: Annotated[str, "its row, and its place in the row"]

@@ -1,0 +1,66 @@
+"""The rarest shingles of documents: what similar ones cannot but share.
+
+Of two sets, the second of which holds a share t of the first: among the first |x| - ceil(t |x|) + 1 shingles of the
+first, in any order of all shingles, is one that the second has (Chaudhuri, Ganti and Kaushik 2006: the prefix filter).
+In order of how many documents have them, text that thousands share comes last. Shingles are counted in slots, by the
+first bits of their hashes: those of one slot count together, which changes the order for all documents alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numba import njit
+
+from corpus_prep.dedup.jaccard import OpenSets
+
+SLOT_BITS = 24
+SHIFT = np.uint64(64 - SLOT_BITS)
+COUNT_SHIFT, MOST = np.uint64(40), np.uint32((1 << 24) - 1)  # of a key of a shingle: its count, and bits of its hash
+
+
+def count_shingles(folders: Sequence[Path], chosen: np.ndarray) -> np.ndarray:
+    """In how many of the chosen documents (bool, by number) the shingles of each slot stand (uint32)."""
+    counts = np.zeros(1 << SLOT_BITS, np.uint32)
+    for folder in folders:
+        sets = OpenSets(folder)
+        _count(sets.hashes, sets.offsets, chosen[sets.documents], counts)
+    return counts
+
+
+def prefixes(sets: OpenSets, chosen: np.ndarray, counts: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray]:
+    """Documents (int64) and hashes (uint64) of their rarest shingles, but for those of one document only."""
+    size = int((sets.offsets[1:] - sets.offsets[:-1])[chosen[sets.documents]].sum())
+    documents, hashes = np.empty(size, np.int64), np.empty(size, np.uint64)
+    rows = chosen[sets.documents]
+    num = _prefixes(sets.hashes, sets.offsets, rows, sets.documents, counts, share, documents, hashes)
+    return documents[:num], hashes[:num]
+
+
+@njit(cache=True, nogil=True)
+def _count(hashes, offsets, rows, counts):
+    for row in range(len(rows)):
+        if rows[row]:
+            for at in range(offsets[row], offsets[row + 1]):
+                slot = hashes[at] >> SHIFT
+                counts[slot] = min(counts[slot] + np.uint32(1), MOST)
+
+
+@njit(cache=True, nogil=True)
+def _prefixes(hashes, offsets, rows, numbers, counts, share, documents, found):
+    num = 0
+    for row in range(len(rows)):
+        own = hashes[offsets[row] : offsets[row + 1]]
+        if not rows[row] or not len(own):
+            continue
+        keys = np.empty(len(own), np.uint64)
+        for i in range(len(own)):
+            keys[i] = np.uint64(counts[own[i] >> SHIFT]) << COUNT_SHIFT | own[i] >> np.uint64(24)
+        order = np.argsort(keys)
+        for place in order[: len(own) - int(np.ceil(share * len(own) - 1e-9)) + 1]:
+            if counts[own[place] >> SHIFT] > 1:
+                documents[num], found[num] = numbers[row], own[place]
+                num += 1
+    return num

@@ -1,0 +1,50 @@
+"""Documents that stand in a longer one out of a corpus, after its duplicates.
+
+found = find_contained(place, documents, screened=[exact, near], settings=Containment())
+alone = screen_contained(place, documents, found, screened=[exact, near], label="contained")
+measure_containment(place, found, alone, label="containments")
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+
+from corpus_prep.dedup.containment import Containment, find_containments, screen_held
+from corpus_prep.workers import Workers
+from tasks.corpus.steps import corpus_of, costs, folder_of, measured, screened_counts
+from tasks.stage import Rows, stage
+from warehouse.draft import Draft, Shards
+from warehouse.schemas import CONTAINMENTS, MEASUREMENTS, SCREENINGS, Measurement
+from warehouse.store import Table
+
+COUNTS = "boilerplate.json"
+
+
+@stage(CONTAINMENTS, tools=("workers",))
+def find_contained(
+    documents: Table,
+    *,
+    screened: Sequence[Table] = (),
+    settings: Containment,
+    workers: Workers | None = None,
+    shards: Shards,
+    draft: Draft,
+) -> Rows:
+    """Every document that a longer one which stays holds. `boilerplate.json`: how many share text with many others."""
+    corpus, folder = corpus_of(documents, screened), folder_of(shards)
+    yield from find_containments(corpus, settings, folder, workers, draft.files / COUNTS)
+
+
+@stage(SCREENINGS)
+def screen_contained(documents: Table, containments: Table, *, screened: Sequence[Table] = (), shards: Shards) -> Rows:
+    """Keep the documents that stand in no other."""
+    yield from screen_held(corpus_of(documents, screened), containments.paths(), folder_of(shards))
+
+
+@stage(MEASUREMENTS)
+def measure_containment(containments: Table, screening: Table) -> Iterator[Measurement]:
+    """What the search for documents in documents did and cost, and what was found of boilerplate."""
+    yield from measured("containments", costs(containments))
+    yield from measured("containments", json.loads((containments.files / COUNTS).read_text()).items())
+    yield from measured("contained", [*costs(screening), *screened_counts(screening)])
