@@ -26,7 +26,7 @@ def check_corpora(cfg: MethodSettings, store: Store, folder: Path) -> None:
     for corpus in cfg.learns_from:
         if corpus in cfg.worlds:
             continue
-        allowed = ["the name of a finished run of prepare-corpus", *map("{!r}, which is built in".format, cfg.worlds)]
+        allowed = ["the name of a finished run of prepare-corpus", *map("the built-in {!r}".format, cfg.worlds)]
         if cfg.needs_clusters:
             if is_path_or_dataset(corpus, folder):
                 raise ValueError(

@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 
 from tasks.engines.base import EngineConfig, Sampling
 from tasks.engines.endpoint import API, ChatEndpoint
-from tasks.monitor import Limits
+from tasks.limits import Limits
 from tasks.rollouts.dialogue import ChatTemplate, Dialogue
 
 Config = TypeVar("Config", bound=BaseModel)

@@ -14,10 +14,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
-
 from tasks.evaluate import Measure, evaluate, scores_of
 from tasks.judge import Oracle
+from tasks.limits import Limits
 from tasks.read import NOT_SAMPLED
 from tasks.stage import Tables, rows_of
 from warehouse.schemas import Answer, Judgment, Label, Mark, Novelty, OptimizerStep, Row, Score, Task, Vote
@@ -30,40 +29,6 @@ JUDGE, LABELS, REPLIES, POOL, BATCH, UPDATE = (
 )  # benchmarks in `evaluations`
 
 Measured = Iterator[tuple[str, float]]
-
-
-class Limits(BaseModel):
-    """The limit of each metric, by its name behind `max_` or `min_`; None sets none, and it is only stored.
-
-    `max_` limits the absolute value. A method with metrics of its own adds their limits in a subclass.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    @classmethod
-    def __pydantic_init_subclass__(cls, **_: Any) -> None:
-        if wrong := [name for name in cls.model_fields if not name.startswith(("max_", "min_"))]:
-            raise TypeError(f"{wrong[0]} limits no metric: begin with max_ or min_")
-
-    max_canary_error: float | None = Field(default=0.05, ge=0, description="answers of known verdict judged wrongly")
-    max_judge_minus_oracle: float | None = Field(default=0.05, ge=0, description="mean verdict minus mean truth")
-    max_judge_error: float | None = Field(default=None, ge=0, description="verdicts that are not the truth")
-    max_vote_error: float | None = Field(default=None, ge=0, description="votes that are not the truth")
-    max_label_error: float | None = Field(default=0.3, ge=0, description="labels that are not the truth")
-    max_mark_error: float | None = Field(default=None, ge=0, description="marks on the wrong side of the truth")
-    max_top_mark: float | None = Field(default=0.95, ge=0, description="marks that are the best there is")
-    max_malformed: float | None = Field(default=0.5, ge=0, description="replies that could not be read, of those given")
-    max_engine_failure: float | None = Field(default=0.05, ge=0, description="replies that the engine did not give")
-    min_kept: float | None = Field(default=None, ge=0, description="candidates that a filter kept")
-    max_flat_group: float | None = Field(default=0.95, ge=0, description="groups whose rewards are all equal")
-    max_unscorable: float | None = Field(default=0.5, ge=0, description="rollouts without a reward")
-    max_repeat: float | None = Field(default=None, ge=0, description="tasks like an earlier one of their batch")
-    max_empty: float | None = Field(default=0.3, ge=0, description="tasks without three different words")
-    max_copy: float | None = Field(default=0.5, ge=0, description="tasks equal to an earlier one of their batch")
-    max_sampler_kl: float | None = Field(
-        default=0.01, ge=0, description="KL between trainer and engine before an update, nats a token (k3)"
-    )
-    max_ratio_gap: float | None = Field(default=None, ge=0, description="mean of rho - 1 at an update's first step")
 
 
 class Alarm(RuntimeError):

@@ -80,9 +80,7 @@ def test_a_corpus_that_there_is_not_is_refused_at_the_prompt_with_all_that_is_al
     said = refused("run", flow, "--corpus", corpus)
     assert f"there is no corpus {corpus}: give " in said
     assert "the name of a finished run of prepare-corpus" in said
-    assert [f"{world!r}, which is built in" in said for world in METHODS[flow].worlds] == [True] * len(
-        METHODS[flow].worlds
-    )
+    assert [f"the built-in {world!r}" in said for world in METHODS[flow].worlds] == [True] * len(METHODS[flow].worlds)
     assert ("a file or folder, hf:owner/name?revision=..., " in said) == (flow != "spell-iteration")
 
 
@@ -98,7 +96,7 @@ def test_a_method_that_learns_from_no_corpus_refuses_one():
     assert RZero.model_fields.keys().isdisjoint({"corpus"})
     assert "learns from no corpus: leave out --corpus" in refused("run", "rzero-iteration", "--corpus", "wiki")
     as_setting = refused("run", "rzero-iteration", "--set", "corpus=wiki")
-    assert "corpus: there is no such setting; settings here are challenger, " in as_setting
+    assert "corpus: there is no such setting; settings here are " in as_setting
 
 
 def test_each_of_several_corpora_is_checked():

@@ -6,11 +6,11 @@ import math
 import pytest
 from pydantic import ValidationError
 
+from tasks.limits import Limits
 from tasks.monitor import (
     BATCH,
     JUDGE,
     Alarm,
-    Limits,
     canary_errors,
     check_pool,
     contrast,

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from tasks.engines.base import Policy
-from warehouse.draft import hash_json
 
 API = "api:"  # before the name of a model that an endpoint serves: api:gpt-4.1-mini
 SHORTEST_KEY = 6  # shorter ones are words that any text may hold, such as vLLM's EMPTY
@@ -69,6 +68,8 @@ class ChatEndpoint(BaseModel):
 
     def policy(self, model: str) -> Policy:
         """The model `api:NAME` of this endpoint."""
+        from warehouse.draft import hash_json  # brings pyarrow, and every configuration imports this module
+
         identity = [model, self.provider or self.url, self.extra, sorted(self.omit)]
         return Policy(id=model.removeprefix(API), weights=model, content_hash=hash_json(identity))
 

@@ -1,8 +1,10 @@
 """What is said between the turns of a conversation: search results, corrections, the call for an answer."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from jinja2 import Environment, StrictUndefined
 from jinja2.exceptions import TemplateError
@@ -10,7 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from tasks.rollouts.neutral import neutralise, special_tokens_of
 from tasks.rollouts.search_syntax import Syntax
-from warehouse.schemas import PromptRow
+
+if TYPE_CHECKING:
+    from warehouse.schemas import PromptRow
 
 ChatTemplate = Literal["model", "none"]
 TEMPLATES = Environment(undefined=StrictUndefined, autoescape=False, keep_trailing_newline=False)
@@ -67,7 +71,7 @@ class Dialogue(BaseModel):
     template_arguments: Mapping[str, bool | str] = Field(default_factory=dict)
 
     @model_validator(mode="after")
-    def _says_what_it_needs(self) -> "Dialogue":
+    def _says_what_it_needs(self) -> Dialogue:
         if self.max_turns > 1 and self.final is None:
             raise ValueError("a conversation of several turns needs the name of its final element: set final")
         needed = ["format_error"] if self.max_turns > 1 else []
