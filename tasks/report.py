@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -204,9 +205,8 @@ def artifact_key(run: str, iteration: int) -> str:
 
 
 def _as_prefect_artifact(run: str, iteration: int, markdown: str) -> None:
-    from prefect.context import FlowRunContext
-
-    if FlowRunContext.get() is None:
+    context = sys.modules.get("prefect.context")  # where nobody imported it no flow is running
+    if context is None or context.FlowRunContext.get() is None:
         return
     from prefect.artifacts import create_markdown_artifact
 

@@ -26,6 +26,7 @@ from pydantic import BaseModel
 from tasks.processes.meter import Meter
 from warehouse.code import fingerprint, module_fingerprint
 from warehouse.draft import Draft, count_reasons, hash_json, to_chunks
+from warehouse.freshness import key_of
 from warehouse.schemas import Row, Schema
 from warehouse.store import Place, Table
 
@@ -42,10 +43,10 @@ def stage(
     """Make a stage of a function that yields rows of `schema`.
 
     The stage is called `f(place, ..., label=None)`: `place` says where it writes, `label` tells apart tables of one
-    kind at one place. Parameters named in `tools` (engines, progress) do the work but do not change the result: they
-    are left out of the recipe; what they run in other processes is named by `code`: functions, or modules that are too
-    heavy to import. A parameter `draft` is given the draft, to write files beside the rows; `shards` a
-    place for what should survive a kill; `address` the address.
+    kind at one place. Parameters named in `tools` (engines, progress) do the work but do not change the result: the
+    recipe has their names, its key does not; what they run in other processes is named by `code`: functions, or
+    modules that are too heavy to import. A parameter `draft` is given the draft, to write files beside the rows;
+    `shards` a place for what should survive a kill; `address` the address.
     """
 
     def decorate(function: Callable[..., Rows]) -> Callable[..., Table]:
@@ -58,7 +59,7 @@ def stage(
             bound = signature.bind(*args, **kwargs, **{k: v for k, v in given.items() if k in signature.parameters})
             bound.apply_defaults()
             decisive = {k: v for k, v in bound.arguments.items() if k not in (*tools, "draft", "shards")}
-            recipe = make_recipe(function, decisive, schema, code)
+            recipe = {**make_recipe(function, decisive, schema, code), "tools": list(tools)}
             work = functools.partial(_make, place, address, schema, function, bound, recipe)
             table = _fresh(place, address, recipe)
             if table is None:
@@ -72,11 +73,12 @@ def stage(
 
 
 def _fresh(place: Place, address: str, recipe: dict[str, Any]) -> Table | None:
-    """What is published, if it stands."""
-    with place.store.lock(address):
-        made = place.store.find(address)
-        if made is None or place.store.freshness.why_make(address, made, recipe) is not None:
-            return None
+    """What is published, if it stands. Raises RuntimeError if another process is replacing it."""
+    if place.store.freshness.works:
+        place.store.check_free(address)
+    made = place.store.find(address)
+    if made is None or place.store.freshness.why_make(address, made, recipe) is not None:
+        return None
     log.info("%s: fresh, %d rows", address, made.num_rows)
     return made
 
@@ -153,8 +155,7 @@ def make_recipe(
         "inputs": {k: {"address": t.address, "content_hash": t.content_hash} for k, t in inputs.items()},
         "params": {k: describe(v) for k, v in arguments.items() if k not in inputs},
     }
-    identity = {**recipe, "inputs": {k: t.content_hash for k, t in inputs.items()}}
-    return {**recipe, "key": hash_json(identity)}
+    return {**recipe, "key": key_of(recipe)}
 
 
 def describe(value: Any) -> Any:

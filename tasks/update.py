@@ -200,10 +200,10 @@ def cause_of_death(exit_code: int, out: Path) -> str:
 def updated_policy(table: Table) -> tuple[Policy, str]:
     """The policy that came out of an update, and its optimizer's state (a path below the store's runs)."""
     row = table.rows()[-1]
-    weights = str(table.runs / row["weights"]) if row["adapter"] is None else row["weights"]
-    adapter = str(table.runs / row["adapter"]) if row["adapter"] else None
+    weights = str(table.file(row["weights"])) if row["adapter"] is None else row["weights"]
+    adapter = str(table.file(row["adapter"])) if row["adapter"] else None
     policy = Policy(id=row["policy"], weights=weights, adapter=adapter, content_hash=row["policy_hash"])
-    return policy, row["optimizer_state"]
+    return policy, table.file(row["optimizer_state"]).relative_to(table.runs).as_posix()
 
 
 def _start(log_file: str, threads: int, environment: dict[str, str]) -> None:

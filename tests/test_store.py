@@ -8,7 +8,7 @@ import pytest
 from tests.support.rows import publish, row, samples
 from warehouse.draft import FILES, PART
 from warehouse.schemas import GATES, SAMPLES
-from warehouse.store import Store
+from warehouse.store import Store, Unwritable
 from warehouse.table import Damaged
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -50,7 +50,7 @@ def test_a_disk_that_takes_no_more_is_said_and_nothing_is_half_there(store, tmp_
 
 def test_a_store_that_is_no_folder_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(OSError, match="Not a directory"):
+    with pytest.raises(Unwritable, match=r"file/store is no folder, .* \(Not a directory\): set SELFPLAY_STORE"):
         Store(tmp_path / "file" / "store")
 
 
@@ -163,7 +163,7 @@ def test_a_name_that_leads_elsewhere_is_no_run(store, name):
         list(store.tables(name))
 
 
-@pytest.mark.parametrize("left", [b"", b'{"table": "sam', None])
+@pytest.mark.parametrize("left", [b"", b'{"table": "sam', b"{}", b"[]", None])
 def test_a_table_whose_recipe_is_lost_or_cut_off_was_never_made_and_hides_no_other(store, left):
     for run in "rs":
         publish(store.run(run), "samples", *samples("a"))
@@ -180,6 +180,7 @@ def test_what_is_kept_beside_a_run_is_whole_or_named_as_damaged(store):
     assert store.kept("r", "request.json") is None
     store.keep("r", "request.json", {"corpus": "\u00e9"})
     assert store.kept("r", "request.json") == {"corpus": "\u00e9"}
-    (store.folder("r") / "request.json").write_text('{"corp')
-    with pytest.raises(ValueError, match=r"runs/r/request.json is damaged .* remove it"):
-        store.kept("r", "request.json")
+    for damaged in ('{"corp', "", "[]", "7"):
+        (store.folder("r") / "request.json").write_text(damaged)
+        with pytest.raises(ValueError, match=r"runs/r/request.json is damaged .* remove it"):
+            store.kept("r", "request.json")

@@ -147,3 +147,15 @@ def test_drafts_of_dead_processes_are_swept_and_those_of_living_ones_stay(store,
         store.publish(draft, "r/samples", {"key": "new"})
     assert [r["sample_id"] for r in store.get("r/samples").rows()] == ["b"]
     assert list((store.root / "tmp").iterdir()) == []
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": 1}'])
+def test_a_lock_that_does_not_say_who_holds_it_is_a_lock(store, text):
+    (store.root / "locks" / "a-folder").mkdir()
+    with store.lock("r/samples"):
+        (store.root / "locks" / "r~samples").write_text(text)
+        for meet in (store.check_free, lambda address: store.lock(address).__enter__()):
+            with pytest.raises(RuntimeError, match="r/samples is being made by another process"):
+                meet("r/samples")
+        assert list(store.working()) == []
+    store.check_free("r/samples")

@@ -5,7 +5,7 @@ import duckdb
 import pytest
 
 from tests.support.rows import publish, row, turn
-from warehouse.query import connect, out_of_core, query, write_views
+from warehouse.query import DATABASE, connect, out_of_core, query, write_views
 from warehouse.schemas import TABLES
 from warehouse.store import Store
 
@@ -239,3 +239,17 @@ def test_what_spills_to_disk_is_shared_with_no_other_process_or_user():
     asked = "select current_setting('temp_directory')"
     with out_of_core() as one, out_of_core() as other:
         assert one.execute(asked).fetchall() != other.execute(asked).fetchall()
+
+
+@pytest.mark.parametrize("damage", [b"", b"no database"])
+def test_a_damaged_database_is_made_again_for_it_holds_only_views(tmp_path, damage):
+    publish(Store(tmp_path).run("r"), "samples", row("samples"))
+    assert query(tmp_path, "select run from samples") == [{"run": "r"}]
+    (tmp_path / DATABASE).write_bytes(damage)
+    assert query(tmp_path, "select run from samples") == [{"run": "r"}]
+
+
+@pytest.mark.parametrize("name", ["a[1]", "c*{x,y}", "it's"])
+def test_the_name_of_a_store_is_no_pattern(tmp_path, name):
+    publish(Store(tmp_path / name).run("r"), "samples", row("samples"))
+    assert query(tmp_path / name, "select run from samples") == [{"run": "r"}]

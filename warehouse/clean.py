@@ -32,7 +32,12 @@ class Removal:
 
     @property
     def num_bytes(self) -> int:
-        return sum(self.table.contents[name]["bytes"] for name in self.files)
+        """What the disk gets back: nothing for a file that a forked run shares."""
+        return sum(self.table.contents[name]["bytes"] for name in self.files if not self._is_shared(name))
+
+    def _is_shared(self, name: str) -> bool:
+        path = self.table.folder / name
+        return path.exists() and path.stat().st_nlink > 1
 
 
 def removable(
@@ -101,9 +106,9 @@ def remove(store: Store, removals: Iterable[Removal]) -> int:
         for name in removal.files:
             recipe["contents"][name].setdefault("cleaned", time.time())
         store.amend(removal.table.address, recipe)
+        freed += removal.num_bytes
         for name in removal.files:
             (removal.table.folder / name).unlink(missing_ok=True)
-        freed += removal.num_bytes
     return freed
 
 

@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from warehouse.table import Table
+from warehouse.draft import hash_json
+from warehouse.table import Damaged, Table
 
 Recipe = dict[str, Any]
+NEVER_MADE = "never made"
+INHERITED = "inherited"  # in the recipe of a table that a forked run shares: from which run, after which iteration
 
 
 class Freshness:
@@ -25,9 +28,16 @@ class Freshness:
         return self.works
 
     def why_make(self, address: str, made: Table | None, recipe: Recipe) -> str | None:
-        """Why a stage is to work; None when what is published at its address stands."""
+        """Why a stage is to work; None when what is published at its address stands.
+
+        An inherited table stands whatever the settings are now. Raises Damaged for one that is not whole.
+        """
         if made is None:
-            return "never made"
+            return NEVER_MADE
+        if origin := made.recipe.get(INHERITED):
+            if problem := next(iter(made.problems()), None):
+                raise Damaged(f"{problem}; it is shared with {origin['run']!r}: fork that run again under another name")
+            return None
         if made.recipe["key"] != recipe["key"]:
             return why_stale(made.recipe, recipe)
         return next(iter(made.problems()), None)
@@ -38,6 +48,13 @@ class Freshness:
 
     def passed(self, table: Table) -> None:
         """Called with every table, made or found fresh, before the flow goes on."""
+
+
+def key_of(recipe: Recipe) -> str:
+    """A hash of everything that decides a table: stage, code, columns, parameters, and inputs by their content."""
+    identity = {name: recipe[name] for name in ("stage", "code", "columns", "params")}
+    inputs = {name: table["content_hash"] for name, table in recipe["inputs"].items()}
+    return hash_json({**identity, "inputs": inputs})
 
 
 def why_stale(old: Recipe, new: Recipe) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import tempfile
 import uuid
 from pathlib import Path
@@ -23,6 +24,7 @@ from warehouse.store import Store
 
 SQL = Path(__file__).parent / "sql"
 DATABASE, STAMP = "warehouse.duckdb", "warehouse.version"
+WILD = re.compile(r"[*?\[]")  # what a pattern of files takes for more than itself
 EMPTY = "_empty"  # a run of zero-row tables, so that every glob matches a file
 
 
@@ -32,8 +34,9 @@ def connect(root: Path | str) -> duckdb.DuckDBPyConnection:
     try:
         return duckdb.connect(str(write_views(store)), read_only=True)
     except (OSError, duckdb.IOException):
-        if os.access(store.root, os.W_OK):
-            raise
+        if os.access(store.root, os.W_OK):  # the file is damaged, and only views are in it
+            (store.root / STAMP).unlink(missing_ok=True)
+            return duckdb.connect(str(write_views(store)), read_only=True)
     connection = duckdb.connect()
     for statement in _views(store):
         connection.execute(statement)
@@ -134,7 +137,8 @@ def _replies_of(table: str, parsed: Parsed) -> str:
 
 def _view(store: Store, schema: Schema) -> str:
     """The view of a table over the files of all runs. Names come from the code, never from a user."""
-    glob = f"{store.root}/runs/**/{schema.name}*/{PARTS}".replace("'", "''")
+    root = WILD.sub(r"[\g<0>]", str(store.root))
+    glob = f"{root}/runs/**/{schema.name}*/{PARTS}".replace("'", "''")
     files = f"read_parquet('{glob}', filename = true, union_by_name = true, hive_partitioning = false)"
     return f"""
         {view_of(schema, files)}

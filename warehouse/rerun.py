@@ -6,7 +6,7 @@ import fnmatch
 from dataclasses import dataclass, field
 
 from warehouse.address import Address
-from warehouse.freshness import Freshness, Recipe, inputs
+from warehouse.freshness import INHERITED, NEVER_MADE, Freshness, Recipe, inputs
 from warehouse.store import Store
 from warehouse.table import Table, find_table
 
@@ -21,10 +21,20 @@ class Enough(Exception):
 
 @dataclass
 class Inquiry(Freshness):
-    """Makes nothing: takes every table as it is, and notes whether a run would rebuild it and why."""
+    """Makes nothing: takes every table as it is, and notes whether a run would rebuild it and why.
+
+    `found` are the addresses that a flow comes to, each with the reason or None; `stopped` says why the flow stops by
+    itself after them, if it does.
+    """
 
     works = False
     found: list[tuple[str, str | None]] = field(default_factory=list)
+    stopped: str | None = None
+
+    @property
+    def unmade(self) -> str | None:
+        """The address at which it ended because no table is there."""
+        return self.found[-1][0] if self.found and self.found[-1][1] == NEVER_MADE else None
 
     def why_make(self, address: str, made: Table | None, recipe: Recipe) -> str | None:
         self.found.append((address, super().why_make(address, made, recipe)))
@@ -53,7 +63,7 @@ class Rerun(Freshness):
         return not self.only
 
     def why_make(self, address: str, made: Table | None, recipe: Recipe) -> str | None:
-        if made is not None and self._remade(made):
+        if made is not None and (self._remade(made) or INHERITED in made.recipe):
             return super().why_make(address, made, recipe)
         if made is not None and address in self.addresses:
             return "asked for"

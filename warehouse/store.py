@@ -15,16 +15,16 @@ import fnmatch
 import json
 import os
 import shutil
-import socket
 import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import pyarrow.parquet as pq
 
+from warehouse import locks
 from warehouse.address import Address, by_number, check_run_name
 from warehouse.draft import ALIVE, PARTS, RECIPE, Draft, Shards, exchange, write_json
 from warehouse.freshness import Freshness
@@ -32,6 +32,7 @@ from warehouse.schemas import Schema
 from warehouse.table import RUNS, Damaged, Table, find_table
 from warehouse.version import check_version
 
+LOCKS = "locks"
 OLD_DRAFT_S = 60.0
 NEARLY_FULL = 1 << 24  # bytes
 REFUSALS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE}
@@ -41,12 +42,8 @@ class Unwritable(RuntimeError):
     """The store's disk is full, read-only or gone."""
 
 
-def _process(holder: str) -> str:
-    """What a lock file says of its holder, for people."""
-    if not holder:
-        return "another process"
-    told = json.loads(holder)
-    return f"process {told['pid']} on {told['host']} since {time.strftime('%H:%M:%S', time.localtime(told['since']))}"
+def _damaged(path: Path, problem: str) -> Damaged:
+    return Damaged(f"{path} is damaged ({problem}): remove it, then repeat `selfplay run` as the run was begun")
 
 
 @dataclass(frozen=True)
@@ -83,9 +80,18 @@ class Store:
         self.root = Path(root).resolve()
         self.freshness = freshness or Freshness()
         with self.writable():
-            for name in (RUNS, "tmp", "locks", "unfinished"):
-                (self.root / name).mkdir(parents=True, exist_ok=True)
+            self._make_folders()
             check_version(self.root, self.runs)
+
+    def _make_folders(self) -> None:
+        try:
+            for name in (RUNS, "tmp", LOCKS, "unfinished"):
+                (self.root / name).mkdir(parents=True, exist_ok=True)
+        except (NotADirectoryError, FileExistsError, FileNotFoundError) as problem:
+            raise Unwritable(
+                f"the store {self.root} is no folder, and none can be made there ({problem.strerror}): set "
+                "SELFPLAY_STORE to another"
+            ) from None
 
     @contextlib.contextmanager
     def writable(self) -> Iterator[None]:
@@ -209,52 +215,30 @@ class Store:
         os.replace(fresh, path)
 
     def kept(self, run: str, name: str) -> Any:
-        """What `keep` wrote, or None. Raises Damaged for a file that was cut off."""
+        """What `keep` wrote, or None. Raises Damaged for a file that was cut off, or that is none of ours."""
         path = self.folder(check_run_name(run)) / name
         try:
-            return json.loads(path.read_bytes())
+            value = json.loads(path.read_bytes())
         except FileNotFoundError:
             return None
         except ValueError as problem:
-            raise Damaged(f"{path} is damaged ({problem}): remove it, then start the run again as before") from None
+            raise _damaged(path, str(problem)) from None
+        if not isinstance(value, dict):
+            raise _damaged(path, "it holds no settings")
+        return value
 
     @contextlib.contextmanager
     def lock(self, address: str) -> Iterator[None]:
-        """Hold an address while working on it. The kernel frees the lock of a holder that died."""
-        with self._locked(address) as file:
-            file.truncate(0)
-            holder = {"address": address, "pid": os.getpid(), "host": socket.gethostname(), "since": time.time()}
-            file.write(json.dumps(holder))
-            file.flush()
-            try:
-                yield
-            finally:
-                os.unlink(file.name)
+        """Hold an address while working on it. Raises RuntimeError, naming the holder, if it is held."""
+        with locks.hold(self.root / LOCKS, address):
+            yield
 
-    def _locked(self, address: str) -> TextIO:
-        """The lock file of an address, locked. Raises RuntimeError naming the holder."""
-        path = self.root / "locks" / address.replace("/", "~")
-        for patience_s in (0.0, 0.02, 0.1, 0.0):  # `working` looks at a free lock for an instant
-            file = open(path, "a+")  # noqa: SIM115
-            with contextlib.suppress(BlockingIOError, FileNotFoundError):
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if os.path.samestat(
-                    os.fstat(file.fileno()), os.stat(path)
-                ):  # else its last holder removed it meanwhile
-                    return file
-            file.seek(0)
-            holder = file.read()
-            file.close()
-            time.sleep(patience_s)
-        raise RuntimeError(f"{address} is being made by {_process(holder)}; wait for it or stop it")
+    def check_free(self, address: str) -> None:
+        """Raise RuntimeError, naming the holder, if somebody is working on an address."""
+        locks.check_free(self.root / LOCKS, address)
 
     def working(self, run: str | None = None) -> Iterator[dict[str, Any]]:
         """What is being made right now, of one run or of all: address, pid, host, since (s since the epoch)."""
-        for path in sorted((self.root / "locks").iterdir()):
-            with contextlib.suppress(FileNotFoundError), open(path) as file:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    work = json.loads(file.read() or "{}")
-                    if work and run in (None, Address.parse(work["address"]).run):
-                        yield work
+        for work in locks.held(self.root / LOCKS):
+            if run in (None, Address.parse(work["address"]).run):
+                yield work

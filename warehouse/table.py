@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ R = TypeVar("R")
 Tabular = TypeVar("Tabular", pa.Table, pa.RecordBatch)
 RUNS = "runs"  # the folder of a store that holds its tables
 BATCH_ROWS = 4_096
+PUBLISHED = {"table", "contents", "content_hash", "num_rows"}  # what every recipe says
 
 
 class Damaged(ValueError):
@@ -69,6 +71,11 @@ class Table:
     def files(self) -> Path:
         return self.folder / FILES
 
+    def file(self, path: str) -> Path:
+        """Where a file of this table lies, by its path in the rows: it begins with the address that the table was first
+        published at, which is another one in a run that was forked."""
+        return self.files / path.partition(f"/{FILES}/")[2]
+
     @property
     def contents(self) -> dict[str, dict[str, Any]]:
         """Every published file: path below the table's folder -> bytes, hash, mtime_ns, and `cleaned` if removed."""
@@ -87,7 +94,8 @@ class Table:
     @cached_property
     def arrow(self) -> pa.Table:
         """All rows, after checking that the bytes are those published. Raises `Damaged` and `Cleaned`."""
-        parts = [pq.read_table(pa.BufferReader(self._checked(part))) for part in self.parts]
+        files = (pq.ParquetFile(pa.BufferReader(self._checked(part))) for part in self.parts)  # `read_table` would
+        parts = [file.read() for file in files]  # import pandas
         return with_columns(pa.concat_tables(parts), self.schema.arrow)
 
     def paths(self) -> list[Path]:
@@ -167,9 +175,21 @@ class Table:
 def find_table(root: Path, address: str) -> Table | None:
     """The table published in the store at `root`, or None: one whose recipe is lost or cut off was never made."""
     try:
-        return Table(root, address, json.loads((root / RUNS / address / RECIPE).read_bytes()))
+        path = root / RUNS / address / RECIPE
+        found = path.stat()
+        return Table(root, address, _read_recipe(path, found.st_ino, found.st_mtime_ns))
     except (FileNotFoundError, ValueError):
         return None
+
+
+@functools.lru_cache(maxsize=4096)
+def _read_recipe(path: Path, inode: int, mtime_ns: int) -> dict[str, Any]:
+    """A recipe as it was written, parsed once: a report of every iteration looks at all tables up to it. Recipes are
+    replaced, never written to, so another one has another inode."""
+    recipe = json.loads(path.read_bytes())
+    if not isinstance(recipe, dict) or not recipe.keys() >= PUBLISHED:
+        raise ValueError(f"{path} is no recipe")
+    return recipe
 
 
 def with_columns(rows: Tabular, fields: Iterable[pa.Field]) -> Tabular:

@@ -1,0 +1,158 @@
+"""A new run that begins as another one was after an iteration: it shares the files of those tables and makes none of
+them again.
+
+The files are hard links, so nothing is copied. Cleaning or rebuilding a table of one run leaves the other's alone:
+published files are replaced or removed, never written to. Recipes are copied, with the new run's name in the
+addresses of inputs. A table of the shared iterations is marked as inherited: it stands whatever the settings are now
+(`Freshness`), so a fork continues with other settings from the next iteration on. Tables outside iterations follow the
+rule of every run, which finds them fresh under the new name.
+
+Rows keep what they say: a policy that the first run trained is still called after it, and seeds derived from addresses
+are those it was sampled with. `Table.file` finds a policy's files where its table stands now.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import shutil
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from warehouse.address import check_run_name
+from warehouse.draft import ALIVE, RECIPE, write_json
+from warehouse.freshness import INHERITED, key_of
+from warehouse.store import Store
+from warehouse.table import Damaged, Table
+
+FORK = "fork.json"
+NOTE = (
+    "Tables of the shared iterations keep the rows, ids and seeds that they were made with, and stand whatever the "
+    "settings are now. Seeds of later tables derive from this run's own addresses."
+)
+OWN_ADDRESSES = ("address", "optimizer_state")  # parameters of stages that begin with the run's name
+
+
+@dataclass(frozen=True)
+class Fork:
+    """What a new run shares with the one that it was forked from."""
+
+    num_tables: int
+    num_bytes: int
+
+
+def check(store: Store, run: str, new: str, iteration: int) -> None:
+    """Raise ValueError for a run or iteration that there is not, and a run `new` that there is."""
+    _shared(store, run, iteration)
+    if store.folder(check_run_name(new)).exists():
+        raise ValueError(f"there is a run {new!r} already; fork {run!r} under another name")
+
+
+def fork(store: Store, run: str, new: str, iteration: int, kept: dict[str, Any]) -> Fork:
+    """Make the run `new` of `run` up to and including an iteration, whole or not at all; `kept` are the JSON files to
+    keep beside it, by name.
+
+    Raises ValueError as `check` does, Damaged for a table that lost files, RuntimeError for one that is being made.
+    """
+    check(store, run, new, iteration)
+    shared = _shared(store, run, iteration)
+    origin = {"run": run, "iteration": iteration, "at": time.time()}
+    with _staged(store) as folder:
+        for table in shared:
+            with store.lock(table.address):
+                _share(store.get(table.address), folder / table.address.removeprefix(f"{run}/"), new, origin)
+        if [t.recipe for t in shared] != [t.recipe for t in _shared(store, run, iteration)]:
+            raise RuntimeError(f"tables of {run!r} were rebuilt meanwhile: repeat the command when that is done")
+        for name, value in {**kept, FORK: {**origin, "note": NOTE}}.items():
+            write_json(folder / name, value)
+        os.rename(folder, store.folder(new))
+    tables = list(store.tables(new))
+    return Fork(len(tables), sum(entry["bytes"] for table in tables for entry in _present(table).values()))
+
+
+def check_own(store: Store, addresses: Iterable[str]) -> None:
+    """Raise ValueError if one of the tables was inherited: what stands on it in its run would not be rebuilt."""
+    for address in sorted(addresses):
+        origin = store.get(address).recipe.get(INHERITED)
+        if origin:
+            raise ValueError(
+                f"{address} is shared with {origin['run']!r}, which was forked after iteration {origin['iteration']}: "
+                f"name a later iteration by --iteration, or rerun it in {origin['run']!r} and fork that again"
+            )
+
+
+def _shared(store: Store, run: str, iteration: int) -> list[Table]:
+    """All tables that an iteration or an earlier one made, and of those outside iterations that need no
+    later one."""
+    tables = list(store.tables(run))
+    if not tables:
+        raise ValueError(f"there is no run {run!r}; `selfplay status` lists the runs")
+    there = sorted({table.at.iteration for table in tables if table.at.iteration is not None})
+    if iteration not in there:
+        raise ValueError(f"run {run!r} has no iteration {iteration}; there are {', '.join(map(str, there)) or 'none'}")
+    return [table for table in tables if _last_iteration(table) <= iteration]
+
+
+def _last_iteration(table: Table) -> int:
+    """The iteration of a table; of one outside iterations the last that its recipe mentions, -1 for none."""
+    if table.at.iteration is not None:
+        return table.at.iteration
+    told = json.dumps([table.recipe.get("inputs", {}), table.recipe.get("params", {})])
+    return max(map(int, re.findall(rf'"{re.escape(table.at.run)}/iter-(\d+)', told)), default=-1)
+
+
+@contextlib.contextmanager
+def _staged(store: Store) -> Iterator[Path]:
+    """A folder in `tmp/`, known as alive as long as this process lives; removed unless it was renamed."""
+    folder = store.root / "tmp" / uuid.uuid4().hex
+    with store.writable(), open(folder.with_suffix(ALIVE), "w") as alive:
+        fcntl.flock(alive, fcntl.LOCK_EX)
+        folder.mkdir()
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+            os.unlink(alive.name)
+
+
+def _share(table: Table, folder: Path, new: str, origin: dict[str, Any]) -> None:
+    for name in _present(table):
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(table.folder / name, file)
+        except FileNotFoundError:
+            raise Damaged(f"{table.address}/{name} is lost; repeat `selfplay run` to rebuild it, then fork") from None
+        except OSError:  # a filesystem without hard links
+            shutil.copy2(table.folder / name, file)
+    recipe = _renamed(table.recipe, table.at.run, new)
+    recipe["params"] = {
+        key: f"{new}/{value.removeprefix(f'{table.at.run}/')}"
+        if key in OWN_ADDRESSES and isinstance(value, str) and value.startswith(f"{table.at.run}/")
+        else value
+        for key, value in recipe.get("params", {}).items()
+    }
+    inherited = {} if table.at.iteration is None else {INHERITED: origin}
+    write_json(folder / RECIPE, {**recipe, "key": key_of(recipe), **inherited})
+
+
+def _present(table: Table) -> dict[str, dict[str, Any]]:
+    return {name: entry for name, entry in table.contents.items() if not entry.get("cleaned")}
+
+
+def _renamed(value: Any, run: str, new: str) -> Any:
+    """The same with the new run's name in the address of every table of the run."""
+    if isinstance(value, list):
+        return [_renamed(item, run, new) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if value.keys() == {"address", "content_hash"} and value["address"].startswith(f"{run}/"):
+        return {**value, "address": f"{new}/{value['address'].removeprefix(f'{run}/')}"}
+    return {key: _renamed(item, run, new) for key, item in value.items()}

@@ -1,0 +1,50 @@
+"""Content hashes of large files that others made, such as models: read once, then known by size and time of change."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+from warehouse.draft import hash_file, hash_json
+
+SETTLED_NS = 2_000_000_000  # a file younger than that may change once more within the resolution of its time
+
+
+def remembered_hash(folder: Path, memory: Path) -> str:
+    """`warehouse.draft.hash_folder`, of which `memory` remembers the files' part; a file that cannot be written is no
+    reason not to go on."""
+    known, now = _read(memory), time.time_ns()
+    entries, fresh = [], dict(known)
+    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+        found = path.stat()
+        mark = [found.st_size, found.st_mtime_ns]
+        *before, value = known.get(str(path.resolve())) or [None, None, None]
+        if before != mark:
+            value = hash_file(path)
+            fresh[str(path.resolve())] = [*mark, value]
+        if now - found.st_mtime_ns < SETTLED_NS:
+            fresh.pop(str(path.resolve()))
+        entries.append([str(path.relative_to(folder)), value])
+    if fresh != known:
+        _write(memory, fresh)
+    return hash_json(entries)
+
+
+def _read(memory: Path) -> dict[str, Any]:
+    try:
+        return json.loads(memory.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+
+
+def _write(memory: Path, hashes: dict[str, Any]) -> None:
+    there = {path: entry for path, entry in hashes.items() if Path(path).exists()}
+    fresh = memory.with_name(f".{memory.name}.{uuid.uuid4().hex}")
+    with contextlib.suppress(OSError):
+        fresh.write_text(json.dumps(there, indent=1), encoding="utf-8")
+        os.replace(fresh, memory)

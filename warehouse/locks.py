@@ -1,0 +1,84 @@
+"""Locks on addresses: one file each in `folder`, held by flock, which the kernel frees when the holder dies."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TextIO
+
+
+@contextlib.contextmanager
+def hold(folder: Path, address: str) -> Iterator[None]:
+    """Hold an address; the file says who does. Raises RuntimeError, naming the holder, if it is held."""
+    with _locked(folder, address) as file:
+        file.truncate(0)
+        holder = {"address": address, "pid": os.getpid(), "host": socket.gethostname(), "since": time.time()}
+        file.write(json.dumps(holder))
+        file.flush()
+        try:
+            yield
+        finally:
+            os.unlink(file.name)
+
+
+def check_free(folder: Path, address: str) -> None:
+    """Raise RuntimeError, naming the holder, if an address is held. It writes nothing: creating and removing a lock
+    file costs more than all else of finding a table fresh."""
+    with contextlib.suppress(FileNotFoundError), open(_file(folder, address)) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise _held(address, file.read()) from None
+
+
+def held(folder: Path) -> Iterator[dict[str, Any]]:
+    """address, pid, host and since (s since the epoch) of every held lock."""
+    for path in sorted(folder.iterdir()):
+        with contextlib.suppress(FileNotFoundError, IsADirectoryError), open(path) as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if told := _holder(file.read()):
+                    yield told
+
+
+def _locked(folder: Path, address: str) -> TextIO:
+    path = _file(folder, address)
+    for patience_s in (0.0, 0.02, 0.1, 0.0):  # `held` looks at a free lock for an instant
+        file = open(path, "a+")  # noqa: SIM115
+        with contextlib.suppress(BlockingIOError, FileNotFoundError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):  # else its last holder removed it meanwhile
+                return file
+        file.seek(0)
+        text = file.read()
+        file.close()
+        time.sleep(patience_s)
+    raise _held(address, text)
+
+
+def _file(folder: Path, address: str) -> Path:
+    return folder / address.replace("/", "~")
+
+
+def _holder(text: str) -> dict[str, Any]:
+    """What a lock file says; {} for an empty one, or one that was not written here."""
+    try:
+        told = json.loads(text)
+    except ValueError:
+        return {}
+    return told if isinstance(told, dict) and told.keys() >= {"address", "pid", "host", "since"} else {}
+
+
+def _held(address: str, text: str) -> RuntimeError:
+    who = "another process"
+    if told := _holder(text):
+        since = time.strftime("%H:%M:%S", time.localtime(told["since"]))
+        who = f"process {told['pid']} on {told['host']} since {since}"
+    return RuntimeError(f"{address} is being made by {who}; wait for it or stop it")
