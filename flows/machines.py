@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from flows.profile import MethodSettings
+from flows.service.site import store_root
 from tasks.engines.base import Policy, check_policies
 from tasks.engines.chat import ChatFleet
 from tasks.engines.endpoint import API
@@ -15,8 +16,11 @@ from tasks.stage import Rows, stage
 from tasks.update import Trainer
 from warehouse.clean import free_superseded
 from warehouse.draft import hash_bytes, hash_folder, hash_json
+from warehouse.hashes import remembered_hash
 from warehouse.schemas import POLICIES
 from warehouse.store import Store, Table
+
+HASHES = "model-hashes.json"  # beside the store's tables
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,7 @@ def open_model(model: str) -> Policy:
     folder = Path(model)
     if not folder.is_dir():
         return Policy(id=model, weights=model, content_hash=hash_bytes(model.encode()))
-    return Policy(id=folder.name, weights=str(folder), content_hash=hash_folder(folder))
+    return Policy(id=folder.name, weights=str(folder), content_hash=remembered_hash(folder, store_root() / HASHES))
 
 
 def open_adapter(folder: Path, base: Policy) -> Policy:

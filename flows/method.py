@@ -1,4 +1,4 @@
-"""`@method` makes a Prefect flow of a paper's Algorithm 1, written as a function of a `Run`.
+"""`@method` makes a method, and a Prefect flow, of a paper's Algorithm 1 written as a function of a `Run`.
 
 A method is a folder beside this file: `config.py` with its `Config`, `profiles/`, `prompts/`, and `flow.py` with that
 function. Each of its profiles is a deployment; `selfplay run`, `rerun`, `why`, the views and the report work on it.
@@ -7,6 +7,7 @@ function. Each of its profiles is a deployment; `selfplay run`, `rerun`, `why`, 
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from flows.request import Redo, Request, default_run
 from flows.run import Run
 from flows.service.site import open_store, store_root
 from tasks.engines.chat import ChatFleet
-from warehouse.rerun import Inquiry
+from warehouse.rerun import Inquiry, Unmade
 from warehouse.store import Store
 
 log = logging.getLogger("selfplay")
@@ -34,6 +35,28 @@ class Method:
     name: str
     config: type[profiles.Settings]
     play: Callable[[Run[Any]], Any]
+
+    def __call__(
+        self,
+        profile: str = "micro",
+        run: str | None = None,
+        overrides: dict[str, Any] | None = None,
+        corpus: str | None = None,
+        redo: Redo | None = None,
+        force: bool = False,
+    ) -> str:
+        """Returns the run's name. `redo` names stages to rerun; `force` lets a run continue with another configuration
+        than it began with."""
+        name = run or default_run(self.name, profile)
+        self.run(Request(flow=self.name, profile=profile, run=name, overrides=overrides, corpus=corpus), redo, force)
+        return name
+
+    @functools.cached_property
+    def flow(self) -> Any:
+        """The same call as a Prefect flow. It is made when asked for: Prefect takes a second to import."""
+        from prefect import flow
+
+        return flow(name=self.name, description=self.play.__doc__, persist_result=False)(self.__call__)
 
     def run(self, asked: Request, redo: Redo | None = None, force: bool = False) -> None:
         """Play; the same request again resumes where it stopped.
@@ -50,8 +73,8 @@ class Method:
         with open_run(asked, cfg, redo, force) as store, opened(cfg, store, asked.run) as run:
             self.play(run)
 
-    def inquire(self, asked: Request, settings: dict[str, Any]) -> list[tuple[str, str | None]]:
-        """The address of every stage a run would come to now, and why it would be rebuilt, or None.
+    def inquire(self, asked: Request, settings: dict[str, Any]) -> Inquiry:
+        """What a run would do now: the stages that it would come to, and why they would be rebuilt.
 
         Takes what is published for what a stage would make, and ends at the first table that does not exist or where
         the flow stops by itself.
@@ -61,38 +84,16 @@ class Method:
         with opened(cfg, open_store(inquiry), asked.run) as run:
             try:
                 self.play(run)
-            except RuntimeError as stop:  # a table that does not exist, or what stopped the run: an alarm, a short pool
-                log.info("the flow stops there: %s", stop)
-        return inquiry.found
+            except Unmade:
+                pass
+            except RuntimeError as stop:  # what stopped the run: an alarm, a short pool
+                inquiry.stopped = str(stop)
+        return inquiry
 
 
-def method(config: type[profiles.Settings]) -> Callable[[Callable[[Run[Any]], Any]], Any]:
-    """Make a Prefect flow of a function: `rzero_iteration` becomes `rzero-iteration`."""
-    from prefect import flow
-
-    def decorate(play: Callable[[Run[Any]], Any]) -> Any:
-        found = Method(play.__name__.replace("_", "-"), config, play)
-
-        def play_run(
-            profile: str = "micro",
-            run: str | None = None,
-            overrides: dict[str, Any] | None = None,
-            corpus: str | None = None,
-            redo: Redo | None = None,
-            force: bool = False,
-        ) -> str:
-            """Returns the run's name. `redo` names stages to rerun; `force` lets a run continue with another
-            configuration than it began with."""
-            name = run or default_run(found.name, profile)
-            asked = Request(flow=found.name, profile=profile, run=name, overrides=overrides, corpus=corpus)
-            found.run(asked, redo, force)
-            return name
-
-        made = flow(name=found.name, description=play.__doc__, persist_result=False)(play_run)
-        made.method = found  # pyright: ignore[reportAttributeAccessIssue]
-        return made
-
-    return decorate
+def method(config: type[profiles.Settings]) -> Callable[[Callable[[Run[Any]], Any]], Method]:
+    """Make a method of a function: `rzero_iteration` becomes `rzero-iteration`."""
+    return lambda play: Method(play.__name__.replace("_", "-"), config, play)
 
 
 @contextlib.contextmanager

@@ -11,13 +11,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import duckdb
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from flows.request import Redo, Request
 from flows.service.site import open_store
+from warehouse.fork import check_own
 from warehouse.query import write_views
 from warehouse.rerun import Enough, Rerun, chosen
 from warehouse.store import Store
+from warehouse.table import Damaged
 
 CONFIG, REQUEST = "config.json", "request.json"
 log = logging.getLogger("selfplay")
@@ -49,6 +51,7 @@ def make_rerun(store: Store, run: str, redo: Redo) -> Rerun:
     flow_run = context.FlowRunContext.get() if context else None
     rerun_id = str(flow_run.flow_run.id) if flow_run and flow_run.flow_run else uuid.uuid4().hex
     addresses = chosen(store, run, redo.stage, redo.iteration, redo.step)
+    check_own(store, addresses)
     return Rerun(rerun_id, addresses, redo.dependents, redo.only)
 
 
@@ -69,9 +72,9 @@ def save_request(store: Store, asked: Request, config: BaseModel, force: bool = 
 def check_request(store: Store, asked: Request, config: BaseModel, force: bool = False) -> None:
     """Raise ValueError if the run is another flow's, or was made with another configuration, unless `force`."""
     before, now = store.kept(asked.run, CONFIG), config.model_dump(mode="json")
-    last = store.kept(asked.run, REQUEST)
-    if last and last["flow"] != asked.flow:
-        raise ValueError(f"run {asked.run!r} is one of {last['flow']}; give this run of {asked.flow} another name")
+    last = _request(store, asked.run)
+    if last and last.flow != asked.flow:
+        raise ValueError(f"run {asked.run!r} is one of {last.flow}; give this run of {asked.flow} another name")
     if before and not force and (changed := differences(before, now)):
         raise ValueError(
             f"run {asked.run!r} was made with {'; '.join(changed[:5])}. Give this run a new name, undo the change, "
@@ -81,10 +84,19 @@ def check_request(store: Store, asked: Request, config: BaseModel, force: bool =
 
 def last_request(store: Store, run: str) -> Request:
     """What a run was last asked for. Raises ValueError if there is no such run."""
-    asked = store.kept(run, REQUEST)
+    asked = _request(store, run)
     if asked is None:
         raise ValueError(f"there is no run {run!r}; `selfplay status` lists the runs")
-    return Request.model_validate(asked)
+    return asked
+
+
+def _request(store: Store, run: str) -> Request | None:
+    kept = store.kept(run, REQUEST)
+    try:
+        return None if kept is None else Request.model_validate(kept)
+    except ValidationError:
+        path = store.folder(run) / REQUEST
+        raise Damaged(f"{path} holds no request: remove it, then repeat `selfplay run` as the run was begun") from None
 
 
 def differences(before: Any, now: Any, where: str = "") -> list[str]:

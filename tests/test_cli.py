@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from flows import profile
 from flows.command import cli, launch
 from flows.method import Method
-from flows.record import save_request
+from flows.record import REQUEST, save_request
 from flows.request import Request, default_run
 from flows.scope.config import Config
 from flows.service import services
@@ -35,6 +35,12 @@ def output(*arguments: str) -> str:
 def test_help_imports_nothing_heavy() -> None:
     heavy = {"torch", "vllm", "prefect", "transformers", "duckdb", "pyarrow", "httpx", "yaml"}
     code = f"import sys, flows.command.cli; print(sorted({heavy} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "[]\n"
+
+
+def test_settings_load_without_the_libraries_of_the_stages() -> None:
+    heavy = {"torch", "vllm", "prefect", "transformers", "duckdb", "pyarrow", "numpy", "httpx"}
+    code = f"import sys, flows.profile; print(sorted({heavy} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "[]\n"
 
 
@@ -89,13 +95,25 @@ def test_a_run_made_otherwise_is_named_before_anything_starts(monkeypatch: pytes
     assert "run 'mine' is one of scope-iteration" in output("run", "spice-iteration", "--run", "mine")
 
 
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"flow": 3}'])
+def test_a_damaged_request_is_named_with_the_way_out(
+    text: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path))
+    Store(tmp_path).keep("mine", REQUEST, {})
+    (file := tmp_path / "runs" / "mine" / REQUEST).write_text(text)
+    for command in (("why", "mine"), ("rerun", "mine", "tasks"), ("run", "scope-iteration", "--run", "mine")):
+        said = output(*command)
+        assert f"{file} " in said and "remove it, then repeat `selfplay run`" in said
+
+
 def test_verify_counts_what_was_cleaned_away(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path))
     table = publish(Store(tmp_path).run("mine"), "rollouts")
     assert "byte for byte\n" in CliRunner().invoke(cli.main, ["verify", "mine"]).output
     clean.remove(Store(tmp_path), [clean.Removal(table, clean.ROLLOUTS, table.parts)])
     said = CliRunner().invoke(cli.main, ["verify", "mine"]).output
-    assert "1 tables, 0.0 MB" in said and "but for 1 file(s) that were cleaned away" in said
+    assert "1 tables, 0.0 MB" in said and "except 1 file(s) that were cleaned away" in said
 
 
 def test_why_is_asked_from_any_folder_and_names_what_was_never_made(
@@ -148,6 +166,7 @@ def test_settings_are_toml_values_or_strings() -> None:
     assert launch.read_setting("solver.steps=4") == ("solver.steps", 4)
     assert launch.read_setting("pool.window=[0.1, 0.9]") == ("pool.window", [0.1, 0.9])
     assert launch.read_setting("judge.quality_gates=false") == ("judge.quality_gates", False)
+    assert launch.read_setting("seed=1\nseed=2") == ("seed", "1\nseed=2")
     assert launch.read_setting("models.base=Qwen/Qwen3-8B") == ("models.base", "Qwen/Qwen3-8B")
 
 
@@ -164,10 +183,9 @@ def test_settings_are_toml_values_or_strings() -> None:
 def test_a_flow_names_its_run_after_method_and_profile(
     flow: str, profile: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    deployment, asked = launch.find_deployment(flow, profile), []
+    asked: list[tuple[str, str]] = []
     monkeypatch.setattr(Method, "run", lambda self, request, *_: asked.append((self.name, request.run)))
-    play = getattr(launch.flow_module(deployment), deployment["entrypoint"].split(":")[1]).fn
-    assert play(profile=profile, corpus="here") == name == default_run(flow, profile)
+    assert launch.find_method(flow)(profile=profile, corpus="here") == name == default_run(flow, profile)
     assert asked == [(flow, name)]
 
 

@@ -69,7 +69,13 @@ def test_a_flow_is_found_by_its_name_and_a_profile_by_its_own(site):
 def test_what_prefect_reads_is_written_where_its_files_lie(site):
     file = prefect_file(site)
     assert file == site.home / "prefect.yaml" and not (site.root / "prefect.yaml").exists()
-    assert yaml.safe_load(file.read_text())["deployments"] == declared(site)
+    written = yaml.safe_load(file.read_text())["deployments"]
+    assert [d.pop("entrypoint") for d in written] == [
+        "flows.chess.flow:chess_iteration.flow",
+        "flows.maze.flow:maze_iteration.flow",
+        "flows.maze.flow:maze_iteration.flow",
+    ]
+    assert written == [{k: v for k, v in d.items() if k != "entrypoint"} for d in declared(site)]
 
 
 def test_a_folder_without_a_function_under_the_decorator_is_named(site):
@@ -100,8 +106,8 @@ def test_every_shipped_profile_is_deployed_once_under_its_name_and_loads():
     }
     for entrypoint in found:
         module, function = entrypoint.split(":")
-        flow = getattr(importlib.import_module(module.removesuffix(".py").replace("/", ".")), function)
-        assert flow.name == flow.method.name == function.replace("_", "-")
+        method = getattr(importlib.import_module(module.removesuffix(".py").replace("/", ".")), function)
+        assert method.name == method.flow.name == function.replace("_", "-")
 
 
 # ---- profiles -----------------------------------------------------------------------------------------------------

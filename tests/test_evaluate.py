@@ -171,7 +171,7 @@ def test_two_models_are_compared_item_by_item(world):
 
 def test_a_flow_evaluates_before_and_after_every_iteration_and_compares_its_policy_with_the_base(world):
     named = {"models.base": world["model"], "evaluation.folder": world["folder"]}
-    rzero_iteration.fn("micro", "r", {**SETTINGS, **named, "evaluation.benchmarks": [world["entry"]]})
+    rzero_iteration("micro", "r", {**SETTINGS, **named, "evaluation.benchmarks": [world["entry"]]})
     measured = "select iteration, benchmark, round(score, 3) from evaluations where metric = 'score' order by all"
     assert rows(world, measured) == [(0, "three", 0.5), (1, "three", 0.5)]
     compared = "select iteration, base, n, difference from comparisons where metric = 'score'"

@@ -12,7 +12,7 @@ import pytest
 
 from flows.mae.flow import mae_iteration
 from tasks.monitor import Alarm
-from tests.support.scripted_play import Asked, Script, any_text_model, perform
+from tests.support.scripted_play import Asked, Script, any_text_model, first_stale_in_fork, perform
 from warehouse.query import query
 from warehouse.store import Store
 
@@ -65,7 +65,7 @@ def play(folder: Path, *proposals: str | None, **changed: object) -> tuple[Store
         patch.setenv("SELFPLAY_STORE", str(store.root))
         perform(script, patch)
         settings = {**SETTINGS, "models.base": model, "questions.file": str(file), **changed}
-        mae_iteration.fn("micro", "r", settings)
+        mae_iteration("micro", "r", settings)
     return store, script
 
 
@@ -156,3 +156,9 @@ def test_a_role_that_is_not_trained_is_not_in_the_batch(tmp_path) -> None:
     assert rows(done, "select distinct role from rollouts where rollout_id in (select rollout_id from batches)") == [
         ("solver",)
     ]
+
+
+def test_a_fork_shares_the_iteration_and_builds_the_next(played, tmp_path) -> None:
+    assert first_stale_in_fork(mae_iteration, played[0], tmp_path) is None
+    stale = first_stale_in_fork(mae_iteration, played[0], tmp_path, seed=5, iterations=2)
+    assert stale and stale.startswith("f/iter-002/")

@@ -78,7 +78,7 @@ def test_what_goes_says_why_and_the_rest_stays_in_order_with_an_index(corpus):
     recalls = query(tmp_path / "store", "select value from measurements where metric = 'canary_recall'")
     assert [row["value"] for row in recalls] == [1.0, 1.0]
     assert (tmp_path / "store" / "reports" / "wiki" / "corpus.html").read_text().count("<svg") >= 2
-    assert all(why is None for _, why in prepare_corpus.method.inquire(asked, {}))
+    assert all(why is None for _, why in prepare_corpus.inquire(asked, {}).found)
 
 
 def lines(tmp_path):

@@ -50,7 +50,7 @@ def store(tmp_path_factory, minilm) -> Store:
 
 def make(name: str, path: Path, settings: dict) -> None:
     asked = Request(flow="prepare-corpus", profile="spell", run=name, overrides=settings, corpus=str(path))
-    prepare_corpus.method.run(asked)
+    prepare_corpus.run(asked)
 
 
 def open_spell(store: Store, run: str, **settings) -> Corpus:

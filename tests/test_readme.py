@@ -49,11 +49,11 @@ def test_the_worked_method_learns(ttrl: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("SELFPLAY_STORE", str(ttrl / "store"))
     monkeypatch.chdir(SOURCE)
     monkeypatch.setenv("PYTHONPATH", str(SOURCE))
-    method = importlib.import_module("flows.ttrl.flow").ttrl_iteration.method
+    method = importlib.import_module("flows.ttrl.flow").ttrl_iteration
     settings = {"iterations": 1, "evaluation.num_tasks": 240}
     asked = Request(flow="ttrl-iteration", profile="micro", run="mine", overrides=settings)
     method.run(asked)
     scores = query(ttrl / "store", "select iteration, score from evaluations where metric = 'score' order by iteration")
     before, after = (row["score"] for row in scores)
     assert after - before > 0.1  # about three standard errors of 240 answers
-    assert all(why is None for _, why in method.inquire(asked, {}))
+    assert all(why is None for _, why in method.inquire(asked, {}).found)

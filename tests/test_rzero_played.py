@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from flows.rzero.flow import rzero_iteration
-from tests.support.scripted_play import Asked, Script, any_text_model, perform
+from tests.support.scripted_play import Asked, Script, any_text_model, first_stale_in_fork, perform
 from warehouse.query import query
 from warehouse.store import Store
 
@@ -63,7 +63,7 @@ def play(folder, *questions: str | None, **changed: int) -> tuple[Store, Script]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SELFPLAY_STORE", str(store.root))
         perform(script, patch)
-        rzero_iteration.fn("micro", "r", {**SETTINGS, "models.base": model, **changed})
+        rzero_iteration("micro", "r", {**SETTINGS, "models.base": model, **changed})
     return store, script
 
 
@@ -210,3 +210,9 @@ def test_without_challenger_steps_the_base_model_asks(tmp_path) -> None:
     assert rows(done, "select role, count(*) from updates group by all") == [("solver", 1)]
     policies = rows(done, "select distinct policy from rollouts where phase = 'pool'")
     assert policies == [("model",)]
+
+
+def test_a_fork_shares_the_iteration_and_builds_the_next(played, tmp_path) -> None:
+    assert first_stale_in_fork(rzero_iteration, played[0], tmp_path) is None
+    stale = first_stale_in_fork(rzero_iteration, played[0], tmp_path, seed=5, iterations=2)
+    assert stale and stale.startswith("f/iter-002/")

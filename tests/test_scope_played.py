@@ -12,7 +12,7 @@ from collections import Counter
 import pytest
 
 from flows.scope.flow import scope_iteration
-from tests.support.scripted_play import Asked, Script, any_text_model, perform
+from tests.support.scripted_play import Asked, Script, any_text_model, first_stale_in_fork, perform
 from warehouse.query import query
 from warehouse.store import Store
 
@@ -120,7 +120,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, Script]:
         patch.setenv("SELFPLAY_STORE", str(folder / "store"))
         perform(script, patch)
         settings = {**SETTINGS, "models.base": model, "engine.model": model}
-        scope_iteration.fn("micro", "r", settings, str(folder / "corpus.jsonl"))
+        scope_iteration("micro", "r", settings, str(folder / "corpus.jsonl"))
     return Store(folder / "store"), script
 
 
@@ -227,3 +227,9 @@ def test_the_grader_is_watched_and_information_measured(played) -> None:
     watched = "select metric, score from evaluations where benchmark = 'judge monitor' and metric = 'canary_error'"
     assert rows(played, watched) == [("canary_error", 0.0)]
     assert rows(played, "select distinct kind from likelihoods order by kind") == [("rubric",), ("task",)]
+
+
+def test_a_fork_shares_the_iteration_and_builds_the_next(played, tmp_path) -> None:
+    assert first_stale_in_fork(scope_iteration, played[0], tmp_path) is None
+    stale = first_stale_in_fork(scope_iteration, played[0], tmp_path, seed=5, iterations=2)
+    assert stale and stale.startswith("f/iter-002/")

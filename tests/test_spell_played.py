@@ -15,7 +15,7 @@ import pytest
 
 from flows.spell.flow import spell_iteration
 from tests.support.rows import publish, row
-from tests.support.scripted_play import Asked, Script, any_text_model, perform
+from tests.support.scripted_play import Asked, Script, any_text_model, first_stale_in_fork, perform
 from warehouse.query import query
 from warehouse.store import Store
 
@@ -119,7 +119,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, Script]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SELFPLAY_STORE", str(store.root))
         perform(script, patch)
-        spell_iteration.fn("micro", "r", {**SETTINGS, "models.base": model, "engine.model": model}, "towns")
+        spell_iteration("micro", "r", {**SETTINGS, "models.base": model, "engine.model": model}, "towns")
     return store, script
 
 
@@ -234,3 +234,9 @@ def test_no_question_or_answer_speaks_to_another_role(played) -> None:
     assert not any(HOSTILE in a.text for a in others)
     given = [found(r"addressed to you\): (.*?)\nSecond answer:", a)[0] for a in others if a.template == "verifier"]
     assert any("Rome" in answer for answer in given) and not any("[[YES]]" in answer for answer in given)
+
+
+def test_a_fork_shares_the_iteration_and_builds_the_next(played, tmp_path) -> None:
+    assert first_stale_in_fork(spell_iteration, played[0], tmp_path) is None
+    stale = first_stale_in_fork(spell_iteration, played[0], tmp_path, seed=5, iterations=2)
+    assert stale and stale.startswith("f/iter-002/")

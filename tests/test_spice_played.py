@@ -13,7 +13,7 @@ from collections import Counter
 import pytest
 
 from flows.spice.flow import spice_iteration
-from tests.support.scripted_play import Asked, Script, any_text_model, perform
+from tests.support.scripted_play import Asked, Script, any_text_model, first_stale_in_fork, perform
 from warehouse.query import query
 from warehouse.store import Store
 
@@ -78,7 +78,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, Script]:
         patch.setenv("SELFPLAY_STORE", str(folder / "store"))
         perform(script, patch)
         settings = {**SETTINGS, "models.base": model, "engine.model": model}
-        spice_iteration.fn("micro", "r", settings, str(folder / "corpus.jsonl"))
+        spice_iteration("micro", "r", settings, str(folder / "corpus.jsonl"))
     return Store(folder / "store"), script
 
 
@@ -131,3 +131,9 @@ def test_a_reasoner_sees_the_question_alone(played) -> None:
     asked = [a.text for a in played[1].asked if a.template == "reasoner"]
     assert Counter(re.findall(r"asked of (d\d)", "".join(asked))) == {"d0": 3 * 8, "d1": 8}
     assert not any(word in text for text in asked for word in ("seven and five", "12", "Title", "Integer"))
+
+
+def test_a_fork_shares_the_iteration_and_builds_the_next(played, tmp_path) -> None:
+    assert first_stale_in_fork(spice_iteration, played[0], tmp_path) is None
+    stale = first_stale_in_fork(spice_iteration, played[0], tmp_path, seed=5, iterations=2)
+    assert stale and stale.startswith("f/iter-002/")

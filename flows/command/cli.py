@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import gc
 import sys
 from typing import Any
 
@@ -11,19 +11,19 @@ import click
 from flows.command.corpus import corpus
 from flows.command.demo import MICRO, demo
 from flows.command.evaluate import evaluate
-from flows.command.launch import (
-    find_method,
-    make_parameters,
-    read_setting,
-    run_flow,
-)
+from flows.command.fork import fork
+from flows.command.launch import make_parameters, read_setting
 from flows.command.plan import plan
+from flows.command.services import down, services, stop, up
 from flows.command.sql import sql
+from flows.command.start import inquire, run_flow
 from flows.command.tables import print_reports, print_table
 from flows.command.view import view
-from flows.service.site import SOURCE, Site, open_store
+from flows.service.site import Site, open_store
+from flows.service.waiting import waiting
 
-DAMAGED = "\n`selfplay verify RUN` names the damaged files of a run; running it once more makes them again"
+DAMAGED = "\n`selfplay verify RUN` lists the damaged files of a run; repeat `selfplay run` to rebuild them"
+GARBAGE = 100_000  # objects between two collections: imports make many and drop few, a seventh of their time was that
 
 
 class Group(click.Group):
@@ -48,18 +48,19 @@ def _expected_failures() -> tuple[type[Exception], ...]:
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 def main() -> None:
     """LLM self-play from published papers: runs, their tables, and the Prefect services behind them."""
+    gc.set_threshold(GARBAGE)
 
 
 @main.command()
 @click.argument("flow")
-@click.option("--profile", default=MICRO, show_default=True, help="A deployment of the flow in prefect.yaml.")
-@click.option("--run", "name", help="Name of the run; one that exists is continued.  [default: METHOD-PROFILE]")
+@click.option("--profile", default=MICRO, show_default=True, help="Profile of FLOW.")
+@click.option("--run", "name", help="Name of the run; an existing run is resumed.  [default: METHOD-PROFILE]")
 @click.option("--corpus", help="A file or folder of text, hf:owner/name?revision=..., or a prepared corpus.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a setting, e.g. solver.steps=4.")
-@click.option("--here", is_flag=True, help="In this process, without a worker.")
-@click.option("--only", metavar="STAGE", help="Make STAGE again and stop there.")
-@click.option("--from", "since", metavar="STAGE", help="Make STAGE and all that depends on it again.")
-@click.option("--force", is_flag=True, help="Go on although the run began with another configuration.")
+@click.option("--here", is_flag=True, help="Run in this process, without a worker.")
+@click.option("--only", metavar="STAGE", help="Rerun STAGE, then stop.")
+@click.option("--from", "since", metavar="STAGE", help="Rerun STAGE and everything that depends on it.")
+@click.option("--force", is_flag=True, help="Continue although the configuration changed since the run began.")
 def run(
     flow: str,
     profile: str,
@@ -71,7 +72,10 @@ def run(
     since: str | None,
     force: bool,
 ) -> None:
-    """Run FLOW, such as scope-iteration, and follow it to its end. A run that exists goes on where it stopped."""
+    """Run FLOW, for instance scope-iteration, and follow it until it ends.
+
+    To resume an interrupted run, repeat the command. Ctrl-C only detaches: repeat the command to reattach.
+    """
     from flows.request import default_run
 
     if only and since:
@@ -88,17 +92,17 @@ def run(
 @main.command()
 @click.argument("name", metavar="RUN")
 @click.argument("stage")
-@click.option("--iteration", type=int, help="Of this iteration only.")
-@click.option("--step", type=int, help="Of this step only.")
-@click.option("--only", is_flag=True, help="Leave everything else as it is and stop there.")
-@click.option("--dependents", is_flag=True, help="Make again what was made from it, even if it comes out the same.")
-@click.option("--force", is_flag=True, help="Go on although the profile changed since the run began.")
-@click.option("--here", is_flag=True, help="In this process, without a worker.")
+@click.option("--iteration", type=int, help="Only in this iteration.")
+@click.option("--step", type=int, help="Only in this step.")
+@click.option("--only", is_flag=True, help="Rerun nothing else, then stop.")
+@click.option("--dependents", is_flag=True, help="Also rerun what depends on it, even if its result is unchanged.")
+@click.option("--force", is_flag=True, help="Continue although the profile changed since the run began.")
+@click.option("--here", is_flag=True, help="Run in this process, without a worker.")
 def rerun(name: str, stage: str, force: bool, here: bool, **how: Any) -> None:
-    """Make STAGE of RUN again, then what depends on it, and go on.
+    """Rerun STAGE of RUN, then everything that depends on what changed, and continue.
 
-    STAGE is a name that `selfplay status RUN` shows: rollouts.grade, or rollouts for all labels, solver/updates for one
-    phase, or a pattern.
+    STAGE is a name that `selfplay status RUN` shows: rollouts.grade; rollouts for all labels; solver/updates for one
+    phase; or a pattern.
     """
     from flows.record import last_request
     from warehouse.rerun import chosen
@@ -114,13 +118,19 @@ def rerun(name: str, stage: str, force: bool, here: bool, **how: Any) -> None:
 @main.command()
 @click.argument("name", metavar="RUN")
 @click.argument("stage", required=False)
-@click.option("--iteration", type=int, help="Of this iteration only.")
-@click.option("--step", type=int, help="Of this step only.")
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="As if this setting were changed.")
+@click.option("--iteration", type=int, help="Only in this iteration.")
+@click.option("--step", type=int, help="Only in this step.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="As if this setting were changed: what the change would cost.",
+)
 def why(name: str, stage: str | None, iteration: int | None, step: int | None, settings: tuple[str, ...]) -> None:
-    """What a run would do now with each stage of RUN, or with STAGE, and why; nothing is made.
+    """Dry run: list the stages of RUN, or STAGE alone, that would be rebuilt, and why.
 
-    A stage is judged with its inputs as they are: what depends on one that would be made again is not counted.
+    Each stage is judged by its inputs as they are now: what only a rebuilt input would make stale is not listed.
     """
     from flows.record import last_request
     from warehouse.rerun import chosen
@@ -129,21 +139,22 @@ def why(name: str, stage: str | None, iteration: int | None, step: int | None, s
     asked = last_request(store, name)
     wanted = chosen(store, name, stage or "*", iteration, step)
     whole = (stage, iteration, step) == (None, None, None)  # with what was never made
-    with contextlib.chdir(SOURCE):
-        inquired = find_method(asked.flow).inquire(asked, dict(map(read_setting, settings)))
-    found = [(address, why) for address, why in inquired if whole or address in wanted]
-    stale = [{"address": address, "to be made again": reason} for address, reason in found if reason]
+    inquiry = inquire(asked, dict(map(read_setting, settings)))
+    found = [(address, why) for address, why in inquiry.found if whole or address in wanted]
+    stale = [{"address": address, "stale because": reason} for address, reason in found if reason]
     if stage or stale:
-        rows = [{"address": address, "to be made again": reason or "no: fresh"} for address, reason in found]
-        print_table(rows if stage else stale, f"{len(stale)} of {len(found)} stages would be made again")
+        rows = [{"address": address, "stale because": reason or "it is fresh"} for address, reason in found]
+        print_table(rows if stage else stale, f"{len(stale)} of {len(found)} stages would be rebuilt")
     else:
         click.echo(f"all {len(found)} stages are fresh")
+    if inquiry.stopped:
+        click.echo(f"there the flow stops by itself: {inquiry.stopped}")
 
 
 @main.command()
 @click.argument("name", metavar="RUN")
 def verify(name: str) -> None:
-    """Read every published byte of RUN and compare it with its hash."""
+    """Compare every published file of RUN with its recorded hash."""
     store = open_store()
     tables = list(store.tables(name))
     if not tables:
@@ -159,19 +170,23 @@ def verify(name: str) -> None:
     for problem in problems:
         click.echo(problem)
     if problems:
-        raise ValueError(f"{len(problems)} file(s) are not what was published; run again to make these tables again")
-    but = f", but for {num_cleaned} file(s) that were cleaned away" if num_cleaned else ""
-    click.echo(f"{name}: all that was published is there, byte for byte{but}")
+        raise ValueError(
+            f"{len(problems)} file(s) are not what was published; repeat `selfplay run` to rebuild their tables"
+        )
+    but = f", except {num_cleaned} file(s) that were cleaned away" if num_cleaned else ""
+    click.echo(f"{name}: every published file is intact, byte for byte{but}")
 
 
 @main.command()
 @click.argument("name", metavar="RUN")
-@click.option("--keep-last", default=1, show_default=True, type=click.IntRange(0), help="Iterations to leave whole.")
-@click.option("--keep", multiple=True, type=int, metavar="ITERATION", help="Another iteration to leave whole.")
-@click.option("--rollouts", is_flag=True, help="Rows of rollouts of the other iterations as well.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--keep-last", default=1, show_default=True, type=click.IntRange(0), help="Keep the last N iterations whole."
+)
+@click.option("--keep", multiple=True, type=int, metavar="ITERATION", help="Keep this iteration whole, too.")
+@click.option("--rollouts", is_flag=True, help="Also remove the rollouts of the other iterations.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def clean(name: str, keep_last: int, keep: tuple[int, ...], rollouts: bool, yes: bool) -> None:
-    """Remove optimizer states and weights of RUN that no later stage needs; shows first what it would free."""
+    """Remove optimizer states and weights of RUN that no later stage needs. Lists them and asks first."""
     from warehouse import clean as cleaning
 
     store = open_store()
@@ -187,28 +202,31 @@ def clean(name: str, keep_last: int, keep: tuple[int, ...], rollouts: bool, yes:
 @main.command()
 @click.argument("name", metavar="[RUN]", required=False)
 def status(name: str | None) -> None:
-    """Runs; or the stages of RUN with rows and seconds; and what is being made now."""
+    """List the runs, or the stages of RUN with rows and seconds; and what is being made now."""
     from warehouse import status as made
+    from warehouse.fork import FORK
 
     store = open_store()
     stages = made.stages(store, name) if name is not None else []
     if name is not None and not (stages or store.folder(name).exists()):
         raise ValueError(f"there is no run {name!r}; `selfplay status` lists the runs")
     print_table(made.runs(store) if name is None else stages, "runs" if name is None else "stages")
+    if name and (origin := store.kept(name, FORK)):
+        click.echo(f"forked from {origin['run']} after iteration {origin['iteration']}")
     print_table(made.working(store, name), "working now")
 
 
 @main.command()
 @click.argument("name", metavar="RUN")
 def report(name: str) -> None:
-    """Where the reports of RUN are, one an iteration."""
+    """Print the paths of the reports of RUN, one for each iteration."""
     print_reports(name)
 
 
 @main.command()
 @click.argument("names", metavar="RUN RUN...", nargs=-1, required=True)
 def compare(names: tuple[str, ...]) -> None:
-    """Runs side by side: the settings in which they differ, their held-out scores, and a page with figures."""
+    """Compare runs: the settings that differ, held-out scores, and a page with figures."""
     from flows.command.compare import differing_settings, incomparable, scores
     from tasks.reports.runs import report_runs
 
@@ -219,53 +237,13 @@ def compare(names: tuple[str, ...]) -> None:
     apart = incomparable(store, names)
     for benchmark, why in apart.items():
         click.echo(f"not compared: {benchmark}: {why}")
-    page = report_runs(store, f"compare-{'-'.join(names)}", {name: [name] for name in names}, tables, tuple(apart))
+    with waiting("the page's figures"):
+        page = report_runs(store, f"compare-{'-'.join(names)}", {name: [name] for name in names}, tables, tuple(apart))
     click.echo(f"page: {page}")
 
 
-@main.command()
-@click.option("--port", type=click.IntRange(1024, 65535), help="Of the server on 127.0.0.1; kept for later.")
-@click.option("--gpu", is_flag=True, help="Start the gpu pool's worker although no GPU was found.")
-def up(port: int | None, gpu: bool) -> None:
-    """Start server, workers and deployments, whatever of it is not running."""
-    from flows.service import services
-
-    site = Site(home=Site.here().home, port_choice=port) if port else Site.here()
-    services.up(site, pools=tuple(services.POOLS) if gpu else None, say=click.echo)
-    click.echo(f"ready: http://127.0.0.1:{site.port} (user and password: PREFECT_API_AUTH_STRING in {site.env_file})")
-
-
-@main.command()
-@click.argument("name", metavar="RUN")
-def stop(name: str) -> None:
-    """End the flow run that makes RUN, or waits to; what is published stays, and the run can be continued."""
-    from flows.service import at_work
-
-    at_work.stop(Site.here(), name, say=click.echo)
-
-
-@main.command()
-def down() -> None:
-    """End server, workers and running flows; their runs can be continued."""
-    from flows.service import services
-
-    services.down(Site.here(), say=click.echo)
-
-
-@main.command(name="services")
-def services_command() -> None:
-    """What is running, with process ids and log files."""
-    from flows.service import services
-
-    print_table(services.status(Site.here()))
-
-
-main.add_command(corpus)
-main.add_command(demo)
-main.add_command(evaluate)
-main.add_command(plan)
-main.add_command(sql)
-main.add_command(view)
+for command in (corpus, demo, evaluate, fork, plan, sql, view, up, stop, down, services):
+    main.add_command(command)
 
 if __name__ == "__main__":
     main()

@@ -6,9 +6,11 @@ import sys
 
 import click
 
-from flows.command.launch import make_parameters, read_setting, run_flow
+from flows.command.launch import make_parameters, read_setting
+from flows.command.start import run_flow
 from flows.command.tables import print_table
 from flows.service.site import Site, open_store, store_root
+from flows.service.waiting import waiting
 
 FLOW, PROFILE = "prepare-corpus", "text"
 CLUSTERS = """
@@ -20,16 +22,16 @@ CLUSTERS = """
 
 @click.group()
 def corpus() -> None:
-    """Prepare documents to learn from: clean, without duplicates and evaluation sets, clustered, indexed."""
+    """Prepare documents to learn from: clean, deduplicated, decontaminated, clustered and indexed."""
 
 
 @corpus.command()
 @click.argument("path")
-@click.option("--run", "name", required=True, help="Name of the corpus; one that exists is continued.")
+@click.option("--run", "name", required=True, help="Name of the corpus; an existing one is resumed.")
 @click.option("--profile", default=PROFILE, show_default=True, help="A file in flows/corpus/profiles.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a setting, e.g. clusters.size=30.")
-@click.option("--here", is_flag=True, help="In this process, without a worker.")
-@click.option("--force", is_flag=True, help="Go on although the corpus was begun with another configuration.")
+@click.option("--here", is_flag=True, help="Run in this process, without a worker.")
+@click.option("--force", is_flag=True, help="Continue although the configuration changed since the corpus was begun.")
 def prepare(path: str, name: str, profile: str, settings: tuple[str, ...], here: bool, force: bool) -> None:
     """Prepare the documents at PATH: a file or folder, or hf:owner/name?split=train&revision=COMMIT."""
     parameters = make_parameters(profile, name, path, dict(map(read_setting, settings)))
@@ -42,7 +44,7 @@ def prepare(path: str, name: str, profile: str, settings: tuple[str, ...], here:
 @corpus.command()
 @click.argument("name", metavar="RUN")
 def show(name: str) -> None:
-    """What became of the documents of RUN, and what each step did and cost."""
+    """Show what became of the documents of RUN, and what each step did and cost."""
     show_corpus(name, "steps", "measurements")
 
 
@@ -50,7 +52,7 @@ def show(name: str) -> None:
 @click.argument("name", metavar="RUN")
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1), help="Show the N largest.")
 def clusters(name: str, limit: int) -> None:
-    """The clusters of RUN, by what people know them by."""
+    """List the clusters of RUN: size, title, keywords."""
     from flows.corpora import find_prepared
     from warehouse.query import query
 
@@ -61,16 +63,19 @@ def clusters(name: str, limit: int) -> None:
 @corpus.command()
 @click.argument("name", metavar="RUN")
 @click.argument("query")
-@click.option("-k", default=3, show_default=True, type=click.IntRange(1), help="Documents to find.")
+@click.option("-k", default=3, show_default=True, type=click.IntRange(1), help="Number of documents to find.")
 def search(name: str, query: str, k: int) -> None:
-    """Search RUN as a rollout would."""
-    from corpus_prep.search.index import load_index
-    from flows.corpora import find_prepared
-    from tasks.generate import index_folder
+    """Search RUN as a rollout does."""
+    with waiting("the libraries of search to load"):
+        from corpus_prep.search.index import load_index
+        from flows.corpora import find_prepared
+        from tasks.generate import index_folder
 
     folder = index_folder(find_prepared(open_store(), name))
     assert folder is not None
-    [hits] = load_index(folder).search([query], k)
+    with waiting(f"the index of {name} to load"):
+        index = load_index(folder)
+    [hits] = index.search([query], k)
     found = [{"document": h.document_id, "score": round(h.score, 3), "title": h.title, "text": h.text} for h in hits]
     print_table([{**row, "text": " ".join(row["text"].split())[:300]} for row in found], query)
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from flows.command.launch import make_parameters, run_flow
+from flows.command.launch import make_parameters
+from flows.command.start import run_flow
 from flows.command.tables import print_reports, print_table
 from flows.service.site import SOURCE, Site, store_root
 

@@ -1,60 +1,14 @@
-"""From what was typed to a flow run: its deployment, its parameters, all checks that need no model."""
+"""From what was typed to what a flow run needs: its deployment, its parameters, all checks that need no model."""
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
-import click
-
 from flows.service.site import SOURCE, Site, open_store, store_root
-
-
-def run_flow(site: Site, flow: str, parameters: dict[str, Any], here: bool = False) -> bool:
-    """Check everything that can be known now, then run; True when the flow completed.
-
-    A flow run that was asked for the same and has not ended is followed instead of starting a second one.
-    """
-    from flows.plan.preflight import check_machine
-    from flows.profile import MethodSettings
-    from flows.record import check_request
-    from flows.request import Request
-    from flows.service import services
-    from flows.service.at_work import asked_alike, at_work
-    from flows.service.watch import watch
-
-    profile = parameters["profile"]
-    deployment = find_deployment(flow, profile, site)
-    cfg = check_settings(deployment, parameters)
-    named = {key: parameters.get(key) for key in ("profile", "run", "overrides", "corpus")}
-    asked = Request.model_validate({"flow": flow, **named})
-    check_request(open_store(), asked, cfg, parameters.get("force", False))
-    pool = deployment["work_pool"]["name"]
-    if not here and pool not in services.default_pools() and site.process(f"worker-{pool}").find() is None:
-        raise ValueError(f"profile {profile} needs a GPU and none was found; `selfplay up --gpu` ignores that")
-    if isinstance(cfg, MethodSettings):
-        check_machine(cfg, store_root())
-    api = services.up(site, say=click.echo)
-    begun = at_work(api, run := parameters["run"])
-    if begun and (here or not asked_alike(api, begun[0], flow, parameters)):
-        raise ValueError(
-            f"flow run {begun[0]['name']} is at work on {run!r}, asked for in another way than now; "
-            f"`selfplay stop {run}` ends it"
-        )
-    if here:
-        return run_here(site, deployment, parameters)
-    flow_run = begun[0] if begun else api.submit(f"{flow}/{profile}", parameters, environment())
-    page = f"http://127.0.0.1:{site.port}/runs/flow-run/{flow_run['id']}"
-    click.echo(f"run {run!r} {'is at work already,' if begun else 'as'} flow run {flow_run['name']}: {page}")
-    try:
-        return watch(site, api, flow_run, click.echo) == "COMPLETED"
-    except KeyboardInterrupt:
-        click.echo(f"\nit goes on without you: the same command follows it again, `selfplay stop {run}` ends it")
-        sys.exit(130)
+from flows.service.waiting import waiting
 
 
 def make_parameters(
@@ -78,22 +32,15 @@ def environment() -> dict[str, str]:
     return {"SELFPLAY_STORE": str(store_root()), **({} if gpus is None else {"CUDA_VISIBLE_DEVICES": gpus})}
 
 
-def run_here(site: Site, deployment: dict[str, Any], parameters: dict[str, Any]) -> bool:
-    """The flow in this process, recorded by the server; its exception goes through."""
-    site.activate()
-    with contextlib.chdir(SOURCE):  # where a worker would run it: profiles name models from there
-        getattr(flow_module(deployment), deployment["entrypoint"].split(":")[1])(**parameters)
-    return True
-
-
 def flow_module(deployment: dict[str, Any]) -> Any:
-    return importlib.import_module(deployment["entrypoint"].split(".py:")[0].replace("/", "."))
+    with waiting("the flow's libraries to load"):
+        return importlib.import_module(deployment["entrypoint"].split(".py:")[0].replace("/", "."))
 
 
 def find_method(flow: str) -> Any:
-    """The `flows.method.Method` behind a flow."""
+    """The `flows.method.Method` of a flow."""
     deployment = next(iter(deployments_of(flow).values()))
-    return getattr(flow_module(deployment), deployment["entrypoint"].split(":")[1]).method
+    return getattr(flow_module(deployment), deployment["entrypoint"].split(":")[1])
 
 
 def find_deployment(flow: str, profile: str, site: Site | None = None) -> dict[str, Any]:
@@ -130,9 +77,10 @@ def read_setting(text: str) -> tuple[str, Any]:
     if value.strip() == "null":
         return key.strip(), None
     try:
-        return key.strip(), tomllib.loads(f"value = {value}")["value"]
+        found = tomllib.loads(f"value = {value}")
     except tomllib.TOMLDecodeError:
         return key.strip(), value
+    return key.strip(), found["value"] if found.keys() == {"value"} else value  # more than one line is no value
 
 
 def check_settings(deployment: dict[str, Any], parameters: dict[str, Any]) -> Any:

@@ -12,10 +12,10 @@ from flows.service.site import Site
 
 TAKEN = ("PENDING", "RUNNING", "CANCELLING")  # each holds a slot of its pool
 ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
-LOGS_PER_CALL = 200
+LOGS_PER_CALL, LINES_WRITTEN_PER_CALL = 200, 1000
 BUSY_S = 60.0
 HEARTBEATS = "flow runs that fell silent"
-SILENT = "its process fell silent; run it again to go on from what is published"
+SILENT = "its process fell silent; repeat the command to resume from what is published"
 
 
 class PatientTransport(httpx.HTTPTransport):
@@ -39,8 +39,13 @@ class API:
 
     @classmethod
     def of(cls, site: Site) -> API:
-        user, password = site.secret.split(":", 1)
-        return cls(httpx.Client(base_url=site.url, auth=(user, password), timeout=30.0, transport=PatientTransport()))
+        return cls.at(site.url, site.secret)
+
+    @classmethod
+    def at(cls, url: str, secret: str) -> API:
+        """The server at `url`; no proxy is asked, whatever the environment says."""
+        user, password = secret.split(":", 1)
+        return cls(httpx.Client(base_url=url, auth=(user, password), timeout=30.0, transport=PatientTransport()))
 
     def healthy(self) -> bool:
         try:
@@ -95,13 +100,22 @@ class API:
         return sorted(f"{flows[d['flow_id']]}/{d['name']}" for d in self._post("/deployments/filter", {}))
 
     def submit(
-        self, deployment: str, parameters: dict[str, Any], environment: dict[str, str] | None = None
+        self,
+        deployment: str,
+        parameters: dict[str, Any],
+        environment: dict[str, str] | None = None,
+        state: str = "SCHEDULED",
     ) -> dict[str, Any]:
-        """A flow run of `flow/deployment`; `environment` goes over that of its worker, pool and deployment."""
+        """A flow run of `flow/deployment`; `environment` goes over that of its worker, pool and deployment. In another
+        state than SCHEDULED no worker takes it."""
         found = self.http.get(f"/deployments/name/{deployment}")
         if found.status_code == 404:
             raise ValueError(f"no deployment {deployment}; there are {', '.join(self.deployments())}")
-        asked = {"parameters": parameters, "job_variables": {"env": environment or {}}}
+        asked = {
+            "parameters": parameters,
+            "job_variables": {"env": environment or {}},
+            "state": {"type": state, "name": state.capitalize()},
+        }
         return self._post(f"/deployments/{_answered(found)['id']}/create_flow_run", asked)
 
     def flow_run(self, flow_run_id: str) -> dict[str, Any]:
@@ -112,10 +126,22 @@ class API:
         states = {"state": {"type": {"any_": [*TAKEN, *(["SCHEDULED"] if waiting else [])]}}}
         return [run for run in self._post("/flow_runs/filter", {"flow_runs": states}) if run["work_pool_name"]]
 
-    def end(self, flow_run_id: str, state_type: str, message: str) -> None:
+    def crashed(self, flow_run_ids: list[str]) -> list[dict[str, Any]]:
+        """Those of the flow runs that were marked Crashed."""
+        wanted = {"id": {"any_": flow_run_ids}, "state": {"type": {"any_": ["CRASHED"]}}}
+        return self._post("/flow_runs/filter", {"flow_runs": wanted}) if flow_run_ids else []
+
+    def set_state(self, flow_run_id: str, state_type: str, message: str = "") -> None:
         """Whatever its state is now."""
         state = {"type": state_type, "name": state_type.capitalize(), "message": message}
         self._post(f"/flow_runs/{flow_run_id}/set_state", {"state": state, "force": True})
+
+    def record_task(self, flow_run_id: str, task: str, name: str, message: str) -> None:
+        """Add a completed task run to a flow run."""
+        told = {"flow_run_id": flow_run_id, "task_key": task, "dynamic_key": name, "name": name}
+        made = self._post("/task_runs/", {**told, "state": {"type": "RUNNING", "name": "Running"}})
+        done = {"type": "COMPLETED", "name": "Completed", "message": message}
+        self._post(f"/task_runs/{made['id']}/set_state", {"state": done, "force": True})
 
     def logs(self, flow_run_id: str, after: str) -> list[dict[str, Any]]:
         """Log lines of a flow run and its tasks later than a timestamp, oldest first."""
@@ -127,7 +153,12 @@ class API:
             lines = [*lines, *page]
         return lines
 
-    def _post(self, path: str, body: dict[str, Any]) -> Any:
+    def write_logs(self, lines: list[dict[str, Any]]) -> None:
+        """Add lines to the log of flow runs: name, level, message, timestamp and flow_run_id of each."""
+        for first in range(0, len(lines), LINES_WRITTEN_PER_CALL):
+            self._post("/logs/", lines[first : first + LINES_WRITTEN_PER_CALL])
+
+    def _post(self, path: str, body: Any) -> Any:
         return _answered(self.http.post(path, json=body))
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from flows.request import default_run
 from flows.service import services
 from flows.service.api import API
 from flows.service.site import Site, store_root
+from flows.service.waiting import waiting
 
 START_S = 120.0  # a process that a worker is starting, on a busy machine
-STOPPED = "ended by `selfplay stop`; run it again to go on from what is published"
+STOPPED = "stopped by `selfplay stop`; repeat the command to resume from what is published"
 
 
 def at_work(api: API, run: str) -> list[dict[str, Any]]:
@@ -20,9 +22,9 @@ def at_work(api: API, run: str) -> list[dict[str, Any]]:
 
     One submitted by Prefect's own means does not say where it writes: it is taken for ours.
     """
-    flows, ours = api.flow_names(), str(store_root())
+    flows, ours = api.flow_names(), store_root()
     found = [flow_run for flow_run in api.unfinished(waiting=True) if made_by(flow_run, flows) == run]
-    found = [flow_run for flow_run in found if _environment(flow_run).get("SELFPLAY_STORE", ours) == ours]
+    found = [flow_run for flow_run in found if (store_of(flow_run) or ours) == ours]
     return sorted(found, key=lambda flow_run: flow_run["state_type"] == "SCHEDULED")
 
 
@@ -39,7 +41,7 @@ def asked_alike(api: API, flow_run: dict[str, Any], flow: str, parameters: dict[
 
 
 def stop(site: Site, run: str, say: Callable[[str], None] = print) -> None:
-    """End the flow runs that make `run`, each with all that it started. What is published stays.
+    """Stop the flow runs that make `run`, each with every process it started. What is published stays.
 
     Raises ValueError when there is none, RuntimeError when the server that knows them does not answer.
     """
@@ -47,12 +49,14 @@ def stop(site: Site, run: str, say: Callable[[str], None] = print) -> None:
     if not api.healthy():
         raise RuntimeError("Prefect's server, which knows the flow runs, does not answer; `selfplay up` starts it")
     services.crash_dead_runs(site, api, say)
+    flows, ended = api.flow_names(), services.end_outcasts(site, api, say)
     found = at_work(api, run)
-    if not found:
+    if not found and run not in [made_by(flow_run, flows) for flow_run in ended]:
         raise ValueError(f"no flow run of {run!r} is at work; `selfplay status` shows what is being made")
     for flow_run in found:
-        _end(site, api, flow_run["id"])
-        say(f"ended flow run {flow_run['name']}; `selfplay run` goes on from what {run!r} has published")
+        with waiting(f"{flow_run['name']} to end"):
+            _end(site, api, flow_run["id"])
+        say(f"stopped flow run {flow_run['name']}; repeat `selfplay run` to resume {run!r} from what it has published")
 
 
 def _end(site: Site, api: API, flow_run_id: str) -> None:
@@ -61,8 +65,10 @@ def _end(site: Site, api: API, flow_run_id: str) -> None:
     while api.flow_run(flow_run_id)["state_type"] == "PENDING" and process.find() is None and time.monotonic() < end:
         time.sleep(0.2)
     process.stop()
-    api.end(flow_run_id, "CANCELLED", STOPPED)
+    api.set_state(flow_run_id, "CANCELLED", STOPPED)
 
 
-def _environment(flow_run: dict[str, Any]) -> dict[str, str]:
-    return (flow_run["job_variables"] or {}).get("env") or {}
+def store_of(flow_run: dict[str, Any]) -> Path | None:
+    """Where a flow run writes; None for one submitted by Prefect's own means, which does not say."""
+    root = ((flow_run["job_variables"] or {}).get("env") or {}).get("SELFPLAY_STORE")
+    return Path(root) if root else None

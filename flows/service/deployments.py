@@ -15,7 +15,7 @@ FLOW = re.compile(r"^@method\(\w+\)\ndef (\w+)\(", re.MULTILINE)
 
 
 def declared(site: Site) -> list[dict[str, Any]]:
-    """name, entrypoint, parameters and work_pool of each."""
+    """name, entrypoint (where its method is written), parameters and work_pool of each."""
     own = site.root / "prefect.yaml"
     if own.exists():
         return yaml.safe_load(own.read_text(encoding="utf-8"))["deployments"]
@@ -29,8 +29,19 @@ def prefect_file(site: Site) -> Path:
     if own.exists():
         return own
     path = site.home / "prefect.yaml"
-    path.write_text(yaml.safe_dump({"name": "selfplay", "deployments": declared(site)}, sort_keys=False))
+    deployments = [{**d, "entrypoint": _flow_of_method(d["entrypoint"])} for d in declared(site)]
+    path.write_text(yaml.safe_dump({"name": "selfplay", "deployments": deployments}, sort_keys=False))
     return path
+
+
+def _flow_of_method(entrypoint: str) -> str:
+    """Where Prefect finds the flow of a method. As a module: for a file it puts the file's folder on Python's path,
+    where our modules take the place of others.
+
+    >>> _flow_of_method("flows/scope/flow.py:scope_iteration")
+    'flows.scope.flow:scope_iteration.flow'
+    """
+    return f"{entrypoint.replace('.py:', ':').replace('/', '.')}.flow"
 
 
 def _deployment(folder: Path, name: str) -> dict[str, Any]:

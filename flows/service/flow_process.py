@@ -11,10 +11,13 @@ import runpy
 import sys
 from pathlib import Path
 
-from flows.service.site import Site
+from flows.service.outcast import end_when_given_up
+from flows.service.prefect_import import import_prefect
+from flows.service.site import USERS_TMPDIR, Site
 
 
 def main() -> None:
+    _restore_temporary_folder()
     site = Site(home=Path(os.environ["PREFECT_HOME"]))
     name = f"flow-{os.environ['PREFECT__FLOW_RUN_ID']}"
     pid_file = site.process(name)
@@ -24,9 +27,18 @@ def main() -> None:
     os.dup2(log, sys.stdout.fileno())
     os.dup2(log, sys.stderr.fileno())
     try:
+        end_when_given_up(os.environ["PREFECT__FLOW_RUN_ID"])
+        import_prefect()
         runpy.run_module("prefect.engine", run_name="__main__", alter_sys=True)
     finally:
         pid_file.path.unlink(missing_ok=True)
+
+
+def _restore_temporary_folder() -> None:
+    """A flow has the user's: its worker's lies deep, and the path of a socket may have no more than 107 bytes."""
+    if (users := os.environ.pop(USERS_TMPDIR, None)) is not None:
+        os.environ.pop("TMPDIR", None)
+        os.environ.update({"TMPDIR": users} if users else {})
 
 
 if __name__ == "__main__":

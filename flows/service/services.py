@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import os
 import socket
 import subprocess
 import sys
@@ -12,16 +13,19 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from flows.service.api import API
 from flows.service.deployments import declared, prefect_file
-from flows.service.site import Process, Site
+from flows.service.process import Process
+from flows.service.site import Site
+from flows.service.waiting import waiting
 
 POOLS = {"cpu": 2, "gpu": 1}  # flow runs at once
 SILENCE_S = 120.0  # four heartbeats
+LAST_LOOK_S = 0.5  # a worker that cannot go on sends a first heartbeat all the same
 START_S = 300.0  # the first start makes the database; a busy machine is slow
-DIED = "its process ended without a word; run it again to go on from what is published"
+DIED = "its process ended without a word; repeat the command to resume from what is published"
 NVIDIA, AMD = Path("/dev/nvidia0"), Path("/dev/kfd")
 Say = Callable[[str], None]
 
@@ -35,6 +39,7 @@ def up(site: Site, pools: tuple[str, ...] | None = None, say: Say = print) -> AP
     with _alone(site):
         api = _server(site, say)
         crash_dead_runs(site, api, say)
+        end_outcasts(site, api, say)
         api.expect_heartbeats(SILENCE_S)
         for pool, limit in POOLS.items():
             api.set_pool(pool, limit, _job_template(site))
@@ -49,7 +54,9 @@ def down(site: Site, say: Say = print) -> None:
     """End workers, flows and server of this site, each by its pid; flow runs cut short are marked Crashed."""
     with _alone(site):
         for process in [*site.processes("worker-"), *site.processes("flow-")]:
-            if process.stop():
+            with waiting(f"{process.name} to end"):
+                ended = process.stop()
+            if ended:
                 say(f"ended {process.name}")
         api = API.of(site)
         if api.healthy():
@@ -57,7 +64,9 @@ def down(site: Site, say: Say = print) -> None:
                 crash_dead_runs(site, api, say)
             except RuntimeError as problem:  # the server is to end all the more
                 say(f"flow runs cut short were not marked: {problem}")
-        if site.process("server").stop():
+        with waiting("the server to end"):
+            ended = site.process("server").stop()
+        if ended:
             say("ended server")
 
 
@@ -79,7 +88,8 @@ def deploy(site: Site, api: API, say: Say = print) -> None:
         return
     say(f"deploying {len(declared(site))} profiles")
     command = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all", "--prefect-file", str(file)]
-    done = subprocess.run(command, cwd=site.root, env=site.environment(), capture_output=True, text=True)
+    with waiting("`prefect deploy --all`"):
+        done = subprocess.run(command, cwd=site.root, env=site.environment(), capture_output=True, text=True)
     (site.logs / "deploy.log").write_text(done.stdout + done.stderr)
     if done.returncode != 0 or len(api.deployments()) < len(declared(site)):
         raise RuntimeError(f"prefect deploy --all failed; {site.log_tail('deploy', 30)}")
@@ -93,9 +103,27 @@ def crash_dead_runs(site: Site, api: API, say: Say = print) -> None:
         process = site.process(f"flow-{run['id']}")
         starting = not process.path.exists() and run["work_pool_name"] in workers_alive
         if not starting and process.find() is None:
-            api.end(run["id"], "CRASHED", DIED)
+            api.set_state(run["id"], "CRASHED", DIED)
             process.path.unlink(missing_ok=True)
             say(f"marked flow run {run['name']} as crashed: its process is gone")
+
+
+def end_outcasts(site: Site, api: API, say: Say = print) -> list[dict[str, Any]]:
+    """End the processes of flow runs that the server has given up because they fell silent: they were stopped, or
+    their machine slept, and hold the locks of tables. Returns those flow runs."""
+    alive = {p.name.removeprefix("flow-"): p for p in site.processes("flow-") if p.find()}
+    given_up = api.crashed(list(alive))
+    for run in given_up:
+        with waiting(f"{run['name']} to end"):
+            alive[run["id"]].stop()
+        say(f"ended the process of flow run {run['name']}, which had fallen silent and was marked as crashed")
+    return given_up
+
+
+def revive_worker(site: Site, pool: str, say: Say = print) -> None:
+    """Start the worker of a pool if it is not running, without waiting for it."""
+    with _alone(site):
+        _worker(site, pool, say)
 
 
 def _server(site: Site, say: Say) -> API:
@@ -137,6 +165,10 @@ def _wait_for_workers(site: Site, api: API, workers: list[Process], started: flo
     for process in workers:
         pool = process.name.removeprefix("worker-")
         _wait(process.name, site, process, lambda pool=pool: _heard_of_worker(api, pool, started))
+    if workers:
+        time.sleep(LAST_LOOK_S)
+    for process in workers:
+        _check_alive(process.name, site, process)
 
 
 def _heard_of_worker(api: API, pool: str, since: float) -> bool:
@@ -146,12 +178,17 @@ def _heard_of_worker(api: API, pool: str, since: float) -> bool:
 
 def _wait(name: str, site: Site, process: Process, ready: Callable[[], bool]) -> None:
     end = time.monotonic() + START_S
-    while not ready():
-        if process.find() is None:
-            raise RuntimeError(f"the {name} ended while starting; {site.log_tail(name)}")
-        if time.monotonic() > end:
-            raise RuntimeError(f"the {name} did not answer within {START_S:.0f} s; {site.log_tail(name)}")
-        time.sleep(0.2)
+    with waiting(f"the {name} to start"):
+        while not ready():
+            _check_alive(name, site, process)
+            if time.monotonic() > end:
+                raise RuntimeError(f"the {name} did not answer within {START_S:.0f} s; {site.log_tail(name)}")
+            time.sleep(0.2)
+
+
+def _check_alive(name: str, site: Site, process: Process) -> None:
+    if process.find() is None:
+        raise RuntimeError(f"the {name} ended while starting; {site.log_tail(name)}")
 
 
 def _job_template(site: Site) -> dict[str, Any]:
@@ -191,8 +228,17 @@ def _status_row(site: Site, name: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _alone(site: Site) -> Iterator[None]:
-    """One `up` or `down` at a time."""
+    """One `up` or `down` at a time; who waits is told of the other's process."""
     site.home.mkdir(parents=True, exist_ok=True)
-    with open(site.home / "services.lock", "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with open(site.home / "services.lock", "a+") as file:
+        with waiting(lambda: f"process {_text(file)}, which starts or ends the services"):
+            fcntl.flock(file, fcntl.LOCK_EX)
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
         yield
+
+
+def _text(file: TextIO) -> str:
+    file.seek(0)
+    return file.read()

@@ -6,7 +6,6 @@ which plain `.venv/bin/prefect` reads when typed in the project folder; the othe
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import subprocess
@@ -15,9 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import psutil
+from flows.service.process import Process
 
 if TYPE_CHECKING:
     from warehouse.freshness import Freshness
@@ -26,6 +25,8 @@ if TYPE_CHECKING:
 SOURCE = Path(__file__).resolve().parents[2]
 PORT = 4217
 USER = "selfplay"
+PORTS = range(1024, 65536)
+USERS_TMPDIR = "SELFPLAY_TMPDIR"  # carries the user's TMPDIR past the worker to its flows
 PROFILES_FILE = 'active = "selfplay"\n\n[profiles.selfplay]\n'
 
 
@@ -54,7 +55,8 @@ class Site:
         """This checkout's, unless SELFPLAY_PREFECT_HOME and SELFPLAY_PREFECT_PORT name another (as tests do)."""
         home = os.environ.get("SELFPLAY_PREFECT_HOME")
         port = os.environ.get("SELFPLAY_PREFECT_PORT")
-        return cls(SOURCE, Path(home).resolve() if home else cls.home, int(port) if port else None)
+        choice = _port(port, "SELFPLAY_PREFECT_PORT is set to") if port else None
+        return cls(SOURCE, Path(home).resolve() if home else cls.home, choice)
 
     @property
     def env_file(self) -> Path:
@@ -66,19 +68,34 @@ class Site:
 
     @cached_property
     def secret(self) -> str:
-        return self._kept("PREFECT_API_AUTH_STRING") or f"{USER}:{secrets.token_urlsafe(32)}"
+        """`user:password`. Raises ValueError where the env file has another form."""
+        kept = self._kept("PREFECT_API_AUTH_STRING")
+        if kept and not all(kept.partition(":")):
+            raise ValueError(
+                f"PREFECT_API_AUTH_STRING in {self.env_file} is not of the form user:password: remove that line, then "
+                "`selfplay down` and `selfplay up`, which makes a new one"
+            )
+        return kept or f"{USER}:{secrets.token_urlsafe(32)}"
 
     @cached_property
     def port(self) -> int:
-        return self.port_choice or int(self._kept("PREFECT_SERVER_API_PORT") or PORT)
+        if self.port_choice:
+            return self.port_choice
+        kept = self._kept("PREFECT_SERVER_API_PORT")
+        return _port(kept, f"PREFECT_SERVER_API_PORT in {self.env_file} is") if kept else PORT
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}/api"
 
+    def page(self, flow_run: dict[str, Any]) -> str:
+        """Where a browser shows a flow run."""
+        return f"http://127.0.0.1:{self.port}/runs/flow-run/{flow_run['id']}"
+
     def prepare(self) -> None:
         """Make the home and write port and secret to the env file (mode 600), leaving its other lines alone."""
         self.logs.mkdir(parents=True, exist_ok=True)
+        self.home.chmod(0o700)  # logs and database tell other users what is made
         profiles = self.home / "profiles.toml"
         if not profiles.exists():
             profiles.write_text(PROFILES_FILE)
@@ -112,7 +129,7 @@ class Site:
             "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",  # seconds, the least that Prefect takes
             "PREFECT_LOGGING_EXTRA_LOGGERS": "selfplay",
             "DO_NOT_TRACK": "1",
-            "NO_PROXY": ",".join(filter(None, ["127.0.0.1", os.environ.get("NO_PROXY")])),
+            **dict.fromkeys(("NO_PROXY", "no_proxy"), _unproxied()),
             "PYTHONPATH": python_path,
         }
 
@@ -135,7 +152,7 @@ class Site:
             started = subprocess.Popen(
                 [sys.executable, *command],
                 cwd=self.root,
-                env=self.environment(),
+                env={**self.environment(), **self._own_scratch()},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -144,6 +161,12 @@ class Site:
         process = self.process(name)
         process.write(started.pid)
         return process
+
+    def _own_scratch(self) -> dict[str, str]:
+        """Prefect's worker keeps files in `runner_storage` of the temporary folder: there it may be another user's."""
+        scratch = self.home / "tmp"
+        scratch.mkdir(parents=True, exist_ok=True)
+        return {"TMPDIR": str(scratch), USERS_TMPDIR: os.environ.get("TMPDIR", "")}
 
     def log_tail(self, name: str, lines: int = 15) -> str:
         path = self.logs / f"{name}.log"
@@ -160,62 +183,24 @@ class Site:
         }
 
     def _env_lines(self) -> list[str]:
-        return self.env_file.read_text().splitlines() if self.env_file.exists() else []
+        try:
+            return self.env_file.read_text().splitlines() if self.env_file.exists() else []
+        except UnicodeDecodeError:
+            raise ValueError(
+                f"{self.env_file} is not text: move it away, then `selfplay down` and `selfplay up`, which writes it"
+            ) from None
 
     def _kept(self, key: str) -> str | None:
         return next((line.split("=", 1)[1] for line in self._env_lines() if line.startswith(f"{key}=")), None)
 
 
-@dataclass(frozen=True)
-class Process:
-    """A process known by pid and start time, so that a reused pid is never taken for it."""
-
-    path: Path
-
-    @property
-    def name(self) -> str:
-        return self.path.stem
-
-    def write(self, pid: int) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = self.path.with_suffix(".fresh")
-        fresh.write_text(json.dumps({"pid": pid, "started_at": psutil.Process(pid).create_time()}))
-        fresh.replace(self.path)
-
-    def find(self) -> psutil.Process | None:
-        """The running process, or None when it has ended."""
-        try:
-            kept = json.loads(self.path.read_text())
-            process = psutil.Process(kept["pid"])
-            same = abs(process.create_time() - kept["started_at"]) < 1.0
-            return process if same and process.status() != psutil.STATUS_ZOMBIE else None
-        except (FileNotFoundError, psutil.NoSuchProcess):
-            return None
-
-    def stop(self, grace_s: float = 10.0) -> bool:
-        """End the process and all that it started; True when it was running."""
-        process = self.find()
-        if process is not None:
-            family = [process, *_children(process)]
-            for member in family:
-                _signal(member, "terminate")
-            _, stubborn = psutil.wait_procs(family, timeout=grace_s)
-            for member in stubborn:
-                _signal(member, "kill")
-            psutil.wait_procs(stubborn, timeout=5.0)
-        self.path.unlink(missing_ok=True)
-        return process is not None
+def _port(text: str, where: str) -> int:
+    if not text.isdecimal() or int(text) not in PORTS:
+        raise ValueError(f"{where} {text!r}, which is no port: give a number from {PORTS[0]} to {PORTS[-1]}")
+    return int(text)
 
 
-def _children(process: psutil.Process) -> list[psutil.Process]:
-    try:
-        return process.children(recursive=True)
-    except psutil.NoSuchProcess:
-        return []
-
-
-def _signal(process: psutil.Process, how: str) -> None:
-    try:
-        getattr(process, how)()
-    except psutil.NoSuchProcess:
-        return
+def _unproxied() -> str:
+    """Hosts that are asked directly: ours, and what the user names in either of the two variables."""
+    hosts = ["127.0.0.1", *(host for name in ("NO_PROXY", "no_proxy") for host in os.environ.get(name, "").split(","))]
+    return ",".join(dict.fromkeys(filter(None, map(str.strip, hosts))))

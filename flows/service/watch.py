@@ -1,4 +1,4 @@
-"""Follow a flow run from the terminal: its states and its log, until it ends."""
+"""Follow a flow run from the terminal: its states, its log, and what it waits for, until it ends."""
 
 from __future__ import annotations
 
@@ -11,85 +11,160 @@ import httpx
 
 from flows.service import services
 from flows.service.api import API, ENDED
-from flows.service.at_work import made_by
+from flows.service.at_work import made_by, store_of
 from flows.service.site import Site
+from flows.service.waiting import on_terminal, waiting
+from warehouse.store import Store
 
-POLL_S = 1.0
+POLL_S = 0.5
 PATIENCE_S = 300.0
 TAKEN_S = 5.0  # a worker with a slot left has taken a flow run by then, or does soon
+MAX_REVIVALS = 2
 LATE_S = 5.0  # log lines arrive in batches, out of order by no more than this
-QUIET_POLLS = 3  # without a new line after the end: then the log is complete, if the process was never seen
-STAGE_DONE = "Finished in state Completed()"
+QUIET_S = 3.0  # without a new line after the end: then the log is complete, if its last line was never seen
+FINISHED = "Finished in state "  # what Prefect says last of a flow run, and of each task
 TRACEBACK = "\nTraceback (most recent call last)"  # stands in the flow's own log
 LEVELS = {30: "warning: ", 40: "error: ", 50: "error: "}
+ROUTINE = (  # what the states say as well
+    "Worker '",
+    "Starting flow run process",
+    "Flow run '",
+    "Running 1 deployment pull step",
+    "Executing deployment step",
+    "Deployment step '",
+    "All deployment steps completed",
+    "Beginning flow run",
+    "View at ",
+    "Process for flow run",
+    f"{FINISHED}Completed()",
+)
 
 Say = Callable[[str], None]
 
 
 def watch(site: Site, api: API, flow_run: dict[str, Any], say: Say = print) -> str:
-    """Print what happens to a flow run; returns the type of its last state, such as COMPLETED."""
-    log, queue, process = _Log(api, flow_run["id"], say), _Queue(api, say), None
-    run, state, quiet, answered, silent = flow_run, "", 0, time.monotonic(), False
-    while True:
-        try:
-            services.crash_dead_runs(site, api, say)
-            process = process or site.process(f"flow-{flow_run['id']}").find()
-            gone = process is not None and not process.is_running()  # with its last lines sent
-            run = api.flow_run(flow_run["id"])
-            queue.explain(run)
-            new = log.print_new()
-        except httpx.TransportError as problem:  # a busy machine: the run goes on whether or not the server answers
-            if not silent:
-                say(f"Prefect's server does not answer ({problem}); `selfplay up` starts one that died")
-                silent = True
-            if time.monotonic() - answered > PATIENCE_S:
-                raise RuntimeError(
-                    f"Prefect's server has not answered for {PATIENCE_S:.0f} s: {problem!r}. `selfplay up` starts it; "
-                    "the run may have gone on without it: `selfplay status`, or run it again to go on"
-                ) from problem
+    """Print what happens to a flow run; returns the type of its last state, such as COMPLETED.
+
+    Raises RuntimeError when the server does not answer for minutes, or no worker lives to take the flow run.
+    """
+    run = _Run(site, api, flow_run, say)
+    with waiting(run.waits_for):
+        while not run.ended():
             time.sleep(POLL_S)
-            continue
-        answered, silent = time.monotonic(), False
-        if run["state_name"] != state:
-            state = run["state_name"]
-            say(f"{time.strftime('%H:%M:%S')} {run['name']} is {state.lower()}")
-        if run["state_type"] in ENDED:
-            quiet = 0 if new else quiet + 1
-            if gone or quiet == QUIET_POLLS:
-                break
-        time.sleep(POLL_S)
-    if run["state_type"] != "COMPLETED":
-        say(f"{run['name']} ended as {state.lower()}: {run['state']['message'] or 'no message'}")
+    last = run.now
+    if last["state_type"] != "COMPLETED":
+        say(f"{last['name']} ended as {last['state_name'].lower()}: {last['state']['message'] or 'no message'}")
         if (whole := site.logs / f"flow-{flow_run['id']}.log").exists():
             say(f"its whole log: {whole}")
-    return run["state_type"]
+    return last["state_type"]
+
+
+class _Run:
+    """What is known of a flow run, and was said of it."""
+
+    def __init__(self, site: Site, api: API, flow_run: dict[str, Any], say: Say) -> None:
+        self.site, self.api, self.say, self.now = site, api, say, flow_run
+        self.log, self.queue = _Log(api, flow_run["id"], say), _Queue(site, api, say)
+        self.process = site.process(f"flow-{flow_run['id']}")
+        self.making: str | None = None
+        self.told, self.answered, self.heard, self.silent = "", time.monotonic(), time.monotonic(), False
+
+    def waits_for(self) -> str | None:
+        """Completes "waiting for ..."; None while the log shows that things move."""
+        if self.silent:
+            return "Prefect's server to answer"
+        name, state = self.now["name"], self.now["state_type"]
+        if state in ENDED:
+            return f"the last lines of the log of {name}"
+        if state == "SCHEDULED":
+            return self.queue.reason or f"the worker of the {self.now['work_pool_name']} pool to take {name}"
+        if state == "PENDING":
+            return f"the process of {name} to start"
+        return self.making
+
+    def ended(self) -> bool:
+        """Ask the server once more, and print what is new."""
+        try:
+            services.crash_dead_runs(self.site, self.api, self.say)
+            gone = self.now["state_type"] in ENDED and self.process.find() is None
+            self.now = self.api.flow_run(self.now["id"])
+            self.queue.explain(self.now)
+            new = self.log.print_new()
+        except httpx.TransportError as problem:  # a busy machine: the run goes on whether or not the server answers
+            self._no_answer(problem)
+            return False
+        now = time.monotonic()
+        self.answered, self.silent, self.heard = now, False, now if new else self.heard
+        self.making = _making(self.now) if on_terminal() else None
+        if self.now["state_name"] != self.told:
+            self.told, self.heard = self.now["state_name"], now
+            self.say(f"{time.strftime('%H:%M:%S')} {self.now['name']} is {self.told.lower()}")
+        if self.now["state_type"] not in ENDED:
+            return False
+        return self.log.complete or now - self.heard > (POLL_S if gone else QUIET_S)
+
+    def _no_answer(self, problem: httpx.TransportError) -> None:
+        if not self.silent:
+            self.say(f"Prefect's server does not answer ({problem}); `selfplay up` starts one that died")
+            self.silent = True
+        if time.monotonic() - self.answered > PATIENCE_S:
+            raise RuntimeError(
+                f"Prefect's server has not answered for {PATIENCE_S:.0f} s: {problem!r}. `selfplay up` starts it; "
+                "the run may have continued without it: see `selfplay status`, or repeat the command"
+            ) from problem
+
+
+def _making(run: dict[str, Any]) -> str | None:
+    """The table that a flow run is making, as its store has it."""
+    root = store_of(run)
+    if root is None or not root.is_dir():
+        return None
+    return next((work["address"] for work in Store(root).working(run["parameters"].get("run"))), None)
 
 
 class _Queue:
-    """Says once what a flow run waits for that no worker takes because its pool has no slot left."""
+    """Why no worker takes a flow run: its pool has no slot left, or its worker died and is started again."""
 
-    def __init__(self, api: API, say: Say) -> None:
-        self.api, self.say, self.due, self.told = api, say, time.monotonic() + TAKEN_S, False
+    def __init__(self, site: Site, api: API, say: Say) -> None:
+        self.site, self.api, self.say, self.due = site, api, say, time.monotonic() + TAKEN_S
+        self.reason: str | None = None
+        self.revivals = 0
 
     def explain(self, run: dict[str, Any]) -> None:
-        if self.told or run["state_type"] != "SCHEDULED" or time.monotonic() < self.due:
+        """Raises RuntimeError for a worker that dies whenever it is started."""
+        if run["state_type"] != "SCHEDULED" or time.monotonic() < self.due:
             return
-        pool, flows = run["work_pool_name"], self.api.flow_names()
-        others = [other for other in self.api.unfinished() if other["work_pool_name"] == pool]
-        if len(others) >= services.POOLS[pool]:
-            which = ", ".join(f"{other['name']} on run {made_by(other, flows)!r}" for other in others)
-            self.say(
-                f"{run['name']} waits for a slot of the {pool} pool, {len(others)} of {services.POOLS[pool]} at work: "
-                f"{which}; `selfplay stop RUN` ends one"
+        pool = run["work_pool_name"]
+        if self.site.process(f"worker-{pool}").find() is None:
+            self._revive(pool)
+        elif self.reason is None:
+            self._look_for_slot(run, pool)
+
+    def _revive(self, pool: str) -> None:
+        if self.revivals == MAX_REVIVALS:
+            raise RuntimeError(
+                f"the worker of the {pool} pool ends whenever it is started; {self.site.log_tail(f'worker-{pool}')}"
             )
-            self.told = True
+        self.revivals += 1
+        self.say(f"the worker of the {pool} pool has died (log: {self.site.logs / f'worker-{pool}.log'})")
+        services.revive_worker(self.site, pool, self.say)
+        self.due = time.monotonic() + TAKEN_S
+
+    def _look_for_slot(self, run: dict[str, Any], pool: str) -> None:
+        flows = self.api.flow_names()
+        others = [other for other in self.api.unfinished() if other["work_pool_name"] == pool]
+        if len(others) < services.POOLS[pool]:
+            return
+        which = ", ".join(f"{other['name']} on run {made_by(other, flows)!r}" for other in others)
+        self.reason = f"a slot of the {pool} pool, {len(others)} of {services.POOLS[pool]} at work: {which}"
+        self.say(f"{run['name']} waits for {self.reason}; `selfplay stop RUN` ends one")
 
 
 class _Log:
-    """The lines of a flow run's log that were not printed yet."""
+    """The lines of a flow run's log that were not printed yet; `complete` once its last one was."""
 
     def __init__(self, api: API, flow_run_id: str, say: Say) -> None:
-        self.api, self.flow_run_id, self.say = api, flow_run_id, say
+        self.api, self.flow_run_id, self.say, self.complete = api, flow_run_id, say, False
         self.seen: set[str] = set()
         self.latest = datetime.fromisoformat("2000-01-01T00:00:00+00:00")
 
@@ -100,7 +175,14 @@ class _Log:
             at = datetime.fromisoformat(line["timestamp"])
             self.latest = max(self.latest, at)
             self.seen.add(line["id"])
-            if line["message"] != STAGE_DONE:  # the stage itself says more
-                message = line["message"].partition(TRACEBACK)[0]
-                self.say(f"{at.astimezone():%H:%M:%S} {LEVELS.get(line['level'], '')}{message}")
+            self.complete |= line["message"].startswith(FINISHED) and line["task_run_id"] is None
+            if shown := log_line(at.astimezone(), line["level"], line["message"]):
+                self.say(shown)
         return len(lines)
+
+
+def log_line(at: datetime, level: int, message: str) -> str | None:
+    """A line of a flow's log for the terminal; None for Prefect's routine."""
+    if level not in LEVELS and message.startswith(ROUTINE):
+        return None
+    return f"{at:%H:%M:%S} {LEVELS.get(level, '')}{message.partition(TRACEBACK)[0]}"

@@ -46,10 +46,10 @@ def store(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pat
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SELFPLAY_STORE", str(folder / "store"))
         patch.chdir(SOURCE)  # profiles name their files from there
-        prepare_corpus.method.run(Request(flow="prepare-corpus", profile="english", run="english"))
+        prepare_corpus.run(Request(flow="prepare-corpus", profile="english", run="english"))
         settings = {**SHORT, "evaluation.benchmark": str(folder / "nq.jsonl")}
         asked = Request(flow="spell-iteration", profile="smollm2", run="r", overrides=settings)
-        spell_iteration.method.run(asked)
+        spell_iteration.run(asked)
         yield folder / "store"
 
 

@@ -21,7 +21,7 @@ from flows.mae.flow import mae_iteration
 from tests.end_to_end.test_mae import SMALL
 
 if __name__ == "__main__":
-    mae_iteration.method.run(Request(flow="mae-iteration", profile="micro", run="m", overrides=SMALL))
+    mae_iteration.run(Request(flow="mae-iteration", profile="micro", run="m", overrides=SMALL))
 """
 SMALL = {
     "iterations": 2,

@@ -21,7 +21,7 @@ from flows.rzero.flow import rzero_iteration
 from tests.end_to_end.test_rzero import SMALL
 
 if __name__ == "__main__":
-    rzero_iteration.method.run(Request(flow="rzero-iteration", profile="micro", run="r", overrides=SMALL))
+    rzero_iteration.run(Request(flow="rzero-iteration", profile="micro", run="r", overrides=SMALL))
 """
 SMALL = {
     "iterations": 2,

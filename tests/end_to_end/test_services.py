@@ -9,18 +9,20 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 
-from flows.command import launch
+from flows.command import launch, start
 from flows.service import at_work, services
 from flows.service.api import API
-from flows.service.site import Process, Site
+from flows.service.process import Process
+from flows.service.site import Site
 from flows.service.watch import watch
 from tests.support import stub_project
+from tests.support.stub_project import state, wait_until
 
 PREFECT = str(Path(sys.executable).parent / "prefect")
 
@@ -32,29 +34,8 @@ def site(tmp_path: Path) -> Site:
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """A stub project that is up, in a process whose home folder is empty."""
-    folder = tmp_path_factory.mktemp("services")
-    (folder / "home").mkdir()
-    site = stub_project.make(folder / "project")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HOME", str(folder / "home"))
-        patch.syspath_prepend(str(site.root))
-        try:
-            services.up(site)
-            yield site
-        finally:
-            services.down(site)
-
-
-def wait_until(true: Callable[[], bool], seconds: float = 90.0) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.3)
-
-
-def state(api: API, run: dict) -> str:
-    return api.flow_run(run["id"])["state_type"]
+    with stub_project.running(tmp_path_factory.mktemp("services")) as site:
+        yield site
 
 
 def test_secret_is_made_once_and_only_its_owner_may_read_it(site: Site) -> None:
@@ -90,7 +71,7 @@ def test_a_reused_pid_is_not_taken_for_our_process(tmp_path: Path) -> None:
     process = Process(tmp_path / "worker.json")
     process.write(os.getpid())
     assert process.find() is not None
-    process.path.write_text(f'{{"pid": {os.getpid()}, "started_at": 1.0}}')
+    process.path.write_text(f'{{"pid": {os.getpid()}, "start": "of another boot"}}')
     assert process.find() is None
     assert not process.stop()
 
@@ -149,11 +130,11 @@ def test_selfplay_run_prints_the_whole_log_and_tells_success_from_failure(
 ) -> None:
     """More lines in a moment than the server hands out at once."""
     parameters = launch.make_parameters("micro", "micro", overrides={"lines": 450})
-    assert launch.run_flow(running, "scope-iteration", parameters)
+    assert start.run_flow(running, "scope-iteration", parameters)
     printed = capsys.readouterr().out
     assert [number for number in range(450) if f" line {number}\n" not in printed] == []
     assert "stage 2 is done" in printed
-    assert not launch.run_flow(running, "scope-iteration", launch.make_parameters("broken", "broken"))
+    assert not start.run_flow(running, "scope-iteration", launch.make_parameters("broken", "broken"))
     assert "told to fail" in capsys.readouterr().out
 
 
@@ -164,7 +145,7 @@ def test_a_flow_run_has_the_store_and_the_gpus_of_the_one_who_asks(
     """Not those that its worker was started with."""
     monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    assert launch.run_flow(running, "scope-iteration", launch.make_parameters("micro", "micro"))
+    assert start.run_flow(running, "scope-iteration", launch.make_parameters("micro", "micro"))
     assert f"store {tmp_path}, GPUs 1\n" in capsys.readouterr().out
 
 
@@ -180,10 +161,10 @@ def test_the_same_command_follows_the_run_at_work_and_another_one_is_told_how_to
     other = launch.make_parameters("micro", "mine")
     for parameters, here in ((other, False), (asked, True)):
         with pytest.raises(
-            ValueError, match=f"flow run {first['name']} is at work on 'mine', .*`selfplay stop mine` ends"
+            ValueError, match=f"flow run {first['name']} is at work on 'mine', .*`selfplay stop mine` stops it"
         ):
-            launch.run_flow(running, "scope-iteration", parameters, here)
-    assert launch.run_flow(running, "scope-iteration", asked)
+            start.run_flow(running, "scope-iteration", parameters, here)
+    assert start.run_flow(running, "scope-iteration", asked)
     said = capsys.readouterr().out
     assert f"run 'mine' is at work already, flow run {first['name']}: http" in said and "stage 2 is done" in said
     wait_until(lambda: state(api, elsewhere) == "COMPLETED")
@@ -241,7 +222,7 @@ def test_killed_flows_give_their_slots_back(running: Site) -> None:
             process.wait()
     services.up(running)
     assert [state(api, run) for run in runs] == ["CRASHED", "CRASHED"]
-    assert launch.run_flow(running, "scope-iteration", launch.make_parameters("micro", "micro"))
+    assert start.run_flow(running, "scope-iteration", launch.make_parameters("micro", "micro"))
 
 
 @pytest.mark.slow

@@ -40,7 +40,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def play(name: str, **changed: Any) -> None:
     settings = {**SMALL, **changed}
-    spell_iteration.method.run(Request(flow="spell-iteration", profile="micro", run=name, overrides=settings))
+    spell_iteration.run(Request(flow="spell-iteration", profile="micro", run=name, overrides=settings))
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from flows.spice.flow import spice_iteration
 from tests.end_to_end.test_spice import SMALL
 
 if __name__ == "__main__":
-    spice_iteration.method.run(Request(flow="spice-iteration", profile="micro", run="r", overrides=SMALL))
+    spice_iteration.run(Request(flow="spice-iteration", profile="micro", run="r", overrides=SMALL))
 """
 SMALL = {
     "iterations": 2,

@@ -6,6 +6,7 @@ Engines and trainer stay in this process; the model is a tiny random one that re
 from __future__ import annotations
 
 import functools
+import shutil
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,12 +18,16 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
+from flows.method import Method
+from flows.record import last_request
 from tasks.engines.base import Completion, Policy, Sampling, too_long
 from tasks.engines.fleet import Fleet
 from tasks.engines.fleet_child import search_and_roll_out
 from tasks.rollouts.conversation import number
 from tasks.rollouts.replies import reply_logprobs
 from tasks.update import Trainer
+from warehouse.fork import fork
+from warehouse.store import Store
 
 FLOWS = Path(__file__).resolve().parents[2] / "flows"
 CHAT = (
@@ -125,6 +130,20 @@ def perform(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Trainer, "train", train)
     monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
     monkeypatch.setitem(sys.modules, "vllm", None)  # nobody samples by it, and it doubles TRL's import
+
+
+def first_stale_in_fork(method: Method, store: Store, folder: Path, **settings: Any) -> str | None:
+    """The first stage of an iteration that a fork of the played run `r` after iteration 1 would build, or None.
+
+    `folder` takes a copy of the store.
+    """
+    copy = Store(shutil.copytree(store.root, folder / "forked", dirs_exist_ok=True))
+    if not copy.folder("f").exists():
+        fork(copy, "r", "f", 1, {})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SELFPLAY_STORE", str(copy.root))
+        inquiry = method.inquire(last_request(copy, "r").model_copy(update={"run": "f"}), settings)
+    return next((address for address, stale in inquiry.found if stale and "/iter-" in address), None)
 
 
 def any_text_model(folder: Path, max_tokens: int = 4096) -> Path:

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from flows.service import services
+from flows.service.api import API
 from flows.service.site import SOURCE, Site
 
 FLOW = """
@@ -74,3 +82,29 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+@contextlib.contextmanager
+def running(folder: Path) -> Iterator[Site]:
+    """A stub project that is up, in a process whose home folder is empty."""
+    (folder / "home").mkdir()
+    site = make(folder / "project")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(folder / "home"))
+        patch.syspath_prepend(str(site.root))
+        try:
+            services.up(site)
+            yield site
+        finally:
+            services.down(site)
+
+
+def wait_until(true: Callable[[], bool], seconds: float = 90.0) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.3)
+
+
+def state(api: API, run: dict[str, Any]) -> str:
+    return api.flow_run(run["id"])["state_type"]

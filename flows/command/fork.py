@@ -1,0 +1,69 @@
+"""`selfplay fork`: a run that begins as another one was after an iteration."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import TYPE_CHECKING
+
+import click
+
+from flows.command.start import inquire
+from flows.service.site import open_store
+from flows.service.waiting import waiting
+
+if TYPE_CHECKING:
+    from flows.request import Request
+
+
+@click.command()
+@click.argument("name", metavar="RUN")
+@click.argument("new", metavar="NEW")
+@click.option("--from", "iteration", type=click.IntRange(0), required=True, help="Share RUN up to this iteration.")
+def fork(name: str, new: str, iteration: int) -> None:
+    """Make the run NEW, which begins with everything that RUN made up to and including an iteration.
+
+    Continuing NEW rebuilds none of these iterations; other settings take effect from the next one on. The files are
+    hard links (copies, where the filesystem has none): cleaning, rerunning or removing one run leaves the other as it
+    is.
+
+    Rows keep the ids and seeds they were made with, which begin with RUN. What NEW makes itself gets its own: ids and
+    sampling seeds derive from addresses, which begin with the run's name, so even with RUN's settings NEW samples other
+    rollouts than RUN did.
+    """
+    from flows.record import REQUEST, last_request
+    from warehouse import fork as forking
+
+    store = open_store()
+    asked = last_request(store, name)
+    forking.check(store, name, new, iteration)
+    _check_complete(asked, iteration)
+    again = asked.model_copy(update={"run": new})
+    made = forking.fork(store, name, new, iteration, {REQUEST: again.model_dump(mode="json")})
+    click.echo(
+        f"{new} shares {made.num_tables} tables, {made.num_bytes / 1e6:.1f} MB, with {name}, up to iteration "
+        f"{iteration}. To continue it, with other settings if you like: {_command(again)}"
+    )
+
+
+def _check_complete(asked: Request, iteration: int) -> None:
+    """Raise ValueError unless a flow run would come to the end of the iteration without making a table."""
+    from warehouse.address import Address
+
+    with waiting(f"the stages of {asked.run} to be looked through"):
+        inquiry = inquire(asked)
+    reached = [Address.parse(address).iteration for address, _ in inquiry.found]
+    if any(number is not None and number > iteration for number in reached):
+        return
+    reason = f"{inquiry.unmade} was never made" if inquiry.unmade else inquiry.stopped
+    if reason:
+        raise ValueError(f"iteration {iteration} of {asked.run!r} is incomplete: {reason}. First: {_command(asked)}")
+
+
+def _command(asked: Request) -> str:
+    corpus = ["--corpus", asked.corpus] if asked.corpus else []
+    settings = [f"{key}={json.dumps(value)}" for key, value in (asked.overrides or {}).items()]
+    changed = [part for setting in settings for part in ("--set", setting)]
+    return shlex.join(
+        ["selfplay", "run", asked.flow, "--profile", asked.profile, "--run", asked.run, *corpus, *changed]
+    )

@@ -1,0 +1,44 @@
+"""Work of a moment is done in this process: a worker would take longer to start than to finish."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from flows.service.site import open_store
+
+if TYPE_CHECKING:
+    from warehouse.rerun import Inquiry
+
+MOMENT_S = 5.0
+
+
+def why_here(run: str, redo: dict[str, Any] | None, inquire: Callable[[], Inquiry]) -> str | None:
+    """Why a flow run needs no worker: nothing is stale, or only stages are rerun that took a moment and need neither
+    engine nor trainer. None if it needs one.
+
+    `inquire` finds out what the flow run would do.
+    """
+    store = open_store()
+    if any(store.working(run)):
+        return None
+    if redo is None:
+        return _why_finished(inquire().found) if any(store.tables(run)) else None
+    return _why_rerun_here(run, redo) if redo.get("only") else None
+
+
+def _why_finished(stages: list[tuple[str, str | None]]) -> str | None:
+    stale = any(reason for _, reason in stages)
+    return None if stale else f"in this process: all {len(stages)} stages are fresh"
+
+
+def _why_rerun_here(run: str, redo: dict[str, Any]) -> str | None:
+    from warehouse.rerun import chosen
+
+    store = open_store()
+    addresses = chosen(store, run, redo["stage"], redo.get("iteration"), redo.get("step"))
+    recipes = [store.get(address).recipe for address in addresses]
+    seconds = sum(recipe["seconds"] for recipe in recipes)
+    if seconds > MOMENT_S or any(recipe.get("tools", "unknown") for recipe in recipes):
+        return None
+    return f"in this process: {len(recipes)} stage(s) that took {seconds:.1f} s"

@@ -1,0 +1,74 @@
+"""What a command waits for: a spinner where somebody looks on, one plain line where the output goes elsewhere.
+
+Both go to stderr: stdout may be data.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import click
+
+PATIENCE_S = 1.0  # a shorter wait is not worth a word
+FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+FRAME_S = 0.1
+CLEAR = "\r\x1b[2K"
+_screen = threading.RLock()
+
+
+def say(line: str) -> None:
+    """Print a line for good, also while a spinner turns."""
+    with _screen:
+        _show("")
+        click.echo(line)
+
+
+@contextlib.contextmanager
+def waiting(what: str | Callable[[], str | None]) -> Iterator[None]:
+    """Say that the command waits, and for what, once it has waited for a second.
+
+    `what` completes "waiting for ..."; a function is asked again and again, and None means for nothing. Off the
+    terminal every new wait is a line of its own.
+    """
+    done = threading.Event()
+    spinner = threading.Thread(target=_tell, args=(what if callable(what) else lambda: what, done), daemon=True)
+    spinner.start()
+    try:
+        yield
+    finally:
+        done.set()
+        spinner.join()
+
+
+def on_terminal() -> bool:
+    return sys.stderr.isatty()
+
+
+def _tell(what: Callable[[], str | None], done: threading.Event) -> None:
+    now, since, told = None, time.monotonic(), None
+    while not done.wait(FRAME_S):
+        if what() != now:
+            now, since = what(), time.monotonic()
+        elapsed = time.monotonic() - since
+        if now is None or elapsed < PATIENCE_S:
+            continue
+        if on_terminal():
+            with _screen:
+                _show(f"{FRAMES[int(elapsed / FRAME_S) % len(FRAMES)]} waiting for {now}, {elapsed:.0f} s")
+        elif now != told:
+            click.echo(f"waiting for {now}", err=True)
+            told = now
+    with _screen:
+        _show("")
+
+
+def _show(line: str) -> None:
+    """Replace the spinner's line."""
+    if on_terminal():
+        sys.stderr.write(CLEAR + line[: shutil.get_terminal_size().columns - 1])
+        sys.stderr.flush()
