@@ -126,9 +126,10 @@ def update(folder: Path, lengths: Lengths) -> list[dict[str, Any]]:
     answers, advantages = rng.integers(5, VOCAB, (G, lengths.answer)).tolist(), rng.normal(size=G).tolist()
     group = answers, advantages, lengths.repeats
     once = train_s(folder, prompt, *group, shared_prompt_tokens=lengths.prompt + G * lengths.answer)
+    alone = train_s(folder, prompt, answers[:1], advantages[:1], lengths.repeats)  # each row is a micro-batch
     costs = {
         "answers_only": ("the answers, no prompt", train_s(folder, prompt[:1], *group)),
-        "every_row": ("the prompt in every row", train_s(folder, prompt, *group)),
+        "every_row": ("the prompt in every row (eight times one row)", G * alone),
     }
     scale, name, unit = 1e3 / (G * lengths.answer), f"update_8x{lengths.prompt // 1024}k_prompt", "CPU-s/1k trained"
     return [
