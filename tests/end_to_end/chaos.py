@@ -51,7 +51,7 @@ SETTINGS = {
 KINDS = ("flow", "worker", "engine", "trainer", "server", "all")
 WINDOW_S = (1.0, 25.0)  # after the flow's start, or after the last kill that it outlived
 BOUND_S = 300.0  # by then a killed run has ended or goes on
-TIMES = {"duration_s", "seconds", "started_at"}
+TIMES = {"duration_s", "peak_bytes", "seconds", "started_at"}
 TOLERANCE = 1e-3
 
 
