@@ -35,7 +35,7 @@ TESTS: dict[str, str] = {  # file -> the tests that are to kill its mutants, bes
     "tasks/equality.py": "equality reader_family",
     "tasks/vote.py": "vote",
     "tasks/keep.py": "named_tables difficulty_window",
-    "tasks/monitor.py": "monitor",
+    "tasks/monitor.py": "monitor_measures monitor",
     "tasks/judge.py": "judge prompts",
     "tasks/evaluate.py": "means",
     "flows/scope/rewards.py": "rewards",
