@@ -18,7 +18,7 @@ SQL |= {"and": "or", "or": "and", "min": "max", "max": "min", "is null": "is not
 SQL |= {"asc": "desc", "desc": "asc", "true": "false", "false": "true", "left join": "join", "not": ""}
 TOKEN = re.compile(
     r"\b(?:is not null|is null|left join|and|or|not|min|max|asc|desc|true|false)\b"
-    r"|<>|[<>]=?|[=+/]|(?<=[\w)] )[-*]|\b\d+\b"
+    r"|<>|[<>]=?|[=+/]|(?<=[\w)] )[-*]|(?<!e-)\b\d+\b"
 )
 TESTED = (ast.Name, ast.Attribute, ast.Call, ast.Subscript)
 Point = tuple[ast.expr | ast.stmt, str, Callable[[], None]]  # where, how it reads, and what makes the change
