@@ -81,7 +81,7 @@ def test_both_ends_of_the_window_are_inside_however_the_mean_came_about(place, s
 
 
 def test_bounds_are_settings(place):
-    given = [candidate("a", score=0.1), candidate("b", score=0.9), candidate("c", num_rollouts=2.0)]
+    given = [candidate("a", score=0.1, num_rollouts=3.0), candidate("b", score=0.9), candidate("c", num_rollouts=2.0)]
     found = select(place, given, low=0.1, high=0.85, min_rollouts=3)
     assert reasons(found) == {"a": None, "b": "too easy", "c": "too few graded rollouts"}
     assert json.loads(found.rows()[0]["bounds"]) == {**BOUNDS, "low": 0.1, "high": 0.85, "min_rollouts": 3}
@@ -91,6 +91,12 @@ def test_what_was_measured_stands_beside_the_decision(place):
     (found,) = select(place, [candidate("t", "d", score=0.25, num_met=3.0)]).rows()
     measured = {"document_id": "d", "mean_score": 0.25, "num_correct": 3, "num_judged": 12, "num_rollouts": 4}
     assert {k: found[k] for k in measured} == measured
+
+
+@pytest.mark.parametrize(("num_criteria", "num_judged"), [(0.0, None), (1.0, 1)])
+def test_no_verdicts_are_none_and_one_is_one(place, num_criteria, num_judged):
+    (found,) = select(place, [candidate("t", num_met=0.0, num_criteria=num_criteria)]).rows()
+    assert found["num_judged"] == num_judged
 
 
 def test_one_task_is_kept_of_a_document(place):
@@ -113,6 +119,7 @@ def test_more_tasks_of_a_document_are_a_setting(place):
 
 
 def test_no_more_than_the_target_are_kept_over_all_batches(place):
+    assert len(kept(select(place, [candidate(t) for t in "abc"], batch=9, target=2))) == 2
     first = select(place, [candidate(t) for t in "abc"], target=5)
     second = select(place, [candidate(t) for t in "defgh"], earlier=[first], batch=2, target=5)
     third = select(place, [candidate("i")], earlier=[first, second], batch=3, target=5)

@@ -184,6 +184,8 @@ def test_a_selection_counts_agreeing_among_readable_among_sampled_answers(place)
     (found,) = kept(place, ({}, label))
     counts = found["num_correct"], found["num_judged"], found["num_rollouts"]
     assert (*counts, found["mean_score"]) == (3, 4, 5, 0.75)
+    (unasked,) = kept(place.step(9), ({}, None))
+    assert (unasked["num_correct"], unasked["num_rollouts"]) == (None, 0)
 
 
 def test_kept_questions_come_first_in_an_order_drawn_by_the_seed(place):

@@ -75,6 +75,14 @@ def test_every_question_has_a_group_or_its_first_reason_why_not(place):
     assert found == {task_id: reason for task_id, (_, reason) in given.items()}
 
 
+def test_kept_questions_come_first_and_what_was_counted_stands_beside(place):
+    given = [question("a", 0), question("b", 1, of=1), question("c"), question("d", None), question("e", 3, of=4)]
+    rows = take(place, given).rows()
+    assert [r["kept"] for r in rows] == [True, True, False, False, False]
+    counts = {r["task_id"]: (r["num_correct"], r["num_judged"], r["num_rollouts"]) for r in rows}
+    assert counts == {"a": (0, 8, 8), "b": (1, 1, 1), "c": (4, 8, 8), "d": (0, None, 0), "e": (3, 4, 4)}
+
+
 def test_a_third_of_three_answers_is_told_by_counts(place):
     assert reasons(take(place, [question("t", 1, of=3)])) == {"t": None}
 
@@ -141,6 +149,21 @@ def test_solvable_questions_beyond_the_batch_are_neither_positives_nor_negatives
     assert found["n"] is None
 
 
+def test_solvable_questions_beyond_the_batch_make_up_for_no_shortage_of_negatives(place):
+    """General: two positives, one negative and two solvable ones that the batch lacks, of which one no group tells of.
+    It is one negative short, so that one of finance is taken."""
+    given = [*(question(t) for t in ("a", "b", "beyond", "unknown")), question("n", 0)]
+    given += [question(t, 0, task_type="finance_math") for t in ("f", "g")]
+    tables = published(place, given)
+    rows = [row("selections", task_id=t, kept=t in "ab") for t in ("a", "b", "beyond", "n", "f", "g")]
+    groups = publish(place, "selections", *rows)
+    found = choose(place, QUESTIONS, **tables, groups=groups, types=TYPES, seed=0).rows()
+    kept = [r["task_id"] for r in found if r["kept"]]
+    assert set(kept[:3]) == {"a", "b", "n"} and kept[3:] in (["f"], ["g"])
+    why = {r["task_id"]: r["reason"] for r in found}
+    assert why["beyond"] == why["unknown"] == "its answers are not in the batch"
+
+
 def test_questions_without_a_reward_are_never_negatives(place):
     given = [question("a"), question("n", None, unscorable="answer too long", malformed="answer too long")]
     assert questions_chosen(place, given) == {"a": None, "n": "answer too long"}
@@ -191,6 +214,7 @@ def test_whole_groups_are_drawn_by_the_seed(place):
     taken = [{r["group_id"] for r in t.rows() if r["kept"]} for t in (first, second)]
     assert [len(t) for t in taken] == [4, 4] and taken[0] != taken[1]
     assert {r["reason"] for r in first.rows()} == {None, "enough groups are taken"}
+    assert [r["kept"] for r in first.rows()] == [True] * 4 + [False] * 6
 
 
 def test_too_few_usable_groups_are_none_at_all(place):

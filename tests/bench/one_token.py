@@ -20,6 +20,7 @@ TOKEN = re.compile(
     r"\b(?:is not null|is null|left join|and|or|not|min|max|asc|desc|true|false)\b"
     r"|<>|[<>]=?|[=+/]|(?<=[\w)] )[-*]|(?<!e-)\b\d+\b"
 )
+SILENT = re.compile(r"--.*|'[^'\n]*'|partition by[^;]*?(?=order by)")  # a partition is the same by a negated condition
 TESTED = (ast.Name, ast.Attribute, ast.Call, ast.Subscript)
 Point = tuple[ast.expr | ast.stmt, str, Callable[[], None]]  # where, how it reads, and what makes the change
 
@@ -39,7 +40,7 @@ def mutants(path: Path) -> Iterator[Mutant]:
 
 
 def _of_sql(text: str) -> Iterator[Mutant]:
-    code = re.sub(r"--.*", lambda comment: " " * len(comment[0]), text)
+    code = SILENT.sub(lambda part: " " * len(part[0]), text)
     for token in TOKEN.finditer(code):
         new = str(int(token[0]) + 1) if token[0].isdigit() else SQL[token[0].lower()]
         line = text.count("\n", 0, token.start()) + 1
