@@ -16,6 +16,7 @@ from flows.plan.hardware import GIB
 from flows.plan.shapes import KNOWN, Shape
 from flows.plan.trainer import update_memory
 from tasks.training.grpo import GRPOSettings, LoRASettings, UpdateJob
+from tasks.training.shared_prompts import Packed
 from tests.support.fake_update import fake_update
 from tests.support.grpo_jobs import stored
 
@@ -48,6 +49,20 @@ def test_a_plan_states_what_the_libraries_hold(model, changes, ranks, tokens, re
     held = max(sum(kinds.values()) for kinds in peaks.values()) / GIB
     record_property("GiB", (stated.tensors, held))
     assert stated.tensors == pytest.approx(held, rel=0.015)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("model", "lora"), [("Qwen/Qwen2.5-7B-Instruct", None), ("Qwen/Qwen3-8B", LORA)])
+def test_a_plan_states_what_a_prompt_with_its_answers_holds(model, lora, record_property):
+    """Eight answers of 512 tokens behind 16,384, and the prompt's keys and values eight times in one layer."""
+    config = {**MODELS[model], "num_hidden_layers": 3}
+    about = {"beta": 0.0, "micro_batch_size": 1, "shared_prompt_tokens": 20480, "lora": lora}
+    settings = GRPOSettings(dtype="bfloat16", gradient_checkpointing=True, **about)
+    stated = update_memory(Shape.of(config), settings, ranks=8, tokens=20480).tensors
+    peaks = fake_update(config, settings, ranks=8, tokens=20480, packed=Packed.of(16384, [512] * 8))
+    held = max(sum(kinds.values()) for kinds in peaks.values()) / GIB
+    record_property("GiB", (stated, held))
+    assert stated == pytest.approx(held, rel=0.015)
 
 
 PROJECT = Path(__file__).parent.parent

@@ -24,6 +24,7 @@ ATTENTION = {
     "lora": {"qwen3": 9.2, "qwen3_moe": 10.0, "olmo3": 8.8},
 }
 PLAIN_ATTENTION = {"full": 4.0, "lora": 5.0}
+ANSWERS = 8  # behind a shared prompt: each has a copy of the prompt's keys and values in the layer that is computed
 ROUTED = 8.2  # by what a token's experts copy of the hidden state, and by their widths
 
 
@@ -87,6 +88,8 @@ def _phases(shape: Shape, settings: GRPOSettings, ranks: int, tokens: int) -> di
     state = 2 * total * shape.hidden
     checkpoints = shape.layers * state if settings.gradient_checkpointing else 0
     layer = total * _backward_bytes(shape, settings)
+    if settings.shared_prompt_tokens:
+        layer += 2 * 2 * shape.keys * ANSWERS * total
     computed = layer if settings.gradient_checkpointing else shape.layers * layer
     masks = WINDOW_MASKS.get(shape.family, 0) * settings.micro_batch_size * tokens**2
     head, one = 2 * shape.table_params, 2 * shape.layer_params

@@ -34,13 +34,20 @@ from trl.trainer import utils as trl_utils
 
 from tasks.training.grpo import GRPOSettings
 from tasks.training.sharding import SHARDED_BFLOAT16, shard_references_by_layer
+from tasks.training.shared_prompts import Packed
 from tests.support.memory_tracker import MemoryTracker, patched
 
 
 def fake_update(
-    config: dict[str, Any], settings: GRPOSettings, *, ranks: int, tokens: int, cuda: bool = True
+    config: dict[str, Any],
+    settings: GRPOSettings,
+    *,
+    ranks: int,
+    tokens: int,
+    packed: Packed | None = None,
+    cuda: bool = True,
 ) -> dict[str, dict[str, int]]:
-    """Bytes by kind at the peak of each phase, on one of `ranks` GPUs, with one row of `tokens`.
+    """Bytes by kind at the peak of each phase, on one of `ranks` GPUs, with one row of `tokens`, or a packed one.
 
     `config` has the values of a config.json. Without `cuda` kernels are a CPU's.
     """
@@ -55,12 +62,14 @@ def fake_update(
             kernels(cuda),
             FakeTensorMode(allow_non_fake_inputs=True),
         ):
-            return _work(config, settings, ranks, tokens)
+            return _work(config, settings, ranks, tokens, packed)
     finally:
         dist.destroy_process_group()
 
 
-def _work(config: dict[str, Any], settings: GRPOSettings, ranks: int, tokens: int) -> dict[str, dict[str, int]]:
+def _work(
+    config: dict[str, Any], settings: GRPOSettings, ranks: int, tokens: int, packed: Packed | None
+) -> dict[str, dict[str, int]]:
     tracker, sharded = MemoryTracker(), ranks > 1 and settings.lora is None
     accelerator = _accelerator()
     policy = _policy(config, settings)
@@ -81,7 +90,7 @@ def _work(config: dict[str, Any], settings: GRPOSettings, ranks: int, tokens: in
         with tracker.labelled("optimizer"):
             moments = [torch.zeros_like(p) for p in trained for _ in range(2)]
         for number in (1, 2):
-            _micro_batch(tracker, policy, reference, settings, tokens, number)
+            _micro_batch(tracker, policy, reference, settings, number, _inputs(tokens, packed))
             for p in trained:
                 tracker.see(p.grad, "gradients")
         del moments
@@ -89,10 +98,8 @@ def _work(config: dict[str, Any], settings: GRPOSettings, ranks: int, tokens: in
 
 
 def _micro_batch(
-    tracker: MemoryTracker, policy: Any, reference: Any, settings: GRPOSettings, tokens: int, number: int
+    tracker: MemoryTracker, policy: Any, reference: Any, settings: GRPOSettings, number: int, about: dict[str, Any]
 ) -> None:
-    ids = torch.ones((1, tokens), dtype=torch.int64)
-    about = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids.clone(), "fused_lm_head": True}
     known = None
     with torch.autocast("cpu", torch.bfloat16):
         if settings.beta:
@@ -108,6 +115,14 @@ def _micro_batch(
         loss = loss + settings.beta * (torch.exp(known - logps) - (known - logps) - 1)
     tracker.phase = f"backward {number}"
     loss.sum().backward()
+
+
+def _inputs(tokens: int, packed: Packed | None) -> dict[str, Any]:
+    if packed is None:
+        ids = torch.ones((1, tokens), dtype=torch.int64)
+        return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids.clone(), "fused_lm_head": True}
+    rows = torch.ones((len(packed.answers), packed.prefix + 1 + max(packed.answers)), dtype=torch.int64)
+    return {**packed.pack(rows, rows), "packed": packed, "fused_lm_head": True}
 
 
 def _policy(config: dict[str, Any], settings: GRPOSettings) -> Any:
@@ -173,7 +188,16 @@ class FlashAttention(torch.autograd.Function):
         return *found, None
 
 
-def attention(module: Any, query: Any, key: Any, value: Any, attention_mask: Any, **_: Any) -> Any:
+def attention(
+    module: Any, query: Any, key: Any, value: Any, attention_mask: Any, packed: Packed | None = None, **_: Any
+) -> Any:
+    if packed is not None:
+        (q, *qs), (k, *ks), (v, *vs) = (t.split((packed.prefix, *packed.answers), dim=2) for t in (query, key, value))
+        answers = [
+            FlashAttention.apply(own, torch.cat([k, own_k], dim=2), torch.cat([v, own_v], dim=2), None)
+            for own, own_k, own_v in zip(qs, ks, vs, strict=True)
+        ]
+        return torch.cat([FlashAttention.apply(q, k, v, None), *answers], dim=2).transpose(1, 2).contiguous(), None
     if attention_mask is not None:  # the kernel that takes a mask wants as many keys as queries
         groups = query.shape[1] // key.shape[1]
         key, value = (t.repeat_interleave(groups, dim=1) if groups > 1 else t for t in (key, value))
