@@ -2,6 +2,8 @@
 
 import pytest
 
+from flows import profile
+from flows.spell.config import Config
 from flows.spell.readers import (
     CUT_THINKING,
     LONG_ANSWER,
@@ -160,3 +162,19 @@ def test_the_last_verdict_past_the_thinking_is_the_vote(reply, vote):
             read_vote(reply)
     else:
         assert read_vote(reply) == vote
+
+
+@pytest.mark.parametrize("task_type", ["general_qa", "finance_math", "multiple_choice"])
+def test_the_examples_of_the_prompts_are_read_as_copies_and_would_be_read_if_they_were_none(task_type):
+    prompts = profile.home(Config) / "prompts" / "english"
+    for name in (f"questioner_{task_type}", f"questioner_{task_type}_again"):
+        shown = (prompts / f"{name}.jinja").read_text()
+        assert why(shown, task_type) == "the example of the prompt"
+        assert question(shown.replace("Halden", "Varley"), task_type)["reference"]
+
+
+@pytest.mark.parametrize("task_type", ["general_qa", "finance_math"])
+def test_an_answer_copied_from_the_prompt_states_nothing(task_type):
+    shown = (profile.home(Config) / "prompts" / "english" / f"responder_{task_type}.jinja").read_text()
+    with pytest.raises(Malformed, match="no answer is stated"):
+        read_answer(shown.splitlines()[-1])

@@ -25,7 +25,12 @@ CUT_THINKING = "cut off inside its thinking"
 LONG_ANSWER = "answer too long"
 NO_NUMBER = "answer is no single non-zero number"
 NO_PENALTY = (CUT_THINKING, LONG_ANSWER, NO_NUMBER)
-PLACEHOLDERS = ("ANSWER", "NUMBER", "LETTER")  # of the responder's prompts
+EXAMPLE_ANSWERS = ("the Old Toll Bridge", "1,846.25")  # of the prompts: a reply that copies one states nothing
+EXAMPLE_QUESTIONS = (
+    "Which of the bridges of Halden was finished first?",
+    "What did Halden Ferries earn a crossing in 2013, in dollars?",
+    "Which bridge of Halden was finished first?",
+)
 VOTES = {"YES": 1, "NO": 0}
 
 still_thinking = is_thinking
@@ -42,6 +47,8 @@ def read_question(reply: str, task_type: str, count_tokens: Callable[[str], int]
     """
     found = last_object(reply, ("question", "answer"))
     question, answer = text_of(found, "question"), text_of(found, "answer")
+    if question in EXAMPLE_QUESTIONS:
+        raise Malformed("the example of the prompt")
     read = {"text": question, "reference": answer, "answer_type": "text", "options": None}
     if task_type == "multiple_choice":
         options = options_of(found)
@@ -96,7 +103,7 @@ def read_answer(reply: str) -> str:
     >>> read_answer("<think>the answer is 3</think> Therefore, the answer is **12.5%**.")
     '12.5%'
     """
-    return stated_answer(reply, PLACEHOLDERS)
+    return stated_answer(reply, EXAMPLE_ANSWERS)
 
 
 def read_vote(reply: str) -> int:
