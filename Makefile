@@ -9,8 +9,8 @@ SMOLLM2 = data/models/smollm2/config.json
 PYTEST = $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-gpu install-dev full any types demo demo-english test test-fast test-slow test-light lint \
-	format lock bench bench-corpus fuzz mutants chaos claims micro clean-services
+.PHONY: help install install-gpu harness install-dev full any types demo demo-english test test-fast test-slow test-light \
+	lint format lock bench bench-corpus fuzz mutants chaos claims micro clean-services
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,6 +20,10 @@ install: ## everything for a machine without a GPU, into .venv (quick when nothi
 
 install-gpu: ## everything for NVIDIA GPUs, into .venv
 	@$(INSTALL) gpu
+
+harness: ## lm-evaluation-harness in an environment of its own, .harness, for benchmarks that it asks
+	@test -x .harness/bin/python || python3 -m venv .harness
+	@.harness/bin/python -m pip install --quiet --requirement requirements/harness.txt
 
 install-dev: ## no torch, no vLLM: what `make test-light` and `make lint` need, in a minute
 	@$(INSTALL) dev

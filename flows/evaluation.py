@@ -1,39 +1,41 @@
 """How a policy is evaluated on benchmarks: items are asked, replies read and scored, every answer a row; then metrics,
 and the differences from the base policy, item by item.
 
-What is asked, and how each paper does it, stands in `flows.benchmarks`.
+What there is, and how each paper does it, stands in `flows.benchmarks`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from string import ascii_uppercase
 from typing import Any
 
-from flows.benchmarks import FOLDER, Benchmark, Protocol, find
+from flows.benchmarks import Benchmark, Protocol, find
+from flows.benchmarks.asking import (
+    READERS,
+    judge_answers,
+    pose,
+    read_answer,
+    read_tagged,
+    read_vote,
+    templates,
+    verdict,
+)
 from flows.profile import home
 from flows.run import Player, Role, Run
 from tasks.engines.base import Policy, Sampling
 from tasks.evaluate import evaluate
+from tasks.harness import ask_harness, harness_items, harness_scores
 from tasks.item_scores import compare, measure_items, score_items
 from tasks.items import read_items
-from tasks.prompt import Malformed, Template
-from tasks.read import UNANSWERED, Reader
-from tasks.readers.boxed import last_box
-from tasks.readers.stated import stated_answer
-from tasks.readers.tags import last_element
-from tasks.readers.thoughts import spoken
-from tasks.readers.verdicts import bracketed
+from tasks.read import Reader
 from tasks.rollouts.dialogue import Dialogue
 from tasks.rollouts.search_syntax import EXAMPLES, Syntax, stop_strings
-from tasks.rollouts.tokens import count_tokens, cut_middle
-from warehouse.schemas import ANSWERS, ITEM_SCORES, VOTES, Answer, Item, PromptRow, Rollout, Row
+from warehouse.schemas import ANSWERS, ITEM_SCORES, VOTES, Row
 from warehouse.store import Place, Table
 
-MARKUP = 64  # tokens of a chat template around one message
+HARNESS = "0.4.13"  # of lm-eval, as requirements/harness.txt has it
 JUDGE_TOKENS = 1024
 INSISTED = 5  # times that a searching policy is told to answer now
 SAID = ("results", "searched", "searched_out", "format_error", "insist")
@@ -84,11 +86,6 @@ class Exam:
         told = {"policy": policy.id, "benchmark": name, "protocol": protocol, "label": name}
         evaluate(place, passes, items=self.items, scores=scores, **told)
         return scores
-
-    def compare(self, iteration: Place, scores: Table, policy: Policy, base_scores: Table, base: Policy) -> Table:
-        """The differences from a base policy."""
-        told = {"policy": policy.id, "base": base.id, "benchmark": self.label, "label": self.label}
-        return compare(iteration.phase("evaluation"), scores, base_scores, **told)
 
     def described(self, role: Role) -> Row:
         """What two scores have to share to be compared."""
@@ -164,14 +161,57 @@ class Exam:
         return {name: value for name, value in found.items() if value is not None}
 
 
+@dataclass(frozen=True)
+class HarnessExam:
+    """A benchmark that lm-evaluation-harness asks and scores; its log of every sample becomes the same tables."""
+
+    run: Run[Any]
+    benchmark: Benchmark
+    protocol: Protocol
+    label: str
+
+    def take(self, iteration: Place, policy: Policy) -> Table:
+        """Returns the scores of every sample."""
+        cfg, place, task = self.run.cfg.evaluation, iteration.phase("evaluation"), self.benchmark.harness
+        assert task is not None
+        self.run.machines.release_engines()
+        told = {"harness": cfg.harness, "version": HARNESS, "label": self.label}
+        answers = ask_harness(place, policy=policy, task=task, limit=cfg.items, **told)
+        protocol = {"revision": f"lm-eval {HARNESS}, {task}", "items": cfg.items, "backend": cfg.harness.backend}
+        items = harness_items(place, answers, label=self.label)
+        scores = harness_scores(place, answers, metric=self.protocol.metric, protocol=protocol, label=self.label)
+        named = {"policy": policy.id, "benchmark": self.label, "protocol": protocol, "label": self.label}
+        evaluate(place, measure_items, items=items, scores=scores, **named)
+        return scores
+
+
+def open_exam(
+    run: Run[Any], name: str, index: Table | None = None, file: str | None = None, label: str | None = None
+) -> Exam | HarnessExam:
+    """A benchmark for a run's policies: asked here, or by the harness where it has no columns."""
+    benchmark = find(name)
+    if benchmark.columns is not None:
+        return Exam.open(run, name, index, file, label)
+    protocol = benchmark.of_paper(run.cfg.evaluation.paper, run.method)
+    return HarnessExam(run, benchmark, protocol, label or benchmark.name)
+
+
+def subtract(
+    exam: Exam | HarnessExam, iteration: Place, scores: Table, policy: Policy, base_scores: Table, base: Policy
+) -> Table:
+    """The differences of a policy's scores from a base policy's."""
+    told = {"policy": policy.id, "base": base.id, "benchmark": exam.label, "label": exam.label}
+    return compare(iteration.phase("evaluation"), scores, base_scores, **told)
+
+
 def check_benchmarks(cfg: Any, folder: Path) -> None:
     """Raise ValueError for a benchmark of a configuration that there is not, or that cannot be had; `folder` is what
     paths are relative to."""
     for name in cfg.evaluation.benchmarks:
         benchmark = find(name)
         protocol = benchmark.of_paper(cfg.evaluation.paper, home(type(cfg)).name)
-        benchmark.metric(protocol, cfg.models.examiner is not None)
         if benchmark.columns is not None:
+            benchmark.metric(protocol, cfg.models.examiner is not None)
             benchmark.located(folder / cfg.evaluation.folder)
 
 
@@ -179,94 +219,10 @@ def score_benchmarks(run: Run[Any], iteration: Place, player: Player, index: Tab
     """Evaluate a player on the benchmarks of a run's configuration, and compare it with what it started as."""
     first = run.place.iteration(0).phase("evaluation")
     for name in run.cfg.evaluation.benchmarks:
-        exam = Exam.open(run, name, index)
+        exam = open_exam(run, name, index)
         scores, base = (
             exam.take(iteration, player.policy),
             run.place.store.find(first.address(ITEM_SCORES.name, exam.label)),
         )
         if base is not None and player.policy != run.model("base"):
-            exam.compare(iteration, scores, player.policy, base, run.model("base"))
-
-
-# ---- what is asked, and how replies are read ------------------------------------------------------------------------
-
-
-def templates(prompts: str, name: str) -> Template:
-    return Template.load(FOLDER / "prompts" / prompts, name)
-
-
-def pose(items: list[Item], *, template: Template, model: str, limit: int) -> Iterator[Row]:
-    """The question of every item, with its options and its context, whose middle is cut out so that the prompt has at
-    most `limit` tokens. No reference goes in."""
-    for item in items:
-        offered = zip(ascii_uppercase, item["options"] or [], strict=False)
-        options = [{"letter": letter, "text": text} for letter, text in offered]
-        about = {"question": item["text"], "options": options, "context": item["context"] or ""}
-        if item["context"]:
-            rest = count_tokens(template.render(**{**about, "context": ""}), model) + MARKUP
-            about["context"] = cut_middle(item["context"], model, max(1, limit - rest))
-        yield {"task_id": item["task_id"], "task_type": item["kind"], **about}
-
-
-def judge_answers(items: list[Item], answers: list[Answer]) -> Iterator[Row]:
-    """Question, accepted answers and the answer to be judged; nothing for a reply without one."""
-    item_of = {item["task_id"]: item for item in items}
-    for answer in answers:
-        if answer["answer"] is not None:
-            item = item_of[answer["task_id"]]
-            offered = dict(zip(ascii_uppercase, item["options"] or [], strict=False))
-            references = [f"{ref}) {offered[ref]}" if ref in offered else ref for ref in item["references"]]
-            about = {"question": item["text"], "references": references, "answer": answer["answer"]}
-            yield {"task_id": item["task_id"], "rollout_id": answer["rollout_id"], **about}
-
-
-def read_answer(rollout: Rollout, prompt: PromptRow, *, read: Callable[[str], str]) -> Row:
-    """The answer of a reply, whole or cut off: one that was cut after its answer has given it."""
-    try:
-        return {"answer": read(rollout["reply"] or "")}
-    except Malformed as problem:
-        raise Malformed(UNANSWERED.get(rollout["finish_reason"], str(problem))) from problem
-
-
-def read_boxed(reply: str) -> str:
-    """The last box; where there is none, the answer that is stated in words."""
-    try:
-        return last_box(reply)
-    except Malformed:
-        return stated_answer(reply)
-
-
-def read_tagged(reply: str) -> str:
-    """The last answer element, or what is stated in words."""
-    try:
-        return last_element(reply, "answer")
-    except Malformed:
-        return stated_answer(reply)
-
-
-def read_line(reply: str) -> str:
-    """The first line that says something."""
-    for line in spoken(reply).splitlines():
-        if line.strip():
-            return line.strip()
-    raise Malformed("no line says anything")
-
-
-def read_whole(reply: str) -> str:
-    if not (said := spoken(reply).strip()):
-        raise Malformed("nothing is said")
-    return said
-
-
-def read_vote(rollout: Rollout, prompt: PromptRow) -> Row:
-    return {"vote": verdict(rollout["reply"] or "")}
-
-
-def verdict(reply: str) -> int:
-    return bracketed(reply, {"YES": 1, "NO": 0})
-
-
-READERS: dict[str, dict[str, Callable[[str], str]]] = {
-    "english": {"boxed": read_boxed, "letter": read_boxed, "short": read_tagged, "whole": read_whole},
-    "lines": {"boxed": read_line, "letter": read_line, "short": read_line, "whole": read_whole},
-}
+            subtract(exam, iteration, scores, player.policy, base, run.model("base"))

@@ -12,6 +12,7 @@ from pydantic_core import ErrorDetails
 
 from tasks.engines.base import EngineConfig, Sampling
 from tasks.engines.endpoint import API, ChatEndpoint
+from tasks.engines.harness import Harness
 from tasks.limits import Limits
 from tasks.rollouts.dialogue import ChatTemplate, Dialogue
 
@@ -66,6 +67,7 @@ class Evaluation(Settings):
     prompts: Literal["english", "lines"] = "english"
     folder: str = Field(default="data/benchmarks", description="where files of benchmarks are")
     response_tokens: int | None = Field(default=None, ge=1, description="None: the protocol's, if the context has room")
+    harness: Harness = Field(default=Harness(), description="lm-evaluation-harness, for benchmarks that it asks")
     benchmark_temperature: float | None = Field(default=None, ge=0, description="None: the protocol's")
     benchmark: Literal["micro", "none"] = "none"
     num_tasks: int = Field(default=480, ge=1)

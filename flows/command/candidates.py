@@ -10,7 +10,7 @@ from typing import Any
 from flows import profile as profiles
 from flows.command.launch import find_method
 from flows.command.tables import print_table
-from flows.evaluation import Exam
+from flows.evaluation import Exam, HarnessExam, subtract
 from flows.machines import open_adapter, open_model
 from flows.record import CONFIG, last_request
 from flows.run import Run
@@ -49,7 +49,7 @@ class Candidate:
         return open_adapter(self.adapter, run.model("base")) if self.adapter else run.model("base")
 
 
-def put(exam: Exam, candidate: Candidate, against: str | None) -> None:
+def put(exam: Exam | HarnessExam, candidate: Candidate, against: str | None) -> None:
     """One benchmark: the policy's scores and, where they are asked for, their differences from another's."""
     run, policy = exam.run, candidate.policy(exam.run)
     at, first = run.place.iteration(candidate.iteration), run.place.iteration(0)
@@ -62,7 +62,7 @@ def put(exam: Exam, candidate: Candidate, against: str | None) -> None:
     if base == policy:
         raise ValueError(f"{policy.id} is its own base: name another model by --against MODEL")
     where = first if against == "base" else run.place.store.run(own_run(against)).iteration(0)
-    exam.compare(at, scores, policy, exam.take(where, base), base)
+    subtract(exam, at, scores, policy, exam.take(where, base), base)
     rows = query(store_root(), DIFFERENCES, {**shown, "base": base.id})
     print_table(rows, f"minus {base.id}, with 95 % intervals, item by item")
 

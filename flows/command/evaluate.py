@@ -40,7 +40,7 @@ def evaluate(target: str | None, names: tuple[str, ...], against: str | None, **
     with contextlib.chdir(SOURCE):
         from flows.command.candidates import find_candidate, put
         from flows.corpora import open_documents
-        from flows.evaluation import Exam
+        from flows.evaluation import open_exam
         from flows.method import opened
 
         store = open_store()
@@ -49,7 +49,7 @@ def evaluate(target: str | None, names: tuple[str, ...], against: str | None, **
             place = run.place.iteration(0).phase("benchmark")
             index = open_documents(place, how["corpus"], label="searched") if how["corpus"] else None
             for name in names:
-                exam = Exam.open(run, name, index, how["file"], f"{Path(name).stem}{suffix}")
+                exam = open_exam(run, name, index, how["file"], f"{Path(name).stem}{suffix}")
                 put(exam, candidate, against)
 
 

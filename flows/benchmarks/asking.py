@@ -1,0 +1,100 @@
+"""What benchmarks ask, by the templates beside this file, and how replies are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from string import ascii_uppercase
+
+from flows.benchmarks import FOLDER
+from tasks.prompt import Malformed, Template
+from tasks.read import UNANSWERED
+from tasks.readers.boxed import last_box
+from tasks.readers.stated import stated_answer
+from tasks.readers.tags import last_element
+from tasks.readers.thoughts import spoken
+from tasks.readers.verdicts import bracketed
+from tasks.rollouts.tokens import count_tokens, cut_middle
+from warehouse.schemas import Answer, Item, PromptRow, Rollout, Row
+
+MARKUP = 64  # tokens of a chat template around one message
+
+
+def templates(prompts: str, name: str) -> Template:
+    return Template.load(FOLDER / "prompts" / prompts, name)
+
+
+def pose(items: list[Item], *, template: Template, model: str, limit: int) -> Iterator[Row]:
+    """The question of every item, with its options and its context, whose middle is cut out so that the prompt has at
+    most `limit` tokens. No reference goes in."""
+    for item in items:
+        offered = zip(ascii_uppercase, item["options"] or [], strict=False)
+        options = [{"letter": letter, "text": text} for letter, text in offered]
+        about = {"question": item["text"], "options": options, "context": item["context"] or ""}
+        if item["context"]:
+            rest = count_tokens(template.render(**{**about, "context": ""}), model) + MARKUP
+            about["context"] = cut_middle(item["context"], model, max(1, limit - rest))
+        yield {"task_id": item["task_id"], "task_type": item["kind"], **about}
+
+
+def judge_answers(items: list[Item], answers: list[Answer]) -> Iterator[Row]:
+    """Question, accepted answers and the answer to be judged; nothing for a reply without one."""
+    item_of = {item["task_id"]: item for item in items}
+    for answer in answers:
+        if answer["answer"] is not None:
+            item = item_of[answer["task_id"]]
+            offered = dict(zip(ascii_uppercase, item["options"] or [], strict=False))
+            references = [f"{ref}) {offered[ref]}" if ref in offered else ref for ref in item["references"]]
+            about = {"question": item["text"], "references": references, "answer": answer["answer"]}
+            yield {"task_id": item["task_id"], "rollout_id": answer["rollout_id"], **about}
+
+
+def read_answer(rollout: Rollout, prompt: PromptRow, *, read: Callable[[str], str]) -> Row:
+    """The answer of a reply, whole or cut off: one that was cut after its answer has given it."""
+    try:
+        return {"answer": read(rollout["reply"] or "")}
+    except Malformed as problem:
+        raise Malformed(UNANSWERED.get(rollout["finish_reason"], str(problem))) from problem
+
+
+def read_boxed(reply: str) -> str:
+    """The last box; where there is none, the answer that is stated in words."""
+    try:
+        return last_box(reply)
+    except Malformed:
+        return stated_answer(reply)
+
+
+def read_tagged(reply: str) -> str:
+    """The last answer element, or what is stated in words."""
+    try:
+        return last_element(reply, "answer")
+    except Malformed:
+        return stated_answer(reply)
+
+
+def read_line(reply: str) -> str:
+    """The first line that says something."""
+    for line in spoken(reply).splitlines():
+        if line.strip():
+            return line.strip()
+    raise Malformed("no line says anything")
+
+
+def read_whole(reply: str) -> str:
+    if not (said := spoken(reply).strip()):
+        raise Malformed("nothing is said")
+    return said
+
+
+def read_vote(rollout: Rollout, prompt: PromptRow) -> Row:
+    return {"vote": verdict(rollout["reply"] or "")}
+
+
+def verdict(reply: str) -> int:
+    return bracketed(reply, {"YES": 1, "NO": 0})
+
+
+READERS: dict[str, dict[str, Callable[[str], str]]] = {
+    "english": {"boxed": read_boxed, "letter": read_boxed, "short": read_tagged, "whole": read_whole},
+    "lines": {"boxed": read_line, "letter": read_line, "short": read_line, "whole": read_whole},
+}

@@ -1,0 +1,38 @@
+"""How lm-evaluation-harness is started: it is a program of its own, in its own environment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from tasks.engines.base import Policy
+
+
+class Harness(BaseModel):
+    """How lm-evaluation-harness is started."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    python: str = Field(default=".harness/bin/python", description="of an environment with lm-eval: `make harness`")
+    url: str | None = Field(default=None, description="of a server of completions, http://host:port/v1/completions")
+    backend: Literal["vllm", "hf"] = Field(default="vllm", description="loads the weights where there is no url")
+    arguments: tuple[str, ...] = Field(default=(), description="more for its command, e.g. --confirm_run_unsafe_code")
+
+    def command(self, policy: Policy, task: str, limit: int | None, output: Path) -> list[str]:
+        """Its command line for one task; samples are logged below `output`.
+
+        >>> base = Policy(id="p", weights="w", content_hash="h")
+        >>> Harness(python="py").command(base, "ifeval", 8, Path("out"))[3:8]
+        ['--model', 'vllm', '--model_args', 'pretrained=w', '--tasks']
+        """
+        if self.url:
+            model, given = "local-completions", {"model": policy.id, "base_url": self.url, "tokenizer": policy.weights}
+        else:
+            model, given = self.backend, {"pretrained": policy.weights}
+            if policy.adapter:
+                given["lora_local_path" if self.backend == "vllm" else "peft"] = policy.adapter
+        told = ["--model", model, "--model_args", ",".join(f"{name}={value}" for name, value in given.items())]
+        limited = ["--limit", str(limit)] if limit else []
+        wanted = ["--tasks", task, "--log_samples", "--output_path", str(output)]
+        return [self.python, "-m", "lm_eval", *told, *wanted, *limited, *self.arguments]
