@@ -1,5 +1,5 @@
 """A paper's claims in miniature: `python -m flows.claims STUDY...` plays a method and its ablations over its
-micro-world, several seeds each, and says which of the claims show. A study is the `claims.py` of a folder of flows.
+micro-world, several seeds each, and says which of the claims show. A study is the `claims.toml` of a folder of flows.
 
 It makes whatever is missing (runs go on where they stopped), in this process and without Prefect's server, and
 writes `data/bench/STUDY-claims.md` and `.jsonl` and a page with figures. Every number is a query over the runs'
@@ -9,28 +9,39 @@ tables. A claim shows when it holds in every seed.
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import logging
+import math
+import re
 import time
-from collections.abc import Callable, Sequence
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from flows.command.launch import find_method
 from flows.request import Request
 from flows.service.site import SOURCE, open_store, store_root
+from tasks.monitor import Alarm
 from tasks.reports.runs import mean_and_error, report_runs
 from warehouse.query import query
 from warehouse.schemas import Row
 
 STUDIES = ("scope", "spice", "spell", "english")
 BENCH = SOURCE / "data" / "bench"
-PROFILE = BENCHMARK = "micro"
-HELD_OUT = "score"
+PROFILE, HELD_OUT = "micro", ("micro", "score")  # the held-out score: its benchmark and metric
 SERIES = """
     select iteration, score from evaluations
     where run = $run and benchmark = $benchmark and metric = $metric order by iteration
+"""
+GAIN = """
+    select arg_max(score, iteration) - arg_min(score, iteration) from evaluations
+    where run = $whole and benchmark = $benchmark and metric = $metric
+"""
+LEAD = """
+    select arg_max(score, iteration) filter (where run = $whole)
+        - arg_max(score, iteration) filter (where run = $variant)
+    from evaluations where benchmark = $benchmark and metric = $metric
 """
 
 
@@ -39,22 +50,39 @@ class Study:
     """What a paper claims of its method, and the runs that show it.
 
     `variants` are settings by name, those of the whole method first; `metrics` are the columns of the table of
-    variants, (benchmark, metric) each; `stops` are exceptions that end a run with a result.
+    variants, (benchmark, metric) each.
     """
 
     method: str
     variants: dict[str, dict[str, Any]]
     claims: tuple[Claim, ...]
-    metrics: dict[str, tuple[str, str]] = field(default_factory=dict)
-    stops: tuple[type[Exception], ...] = ()
+    metrics: dict[str, Sequence[str]] = field(default_factory=dict)
     name: str = ""  # of its runs and files, where it is not the method's
-    seedless: tuple[str, ...] = ()  # variants that are the same whatever the seed
+    seedless: Sequence[str] = ()  # variants that are the same whatever the seed
     corpus: str = ""  # a profile of prepare-corpus, and the run of it that is learnt from
     profile: str = PROFILE
-    held_out: tuple[str, str] = (BENCHMARK, HELD_OUT)
+    held_out: Sequence[str] = HELD_OUT
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", self.name or self.method)
+
+    @classmethod
+    def load(cls, name: str) -> Study:
+        """The study in `claims.toml` of a folder of flows.
+
+        `gains`: how much the whole method raises the held-out score. Each other variant, in `without`, has settings of
+        its own and perhaps the claim that it ends below the whole method. A further claim is a query, in which
+        `$no_memory` is the run of the variant "no memory".
+        """
+        said = tomllib.loads((SOURCE / "flows" / name / "claims.toml").read_text(encoding="utf-8"))
+        whole, without = said["whole"], said["without"]
+        variants = {whole: said.get("of_whole", {})}
+        variants |= {name: {**said.get("of_others", {}), **v["settings"]} for name, v in without.items()}
+        beaten = (beats(whole, name, v["says"]) for name, v in without.items() if "says" in v)
+        claims = (Claim.of(variants, **claim) for claim in said.get("claims", ()))
+        given = {key: said[key] for key in ("metrics", "seedless", "corpus", "profile", "held_out") if key in said}
+        claims = (raises(whole, said["gains"]), *beaten, *claims)
+        return cls(said.get("method", name), variants, claims, name=name, **given)
 
     @property
     def whole(self) -> str:
@@ -69,14 +97,29 @@ class Study:
 
 @dataclass(frozen=True)
 class Claim:
-    """What the paper says, the number that shows it, its value for one seed, and when it holds; `needs` are the
-    variants that have to have been played."""
+    """What the paper says, the number that shows it, and the query that computes the number for one seed.
+
+    `runs` are the variants behind the query's `$names`. The claim holds for a number of at least `at_least`, or below
+    `below`; above 0 where neither is given.
+    """
 
     says: str
     number: str
-    needs: tuple[str, ...]
-    value: Callable[[Seed], float]
-    holds: Callable[[float], bool] = lambda value: value > 0
+    query: str
+    runs: Mapping[str, str]
+    at_least: float | None = None
+    below: float | None = None
+
+    @classmethod
+    def of(cls, variants: Iterable[str], **said: Any) -> Claim:
+        """A claim whose query names variants."""
+        named = {re.sub(r"\W", "_", variant.lower()): variant for variant in variants}
+        return cls(runs={name: named[name] for name in re.findall(r"\$(\w+)", said["query"])}, **said)
+
+    def holds(self, value: float) -> bool:
+        if self.below is not None:
+            return value < self.below
+        return value > 0 if self.at_least is None else value >= self.at_least
 
 
 @dataclass(frozen=True)
@@ -86,13 +129,22 @@ class Seed:
     study: Study
     number: int
 
-    def rows(self, variant: str, sql: str, **given: Any) -> list[Row]:
-        return query(store_root(), sql, {"run": self.study.run_name(variant, self.number), **given})
+    def rows(self, sql: str, runs: Mapping[str, str], **given: Any) -> list[Row]:
+        """The rows of a query in which each name of `runs` is the run of a variant."""
+        names = {name: self.study.run_name(variant, self.number) for name, variant in runs.items()}
+        return query(store_root(), sql, {**names, **given})
+
+    def value(self, claim: Claim) -> float:
+        """The number of a claim; not a number where there is nothing to compute it of."""
+        held_out = dict(zip(("benchmark", "metric"), self.study.held_out, strict=True))
+        given = {name: value for name, value in held_out.items() if f"${name}" in claim.query}
+        ((value,),) = (row.values() for row in self.rows(claim.query, claim.runs, **given))
+        return math.nan if value is None else float(value)
 
     def series(self, variant: str, metric: str | None = None, benchmark: str | None = None) -> list[float]:
         """The metric, iteration by iteration from 0 on, as far as it was measured; by default the held-out score."""
         benchmark, metric = benchmark or self.study.held_out[0], metric or self.study.held_out[1]
-        return [row["score"] for row in self.rows(variant, SERIES, benchmark=benchmark, metric=metric)]
+        return [row["score"] for row in self.rows(SERIES, {"run": variant}, benchmark=benchmark, metric=metric)]
 
     def gain(self, variant: str) -> float:
         scores = self.series(variant)
@@ -102,13 +154,12 @@ class Seed:
 def raises(whole: str, at_least: float) -> Claim:
     """The claim that the whole method learns: its held-out score gains so much."""
     says, number = "self-play raises the held-out score", "gain over iteration 0"
-    return Claim(says, number, (whole,), lambda seed: seed.gain(whole), lambda value: value >= at_least)
+    return Claim(says, number, GAIN, {"whole": whole}, at_least=at_least)
 
 
 def beats(whole: str, variant: str, says: str) -> Claim:
     """The claim that what a variant leaves out or does otherwise costs some of the final held-out score."""
-    number = f"final score, {whole} minus {variant}"
-    return Claim(says, number, (whole, variant), lambda s: s.series(whole)[-1] - s.series(variant)[-1])
+    return Claim(says, f"final score, {whole} minus {variant}", LEAD, {"whole": whole, "variant": variant})
 
 
 def prepare(study: Study) -> None:
@@ -129,7 +180,7 @@ def play(study: Study, variant: str, seed: int) -> None:
     name, began = study.run_name(variant, seed), time.monotonic()
     try:
         method.run(Request(flow=method.name, profile=study.profile, run=name, overrides=settings))
-    except study.stops as stop:
+    except Alarm as stop:  # a result, too
         print(f"{name}: stopped: {stop}", flush=True)
     print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
 
@@ -152,8 +203,8 @@ def judge_claims(study: Study, variants: Sequence[str], seeds: Sequence[Seed]) -
     """A row a claim of which every variant was played."""
     found = []
     for claim in study.claims:
-        if set(claim.needs) <= set(variants):
-            values = [claim.value(seed) for seed in seeds]
+        if set(claim.runs.values()) <= set(variants):
+            values = [seed.value(claim) for seed in seeds]
             found.append(
                 {
                     "claim": claim.says,
@@ -209,7 +260,7 @@ def main() -> None:
     args = parser.parse_args()
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
     for name in args.studies:
-        study: Study = importlib.import_module(f"flows.{name}.claims").STUDY
+        study = Study.load(name)
         variants = args.variants or list(study.variants)
         if unknown := set(variants) - set(study.variants):
             parser.error(f"{name} has no variant {', '.join(sorted(unknown))}; there are {', '.join(study.variants)}")

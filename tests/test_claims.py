@@ -2,19 +2,19 @@
 
 import importlib
 import json
+import math
 
 import pytest
 
 from flows import claims, profile
-from flows.claims import Claim, Seed, Study, beats
+from flows.claims import Seed, Study, beats, raises
 from tests.support.rows import publish, row
 from warehouse.store import Store
 
-GAIN = Claim("it learns", "gain", ("whole",), lambda s: s.gain("whole"), lambda v: v >= 0.2)
 STUDY = Study(
     method="toy",
     variants={"whole": {}, "no Memory": {"memory": 0}},
-    claims=(GAIN, beats("whole", "no Memory", "memory helps")),
+    claims=(raises("whole", at_least=0.2), beats("whole", "no Memory", "memory helps")),
     metrics={"tokens": ("micro", "answer_tokens")},
 )
 SCORES = {  # held-out scores by variant and seed, iterations 0 and 1
@@ -47,7 +47,9 @@ def test_a_claim_shows_only_if_it_holds_in_every_seed(seeds):
 
 
 def test_a_claim_of_a_variant_that_was_not_played_is_not_judged(seeds):
-    assert [judged["claim"] for judged in claims.judge_claims(STUDY, ["whole"], seeds)] == ["it learns"]
+    assert [judged["claim"] for judged in claims.judge_claims(STUDY, ["whole"], seeds)] == [
+        "self-play raises the held-out score"
+    ]
 
 
 def test_variants_are_described_at_the_end_of_their_runs(seeds):
@@ -64,7 +66,9 @@ def test_variants_are_described_at_the_end_of_their_runs(seeds):
 def test_tables_lines_and_a_page_are_written(seeds, tmp_path):
     said = claims.report(STUDY, list(STUDY.variants), seeds)
     lines = (tmp_path / "bench" / "toy-claims.jsonl").read_text().splitlines()
-    assert [json.loads(line).get("claim") for line in lines] == ["it learns", "memory helps", None, None]
+    assert [json.loads(line).get("claim") for line in lines] == [
+        "self-play raises the held-out score", "memory helps", None, None
+    ]  # fmt: skip
     page = tmp_path / "store" / "reports" / "toy-claims.html"
     assert said.endswith(f"page: {page}")
     html = page.read_text()
@@ -75,11 +79,45 @@ def test_tables_lines_and_a_page_are_written(seeds, tmp_path):
 
 @pytest.mark.parametrize("name", claims.STUDIES)
 def test_every_claim_of_a_study_is_about_its_variants_and_every_variant_is_a_configuration(name):
-    study = importlib.import_module(f"flows.{name}.claims").STUDY
+    study = Study.load(name)
     config = importlib.import_module(f"flows.{study.method}.config").Config
     assert study.name == name
     for claim in study.claims:
-        assert set(claim.needs) <= set(study.variants)
+        assert set(claim.runs.values()) <= set(study.variants)
     whole = profile.load(config, study.profile, study.variants[study.whole])
     for variant, settings in study.variants.items():
         assert variant == study.whole or profile.load(config, study.profile, settings) != whole
+
+
+def test_claims_of_scope_are_numbers_of_its_runs(tmp_path, monkeypatch):
+    store = Store(tmp_path / "store")
+    monkeypatch.setenv("SELFPLAY_STORE", str(store.root))
+    study = Study.load("scope")
+    held_out = {
+        "co-evolving": (0.25, 0.5, 0.625, 0.875),
+        "frozen Challenger": (0.25, 0.5, 0.5, 0.625),
+        "no length penalty": (0.25, 0.5, 0.5, 0.5),
+        "hackable judge": (0.25, 0.375),  # stopped, and did not fall
+    }
+    for variant, scores in held_out.items():
+        for iteration, score in enumerate(scores):
+            tokens = 20.0 if variant == "no length penalty" else 12.0
+            rows = [row("evaluations", benchmark="micro", metric="score", score=score)]
+            rows += [row("evaluations", benchmark="micro", metric="answer_tokens", score=tokens)]
+            publish(store.run(study.run_name(variant, 0)).iteration(iteration), "evaluations", *rows)
+    frozen = store.run(study.run_name("frozen Challenger", 0))
+    for iteration, means in ((1, (0.25, 0.5)), (2, (0.5, 1.0))):  # means 0.375 and 0.75; in the window 2 and 1 of 2
+        rows = [row("selections", task_id=f"{iteration}-{m}", mean_score=m, kept=True) for m in means]
+        publish(frozen.iteration(iteration).phase("pool").step(1), "selections", *rows)
+    for variant, texts in (("no quality gates", ("about towns like X", "Y")), ("co-evolving", ("Y",) * 7)):
+        rows = [row("tasks", task_id=str(i), text=text) for i, text in enumerate((*texts, "about places near Z"))]
+        publish(store.run(study.run_name(variant, 0)).iteration(1).phase("pool").step(1), "tasks", *rows)
+    values = [Seed(study, 0).value(claim) for claim in study.claims]
+    assert values == pytest.approx([0.625, 0.375, 0.5, 0.25, (2 / 3) / (1 / 8), 8.0, 1.0])
+    assert [claim.holds(v) for claim, v in zip(study.claims, values, strict=True)] == [True] * 7
+
+
+def test_a_claim_without_rows_is_not_a_number_and_does_not_hold(seeds):
+    learns = STUDY.claims[0]
+    assert math.isnan(Seed(STUDY, 2).value(learns))
+    assert not learns.holds(math.nan)
