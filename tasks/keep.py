@@ -1,4 +1,5 @@
-"""Selection filters: one SQL query over stored tables. Every candidate is kept or says the first reason why not.
+"""Selection filters: one SQL query over stored tables, then limits. Every candidate is kept or says the first reason why
+not.
 
 `keep` selects tasks, `choose` groups of rollouts for an update.
 """
@@ -7,14 +8,16 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from tasks.stage import Rows, Tables, are_tables, stage
 from warehouse.query import run_sql
-from warehouse.schemas import GROUPS, SELECTIONS
+from warehouse.schemas import GROUPS, SELECTIONS, Row
 from warehouse.store import Table
 
 BOUND = re.compile(r"\$([a-z_]+)")
@@ -35,30 +38,51 @@ class Query:
         return set(BOUND.findall(re.sub(r"--.*", "", self.text)))
 
 
-@stage(SELECTIONS)
-def keep(query: Query, /, *, earlier: tuple[Table, ...] = (), **given: Any) -> Rows:
-    """Yield a row for every candidate.
+class Limit(NamedTuple):
+    """Of what a query lets pass, the first `most` are kept, or so many for each value of the column `per`."""
 
-    `query` sees each table of `given` under its name, every other value as the bound `$name`, and as `already` what
-    `earlier` selections kept.
+    most: int
+    reason: str
+    per: str | None = None
+
+
+@stage(SELECTIONS)
+def keep(query: Query, /, *, limits: Sequence[Limit] = (), earlier: tuple[Table, ...] = (), **given: Any) -> Rows:
+    """Yield a row for every candidate, those that are kept first, otherwise in the query's order.
+
+    `query` sees each table of `given` under its name and every other value as the bound `$name`; it returns the columns
+    of the table and, of a candidate that does not pass, the `reason`. `limits` apply in turn to the others; what
+    `earlier` selections kept counts towards them.
     """
-    already = _concatenated(earlier) if earlier else SELECTIONS.arrow.empty_table()
-    yield from _selected(query, given, already=already)
+    yield from _selected(query, given, limits, [row for table in earlier for row in table.rows() if row["kept"]])
 
 
 @stage(GROUPS)
-def choose(query: Query, /, **given: Any) -> Rows:
-    """Yield a row for every group of rollouts that could be trained on; tables and bounds as above."""
-    yield from _selected(query, given)
+def choose(query: Query, /, *, limits: Sequence[Limit] = (), **given: Any) -> Rows:
+    """Yield a row for every group of rollouts that could be trained on, as `keep` does."""
+    yield from _selected(query, given, limits, [])
 
 
-def _selected(query: Query, given: dict[str, Any], **more: pa.Table) -> Rows:
+def _selected(query: Query, given: dict[str, Any], limits: Sequence[Limit], already: list[Row]) -> Rows:
     tables = {name: _concatenated(value) for name, value in given.items() if are_tables(value)}
     bounds = {name: value for name, value in given.items() if name not in tables}
     if bounds.keys() != query.bounds:
         raise TypeError(f"{query.path.name} needs bounds {sorted(query.bounds)}; got {sorted(bounds)}")
-    for row in run_sql(query.text, {**tables, **more}, bounds):
-        yield {**row, "bounds": json.dumps(bounds, sort_keys=True)}
+    rows = run_sql(query.text, tables, bounds)
+    for limit in limits:
+        _apply(limit, rows, already)
+    used = json.dumps({**bounds, **{limit.reason: limit.most for limit in limits}}, sort_keys=True)
+    for row in sorted(rows, key=lambda row: row["reason"] is not None):
+        yield {**row, "kept": row["reason"] is None, "bounds": used}
+
+
+def _apply(limit: Limit, rows: list[Row], already: list[Row]) -> None:
+    taken = Counter(row[limit.per] if limit.per else None for row in already)
+    for row in rows:
+        if row["reason"] is None:
+            group = row[limit.per] if limit.per else None
+            taken[group] += 1
+            row["reason"] = limit.reason if taken[group] > limit.most else None
 
 
 def _concatenated(tables: Tables) -> pa.Table:

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from flows.scope.steps import DIFFICULTY_WINDOW
-from tasks.keep import keep
+from tasks.keep import Limit, keep
 from tests.support.rows import publish, row
 from warehouse.store import Table
 
-BOUNDS = {"low": 0.2, "high": 0.8, "min_rollouts": 1, "tasks_per_document": 1, "target": 1000, "seed": 0}
+BOUNDS = {"low": 0.2, "high": 0.8, "min_rollouts": 1, "seed": 0}
 FINE = {"passed_gates": 1.0, "has_rubric": 1.0, "num_rollouts": 4.0, "num_met": 6.0, "num_criteria": 12.0}
 
 
@@ -20,12 +20,18 @@ def candidate(task_id: str, document_id: str | None = None, **parts: Any) -> dic
     return {"task_id": task_id, "document_id": document_id or f"doc {task_id}", "components": components, **reasons}
 
 
-def select(place, candidates, earlier=(), batch: int = 1, **bounds: Any) -> Table:
+def select(
+    place, candidates, earlier=(), batch: int = 1, tasks_per_document: int = 1, target: int = 1000, **bounds: Any
+) -> Table:
     step = place.step(batch)
     tasks = [row("tasks", **{k: c[k] for k in ("task_id", "document_id", "malformed")}) for c in candidates]
     scores = [row("scores", **{k: c[k] for k in ("task_id", "components", "unscorable", "score")}) for c in candidates]
     tables = {"tasks": publish(step, "tasks", *tasks), "scores": publish(step, "scores", *scores)}
-    return keep(step, DIFFICULTY_WINDOW, **tables, earlier=tuple(earlier), **{**BOUNDS, **bounds})
+    limits = (
+        Limit(tasks_per_document, "another task of its document is kept", per="document_id"),
+        Limit(target, "target already met"),
+    )
+    return keep(step, DIFFICULTY_WINDOW, **tables, earlier=tuple(earlier), limits=limits, **{**BOUNDS, **bounds})
 
 
 def reasons(table: Table) -> dict[str, str | None]:
@@ -84,7 +90,10 @@ def test_bounds_are_settings(place):
     given = [candidate("a", score=0.1, num_rollouts=3.0), candidate("b", score=0.9), candidate("c", num_rollouts=2.0)]
     found = select(place, given, low=0.1, high=0.85, min_rollouts=3)
     assert reasons(found) == {"a": None, "b": "too easy", "c": "too few graded rollouts"}
-    assert json.loads(found.rows()[0]["bounds"]) == {**BOUNDS, "low": 0.1, "high": 0.85, "min_rollouts": 3}
+    assert json.loads(found.rows()[0]["bounds"]) == {
+        "low": 0.1, "high": 0.85, "min_rollouts": 3, "seed": 0,
+        "another task of its document is kept": 1, "target already met": 1000,
+    }  # fmt: skip
 
 
 def test_what_was_measured_stands_beside_the_decision(place):

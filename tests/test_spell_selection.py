@@ -7,7 +7,7 @@ import pytest
 
 from flows.spell.flow import CONSISTENT_VOTES, QUESTIONS
 from flows.spell.steps import RESPONDER_GROUPS
-from tasks.keep import choose, keep
+from tasks.keep import Limit, choose, keep
 from tasks.normalise import normalise
 from tests.support.rows import publish, row
 from warehouse.store import Table
@@ -53,7 +53,8 @@ def published(place, questions) -> dict[str, Table]:
 
 def take(place, questions, earlier=(), target: int = 100, seed: int = 0) -> Table:
     tables = published(place, questions)
-    return keep(place, RESPONDER_GROUPS, **tables, earlier=tuple(earlier), target=target, seed=seed)
+    limits = (Limit(target, "batch already full"),)
+    return keep(place, RESPONDER_GROUPS, **tables, earlier=tuple(earlier), limits=limits, seed=seed)
 
 
 def reasons(table: Table) -> dict[str, str | None]:
@@ -109,7 +110,7 @@ def test_the_order_is_drawn_by_the_seed_and_by_nothing_else(place):
 
 def questions_chosen(place, questions, target: int = 100) -> dict[str, str | None]:
     tables = published(place, questions)
-    groups = keep(place, RESPONDER_GROUPS, **tables, target=target, seed=0)
+    groups = keep(place, RESPONDER_GROUPS, **tables, limits=(Limit(target, "batch already full"),), seed=0)
     chosen = choose(place, QUESTIONS, **tables, groups=groups, types=TYPES, seed=0)
     assert all(r["group_id"] == f"p-{r['task_id']}" for r in chosen.rows())
     return reasons(chosen)
@@ -180,7 +181,8 @@ def votes(place, *groups: tuple[str, int, int | None, float | None], **bounds: A
             row("scores", rollout_id=f"{answer}-{i}", group_id=answer, task_id="q", components=parts) for i in "ab"
         ]
     given = {"low": 0.51, "high": 0.99, "consistency": True, "num_groups": 1, "seed": 0, **bounds}
-    return choose(place, CONSISTENT_VOTES, scores=publish(place, "scores", *rows), **given)
+    limits = (Limit(given["num_groups"], "enough groups are taken"),)
+    return choose(place, CONSISTENT_VOTES, scores=publish(place, "scores", *rows), limits=limits, **given)
 
 
 def test_votes_are_trained_on_where_a_divided_majority_equals_the_rule(place):

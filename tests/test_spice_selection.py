@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from flows.spice.flow import LEFT_OUT, ONE_PER_DOCUMENT
-from tasks.keep import keep
+from tasks.keep import Limit, keep
 from tests.support.rows import publish, row
 from warehouse.store import Table
 
@@ -93,7 +93,8 @@ def drawn(place, *questions, seed: int = 0) -> list[dict]:
         "tasks": publish(place, "tasks", *(q["task"] for q in questions), *attempts("x", invalid=1)),
         "scores": publish(place, "scores", *(q["score"] for q in questions)),
     }
-    return keep(place, ONE_PER_DOCUMENT, **tables, seed=seed).rows()
+    limits = (Limit(1, "another question of its document is drawn", per="document_id"),)
+    return keep(place, ONE_PER_DOCUMENT, **tables, limits=limits, seed=seed).rows()
 
 
 def test_one_valid_question_of_a_document_is_drawn_and_the_others_say_why_not(place):

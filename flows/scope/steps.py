@@ -17,7 +17,7 @@ from flows.scope.scoring import challenger_scores, solver_scores
 from tasks.ask import kept_tasks
 from tasks.check import check
 from tasks.judge import Oracle, read_judgments
-from tasks.keep import Query, keep
+from tasks.keep import Limit, Query, keep
 from tasks.normalise import normalise
 from tasks.sample import sample
 from tasks.score import score
@@ -185,19 +185,14 @@ def grade(
 def keep_moderate(scope: Scope, step: Place, judged: Judged, pool: Pool, target: int) -> Table:
     """l.24-26: the difficulty window, one task a document."""
     cfg = scope.run.cfg.pool
-    return keep(
-        step,
-        DIFFICULTY_WINDOW,
-        tasks=judged.tasks,
-        scores=judged.scores,
-        earlier=pool.selections,
-        low=cfg.window[0],
-        high=cfg.window[1],
-        min_rollouts=cfg.min_graded_rollouts,
-        tasks_per_document=cfg.tasks_per_document,
-        target=target,
-        seed=scope.run.cfg.seed,
+    low, high = cfg.window
+    bounds = {"low": low, "high": high, "min_rollouts": cfg.min_graded_rollouts, "seed": scope.run.cfg.seed}
+    limits = (
+        Limit(cfg.tasks_per_document, "another task of its document is kept", per="document_id"),
+        Limit(target, "target already met"),
     )
+    about = {"tasks": judged.tasks, "scores": judged.scores}
+    return keep(step, DIFFICULTY_WINDOW, limits=limits, earlier=pool.selections, **about, **bounds)
 
 
 def solve_batch(scope: Scope, step: Place, solver: Player, pool: Pool, b: int) -> Solved:

@@ -23,7 +23,7 @@ from flows.spell.config import Config
 from flows.spell.held_out import probe_questions, score_held_out
 from flows.spell.steps import Round, Spell, play_round
 from tasks.clusters import remember
-from tasks.keep import Query, choose
+from tasks.keep import Limit, Query, choose
 from tasks.normalise import normalise
 from warehouse.store import Place, Table
 
@@ -123,7 +123,7 @@ def sample_batch(spell: Spell, step: Place, played: tuple[Round, ...]) -> list[T
         how = {"scheme": "zscore", "within": within, "spread": spread, "chosen": chosen, "label": "questioner"}
         rewards.append(normalise(step, scores["questioner"], **how))
     if cfg.verifier.trained and "verifier" in scores:
-        low, high = cfg.verifier.share
+        (low, high), number = cfg.verifier.share, max(1, cfg.sampling.groups // cfg.group_size)
         chosen = choose(
             step,
             CONSISTENT_VOTES,
@@ -131,7 +131,8 @@ def sample_batch(spell: Spell, step: Place, played: tuple[Round, ...]) -> list[T
             low=low,
             high=high,
             consistency=cfg.verifier.consistency,
-            num_groups=max(1, cfg.sampling.groups // cfg.group_size),
+            num_groups=number,
+            limits=(Limit(number, "enough groups are taken"),),
             seed=cfg.seed,
             label="verifier",
         )

@@ -13,7 +13,7 @@ from flows.spell.roles import Roles
 from flows.spell.rules import covers, is_readable
 from flows.spell.scoring import permuted_scores, questioner_scores, responder_scores, verifier_scores
 from tasks.clusters import documents_of, draw
-from tasks.keep import Query, keep
+from tasks.keep import Limit, Query, keep
 from tasks.match import match
 from tasks.score import score
 from tasks.stage import Tables
@@ -91,7 +91,7 @@ def play_round(
         tasks=tasks,
         scores=scores["questioner"],
         earlier=tuple(e.groups for e in earlier),
-        target=cfg.sampling.groups,
+        limits=(Limit(cfg.sampling.groups, "batch already full"),),
         seed=cfg.seed,
         label=f"round-{r}",
     )

@@ -20,7 +20,7 @@ from flows.spice.config import Config
 from flows.spice.measures import describe_questions, probe
 from flows.spice.scoring import challenger_scores, reasoner_scores
 from flows.spice.steps import Asked, Spice, ask_questions, sample_documents
-from tasks.keep import Query, keep
+from tasks.keep import Limit, Query, keep
 from tasks.normalise import normalise
 from tasks.score import score
 from warehouse.store import Place
@@ -67,7 +67,8 @@ def play(spice: Spice, step: Place, player: Player, number: int) -> tuple[Player
         invalid_reward=cfg.challenger.invalid_reward,
         label="challenger",
     )
-    drawn = keep(step, ONE_PER_DOCUMENT, tasks=attempts.tasks, scores=paid, seed=cfg.seed)  # l.16
+    one = Limit(1, "another question of its document is drawn", per="document_id")
+    drawn = keep(step, ONE_PER_DOCUMENT, limits=(one,), tasks=attempts.tasks, scores=paid, seed=cfg.seed)  # l.16
     right = score(  # l.18-20
         step, reasoner_scores, answers=given.answers, matches=given.matches, drawn=drawn, label="reasoner"
     )

@@ -61,18 +61,12 @@ ranked as (
 select
     prompt_id as group_id,
     task_id,
-    reason is null as kept,
-    reason,
-    map {'reward': total, 'positive': positive::int::double} as measures
-from (
-    select
-        *,
-        case
-            when unscorable is not null then unscorable
-            when positive then null
-            when total > 0 then 'its answers are not in the batch'
-            when place > num_taken then 'as many negatives as positives are taken'
-        end as reason
-    from ranked
-)
-order by reason is not null, type_place, place, task_id;
+    map {'reward': total, 'positive': positive::int::double} as measures,
+    case
+        when unscorable is not null then unscorable
+        when positive then null
+        when total > 0 then 'its answers are not in the batch'
+        when place > num_taken then 'as many negatives as positives are taken'
+    end as reason
+from ranked
+order by type_place, place, task_id;

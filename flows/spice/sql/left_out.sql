@@ -5,19 +5,19 @@
 -- bounds: $group_size, $seed
 with attempts as (
     select
-        task_id,
-        document_id,
+        *,
         malformed is null as valid,
-        md5(task_id || '-' || $seed::varchar) as lot
+        malformed is not distinct from 'engine error' as failed
     from tasks
-    where malformed is distinct from 'engine error'
 ),
 counted as (
     select
         *,
-        count(*) over (partition by document_id) as num_attempts,
+        count(*) filter (where not failed) over (partition by document_id) as num_attempts,
         count(*) filter (where valid) over (partition by document_id) as num_valid,
-        row_number() over (partition by document_id, valid order by lot, task_id) as place
+        row_number() over (
+            partition by document_id, failed, valid order by md5(task_id || '-' || $seed::varchar), task_id
+        ) as place
     from attempts
 ),
 quotas as (
@@ -25,7 +25,7 @@ quotas as (
         *,
         least($group_size, num_attempts) as num_drawn,
         greatest(
-            (2 * least($group_size, num_attempts) * num_valid + num_attempts) // (2 * num_attempts),
+            (2 * num_drawn * num_valid + num_attempts) // (2 * num_attempts),
             least(num_valid, 1)
         ) as num_valid_drawn
     from counted
@@ -33,16 +33,8 @@ quotas as (
 select
     task_id,
     document_id,
-    false as kept,
-    'not drawn into its group' as reason,
-    null as num_correct,
-    null as num_judged,
     0 as num_rollouts,
-    null as mean_score
+    if(failed, 'engine error', 'not drawn into its group') as reason
 from quotas
-where place > case when valid then num_valid_drawn else num_drawn - num_valid_drawn end
-union all
-select task_id, document_id, false, 'engine error', null, null, 0, null
-from tasks
-where malformed = 'engine error'
+where failed or place > if(valid, num_valid_drawn, num_drawn - num_valid_drawn)
 order by task_id;
