@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 import tomllib
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from tasks.engines.base import EngineConfig, Sampling
@@ -19,6 +19,23 @@ from tasks.rollouts.dialogue import ChatTemplate, Dialogue
 Config = TypeVar("Config", bound=BaseModel)
 NUM_TO_JUDGE = 16  # fewer unreadable replies may be chance
 MAX_BITS = 63  # what Parquet holds; a larger number among its runs' parameters, and Prefect's server lists none of them
+
+
+def _in_order(interval: tuple[float, float]) -> tuple[float, float]:
+    if not 0 <= interval[0] <= interval[1] <= 1:
+        raise ValueError(f"must be 0 <= low <= high <= 1, not {interval}")
+    return interval
+
+
+def _allotting(shares: dict[Any, float]) -> dict[Any, float]:
+    if min(shares.values(), default=0) < 0 or not sum(shares.values()):
+        raise ValueError(f"needs shares, at least one above 0 and none below, not {shares}")
+    return shares
+
+
+Interval = Annotated[tuple[float, float], AfterValidator(_in_order)]  # of shares, both ends inside
+Key = TypeVar("Key")
+Shares = Annotated[dict[Key, float], AfterValidator(_allotting)]
 
 
 class Settings(BaseModel):

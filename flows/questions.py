@@ -71,11 +71,10 @@ def pay_answers(answers: list[Answer], matches: list[Match]) -> Iterator[Row]:
     correct, reason = correctness(answers, matches), {row["rollout_id"]: row["reason"] for row in matches}
     for given in answers:
         right, parts = correct[given["rollout_id"]], {"readable": float(given["answer"] is not None)}
-        ids = given["rollout_id"], given["prompt_id"], given["task_id"]
         if right is None:
-            yield scored(*ids, None, parts, unscorable=given["malformed"] or reason[given["rollout_id"]])
+            yield scored(given, None, parts, unscorable=reason[given["rollout_id"]])
         else:
-            yield scored(*ids, float(right), {**parts, "g": float(right)}, score=float(right))
+            yield scored(given, float(right), {**parts, "g": float(right)}, score=float(right))
 
 
 @stage(TASKS)

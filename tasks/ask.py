@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, TypedDict
+from typing import Any, TypedDict, TypeVar
 
 from tasks.prompt import Prompt
 from tasks.readers.letters import LETTERS
@@ -12,6 +12,7 @@ from warehouse.draft import hash_json
 from warehouse.schemas import DOCUMENTS, PROMPTS, Row, Selection, Task
 from warehouse.store import Table
 
+P = TypeVar("P", bound=Mapping[str, Any])
 ABOUT = ("search_turns", "document_id", "task_id", "task_type", "rollout_id", "criterion_id")
 
 
@@ -82,14 +83,17 @@ class Posed(TypedDict):
     options: list[str] | None
 
 
+def readable(tasks: Iterable[P]) -> Iterator[P]:
+    """The tasks that have a text."""
+    return (task for task in tasks if task["text"] is not None)
+
+
 def readable_tasks(tasks: Iterable[Posed]) -> Iterator[Row]:
     """The text of every task that has one, and its options."""
-    for task in tasks:
-        if task["text"] is not None:
-            offered = zip(LETTERS, task["options"] or [], strict=False)
-            options = [{"letter": letter, "text": text} for letter, text in offered]
-            about = {"task_id": task["task_id"], "task_type": task["task_type"]}
-            yield {**about, "task": task["text"], "options": options}
+    for task in readable(tasks):
+        offered = zip(LETTERS, task["options"] or [], strict=False)
+        options = [{"letter": letter, "text": text} for letter, text in offered]
+        yield {"task_id": task["task_id"], "task_type": task["task_type"], "task": task["text"], "options": options}
 
 
 class Given(TypedDict):

@@ -1,5 +1,5 @@
-"""Selection filters: one SQL query over stored tables, then limits. Every candidate is kept or says the first reason why
-not.
+"""Selection filters: one SQL query over stored tables, then limits. Every candidate is kept or has the first reason
+why not.
 
 `keep` selects tasks, `choose` groups of rollouts for an update.
 """

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any
 
 from tasks.evaluate import Measure, evaluate, scores_of
 from tasks.judge import Oracle
@@ -68,15 +68,13 @@ def watch(
     return scores
 
 
-def check_pool(
-    selections: Tables, target: int, *, short_pool: Literal["error", "fewer_steps"] = "error", way_out: str = ""
-) -> int:
-    """How many tasks the selections keep. Below `target`, "error" raises Alarm and "fewer_steps" logs a warning."""
+def check_pool(selections: Tables, target: int, *, allow_short: bool = False, way_out: str = "") -> int:
+    """How many tasks the selections keep. Raises Alarm below `target`, or logs a warning where `allow_short`."""
     tables = [selections] if isinstance(selections, Table) else selections
     num_kept = sum(row["kept"] for row in rows_of(tables))
     if num_kept < target:
         short = Alarm(tables[-1].address if tables else "no selections", "num_kept", num_kept, target, way_out)
-        if short_pool == "error":
+        if not allow_short:
             raise short
         log.warning("%s", short)
     return num_kept

@@ -9,6 +9,7 @@ from typing import Any
 
 from tasks.prompt import Malformed
 from tasks.rollouts.conversation import OVER_LIMIT
+from tasks.rollouts.tokens import count_tokens
 from tasks.stage import stage
 from warehouse.schemas import PromptRow, Rollout, Row, Schema
 from warehouse.store import Table
@@ -63,13 +64,23 @@ class Reader:
             yield {**known, **row, "malformed": None}
 
 
-def reads(column: str, read: Callable[[str], Any], measure: Callable[..., Row] | None = None) -> Reader:
-    """The reader of a whole reply that holds one value, for the role's table to have as `column`."""
-    return Reader(functools.partial(_as_column, column=column, read=read), measure, whole=True)
+def reads(
+    column: str, read: Callable[[str], Any], measure: Callable[..., Row] | None = None, *, whole: bool = True
+) -> Reader:
+    """The reader of a reply that holds one value, for the role's table to have as `column`."""
+    return Reader(functools.partial(_as_column, column=column, read=read), measure, whole=whole)
 
 
 def _as_column(rollout: Rollout, prompt: PromptRow, *, column: str, read: Callable[[str], Any]) -> Row:
     return {column: read(rollout["reply"] or "")}
+
+
+def answer_length(rollout: Rollout, prompt: PromptRow, *, read: Callable[[str], str], model: str) -> Row:
+    """The tokens of what `read` finds, also in a reply that was cut off; 0 where it finds nothing."""
+    try:
+        return {"answer_tokens": count_tokens(read(rollout["reply"] or ""), model)}
+    except Malformed:
+        return {"answer_tokens": 0}
 
 
 def identity(schema: Schema, rollout: Rollout, prompt: PromptRow) -> Row:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from tasks.read import not_sampled
 from tasks.stage import Rows, are_tables, check_tables, name_of, rows_of, stage
 from warehouse.schemas import SCORES, Row
 
@@ -19,25 +20,27 @@ def score(reward: Callable[..., Iterable[Mapping[str, Any]]], /, **given: Any) -
 
 
 def scored(
-    rollout_id: str,
-    group_id: str,
-    task_id: str,
+    row: Mapping[str, Any],
     total: float | None,
     components: dict[str, float],
     *,
+    group: str | None = None,
     score: float | None = None,
     unscorable: str | None = None,
 ) -> Row:
-    """A row of `scores`; one that says why it is unscorable has no total and no score.
+    """A row of `scores` about a task, an answer or another row that was read from a rollout.
 
-    `score`: how well the task was answered, 0..1; for a proposer the mean over its answers.
+    `group`: what it is compared with, by default the rollouts of its prompt. `score`: how well the task was answered,
+    0..1; for a proposer the mean over its answers. A row that is `unscorable`, or that was not sampled through no fault
+    of the policy, has no total and no score.
     """
+    why = not_sampled(row) or unscorable
     return {
-        "rollout_id": rollout_id,
-        "group_id": group_id,
-        "task_id": task_id,
-        "score": None if unscorable else score,
+        "rollout_id": row.get("judge_rollout_id") or row.get("rollout_id") or row["task_id"],
+        "group_id": group or row.get("prompt_id") or "",
+        "task_id": row["task_id"],
+        "score": None if why else score,
         "components": components,
-        "total": None if unscorable else total,
-        "unscorable": unscorable,
+        "total": None if why else total,
+        "unscorable": why,
     }

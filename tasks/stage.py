@@ -15,7 +15,7 @@ import logging
 import operator
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints, is_typeddict, overload
@@ -33,6 +33,7 @@ from warehouse.store import Place, Table
 log = logging.getLogger("selfplay")
 
 R = TypeVar("R")
+Keyed = TypeVar("Keyed", bound=Mapping[str, Any])
 Rows = Iterable[Mapping[str, Any] | pa.Table | pa.RecordBatch | Path]
 Tables = Table | Sequence[Table]
 
@@ -191,6 +192,14 @@ def rows_of(tables: Tables, kind: type | None = None) -> list[Any]:
     """All rows of a table, or of several of one kind, in order; for the type checker as the TypedDict `kind`."""
     some = [tables] if isinstance(tables, Table) else tables
     return [row for table in some for row in (table.rows(kind) if kind else table.rows())]
+
+
+def rows_by(column: str, rows: Iterable[Keyed]) -> Mapping[Any, list[Keyed]]:
+    """The rows with each value of a column, in order; no rows for a value that none has."""
+    found: dict[Any, list[Keyed]] = defaultdict(list)
+    for row in rows:
+        found[row[column]].append(row)
+    return found
 
 
 def are_tables(value: Any) -> bool:

@@ -207,6 +207,6 @@ def test_a_short_pool_is_an_alarm_or_a_warning(place, caplog):
     with pytest.raises(Alarm, match=r"step-003/selections: num_kept is 2, the limit is 3\. Raise max_batches\."):
         check_pool(tables, 3, way_out="Raise max_batches.")
     with caplog.at_level(logging.WARNING, "selfplay"):
-        assert check_pool(tables, 3, short_pool="fewer_steps") == 2
+        assert check_pool(tables, 3, allow_short=True) == 2
     assert "num_kept is 2, the limit is 3" in caplog.text
     assert means(kept_share, selections=tables[0].rows()) == {"kept": (0.5, 2)}

@@ -32,7 +32,7 @@ def tables(place) -> dict[str, Any]:
 def pay(answers: list, tasks: list, gates: tuple | list = (), *, weight: float = 1.0) -> Iterator[dict]:
     """`weight` for each answer and for each gate."""
     for answer in answers:
-        yield scored(answer["rollout_id"], "p", answer["task_id"], weight * (1 + len(gates)), {"n": float(len(tasks))})
+        yield scored(answer, weight * (1 + len(gates)), {"n": float(len(tasks))})
 
 
 def measure(tasks: list, *, offset: float = 0.0) -> Iterator[tuple[str, float]]:

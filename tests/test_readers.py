@@ -6,7 +6,7 @@ import pytest
 
 from flows import profile
 from flows.scope.config import Config
-from flows.scope.readers import last_pair, read_rubric, read_task, read_verdict
+from flows.scope.readers import read_answer, read_rubric, read_task, read_verdict
 from flows.scope.roles import Roles
 from tasks.prompt import Malformed
 from tasks.read import Reader, reads
@@ -92,7 +92,7 @@ def test_a_reply_without_a_task_is_malformed(reply, reason):
 
 
 def test_an_answer_is_the_last_pair():
-    assert last_pair("<answer>a</answer><answer> b </answer>", "answer") == "b"
+    assert read_answer("<answer>a</answer><answer> b </answer>") == "b"
 
 
 def criteria(*texts: str, priority: str = "critical") -> str:
@@ -254,7 +254,7 @@ def test_a_reader_that_fails_costs_its_reply_only_and_is_named():
 
 
 def test_a_reader_of_one_value_takes_whole_replies_and_names_its_column():
-    reader = reads("answer", lambda reply: last_pair(reply, "answer"))
+    reader = reads("answer", read_answer)
     (found,) = rows(reader, TABLES["answers"], reply="<answer>42</answer>")
     assert (found["answer"], found["malformed"]) == ("42", None)
     (found,) = rows(reader, TABLES["answers"], reply="<answer>42</answer>", finish_reason="length")

@@ -74,7 +74,7 @@ def test_every_ablation_is_a_switch(switch):
         ({"world_seed": 7}, "the benchmark would be trained on"),
         ({"dialogues.response_tokens": 4096}, "do not fit into engine.max_model_len 576"),
         ({"evaluation.input_tokens": [448, 100000]}, "do not fit into engine.max_model_len 576"),
-        ({"verifier.share": [0.9, 0.5]}, "share must be 0 <= low <= high <= 1"),
+        ({"verifier.share": [0.9, 0.5]}, "verifier.share: must be 0 <= low <= high <= 1"),
         ({"questioner.reward": "novelty"}, "gaussian"),
         ({"update.optimizer_steps": 2}, "on_policy holds for the first optimizer step only"),
         ({"task_types": []}, "task_types"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tasks.read import not_sampled
 from tasks.score import scored
 from warehouse.schemas import Label, Novelty, Row, Task
 
@@ -33,5 +32,4 @@ def pay_challenger(tasks: list[Task], labels: list[Label], novelties: list[Novel
     for task in tasks:
         share, alike = share_of.get(task["task_id"]), alike_of.get(task["task_id"]) or 0.0
         parts = {"alike": alike, **({} if share is None else {"share": share, "uncertainty": uncertainty(share)})}
-        ids = task["task_id"], task["prompt_id"] or "", task["task_id"]
-        yield scored(*ids, challenger(share, alike, weight), parts, score=share, unscorable=not_sampled(task))
+        yield scored(task, challenger(share, alike, weight), parts, score=share)

@@ -3,17 +3,19 @@ departures."""
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self, get_args
 
-from pydantic import Field, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
 from corpus_prep.search.settings import EmbeddingConfig
 from flows import profile
-from flows.profile import MethodSettings, Settings
+from flows.profile import Interval, MethodSettings, Settings, Shares
 from flows.scope.readers import PRIORITIES
+from tasks.normalise import Spread
 from tasks.training.grpo import GRPOSettings
 
-TASK_TYPES = ("long_form_qa", "summarisation", "planning", "writing")
+TaskType = Literal["long_form_qa", "summarisation", "planning", "writing", "creative_writing"]
+TASK_TYPES: tuple[TaskType, ...] = get_args(TaskType)[:4]
 
 
 class Models(profile.Models):
@@ -84,7 +86,7 @@ class ChallengerSettings(Settings):
     prompts_per_step: int = Field(default=64, ge=1)
     group_size: int = Field(default=8, ge=1, description="G")
     solver_rollouts: int = Field(default=8, ge=1, description="N, behind each task's difficulty")
-    search_turns: dict[int, int] = Field(default={1: 4, 2: 3, 3: 2}, description="required turns: share")
+    search_turns: Shares[PositiveInt] = Field(default={1: 4, 2: 3, 3: 2}, description="required turns: share")
     frozen_after: int | None = Field(default=None, ge=0, description="ablation: not trained after this iteration")
     reward: ChallengerReward = ChallengerReward()
     temperature: float = Field(default=1.0, gt=0)
@@ -95,13 +97,6 @@ class ChallengerSettings(Settings):
     def is_frozen(self, iteration: int) -> bool:
         return self.frozen_after is not None and iteration > self.frozen_after
 
-    @model_validator(mode="after")
-    def _search_turns_have_shares(self) -> Self:
-        shares = self.search_turns
-        if min(shares, default=0) < 1 or min(shares.values()) < 0 or not sum(shares.values()):
-            raise ValueError(f"search_turns maps turns (1 or more) to shares, at least one above 0, not {shares}")
-        return self
-
 
 class PoolSettings(Settings):
     """Candidate tasks and the difficulty window."""
@@ -109,17 +104,10 @@ class PoolSettings(Settings):
     candidates_per_batch: int = Field(default=500, ge=1)
     max_batches: int = Field(default=100, ge=1, description="then the pool is short")
     solver_rollouts: int = Field(default=4, ge=1, description="N of the filter")
-    window: tuple[float, float] = (0.2, 0.8)
+    window: Interval = (0.2, 0.8)
     tasks_per_document: int = Field(default=1, ge=1)
     min_graded_rollouts: int = Field(default=1, ge=1, description="rollouts behind g_bar for it to count")
     short_pool: Literal["error", "fewer_steps"] = "error"
-
-    @model_validator(mode="after")
-    def _window_in_order(self) -> Self:
-        low, high = self.window
-        if not 0 <= low <= high <= 1:
-            raise ValueError(f"window must be 0 <= low <= high <= 1, not {self.window}")
-        return self
 
 
 class SolverSettings(Settings):
@@ -212,9 +200,7 @@ class Config(MethodSettings):
     corpus_documents: int = Field(default=400, ge=2, le=400, description="documents of the built-in world")
     world_seed: int = Field(default=4242, ge=0, description="of the built-in world")
     embedding: EmbeddingConfig | None = Field(default=None, description="None searches with bm25")
-    task_types: tuple[Literal["long_form_qa", "summarisation", "planning", "writing", "creative_writing"], ...] = (
-        TASK_TYPES
-    )
+    task_types: tuple[TaskType, ...] = Field(default=TASK_TYPES, min_length=1)
     dialogues: Dialogues = Dialogues()
     challenger: ChallengerSettings = ChallengerSettings()
     pool: PoolSettings = PoolSettings()
@@ -222,14 +208,8 @@ class Config(MethodSettings):
     judge: JudgeSettings = JudgeSettings()
     information: InformationSettings = InformationSettings()
     evaluation: Evaluation = Evaluation()  # pyright: ignore[reportIncompatibleVariableOverride]
-    advantage_std: Literal["population", "sample"] = "population"
+    advantage_std: Spread = "population"
     warmup_ratio: float = Field(default=0.03, ge=0, le=1, description="of a role's steps in the whole run")
-
-    @model_validator(mode="after")
-    def _a_task_type_is_left(self) -> Self:
-        if not self.task_types:
-            raise ValueError("task_types is empty: leave at least one")
-        return self
 
     @model_validator(mode="after")
     def _turns_suffice_for_searches(self) -> Self:

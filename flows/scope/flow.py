@@ -33,7 +33,13 @@ from flows.scope.steps import (
     solve_batch,
     starting_players,
 )
+from tasks.monitor import check_pool
 from warehouse.store import Place
+
+SHORT_POOL = (
+    "Raise pool.max_batches, widen pool.window, or set pool.short_pool=fewer_steps; selections say why the others were "
+    "not kept."
+)
 
 
 @method(Config)
@@ -75,7 +81,7 @@ def collect_tasks(scope: Scope, iteration: Place, challenger: Player, solver: Pl
         how = {"examinee": scope.roles.screener, "n": 1, "answers": cfg.solver_rollouts}
         judged = judge_tasks(scope, step, challenger, solver, samples, **how)  # l.21-23
         pool = pool.with_batch(judged, keep_moderate(scope, step, judged, pool, target))  # l.24-26
-    monitor.check_size(scope, pool, target)
+    check_pool(pool.selections, target, allow_short=cfg.short_pool != "error", way_out=SHORT_POOL)
     return pool
 
 

@@ -18,9 +18,8 @@ from typing import Any
 
 from flows.run import Player, Role
 from flows.scope.config import InformationSettings
-from flows.scope.roles import readable
 from flows.scope.steps import Pool, Scope
-from tasks.ask import ask
+from tasks.ask import ask, readable
 from tasks.engines.base import Policy
 from tasks.likelihoods import likelihoods
 from tasks.prompt import Row

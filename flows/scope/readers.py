@@ -13,8 +13,6 @@ PRIORITIES = ("critical", "important", "bonus")  # from the highest to the lowes
 _PRIORITY = re.compile(r"priority\s*+=\s*+[\"'“”‘’]?\s*+(\w+)\s*+(?:[\"'“”‘’\s]|$)", re.IGNORECASE)
 _QUESTION = re.compile(r"</?question>", re.IGNORECASE)
 
-last_pair = last_element
-
 
 def read_task(reply: str) -> str:
     """The task: all that its element says, without the tags of a `<question>` within it.
@@ -35,6 +33,16 @@ def read_verdict(reply: str) -> int:
     1
     """
     return verdicts.marked(reply, "score")
+
+
+def passes(reply: str) -> bool:
+    """Whether a gate's verdict is 1."""
+    return read_verdict(reply) == 1
+
+
+def read_answer(reply: str) -> str:
+    """What the last answer element says."""
+    return last_element(reply, "answer")
 
 
 def read_rubric(reply: str, min_criteria: int, max_criteria: int, weights: dict[str, float]) -> list[Row]:

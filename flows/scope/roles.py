@@ -2,44 +2,22 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
 from flows.run import Role, templates
-from flows.scope import readers
+from flows.scope import readers, replies
 from flows.scope.config import Config
-from flows.scope.replies import (
-    measure_answer,
-    measure_gate,
-    measure_rubric,
-    measure_task,
-    read_answer,
-    read_gate,
-    read_rubric,
-    read_task,
-    read_verdict,
-)
+from tasks.ask import readable, readable_tasks
 from tasks.engines.base import Sampling
 from tasks.prompt import Row, Template
-from tasks.read import Reader
+from tasks.read import Reader, reads
 from tasks.rollouts.rollout import Dialogue
 from tasks.rollouts.search_syntax import EXAMPLES, stop_strings
 from tasks.rollouts.tokens import cut_tokens
-from warehouse.schemas import (
-    ANSWERS,
-    GATES,
-    JUDGMENTS,
-    RUBRICS,
-    TASKS,
-    Answer,
-    Criterion,
-    Document,
-    Sample,
-    Task,
-)
-from warehouse.schemas import Gate as GateRow
+from tasks.stage import rows_by
+from warehouse.schemas import ANSWERS, GATES, JUDGMENTS, RUBRICS, TASKS, Answer, Criterion, Document, Gate, Sample, Task
 
 TASK_DESCRIPTIONS = {
     "long_form_qa": "one how, what or why question on a single topic, answered in flowing prose without sections",
@@ -63,41 +41,39 @@ class Roles:
             partial(propose, model=base, limit=d.source_tokens),
             self._turns("task", challenger.temperature),
             TASKS,
-            Reader(read_task, measure_task, whole=True),
+            reads("text", readers.read_task, replies.measure_task),
             self._searching("challenger", "task", d.challenger_turns, d.challenger_prompt_tokens),
             values=hints,
         )
         self.solver = Role(
             "solver",
             (self.template("solver"),),
-            solve,
+            marked_tasks,
             self._turns("answer", solver.temperature),
             ANSWERS,
-            Reader(read_answer, partial(measure_answer, model=base), whole=True),
+            reads("answer", readers.read_answer, partial(replies.measure_answer, model=base)),
             self._searching("solver", "answer", d.solver_turns, d.solver_prompt_tokens),
             values=hints,
         )
         insisted = self.solver.dialogue.model_copy(update={"insist_times": d.insist_times})
         self.screener = replace(self.solver, dialogue=insisted)  # l.22
-        self.estimator = replace(  # l.10
-            self.screener,
-            sampling=self._turns("answer", challenger.difficulty_temperature, challenger.difficulty_top_p),
-        )
+        estimating = self._turns("answer", challenger.difficulty_temperature, challenger.difficulty_top_p)
+        self.estimator = replace(self.screener, sampling=estimating)  # l.10
         self.examinee = replace(self.screener, sampling=self._turns("answer", cfg.evaluation.temperature))
         self._judge(cfg)
 
     def _judge(self, cfg: Config) -> None:
         judge, base = cfg.judge, cfg.models.base
-        role = partial(
-            Role, player="judge", judge=True, dialogue=Dialogue(max_turns=1, reasoning=cfg.dialogues.reasoning)
-        )
+        dialogue = Dialogue(max_turns=1, reasoning=cfg.dialogues.reasoning)
+        role = partial(Role, player="judge", judge=True, dialogue=dialogue)
+        criteria = judge.model_dump(include={"min_criteria", "max_criteria"})
         self.gates = role(
             "gate",
             tuple(self.template(f"gate_{gate}") for gate in judge.applied_gates),
             partial(examine, model=base, limit=cfg.dialogues.source_tokens, gates=judge.applied_gates),
             Sampling(temperature=0, max_tokens=judge.gate_tokens),
             GATES,
-            Reader(read_gate, measure_gate),
+            reads("passed", readers.passes, replies.measure_gate, whole=False),
         )
         self.rubric_writer = role(
             "rubric",
@@ -105,15 +81,7 @@ class Roles:
             partial(mark_scheme, evidence=self.template("evidence"), model=base, limit=judge.evidence_document_tokens),
             Sampling(temperature=0, max_tokens=judge.rubric_tokens),
             RUBRICS,
-            Reader(
-                partial(
-                    read_rubric,
-                    min_criteria=judge.min_criteria,
-                    max_criteria=judge.max_criteria,
-                    weights=judge.priority_weights,
-                ),
-                measure_rubric,
-            ),
+            Reader(partial(replies.read_rubric, weights=judge.priority_weights, **criteria), replies.measure_rubric),
         )
         self.grader = role(
             "grade",
@@ -121,7 +89,7 @@ class Roles:
             partial(grade, model=base, seen=judge.graded_answer_tokens, graded=judge.ungraded_answer_tokens),
             Sampling(temperature=judge.grading_temperature, max_tokens=judge.grading_tokens),
             JUDGMENTS,
-            Reader(read_verdict),
+            reads("verdict", readers.read_verdict, whole=False),
             ask_again=readers.read_verdict,
         )
 
@@ -153,16 +121,14 @@ class Roles:
 
 def propose(samples: list[Sample], documents: list[Document], *, model: str, limit: int) -> Iterator[Row]:
     """Challenger, algorithm 1 l.7: a source document, a task type, a number of search turns."""
-    by_id: dict[str | None, Document] = {d["document_id"]: d for d in documents}
+    cut = cut_documents(documents, model, limit)
     for sample in samples:
-        document = cut_document(by_id[sample["document_id"]], model, limit)
         yield {
             "document_id": sample["document_id"],
             "task_type": sample["task_type"],
             "search_turns": sample["search_turns"],
             "task_description": TASK_DESCRIPTIONS[sample["task_type"] or ""],
-            "title": document["title"],
-            "document": document["text"],
+            **source(cut[sample["document_id"]]),
         }
 
 
@@ -170,43 +136,35 @@ def examine(
     tasks: list[Task], documents: list[Document], *, model: str, limit: int, gates: tuple[str, ...]
 ) -> Iterator[Row]:
     """Quality gates, l.8: each gate sees the task, that of sources also the document."""
-    by_id: dict[str | None, Document] = {d["document_id"]: d for d in documents}
+    cut = cut_documents(documents, model, limit)
     for task in readable(tasks):
-        document = cut_document(by_id[task["document_id"]], model, limit)
         for gate in gates:
-            shown = {"task": task["text"], "title": document["title"], "document": document["text"]}
+            shown = {"task": task["text"], **source(cut[task["document_id"]])}
             yield {"template": f"gate_{gate}", "task_id": task["task_id"], **shown}
 
 
 def mark_scheme(
     tasks: list[Task],
     documents: list[Document],
-    gates: Iterable[GateRow] = (),
+    gates: Iterable[Gate] = (),
     *,
     evidence: Template,
     model: str,
     limit: int,
 ) -> Iterator[Row]:
     """Rubric writer, l.9: the task and every document behind it."""
-    by_id: dict[str | None, Document] = {d["document_id"]: d for d in documents}
-    passed = passing(tasks, gates)
+    cut, passed = cut_documents(documents, model, limit), passing(tasks, gates)
     for task in readable(tasks):
         if task["task_id"] in passed:
-            shown = [cut_document(by_id[i], model, limit) for i in task["evidence"] or [] if i in by_id]
-            yield {
-                "task_id": task["task_id"],
-                "task_type": task["task_type"],
-                "task": task["text"],
-                "documents": evidence.render(documents=shown),
-            }
+            shown = [cut[i] for i in task["evidence"] or [] if i in cut]
+            about = {"task_id": task["task_id"], "task_type": task["task_type"], "task": task["text"]}
+            yield {**about, "documents": evidence.render(documents=shown)}
 
 
-def solve(tasks: list[Task], rubrics: list[Criterion]) -> Iterator[Row]:
-    """Solver, l.10 and l.30: the task alone. Only ids of the row and its text go in: no document, no criterion."""
-    marked = {r["task_id"] for r in rubrics if r["criterion"] is not None}
-    for task in readable(tasks):
-        if task["task_id"] in marked:
-            yield {"task_id": task["task_id"], "task_type": task["task_type"], "task": task["text"]}
+def marked_tasks(tasks: list[Task], rubrics: list[Criterion]) -> Iterator[Row]:
+    """Solver, l.10: the text alone of every task that has a rubric. No document, no criterion goes in."""
+    marked = criteria_of(rubrics)
+    return readable_tasks(task for task in tasks if task["task_id"] in marked)
 
 
 def grade(
@@ -233,24 +191,25 @@ def grade(
 # ---- rows they share ----------------------------------------------------------------------------------------------
 
 
-def readable(tasks: list[Task]) -> Iterator[Task]:
-    return (task for task in tasks if task["text"] is not None)
-
-
-def passing(tasks: list[Task], gates: Iterable[GateRow]) -> set[str]:
+def passing(tasks: list[Task], gates: Iterable[Gate]) -> set[str]:
     """QG: ids of the tasks that pass every gate. A gate without a verdict is not passed; with no gate at all, all
     pass."""
     return {task["task_id"] for task in readable(tasks)} - {row["task_id"] for row in gates if not row["passed"]}
 
 
-def criteria_of(rubrics: list[Criterion]) -> dict[str, list[Criterion]]:
+def criteria_of(rubrics: list[Criterion]) -> Mapping[str, list[Criterion]]:
     """Criteria by task, in order; malformed rubrics have none."""
-    found: dict[str, list[Criterion]] = defaultdict(list)
-    for row in sorted(rubrics, key=lambda r: r["position"]):
-        if row["criterion"] is not None:
-            found[row["task_id"]].append(row)
-    return found
+    written = [row for row in rubrics if row["criterion"] is not None]
+    return rows_by("task_id", sorted(written, key=lambda row: row["position"]))
 
 
-def cut_document(document: Document, model: str, limit: int) -> Row:
-    return {"title": document["title"] or "", "text": cut_tokens(document["text"], model, limit)}
+def cut_documents(documents: list[Document], model: str, limit: int) -> dict[str | None, Row]:
+    """Title and first tokens of each document, by its id."""
+    return {
+        d["document_id"]: {"title": d["title"] or "", "text": cut_tokens(d["text"], model, limit)} for d in documents
+    }
+
+
+def source(document: Row) -> Row:
+    """A document as the templates of one document name it."""
+    return {"title": document["title"], "document": document["text"]}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -11,8 +10,8 @@ from flows.scope import rewards
 from flows.scope.config import ChallengerReward, SolverReward
 from flows.scope.roles import criteria_of, passing
 from tasks.prompt import Row
-from tasks.read import NOT_SAMPLED
 from tasks.score import scored
+from tasks.stage import rows_by
 from warehouse.schemas import Answer, Criterion, Gate, Judgment, Task
 
 
@@ -62,14 +61,11 @@ def challenger_scores(
     unscorable.
     """
     graded, passed = grades(answers, rubrics, judgments, min_coverage), passing(tasks, gates)
-    answers_of: dict[str, list[Grade]] = defaultdict(list)
-    for answer in answers:
-        if answer["rollout_id"] in graded:
-            answers_of[answer["task_id"]].append(graded[answer["rollout_id"]])
-    marked = set(criteria_of(rubrics))
+    answers_of, marked = rows_by("task_id", answers), set(criteria_of(rubrics))
     for task in tasks:
         qg, form = task["task_id"] in passed, task["format"] or {}
-        counted = [grade for grade in answers_of[task["task_id"]] if grade.g is not None]
+        found = [graded.get(answer["rollout_id"]) for answer in answers_of[task["task_id"]]]
+        counted = [grade for grade in found if grade and grade.g is not None]
         scores = [grade.g for grade in counted if grade.g is not None]
         g_bar = math.fsum(scores) / len(scores) if scores else None
         void = task["text"] is None or (qg and task["task_id"] not in marked)
@@ -84,8 +80,7 @@ def challenger_scores(
         }
         if g_bar is not None:
             parts |= {"g_bar": g_bar, "difficulty": rewards.difficulty(g_bar, settings.tau)}
-        ids = task["task_id"], task["prompt_id"] or "", task["task_id"]
-        yield scored(*ids, total, parts, score=g_bar, unscorable=_not_sampled(task))
+        yield scored(task, total, parts, score=g_bar)
 
 
 def solver_scores(
@@ -112,8 +107,7 @@ def solver_scores(
             "search": search,
             "answer_tokens": float(tokens),
         }
-        ids = answer["rollout_id"], answer["prompt_id"], answer["task_id"]
-        yield scored(*ids, total, parts, score=g, unscorable=_not_sampled(answer))
+        yield scored(answer, total, parts, score=g)
 
 
 def _length_factor(answer_tokens: int, settings: SolverReward) -> float:
@@ -124,8 +118,3 @@ def _length_factor(answer_tokens: int, settings: SolverReward) -> float:
 
 def _format_parts(form: dict[str, float]) -> dict[str, float]:
     return {"format" if name == "total" else f"format_{name}": value for name, value in form.items()}
-
-
-def _not_sampled(row: Task | Answer) -> str | None:
-    """Why a rollout is unscorable: it failed through no fault of the policy."""
-    return row["malformed"] if row["malformed"] in NOT_SAMPLED else None

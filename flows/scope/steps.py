@@ -9,13 +9,14 @@ from typing import Any
 
 from flows.corpora import open_documents
 from flows.micro.tables import encyclopaedia_documents, encyclopaedia_oracle
+from flows.micro.worlds.encyclopaedia import follows_grammar
 from flows.run import Player, Replies, Role, Run
 from flows.scope.config import ChallengerSettings, Config, SolverSettings
+from flows.scope.readers import read_verdict
 from flows.scope.roles import Roles
-from flows.scope.rules import make_rules
 from flows.scope.scoring import challenger_scores, solver_scores
 from tasks.ask import kept_tasks
-from tasks.check import check
+from tasks.check import asks_nothing_twice, check
 from tasks.judge import Oracle, read_judgments
 from tasks.keep import Limit, Query, keep
 from tasks.normalise import normalise
@@ -25,6 +26,7 @@ from tasks.stage import Tables
 from warehouse.store import Place, Table
 
 DIFFICULTY_WINDOW = Query(Path(__file__).parent / "sql" / "difficulty_window.sql")
+RULES = {"repeats": asks_nothing_twice, "grammar": follows_grammar}  # of `judge.rule_gates`
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,6 @@ class Judged:
     tasks: Table
     rollouts: Table
     rubrics: Replies
-    judgments: Table
     scores: Table
 
 
@@ -134,30 +135,18 @@ def judge_tasks(
 ) -> Judged:
     """l.7-15 and l.21-23: propose tasks, gate them, write their rubrics, and see how the Solver does."""
     run, roles, cfg, documents = scope.run, scope.roles, scope.run.cfg, scope.documents
-    asked = run.ask(
-        step, roles.challenger, challenger.policy, n=n, index=documents, samples=samples, documents=documents
-    )
+    searched: dict[str, Any] = {"samples": samples, "documents": documents}
+    asked = run.ask(step, roles.challenger, challenger.policy, n=n, index=documents, **searched)  # l.7
     tasks = asked.rows
     gates = gate(scope, step, tasks)  # l.8
-    rubrics = run.ask(  # l.9
-        step, roles.rubric_writer, run.model("rubric_writer"), tasks=tasks, documents=documents, gates=gates
-    )
-    said = run.ask(  # l.10
-        step, examinee, solver.policy, n=answers, index=documents, tasks=tasks, rubrics=rubrics.rows
-    )
-    judgments = grade(scope, step, tasks=tasks, rubrics=rubrics.rows, answers=said.rows)  # l.11
-    scores = score(  # l.12-15, eq. 4
-        step,
-        challenger_scores,
-        tasks=tasks,
-        rubrics=rubrics.rows,
-        answers=said.rows,
-        judgments=judgments,
-        gates=gates,
-        settings=cfg.challenger.reward,
-        min_coverage=cfg.judge.min_coverage,
-    )
-    return Judged(tasks, asked.rollouts, rubrics, judgments, scores)
+    shown: dict[str, Any] = {"tasks": tasks, "documents": documents, "gates": gates}
+    written = run.ask(step, roles.rubric_writer, run.model("rubric_writer"), **shown)  # l.9
+    about: dict[str, Any] = {"tasks": tasks, "rubrics": written.rows}
+    about["answers"] = run.ask(step, examinee, solver.policy, n=answers, index=documents, **about).rows  # l.10
+    about["judgments"] = grade(scope, step, **about)  # l.11
+    how = {"settings": cfg.challenger.reward, "min_coverage": cfg.judge.min_coverage}
+    scores = score(step, challenger_scores, gates=gates, **about, **how)  # l.12-15, eq. 4
+    return Judged(tasks, asked.rollouts, written, scores)
 
 
 def gate(scope: Scope, step: Place, tasks: Table) -> tuple[Table, ...]:
@@ -166,20 +155,16 @@ def gate(scope: Scope, step: Place, tasks: Table) -> tuple[Table, ...]:
     if not judge.applied_gates:
         return ()
     gates = run.ask(step, scope.roles.gates, run.model("base"), tasks=tasks, documents=scope.documents).rows
-    rules = make_rules(judge.rule_gates) if judge.quality_gates else None
+    rules = {name: RULES[name] for name in judge.rule_gates if judge.quality_gates}
     return (gates, check(step, tasks, rules=rules, label="rule")) if rules else (gates,)
 
 
-def grade(
-    scope: Scope, step: Place, *, tasks: Tables, rubrics: Tables, answers: Tables, role: Role | None = None
-) -> Table:
+def grade(scope: Scope, step: Place, role: Role | None = None, *, rubrics: Tables, **about: Any) -> Table:
     """l.11: one verdict for every criterion and answer; an unreadable one is asked for once more."""
     run, role = scope.run, role or scope.roles.grader
-    about: dict[str, Any] = {"rubrics": rubrics, "tasks": tasks} | ({"answers": answers} if answers else {})
-    prompts, rollouts = run.sample(step, role, run.model("grader"), **about)
-    read = role.ask_again
-    assert read is not None
-    return read_judgments(step, rollouts, prompts, rubrics, answers, read=read, oracle=scope.oracle, label=role.name)
+    prompts, rollouts = run.sample(step, role, run.model("grader"), rubrics=rubrics, **about)
+    how = {"read": read_verdict, "oracle": scope.oracle, "label": role.name}
+    return read_judgments(step, rollouts, prompts, rubrics, about.get("answers", ()), **how)
 
 
 def keep_moderate(scope: Scope, step: Place, judged: Judged, pool: Pool, target: int) -> Table:
@@ -200,11 +185,11 @@ def solve_batch(scope: Scope, step: Place, solver: Player, pool: Pool, b: int) -
     cfg, coverage = scope.run.cfg.solver, scope.run.cfg.judge.min_coverage
     kept = partial(kept_tasks, first=b * cfg.prompts_per_step, count=cfg.prompts_per_step)
     role = replace(scope.roles.solver, about=kept)
-    about: dict[str, Any] = {"selections": pool.selections, "tasks": pool.tasks}
-    said = scope.run.ask(step, role, solver.policy, n=cfg.group_size, index=scope.documents, **about)
-    judgments = grade(scope, step, tasks=pool.tasks, rubrics=pool.rubrics, answers=said.rows)
-    about = {"answers": said.rows, "rubrics": pool.rubrics, "judgments": judgments}
-    scores = score(step, solver_scores, settings=cfg.reward, min_coverage=coverage, **about)
+    drawn: dict[str, Any] = {"selections": pool.selections, "tasks": pool.tasks}
+    said = scope.run.ask(step, role, solver.policy, n=cfg.group_size, index=scope.documents, **drawn)
+    about: dict[str, Any] = {"answers": said.rows, "rubrics": pool.rubrics}
+    judgments = grade(scope, step, tasks=pool.tasks, **about)
+    scores = score(step, solver_scores, judgments=judgments, settings=cfg.reward, min_coverage=coverage, **about)
     return Solved(said.rollouts, judgments, scores)
 
 

@@ -8,7 +8,8 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from flows import profile
-from flows.profile import MethodSettings, Settings
+from flows.profile import Interval, MethodSettings, Settings
+from tasks.normalise import Spread
 from tasks.rollouts.dialogue import ChatTemplate
 from tasks.training.grpo import GRPOSettings
 
@@ -35,14 +36,13 @@ class Clusters(Settings):
 
 
 class Dialogues(profile.Dialogues):
-    """How long prompts and replies may be, and how replies are sampled."""
+    """A reasoning model needs 20,480 `response_tokens`."""
 
     prompts: Literal["english", "lines", "micro"] = Field(  # pyright: ignore[reportIncompatibleVariableOverride]
         default="english",
         description='"lines": worked examples that a small or base model continues, one line a reply; general_qa only',
     )
     input_tokens: int = Field(default=16384, ge=1, description="a longer training prompt is dropped and counted")
-    response_tokens: int = Field(default=4096, ge=1, description="20,480 for reasoning models")
     answer_words: int | None = Field(
         default=None, ge=1, description="of an answer and of a reference, at most: cover can be bought with length"
     )
@@ -69,15 +69,9 @@ class VerifierSettings(Settings):
     enabled: bool = Field(default=True, description="False is the ablation: the rule alone")
     majority_vote: bool = Field(default=True, description="False is the ablation: the first vote decides")
     consistency: bool = Field(default=True, description="False is the ablation: majorities need not equal the rule")
-    share: tuple[float, float] = Field(default=(0.51, 0.99), description="of parsed votes that the majority may have")
+    share: Interval = Field(default=(0.51, 0.99), description="of parsed votes that the majority may have")
     trained: bool = Field(default=True, description="False is the ablation: the verifier is not updated")
     response_tokens: int | None = Field(default=None, ge=1, description="None: as the others")
-
-    @model_validator(mode="after")
-    def _share_in_order(self) -> Self:
-        if not 0 <= self.share[0] <= self.share[1] <= 1:
-            raise ValueError(f"share must be 0 <= low <= high <= 1, not {self.share}")
-        return self
 
 
 class Controls(Settings):
@@ -149,7 +143,7 @@ class Config(MethodSettings):
     sampling: SamplingSettings = SamplingSettings()
     controls: Controls = Controls()
     update: Update = Update()
-    advantage_std: Literal["population", "sample"] = "population"
+    advantage_std: Spread = "population"
     evaluation: Evaluation = Evaluation()  # pyright: ignore[reportIncompatibleVariableOverride]
 
     @model_validator(mode="after")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
 from flows import profile
-from flows.profile import Comparing, Evaluation, MethodSettings, Settings
+from flows.profile import Comparing, Evaluation, MethodSettings, Settings, Shares
 from flows.spice.readers import FREE_FORM, MULTIPLE_CHOICE
-from tasks.training.grpo import GRPOSettings
+from tasks.training.grpo import GRPOSettings, LossType
+
+AnswerType = Literal["Integer", "Expression", "String", "Float", "Boolean", "List"]
 
 
 class Models(profile.Models):
@@ -41,11 +43,7 @@ class ChallengerSettings(Settings):
     fixed: bool = Field(default=False, description="ablation: not trained; models.base asks, or models.challenger")
     grounded: bool = Field(default=True, description="False is the ablation: no document is shown")
     formats: tuple[Literal["multiple_choice", "free_form"], ...] = (MULTIPLE_CHOICE, FREE_FORM)
-    answer_types: tuple[Literal["Integer", "Expression", "String", "Float", "Boolean", "List"], ...] = (
-        "Integer",
-        "Expression",
-        "String",
-    )
+    answer_types: tuple[AnswerType, ...] = get_args(AnswerType)[:3]
     temperature: float = Field(default=1.0, gt=0)
 
     @model_validator(mode="after")
@@ -67,7 +65,7 @@ class ReasonerSettings(Settings):
 class Update(GRPOSettings):
     """Dr. GRPO without KL (section 2.4, appendix 8); on-policy, so nothing is clipped."""
 
-    loss_type: Literal["grpo", "dapo", "dr_grpo", "bnpo"] = "dr_grpo"
+    loss_type: LossType = "dr_grpo"
     beta: float = Field(default=0.0, ge=0)
     max_completion_tokens: int | None = Field(default=8192, ge=1, description="the constant that dr_grpo divides by")
 
@@ -91,7 +89,7 @@ class Config(MethodSettings):
     iterations: int = Field(default=16, ge=1)
     steps: int = Field(default=40, ge=1, description="of Algorithm 1 in an iteration: l.3-28, one update each")
     documents_per_step: int = Field(default=128, ge=1, description="B")
-    corpora: dict[str, float] = Field(
+    corpora: Shares[str] = Field(
         default={"micro": 1.0},
         description="each corpus (a path, a dataset, a prepared corpus or a built-in world) and its share of a step's "
         "documents (paper: mathematics and general, half each)",
@@ -142,12 +140,6 @@ class Config(MethodSettings):
                 f"update.max_completion_tokens {constant} must be dialogues.response_tokens, {budget}: "
                 "Dr. GRPO divides every reply's sum by the generation budget"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _shares_are_shares(self) -> Self:
-        if min(self.corpora.values(), default=0) < 0 or not sum(self.corpora.values()):
-            raise ValueError(f"corpora maps each corpus to a share, at least one above 0, not {self.corpora}")
         return self
 
     @model_validator(mode="after")

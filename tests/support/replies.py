@@ -118,7 +118,7 @@ READERS: dict[tuple[str, str], Callable[[Case], Any]] = {
     ("mae", "answer"): lambda case: last_element(case["reply"], "answer"),
     ("scope", "verdict"): lambda case: scope.read_verdict(case["reply"]),
     ("scope", "task"): lambda case: scope.read_task(case["reply"]),
-    ("scope", "answer"): lambda case: scope.last_pair(case["reply"], "answer"),
+    ("scope", "answer"): lambda case: scope.read_answer(case["reply"]),
     ("scope", "rubric"): _rubric,
     ("scope", "tags"): functools.partial(_searched, "tags"),
     ("scope", "qwen"): functools.partial(_searched, "qwen"),

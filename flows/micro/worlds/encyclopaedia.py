@@ -140,6 +140,11 @@ def parse_task(text: str) -> Task | None:
     return None
 
 
+def follows_grammar(text: str) -> bool:
+    """Whether a text states a task: a quality gate by rule."""
+    return parse_task(text) is not None
+
+
 def _parse_specific(task_type: str, subject: str, asked: str) -> Task | None:
     path, attributes = _PATH.fullmatch(subject), tuple(word for word in asked.split() if word not in (",", "and"))
     if path is None or path[2] not in _NAME_SET or not _ASKED.fullmatch(asked):

@@ -1,0 +1,31 @@
+"""What a question is worth to those who propose it, by the share of answers that are right: rewards that papers set
+beside their own."""
+
+from __future__ import annotations
+
+
+def absolute_zero(pass_rate: float) -> float:
+    """Absolute Zero (arXiv 2505.03335): the harder the better, but nothing for what never or always succeeds.
+
+    >>> [absolute_zero(rate) for rate in (0, 0.25, 0.5, 1)]
+    [0.0, 0.75, 0.5, 0.0]
+    """
+    return 1 - pass_rate if 0 < pass_rate < 1 else 0.0
+
+
+def r_zero(pass_rate: float) -> float:
+    """R-Zero (arXiv 2508.05004): a tent, 1 where half of the answers are right.
+
+    >>> [r_zero(rate) for rate in (0, 0.25, 0.5, 1)]
+    [0.0, 0.5, 1.0, 0.0]
+    """
+    return 1 - 2 * abs(pass_rate - 0.5)
+
+
+def threshold(pass_rate: float) -> float:
+    """1 unless all answers are right or all are wrong.
+
+    >>> [threshold(rate) for rate in (0, 0.25, 1)]
+    [0.0, 1.0, 0.0]
+    """
+    return float(0 < pass_rate < 1)
