@@ -16,6 +16,7 @@ from flows.run import Player, Role, Run
 from tasks.equality import agree
 from tasks.evaluate import evaluate
 from tasks.match import match
+from tasks.processes.comparisons import Compare
 from tasks.prompt import Row
 from tasks.read import UNANSWERED
 from tasks.score import scored
@@ -24,6 +25,8 @@ from warehouse.draft import hash_json
 from warehouse.query import run_sql
 from warehouse.schemas import TASKS, Answer, Match, Task
 from warehouse.store import Place, Table
+
+IN_ONE_PROCESS = Comparing()
 
 
 @dataclass(frozen=True)
@@ -42,15 +45,17 @@ def answer(
     player: Player,
     *,
     n: int,
-    comparing: Comparing,
+    compare: Compare = agree,
+    comparing: Comparing = IN_ONE_PROCESS,
     labels: Tables = (),
+    label: str | None = None,
     **tables: Any,
 ) -> Answered:
     """`n` answers to every question of `tables["tasks"]`, each compared with its reference, or with its label
     where there are `labels`."""
-    said = run.ask(at, role, player.policy, n=n, **tables)
+    said = run.ask(at, role, player.policy, n=n, label=label, **tables)
     limits = {"time_limit_s": comparing.time_limit_s, "num_workers": comparing.processes}
-    matches = match(at, said.rows, tables["tasks"], labels=labels, compare=agree, **limits)
+    matches = match(at, said.rows, tables["tasks"], labels=labels, compare=compare, label=label, **limits)
     return Answered(said.rows, said.rollouts, matches)
 
 

@@ -23,8 +23,9 @@ from flows.micro.worlds.ledgers import (
     true_answer,
 )
 from flows.spice import readers
-from flows.spice.readers import MULTIPLE_CHOICE, boxed, read_choice, read_question
+from flows.spice.readers import MULTIPLE_CHOICE, read_choice, read_question
 from tasks.prompt import Malformed, Template
+from tasks.readers.boxed import last_box
 
 PROMPTS = Path(readers.__file__).parent / "prompts"
 
@@ -158,7 +159,7 @@ def test_the_base_reasoner_answers_with_what_it_has_when_it_stops_early():
         steps = sum(not said.startswith("so ") for said in reply.split(" . ")[:-1])
         assert ledger is not None and 1 <= steps <= len(ledger.items)
         if " options " not in opening:
-            assert boxed(reply) == ledger.comes_to(steps)
+            assert last_box(reply) == ledger.comes_to(steps)
         lengths[steps == len(ledger.items)] += 1
     assert 0.3 < lengths[True] / lengths.total() < 0.6
 

@@ -2,16 +2,14 @@
 
 from collections import Counter
 
-from flows.spell.config import VerifierSettings
 from flows.spell.rules import covers, is_readable
 from flows.spell.scoring import permuted_scores, responder_scores
 from tests.support.rows import row
 
-OFF = VerifierSettings(enabled=False)
 RIGHT = {"p1": (1, 0, 0, 0, 0, 0, 0, 0), "p2": (1, 1, 1, 1, 0, 0, 0, 0), "p3": (1, None)}  # None was not sampled
 
 
-def paid(scores, **given):
+def paid(**given):
     answers, matches = [], []
     for group, rights in RIGHT.items():
         for i, right in enumerate(rights):
@@ -19,7 +17,8 @@ def paid(scores, **given):
             failed = "engine error" if right is None else None
             answers.append(row("answers", **ids, prompt_id=group, answer=None if failed else "x", malformed=failed))
             matches.append(row("matches", **ids, matched=None if right is None else bool(right)))
-    return {r["rollout_id"]: r for r in scores(answers, matches, [], [], settings=OFF, **given)}
+    rows = list(responder_scores(answers, matches, [], [], majority_vote=True))
+    return {r["rollout_id"]: r for r in (permuted_scores(rows, **given) if given else rows)}
 
 
 def totals(rows, group):
@@ -27,7 +26,7 @@ def totals(rows, group):
 
 
 def test_permuted_rewards_are_those_of_the_same_group_in_another_order():
-    true, permuted = paid(responder_scores), paid(permuted_scores, seed=3)
+    true, permuted = paid(), paid(seed=3)
     assert true.keys() == permuted.keys()
     for group in RIGHT:
         assert Counter(totals(true, group)) == Counter(totals(permuted, group))
@@ -36,13 +35,13 @@ def test_permuted_rewards_are_those_of_the_same_group_in_another_order():
 
 
 def test_what_was_not_sampled_keeps_no_reward():
-    assert totals(paid(permuted_scores, seed=3), "p3") == [1.0, None]
+    assert totals(paid(seed=3), "p3") == [1.0, None]
 
 
 def test_another_seed_permutes_otherwise_and_the_same_one_alike():
-    orders = {tuple(totals(paid(permuted_scores, seed=seed), "p2")) for seed in (1, 2, 3, 4)}
+    orders = {tuple(totals(paid(seed=seed), "p2")) for seed in (1, 2, 3, 4)}
     assert len(orders) > 1
-    assert paid(permuted_scores, seed=1) == paid(permuted_scores, seed=1)
+    assert paid(seed=1) == paid(seed=1)
 
 
 def test_paid_for_form_alone_every_answer_that_can_be_read_is_right():

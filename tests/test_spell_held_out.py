@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from flows.spell.held_out import measure, read_benchmark, read_contexts
+from flows.benchmarks import Benchmark
+from flows.spell.held_out import measure
 from flows.spell.rules import covers
 from tests.support.rows import row
 
@@ -17,7 +18,8 @@ LINES = [
 def read(place, tmp_path, *lines):
     path = tmp_path / "quiz.jsonl"
     path.write_text("".join(json.dumps({"task_type": "general_qa", **line}) + "\n" for line in lines))
-    return read_benchmark(place, path=str(path), identity="x"), read_contexts(place, path=str(path), identity="x")
+    opened = Benchmark.open(place, str(path), {"general_qa"})
+    return opened.tasks, opened.contexts
 
 
 def test_a_question_of_a_file_has_one_answer_or_a_list_of_them(place, tmp_path):

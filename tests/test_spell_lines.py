@@ -8,8 +8,8 @@ from flows import profile
 from flows.spell import lines
 from flows.spell.config import Config
 from flows.spell.lines import read_vote
-from flows.spell.readers import LONG_ANSWER, NO_PENALTY
-from flows.spell.roles import Roles, propose, read_answer, read_question_line, respond
+from flows.spell.readers import LONG_ANSWER, NO_PENALTY, read_questioner, read_short
+from flows.spell.roles import Roles, propose, respond
 from tasks.prompt import Malformed
 from tests.support.rows import row
 
@@ -20,7 +20,7 @@ PROMPT = EXAMPLE + "Text: [Ada] Ada was born in London in 1815.\nQuestion:"
 def read(reply, most_words=None):
     rollout = {"reply": reply, "finish_reason": "final"}
     prompt = {"messages": [{"role": "user", "content": PROMPT}]}
-    return read_question_line(rollout, prompt, model="unused", most_words=most_words)
+    return read_questioner(rollout, prompt, model="unused", most_words=most_words, in_lines=True)
 
 
 @pytest.mark.parametrize(
@@ -59,11 +59,11 @@ def test_a_question_whose_answer_has_too_many_words_is_left_out_without_penalty(
 
 
 def test_an_answer_is_the_first_line_of_so_many_words():
-    answer = partial(read_answer, prompt={}, read=lines.read_answer, most_words=2)
-    assert answer({"reply": " Ada Lovelace\nQuestion: who"}) == {"answer": "Ada Lovelace"}
+    answer = partial(read_short, read=lines.read_answer, most_words=2)
+    assert answer(" Ada Lovelace\nQuestion: who") == "Ada Lovelace"
     for reply, reason in ((" Ada King Lovelace", "more than 2 words"), (" \n ", "no answer is stated")):
         with pytest.raises(Malformed, match=reason):
-            answer({"reply": reply})
+            answer(reply)
 
 
 def test_a_vote_is_the_first_word():

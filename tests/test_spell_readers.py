@@ -11,9 +11,9 @@ from flows.spell.readers import (
     NO_PENALTY,
     read_answer,
     read_question,
+    read_questioner,
     read_vote,
 )
-from flows.spell.roles import read_question as read_of_rollout
 from tasks.prompt import Malformed
 
 
@@ -113,7 +113,8 @@ def test_a_reply_cut_off_inside_its_thinking_is_skipped_and_one_that_stopped_the
     prompt = {"task_type": "general_qa"}
     for finish, reason in (("length", CUT_THINKING), ("final", "no JSON object")):
         with pytest.raises(Malformed, match=reason):
-            read_of_rollout({"finish_reason": finish, "reply": "<think>hm"}, prompt, model="unused", most_words=None)
+            rollout = {"finish_reason": finish, "reply": "<think>hm"}
+            read_questioner(rollout, prompt, model="unused", most_words=None, in_lines=False)
     assert CUT_THINKING in NO_PENALTY
 
 

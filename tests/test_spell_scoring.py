@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from flows.spell import rewards
-from flows.spell.config import QuestionerSettings, VerifierSettings
+from flows.spell.config import QuestionerSettings
 from flows.spell.scoring import questioner_scores, responder_scores, verifier_scores
 from tasks.normalise import zscore
 from tests.support.rows import row
@@ -44,25 +44,22 @@ def votes(answer: str, *given: int | None, **more: Any) -> list[dict]:
     ]
 
 
-def pay_questioner(tasks=None, closed_book=(), answered=(), matched=(), voted=(), judged=(), verifier=None, **settings):
+def pay_questioner(tasks=None, closed_book=(), answered=(), matched=(), **settings):
+    responded = list(responder_scores(list(answered), list(matched), [], [], majority_vote=True))
     paid = questioner_scores(
-        tasks or [task()],
-        list(closed_book),
-        list(answered),
-        list(matched),
-        list(voted),
-        list(judged),
-        settings=QuestionerSettings(**settings),
-        verifier=verifier or VerifierSettings(),
+        tasks or [task()], list(closed_book), list(answered), responded, settings=QuestionerSettings(**settings)
     )
     return list(paid)
 
 
-def pay_responder(answered, matched, voted, judged=(), **settings) -> list[float | None]:
-    paid = responder_scores(answered, matched, list(voted), list(judged), settings=VerifierSettings(**settings))
-    found = list(paid)
+def pay_responder(answered, matched, voted, judged=(), majority_vote=True) -> list[float | None]:
+    found = list(responder_scores(answered, matched, list(voted), list(judged), majority_vote=majority_vote))
     assert all(row["score"] == row["total"] for row in found)
     return [row["total"] for row in found]
+
+
+def pay_verifier(answered, matched, voted) -> list[dict]:
+    return list(verifier_scores(voted, list(responder_scores(answered, matched, voted, [], majority_vote=True))))
 
 
 @pytest.mark.parametrize(
@@ -187,7 +184,7 @@ def test_an_external_judge_stands_in_for_the_rule():
 
 def test_a_vote_is_paid_for_agreeing_with_the_majority():
     given = [*votes("q-0", 1, 1, 1, 0, None), *votes("q-1", None, None)]
-    paid = list(verifier_scores(answers("x", "y"), matches(True, False), given, [], settings=VerifierSettings()))
+    paid = pay_verifier(answers("x", "y"), matches(True, False), given)
     assert [p["total"] for p in paid] == [1.0, 1.0, 1.0, 0.0, -1.0, None, None]
     assert {p["group_id"] for p in paid} == {"q-0", "q-1"}
     assert paid[0]["components"] == {"rule": 1, "num_votes": 5, "majority": 1, "majority_share": 0.75}
@@ -197,7 +194,7 @@ def test_a_vote_is_paid_for_agreeing_with_the_majority():
 def test_a_vote_that_was_not_sampled_has_no_reward():
     given = votes("q-0", 1, 1, None)
     given[2]["malformed"] = "engine error"
-    paid = list(verifier_scores(answers("x"), matches(True), given, [], settings=VerifierSettings()))
+    paid = pay_verifier(answers("x"), matches(True), given)
     assert [(p["total"], p["unscorable"]) for p in paid] == [(1.0, None), (1.0, None), (None, "engine error")]
 
 

@@ -9,12 +9,12 @@ from flows.spice.readers import (
     FREE_FORM,
     LEANS_ON_SOURCE,
     MULTIPLE_CHOICE,
-    boxed,
     last_object,
     read_choice,
     read_question,
 )
 from tasks.prompt import Malformed
+from tasks.readers.boxed import last_box
 
 BOTH = (MULTIPLE_CHOICE, FREE_FORM)
 TYPES = ("Integer", "Expression", "String")
@@ -231,7 +231,7 @@ def test_the_last_object_counts_and_a_later_thought_does_not():
     ],
 )
 def test_the_last_box_is_the_answer(reply, answer):
-    assert boxed(reply) == answer
+    assert last_box(reply) == answer
 
 
 @pytest.mark.parametrize(
@@ -245,4 +245,4 @@ def test_the_last_box_is_the_answer(reply, answer):
     ],
 )
 def test_a_reply_without_a_closed_box_has_no_answer(reply, why):
-    assert reason(boxed, reply) == why
+    assert reason(last_box, reply) == why

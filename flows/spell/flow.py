@@ -13,7 +13,6 @@ Departures
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,16 +23,16 @@ from flows.spell.held_out import probe_questions, score_held_out
 from flows.spell.steps import Round, Spell, play_round
 from tasks.clusters import remember
 from tasks.keep import Limit, Query, choose
+from tasks.monitor import check_pool
 from tasks.normalise import normalise
 from warehouse.store import Place, Table
 
 SQL = Path(__file__).parent / "sql"
 QUESTIONS, CONSISTENT_VOTES = Query(SQL / "questions.sql"), Query(SQL / "consistent_votes.sql")
-log = logging.getLogger("selfplay")
-
-
-class ShortBatch(RuntimeError):
-    """Too few questions have answers that are neither all right nor all wrong."""
+SHORT_BATCH = (
+    "Raise sampling.max_rounds or sampling.clusters_per_round, or set sampling.short_batch=fewer; selections say why "
+    "the others were not taken."
+)
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,8 @@ def play_step(spell: Spell, step: Place, state: State) -> tuple[State, tuple[Rou
     while num_groups(played) < cfg.groups and len(played) < cfg.max_rounds:  # l.6
         number = state.num_rounds + len(played)
         played += (play_round(spell, step, state.player, state.memory, played, number),)  # l.7-19, 22-24
-    check_batch(spell.run.cfg, num_groups(played), step)
+    groups = [r.groups for r in played]
+    check_pool(groups, cfg.groups, allow_short=cfg.short_batch == "fewer", way_out=SHORT_BATCH)
     memory = push_to_memory(spell, step, state.memory, played)  # l.20-21
     rewards = sample_batch(spell, step, played)  # l.25
     player = update_policy(spell, step, state.player, rewards, played)  # l.26
@@ -76,20 +76,6 @@ def play_step(spell: Spell, step: Place, state: State) -> tuple[State, tuple[Rou
 def num_groups(played: tuple[Round, ...]) -> int:
     """|B_res|: groups taken so far."""
     return sum(row["kept"] for r in played for row in r.groups.rows())
-
-
-def check_batch(cfg: Config, found: int, step: Place) -> None:
-    """Raises ShortBatch where a short batch is an error; otherwise says how short it is."""
-    wanted = cfg.sampling.groups
-    if found >= wanted:
-        return
-    says = f"{step.path}: {found} groups of {wanted} after {cfg.sampling.max_rounds} rounds"
-    if cfg.sampling.short_batch == "error":
-        raise ShortBatch(
-            f"{says}. Raise sampling.max_rounds or sampling.clusters_per_round, or set sampling.short_batch=fewer; "
-            "selections say why the others were not taken."
-        )
-    log.warning("%s: the update gets fewer", says)
 
 
 def push_to_memory(spell: Spell, step: Place, memory: Table | None, played: tuple[Round, ...]) -> Table | None:
@@ -106,39 +92,25 @@ def sample_batch(spell: Spell, step: Place, played: tuple[Round, ...]) -> list[T
     """l.25: role-specific dynamic sampling, and advantages within groups (eq. 8) or over the batch (eq. 9)."""
     cfg, groups = spell.run.cfg, [r.groups for r in played]
     scores = {role: [r.scores[role] for r in played] for role in played[0].scores}
-    spread = cfg.advantage_std
-    rewards = [normalise(step, scores["responder"], scheme="zscore", spread=spread, chosen=groups, label="responder")]
+    how = {"scheme": "zscore", "spread": cfg.advantage_std}
+    rewards = [normalise(step, scores["responder"], chosen=groups, label="responder", **how)]
     if cfg.questioner.trained:
-        chosen = choose(
-            step,
-            QUESTIONS,
-            tasks=[r.tasks for r in played],
-            scores=scores["questioner"],
-            groups=groups,
-            types=list(cfg.task_types),
-            seed=cfg.seed,
-            label="questioner",
-        )
+        about = {"tasks": [r.tasks for r in played], "scores": scores["questioner"], "groups": groups}
         within = ("group_id",) if cfg.questioner.advantage_per_type else ()
-        how = {"scheme": "zscore", "within": within, "spread": spread, "chosen": chosen, "label": "questioner"}
-        rewards.append(normalise(step, scores["questioner"], **how))
+        chosen = choose(step, QUESTIONS, types=list(cfg.task_types), seed=cfg.seed, label="questioner", **about)
+        rewards.append(normalise(step, scores["questioner"], within=within, chosen=chosen, label="questioner", **how))
     if cfg.verifier.trained and "verifier" in scores:
-        (low, high), number = cfg.verifier.share, max(1, cfg.sampling.groups // cfg.group_size)
-        chosen = choose(
-            step,
-            CONSISTENT_VOTES,
-            scores=scores["verifier"],
-            low=low,
-            high=high,
-            consistency=cfg.verifier.consistency,
-            num_groups=number,
-            limits=(Limit(number, "enough groups are taken"),),
-            seed=cfg.seed,
-            label="verifier",
-        )
-        how = {"scheme": "zscore", "spread": spread, "chosen": chosen, "by": "group_id", "label": "verifier"}
-        rewards.append(normalise(step, scores["verifier"], **how))
+        chosen = choose_votes(cfg, step, scores["verifier"])
+        rewards.append(normalise(step, scores["verifier"], chosen=chosen, by="group_id", label="verifier", **how))
     return rewards
+
+
+def choose_votes(cfg: Config, step: Place, scores: list[Table]) -> Table:
+    """N / G groups of votes whose majority equals the rule, and is neither narrow nor unanimous."""
+    (low, high), number = cfg.verifier.share, max(1, cfg.sampling.groups // cfg.group_size)
+    bounds = {"low": low, "high": high, "consistency": cfg.verifier.consistency, "num_groups": number, "seed": cfg.seed}
+    limits = (Limit(number, "enough groups are taken"),)
+    return choose(step, CONSISTENT_VOTES, scores=scores, limits=limits, label="verifier", **bounds)
 
 
 def update_policy(spell: Spell, step: Place, player: Player, rewards: list[Table], played: tuple[Round, ...]) -> Player:

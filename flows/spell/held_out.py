@@ -3,52 +3,35 @@ and how hard an iteration's own questions are for a fixed responder (figure 4)."
 
 from __future__ import annotations
 
-import json
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from flows.benchmarks import Benchmark, best_overlap, exact
 from flows.evaluation import score_benchmarks
 from flows.micro.tables import cluster_contexts, cluster_tasks
+from flows.questions import answer
 from flows.run import Player, Role
 from flows.spell.config import TASK_TYPES
 from flows.spell.rewards import pass_at
-from flows.spell.rules import accepted, covers, truly_covers
-from flows.spell.steps import Round, Spell, answer, judge_externally
-from tasks.corpus.documents import corpus_identity
+from flows.spell.rules import covers, truly_covers
+from flows.spell.steps import Round, Spell, judge_externally
 from tasks.evaluate import evaluate
-from tasks.match import match
-from tasks.prompt import Row
-from tasks.readers.words import overlap, words_of
-from tasks.stage import Rows, stage
-from warehouse.schemas import DOCUMENTS, TASKS, Answer, Match, Task, Vote
-from warehouse.store import Place, Table
+from tasks.stage import rows_by
+from warehouse.schemas import Answer, Match, Task, Vote
+from warehouse.store import Place
 
 QUESTIONS = "questions of the iteration"
 
 
-@dataclass(frozen=True)
-class Benchmark:
-    """Held-out tasks and their contexts."""
-
-    name: str
-    tasks: Table
-    contexts: Table
-
-    @classmethod
-    def open(cls, spell: Spell, name: str) -> Benchmark:
-        """Raises ValueError for one that is no file."""
-        cfg, place = spell.run.cfg.evaluation, spell.run.place.iteration(0).phase("benchmark")
-        if name in spell.run.cfg.worlds:
-            made = {"seed": cfg.seed, "num_tasks": cfg.num_tasks}
-            return cls(name, cluster_tasks(place, **made), cluster_contexts(place, **made))
-        if not Path(name).is_file():
-            raise ValueError(f"evaluation.benchmark {name} is no file: give a .jsonl file, 'micro' or 'none'")
-        label = None if name == cfg.benchmark else Path(name).stem
-        given = {"path": name, "identity": corpus_identity(name), "label": label}
-        return cls(Path(name).stem, read_benchmark(place, **given), read_contexts(place, **given))
+def open_benchmark(spell: Spell, name: str) -> Benchmark:
+    """The built-in one or that of a file. Raises ValueError for one that is no file."""
+    cfg, place = spell.run.cfg.evaluation, spell.run.place.iteration(0).phase("benchmark")
+    if name in spell.run.cfg.worlds:
+        made = {"seed": cfg.seed, "num_tasks": cfg.num_tasks}
+        return Benchmark(name, cluster_tasks(place, **made), cluster_contexts(place, **made))
+    return Benchmark.open(place, name, TASK_TYPES, label=None if name == cfg.benchmark else Path(name).stem)
 
 
 def score_held_out(spell: Spell, iteration: Place, player: Player) -> None:
@@ -58,7 +41,7 @@ def score_held_out(spell: Spell, iteration: Place, player: Player) -> None:
     if cfg.benchmark == "none":
         return
     for name in (cfg.benchmark, *cfg.also):
-        benchmark = Benchmark.open(spell, name)
+        benchmark = open_benchmark(spell, name)
         first = "" if name == cfg.benchmark else f"{benchmark.name}-"
         for limit in cfg.input_tokens:
             shown = benchmark.name + ("" if len(cfg.input_tokens) == 1 else f", {limit} tokens")
@@ -76,15 +59,12 @@ def examine(
     """Scores under `name`: right is what the rule or, where one is named, the judge says."""
     run, cfg, place = spell.run, spell.run.cfg.evaluation, iteration.phase("evaluation")
     tasks, compare = benchmark.tasks, truly_covers if benchmark.name in run.cfg.worlds else covers
-    said = run.ask(place, role, player.policy, n=cfg.samples, label=label, tasks=tasks, contexts=benchmark.contexts)
-    about = {
-        "tasks": tasks,
-        "answers": said.rows,
-        "matches": match(place, said.rows, tasks, compare=compare, label=label),
-        "judged": judge_externally(spell, place, said.rows, tasks, model="examiner", label=f"judge-{label}"),
-    }
-    measured = partial(measure, passes=cfg.passes)
-    evaluate(place, measured, policy=player.policy.id, benchmark=name, label=label, **about)
+    how = {"n": cfg.samples, "compare": compare, "label": label}
+    given = answer(run, place, role, player, tasks=tasks, contexts=benchmark.contexts, **how)
+    judged = judge_externally(spell, place, given.answers, tasks, model="examiner", label=f"judge-{label}")
+    how = {"policy": player.policy.id, "benchmark": name, "label": label, "passes": cfg.passes}
+    about = {"tasks": tasks, "answers": given.answers, "matches": given.matches, "judged": judged}
+    evaluate(place, measure, **about, **how)
 
 
 def measure(
@@ -96,9 +76,7 @@ def measure(
     """
     voted = {row["rollout_id"] for row in judged if row["vote"]}
     by_rule = {row["rollout_id"] for row in matches if row["matched"]}
-    answers_of: dict[str, list[Answer]] = defaultdict(list)
-    for given in answers:
-        answers_of[given["task_id"]].append(given)
+    answers_of = rows_by("task_id", answers)
     for task in tasks:
         right = by_rule if task["task_type"] == "multiple_choice" else by_rule | voted
         given = answers_of[task["task_id"]]
@@ -120,72 +98,25 @@ def mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def exact(task: Task, answer: str | None) -> float:
-    """1 for an answer that has the words of an accepted one and no others."""
-    return float(answer is not None and any(words_of(answer) == words_of(a) for a in accepted(task)))
-
-
-def best_overlap(task: Task, answer: str | None) -> float:
-    """F1 with the accepted answer that is nearest."""
-    return 0.0 if answer is None else max(overlap(a, answer) for a in accepted(task))
-
-
-@stage(TASKS)
-def read_benchmark(path: str, *, identity: str) -> Rows:
-    """Yield the tasks of a .jsonl file: id, task_type, question, context, answer or answers (a list of all that are
-    right), and options (a list) for choices."""
-    for row in _lines(path):
-        ids = {"task_id": row["id"], "document_id": row["id"], "task_type": row["task_type"]}
-        answers = {"reference": row["answers"][0], "accepted": row["answers"] if len(row["answers"]) > 1 else None}
-        yield {**ids, **answers, "text": row["question"], "options": row.get("options") or None}
-
-
-@stage(DOCUMENTS)
-def read_contexts(path: str, *, identity: str) -> Rows:
-    """Yield the contexts of the same file."""
-    for row in _lines(path):
-        text = row["context"]
-        yield {"document_id": row["id"], "text": text, "source": path, "num_chars": len(text)}
-
-
-def _lines(path: str) -> Iterator[Row]:
-    """Raises ValueError naming the first line that lacks something."""
-    with open(path, encoding="utf-8") as file:
-        for number, line in enumerate(filter(str.strip, file), start=1):
-            row = json.loads(line)
-            row.setdefault("answers", [row["answer"]] if "answer" in row else [])
-            missing = {"id", "task_type", "question", "context"} - row.keys()
-            missing |= set() if row["answers"] else {"answer"}
-            if missing or row["task_type"] not in TASK_TYPES:
-                what = (
-                    f"lacks {', '.join(sorted(missing))}" if missing else f"has no task_type of {', '.join(TASK_TYPES)}"
-                )
-                raise ValueError(f"{path}, line {number} {what}")
-            with_words = [answer for answer in map(str, row["answers"]) if words_of(answer)]
-            yield {**row, "id": str(row["id"]), "answers": with_words or list(map(str, row["answers"]))}
-
-
 def probe_questions(spell: Spell, iteration: Place, played: tuple[Round, ...]) -> None:
     """Let the fixed responder answer the well-formed questions of a step, over the same documents."""
     num_answers, place = spell.run.cfg.evaluation.probe_answers, iteration.phase("probe")
     if not num_answers:
         return
     prober, tasks = Player("prober", spell.run.model("prober")), [r.tasks for r in played]
-    shown = {"documents": [r.documents for r in played], "memberships": spell.corpus.clusters}
     role = replace(spell.roles.responder, judge="prober" in spell.run.models)
-    said, matches = answer(spell, place, role, prober, n=num_answers, label="responder", tasks=tasks, **shown)
-    about = {"tasks": tasks, "answers": said.rows, "matches": matches}
+    shown: dict[str, Any] = {"documents": [r.documents for r in played], "memberships": spell.corpus.clusters}
+    how = {"n": num_answers, "compare": spell.rule, "label": "responder"}
+    given = answer(spell.run, place, role, prober, tasks=tasks, **shown, **how)
+    about = {"tasks": tasks, "matches": given.matches}
     evaluate(place, difficulty, policy=prober.policy.id, benchmark=QUESTIONS, **about)
 
 
-def difficulty(tasks: list[Task], answers: list[Answer], matches: list[Match]) -> Iterator[tuple[str, float]]:
-    """1 - pass@1 of every question, by the rule."""
-    matched = {row["rollout_id"]: bool(row["matched"]) for row in matches}
-    right: dict[str, list[bool]] = defaultdict(list)
-    for given in answers:
-        right[given["task_id"]].append(matched[given["rollout_id"]])
+def difficulty(tasks: list[Task], matches: list[Match]) -> Iterator[tuple[str, float]]:
+    """1 - pass@1 of every question that was answered, by the rule."""
+    matches_of = rows_by("task_id", matches)
     for task in tasks:
-        if task["task_id"] in right:
-            value = 1 - sum(right[task["task_id"]]) / len(right[task["task_id"]])
+        if matched := [bool(row["matched"]) for row in matches_of[task["task_id"]]]:
+            value = 1 - sum(matched) / len(matched)
             yield "difficulty", value
             yield f"difficulty_{task['task_type']}", value

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from flows.spell import lines
 from tasks.prompt import Row
 from tasks.readers.letters import LETTERS, letter_of
 from tasks.readers.malformed import Malformed
@@ -19,6 +20,8 @@ from tasks.readers.objects import last_object
 from tasks.readers.stated import stated_answer
 from tasks.readers.thoughts import is_thinking
 from tasks.readers.verdicts import bracketed
+from tasks.rollouts.tokens import count_tokens
+from warehouse.schemas import PromptRow, Rollout
 
 MAX_ANSWER_TOKENS = 40
 CUT_THINKING = "cut off inside its thinking"
@@ -33,10 +36,34 @@ EXAMPLE_QUESTIONS = (
 )
 VOTES = {"YES": 1, "NO": 0}
 
-still_thinking = is_thinking
+
+def read_questioner(rollout: Rollout, prompt: PromptRow, *, model: str, most_words: int | None, in_lines: bool) -> Row:
+    """The question in a rollout. One whose answer has more than `most_words` is Malformed, without penalty."""
+    reply = rollout["reply"] or ""
+    if in_lines:
+        question = lines.read_question(reply, prompt["messages"][-1]["content"])
+    elif rollout["finish_reason"] == "length" and is_thinking(reply):
+        raise Malformed(CUT_THINKING)
+    else:
+        question = read_question(reply, prompt["task_type"] or "", lambda text: count_tokens(text, model))
+    if most_words is not None and len(question["reference"].split()) > most_words:
+        raise Malformed(LONG_ANSWER)
+    return question
 
 
-def read_question(reply: str, task_type: str, count_tokens: Callable[[str], int]) -> Row:
+def read_short(reply: str, *, read: Callable[[str], str], most_words: int | None) -> str:
+    """An answer of at most so many words."""
+    answer = read(reply)
+    if most_words is not None and len(answer.split()) > most_words:
+        raise Malformed(f"more than {most_words} words")
+    return answer
+
+
+def measure_reply(rollout: Rollout, prompt: PromptRow, *, model: str) -> Row:
+    return {"answer_tokens": count_tokens(rollout["reply"] or "", model)}
+
+
+def read_question(reply: str, task_type: str, length: Callable[[str], int]) -> Row:
     """The last JSON object of a reply: text, reference, answer_type, and options for multiple choice.
 
     Raises Malformed: no object, a key missing or of another type, a letter that is none, options that are not four
@@ -60,7 +87,7 @@ def read_question(reply: str, task_type: str, count_tokens: Callable[[str], int]
         if not single_number(answer):
             raise Malformed(NO_NUMBER)
         return {**read, "answer_type": "number"}
-    if count_tokens(answer) > MAX_ANSWER_TOKENS:
+    if length(answer) > MAX_ANSWER_TOKENS:
         raise Malformed(LONG_ANSWER)
     return read
 

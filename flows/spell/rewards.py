@@ -74,24 +74,6 @@ def gaussian(r_bar: float, sigma: float = 0.5 / 3) -> float:
     return math.exp(-((r_bar - 0.5) ** 2) / (2 * sigma**2)) if 0 < r_bar < 1 else 0.0
 
 
-def absolute_zero(r_bar: float) -> float:
-    """Absolute Zero's (Zhao et al. 2025), for figure 5: the harder the better, short of unsolvable.
-
-    >>> [absolute_zero(r) for r in (0, 0.25, 0.5, 1)]
-    [0.0, 0.75, 0.5, 0.0]
-    """
-    return 1 - r_bar if 0 < r_bar < 1 else 0.0
-
-
-def r_zero(r_bar: float) -> float:
-    """R-Zero's (Huang et al. 2025), for figure 5: a tent over one half.
-
-    >>> [r_zero(r) for r in (0, 0.25, 0.5, 1)]
-    [0.0, 0.5, 1.0, 0.0]
-    """
-    return 1 - 2 * abs(r_bar - 0.5)
-
-
 def pass_at(k: int, num_samples: int, num_right: int) -> float:
     """Eq. 11: the chance that one of k of the n samples is right, drawn without replacement.
 

@@ -2,60 +2,49 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 
 from flows.run import Role, templates
 from flows.spell import lines, readers
 from flows.spell.config import Baseline, Config
+from tasks.ask import readable
 from tasks.clusters import members_of
 from tasks.engines.base import Sampling
-from tasks.prompt import Malformed, Row, Template
-from tasks.read import Reader
+from tasks.prompt import Row, Template
+from tasks.read import Reader, reads
 from tasks.rollouts.tokens import count_tokens, cut_middle
-from warehouse.schemas import (
-    ANSWERS,
-    TASKS,
-    VOTES,
-    Answer,
-    Document,
-    Match,
-    Membership,
-    Memory,
-    PromptRow,
-    Rollout,
-    Sample,
-    Task,
-)
+from tasks.stage import rows_by
+from warehouse.schemas import ANSWERS, TASKS, VOTES, Answer, Document, Match, Membership, Memory, Sample, Task
 
-# tokens of a chat template around one message
-MARKUP = 32
+MARKUP = 32  # tokens of a chat template around one message
 
 
 class Roles:
     """Who is asked what in one configuration."""
 
     def __init__(self, cfg: Config) -> None:
-        d, base, types = cfg.dialogues, cfg.models.base, cfg.task_types
-        template = templates(cfg, d.prompts)
-        self._document, self._model = template("document"), base
-        sampling, dialogue = d.sampling, d.one_reply.model_copy(update={"prompt_tokens": d.input_tokens})
-        role = partial(Role, sampling=sampling, dialogue=dialogue)
-        in_lines, most = d.prompts == "lines", d.answer_words
-        how = {"read": lines.read_answer if in_lines else readers.read_answer, "most_words": most}
-        first, again = ([template(f"questioner_{t}{which}") for t in types] for which in ("", "_again"))
-        read_it = Reader(partial(read_question_line if in_lines else read_question, model=base, most_words=most))
+        d, template, self._model = cfg.dialogues, templates(cfg, cfg.dialogues.prompts), cfg.models.base
+        document, in_lines, most = template("document"), d.prompts == "lines", d.answer_words
+        dialogue = d.one_reply.model_copy(update={"prompt_tokens": d.input_tokens})
+        role = partial(Role, sampling=d.sampling, dialogue=dialogue)
+        asked = partial(readers.read_questioner, model=self._model, most_words=most, in_lines=in_lines)
+        stated = lines.read_answer if in_lines else readers.read_answer
+        answered = partial(readers.read_short, read=stated, most_words=most)
         self.questioner = role(
-            "questioner", (*first, *again), partial(propose, document=self._document), into=TASKS, read=read_it
+            "questioner",
+            tuple(template(f"questioner_{t}{which}") for which in ("", "_again") for t in cfg.task_types),
+            partial(propose, document=document),
+            into=TASKS,
+            read=Reader(asked),
         )
         self.responder = role(
             "responder",
-            tuple(template(f"responder_{t}") for t in types),
-            partial(respond, document=self._document),
+            tuple(template(f"responder_{t}") for t in cfg.task_types),
+            partial(respond, document=document),
             into=ANSWERS,
-            read=Reader(partial(read_answer, **how), partial(measure_answer, model=base)),
+            read=reads("answer", answered, partial(readers.measure_reply, model=self._model), whole=False),
         )
         self.closed_book = replace(self.responder, about=partial(guess, empty=template("empty").render()))
         self.verifier = role(
@@ -63,8 +52,8 @@ class Roles:
             (template("verifier"),),
             verify_answers,
             into=VOTES,
-            read=Reader(partial(read_vote, read=lines.read_vote if in_lines else readers.read_vote)),
-            sampling=sampling.model_copy(update={"max_tokens": cfg.verifier.response_tokens or d.response_tokens}),
+            read=reads("vote", lines.read_vote if in_lines else readers.read_vote, whole=False),
+            sampling=d.sampling.model_copy(update={"max_tokens": cfg.verifier.response_tokens or d.response_tokens}),
         )
         self.judge = replace(
             self.verifier,
@@ -95,11 +84,9 @@ def propose(
     samples: list[Sample], documents: list[Document], memory: Iterable[Memory] = (), *, document: Template
 ) -> Iterator[Row]:
     """Questioner, l.9: the documents of its memory and the new ones, in the order of the corpus, and the pairs."""
-    remembered: dict[tuple[int | None, str | None], list[Memory]] = defaultdict(list)
-    for row in memory:
-        remembered[row["cluster"], row["task_type"]].append(row)
+    remembered = rows_by("cluster", memory)
     for sample in samples:
-        pairs = remembered[sample["cluster"], sample["task_type"]]
+        pairs = [row for row in remembered[sample["cluster"]] if row["task_type"] == sample["task_type"]]
         shown = {*(sample["document_ids"] or ()), *(d for pair in pairs for d in pair["document_ids"])}
         yield {
             "sample_id": sample["sample_id"],
@@ -181,45 +168,3 @@ def question_of(task: Task) -> Row:
 def show(document: Template, documents: list[Document]) -> str:
     """Documents as one context. They are neutralised again, harmlessly, when the prompt is rendered."""
     return "".join(document.render(title=d["title"] or "", text=d["text"]) for d in documents).strip()
-
-
-def readable(tasks: list[Task]) -> Iterator[Task]:
-    return (task for task in tasks if task["text"] is not None)
-
-
-# ---- how their replies are read -----------------------------------------------------------------------------------
-
-
-def read_question(rollout: Rollout, prompt: PromptRow, *, model: str, most_words: int | None) -> Row:
-    reply = rollout["reply"] or ""
-    if rollout["finish_reason"] == "length" and readers.still_thinking(reply):
-        raise Malformed(readers.CUT_THINKING)
-    count = partial(count_tokens, model=model)
-    return with_short_answer(readers.read_question(reply, prompt["task_type"] or "", count), most_words)
-
-
-def read_question_line(rollout: Rollout, prompt: PromptRow, *, model: str, most_words: int | None) -> Row:
-    asked = prompt["messages"][-1]["content"]
-    return with_short_answer(lines.read_question(rollout["reply"] or "", asked), most_words)
-
-
-def with_short_answer(question: Row, most_words: int | None) -> Row:
-    """Raises Malformed, without penalty, for a question whose answer has too many words."""
-    if most_words is not None and len(question["reference"].split()) > most_words:
-        raise Malformed(readers.LONG_ANSWER)
-    return question
-
-
-def read_answer(rollout: Rollout, prompt: PromptRow, *, read: Callable[[str], str], most_words: int | None) -> Row:
-    answer = read(rollout["reply"] or "")
-    if most_words is not None and len(answer.split()) > most_words:
-        raise Malformed(f"more than {most_words} words")
-    return {"answer": answer}
-
-
-def measure_answer(rollout: Rollout, prompt: PromptRow, *, model: str) -> Row:
-    return {"answer_tokens": count_tokens(rollout["reply"] or "", model)}
-
-
-def read_vote(rollout: Rollout, prompt: PromptRow, *, read: Callable[[str], int]) -> Row:
-    return {"vote": read(rollout["reply"] or "")}

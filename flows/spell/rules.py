@@ -6,13 +6,13 @@ Departure: the reference must stand in the answer as whole words. As a bare subs
 
 from __future__ import annotations
 
+from flows.benchmarks import accepted
 from flows.micro.worlds.clusters import same_answer
 from tasks.prompt import Row
 from tasks.readers import numbers
 from tasks.readers.letters import letter_of
 from tasks.readers.malformed import Malformed
 from tasks.readers.words import holds
-from warehouse.schemas import Task
 
 TOLERANCE = 0.0015  # relative, of the reference
 
@@ -27,11 +27,6 @@ def covers(task: Row, answer: str) -> bool:
         return same_letter(task["reference"], answer, task.get("options"))
     rule = same_number if task["task_type"] == "finance_math" else holds
     return any(rule(reference, answer) for reference in accepted(task))
-
-
-def accepted(task: Row | Task) -> list[str]:
-    """All answers that are right."""
-    return task.get("accepted") or [task["reference"] or ""]
 
 
 def is_readable(task: Row, answer: str) -> bool:

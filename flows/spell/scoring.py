@@ -4,135 +4,81 @@ own."""
 from __future__ import annotations
 
 import random
-from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 
+from flows import frontier
 from flows.spell import rewards
-from flows.spell.config import QuestionerSettings, VerifierSettings
+from flows.spell.config import QuestionerSettings
 from flows.spell.readers import NO_PENALTY
 from tasks.prompt import Row
 from tasks.read import NOT_SAMPLED
 from tasks.score import scored
-from warehouse.schemas import Answer, Match, Task, Vote
+from tasks.stage import rows_by
+from warehouse.schemas import Answer, Match, Score, Task, Vote
 
 NOT_ANSWERED = "not answered"
 
 
-@dataclass(frozen=True)
-class Judged:
-    """One answer: what the rule and the verifier say, and the responder's reward (eq. 6)."""
+def responder_scores(
+    answers: list[Answer], matches: list[Match], votes: list[Vote], judged: list[Vote], *, majority_vote: bool
+) -> Iterator[Row]:
+    """Eq. 6 for every answer. `judged` holds an external judge's votes, which then stand in for the rule's.
 
-    rule: int
-    votes: tuple[int | None, ...]
-    verdict: int | None
-    reward: float | None
-
-
-def judge(
-    answers: list[Answer], matches: list[Match], votes: list[Vote], judged: list[Vote], settings: VerifierSettings
-) -> dict[str, Judged]:
-    """Every answer by its rollout id. `judged` holds an external judge's votes, which then stand in for the rule's.
-
-    An answer that was not sampled has no reward; one that states nothing has 0.
+    An answer that states nothing has 0.
     """
     rule_of = {m["rollout_id"]: int(m["matched"] or 0) for m in matches}
     rule_of |= {v["rollout_id"]: v["vote"] or 0 for v in judged}
-    votes_of = votes_by_answer(votes)
-    found = {}
+    votes_on = rows_by("rollout_id", votes)
     for answer in answers:
-        vote_V = tuple(vote["vote"] for vote in votes_of[answer["rollout_id"]])
-        verdict = (rewards.majority(vote_V) if settings.majority_vote else vote_V[0]) if vote_V else None
+        vote_V = [vote["vote"] for vote in votes_on[answer["rollout_id"]]]
+        verdict = (rewards.majority(vote_V) if majority_vote else vote_V[0]) if vote_V else None
         rule = rule_of.get(answer["rollout_id"], 0)
-        sampled = answer["malformed"] not in NOT_SAMPLED
-        reward = rewards.responder(rule, verdict) if sampled else None
-        found[answer["rollout_id"]] = Judged(rule, vote_V, verdict, reward)
-    return found
+        parts = {"rule": float(rule), "num_votes": float(len(vote_V))}
+        if verdict is not None:
+            parts["verdict"] = float(verdict)
+        reward = rewards.responder(rule, verdict)
+        yield scored(answer, reward, parts, score=reward)
 
 
-def votes_by_answer(votes: list[Vote]) -> dict[str, list[Vote]]:
-    found: dict[str, list[Vote]] = defaultdict(list)
-    for vote in votes:
-        found[vote["rollout_id"]].append(vote)
-    return found
-
-
-def responder_scores(
-    answers: list[Answer], matches: list[Match], votes: list[Vote], judged: list[Vote], *, settings: VerifierSettings
-) -> Iterator[Row]:
-    """Eq. 6 for every answer."""
-    found = judge(answers, matches, votes, judged, settings)
-    for answer in answers:
-        about = found[answer["rollout_id"]]
-        parts = {"rule": float(about.rule), "num_votes": float(len(about.votes))}
-        if about.verdict is not None:
-            parts["verdict"] = float(about.verdict)
-        ids = answer["rollout_id"], answer["prompt_id"], answer["task_id"]
-        why = None if about.reward is not None else answer["malformed"] or NOT_ANSWERED
-        yield scored(*ids, about.reward, parts, score=about.reward, unscorable=why)
-
-
-def permuted_scores(
-    answers: list[Answer],
-    matches: list[Match],
-    votes: list[Vote],
-    judged: list[Vote],
-    *,
-    settings: VerifierSettings,
-    seed: int,
-) -> Iterator[Row]:
+def permuted_scores(responded: list[Score], *, seed: int) -> Iterator[Row]:
     """A control: the same rewards, those of one question's answers in another order."""
-    groups: dict[str, list[Row]] = defaultdict(list)
-    for row in responder_scores(answers, matches, votes, judged, settings=settings):
-        groups[row["group_id"]].append(row)
-    for group_id, rows in groups.items():
-        paid = [row for row in rows if row["total"] is not None]
-        totals = [row["total"] for row in paid]
+    for group_id, rows in rows_by("group_id", responded).items():
+        totals = [row["total"] for row in rows if row["total"] is not None]
         random.Random(f"{seed} {group_id}").shuffle(totals)
-        for row, total in zip(paid, totals, strict=True):
-            row["total"] = row["score"] = total
-        yield from rows
+        for row in rows:
+            total = None if row["total"] is None else totals.pop(0)
+            yield {**row, "total": total, "score": total}
 
 
-def verifier_scores(
-    answers: list[Answer], matches: list[Match], votes: list[Vote], judged: list[Vote], *, settings: VerifierSettings
-) -> Iterator[Row]:
+def verifier_scores(votes: list[Vote], responded: list[Score]) -> Iterator[Row]:
     """Eq. 5 for every vote, in groups of the votes on one answer, with what a group is chosen by (section 3.3)."""
-    found = judge(answers, matches, votes, judged, settings)
-    for rollout_id, group in votes_by_answer(votes).items():
+    rule_of = {row["rollout_id"]: row["components"]["rule"] for row in responded}
+    for rollout_id, group in rows_by("rollout_id", votes).items():
         vote_V = [vote["vote"] for vote in group]
         decided, share = rewards.majority(vote_V), rewards.majority_share(vote_V)
-        parts = {"rule": float(found[rollout_id].rule), "num_votes": float(len(group))}
+        parts = {"rule": rule_of[rollout_id], "num_votes": float(len(group))}
         if decided is not None and share is not None:
             parts |= {"majority": float(decided), "majority_share": share}
+        why = "no vote on this answer could be read" if decided is None else None
         for vote, reward in zip(group, rewards.verifier(vote_V), strict=True):
-            why = "no vote on this answer could be read" if reward is None else None
-            if vote["malformed"] in NOT_SAMPLED:
-                reward, why = None, vote["malformed"]
-            yield scored(vote["judge_rollout_id"], rollout_id, vote["task_id"], reward, parts, unscorable=why)
+            yield scored(vote, reward, parts, group=rollout_id, unscorable=why)
 
 
 def questioner_scores(
     tasks: list[Task],
     closed_book: list[Match],
     answers: list[Answer],
-    matches: list[Match],
-    votes: list[Vote],
-    judged: list[Vote],
+    responded: list[Score],
     *,
     settings: QuestionerSettings,
-    verifier: VerifierSettings,
 ) -> Iterator[Row]:
     """Eq. 7 for every question. Dropped without penalty: `NO_PENALTY`, what was not sampled, prompts over the limit."""
-    found = judge(answers, matches, votes, judged, verifier)
-    answers_of: dict[str, list[Answer]] = defaultdict(list)
-    for answer in answers:
-        answers_of[answer["task_id"]].append(answer)
+    answers_of, responded_of = rows_by("task_id", answers), rows_by("task_id", responded)
     ungrounded = {m["task_id"] for m in closed_book if m["matched"]}
     for task in tasks:
         given, is_ungrounded = answers_of[task["task_id"]], task["task_id"] in ungrounded
-        reward_G = [found[a["rollout_id"]].reward for a in given]
+        reward_G = [row["total"] for row in responded_of[task["task_id"]]]
         r_bar = rewards.mean_reward(reward_G)
         parts = {
             "well_formed": float(task["malformed"] is None),
@@ -143,8 +89,8 @@ def questioner_scores(
         if r_bar is not None:
             parts["r_bar"] = r_bar
         total, why = _questioner_reward(task, is_ungrounded, given, r_bar, settings)
-        group = task["task_type"] if settings.advantage_per_type else task["prompt_id"]
-        yield scored(task["task_id"], group or "", task["task_id"], total, parts, score=r_bar, unscorable=why)
+        group = task["task_type"] if settings.advantage_per_type else None
+        yield scored(task, total, parts, group=group, score=r_bar, unscorable=why)
 
 
 def _questioner_reward(
@@ -165,4 +111,4 @@ def _questioner_reward(
 def question_reward(settings: QuestionerSettings) -> Callable[[float], float]:
     if settings.reward == "gaussian":
         return partial(rewards.gaussian, sigma=settings.sigma)
-    return rewards.absolute_zero if settings.reward == "absolute_zero" else rewards.r_zero
+    return frontier.absolute_zero if settings.reward == "absolute_zero" else frontier.r_zero

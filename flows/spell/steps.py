@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flows.run import Player, Replies, Role, Run
+from flows.questions import Answered, answer
+from flows.run import Player, Replies, Run
 from flows.spell.config import Config
 from flows.spell.corpus import Corpus, open_corpus
 from flows.spell.roles import Roles
@@ -14,7 +15,7 @@ from flows.spell.rules import covers, is_readable
 from flows.spell.scoring import permuted_scores, questioner_scores, responder_scores, verifier_scores
 from tasks.clusters import documents_of, draw
 from tasks.keep import Limit, Query, keep
-from tasks.match import match
+from tasks.processes.comparisons import Compare
 from tasks.score import score
 from tasks.stage import Tables
 from warehouse.store import Place, Table
@@ -29,6 +30,11 @@ class Spell:
     run: Run[Config]
     roles: Roles
     corpus: Corpus
+
+    @property
+    def rule(self) -> Compare:
+        """R_rule; in a control, that an answer can be read."""
+        return is_readable if self.run.cfg.controls.readable else covers
 
     @classmethod
     def prepare(cls, run: Run[Config]) -> Spell:
@@ -74,17 +80,11 @@ def play_round(
     )
     tasks = asked.rows
     closed_book = filter_ungrounded(spell, step, player, tasks, r)  # l.11-14
+    how = {"n": cfg.group_size, "compare": spell.rule, "label": f"responder-{r}"}
     shown = {"documents": documents, "memberships": clusters, "closed_book": closed_book}
-    n, label = cfg.group_size, f"responder-{r}"
-    said, matches = answer(spell, step, roles.responder, player, n=n, label=label, tasks=tasks, **shown)  # l.15
-    votes = verify(spell, step, player, said.rows, tasks, r)  # l.16-17
-    about = {
-        "answers": said.rows,
-        "matches": matches,
-        "votes": [v.rows for v in votes],
-        "judged": judge_externally(spell, step, said.rows, tasks, label=f"judge-{r}"),
-    }
-    scores = score_round(spell, step, tasks, closed_book, about, r)  # l.18
+    given = answer(run, step, roles.responder, player, tasks=tasks, **shown, **how)  # l.15
+    votes = verify(spell, step, player, given.answers, tasks, r)  # l.16-17
+    scores = score_round(spell, step, tasks, closed_book, given, votes, r)  # l.18
     groups = keep(
         step,
         RESPONDER_GROUPS,
@@ -95,7 +95,7 @@ def play_round(
         seed=cfg.seed,
         label=f"round-{r}",
     )
-    rollouts = (asked.rollouts, said.rollouts, *(v.rollouts for v in votes))
+    rollouts = (asked.rollouts, given.rollouts, *(v.rollouts for v in votes))
     return Round(samples, documents, asked.prompts, tasks, rollouts, scores, groups)
 
 
@@ -103,17 +103,8 @@ def filter_ungrounded(spell: Spell, step: Place, player: Player, tasks: Table, r
     """l.11: whether the rule accepts an answer given without the documents."""
     if not spell.run.cfg.questioner.grounding_filter:
         return ()
-    role, label = spell.roles.closed_book, f"closed-book-{r}"
-    return (answer(spell, step, role, player, n=1, label=label, tasks=tasks)[1],)
-
-
-def answer(
-    spell: Spell, step: Place, role: Role, player: Player, *, n: int, label: str, tasks: Tables, **shown: Tables
-) -> tuple[Replies, Table]:
-    """l.15: answers, and what the rule says of them."""
-    said = spell.run.ask(step, role, player.policy, n=n, label=label, tasks=tasks, **shown)
-    compare = is_readable if spell.run.cfg.controls.readable else covers
-    return said, match(step, said.rows, tasks, compare=compare, label=label)
+    how = {"n": 1, "compare": spell.rule, "label": f"closed-book-{r}"}
+    return (answer(spell.run, step, spell.roles.closed_book, player, tasks=tasks, **how).matches,)
 
 
 def verify(spell: Spell, step: Place, player: Player, answers: Table, tasks: Table, r: int) -> tuple[Replies, ...]:
@@ -137,26 +128,21 @@ def judge_externally(
 
 
 def score_round(
-    spell: Spell, step: Place, tasks: Table, closed_book: Tables, about: dict[str, Tables], r: int
+    spell: Spell, step: Place, tasks: Table, closed_book: Tables, given: Answered, votes: tuple[Replies, ...], r: int
 ) -> dict[str, Table]:
-    """l.18: the rewards of all roles, eq. 4-7."""
-    cfg = spell.run.cfg
-    scores = {
-        "questioner": score(
-            step,
-            questioner_scores,
-            tasks=tasks,
-            closed_book=closed_book,
-            settings=cfg.questioner,
-            verifier=cfg.verifier,
-            label=f"questioner-{r}",
-            **about,
-        ),
-        "responder": score(step, responder_scores, settings=cfg.verifier, label=f"responder-{r}", **about),
-    }
+    """l.18: the rewards of all roles, eq. 4-7; those of questions and votes rest on those of the answers."""
+    cfg, answers, voted = spell.run.cfg, given.answers, [v.rows for v in votes]
+    about = {"answers": answers, "matches": given.matches, "votes": voted}
+    about["judged"] = judge_externally(spell, step, answers, tasks, label=f"judge-{r}")
+    how = {"majority_vote": cfg.verifier.majority_vote, "label": f"responder-{r}"}
+    scores = {"responder": score(step, responder_scores, **about, **how)}
+    about = {"tasks": tasks, "closed_book": closed_book, "answers": answers, "responded": scores["responder"]}
+    how = {"settings": cfg.questioner, "label": f"questioner-{r}"}
+    scores["questioner"] = score(step, questioner_scores, **about, **how)
     if cfg.controls.permuted:
-        given = {"settings": cfg.verifier, "seed": cfg.seed, **about}
-        scores["responder"] = score(step, permuted_scores, label=f"responder-{r}-permuted", **given)
-    if cfg.verifier.enabled:
-        scores["verifier"] = score(step, verifier_scores, settings=cfg.verifier, label=f"verifier-{r}", **about)
+        how = {"seed": cfg.seed, "label": f"responder-{r}-permuted"}
+        scores["responder"] = score(step, permuted_scores, responded=about["responded"], **how)
+    if votes:
+        about = {"votes": voted, "responded": about["responded"]}
+        scores["verifier"] = score(step, verifier_scores, label=f"verifier-{r}", **about)
     return scores

@@ -51,30 +51,21 @@ def play(spice: Spice, step: Place, player: Player, number: int) -> tuple[Player
     run, cfg = spice.run, spice.run.cfg
     samples = sample_documents(spice, step, number)  # l.5
     attempts = ask_questions(spice, step, player, samples)  # l.6
-    left_out = keep(  # l.7
-        step, LEFT_OUT, tasks=attempts.tasks, group_size=cfg.challenger.group_size, seed=cfg.seed, label="left-out"
-    )
-    about = {"n": cfg.reasoner.answers, "comparing": cfg.match, "tasks": attempts.tasks, "left_out": left_out}
-    given = answer(run, step, spice.roles.reasoner, player, **about)  # l.9, l.17
-    paid = score(  # l.8-13, eq. 1
-        step,
-        challenger_scores,
-        tasks=attempts.tasks,
-        left_out=left_out,
-        answers=given.answers,
-        matches=given.matches,
-        reward=cfg.challenger.reward,
-        invalid_reward=cfg.challenger.invalid_reward,
-        label="challenger",
-    )
+    tasks = attempts.tasks
+    bounds = {"group_size": cfg.challenger.group_size, "seed": cfg.seed}
+    left_out = keep(step, LEFT_OUT, tasks=tasks, label="left-out", **bounds)  # l.7
+    grouped = {"tasks": tasks, "left_out": left_out}
+    how = {"n": cfg.reasoner.answers, "comparing": cfg.match}
+    given = answer(run, step, spice.roles.reasoner, player, **grouped, **how)  # l.9, l.17
+    answered = {"answers": given.answers, "matches": given.matches}
+    how = {"reward": cfg.challenger.reward, "invalid_reward": cfg.challenger.invalid_reward, "label": "challenger"}
+    paid = score(step, challenger_scores, **grouped, **answered, **how)  # l.8-13, eq. 1
     one = Limit(1, "another question of its document is drawn", per="document_id")
-    drawn = keep(step, ONE_PER_DOCUMENT, limits=(one,), tasks=attempts.tasks, scores=paid, seed=cfg.seed)  # l.16
-    right = score(  # l.18-20
-        step, reasoner_scores, answers=given.answers, matches=given.matches, drawn=drawn, label="reasoner"
-    )
+    drawn = keep(step, ONE_PER_DOCUMENT, limits=(one,), tasks=tasks, scores=paid, seed=cfg.seed)  # l.16
+    right = score(step, reasoner_scores, drawn=drawn, label="reasoner", **answered)  # l.18-20
     rewards = [normalise(step, right, scheme="centre", label="reasoner")]  # l.21-24
     rollouts = [given.rollouts]
     if not cfg.challenger.fixed:
         rewards.insert(0, normalise(step, paid, scheme="centre", label="challenger"))
         rollouts = [*attempts.rollouts, *rollouts]
-    return run.learn(step, player, rewards, rollouts, cfg.update), Asked(attempts.tasks, paid)  # l.25-28
+    return run.learn(step, player, rewards, rollouts, cfg.update), Asked(tasks, paid)  # l.25-28

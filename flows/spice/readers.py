@@ -1,5 +1,5 @@
-"""What SPICE's replies mean: the format chosen, the question with its answer, the boxed answer. How JSON, letters and
-boxes are read is in `tasks.readers`."""
+"""What SPICE's replies mean: the format chosen, the question with its answer. How JSON and letters are
+read is in `tasks.readers`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from tasks.prompt import Row
-from tasks.readers.boxed import last_box
 from tasks.readers.letters import LETTERS, letter_of, without_letter
 from tasks.readers.malformed import Malformed
 from tasks.readers.numbers import is_finite
@@ -42,8 +41,6 @@ LEANS_ON_SOURCE = re.compile(
     re.IGNORECASE,
 )
 _BOOLEANS = {"true": True, "false": False}
-
-boxed = last_box
 
 
 def read_choice(reply: str, formats: Sequence[str], answer_types: Sequence[str]) -> str:

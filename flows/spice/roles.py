@@ -12,10 +12,10 @@ from flows.spice.config import Config
 from flows.spice.readers import FREE_FORM, MULTIPLE_CHOICE
 from tasks.ask import readable_tasks
 from tasks.engines.base import Sampling
-from tasks.prompt import Malformed
-from tasks.read import Reader
+from tasks.read import Reader, answer_length, reads
+from tasks.readers.boxed import last_box
 from tasks.rollouts.rollout import Dialogue
-from tasks.rollouts.tokens import count_tokens, cut_tokens
+from tasks.rollouts.tokens import cut_tokens
 from warehouse.schemas import (
     ANSWERS,
     CHOICES,
@@ -38,6 +38,7 @@ class Roles:
 
     def __init__(self, cfg: Config) -> None:
         c, d, base = cfg.challenger, cfg.dialogues, cfg.models.base
+        allowed = {"formats": list(c.formats), "answer_types": list(c.answer_types)}
         template, role = templates(cfg, d.prompts), partial(Role, dialogue=Dialogue(max_turns=1, reasoning=d.reasoning))
         show = partial(segment, model=base, limit=d.document_tokens, grounded=c.grounded)
         asking = Sampling(temperature=c.temperature, max_tokens=d.response_tokens, stop=d.stop)
@@ -45,10 +46,10 @@ class Roles:
         self.chooser = challenger(
             "choice",
             (template("choose"),),
-            partial(choose, show=show, formats=list(c.formats), answer_types=list(c.answer_types)),
+            partial(choose, show=show, **allowed),
             asking.model_copy(update={"max_tokens": d.choice_tokens}),
             CHOICES,
-            Reader(partial(read_choice, formats=c.formats, answer_types=c.answer_types), whole=True),
+            reads("task_type", partial(readers.read_choice, **allowed)),
         )
         self.challenger = challenger(
             "question",
@@ -64,7 +65,7 @@ class Roles:
             reason,
             asking.model_copy(update={"temperature": cfg.reasoner.temperature}),
             ANSWERS,
-            Reader(read_answer, partial(measure_answer, model=base), whole=True),
+            reads("answer", last_box, partial(answer_length, read=last_box, model=base)),
         )
 
 
@@ -121,24 +122,5 @@ def segment(document: Document, *, model: str, limit: int, grounded: bool) -> st
     return cut_tokens(document["text"], model, limit) if grounded else ""
 
 
-# ---- how their replies are read -----------------------------------------------------------------------------------
-
-
-def read_choice(rollout: Rollout, prompt: PromptRow, *, formats: tuple[str, ...], answer_types: tuple[str, ...]) -> Row:
-    return {"task_type": readers.read_choice(rollout["reply"] or "", formats, answer_types)}
-
-
 def read_question(rollout: Rollout, prompt: PromptRow) -> Row:
     return readers.read_question(rollout["reply"] or "", prompt["task_type"] or "")
-
-
-def read_answer(rollout: Rollout, prompt: PromptRow) -> Row:
-    return {"answer": readers.boxed(rollout["reply"] or "")}
-
-
-def measure_answer(rollout: Rollout, prompt: PromptRow, *, model: str) -> Row:
-    """The length of the boxed answer, also where the reply was cut off behind it."""
-    try:
-        return {"answer_tokens": count_tokens(readers.boxed(rollout["reply"] or ""), model)}
-    except Malformed:
-        return {"answer_tokens": 0}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 
 from flows.questions import correctness, pay_answers
 from flows.spice import rewards
 from tasks.prompt import Row
 from tasks.score import scored
+from tasks.stage import rows_by
 from warehouse.schemas import Answer, Match, Selection, Task
 
 
@@ -26,17 +26,14 @@ def challenger_scores(
     A valid question of which no answer could be compared is unscorable.
     """
     absent, correct = {row["task_id"] for row in left_out}, correctness(answers, matches)
-    correct_of: dict[str, list[bool | None]] = defaultdict(list)
-    for answer in answers:
-        correct_of[answer["task_id"]].append(correct[answer["rollout_id"]])
+    answers_to = rows_by("task_id", answers)
     for task in tasks:
         if task["task_id"] in absent:
             continue
-        ids = task["task_id"], task["document_id"] or "", task["task_id"]
         if task["text"] is None:
-            yield scored(*ids, invalid_reward, {"valid": 0.0})
+            yield scored(task, invalid_reward, {"valid": 0.0}, group=task["document_id"])
             continue
-        given = correct_of[task["task_id"]]
+        given = [correct[answer["rollout_id"]] for answer in answers_to[task["task_id"]]]
         correct_K = [found for found in given if found is not None]
         parts = {
             "valid": 1.0,
@@ -45,10 +42,10 @@ def challenger_scores(
             "num_correct": float(sum(correct_K)),
         }
         if not correct_K:
-            yield scored(*ids, None, parts, unscorable="no answer could be compared")
+            yield scored(task, None, parts, group=task["document_id"], unscorable="no answer could be compared")
             continue
-        parts["g_bar"] = rewards.pass_rate(correct_K)
-        yield scored(*ids, rewards.CHALLENGER[reward](correct_K), parts, score=parts["g_bar"])
+        rate = parts["g_bar"] = sum(correct_K) / len(correct_K)
+        yield scored(task, rewards.CHALLENGER[reward](rate), parts, group=task["document_id"], score=rate)
 
 
 def reasoner_scores(answers: list[Answer], matches: list[Match], drawn: list[Selection]) -> Iterator[Row]:

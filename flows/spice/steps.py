@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from flows.corpora import check_distinct, open_documents
@@ -54,14 +55,11 @@ class Asked:
 def open_corpora(run: Run[Config]) -> tuple[Table, ...]:
     """The documents of each corpus, in the order of their shares. Raises ValueError for two that share an id."""
     cfg, tables = run.cfg, {}
+    made = {"seed": cfg.world_seed, "num_documents": cfg.corpus_documents}
     for i, corpus in enumerate(cfg.shares, 1):
-        label = f"corpus-{i}"
-        if corpus in cfg.worlds:
-            tables[corpus] = ledger_documents(
-                run.place, corpus, seed=cfg.world_seed, num_documents=cfg.corpus_documents, label=label
-            )
-        else:
-            tables[corpus] = open_documents(run.place, corpus, label=label)
+        label, in_world = f"corpus-{i}", corpus in cfg.worlds
+        open_corpus = partial(ledger_documents, **made) if in_world else open_documents
+        tables[corpus] = open_corpus(run.place, corpus, label=label)
     check_distinct(tables)
     return tuple(tables.values())
 
@@ -77,17 +75,8 @@ def sample_documents(
         here = counts.count(i)
         if here > documents.num_rows:
             raise ValueError(f"{documents.address} has {documents.num_rows} documents, a step needs {here} of them")
-        table = sample(
-            step,
-            documents,
-            num_samples=here,
-            task_types=(cfg.settled or TO_BE_CHOSEN,),
-            seed=cfg.seed,
-            epoch=epoch,
-            skip=number * here,
-            label=f"corpus-{i + 1}",
-        )
-        tables.append(table)
+        how = {"task_types": (cfg.settled or TO_BE_CHOSEN,), "seed": cfg.seed, "epoch": epoch, "skip": number * here}
+        tables.append(sample(step, documents, num_samples=here, label=f"corpus-{i + 1}", **how))
     return tuple(tables)
 
 

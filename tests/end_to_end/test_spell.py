@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from flows.request import Request
-from flows.spell.flow import ShortBatch, spell_iteration
+from flows.spell.flow import spell_iteration
+from tasks.monitor import Alarm
 from warehouse.query import query
 from warehouse.store import Store
 
@@ -139,5 +140,5 @@ def test_prompts_over_the_limit_are_dropped_and_counted_and_nothing_is_trained(s
 
 def test_a_batch_that_cannot_be_filled_stops_the_run_and_says_what_to_do(store: Path) -> None:
     short = {"steps": 1, "sampling.groups": 64, "sampling.max_rounds": 1, "sampling.short_batch": "error"}
-    with pytest.raises(ShortBatch, match=r"groups of 64 after 1 rounds. Raise sampling.max_rounds"):
+    with pytest.raises(Alarm, match=r"the limit is 64\. Raise sampling.max_rounds"):
         play("short", **short)

@@ -21,6 +21,7 @@ from flows.spell import rules
 from flows.spice import readers as spice
 from tasks import equality as comparison
 from tasks.prompt import Malformed
+from tasks.readers.boxed import last_box
 from tasks.readers.tags import last_element
 from tasks.rollouts.search_syntax import Syntax, find_search
 
@@ -109,7 +110,7 @@ def _question(case: Case) -> str:
 def _agreed(case: Case) -> bool:
     answer_type, reference, reply = case["fields"][:3]
     task = {"answer_type": answer_type, "reference": reference, "options": None}
-    return comparison.agree(task, spice.boxed(reply))
+    return comparison.agree(task, last_box(reply))
 
 
 READERS: dict[tuple[str, str], Callable[[Case], Any]] = {
