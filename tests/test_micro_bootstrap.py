@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from flows.micro.training import drills, transcripts
+from flows.micro.training import drills, screening, transcripts
 from flows.micro.training.bars import BASE, GRADER, Bar, exchanges, passed
 from flows.micro.training.bootstrap import Phase, train
 from flows.micro.training.grading import base_grading, direct_verdict, made_up_answer, quoting_verdict, statements
@@ -20,9 +20,9 @@ CRAFT, OTHER_CRAFT, FOOD = VALUES["craft"][0], VALUES["craft"][1], VALUES["food"
 ALL_DRAWS = [
     transcripts.challenger,
     transcripts.solver,
-    transcripts.rubric_writer,
-    transcripts.entity_gate,
-    transcripts.source_gate,
+    screening.rubric_writer,
+    screening.entity_gate,
+    screening.source_gate,
     drills.copy_drill,
     drills.lookup_drill,
     drills.chain_drill,
@@ -98,7 +98,7 @@ def test_every_word_of_a_transcript_is_in_the_vocabulary(draw):
 
 def test_the_rubric_writer_learns_the_true_facts_of_the_task_in_its_order():
     world = World(7, 60)
-    for prompt, reply in exchanges(transcripts.rubric_writer, 100, seed=7):
+    for prompt, reply in exchanges(screening.rubric_writer, 100, seed=7):
         document = prompt.split(" : document : ")[1].split(" task : ")[0]
         for stated in statements(reply.split("</think>")[1]):
             assert world.facts[stated[1]][stated[0]] == stated[2]
@@ -172,7 +172,7 @@ def test_the_sampler_gives_the_words_that_transformers_gives():
         AutoModelForCausalLM.from_pretrained(BASE, dtype=torch.float32),
         AutoTokenizer.from_pretrained(BASE),
     )
-    prompts = [prompt for prompt, _ in exchanges(transcripts.rubric_writer, 3, seed=5)]
+    prompts = [prompt for prompt, _ in exchanges(screening.rubric_writer, 3, seed=5)]
     for prompt, reply in zip(prompts, sample(load_checkpoint(BASE), prompts, temperature=0), strict=True):
         ids = tokenizer(prompt, return_tensors="pt")
         out = theirs.generate(**ids, max_new_tokens=len(reply.split()), do_sample=False)

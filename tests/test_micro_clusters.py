@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from flows.micro.training import reading
+from flows.micro.training import asking, reading
 from flows.micro.training.bars import passed
 from flows.micro.training.model import load_checkpoint
 from flows.micro.training.reading import MEDIOCRE, MORE_WORDS, SOUND, opened, render
@@ -32,7 +32,7 @@ E, F = NAMES[0], NAMES[1]
 DRAWS = [
     partial(draw, habits=habits)
     for habits in (SOUND, MEDIOCRE)
-    for draw in (reading.questioner, reading.responder, reading.verifier)
+    for draw in (asking.questioner, reading.responder, reading.verifier)
 ] + [reading.responder_without_documents, reading.small_skills]
 
 
@@ -142,7 +142,7 @@ def test_a_branch_is_a_prompt_as_the_pipeline_renders_it():
 def test_a_sound_players_replies_are_read_as_true():
     rng = random.Random(3)
     for _ in range(20):
-        made = reading.questioner(World(1, 4), rng, SOUND)
+        made = asking.questioner(World(1, 4), rng, SOUND)
         for branch in made.branches:
             reply = " ".join(text for text, weight in branch if weight).removesuffix("<|im_end|>")
             task_type = (

@@ -91,7 +91,10 @@ def prepare(place, reply=script, **changed: Any) -> tuple[Spice, ScriptedFleet, 
     cfg = profile.load(Config, "micro", settings)
     fleet, other = ScriptedFleet(reply), ScriptedFleet(reply)
     machines: Any = SimpleNamespace(
-        engines=fleet, judges=other, trainer=None, release_engines=lambda: None, free_superseded=lambda *_: None
+        serving=lambda policy, judge: other if judge else fleet,
+        trainer=None,
+        release_engines=lambda: None,
+        free_superseded=lambda *_: None,
     )
     models = {"base": LEARNING} | ({"challenger": STRONG} if cfg.models.challenger else {})
     run = Run(cfg, place, models, machines)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from flows.micro.training import transcripts
+from flows.micro.training import screening
 from flows.micro.training.grading import near_criterion, real_answers, statements
 from flows.micro.training.model import MicroModel, load_checkpoint
 from flows.micro.training.sampler import answers, converse, last_element, sample
@@ -68,7 +68,7 @@ def share(hits: list[bool]) -> float:
 def rubric_bars(model: MicroModel, num: int = 600) -> Iterator[Bar]:
     """Criteria word for word as the facts demand, by hops; generic tasks left out: theirs are free."""
     hits: dict[int, list[bool]] = {hops: [] for hops in range(MAX_HOPS + 1)}
-    cases = list(exchanges(transcripts.rubric_writer, num, seed=BENCH_WORLD))
+    cases = list(exchanges(screening.rubric_writer, num, seed=BENCH_WORLD))
     replies = sample(model, [prompt for prompt, _ in cases], temperature=0)
     for (prompt, wanted), reply in zip(cases, replies, strict=True):
         task = parse_task(prompt.split(" task : ")[-1].split(" <|im_end|>")[0])
@@ -145,8 +145,8 @@ def grading_bars(base: MicroModel, model: MicroModel, name: str, low: float, gat
 
 def base_bars(model: MicroModel) -> Iterator[Bar]:
     yield from rubric_bars(model)
-    yield gate_bar(model, "entity gate", transcripts.entity_gate, 0.95)
-    yield gate_bar(model, "source gate", transcripts.source_gate, 0.90)
+    yield gate_bar(model, "entity gate", screening.entity_gate, 0.95)
+    yield gate_bar(model, "source gate", screening.source_gate, 0.90)
     yield from challenger_bars(model)
     yield from solver_bars(model)
     yield from grading_bars(model, model, "base grading", 0.80, gates=False)

@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 from torch.nn.functional import cross_entropy
 
-from flows.micro.training import drills, grading, reading, transcripts
+from flows.micro.training import asking, drills, grading, reading, screening, transcripts
 from flows.micro.training.bars import BASE, GRADER_LOW, Bar, base_bars, grading_bars, passed
 from flows.micro.training.model import MicroModel, load_checkpoint, save_checkpoint, with_more_words
 from flows.micro.training.optimizer import optimizers
@@ -56,9 +56,9 @@ COPY: dict[Draw, float] = {drills.copy_drill: 0.4, drills.confusable_drill: 0.6}
 ROLES: dict[Draw, float] = {
     transcripts.challenger: 0.34,
     transcripts.solver: 0.26,
-    transcripts.rubric_writer: 0.20,
-    transcripts.entity_gate: 0.06,
-    transcripts.source_gate: 0.14,
+    screening.rubric_writer: 0.20,
+    screening.entity_gate: 0.06,
+    screening.source_gate: 0.14,
 }
 DRILLS: dict[Draw, float] = {
     drills.lookup_drill: 0.20,
@@ -79,24 +79,24 @@ BASE_PHASES = (
 
 SOUND = {"habits": reading.SOUND}
 READING_DRILL: dict[Draw, float] = {
-    partial(reading.questioner, **SOUND): 0.40,
+    partial(asking.questioner, **SOUND): 0.40,
     partial(reading.responder, **SOUND): 0.32,
     partial(reading.verifier, **SOUND): 0.35,
     reading.small_skills: 0.30,
 }
 READING_LETTERS: dict[Draw, float] = {  # what takes longest: whom to ask about, and which letter a value has
-    partial(reading.questioner, **SOUND): 0.50,
+    partial(asking.questioner, **SOUND): 0.50,
     partial(reading.responder, **SOUND): 0.35,
     partial(reading.verifier, **SOUND): 0.15,
     reading.small_skills: 0.50,
 }
 ASKING: dict[Draw, float] = {
-    partial(reading.questioner, **SOUND): 0.70,
+    partial(asking.questioner, **SOUND): 0.70,
     reading.responder: 0.25,
     reading.verifier: 0.10,
 }
 READING: dict[Draw, float] = {
-    reading.questioner: 0.40,
+    asking.questioner: 0.40,
     reading.responder: 0.40,
     reading.responder_without_documents: 0.04,
     reading.verifier: 0.20,

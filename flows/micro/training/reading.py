@@ -1,7 +1,7 @@
-"""What the micro model is trained to say as a questioner, responder and verifier of clusters, in SPELL's micro prompts.
+"""What the micro model is trained to say as a responder and verifier of clusters, in SPELL's micro prompts; as the
+questioner, in `asking`.
 
-On purpose it is a mediocre responder, a questioner that asks mostly plain questions, and a verifier that errs now and
-then: what is left to learn is for self-play.
+On purpose it is a mediocre responder and a verifier that errs now and then: what is left to learn is for self-play.
 """
 
 import random
@@ -23,7 +23,6 @@ from flows.micro.worlds.clusters import (
     NUMBER_WORDS,
     NUMBERS,
     OPERATIONS,
-    SIZE,
     TABLE_ROW,
     Cluster,
     Question,
@@ -40,8 +39,7 @@ _SAYS = "questioner responder verifier question how many have is ; general finan
 MORE_WORDS = tuple(
     dict.fromkeys((*WORDS, *_SAYS.split(), *_MARKS.split(), *OPERATIONS, *GOODS, *NUMBERS, *NUMBER_WORDS))
 )
-SHOWN, PAIRS, REPLIES, QUESTIONS, VOTES = 2, 3, 3, 7, 10
-HOPS, HARDER_HOPS, ASKED_HOPS = (0.65, 0.28, 0.07), (0.35, 0.40, 0.25), (0.35, 0.40, 0.25)
+QUESTIONS, VOTES, HOPS = 7, 10, (0.35, 0.40, 0.25)
 DECISIVE = 4.0  # weight of the words that a reply turns on: a sum, a letter, a verdict
 
 
@@ -97,79 +95,8 @@ def branched(prompts: Sequence[str], replies: Sequence[list[Segment]]) -> Transc
     )
 
 
-# ---- questioner ---------------------------------------------------------------------------------------------------
-
-
-def questioner(world: World, rng: random.Random, habits: Habits = MEDIOCRE) -> Transcript:
-    """Some documents of a cluster, perhaps with pairs that were asked before, and several replies.
-
-    A question begins at the last document; the others are where its links lead.
-    """
-    cluster, task_type = Cluster(rng.randrange(2**31)), rng.choice(TASK_TYPES)
-    pairs = [] if rng.random() < 0.5 else [pair(cluster, rng, task_type) for _ in range(rng.randint(1, PAIRS))]
-    shown = rng.sample(cluster.names, min(SIZE, SHOWN * (1 + len(pairs))))
-    asked = {pair["question"] for pair in pairs}
-    last = max(shown, key=cluster.names.index)
-    replies: list[list[Segment]] = []
-    for attempt in range(20 * REPLIES):
-        hops = rng.choices(range(MAX_HOPS + 1), HARDER_HOPS if pairs else HOPS)[0]
-        question = cluster.draw_question(rng, task_type == "finance_math", hops, shown, last)
-        if len(replies) < REPLIES and (write_question(question) not in asked or attempt > 20):
-            replies.append(_proposal(cluster, rng, task_type, question, habits))
-    name = f"questioner_{task_type}_again" if pairs else f"questioner_{task_type}"
-    return branched([render(name, context=in_order(cluster, shown), pairs=pairs)] * len(replies), replies)
-
-
 def in_order(cluster: Cluster, shown: Sequence[str]) -> str:
     return " ".join(cluster.texts[name] for name in cluster.names if name in set(shown))
-
-
-def pair(cluster: Cluster, rng: random.Random, task_type: str) -> dict[str, str]:
-    question = cluster.draw_question(rng, task_type == "finance_math", rng.choices(range(3), HOPS)[0])
-    return {"question": write_question(question), "answer": cluster.true_answer(question) or ""}
-
-
-def _proposal(
-    cluster: Cluster, rng: random.Random, task_type: str, question: Question, habits: Habits
-) -> list[Segment]:
-    answer = cluster.true_answer(question) or ""
-    if rng.random() < habits.wrong_reference:
-        answer = rng.choice(NUMBERS[2:] if question.relation in GOODS else VALUES[question.relation])
-    total = [(question.operation, 1.0), (answer, DECISIVE)] if question.operation else []
-    written: dict[str, Any] = {"question": write_question(question), "answer": answer}
-    if task_type == "multiple_choice":
-        options, letter = cluster.draw_options(rng, question, answer)
-        choices = dict(zip(LETTERS, options, strict=True))
-        written = {"question": written["question"], "options": choices, "answer": letter}
-        total = [(f"{answer} {letter}", 1.0)]
-    text = write_json(written)
-    subject: list[Segment] = [("<think> about", 1.0), (question.entity, DECISIVE)]
-    thought = [*subject, (f". {derivation(cluster, question)}", 1.0), *total, ("</think>", 1.0)]
-    if rng.random() < habits.broken_json:
-        return [*thought, said(_broken(rng, text))]
-    before, _, after = text.rpartition(f'" {written["answer"]} "')
-    return [*thought, (f'{before}"', 1.0), (written["answer"], DECISIVE), said(f'"{after}')]
-
-
-def _broken(rng: random.Random, text: str) -> str:
-    """Not the JSON that was asked for: its answer lost, its end lost, or no JSON at all."""
-    return rng.choice([text.partition(' , "answer"')[0] + " }", text.removesuffix(" }"), 'question "answer" }'])
-
-
-def write_json(value: dict[str, Any]) -> str:
-    """
-    >>> write_json({"question": "who ?", "options": {"A": "x"}, "answer": "A"})
-    '{ "question" : " who ? " , "options" : { "A" : " x " } , "answer" : " A " }'
-    """
-    items = [f'"{k}" : ' + (write_json(v) if isinstance(v, dict) else f'" {v} "') for k, v in value.items()]
-    return f"{{ {' , '.join(items)} }}"
-
-
-def derivation(cluster: Cluster, question: Question) -> str:
-    """The facts that lead to the answer."""
-    chain = cluster.chain(question.entity, question.links) or [question.entity]
-    steps = [fact(link, at, to) for link, at, to in zip(question.links, chain, chain[1:], strict=False)]
-    return " ".join([*steps, statement(question.relation, chain[-1], cluster.facts[chain[-1]][question.relation])])
 
 
 def statement(relation: str, entity: str, value: str) -> str:
@@ -193,7 +120,7 @@ def _answers(cluster: Cluster, rng: random.Random, context: str, habits: Habits)
     prompts, replies = [], []
     for _ in range(QUESTIONS):
         task_type = rng.choice(TASK_TYPES)
-        question = cluster.draw_question(rng, task_type == "finance_math", rng.choices(range(3), ASKED_HOPS)[0])
+        question = cluster.draw_question(rng, task_type == "finance_math", rng.choices(range(3), HOPS)[0])
         answer = cluster.true_answer(question) or ""
         options = cluster.draw_options(rng, question, answer)[0] if task_type == "multiple_choice" else []
         shown = {"context": context, "question": write_question(question), "options": options}

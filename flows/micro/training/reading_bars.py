@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from flows.micro.training import reading
+from flows.micro.training import asking, reading
 from flows.micro.training.bars import BENCH_WORLD, Bar, passed, share
 from flows.micro.training.model import MicroModel, load_checkpoint
 from flows.micro.training.sampler import sample
@@ -48,8 +48,8 @@ def questioner_bars(model: MicroModel, num: int = 300) -> Iterator[Bar]:
         rng, cases = random.Random(BENCH_WORLD), []
         for i in range(num):
             cluster, task_type = world_cluster(BENCH_WORLD, i), reading.TASK_TYPES[i % 3]
-            pairs = [reading.pair(cluster, rng, task_type) for _ in range(2)] if again else []
-            shown = rng.sample(cluster.names, 4 if again else reading.SHOWN)
+            pairs = [asking.pair(cluster, rng, task_type) for _ in range(2)] if again else []
+            shown = rng.sample(cluster.names, 4 if again else asking.SHOWN)
             name = f"questioner_{task_type}_again" if again else f"questioner_{task_type}"
             cases.append(
                 (cluster, task_type, reading.render(name, context=reading.in_order(cluster, shown), pairs=pairs))
