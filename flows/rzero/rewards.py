@@ -4,17 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from flows.frontier import r_zero as uncertainty  # eq. 3
 from tasks.score import scored
 from warehouse.schemas import Label, Novelty, Row, Task
-
-
-def uncertainty(share: float) -> float:
-    """Eq. 3: 1 where half of the answers agree with the majority, 0 where all do.
-
-    >>> uncertainty(0.5), uncertainty(0.75), uncertainty(1.0)
-    (1.0, 0.5, 0.0)
-    """
-    return 1 - 2 * abs(share - 0.5)
 
 
 def challenger(share: float | None, alike: float, weight: float = 1.0) -> float:

@@ -7,7 +7,7 @@ with attempts as (
     select
         *,
         malformed is null as valid,
-        malformed is not distinct from 'engine error' as failed
+        coalesce(malformed = 'engine error', false) as failed
     from tasks
 ),
 counted as (
