@@ -60,35 +60,32 @@ def pay_proposer(
         if not not_sampled(answer):
             answers_of[answer["task_id"]].append(answer)
     for task in tasks:
-        ids = task["task_id"], task["prompt_id"] or "", task["task_id"]
         form = (task["format"] or {}).get("total", 0.0)
         if task["text"] is None:
-            yield scored(*ids, 0.0, {"format": form}, unscorable=not_sampled(task))
+            yield scored(task, 0.0, {"format": form})
             continue
         good = mean(quality_of[task["task_id"]], unread)
         right = mean([worth(answer, marks_of, unread) for answer in answers_of[task["task_id"]]], unread)
         if good is None or right is None:
-            yield scored(*ids, None, {"format": form}, unscorable="no readable mark")
+            yield scored(task, None, {"format": form}, unscorable="no readable mark")
             continue
         hard = 1 - right if good >= difficulty_from - 1e-9 else 0.0
         parts = {"quality": good, "difficulty": hard, "format": form}
-        yield scored(*ids, mean([good, hard, form if pays_format else None]), parts, score=right)
+        yield scored(task, mean([good, hard, form if pays_format else None]), parts, score=right)
 
 
 def pay_solver(answers: list[Answer], marks: list[Mark], *, pays_format: bool, unread: float | None) -> Iterator[Row]:
     """R_S: the Judge's mark and format."""
     marks_of = marks_by(marks, "rollout_id")
     for answer in answers:
-        ids = answer["rollout_id"], answer["prompt_id"], answer["task_id"]
         form, mark = (answer["format"] or {}).get("total", 0.0), worth(answer, marks_of, unread)
-        why = not_sampled(answer) or ("no readable mark" if mark is None else None)
+        why = "no readable mark" if mark is None else None
         parts = {"format": form, **({} if mark is None else {"mark": mark})}
-        yield scored(*ids, mean([mark, form if pays_format else None]), parts, score=mark, unscorable=why)
+        yield scored(answer, mean([mark, form if pays_format else None]), parts, score=mark, unscorable=why)
 
 
 def pay_judge(marks: list[Mark], *, pays_format: bool) -> Iterator[Row]:
     """R_J: format alone. Nobody says whether a mark is right."""
     for row in marks:
         form = (row["format"] or {}).get("total", 0.0)
-        ids = row["judge_rollout_id"], row["prompt_id"], row["task_id"]
-        yield scored(*ids, form * pays_format, {"format": form}, unscorable=not_sampled(row))
+        yield scored(row, form * pays_format, {"format": form})
