@@ -28,7 +28,7 @@ class Benchmark:
         if not Path(path).is_file():
             raise ValueError(f"evaluation.benchmark {path} is no file: give a .jsonl file, 'micro' or 'none'")
         identity = corpus_identity(path)
-        tasks = read_benchmark(place, path, task_types=task_types, identity=identity, label=label)
+        tasks = read_benchmark(place, path, task_types=sorted(task_types), identity=identity, label=label)
         return cls(Path(path).stem, tasks, read_contexts(place, path, identity=identity, label=label))
 
 
