@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from flows.benchmarks import Benchmark
+from flows.long_context import Benchmark
 from flows.spell.held_out import measure
 from flows.spell.rules import covers
 from tests.support.rows import row

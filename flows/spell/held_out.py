@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from flows.benchmarks import Benchmark, best_overlap, exact
 from flows.evaluation import score_benchmarks
+from flows.long_context import Benchmark, best_overlap, exact
 from flows.micro.tables import cluster_contexts, cluster_tasks
 from flows.questions import answer
 from flows.run import Player, Role

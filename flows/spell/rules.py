@@ -6,7 +6,7 @@ Departure: the reference must stand in the answer as whole words. As a bare subs
 
 from __future__ import annotations
 
-from flows.benchmarks import accepted
+from flows.long_context import accepted
 from flows.micro.worlds.clusters import same_answer
 from tasks.prompt import Row
 from tasks.readers import numbers

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from flows.benchmarks import Benchmark
+from flows.long_context import Benchmark
 
 WHO = {"id": 1, "task_type": "general_qa", "question": "Who?", "answer": 12, "context": "Ada and 12 others."}
 
