@@ -11,6 +11,7 @@ import click
 from flows.command.corpus import corpus
 from flows.command.demo import MICRO, demo
 from flows.command.evaluate import evaluate
+from flows.command.export import export
 from flows.command.fork import fork
 from flows.command.launch import make_parameters, read_setting
 from flows.command.plan import plan
@@ -242,7 +243,7 @@ def compare(names: tuple[str, ...]) -> None:
     click.echo(f"page: {page}")
 
 
-for command in (corpus, demo, evaluate, fork, plan, sql, view, up, stop, down, services):
+for command in (corpus, demo, evaluate, export, fork, plan, sql, view, up, stop, down, services):
     main.add_command(command)
 
 if __name__ == "__main__":

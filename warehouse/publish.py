@@ -1,0 +1,181 @@
+"""A run's tables as a dataset: Parquet in Hugging Face's layout, and a card that says what is in it.
+
+FOLDER/README.md              the card: its header names a configuration for each table
+FOLDER/tasks/train-*.parquet  run, iteration, phase, step, label and the columns of the table
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+
+from warehouse.draft import RECIPE
+from warehouse.lake import Lake
+from warehouse.schemas import TABLES, Row, Schema
+from warehouse.store import Store
+from warehouse.table import Table
+
+EXPORTED = (
+    "tasks",
+    "rubrics",
+    "prompts",
+    "rollouts",
+    "answers",
+    "gates",
+    "matches",
+    "votes",
+    "judgments",
+    "labels",
+    "scores",
+    "rewards",
+    "selections",
+    "groups",
+    "evaluations",
+    "updates",
+    "documents",
+    "annotations",
+)
+ADDRESS = pa.schema(
+    [
+        (name, pa.int32() if name in ("iteration", "step") else pa.string())
+        for name in ("run", "iteration", "phase", "step", "label")
+    ]
+)
+CARD = Path(__file__).parent / "card.md.jinja"
+FILE_ROWS = 500_000
+SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
+
+
+def write_dataset(store: Store, run: str, folder: Path) -> dict[str, int]:
+    """Write the tables of a run that hold rows, and the card; returns the number of rows of each.
+
+    Raises ValueError for a run that there is not, or a folder that holds anything.
+    """
+    tables = list(store.tables(run))
+    if not tables:
+        raise ValueError(f"there is no run {run!r}; `selfplay status` lists the runs")
+    if folder.exists() and any(folder.iterdir()):
+        raise ValueError(f"{folder} is not empty: name another folder by -o")
+    counts = {}
+    for name in EXPORTED:
+        some = [table for table in tables if table.schema.name == name and table.has_rows and table.num_rows]
+        if some:
+            counts[name] = _write(TABLES[name], some, folder / name)
+    (folder / "README.md").write_text(card(store, run, tables, counts), encoding="utf-8")
+    return counts
+
+
+def _write(schema: Schema, tables: list[Table], folder: Path) -> int:
+    """All rows of tables of one kind, in files of about `FILE_ROWS`; a table's bytes are checked as it is read."""
+    folder.mkdir(parents=True)
+    columns = pa.schema([*ADDRESS, *(pa.field(f.name, _loadable(f.type)) for f in schema.arrow)])
+    writer, written, total, files = None, 0, 0, 0
+    for table in tables:
+        at = [getattr(table.at, field.name) for field in ADDRESS]
+        for batch in table.batches():
+            if writer is None or written > FILE_ROWS:
+                if writer is not None:
+                    writer.close()
+                writer = pq.ParquetWriter(folder / f"train-{files:05d}.parquet", columns, compression="zstd")
+                files, written = files + 1, 0
+            placed = [pa.array([v] * batch.num_rows, f.type) for v, f in zip(at, ADDRESS, strict=True)]
+            writer.write_table(
+                pa.Table.from_arrays([*placed, *(_pairs(batch.column(f.name)) for f in schema.arrow)], schema=columns)
+            )
+            written, total = written + batch.num_rows, total + batch.num_rows
+    if writer is not None:
+        writer.close()
+    return total
+
+
+def _loadable(kind: pa.DataType) -> pa.DataType:
+    """`datasets` has no maps: they become lists of pairs."""
+    return pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)])) if pa.types.is_map(kind) else kind
+
+
+def _pairs(column: pa.Array) -> pa.Array:
+    if not pa.types.is_map(column.type):
+        return column
+    pairs = pa.StructArray.from_arrays([column.keys, column.items], fields=list(_loadable(column.type).value_type))
+    return pa.ListArray.from_arrays(column.offsets, pairs, type=_loadable(column.type), mask=column.is_null())
+
+
+def card(store: Store, run: str, tables: list[Table], counts: dict[str, int]) -> str:
+    """The dataset card: header for `load_dataset`, lineage, gates, selections, scores, licences of the sources."""
+    lake = Lake(store)
+    licences = _rows(lake, run, LICENCES)
+    stated = {row["licence"] for row in licences}
+    header: dict[str, Any] = {
+        "pretty_name": f"selfplay run {run}",
+        "license": "other" if stated else "unknown",
+        "tags": ["selfplay", "synthetic"],
+        "size_categories": [_size(sum(counts.values()))],
+        "configs": [{"config_name": name, "data_files": f"{name}/*.parquet"} for name in counts],
+    }
+    template = jinja2.Template(CARD.read_text(encoding="utf-8"), trim_blocks=True, lstrip_blocks=True)
+    return template.render(
+        header=yaml.safe_dump(header, sort_keys=False, allow_unicode=True),
+        run=run,
+        asked=store.kept(run, "request.json") or {},
+        made=time.strftime("%Y-%m-%d"),
+        counts=counts,
+        grains={name: TABLES[name].grain for name in counts},
+        stages=Counter(table.recipe["stage"].rsplit(".", 1)[-1].lstrip("_") for table in tables),
+        num_tables=len(tables),
+        recipe=RECIPE,
+        licences=licences,
+        cell=cell,
+        **{name: _rows(lake, run, sql) for name, sql in ASKED.items()},
+    )
+
+
+LICENCES = """
+    select source, licence, count(*) as n from documents where run = $run and dropped_reason is null
+    group by all order by n desc, source limit 50
+"""
+ASKED = {
+    "policies": "select distinct policy, parent, role, policy_hash from policies where run = $run order by all",
+    "templates": """
+        select role, template, template_version, count(*) as n from prompts where run = $run group by all order by all
+    """,
+    "gates": """
+        select gate, kind, count(*) as n, count(*) filter (where passed) as passed, count(malformed) as malformed
+        from gates where run = $run group by all order by all
+    """,
+    "selections": """
+        select iteration, coalesce(reason, 'kept') as reason, count(*) as n from selections where run = $run
+        group by all order by iteration, n desc, reason
+    """,
+    "evaluations": """
+        select iteration, benchmark, n, score, standard_error from evaluations where run = $run and metric = 'score'
+        order by benchmark, iteration
+    """,
+}
+
+
+def _rows(lake: Lake, run: str, sql: str) -> list[Row]:
+    return lake.query(run, sql, {"run": run}).rows
+
+
+def _size(num_rows: int) -> str:
+    return next((name for limit, name in SIZES if num_rows < limit), "1M<n<10M")
+
+
+def cell(value: Any) -> str:
+    """Text in a Markdown table: no markup, no line break, no new column.
+
+    >>> cell("a|b <img>\\n*c*")
+    'a\\\\|b \\\\<img\\\\> \\\\*c\\\\*'
+    """
+    if isinstance(value, float):
+        return f"{value:.3f}"
+    text = " ".join(("" if value is None else str(value) if not isinstance(value, dict) else json.dumps(value)).split())
+    return "".join(f"\\{mark}" if mark in "\\`*_{}[]<>#|!~" else mark for mark in text)
