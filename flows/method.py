@@ -56,7 +56,14 @@ class Method:
         """The same call as a Prefect flow. It is made when asked for: Prefect takes a second to import."""
         from prefect import flow
 
-        return flow(name=self.name, description=self.play.__doc__, persist_result=False)(self.__call__)
+        about: Any = {"name": self.name, "description": self.play.__doc__, "flow_run_name": self._name_of_flow_run}
+        return flow(**about, persist_result=False)(self.__call__)
+
+    def _name_of_flow_run(self) -> str:
+        from prefect.runtime import flow_run
+
+        asked = flow_run.parameters
+        return asked.get("run") or default_run(self.name, asked.get("profile", "micro"))
 
     def run(self, asked: Request, redo: Redo | None = None, force: bool = False) -> None:
         """Play; the same request again resumes where it stopped.

@@ -17,7 +17,7 @@ from tasks.reports import information as informing
 from tasks.reports.data import Source, open_source, tables_until
 from tasks.reports.draw import Colours, Plot, by, percent
 from tasks.reports.examples import Example, examples
-from tasks.reports.page import HERE, Section, render, write_page
+from tasks.reports.page import HERE, Section, render, viewer_page, write_page
 from warehouse.code import fingerprint
 from warehouse.draft import hash_file, hash_json
 from warehouse.query import SQL, replies_view
@@ -81,7 +81,8 @@ def report(place: Place, iteration: int) -> Path:
         write_page(store, f"{run}/iter-{iteration:03d}.md", render_report("report.md.jinja", contents))
         write_page(store, f"{run}/iter-{iteration:03d}.html", html)
         log.info("%s: report in %.1f s", path, time.monotonic() - started)
-    _as_prefect_artifact(run, iteration, path.with_suffix(".md").read_text(encoding="utf-8"))
+    links = f"[In the viewer]({viewer_page(run)}) (`selfplay view {run}` starts it) · `{path}`\n\n"
+    _as_prefect_artifact(run, iteration, links + path.with_suffix(".md").read_text(encoding="utf-8"))
     return path
 
 
@@ -192,7 +193,8 @@ def _held_out_tile(benchmark: str, rows: list[Row]) -> tuple[str, str, str]:
 
 def render_report(template: str, contents: Contents) -> str:
     tiles = headline(contents)
-    return render(template, c=contents, sections=contents.sections, tiles=tiles, **contents.rows)
+    viewer = viewer_page(contents.run)
+    return render(template, c=contents, sections=contents.sections, tiles=tiles, viewer=viewer, **contents.rows)
 
 
 def artifact_key(run: str, iteration: int) -> str:

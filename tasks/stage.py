@@ -24,6 +24,7 @@ import pyarrow as pa
 from pydantic import BaseModel
 
 from tasks.processes.meter import Meter
+from warehouse.address import Address
 from warehouse.code import fingerprint, module_fingerprint
 from warehouse.draft import Draft, count_reasons, hash_json, to_chunks
 from warehouse.freshness import key_of
@@ -64,7 +65,7 @@ def stage(
             work = functools.partial(_make, place, address, schema, function, bound, recipe)
             table = _fresh(place, address, recipe)
             if table is None:
-                table = _as_prefect_task(work, function.__name__.lstrip("_"), address)
+                table = _as_prefect_task(work, function.__name__.lstrip("_"), Address.parse(address))
             place.store.freshness.passed(table)
             return table
 
@@ -84,18 +85,30 @@ def _fresh(place: Place, address: str, recipe: dict[str, Any]) -> Table | None:
     return made
 
 
-def _as_prefect_task(work: Callable[[], Table], name: str, address: str) -> Table:
+def _as_prefect_task(work: Callable[[], Table], name: str, at: Address) -> Table:
+    """`work` as a task of the flow run, if there is one; its iteration and phase are tags to filter by."""
     context = sys.modules.get("prefect.context")  # where nobody imported it no flow is running
     if context is None or context.FlowRunContext.get() is None:
         return work()
     from prefect import task
     from prefect.cache_policies import NO_CACHE
 
-    @task(name=name, task_run_name=address, cache_policy=NO_CACHE, persist_result=False)
+    tags = [tag for tag in (at.iteration is not None and f"iteration {at.iteration}", at.phase) if tag]
+
+    @task(name=name, task_run_name=shown_name(at), tags=tags, cache_policy=NO_CACHE, persist_result=False)
     def make() -> Table:
         return work()
 
     return make()
+
+
+def shown_name(at: Address) -> str:
+    """Of a table among the many of a run: where it is made comes first.
+
+    >>> shown_name(Address("mine", 3, "solver", 7, "rollouts", "grade")), shown_name(Address("mine", table="documents"))
+    ('3 solver 7 rollouts.grade', 'documents')
+    """
+    return " ".join(str(part) for part in (at.iteration, at.phase, at.step, at.name) if part is not None)
 
 
 def _make(

@@ -6,7 +6,8 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,22 @@ class Catalogue:
         with self._lock:
             self._listed.clear()
 
+    def related(self, run: str, address: str) -> list[Table]:
+        """The table at an address, all that it was made from and all that was made from it: no other table of the run
+        knows its rows. Where a recipe does not say what went in, as none of a stage does, its table counts as related.
+
+        A policy is no row: rollouts that it sampled are not related to the batch that it was updated on.
+        """
+        tables = {table.address: table for table in self.tables(run)}
+        above = {a: [s for s, content in t.recipe["sources"].items() if content] for a, t in tables.items()}
+        below: defaultdict[str, list[str]] = defaultdict(list)
+        for made, sources in above.items():
+            for source in sources:
+                below[source].append(made)
+        unknown = {a for a, t in tables.items() if "inputs" not in t.recipe}
+        near = _reached(address, above) | _reached(address, below) | unknown
+        return list(tables.values()) if address in unknown else [t for a, t in tables.items() if a in near]
+
     def _list(self, run: str) -> Iterator[Table]:
         for folder, folders, files in os.walk(self.store.folder(run)):
             folders.sort(key=by_number)
@@ -74,6 +91,15 @@ class Catalogue:
         table = Table(self.store.root, Path(folder).relative_to(self.store.runs).as_posix(), light)
         self._read[folder] = (changed, table)
         return table
+
+
+def _reached(start: str, edges: Mapping[str, list[str]]) -> set[str]:
+    found, todo = {start}, [start]
+    while todo:
+        new = [a for a in edges.get(todo.pop(), []) if a not in found]
+        found.update(new)
+        todo += new
+    return found
 
 
 def _sources(value: Any) -> Iterator[tuple[str, str | None]]:

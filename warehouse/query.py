@@ -116,7 +116,7 @@ def _views(store: Store) -> list[str]:
 
 
 def replies_view() -> str:
-    """The view `replies`: run, rollout_id, parsed and malformed of every reply that a table holds the reading of."""
+    """The view `replies`: place, rollout_id, parsed and malformed of every reply that a table holds the reading of."""
     return "create view replies as\n" + "\nunion all\n".join(
         _replies_of(schema.name, schema.parsed) for schema in TABLES.values() if schema.parsed
     )
@@ -128,7 +128,7 @@ def _replies_of(table: str, parsed: Parsed) -> str:
         text = f"string_agg({text}, chr(10) order by {parsed.order})"
     malformed = "any_value(malformed)" if parsed.order else "malformed"
     return f"""
-        select run, {parsed.rollout} as rollout_id, {text} as parsed, {malformed} as malformed
+        select run, iteration, phase, step, {parsed.rollout} as rollout_id, {text} as parsed, {malformed} as malformed
         from {table}
         where {parsed.rollout} is not null
         {rows}

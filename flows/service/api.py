@@ -116,6 +116,8 @@ class API:
             "job_variables": {"env": environment or {}},
             "state": {"type": state, "name": state.capitalize()},
         }
+        if parameters.get("run"):
+            asked["name"] = parameters["run"]  # while it waits: the flow gives itself this name
         return self._post(f"/deployments/{_answered(found)['id']}/create_flow_run", asked)
 
     def flow_run(self, flow_run_id: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ FLOW = re.compile(r"^@method\(\w+\)\ndef (\w+)\(", re.MULTILINE)
 
 
 def declared(site: Site) -> list[dict[str, Any]]:
-    """name, entrypoint (where its method is written), parameters and work_pool of each."""
+    """name, description, tags, entrypoint (where its method is written), parameters and work_pool of each."""
     own = site.root / "prefect.yaml"
     if own.exists():
         return yaml.safe_load(own.read_text(encoding="utf-8"))["deployments"]
@@ -49,10 +50,34 @@ def _deployment(folder: Path, name: str) -> dict[str, Any]:
     found = FLOW.search(file.read_text(encoding="utf-8"))
     if found is None:
         raise ValueError(f"{file} has no function under @method")
-    engine = profile.read(folder / "profiles", name).get("engine", {})
+    settings = profile.read(folder / "profiles", name)
+    engine, needs = settings.get("engine", {}), _needs(settings)
+    model = (settings.get("models") or {}).get("base")
     return {
         "name": name,
+        "description": f"{_first_sentence(file)}\n\nProfile `{name}`: {model or 'no model'}, on {needs}.",
+        "tags": list(dict.fromkeys([folder.name, *([model.rsplit("/", 1)[-1]] if model else []), needs])),
         "entrypoint": f"flows/{folder.name}/flow.py:{found[1]}",
         "parameters": {"profile": name},
         "work_pool": {"name": "gpu" if engine.get("device") == "cuda" else "cpu"},
     }
+
+
+def _needs(settings: dict[str, Any]) -> str:
+    """
+    >>> _needs({}), _needs({"engine": {"device": "cuda", "tensor_parallel": 2}, "num_engines": 4})
+    ('CPUs', '8 GPUs')
+    """
+    engine = settings.get("engine", {})
+    if engine.get("device") != "cuda":
+        return "CPUs"
+    sampling = settings.get("num_engines", 1) * engine.get("tensor_parallel", 1)
+    judging = (settings.get("judge_engine") or {}).get("tensor_parallel", 1) if settings.get("judge_engine") else 0
+    num = max(sampling + judging, settings.get("trainer_processes", 1))
+    return "1 GPU" if num == 1 else f"{num} GPUs"
+
+
+def _first_sentence(file: Path) -> str:
+    """Of a module's documentation."""
+    said = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+    return " ".join(said.split("\n\n")[0].split())

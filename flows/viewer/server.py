@@ -12,10 +12,10 @@ import uvicorn
 from flows.viewer.app import make_app
 from flows.viewer.guard import Key
 from flows.viewer.view import url
+from tasks.reports.page import VIEWER_PORT
 from warehouse.store import Store
 
 HOST = "127.0.0.1"
-PORT = 4218  # that links in reports lead to
 PORTS_TRIED = 20
 
 
@@ -32,8 +32,8 @@ def serve(store: Store, run: str = "", port: int | None = None, browser: bool = 
 
 
 def listen(port: int | None) -> socket.socket:
-    """A socket on `port`, or on the first free one from `PORT` on."""
-    for candidate in [port] if port is not None else range(PORT, PORT + PORTS_TRIED):
+    """A socket on `port`, or on the first free one from `VIEWER_PORT` on."""
+    for candidate in [port] if port is not None else range(VIEWER_PORT, VIEWER_PORT + PORTS_TRIED):
         made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -42,4 +42,4 @@ def listen(port: int | None) -> socket.socket:
             return made
         except OSError:
             made.close()
-    raise ValueError(f"port {port or PORT} is taken: name another by --port, or close the viewer that has it")
+    raise ValueError(f"port {port or VIEWER_PORT} is taken: name another by --port, or close the viewer that has it")

@@ -8,12 +8,14 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import jinja2
 
 from tasks.reports.draw import Plot, by, percent
 from warehouse.store import Store
 
+VIEWER_PORT = 4218  # where `selfplay view` is, unless another has it
 UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
 HERE = Path(__file__).parent
 
@@ -64,6 +66,11 @@ def number(value: float | None, digits: int = 3) -> str:
     if value is None:
         return "–"
     return f"{value:,.0f}" if float(value).is_integer() and abs(value) >= 2 else f"{value:.{digits}f}"
+
+
+def viewer_page(run: str) -> str:
+    """Where the viewer shows a run."""
+    return f"http://127.0.0.1:{VIEWER_PORT}/run/{quote(run, safe='')}"
 
 
 def write_page(store: Store, name: str, text: str) -> Path:

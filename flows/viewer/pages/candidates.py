@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from typing import Any
 
 from fastapi import APIRouter
@@ -12,6 +13,7 @@ from tasks.reports.draw import by
 from warehouse.schemas import Row
 
 router = APIRouter()
+FILTERED = ("selections", "groups")
 ROWS = 100  # of a list, at a time
 
 
@@ -25,10 +27,11 @@ def candidates(
     reason: str | None = None,
     offset: int = 0,
 ) -> HTMLResponse:
-    counts = view.rows("selection_counts")
-    groups = view.rows("group_counts")
-    iterations = sorted({r["iteration"] for r in [*counts, *groups] if r["iteration"] is not None})
+    tables = [table for table in view.lake.tables(run) if table.recipe["table"] in FILTERED and table.num_rows]
+    iterations = sorted({t.at.iteration for t in tables if t.at.iteration is not None})
     chosen = iteration if iteration is not None or not iterations else iterations[-1]
+    counts = view.rows("selection_counts", iteration=chosen)
+    groups = view.rows("group_counts", iteration=chosen)
     here = {key: value for key, value in _funnels(counts).items() if key[0] == chosen}
     asked: dict[str, Any] = {"phase": phase, "label": label, "reason": reason, "offset": offset}
     return view.page(
@@ -60,5 +63,16 @@ def _funnels(counts: list[Row]) -> dict[tuple[Any, ...], list[Row]]:
     return found
 
 
-def _unread(view: View, iteration: int | None) -> dict[str, list[Row]]:
-    return by(view.rows("malformed", iteration=iteration), "role")
+def _unread(view: View, iteration: int | None) -> list[Row]:
+    """Replies that a table's reader could not read, by table and reason: counted when the table was made."""
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    replies: Counter[str] = Counter()
+    for table in view.lake.tables(view.run):
+        if table.at.iteration == iteration and table.schema.parsed:
+            replies[table.at.name] += table.num_rows
+            found[table.at.name].update(table.recipe.get("counts", {}))
+    return [
+        {"table": name, "reason": reason, "n": n, "of": replies[name]}
+        for name, reasons in found.items()
+        for reason, n in reasons.most_common()
+    ]

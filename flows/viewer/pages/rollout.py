@@ -16,6 +16,7 @@ router = APIRouter()
 @router.get("/run/{run}/rollout", response_class=HTMLResponse)
 def rollout(view: Page, id: str, heat: bool = False, sample: str = "") -> HTMLResponse:
     row = view.row("rollout", f"rollout {id} in {view.run}", id=id)
+    view.keep_near("rollouts", row)
     prompt = next(iter(view.rows("prompt", id=row["prompt_id"])), None)
     place = {key: row[key] for key in ("iteration", "phase", "step", "label")}
     about = prompt["task_id"] if prompt else None

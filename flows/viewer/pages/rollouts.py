@@ -58,8 +58,9 @@ def rollouts(
 @router.get("/run/{run}/group", response_class=HTMLResponse)
 def group(view: Page, id: str, against: str | None = None) -> HTMLResponse:
     """The rollouts of a prompt, best reward first, each as its differences from one of them."""
-    rows = view.rows("group", id=id)
     prompt = view.row("prompt", f"prompt {id} in {view.run}", id=id)
+    view.keep_near("prompts", prompt)
+    rows = view.rows("group", id=id)
     base = next((row for row in rows if row["rollout_id"] == against), rows[0] if rows else None)
     shown = [{**row, "changes": None if row is base or base is None else _changes(base, row)} for row in rows]
     about = prompt["task_id"]

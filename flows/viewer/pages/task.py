@@ -20,6 +20,7 @@ SIDE_BY_SIDE = 16  # answers; the others are a click away
 @router.get("/run/{run}/task", response_class=HTMLResponse)
 def task(view: Page, id: str) -> HTMLResponse:
     row = view.row("task", f"task {id} in {view.run}", id=id)
+    view.keep_near("tasks", row)
     answers = view.rows("task_answers", id=id)
     verdicts = view.rows("task_verdicts", id=id)
     writer = row["rollout_id"]

@@ -24,6 +24,7 @@ def update(
     steps = view.rows("update_rows", **place)
     if not steps:
         raise HTTPException(404, f"there is no update in {run} at iteration {iteration}, {phase}, step {step}")
+    view.keep_near("updates", steps[0])
     names = list(dict.fromkeys(name for row in steps for name in row["metrics"]))
     beside = [
         {key: row[key] for key in place}

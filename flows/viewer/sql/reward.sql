@@ -1,13 +1,23 @@
 -- grain:  what a rollout earned
--- inputs: scores, rewards; $run, $id
-select
-    scores.group_id,
-    scores.task_id,
-    scores.score,
-    scores.components,
-    scores.total,
-    scores.unscorable,
-    rewards.advantage
-from (select * from scores where run = $run and rollout_id = $id limit 1) as scores
-left join (select rollout_id, advantage from rewards where run = $run and rollout_id = $id limit 1) as rewards
-    on true
+-- inputs: scores, rewards; $run, $places, $id
+with scored as (
+    select rollout_id, group_id, task_id, score, components, total, unscorable
+    from scores
+    where
+        run = $run
+        and rollout_id = $id
+        and ($places is null or list_contains($places, concat_ws('/', iteration, phase, step)))
+    limit 1
+),
+paid as (
+    select rollout_id, advantage
+    from rewards
+    where
+        run = $run
+        and rollout_id = $id
+        and ($places is null or list_contains($places, concat_ws('/', iteration, phase, step)))
+    limit 1
+)
+select scored.* exclude (rollout_id), paid.advantage
+from scored
+left join paid using (rollout_id)

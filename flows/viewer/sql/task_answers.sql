@@ -1,9 +1,9 @@
 -- grain:  an answer to the task, with what it earned
--- inputs: answers, rollouts_table, scores, rewards, matches, votes; $run, $id, $characters
+-- inputs: answers, rollouts_table, scores, rewards, matches, votes; $run, $places, $id, $characters
 with mine as (
     select distinct on (rollout_id) *
     from answers
-    where run = $run and task_id = $id
+    where run = $run and task_id = $id and ($places is null or list_contains($places, concat_ws('/', iteration, phase, step)))
 ),
 said as (
     select
@@ -15,7 +15,10 @@ said as (
         any_value(num_sampled_tokens) as num_sampled_tokens,
         any_value(left(reply, $characters)) as reply
     from rollouts_table
-    where run = $run and rollout_id in (select rollout_id from mine)
+    where
+        run = $run
+        and rollout_id in (select rollout_id from mine)
+        and ($places is null or list_contains($places, concat_ws('/', iteration, phase, step)))
     group by rollout_id
 ),
 scored as (
@@ -26,25 +29,31 @@ scored as (
         any_value(components) as components,
         any_value(unscorable) as unscorable
     from scores
-    where run = $run and rollout_id in (select rollout_id from mine)
+    where
+        run = $run
+        and rollout_id in (select rollout_id from mine)
+        and ($places is null or list_contains($places, concat_ws('/', iteration, phase, step)))
     group by rollout_id
 ),
 paid as (
     select rollout_id, any_value(advantage) as advantage
     from rewards
-    where run = $run and rollout_id in (select rollout_id from mine)
+    where
+        run = $run
+        and rollout_id in (select rollout_id from mine)
+        and ($places is null or list_contains($places, concat_ws('/', iteration, phase, step)))
     group by rollout_id
 ),
 matched as (
     select rollout_id, any_value(matched) as matched, any_value(reason) as match_reason
     from matches
-    where run = $run and task_id = $id
+    where run = $run and task_id = $id and ($places is null or list_contains($places, concat_ws('/', iteration, phase, step)))
     group by rollout_id
 ),
 voted as (
     select rollout_id, sum(vote) as votes_for, count(*) as num_votes
     from votes
-    where run = $run and task_id = $id
+    where run = $run and task_id = $id and ($places is null or list_contains($places, concat_ws('/', iteration, phase, step)))
     group by rollout_id
 )
 select

@@ -1,9 +1,9 @@
 -- grain:  a prompt about the task, and how many rollouts were sampled for it
--- inputs: prompts, rollouts_table; $run, $id
+-- inputs: prompts, rollouts_table; $run, $places, $id
 with about as (
     select prompt_id, iteration, phase, step, role, template, template_version, rollout_id, criterion_id
     from prompts
-    where run = $run and task_id = $id
+    where run = $run and task_id = $id and ($places is null or list_contains($places, concat_ws('/', iteration, phase, step)))
 )
 select distinct on (about.prompt_id)
     about.*,
@@ -13,6 +13,9 @@ from about
 left join (
     select rollout_id, prompt_id
     from rollouts_table
-    where run = $run and prompt_id in (select prompt_id from about)
+    where
+        run = $run
+        and prompt_id in (select prompt_id from about)
+        and ($places is null or list_contains($places, concat_ws('/', iteration, phase, step)))
 ) as rollouts_table using (prompt_id)
 order by about.iteration, about.phase, about.step, about.role, about.prompt_id

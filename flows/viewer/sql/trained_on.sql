@@ -1,9 +1,12 @@
 -- grain:  an update that trained on rollouts of a list
--- inputs: batches, updates; $run, $ids
+-- inputs: batches, updates; $run, $places, $ids
 with mine as (
     select iteration, phase, step, rollout_id, advantage
     from batches
-    where run = $run and list_contains($ids, rollout_id)
+    where
+        run = $run
+        and list_contains($ids, rollout_id)
+        and ($places is null or list_contains($places, concat_ws('/', iteration, phase, step)))
 )
 select
     mine.iteration,
@@ -15,7 +18,12 @@ select
     min(mine.advantage) as lowest,
     max(mine.advantage) as highest
 from mine
-left join (select distinct iteration, phase, step, policy, role from updates where run = $run) as updates
+left join
+    (
+        select distinct iteration, phase, step, policy, role
+        from updates
+        where run = $run and ($places is null or list_contains($places, concat_ws('/', iteration, phase, step)))
+    ) as updates
     on
         updates.iteration is not distinct from mine.iteration
         and updates.phase is not distinct from mine.phase

@@ -1,10 +1,10 @@
 -- grain:  a datum of the update's batch, largest advantage first
--- inputs: batches, rewards, rollouts_table, prompts; $run, $iteration, $phase, $step
+-- inputs: batches, rewards, rollouts_table, prompts; $run, $places, $iteration, $phase, $step
 with mine as (
     select rollout_id, datum, advantage, length(completion_token_ids) as num_tokens, list_sum(loss_mask) as num_trained
     from batches
     where
-        run = $run
+        run = $run and ($places is null or list_contains($places, concat_ws('/', iteration, phase, step)))
         and iteration is not distinct from $iteration
         and ($phase is null or phase = $phase)
         and step is not distinct from $step
@@ -12,13 +12,19 @@ with mine as (
 paid as (
     select rollout_id, any_value(total) as total, any_value(task_id) as task_id, any_value(group_id) as group_id
     from rewards
-    where run = $run and rollout_id in (select rollout_id from mine)
+    where
+        run = $run
+        and rollout_id in (select rollout_id from mine)
+        and ($places is null or list_contains($places, concat_ws('/', iteration, phase, step)))
     group by rollout_id
 ),
 said as (
     select rollout_id, any_value(role) as role, any_value(left(reply, 200)) as reply
     from rollouts_table
-    where run = $run and rollout_id in (select rollout_id from mine)
+    where
+        run = $run
+        and rollout_id in (select rollout_id from mine)
+        and ($places is null or list_contains($places, concat_ws('/', iteration, phase, step)))
     group by rollout_id
 )
 select mine.*, paid.* exclude (rollout_id), said.* exclude (rollout_id)

@@ -1,0 +1,180 @@
+"""The viewer over a large store: `python -m tests.bench.viewer [FOLDER]`.
+
+It makes a store of 1,000,000 rollouts in 3,000 tables in FOLDER unless it is there, and prints for every page the time
+to its first paint in Chromium, the time of its statements, the same in plain DuckDB over the store's own views, and the
+memory of the server.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import psutil
+import pyarrow as pa
+import uvicorn
+
+from flows.viewer.app import make_app
+from flows.viewer.guard import Key
+from flows.viewer.server import listen
+from tests.support.chromium import Tab, chromium
+from tests.support.corpora import generated
+from tests.support.rows import row
+from warehouse.draft import hash_json
+from warehouse.query import write_views
+from warehouse.schemas import TABLES
+from warehouse.store import Place, Store
+
+ITERATIONS, STEPS = 10, 25
+PROMPTS, GROUP = 500, 8
+DOCUMENTS = 20_000
+POOL = 2_000  # different replies
+STEP_TABLES = 12
+FIRST, STEP = "i01s01", "iteration=1&phase=training&step=1"
+PAGES = {
+    "runs": "/",
+    "run": "/run/big",
+    "candidates": "/run/big/candidates?iteration=5",
+    "task": f"/run/big/task?id={FIRST}t0",
+    "conversation": f"/run/big/rollout?id={FIRST}r0",
+    "group": f"/run/big/group?id={FIRST}p0",
+    "document": "/run/big/document?id=d7",
+    "documents": "/run/big/documents",
+    "rollouts": "/run/big/rollouts",
+    "rollouts, best first": "/run/big/rollouts?order=best&iteration=5",
+    "updates": "/run/big/updates",
+    "update": f"/run/big/update?{STEP}",
+    "elsewhere": f"/across?run=big&task={FIRST}t0",
+    "search": "/search?run=big&text=zzzz",
+    "SQL": "/sql",
+    "labels": "/run/big/labels",
+    "read 20": "/run/big/read?stratum=role",
+}
+
+
+def make_store(folder: Path) -> Store:
+    store = Store(folder)
+    if store.find("big/documents") is None:
+        store.keep("big", "config.json", {"seed": 0})
+        store.keep("big", "request.json", {"flow": "some-iteration", "profile": "large", "run": "big"})
+        texts = np.array(list(generated(POOL, 1, (40, 60))))
+        for t in range(1, ITERATIONS + 1):
+            for s in range(1, STEPS + 1):
+                step = store.run("big").iteration(t).phase("training").step(s)
+                for name, columns in step_tables(f"i{t:02d}s{s:02d}", texts, np.random.default_rng(100 * t + s)):
+                    publish(step, name, columns)
+        documents = {"document_id": [f"d{i}" for i in range(DOCUMENTS)], "text": texts[np.arange(DOCUMENTS) % POOL]}
+        publish(store.run("big"), "documents", documents)
+    write_views(store)
+    return store
+
+
+def step_tables(key: str, texts: np.ndarray, rng: np.random.Generator) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The tables of a step: 500 tasks, 8 answers to each, a verdict on each answer."""
+    n = PROMPTS * GROUP
+    of = np.repeat(np.arange(PROMPTS), GROUP)
+    prompts, rollouts = [f"{key}p{i}" for i in range(PROMPTS)], [f"{key}r{i}" for i in range(n)]
+    tasks = [f"{key}t{i}" for i in range(PROMPTS)]
+    of_task, of_prompt = [tasks[i] for i in of], [prompts[i] for i in of]
+    picks, documents = rng.integers(0, POOL, n), [f"d{i}" for i in rng.integers(0, DOCUMENTS, PROMPTS)]
+    total = rng.random(n)
+    yield "samples", {"sample_id": prompts, "document_id": documents}
+    yield "prompts", {"prompt_id": prompts, "role": ["answerer"] * PROMPTS, "task_id": tasks, "document_id": documents,
+                      "messages": [[{"role": "user", "content": texts[i]}] for i in picks[:PROMPTS]]}  # fmt: skip
+    yield "rollouts", {"rollout_id": rollouts, "prompt_id": of_prompt, "role": ["answerer"] * n, "reply": texts[picks],
+                       "policy": ["base"] * n, "sample": np.arange(n) % GROUP,
+                       "turns": turns(texts).take(pa.array(picks))}  # fmt: skip
+    yield "tasks", {"task_id": tasks, "document_id": documents, "text": texts[picks[:PROMPTS]], "reference": tasks}
+    yield "answers", {"rollout_id": rollouts, "prompt_id": of_prompt, "task_id": of_task, "answer": texts[picks]}
+    yield "gates", {"task_id": tasks, "gate": ["source"] * PROMPTS, "passed": rng.random(PROMPTS) > 0.2}
+    yield "rubrics", {"criterion_id": [f"{i}-0" for i in tasks], "task_id": tasks, "criterion": texts[picks[:PROMPTS]]}
+    yield "judgments", {"rollout_id": rollouts, "task_id": of_task, "criterion_id": [f"{i}-0" for i in of_task],
+                        "verdict": rng.integers(0, 2, n), "judge_rollout_id": rollouts}  # fmt: skip
+    yield "rewards", {"rollout_id": rollouts, "group_id": of_prompt, "task_id": of_task, "total": total, "score": total,
+                      "advantage": total - 0.5}  # fmt: skip
+    yield "selections", {"task_id": tasks, "kept": rng.random(PROMPTS) > 0.7, "mean_score": rng.random(PROMPTS),
+                         "reason": rng.choice(["too easy", "too hard", "no rubric"], PROMPTS)}  # fmt: skip
+    some = rollouts[: n // 4]
+    yield "batches", {"rollout_id": some, "advantage": total[: n // 4], "completion_token_ids": [[5] * 50] * len(some)}
+    yield "updates", {"policy": [key], "role": ["answerer"], "metrics": [[("loss", 0.1), ("kl", 0.01)]]}
+
+
+def turns(texts: np.ndarray) -> pa.Array:
+    ids = list(range(60))
+    one = {**row_of_turn(), "sampled_token_ids": ids, "logprobs": [-0.1] * 60}
+    return pa.array([[{**one, "text": text}] for text in texts], TABLES["rollouts"].arrow.field("turns").type)
+
+
+def row_of_turn() -> dict[str, Any]:
+    return {"context_token_ids": list(range(40)), "continues": False, "finish_reason": "stop", "queries": [],
+            "valid_search": False, "results": [], "message": None, "message_role": None}  # fmt: skip
+
+
+def publish(place: Place, name: str, given: dict[str, Any]) -> None:
+    schema, num = TABLES[name], len(next(iter(given.values())))
+    empty = row(name)
+    columns = [
+        given[f.name] if isinstance(given.get(f.name), pa.Array | pa.ChunkedArray)
+        else pa.array(given.get(f.name, [empty[f.name]] * num), f.type)
+        for f in schema.arrow
+    ]  # fmt: skip
+    recipe = {"key": "k", "stage": f"bench.{name}", "columns": hash_json(str(schema.arrow)), "inputs": {}, "params": {}}
+    with place.store.draft(schema) as draft:
+        draft.write(pa.Table.from_arrays(columns, schema=schema.arrow))
+        notes = {"started_at": time.time(), "seconds": 1.0, "counts": {}}
+        place.store.publish(draft, place.address(name), {**recipe, **notes})
+
+
+def paint(tab: Tab, address: str) -> float:
+    """Milliseconds from asking for the page to its first paint."""
+    tab.open(address)
+    script = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
+    tab.wait(f"({script}) !== undefined")
+    return tab.eval(script)
+
+
+def main(folder: Path) -> None:
+    store = make_store(folder)
+    listening = listen(None)
+    key = Key(listening.getsockname()[1])
+    app = make_app(store, key)
+    asked: list[tuple[str, dict[str, Any], float]] = []
+    plain_query = app.state.lake.query
+
+    def query(run: str, sql: str, parameters: dict[str, Any] | None = None) -> Any:
+        answer = plain_query(run, sql, parameters)
+        asked.append((sql, parameters or {}, answer.seconds))
+        return answer
+
+    app.state.lake.query = query
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+    threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True).start()
+    base = f"http://127.0.0.1:{key.port}"
+    print(f"{'page':24}{'first, ms':>10}{'again, ms':>10}{'SQL, ms':>10}{'DuckDB, ms':>12}{'ratio':>8}")
+    with chromium() as tab, duckdb.connect(str(write_views(store)), read_only=True) as plain:
+        tab.call("Page.navigate", url=f"{base}/#{key.token}")
+        tab.wait("document.querySelector('.bar')")
+        for name, path in PAGES.items():
+            first = paint(tab, base + path)
+            asked.clear()
+            again = paint(tab, base + path)
+            statements, ours = list(asked), sum(seconds for _, _, seconds in asked)
+            started = time.perf_counter()
+            for sql, parameters, _ in statements:
+                plain.execute(sql, parameters or None).fetchall()
+            theirs = time.perf_counter() - started
+            ratio = ours / theirs if statements else float("nan")
+            print(
+                f"{name:24}{first:10.0f}{again:10.0f}{1000 * ours:10.0f}{1000 * theirs:12.0f}{ratio:8.2f}", flush=True
+            )
+    print(f"memory of this process: {psutil.Process().memory_info().rss / 1e6:.0f} MB")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else "data/bench/viewer-store"))
