@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from fastapi import FastAPI, HTTPException, Request
-from fastapi.responses import HTMLResponse, PlainTextResponse, Response
+from fastapi import FastAPI, Request
+from fastapi.responses import FileResponse, HTMLResponse, PlainTextResponse, Response
+from starlette.exceptions import HTTPException as AnyHTTPException
 from starlette.middleware import Middleware
 from starlette.staticfiles import StaticFiles
 
@@ -35,8 +36,12 @@ def make_app(store: Store, key: Key) -> FastAPI:
         answer.set_cookie(key.cookie, token, httponly=True, samesite="lax", path="/")
         return answer
 
-    @app.exception_handler(HTTPException)
-    def say_what_is_wrong(request: Request, problem: HTTPException) -> HTMLResponse:
+    @app.get("/favicon.ico")
+    def icon() -> Response:
+        return FileResponse(HERE / "static" / "icon.svg")
+
+    @app.exception_handler(AnyHTTPException)
+    def say_what_is_wrong(request: Request, problem: AnyHTTPException) -> HTMLResponse:
         page = View(app.state.lake).page("problem", "Not here", problem=str(problem.detail))
         page.status_code = problem.status_code
         return page

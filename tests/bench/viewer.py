@@ -35,7 +35,19 @@ ITERATIONS, STEPS = 10, 25
 PROMPTS, GROUP = 500, 8
 DOCUMENTS = 20_000
 POOL = 2_000  # different replies
-STEP_TABLES = 12
+MADE_FROM = {
+    "tasks": ["samples"],
+    "prompts": ["tasks"],
+    "rollouts": ["prompts"],
+    "answers": ["rollouts", "tasks"],
+    "gates": ["tasks"],
+    "rubrics": ["tasks"],
+    "judgments": ["answers", "rubrics"],
+    "rewards": ["answers", "judgments"],
+    "selections": ["rewards"],
+    "batches": ["rewards", "rollouts"],
+    "updates": ["batches"],
+}
 FIRST, STEP = "i01s01", "iteration=1&phase=training&step=1"
 PAGES = {
     "runs": "/",
@@ -124,7 +136,14 @@ def publish(place: Place, name: str, given: dict[str, Any]) -> None:
         else pa.array(given.get(f.name, [empty[f.name]] * num), f.type)
         for f in schema.arrow
     ]  # fmt: skip
-    recipe = {"key": "k", "stage": f"bench.{name}", "columns": hash_json(str(schema.arrow)), "inputs": {}, "params": {}}
+    inputs = {source: {"address": place.address(source), "content_hash": "h"} for source in MADE_FROM.get(name, [])}
+    recipe = {
+        "key": "k",
+        "stage": f"bench.{name}",
+        "columns": hash_json(str(schema.arrow)),
+        "inputs": inputs,
+        "params": {},
+    }
     with place.store.draft(schema) as draft:
         draft.write(pa.Table.from_arrays(columns, schema=schema.arrow))
         notes = {"started_at": time.time(), "seconds": 1.0, "counts": {}}

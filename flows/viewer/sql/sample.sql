@@ -1,36 +1,46 @@
 -- grain:  a rollout of a random sample: as many of each stratum as of the others, while there are any
 -- inputs: rollouts_table, prompts, replies, rewards, annotations; $run, $stratum, $seed, $n, $role
-with played as (
-    select rollout_id, prompt_id, iteration, phase, step, role, finish_reason, left(reply, 300) as reply
+-- Rollouts are in the order of a hash of id and seed. A template or an outcome is looked up for the first 500 of each role.
+with pool as (
+    select
+        unnest(
+            arg_min(
+                {rollout_id: rollout_id, prompt_id: prompt_id, role: role, iteration: iteration, phase: phase, step: step},
+                hash(rollout_id || $seed),
+                greatest($n, 500)
+            ),
+            recursive := true
+        )
     from rollouts_table
     where run = $run and ($role is null or role = $role)
+    group by case $stratum when 'iteration' then iteration::varchar when 'phase' then phase else role end
 ),
 templates as (
     select prompt_id, any_value(template) as template
     from prompts
-    where run = $run
+    where run = $run and $stratum = 'template' and prompt_id in (select prompt_id from pool)
     group by prompt_id
 ),
 unread as (
     select distinct rollout_id
     from replies
-    where run = $run and malformed is not null
+    where run = $run and $stratum = 'outcome' and malformed is not null
 ),
 paid as (
     select rollout_id, any_value(total) as total, any_value(advantage) as advantage
     from rewards
-    where run = $run
+    where run = $run and rollout_id in (select rollout_id from pool)
     group by rollout_id
 ),
 placed as (
     select
-        played.*,
+        pool.*,
         paid.total,
         paid.advantage,
         case $stratum
-            when 'role' then played.role
-            when 'iteration' then played.iteration::varchar
-            when 'phase' then played.phase
+            when 'role' then pool.role
+            when 'iteration' then pool.iteration::varchar
+            when 'phase' then pool.phase
             when 'template' then templates.template
             else case
                 when unread.rollout_id is not null then 'malformed'
@@ -41,7 +51,7 @@ placed as (
                 else 'no contrast'
             end
         end as stratum
-    from played
+    from pool
     left join templates using (prompt_id)
     left join unread using (rollout_id)
     left join paid using (rollout_id)
@@ -56,13 +66,20 @@ chosen as (
     order by place, stratum
     limit $n
 ),
+texts as (
+    select rollout_id, any_value(left(reply, 300)) as reply
+    from rollouts_table
+    where run = $run and rollout_id in (select rollout_id from chosen)
+    group by rollout_id
+),
 said as (
     select subject as rollout_id, any_value(opinion) as opinion, string_agg(distinct labeller, ', ') as labellers
     from annotations
     where run = $run and kind in ('rollout', 'verdict')
     group by subject
 )
-select chosen.*, said.opinion, said.labellers
+select chosen.*, texts.reply, said.opinion, said.labellers
 from chosen
+left join texts using (rollout_id)
 left join said using (rollout_id)
 order by chosen.place, chosen.stratum

@@ -1,0 +1,133 @@
+"""The viewer in a real browser: what only one can show."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import uvicorn
+
+from flows.viewer.app import make_app
+from flows.viewer.guard import Key
+from flows.viewer.server import listen
+from tests.support.chromium import Tab, chromium, find
+from tests.support.rows import row
+from tests.support.store_to_view import HOSTILE, lay
+from tests.test_viewer import PAGES
+from warehouse.query import query
+from warehouse.store import Store
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(find() is None, reason="no chromium is installed")]
+
+
+class Viewer:
+    """A server on a store, and a tab that has opened it."""
+
+    def __init__(self, store: Store, tab: Tab) -> None:
+        listening = listen(None)
+        key = Key(listening.getsockname()[1])
+        self.store, self.tab, self.base = store, tab, f"http://127.0.0.1:{key.port}"
+        self.server = uvicorn.Server(uvicorn.Config(make_app(store, key), log_level="warning"))
+        self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [listening]})
+        self.thread.start()
+        tab.call("Page.navigate", url=f"{self.base}/#{key.token}")
+        tab.wait("document.querySelector('.bar')")
+        tab.said.clear()
+
+    def open(self, path: str) -> None:
+        self.tab.open(self.base + path)
+
+    def close(self) -> None:
+        self.server.should_exit = True
+        self.thread.join(10)
+
+
+@pytest.fixture
+def tab() -> Iterator[Tab]:
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture
+def viewer(store: Store, tab: Tab) -> Iterator[Viewer]:
+    lay(store, text=HOSTILE)
+    made = Viewer(store, tab)
+    yield made
+    made.close()
+
+
+def test_every_page_opens_runs_no_script_of_a_text_and_asks_for_nothing_elsewhere(viewer):
+    for path in PAGES:
+        viewer.open(path)
+        viewer.tab.wait("!document.querySelector('.htmx-request')")
+        assert viewer.tab.eval("window.hit === undefined"), path
+        assert viewer.tab.eval("document.scripts.length") == len(
+            viewer.tab.eval("[...document.scripts].map(s => s.src).filter(Boolean)")
+        )
+    assert viewer.tab.said == []
+    assert {url.split("/")[2] for url in viewer.tab.requests if url.startswith("http")} == {viewer.base.split("/")[2]}
+
+
+def test_no_page_is_wider_than_its_window(viewer):
+    for width in (1600, 1024, 400):
+        viewer.tab.resize(width, 800)
+        for path in PAGES:
+            viewer.open(path)
+            if viewer.tab.eval("!document.querySelector('.bar')"):
+                continue  # a part of a page
+            wide = (
+                "[...document.querySelectorAll('main *')].filter(e => e.getBoundingClientRect().right > innerWidth + 1)"
+            )
+            fits = viewer.tab.eval("document.documentElement.scrollWidth <= innerWidth")
+            assert fits, (path, width, viewer.tab.eval(f"{wide}.slice(0, 5).map(e => e.outerHTML.slice(0, 120))"))
+
+
+def test_keys_walk_a_list_open_a_row_go_on_and_lead_back(viewer):
+    viewer.open("/run/mine/rollouts")
+    tab = viewer.tab
+    tab.press("j")
+    tab.press("j")
+    tab.press("o")
+    tab.wait("location.pathname === '/run/mine/rollout'")
+    second = tab.eval("location.search")
+    tab.press("j")
+    tab.wait(f"location.search !== '{second}' && document.readyState === 'complete'")
+    tab.press("k")
+    tab.wait(f"location.search === '{second}' && document.readyState === 'complete'")
+    tab.press("u")
+    tab.wait("location.pathname === '/run/mine/rollouts'")
+
+
+def test_a_key_labels_and_the_label_is_there_after_a_restart(viewer):
+    viewer.open("/run/mine/task?id=t1")
+    viewer.tab.press("3")
+    viewer.tab.wait("document.querySelector('[aria-pressed=true]')?.value === 'hack'")
+    assert [r["opinion"] for r in query(viewer.store.root, "from annotations")] == ["hack"]
+    again = Viewer(viewer.store, viewer.tab)
+    again.open("/run/mine/task?id=t1")
+    assert viewer.tab.eval("document.querySelector('[aria-pressed=true]').value") == "hack"
+    again.close()
+
+
+def test_a_stage_at_work_moves_without_a_reload(viewer):
+    place = viewer.store.run("mine").iteration(2)
+    shards = viewer.store.shards(
+        viewer.store.get("mine/iter-001/training/step-001/gates").schema, "mine/iter-002/gates", "k"
+    )
+    with viewer.store.lock(place.address("gates")):
+        viewer.open("/run/mine?iteration=1")
+        viewer.tab.wait("document.querySelector('.live')")
+        for num_rows in (3, 6):
+            shards.write("rows", [row("gates", task_id="t", gate="g", kind="rule")] * 3)
+            viewer.tab.wait(f"document.querySelector('.live').textContent.includes('{num_rows} rows so far')")
+    viewer.tab.wait("!document.querySelector('.live')")
+
+
+def test_figures_are_drawn_and_the_theme_can_be_changed(viewer, tmp_path: Path):
+    viewer.open("/run/mine")
+    viewer.tab.wait("document.querySelector('.plot svg')")
+    before = viewer.tab.eval("getComputedStyle(document.body).backgroundColor")
+    viewer.tab.press("t")
+    assert viewer.tab.eval("getComputedStyle(document.body).backgroundColor") != before
