@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -24,6 +24,7 @@ from warehouse.table import Table
 
 ALL = ""  # stands for all runs
 MEMORY_LIMIT = "2GB"
+KEPT_NEAR = 16  # schemas of some tables of a run
 T = TypeVar("T")
 
 
@@ -42,26 +43,34 @@ class Lake:
         self.store, self.catalogue = store, Catalogue(store)
         self._connection = duckdb.connect(config={"memory_limit": MEMORY_LIMIT})
         self._connection.execute("set parquet_metadata_cache = true")
-        self._schemas: dict[str, str] = {}  # of a run
-        self._sources: dict[tuple[str, str], str] = {}  # what a view reads, by run and table
+        self._seen: dict[str, tuple[list[list[Table]], str]] = {}  # listing that a run's schema is of, its name
+        self._near: dict[str, str] = {}  # schemas of some tables, by what they are
+        self._sources: dict[str, dict[str, str]] = {}  # what views read, by schema and table
         self._lock = threading.Lock()
         for schema in TABLES.values():
             empty = f"create table main.empty_{schema.name} as select *, '' as filename from empty_rows"
             self._connection.register("empty_rows", schema.arrow.empty_table())
             self._connection.execute(empty)
 
-    def query(self, run: str, sql: str, parameters: dict[str, Any] | None = None) -> Answer:
-        """Rows of one statement over the views of `run`. Raises duckdb.Error on bad SQL.
+    def query(
+        self,
+        run: str,
+        sql: str,
+        parameters: dict[str, Any] | None = None,
+        near: tuple[Table, ...] | None = None,
+    ) -> Answer:
+        """Rows of one statement over the views of `run`, of the tables `near` only where they are given: what DuckDB
+        does for each file, though no row of it is wanted, adds up. Raises duckdb.Error on bad SQL.
 
         A table that is published anew while it is read is read again.
         """
         started = time.perf_counter()
-        rows = self._again(lambda: self._rows(run, sql, parameters))
+        rows = self._again(lambda: self._rows(run, sql, parameters, near))
         return Answer(rows, time.perf_counter() - started)
 
-    def _rows(self, run: str, sql: str, parameters: dict[str, Any] | None) -> list[Row]:
+    def _rows(self, run: str, sql: str, parameters: dict[str, Any] | None, near: tuple[Table, ...] | None) -> list[Row]:
         with self._connection.cursor() as cursor:
-            cursor.execute(f'use memory."{self._schema(run)}"')
+            cursor.execute(f'use memory."{self._schema(run) if near is None else self._schema_of(near)}"')
             result = cursor.execute(sql, parameters or None)
             names = [column[0] for column in result.description or []]
             return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
@@ -79,27 +88,46 @@ class Lake:
 
     def _schema(self, run: str) -> str:
         """The database schema that holds the run's views of what is published now."""
+        tables = [self.catalogue.tables(name) for name in ([run] if run else self.catalogue.runs())]
+        with self._lock:
+            seen, name = self._seen.get(run, ([], f"run {len(self._seen)}"))
+            if len(seen) != len(tables) or any(a is not b for a, b in zip(seen, tables, strict=True)) or not seen:
+                self._fill(name, [table for some in tables for table in some])
+                self._seen[run] = (tables, name)
+        return name
+
+    def _schema_of(self, tables: tuple[Table, ...]) -> str:
+        """One of some tables of a run; the last ones are kept, for a page asks several statements."""
+        key = hash_json([[table.address, table.content_hash] for table in tables])
+        with self._lock:
+            if key not in self._near:
+                self._near[key] = f"near {key}"
+                self._fill(self._near[key], tables)
+            while len(self._near) > KEPT_NEAR:
+                with self._connection.cursor() as cursor:
+                    cursor.execute(f'drop schema "{self._near.pop(next(iter(self._near)))}" cascade')
+            return self._near[key]
+
+    def _fill(self, name: str, tables: Iterable[Table]) -> None:
+        """Make the views of a schema, or those anew that now read other files."""
         of_kind: defaultdict[str, list[Table]] = defaultdict(list)
-        for table in self.tables(run):
+        for table in tables:
             if table.has_rows and table.num_rows:
                 of_kind[table.recipe["table"]].append(table)
-        with self._lock, self._connection.cursor() as cursor:
-            new = run not in self._schemas
-            name = self._schemas.get(run, f"run {len(self._schemas)}")
-            if new:
-                cursor.execute(f'create schema if not exists "{name}"')
+        with self._connection.cursor() as cursor:
+            cursor.execute(f'create schema if not exists "{name}"')
             cursor.execute(f'use memory."{name}"')
-            for schema in TABLES.values():
-                source = source_of(schema, of_kind[schema.name])
-                if self._sources.get((run, schema.name)) != source:
-                    cursor.execute(view_of(schema, source))
-                    self._sources[run, schema.name] = source
-            if new:
+            before = self._sources.get(name, {})
+            sources = {schema.name: source_of(schema, of_kind[schema.name]) for schema in TABLES.values()}
+            for kind, source in sources.items():
+                if before.get(kind) != source:
+                    cursor.execute(view_of(TABLES[kind], source))
+            if not before:
                 cursor.execute(replies_view())
                 for file in sorted((SQL / "views").glob("*.sql")):
                     cursor.execute(file.read_text(encoding="utf-8"))
-                self._schemas[run] = name
-        return name
+            if name.startswith("run "):
+                self._sources[name] = sources
 
 
 def source_of(schema: Schema, tables: list[Table]) -> str:

@@ -17,6 +17,7 @@ from warehouse.address import Address, check_run_name
 from warehouse.lake import Lake
 from warehouse.schemas import Row
 from warehouse.store import Store
+from warehouse.table import Table
 
 HERE = Path(__file__).parent
 PARAMETER = re.compile(r"^\s*--.*$|\$(\w+)", re.MULTILINE)  # or a comment, where it is only named
@@ -61,29 +62,26 @@ class View:
     lake: Lake
     run: str = ""
     statements: list[Statement] = field(default_factory=list)
-    near: list[str] | None = None  # `$places` of statements: None are all of the run
+    near: tuple[Table, ...] | None = None  # tables that statements are asked of: None are all of the run
 
     @property
     def store(self) -> Store:
         return self.lake.store
 
     def rows(self, name: str, run: str | None = None, **given: Any) -> list[Row]:
-        """Rows of `sql/<name>.sql`, which is given the parameters that it names; `$run`,
-        `$characters` (how much of a text to read) and `$places` are known."""
+        """Rows of `sql/<name>.sql`, which is given the parameters that it names; `$run` and
+        `$characters` (how much of a text to read) are known."""
         sql = (HERE / "sql" / f"{name}.sql").read_text(encoding="utf-8")
-        values = {"run": self.run, "characters": CUT + 1, "places": self.near, **given}
+        values = {"run": self.run, "characters": CUT + 1, **given}
         wanted = {key: values[key] for key in PARAMETER.findall(sql) if key}
-        answer = self.lake.query(self.run if run is None else run, sql, wanted)
+        answer = self.lake.query(self.run if run is None else run, sql, wanted, self.near if run is None else None)
         self.statements.append(Statement(name, with_values(sql, wanted), len(answer.rows), answer.seconds))
         return answer.rows
 
     def keep_near(self, table: str, row: Row) -> None:
-        """Have statements look only where rows may lie that have to do with a row of `table`: DuckDB opens no file of
-        another place."""
+        """Ask further statements of the tables only that may hold rows that have to do with a row of `table`."""
         at = Address(self.run, row["iteration"], row["phase"], row["step"], table, row["label"])
-        tables = self.lake.catalogue.related(self.run, str(at))
-        found = dict.fromkeys((t.at.iteration, t.at.phase, t.at.step) for t in tables)
-        self.near = ["/".join(str(part) for part in place if part is not None) for place in found]
+        self.near = tuple(self.lake.catalogue.related(self.run, str(at)))
 
     def row(self, name: str, what: str, **given: Any) -> Row:
         """The one row of a statement. Raises HTTPException 404 where there is none."""

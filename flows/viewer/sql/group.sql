@@ -1,5 +1,5 @@
 -- grain:  a rollout of the group, best reward first
--- inputs: rollouts_table, replies, scores, rewards; $run, $places, $id, $characters
+-- inputs: rollouts_table, replies, scores, rewards; $run, $id, $characters
 with mine as (
     select
         rollout_id,
@@ -15,7 +15,7 @@ with mine as (
         left(reply, $characters) as reply,
         length(reply) as num_chars
     from rollouts_table
-    where run = $run and prompt_id = $id and ($places is null or list_contains($places, concat_ws('/', iteration, phase, step)))
+    where run = $run and prompt_id = $id
 ),
 scored as (
     select
@@ -25,13 +25,13 @@ scored as (
         any_value(components) as components,
         any_value(unscorable) as unscorable
     from scores
-    where run = $run and group_id = $id and ($places is null or list_contains($places, concat_ws('/', iteration, phase, step)))
+    where run = $run and group_id = $id
     group by rollout_id
 ),
 paid as (
     select rollout_id, any_value(advantage) as advantage
     from rewards
-    where run = $run and group_id = $id and ($places is null or list_contains($places, concat_ws('/', iteration, phase, step)))
+    where run = $run and group_id = $id
     group by rollout_id
 )
 select mine.*, scored.* exclude (rollout_id), paid.advantage

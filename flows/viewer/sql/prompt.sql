@@ -1,6 +1,6 @@
 -- grain:  the prompt
--- inputs: prompts; $run, $places, $id
+-- inputs: prompts; $run, $id
 select *
 from prompts
-where run = $run and prompt_id = $id and ($places is null or list_contains($places, concat_ws('/', iteration, phase, step)))
+where run = $run and prompt_id = $id
 limit 1

@@ -1,12 +1,11 @@
 -- grain:  what a rollout earned
--- inputs: scores, rewards; $run, $places, $id
+-- inputs: scores, rewards; $run, $id
 with scored as (
     select rollout_id, group_id, task_id, score, components, total, unscorable
     from scores
     where
         run = $run
         and rollout_id = $id
-        and ($places is null or list_contains($places, concat_ws('/', iteration, phase, step)))
     limit 1
 ),
 paid as (
@@ -15,7 +14,6 @@ paid as (
     where
         run = $run
         and rollout_id = $id
-        and ($places is null or list_contains($places, concat_ws('/', iteration, phase, step)))
     limit 1
 )
 select scored.* exclude (rollout_id), paid.advantage

@@ -1,9 +1,9 @@
 -- grain:  an answer to the task, with what it earned
--- inputs: answers, rollouts_table, scores, rewards, matches, votes; $run, $places, $id, $characters
+-- inputs: answers, rollouts_table, scores, rewards, matches, votes; $run, $id, $characters
 with mine as (
     select distinct on (rollout_id) *
     from answers
-    where run = $run and task_id = $id and ($places is null or list_contains($places, concat_ws('/', iteration, phase, step)))
+    where run = $run and task_id = $id
 ),
 said as (
     select
@@ -18,7 +18,6 @@ said as (
     where
         run = $run
         and rollout_id in (select rollout_id from mine)
-        and ($places is null or list_contains($places, concat_ws('/', iteration, phase, step)))
     group by rollout_id
 ),
 scored as (
@@ -32,7 +31,6 @@ scored as (
     where
         run = $run
         and rollout_id in (select rollout_id from mine)
-        and ($places is null or list_contains($places, concat_ws('/', iteration, phase, step)))
     group by rollout_id
 ),
 paid as (
@@ -41,19 +39,18 @@ paid as (
     where
         run = $run
         and rollout_id in (select rollout_id from mine)
-        and ($places is null or list_contains($places, concat_ws('/', iteration, phase, step)))
     group by rollout_id
 ),
 matched as (
     select rollout_id, any_value(matched) as matched, any_value(reason) as match_reason
     from matches
-    where run = $run and task_id = $id and ($places is null or list_contains($places, concat_ws('/', iteration, phase, step)))
+    where run = $run and task_id = $id
     group by rollout_id
 ),
 voted as (
     select rollout_id, sum(vote) as votes_for, count(*) as num_votes
     from votes
-    where run = $run and task_id = $id and ($places is null or list_contains($places, concat_ws('/', iteration, phase, step)))
+    where run = $run and task_id = $id
     group by rollout_id
 )
 select

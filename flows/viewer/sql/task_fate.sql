@@ -1,5 +1,5 @@
 -- grain:  a table that says what became of the task, or of the rollouts about it
--- inputs: selections, groups, labels, novelties, draws, pools; $run, $places, $id
+-- inputs: selections, groups, labels, novelties, draws, pools; $run, $id
 select
     iteration,
     phase,
@@ -11,7 +11,7 @@ select
         {mean_score: mean_score, num_correct: num_correct, num_judged: num_judged, num_rollouts: num_rollouts, bounds: bounds}
     )::varchar as details
 from selections
-where run = $run and task_id = $id and ($places is null or list_contains($places, concat_ws('/', iteration, phase, step)))
+where run = $run and task_id = $id
 union all
 select
     iteration,
@@ -22,7 +22,7 @@ select
     kept,
     to_json({group_id: group_id, measures: measures, bounds: bounds})::varchar
 from groups
-where run = $run and task_id = $id and ($places is null or list_contains($places, concat_ws('/', iteration, phase, step)))
+where run = $run and task_id = $id
 union all
 select
     iteration,
@@ -33,7 +33,7 @@ select
     null,
     to_json({share: share, agreeing: num_agreeing, readable: num_readable, answers: num_answers, tied: tied})::varchar
 from labels
-where run = $run and task_id = $id and ($places is null or list_contains($places, concat_ws('/', iteration, phase, step)))
+where run = $run and task_id = $id
 union all
 select
     iteration,
@@ -44,7 +44,7 @@ select
     null,
     to_json({cluster: cluster, share: share, nearest: nearest, similarity: similarity})::varchar
 from novelties
-where run = $run and task_id = $id and ($places is null or list_contains($places, concat_ws('/', iteration, phase, step)))
+where run = $run and task_id = $id
 union all
 select
     iteration,
@@ -55,7 +55,7 @@ select
     kept,
     to_json({score: score, num_uses: num_uses, last_used: last_used, origin: origin})::varchar
 from pools
-where run = $run and task_id = $id and ($places is null or list_contains($places, concat_ws('/', iteration, phase, step)))
+where run = $run and task_id = $id
 union all
 select
     iteration,
@@ -66,5 +66,5 @@ select
     null,
     to_json({score: score, num_uses: num_uses, origin: origin})::varchar
 from draws
-where run = $run and task_id = $id and ($places is null or list_contains($places, concat_ws('/', iteration, phase, step)))
+where run = $run and task_id = $id
 order by iteration, phase, step, what

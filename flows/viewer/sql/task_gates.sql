@@ -1,9 +1,9 @@
 -- grain:  a check of the task, and what the judge said where a model checked
--- inputs: gates, rollouts_table; $run, $places, $id, $characters
+-- inputs: gates, rollouts_table; $run, $id, $characters
 with mine as (
     select gate, kind, passed, judge_rollout_id, malformed
     from gates
-    where run = $run and task_id = $id and ($places is null or list_contains($places, concat_ws('/', iteration, phase, step)))
+    where run = $run and task_id = $id
 ),
 said as (
     select rollout_id as judge_rollout_id, any_value(left(reply, $characters)) as reply
@@ -11,7 +11,6 @@ said as (
     where
         run = $run
         and rollout_id in (select judge_rollout_id from mine)
-        and ($places is null or list_contains($places, concat_ws('/', iteration, phase, step)))
     group by rollout_id
 )
 select mine.*, said.reply

@@ -1,9 +1,9 @@
 -- grain:  a prompt about the task, and how many rollouts were sampled for it
--- inputs: prompts, rollouts_table; $run, $places, $id
+-- inputs: prompts, rollouts_table; $run, $id
 with about as (
     select prompt_id, iteration, phase, step, role, template, template_version, rollout_id, criterion_id
     from prompts
-    where run = $run and task_id = $id and ($places is null or list_contains($places, concat_ws('/', iteration, phase, step)))
+    where run = $run and task_id = $id
 )
 select distinct on (about.prompt_id)
     about.*,
@@ -16,6 +16,5 @@ left join (
     where
         run = $run
         and prompt_id in (select prompt_id from about)
-        and ($places is null or list_contains($places, concat_ws('/', iteration, phase, step)))
 ) as rollouts_table using (prompt_id)
 order by about.iteration, about.phase, about.step, about.role, about.prompt_id

@@ -1,6 +1,6 @@
 -- grain:  a criterion of the task
--- inputs: rubrics; $run, $places, $id
+-- inputs: rubrics; $run, $id
 select distinct on (criterion_id) criterion_id, position, criterion, priority, weight, judge_rollout_id, malformed
 from rubrics
-where run = $run and task_id = $id and ($places is null or list_contains($places, concat_ws('/', iteration, phase, step)))
+where run = $run and task_id = $id
 order by criterion_id

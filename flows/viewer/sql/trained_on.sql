@@ -1,12 +1,11 @@
 -- grain:  an update that trained on rollouts of a list
--- inputs: batches, updates; $run, $places, $ids
+-- inputs: batches, updates; $run, $ids
 with mine as (
     select iteration, phase, step, rollout_id, advantage
     from batches
     where
         run = $run
         and list_contains($ids, rollout_id)
-        and ($places is null or list_contains($places, concat_ws('/', iteration, phase, step)))
 )
 select
     mine.iteration,
@@ -22,7 +21,7 @@ left join
     (
         select distinct iteration, phase, step, policy, role
         from updates
-        where run = $run and ($places is null or list_contains($places, concat_ws('/', iteration, phase, step)))
+        where run = $run
     ) as updates
     on
         updates.iteration is not distinct from mine.iteration

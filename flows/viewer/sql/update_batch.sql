@@ -1,10 +1,10 @@
 -- grain:  a datum of the update's batch, largest advantage first
--- inputs: batches, rewards, rollouts_table, prompts; $run, $places, $iteration, $phase, $step
+-- inputs: batches, rewards, rollouts_table, prompts; $run, $iteration, $phase, $step
 with mine as (
     select rollout_id, datum, advantage, length(completion_token_ids) as num_tokens, list_sum(loss_mask) as num_trained
     from batches
     where
-        run = $run and ($places is null or list_contains($places, concat_ws('/', iteration, phase, step)))
+        run = $run
         and iteration is not distinct from $iteration
         and ($phase is null or phase = $phase)
         and step is not distinct from $step
@@ -15,7 +15,6 @@ paid as (
     where
         run = $run
         and rollout_id in (select rollout_id from mine)
-        and ($places is null or list_contains($places, concat_ws('/', iteration, phase, step)))
     group by rollout_id
 ),
 said as (
@@ -24,7 +23,6 @@ said as (
     where
         run = $run
         and rollout_id in (select rollout_id from mine)
-        and ($places is null or list_contains($places, concat_ws('/', iteration, phase, step)))
     group by rollout_id
 )
 select mine.*, paid.* exclude (rollout_id), said.* exclude (rollout_id)
