@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
+from flows.benchmarks import find
 from flows.command import cli
+from flows.evaluation import check_benchmarks
+from flows.profile import MethodSettings
 from flows.rzero.flow import rzero_iteration
+from flows.service.site import SOURCE
 from tests.support.scripted_play import Asked, Script, any_text_model, perform
 from warehouse.query import query
 from warehouse.store import Store
@@ -145,6 +150,16 @@ def test_a_judge_decides_where_the_protocol_has_one_and_its_verdicts_are_rows(wo
     assert judge == ("model",)
 
 
+def test_a_policy_searches_where_the_protocol_lets_it(world):
+    documents = Path(world["folder"]) / "documents.jsonl"
+    documents.write_text(json.dumps({"id": "d1", "title": "Mountains", "text": "Tall mountains of the south."}) + "\n")
+    command(world, world["model"], "--paper", "searching", "--corpus", str(documents))
+    found = rows(world, "select num_turns, num_searches, turns[1].results[1].document_ids from rollouts")
+    assert found == [(2, 1, ["d1"])] * 3
+    (score,) = rows(world, "select score from evaluations where metric = 'em'")
+    assert score[0] == pytest.approx(1 / 3)
+
+
 def refused(world: dict[str, Any], target: str, *more: str) -> str:
     settings = ["--set", f"evaluation.folder={world['folder']}"]
     result = CliRunner().invoke(cli.main, ["evaluate", target, "--benchmark", world["entry"], *settings, *more])
@@ -179,3 +194,22 @@ def test_a_flow_evaluates_before_and_after_every_iteration_and_compares_its_poli
     asked = len(world["script"].asked)
     assert "three" in command(world, "r", "--against", "base")  # the same answers: nothing is asked again
     assert len(world["script"].asked) == asked
+
+
+@pytest.mark.parametrize("path", sorted((SOURCE / "flows").glob("*/profiles/*.toml")), ids=str)
+def test_profiles_name_benchmarks_that_there_are_and_that_can_be_had_from_the_hub(path):
+    named = tomllib.loads(path.read_text()).get("evaluation", {}).get("benchmarks", [])
+    for name in named:
+        assert find(name).revision and not find(name).gated
+
+
+def test_a_run_is_refused_before_it_starts_where_a_benchmark_cannot_be_had(world):
+    given = {"models": {"base": world["model"]}, "engine": {"max_model_len": 512}}
+    for names, says in (
+        (["nothing"], "there is no benchmark nothing; there are 2wiki"),
+        (["hotpotqa"], "hotpotqa needs .*hotpot_dev_v1_simplified.json: get it from github.com/ysymyth/ReAct"),
+        (["supergpqa"], "no revision of hf:m-a-p/SuperGPQA"),
+    ):
+        cfg = MethodSettings.model_validate({**given, "evaluation": {"benchmarks": names, "folder": "nowhere"}})
+        with pytest.raises(ValueError, match=says):
+            check_benchmarks(cfg, Path(world["folder"]))
