@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from corpus_prep.read.documents import DocumentRow, read_corpus
 from corpus_prep.search.index import Retriever, build_index, load_index
-from corpus_prep.search.settings import EmbeddingConfig
+from corpus_prep.search.settings import EmbeddingConfig, VectorSearch
 
 WIKI = Path(__file__).parent / "data" / "wiki_passages_30.parquet"
 ENCYCLOPAEDIA = [
@@ -201,3 +201,17 @@ def test_a_folder_that_holds_no_model_is_a_clear_error(tmp_path):
     (tmp_path / "model").mkdir()
     with pytest.raises(ValueError, match="cannot be loaded"):
         build_index(ENCYCLOPAEDIA, tmp_path / "index", EmbeddingConfig(model=str(tmp_path / "model"), revision=None))
+
+
+def test_a_long_document_is_found_once_by_its_best_piece(tmp_path):
+    filler = [f"Chapter {n} is about sheep and weather, and goes on for a while." for n in range(40)]
+    long = "\n\n".join([*filler[:30], "The lighthouse keeper counts lanterns and lanterns.", *filler[30:]])
+    rows = [DocumentRow("long", "Almanac", long), DocumentRow("short", "Lanterns", "One lantern."), *ENCYCLOPAEDIA]
+    folder = build_index(rows, tmp_path / "chunked", search=VectorSearch(chunk_chars=200))
+    retriever = load_index(folder)
+    [hits] = retriever.search(["lighthouse keeper"], 3)
+    assert [hit.document_id for hit in hits] == ["long"]
+    assert "lighthouse keeper" in hits[0].text and len(hits[0].text) <= 200 and hits[0].title == "Almanac"
+    [hits] = retriever.search(["sheep and weather lantern"], 2)
+    assert {hit.document_id for hit in hits} == {"long", "short"}
+    assert (retriever.manifest["num_documents"], retriever.manifest["num_rows"] > 15) == (2 + len(ENCYCLOPAEDIA), True)

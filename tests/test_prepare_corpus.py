@@ -77,7 +77,12 @@ def test_what_goes_says_why_and_the_rest_stays_in_order_with_an_index(corpus):
     assert ids == [r["id"] for r in lines(tmp_path) if r["id"] not in {row["document_id"] for row in dropped}]
     recalls = query(tmp_path / "store", "select value from measurements where metric = 'canary_recall'")
     assert [row["value"] for row in recalls] == [1.0, 1.0]
-    assert (tmp_path / "store" / "reports" / "wiki" / "corpus.html").read_text().count("<svg") >= 2
+    page = (tmp_path / "store" / "reports" / "wiki" / "corpus.html").read_text()
+    assert page.count("<svg") >= 2
+    assert "Doubtful pairs" in page and "<mark>changed</mark>" in page  # of the edited copy, beside its original
+    [largest, *_] = ask(table, "families")
+    assert {f["stays"]: f["go"] for f in ask(table, "families")}["edited"] == [known["edited"]]
+    assert largest["documents"] == 2
     assert all(why is None for _, why in prepare_corpus.inquire(asked, {}).found)
 
 

@@ -36,9 +36,13 @@ if TYPE_CHECKING:
     from corpus_prep.search.encoder import Encoder
 
 
+PIECES = 8  # ranked for each document that is asked for
+
+
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A found document. score: BM25, or the cosine of the embeddings."""
+    """A found document; of one that is indexed in pieces the text of the best. score: BM25, or the cosine of the
+    embeddings."""
 
     document_id: str
     title: str
@@ -68,10 +72,19 @@ class Retriever:
         """
         if k < 1:
             raise ValueError(f"k is {k}: ask for at least one document.")
-        return [
-            [Hit(*(column[row].as_py() for column in self._columns), score=score) for row, score in ranked]
-            for ranked in self._ranker.rank(queries, k)
-        ]
+        is_whole = self.manifest["num_documents"] == len(self._columns[0])
+        ranked = self._ranker.rank(queries, k if is_whole else min(PIECES * k, len(self._columns[0])))
+        return [self._hits(found, k) for found in ranked]
+
+    def _hits(self, ranked: list[tuple[int, float]], k: int) -> list[Hit]:
+        """The first `k` documents, each by its best piece."""
+        hits: dict[str, Hit] = {}
+        for row, score in ranked:
+            document_id, *_ = values = [column[row].as_py() for column in self._columns]
+            hits.setdefault(document_id, Hit(*values, score=score))
+            if len(hits) == k:
+                break
+        return list(hits.values())
 
 
 def indexed(
@@ -84,7 +97,7 @@ def indexed(
     """Pass documents on; when they end, write an index of those that were not dropped.
 
     embedding: None for BM25. search: how its vectors are searched. vectors: a file of those of the documents, in their
-    order and made by `embedding`; else they are computed.
+    order and made by `embedding`; without them, or for pieces of documents, they are computed.
 
     Raises:
         ValueError: folder has content, two documents share an id, none is usable, the vectors are not as many, or the
@@ -93,20 +106,22 @@ def indexed(
     folder = Path(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ValueError(f"index folder {folder} exists and is not empty. Delete it or give another.")
+    chunk_chars = search.chunk_chars if search else None
+    vectors = vectors if embedding and chunk_chars is None else None
     encoder = _encoder(embedding) if embedding and vectors is None else None
     partial = folder.with_name(f"{folder.name}.partial-{os.getpid()}")
     partial.mkdir(parents=True)
     try:
-        documents_file = DocumentsFile(partial / "documents.arrow")
+        documents_file = DocumentsFile(partial / "documents.arrow", chunk_chars)
         with documents_file:
             for document in documents:
                 documents_file.add(document)
                 yield document
-        num_documents = documents_file.num_documents
-        how = _write_ranker(num_documents, partial, encoder, search, vectors if embedding else None)
+        how = _write_ranker(documents_file.num_rows, partial, encoder, search, vectors)
         manifest = {
             "format": FORMAT,
-            "num_documents": num_documents,
+            "num_documents": documents_file.num_documents,
+            "num_rows": documents_file.num_rows,
             "content_hash": documents_file.content_hash,
             "embedding": embedding and embedding.model_dump(),
             **how,
@@ -142,8 +157,8 @@ def load_index(folder: str | Path, device: str | None = None, verify: bool = Tru
     folder = Path(folder)
     manifest = read_manifest(folder, verify)
     documents = open_documents(folder)
-    if documents.num_rows != manifest["num_documents"]:
-        raise damaged(folder, f"it holds {documents.num_rows} documents, not {manifest['num_documents']}")
+    if documents.num_rows != manifest["num_rows"]:
+        raise damaged(folder, f"it holds {documents.num_rows} rows, not {manifest['num_rows']}")
     if manifest["embedding"] is None:
         return Retriever(documents, Bm25Ranker(folder, documents.num_rows), manifest)
     from corpus_prep.search.vectors import VectorRanker

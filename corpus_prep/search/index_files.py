@@ -11,6 +11,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from corpus_prep.read.documents import DocumentRow
+from corpus_prep.read.pieces import cut
 from corpus_prep.read.seen import Seen
 
 FORMAT = 3
@@ -52,10 +53,11 @@ def fingerprint(file: Path) -> dict[str, Any]:
 
 
 class DocumentsFile:
-    """The documents of an index while they are written, a few thousand in memory. content_hash: of every id, title and
-    text, in order, with their lengths."""
+    """The documents of an index while they are written, a few thousand in memory; those of more than `chunk_chars` in
+    pieces, a row each. content_hash: of every id, title and text, in order, with their lengths."""
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, chunk_chars: int | None = None):
+        self._chunk_chars, self.num_rows = chunk_chars, 0
         self._sink = pa.OSFile(str(path), "wb")
         self._writer = pa.ipc.new_file(self._sink, DOCUMENT_SCHEMA)
         self._digest, self._seen = hashlib.sha256(), Seen()
@@ -68,10 +70,12 @@ class DocumentsFile:
             raise ValueError(f"two documents have the id {document.document_id}. Give each its own.")
         self._seen.add(document.document_id)
         row = {name: getattr(document, name) for name in DOCUMENT_SCHEMA.names}
-        self._digest.update(json.dumps(list(row.values())).encode())
-        self._pending.append(row)
-        if len(self._pending) == DOCUMENTS_AT_ONCE:
-            self._write()
+        for text in cut(row["text"], self._chunk_chars) if self._chunk_chars else [row["text"]]:
+            self._digest.update(json.dumps([row["document_id"], row["title"], text]).encode())
+            self._pending.append({**row, "text": text})
+            self.num_rows += 1
+            if len(self._pending) == DOCUMENTS_AT_ONCE:
+                self._write()
 
     def _write(self) -> None:
         self._writer.write_batch(pa.RecordBatch.from_pylist(self._pending, DOCUMENT_SCHEMA))
@@ -98,7 +102,7 @@ class DocumentsFile:
 
 
 def read_documents(folder: Path) -> Iterator[tuple[str, str]]:
-    """Title and text of every document, a few thousand in memory: mapped ones would stay there as they are read."""
+    """Title and text of every row, a few thousand in memory: mapped ones would stay there as they are read."""
     with pa.OSFile(str(folder / "documents.arrow")) as source, pa.ipc.open_file(source) as file:
         for number in range(file.num_record_batches):
             batch = file.get_batch(number)

@@ -64,7 +64,7 @@ Kind = Literal["exact", "ivf_sq8", "ivf_pq"]
 
 
 class VectorSearch(BaseModel):
-    """How vectors are searched.
+    """How an index is searched: by words, or by vectors of one of these kinds.
 
     exact: a product with all of them, in memory of the device, in the model's dtype.
     ivf_sq8, ivf_pq: a faiss inverted file, mapped from disk, with a byte a dimension or `pq_bytes` a vector.
@@ -83,6 +83,9 @@ class VectorSearch(BaseModel):
     candidates: PositiveInt | None = None
     """Documents a hit that are scored again in float32. None: 4, and 32 for ivf_pq."""
     seed: int = 0
+    chunk_chars: PositiveInt | None = None
+    """Longer documents are cut where they pause and found by their best piece, which is what is shown. None: a document
+    is one, of which an embedding sees the beginning."""
 
     def resolved(self, vector_DH: np.ndarray) -> VectorSearch:
         """With everything settled that was left to the size."""

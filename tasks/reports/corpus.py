@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.corpus.steps import IN_ORDER
+from tasks.reports.beside import beside
 from tasks.reports.draw import GREY, PALETTE, Plot, by, draw, percent, short
 from tasks.reports.page import Section, render, write_page
 from warehouse.address import Address
@@ -59,8 +60,24 @@ QUERIES = {
         from contaminations where run = $run order by removes desc, share desc, document_id, start limit 40
     """,
     "families": """
-        select first_id, second_id, jaccard
-        from duplicates where run = $run order by jaccard desc, first, second limit 40
+        select
+            instead as stays, count(*) + 1 as documents, list(document_id order by document_id)[:20] as go,
+            any_value(label) as step
+        from screenings where run = $run and list_contains($screened, label) and instead is not null
+        group by instead order by documents desc, stays limit 40
+    """,
+    "doubtful": """
+        with nearest as (
+            select first_id, second_id, jaccard, first, second from duplicates where run = $run
+            order by abs(jaccard - $threshold), first, second limit 12
+        )
+        select
+            n.first_id, n.second_id, n.jaccard, n.jaccard >= $threshold as merged,
+            left(one.text, 4000) as first_text, left(other.text, 4000) as second_text
+        from nearest as n
+        join documents as one on one.run = $run and one.label is null and one.document_id = n.first_id
+        join documents as other on other.run = $run and other.label is null and other.document_id = n.second_id
+        order by n.jaccard desc, n.first, n.second
     """,
     "sets": """
         select coalesce(label, 'members') as shown, sum(num_tokens) as tokens
@@ -95,6 +112,7 @@ def report_corpus(store: Store, prepared: Table) -> Path:
         c=contents,
         tiles=headline(contents),
         sections=sections(contents),
+        pairs_beside=[{**row, "sides": beside(row["first_text"], row["second_text"])} for row in rows["doubtful"]],
         **{name: list(map(readable, found)) for name, found in rows.items()},
     )
     path = write_page(store, f"{run}/corpus.html", page)
@@ -105,9 +123,16 @@ def report_corpus(store: Store, prepared: Table) -> Path:
 def ask(prepared: Table, name: str) -> list[Row]:
     """The rows of one of QUERIES, of the screenings alone that the prepared corpus went through."""
     screened = [Address.parse(table["address"]).label for table in prepared.recipe["params"]["screened"]]
-    given = {"run": prepared.at.run, "screened": screened, "parts": list(IN_ORDER)}
+    given = {"run": prepared.at.run, "screened": screened, "parts": list(IN_ORDER), "threshold": _threshold(prepared)}
     sql = QUERIES[name]
     return query(prepared.root, sql, {key: value for key, value in given.items() if f"${key}" in sql})
+
+
+def _threshold(prepared: Table) -> float:
+    """The Jaccard from which on documents are one family."""
+    store = Store(prepared.root)
+    near = store.find(store.run(prepared.at.run).address("screenings", "near"))
+    return near.recipe["params"]["threshold"] if near is not None else 1.0
 
 
 def readable(row: Row) -> Row:
@@ -199,7 +224,7 @@ def _pairs(rows: list[Row]) -> Plot:
     if not rows:
         return Plot("pairs", "No two documents were similar", "No pair shares a band and half of its shingles.")
     num = sum(r["pairs"] for r in rows)
-    note = "Exact Jaccard of every pair that was compared. All are stored: another threshold is a query."
+    note = "Exact Jaccard of every pair that was compared. Pairs well below the threshold were rarely compared at all."
     return Plot("pairs", f"{num:,} pairs, by their similarity", note, draw(_pair_bars, rows))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -27,10 +28,11 @@ import rensa
 from datasketch import MinHash, MinHashLSH
 
 from corpus_prep.dedup.minhash import MinHashing, signatures
+from corpus_prep.dedup.shingles import Shingling
 from tasks.corpus import dedup
 from tasks.stage import stage
 from tests.bench.pipeline import cpu_s, line
-from tests.support.corpora import data_folder, documents, passages, with_copies
+from tests.support.corpora import data_folder, documents, generated, passages, with_copies
 from tests.support.truth import defined_shingles, exact_join, judge, word_shingles
 from warehouse.schemas import DOCUMENTS
 from warehouse.store import Store
@@ -154,6 +156,55 @@ def natural_duplicates() -> Iterator[dict[str, Any]]:
     }
 
 
+NOISY = {
+    "5 words, 0.8 (default)": MinHashing(),
+    "5 words, 0.6": MinHashing(threshold=0.6),
+    "2 words, 0.8": MinHashing(shingling=Shingling(size=2)),
+    "2 words, 0.6": MinHashing(threshold=0.6, shingling=Shingling(size=2)),
+    "9 characters, 0.8": MinHashing(shingling=Shingling(unit="characters", size=9)),
+    "9 characters, 0.6": MinHashing(threshold=0.6, shingling=Shingling(unit="characters", size=9)),
+}
+
+
+def noisy_text(count: int = 4_000) -> Iterator[dict[str, Any]]:
+    """Copies with a share of characters misread, as scanners do: found with their originals, by setting; and passages
+    removed of the originals alone, of which a few hundred are true versions of others."""
+    texts = short_passages(count)
+    for name, settings in NOISY.items():
+        row = {"name": "noisy_text", "setting": name, "documents": count}
+        row["removed_of_originals"] = len(merged(texts, settings)[0])
+        for errors in (0.01, 0.02, 0.05):
+            rng = random.Random(errors)
+            copies = [misread(text, errors, rng) for text in texts[:1000]]
+            _, pairs = merged([*texts, *copies], settings)
+            row[f"found_at_{errors:.0%}"] = sum((n, count + n) in pairs for n in range(1000)) / 1000
+        yield row
+
+
+def short_passages(count: int) -> list[str]:
+    """Passages as they are, of about 70 words; generated ones where there is no data."""
+    if (folder := data_folder()) is None:
+        return list(generated(count))
+    texts = pq.read_table(folder / "corpora" / "wiki_passages.parquet")["text"].to_pylist()
+    return random.Random(0).sample(texts, count)
+
+
+def misread(text: str, errors: float, rng: random.Random) -> str:
+    return "".join(rng.choice("abcdefghiklmnorstu") if c.isalpha() and rng.random() < errors else c for c in text)
+
+
+def merged(texts: list[str], settings: MinHashing) -> tuple[set[int], set[tuple[int, int]]]:
+    """Documents removed as near-duplicates, and the pairs from the threshold on."""
+    with tempfile.TemporaryDirectory() as folder:
+        place = Store(folder).run("bench")
+        table = given(place, texts)
+        bands = dedup.band_documents(place, table, settings=settings)
+        found = dedup.find_duplicates(place, table, bands, settings=settings)
+        near = dedup.screen_near_duplicates(place, table, found, threshold=settings.threshold, label="near")
+        removed = {int(row["document_id"][1:]) for row in near.rows() if not row["kept"]}
+        return removed, {(r["first"], r["second"]) for r in found.rows() if r["jaccard"] >= settings.threshold}
+
+
 def share(name: str, peer_name: str, ours: float, peer: float, unit: str) -> dict[str, Any]:
     """A line whose numbers are no costs; the ratio is ours over the peer's."""
     ratio = round(ours / peer, 4) if peer else None
@@ -225,7 +276,7 @@ def rensa_dedup(texts: list[str], num_bands: int | None) -> set[int]:
     return {number for number, keep in enumerate(kept) if not keep}
 
 
-BENCHMARKS = (text_to_signature, whole_dedup, natural_duplicates, memory)
+BENCHMARKS = (text_to_signature, whole_dedup, natural_duplicates, noisy_text, memory)
 
 if __name__ == "__main__":
     main()
