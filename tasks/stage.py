@@ -95,20 +95,11 @@ def _as_prefect_task(work: Callable[[], Table], name: str, at: Address) -> Table
 
     tags = [tag for tag in (at.iteration is not None and f"iteration {at.iteration}", at.phase) if tag]
 
-    @task(name=name, task_run_name=shown_name(at), tags=tags, cache_policy=NO_CACHE, persist_result=False)
+    @task(name=name, task_run_name=at.shown, tags=tags, cache_policy=NO_CACHE, persist_result=False)
     def make() -> Table:
         return work()
 
     return make()
-
-
-def shown_name(at: Address) -> str:
-    """Of a table among the many of a run: where it is made comes first.
-
-    >>> shown_name(Address("mine", 3, "solver", 7, "rollouts", "grade")), shown_name(Address("mine", table="documents"))
-    ('3 solver 7 rollouts.grade', 'documents')
-    """
-    return " ".join(str(part) for part in (at.iteration, at.phase, at.step, at.name) if part is not None)
 
 
 def _make(

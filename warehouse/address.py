@@ -78,6 +78,15 @@ class Address:
         step = None if self.step is None else f"step-{self.step:03d}"
         return tuple(filter(None, (self.run, iteration, self.phase, step, self.name)))
 
+    @property
+    def shown(self) -> str:
+        """A name among the many tables of a run: where it is made comes first.
+
+        >>> Address("mine", 3, "solver", 7, "rollouts", "grade").shown, Address("mine", table="documents").shown
+        ('3 solver 7 rollouts.grade', 'documents')
+        """
+        return " ".join(str(part) for part in (self.iteration, self.phase, self.step, self.name) if part is not None)
+
     def __str__(self) -> str:
         return "/".join(self.parts)
 

@@ -52,7 +52,7 @@ def record_stages(api: API, flow_run: dict[str, Any], tables: Iterable[Table]) -
     message tells."""
     for table in tables:
         task = table.recipe["stage"].rsplit(".", 1)[-1].lstrip("_")
-        api.record_task(flow_run["id"], task, table.address, f"{table.num_rows} rows in {table.recipe['seconds']} s")
+        api.record_task(flow_run["id"], task, table.at.shown, f"{table.num_rows} rows in {table.recipe['seconds']} s")
 
 
 @contextlib.contextmanager
