@@ -90,7 +90,7 @@ def test_keys_walk_a_list_open_a_row_go_on_and_lead_back(viewer):
     tab.press("j")
     tab.press("j")
     tab.press("o")
-    tab.wait("location.pathname === '/run/mine/rollout'")
+    tab.wait("location.pathname === '/run/mine/rollout' && document.readyState === 'complete'")
     second = tab.eval("location.search")
     tab.press("j")
     tab.wait(f"location.search !== '{second}' && document.readyState === 'complete'")
