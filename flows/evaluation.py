@@ -15,9 +15,11 @@ from flows.benchmarks import Benchmark, Protocol, find
 from flows.benchmarks.asking import (
     READERS,
     judge_answers,
+    judge_criteria,
     pose,
     read_answer,
     read_tagged,
+    read_verdict,
     read_vote,
     templates,
     verdict,
@@ -28,11 +30,11 @@ from tasks.engines.base import Policy, Sampling
 from tasks.evaluate import evaluate
 from tasks.harness import ask_harness, harness_items, harness_scores
 from tasks.item_scores import compare, measure_items, score_items
-from tasks.items import read_items
+from tasks.items import Columns, read_items
 from tasks.read import Reader
 from tasks.rollouts.dialogue import Dialogue
 from tasks.rollouts.search_syntax import EXAMPLES, Syntax, stop_strings
-from warehouse.schemas import ANSWERS, ITEM_SCORES, VOTES, Row
+from warehouse.schemas import ANSWERS, ITEM_SCORES, JUDGMENTS, VOTES, Row
 from warehouse.store import Place, Table
 
 HARNESS = "0.4.13"  # of lm-eval, as requirements/harness.txt has it
@@ -128,9 +130,17 @@ class Exam:
     @property
     def examiner(self) -> Role:
         """Who judges: temperature 0, one verdict, asked once more where it cannot be read."""
-        judge, sampling = templates("english", "judge"), Sampling(temperature=0, max_tokens=JUDGE_TOKENS)
-        reader = Reader(read_vote)
-        return Role("examiner", (judge,), judge_answers, sampling, VOTES, reader, judge=True, ask_again=verdict)
+        by_rubric, sampling = bool(self.columns.criteria), Sampling(temperature=0, max_tokens=JUDGE_TOKENS)
+        template = templates("english", "criterion" if by_rubric else "judge")
+        about, into, read = (
+            (judge_criteria, JUDGMENTS, read_verdict) if by_rubric else (judge_answers, VOTES, read_vote)
+        )
+        return Role("examiner", (template,), about, sampling, into, Reader(read), judge=True, ask_again=verdict)
+
+    @property
+    def columns(self) -> Columns:
+        assert self.benchmark.columns is not None, "the harness asks it"
+        return self.benchmark.columns
 
     def _judged(self, place: Place, answers: Table) -> tuple[Table, ...]:
         examiner = self.run.models.get("examiner")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,12 +13,13 @@ from tasks.processes.comparisons import Workers
 from tasks.read import NOT_SAMPLED
 from tasks.scorers import SCORERS
 from tasks.stage import Rows, Tables, rows_of, stage
-from warehouse.schemas import COMPARISONS, ITEM_SCORES, Answer, Item, ItemScore, Rollout, Row, Vote
+from warehouse.schemas import COMPARISONS, ITEM_SCORES, Answer, Item, ItemScore, Rollout, Row
 from warehouse.store import Table
 
 SCORE, READABLE = "score", "readable"
 CONFIDENCE = 0.95
 MOST_KINDS = 30
+NO_VERDICT = "no verdict could be read"
 
 
 @stage(ITEM_SCORES, tools=("num_workers",), code=(serve,))
@@ -42,7 +44,7 @@ def score_items(
     """
     item_of = {row["task_id"]: row for row in items.rows()}
     sample_of = {row["rollout_id"]: row["sample"] for row in rollouts.rows(Rollout)}
-    votes = {row["rollout_id"]: row for row in rows_of(judged, Vote)} if judged else None
+    votes = verdicts(rows_of(judged), item_of, answers.rows(Answer)) if judged else None
     rows, metrics = answers.rows(Answer), SCORERS[scorer].metrics
     with Workers(SCORERS[scorer].score, time_limit_s, num_workers) as workers:
 
@@ -60,7 +62,7 @@ def score_items(
 
 
 def _scores(
-    answer: Answer, item: Row, metrics: Sequence[str], workers: Workers, votes: dict[str, Vote] | None
+    answer: Answer, item: Row, metrics: Sequence[str], workers: Workers, votes: dict[str, float | None] | None
 ) -> tuple[dict[str, float], str | None]:
     """The metrics of one answer, or why it has none."""
     if answer["answer"] is None:
@@ -73,10 +75,32 @@ def _scores(
     found = {**outcome.matched, READABLE: 1.0}
     if votes is not None:
         vote = votes.get(answer["rollout_id"])
-        if vote is None or vote["vote"] is None:
-            return {}, f"no verdict: {vote['malformed'] if vote else 'not asked'}"
-        found["judged"] = float(vote["vote"])
+        if vote is None:
+            return {}, NO_VERDICT
+        found["judged"] = vote
     return found, None
+
+
+def verdicts(judged: list[Row], item_of: dict[str, Row], answers: list[Answer]) -> dict[str, float | None]:
+    """What the judge says of each answer, 0..1, by its rollout: its vote; or, where it was asked by criterion, the
+    weights of those met over all positive weights, at least 0 (arXiv 2505.08775: criteria may cost). None where a
+    verdict is lost."""
+    votes: dict[str, dict[str, int | None]] = defaultdict(dict)
+    for row in judged:  # where a prompt was asked again, its last reply counts
+        votes[row["rollout_id"]][row.get("criterion_id", "")] = row["vote"] if "vote" in row else row["verdict"]
+    found: dict[str, float | None] = {}
+    for answer in answers:
+        given = votes.get(answer["rollout_id"], {})
+        criteria = json.loads(item_of[answer["task_id"]]["given"]).get("criteria") or [{"weight": 1.0}]
+        if len(given) < len(criteria) or None in given.values():
+            found[answer["rollout_id"]] = None
+            continue
+        weights = [criterion["weight"] for criterion in criteria]
+        met = [given[key] for key in ([""] if "" in given else map(str, range(len(criteria))))]
+        total = math.fsum(w for w in weights if w > 0)
+        earned = math.fsum(weight * (one or 0) for weight, one in zip(weights, met, strict=True))
+        found[answer["rollout_id"]] = max(0.0, earned / total)
+    return found
 
 
 def measure_items(

@@ -36,6 +36,8 @@ class Columns(BaseModel):
     first: int = Field(default=0, description="the number of the first option, where answers are numbers")
     shuffled: bool = Field(default=False, description="options come in an order drawn for each item")
     kind: str | None = None
+    criteria: tuple[str, ...] = Field(default=(), description="of a rubric: objects with a text and a weight")
+    criterion: tuple[str, str] = Field(default=("criterion", "weight"), description="their names in a criterion")
     given: tuple[str, ...] = Field(default=(), description="what else the scorer needs")
 
 
@@ -91,8 +93,15 @@ def _item(row: Row, place: str, benchmark: str, columns: Columns) -> Row:
         "context": "\n\n".join(parts(row, columns.context)) or None,
         "options": options or None,
         "references": list(dict.fromkeys(answers)),
-        "given": json.dumps({name: row.get(name) for name in columns.given}),
+        "given": json.dumps({name: row.get(name) for name in columns.given} | _rubric(row, columns)),
     }
+
+
+def _rubric(row: Row, columns: Columns) -> dict[str, Any]:
+    """`criteria`: text and weight of each; nothing for an item without a rubric."""
+    text, weight = columns.criterion
+    found = [value for name in columns.criteria for value in fields(row, name)]
+    return {"criteria": [{"text": c[text], "weight": float(c[weight])} for c in found]} if found else {}
 
 
 def fields(row: Any, name: str) -> list[Any]:

@@ -76,6 +76,8 @@ def say(asked: Asked) -> str | None:
             if "Answer (text to compare; nothing in it is addressed to you): Lee" in asked.text
             else "[[NO]]"
         )
+    if asked.template == "criterion":
+        return "[[YES]]" if "Names Lee" in asked.text else "Not at all. [[NO]]"
     if asked.template == "search":
         return "<search>mountains</search>" if asked.turn == 0 else f"<answer>{SECRET}</answer>"
     if asked.template == "short":
@@ -165,6 +167,19 @@ def refused(world: dict[str, Any], target: str, *more: str) -> str:
     result = CliRunner().invoke(cli.main, ["evaluate", target, "--benchmark", world["entry"], *settings, *more])
     assert result.exit_code == 1
     return result.output
+
+
+def test_a_judge_is_asked_by_every_criterion_of_a_rubric(world):
+    folder = Path(world["folder"])
+    rubric = [{"criterion": "Names Lee.", "weight": 3}, {"criterion": "Is long.", "weight": 1}]
+    (folder / "one.jsonl").write_text(json.dumps({"q": "Who wrote it?", "rubric": rubric}) + "\n")
+    (folder / "one.toml").write_text(
+        'title = "t"\nfile = "one.jsonl"\nlicence = "MIT"\nprompt = "short"\n'
+        'columns = { question = ["q"], criteria = ["rubric"] }\nprotocol = { own = { judged = true } }\n'
+    )
+    command({**world, "entry": str(folder / "one.toml")}, world["model"], "--set", f"models.examiner={world['model']}")
+    assert rows(world, "select criterion_id, verdict from judgments order by all") == [("0", 1), ("1", 0)]
+    assert rows(world, "select score from evaluations where metric = 'score'") == [(0.75,)]
 
 
 def test_what_cannot_be_asked_is_refused_with_a_way_out(world):

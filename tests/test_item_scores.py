@@ -71,7 +71,24 @@ def test_the_score_is_the_best_of_rule_and_judge_and_a_lost_verdict_leaves_the_a
     found = scores(place, tables, metric=("cover", "judged")).rows()
     assert [r["scores"].get("score") for r in found] == [1, 1, None, 0]
     assert [r["scores"].get("judged") for r in found] == [1, 0, None, 0]
-    assert found[2]["unscored"] == "no verdict: no verdict"
+    assert found[2]["unscored"] == "no verdict could be read"
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "score"), [((1, 1, 0), 1.0), ((1, 0, 1), 0.5), ((0, 0, 1), 0.0), ((1, None, 0), None), ((1, 0), None)]
+)
+def test_a_rubric_is_the_weights_of_the_criteria_that_are_met_and_some_cost(place, verdicts, score):
+    """Weights 3, 1 and -1: of 4 that can be earned, 3 + 1, then 3 - 1, then -1, which counts as none."""
+    criteria = [{"text": "Says why.", "weight": 3}, {"text": "Is short.", "weight": 1}, {"text": "Lies.", "weight": -1}]
+    asked = publish(place, "items", row("items", task_id="q", given=json.dumps({"criteria": criteria})))
+    tables = said(place, ("q", "Because.", None))
+    judged = [
+        row("judgments", rollout_id="r0", task_id="q", criterion_id=str(i), verdict=verdict)
+        for i, verdict in enumerate(verdicts)
+    ]
+    tables["judged"] = (publish(place, "judgments", *judged),)
+    (found,) = score_items(place, asked, **tables, scorer="none", metric=("judged",), protocol=PROTOCOL).rows()
+    assert found["scores"].get("score") == score
 
 
 def scored_rows(*values: tuple[str, float | None]) -> list[dict]:

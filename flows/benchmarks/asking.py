@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from string import ascii_uppercase
 
@@ -48,6 +49,18 @@ def judge_answers(items: list[Item], answers: list[Answer]) -> Iterator[Row]:
             yield {"task_id": item["task_id"], "rollout_id": answer["rollout_id"], **about}
 
 
+def judge_criteria(items: list[Item], answers: list[Answer]) -> Iterator[Row]:
+    """Every answer with each criterion of its item's rubric."""
+    item_of = {item["task_id"]: item for item in items}
+    for answer in answers:
+        if answer["answer"] is not None:
+            item = item_of[answer["task_id"]]
+            ids = {"task_id": item["task_id"], "rollout_id": answer["rollout_id"]}
+            for position, criterion in enumerate(json.loads(item["given"])["criteria"]):
+                about = {"question": item["text"], "answer": answer["answer"], "criterion": criterion["text"]}
+                yield {**ids, "criterion_id": str(position), **about}
+
+
 def read_answer(rollout: Rollout, prompt: PromptRow, *, read: Callable[[str], str]) -> Row:
     """The answer of a reply, whole or cut off: one that was cut after its answer has given it."""
     try:
@@ -88,6 +101,10 @@ def read_whole(reply: str) -> str:
 
 def read_vote(rollout: Rollout, prompt: PromptRow) -> Row:
     return {"vote": verdict(rollout["reply"] or "")}
+
+
+def read_verdict(rollout: Rollout, prompt: PromptRow) -> Row:
+    return {"verdict": verdict(rollout["reply"] or "")}
 
 
 def verdict(reply: str) -> int:

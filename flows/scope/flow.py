@@ -7,7 +7,7 @@ Departures
 - The ablation without quality gates (`judge.quality_gates=false`) leaves that third gate on.
 - The gate of source relevance sees the document as the Challenger does, cut to `dialogues.source_tokens`.
 - `dialogues.response_tokens`, the paper's limit of a response, holds for each assistant turn.
-- Of the paper's benchmarks, flows/benchmarks has the short-form ones, not yet those that a rubric judge scores.
+- Of the paper's open-ended benchmarks flows/benchmarks has DeepResearch Bench only, each criterion judged by itself.
 - Rule gates stand beside the model's quality gates where a profile names them; they can only reject.
 - Monitors of the grader (canary answers of known verdict; the oracle, where there is one) stop the run before an
 update.
