@@ -166,8 +166,8 @@ def main(folder: Path) -> None:
     asked: list[tuple[str, dict[str, Any], float]] = []
     plain_query = app.state.lake.query
 
-    def query(run: str, sql: str, parameters: dict[str, Any] | None = None) -> Any:
-        answer = plain_query(run, sql, parameters)
+    def query(run: str, sql: str, parameters: dict[str, Any] | None = None, *near: Any) -> Any:
+        answer = plain_query(run, sql, parameters, *near)
         asked.append((sql, parameters or {}, answer.seconds))
         return answer
 
