@@ -161,6 +161,7 @@ def test_solvable_questions_beyond_the_batch_make_up_for_no_shortage_of_negative
     found = choose(place, QUESTIONS, **tables, groups=groups, types=TYPES, seed=0).rows()
     kept = [r["task_id"] for r in found if r["kept"]]
     assert set(kept[:3]) == {"a", "b", "n"} and kept[3:] in (["f"], ["g"])
+    assert [r["kept"] for r in found] == [True] * 4 + [False] * 3
     why = {r["task_id"]: r["reason"] for r in found}
     assert why["beyond"] == why["unknown"] == "its answers are not in the batch"
 

@@ -127,6 +127,13 @@ def test_a_valid_question_may_be_drawn_whatever_its_pass_rate(place, rate):
     )
 
 
+def test_a_question_that_nobody_was_asked_has_no_answers(place):
+    unread = question("a", malformed="no JSON object", score=None)
+    unread["score"]["components"] = {"valid": 0.0}
+    (found,) = drawn(place, unread)
+    assert (found["num_rollouts"], found["num_judged"], found["kept"]) == (0, None, False)
+
+
 def test_which_question_is_drawn_is_a_seeded_lot_and_uniform(place):
     questions = [question(f"{d}{i}", d) for d in map(str, range(60)) for i in "abcd"]
     kept = [r["task_id"][-1] for r in drawn(place, *questions) if r["kept"]]

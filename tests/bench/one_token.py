@@ -89,6 +89,8 @@ def _code(node: ast.AST) -> Iterator[ast.AST]:
     """What runs, but messages, assertions and warnings: no annotations, decorators or texts with values."""
     if isinstance(node, (ast.JoinedStr, ast.Raise, ast.Assert, ast.Import, ast.ImportFrom)):
         return
+    if isinstance(node, ast.keyword) and node.arg == "strict":  # of zip: an assertion
+        return
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("warning", "info"):
         return
     yield node
