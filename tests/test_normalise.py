@@ -26,7 +26,7 @@ def test_epsilon_is_added_to_the_standard_deviation():
     assert zscore([0.0, 2e-6]) == pytest.approx([-0.5, 0.5])
 
 
-@pytest.mark.parametrize("rewards", [[0.3] * 8, [0.0, 0.0], [0.1 + 0.2] * 3, [1.0], [1.0, 1.0, 1.0]])
+@pytest.mark.parametrize("rewards", [[0.3] * 8, [0.7] * 3, [0.0, 0.0], [0.1 + 0.2] * 3, [1.0], [1.0, 1.0, 1.0]])
 def test_equal_rewards_and_groups_of_one_carry_no_signal(rewards):
     assert zscore(rewards) == zscore(rewards, "sample") == [0.0] * len(rewards)
 

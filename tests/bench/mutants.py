@@ -30,9 +30,9 @@ from tests.bench.one_token import Mutant, mutants
 SOURCE = Path(__file__).resolve().parents[2]
 TESTS: dict[str, str] = {  # file -> the tests that are to kill its mutants, besides its own examples
     "tasks/score.py": "scoring named_tables",
-    "tasks/normalise.py": "normalise",
+    "tasks/normalise.py": "normalise spell_selection",
     "tasks/batch.py": "batch",
-    "tasks/training/datums.py": "grpo_rows",
+    "tasks/training/datums.py": "datums grpo_rows",
     "tasks/match.py": "match",
     "tasks/equality.py": "equality reader_family",
     "tasks/vote.py": "vote",
