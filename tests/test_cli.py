@@ -77,7 +77,7 @@ def test_a_number_that_prefect_cannot_list_is_refused() -> None:
 def test_a_wrong_value_is_shown_with_what_is_allowed() -> None:
     said = output("run", "scope-iteration", "--set", "solver.steps=four", "--set", "pool.window=[0.9, 0.1]")
     assert "solver.steps: Input should be a valid integer, unable to parse string as an integer, not 'four'\n" in said
-    assert "pool: window must be 0 <= low <= high <= 1, not (0.9, 0.1)\n" in said
+    assert "pool.window: must be 0 <= low <= high <= 1, not (0.9, 0.1)\n" in said
 
 
 def test_a_missing_model_is_named_before_anything_starts() -> None:

@@ -13,7 +13,7 @@ def test_each_metric_has_its_mean_its_error_and_the_number_of_its_tasks(place):
 
     answers = publish(place, "answers", *(row("answers", rollout_id=str(i), answer=a) for i, a in enumerate("003")))
     table = evaluate(place, measure, policy="p", benchmark="b", answers=answers, scale=1)
-    about = {"policy": "p", "benchmark": "b"}
+    about = {"policy": "p", "benchmark": "b", "protocol": None}
     assert table.rows() == [
         {**about, "metric": "score", "n": 3, "score": 1.0, "standard_error": 1.0},
         {**about, "metric": "single", "n": 1, "score": 7.0, "standard_error": None},

@@ -161,7 +161,7 @@ def test_the_document_is_what_the_challenger_sees_unless_it_is_ungrounded(place)
     ],
 )
 def test_where_there_is_nothing_to_choose_nothing_is_chosen(place, changed, template):
-    *_, fleet, _ = asked(place, **changed, **{"challenger.attempts": 6})
+    *_, fleet, _ = asked(place, **changed, **{"challenger.attempts": 6, "unread": "warn"})
     assert {role for role, _, _ in fleet.seen} == {template}
 
 

@@ -18,6 +18,6 @@ best as (
     group by document, passage
 )
 select
-    document, passage, j.share as share, j.removes as removes, j.start as span_start, j."end" as span_end
+    document, passage, j.share, j.removes, j.start as span_start, j."end" as span_end
 from best
 where j.removes or j.share >= $reported_share
