@@ -12,8 +12,10 @@ import pytest
 import flows
 from flows import profile
 from flows.request import Request
+from flows.run import Role
 from flows.service.deployments import declared
 from flows.service.site import SOURCE, Site
+from tests.support.rows import row, turn
 
 BLOCK = re.compile(r"^`(flows/ttrl/[^`]+)`\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -40,6 +42,54 @@ def test_the_worked_method_has_a_profile_and_a_deployment(ttrl: Path) -> None:
     [deployment] = declared(Site(ttrl, ttrl / "home"))
     assert deployment["entrypoint"] == "flows/ttrl/flow.py:ttrl_iteration"
     assert deployment["work_pool"] == {"name": "cpu"}
+
+
+def snippet(*parts: str) -> str:
+    """The block of Python in the README that holds these."""
+    blocks = re.findall(r"^```python\n(.*?)^```$", (SOURCE / "README.md").read_text(encoding="utf-8"), re.M | re.S)
+    [found] = [block for block in blocks if all(part in block for part in parts)]
+    return found
+
+
+def test_the_role_that_asks_reads_a_question_either_way(place) -> None:
+    from functools import partial
+
+    from tasks.ask import ask, repeatedly
+    from tasks.engines.base import Sampling
+    from tasks.prompt import Template
+    from tasks.read import reads
+    from tasks.readers.named import named_text
+    from warehouse.schemas import TASKS
+
+    known = {"reads": reads, "partial": partial, "named_text": named_text, "Role": Role, "TASKS": TASKS}
+    known |= {
+        "repeatedly": repeatedly,
+        "sampling": Sampling(max_tokens=9),
+        "template": lambda name: Template(name, "ask"),
+    }
+    exec(snippet("challenger = Role").partition("asked =")[0], known)
+    assert [row["messages"][0]["content"] for row in ask(place, known["challenger"].prompt).rows()] == ["ask"]
+    for reply in ("<question>Why?</question>", '{"question": "Why?"}'):
+        rollout = row("rollouts", rollout_id="r", reply=reply, finish_reason="final", turns=[turn(reply)])
+        (read,) = known["question"].rows(TASKS, rollout, row("prompts", prompt_id="p"))
+        assert (read["text"], read["malformed"]) == ("Why?", None)
+
+
+def test_the_reward_pays_for_questions_that_are_answered_wrongly() -> None:
+    from collections.abc import Iterator
+    from statistics import fmean
+
+    from tasks.score import scored
+    from tasks.stage import rows_by
+    from warehouse.schemas import Row, Score, Task
+
+    known = {"Iterator": Iterator, "fmean": fmean, "scored": scored, "rows_by": rows_by}
+    known |= {"Row": Row, "Score": Score, "Task": Task}
+    exec(snippet("def pay_challenger").partition("\n\nscores =")[0], known)
+    tasks = [row("tasks", task_id=name, rollout_id=name, prompt_id="p", text="Why?") for name in ("hard", "open")]
+    scores = [row("scores", task_id="hard", total=total) for total in (1.0, 0.0, 0.0, 0.0, None)]
+    paid = [(made["total"], made["unscorable"]) for made in known["pay_challenger"](tasks, scores)]
+    assert paid == [(0.75, None), (None, "no answer could be scored")]
 
 
 @pytest.mark.slow

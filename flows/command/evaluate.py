@@ -26,7 +26,7 @@ from flows.service.site import SOURCE, open_store
 @click.option("--profile", metavar="FLOW/PROFILE", help="The engine's settings for MODEL, as a run would have them.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a setting, e.g. models.examiner=X.")
 def evaluate(target: str | None, names: tuple[str, ...], against: str | None, **how: Any) -> None:
-    """Ask benchmarks of a run's policy, of a model, or of a LoRA adapter; every answer is a row.
+    """Run benchmarks on a run's policy, a model, or a LoRA adapter; every answer is a row.
 
     What was asked and scored before is not asked again.
     """
