@@ -11,7 +11,19 @@ CASES = Path(__file__).parent / "support" / "cpu_lora_cases.py"
 
 def test_lora_products_by_group_equal_vllms_own_and_the_formula():
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", str(CASES)],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:xdist",
+            "-o",
+            "addopts=",
+            str(CASES),
+        ],
         capture_output=True,
         text=True,
         check=False,
