@@ -1,10 +1,6 @@
 """Models behind an API that fails in every way: no reply lost, none doubled, none paid for twice, no key told."""
 
-import os
 import random
-import signal
-import subprocess
-import sys
 import threading
 
 import pytest
@@ -18,7 +14,7 @@ from tasks.rollouts.dialogue import Dialogue
 from tests.support.chat_server import FAULTS, completion, serving
 from tests.support.rows import publish, row
 from warehouse.query import query
-from warehouse.replies import PaidReplies, PaidReply
+from warehouse.replies import PaidReplies
 
 KEY = "sk-test-0123456789abcdef"
 GREEDY = Sampling(temperature=0, max_tokens=8)
@@ -280,62 +276,6 @@ def test_of_many_replies_through_a_server_that_fails_none_is_lost_or_doubled_and
         assert [(r["prompt_id"], r["reply"]) for r in found] == [
             (f"p{i}", f"<score>{i % 2}</score>") for i in range(300)
         ]
-
-
-KILLED = """
-import sys
-from pathlib import Path
-from tests.test_chat import GREEDY, Dialogue, ChatFleet, endpoint, prompts
-api = endpoint(sys.argv[1], max_concurrency=4, timeout_s=120)
-for row in ChatFleet(api, Path(sys.argv[2]), "r").roll_out(prompts(60), api.policy("api:m"), GREEDY, Dialogue()):
-    print(row["prompt_id"], flush=True)
-"""
-
-
-def test_a_kill_costs_only_what_was_under_way(place):
-    with serving(yes) as server:
-        process = subprocess.Popen(
-            [sys.executable, "-c", KILLED, server.url, str(place.store.root)],
-            stdout=subprocess.PIPE,
-            env={**os.environ},
-        )
-        assert process.stdout is not None
-        told = [process.stdout.readline().decode().strip() for _ in range(20)]
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        assert all(told), "it ended before it was killed"
-        rows = ask(place, server.url, prompts(60))
-    assert len({r["prompt_id"] for r in rows}) == 60
-    assert {server.asked[f"judge {name[1:]}"] for name in told} == {1}
-
-
-def test_an_interrupted_process_waits_for_no_reply(place):
-    with serving(lambda prompt, n: "slow") as server:
-        process = subprocess.Popen(
-            [sys.executable, "-c", KILLED, server.url, str(place.store.root)], env={**os.environ}
-        )
-        while not server.requests:
-            assert process.poll() is None
-            threading.Event().wait(0.05)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=60) != 0  # a request may take twice as long
-
-
-def test_several_processes_keep_replies_at_once(place):
-    """Each of four puts 50 of its own and 50 that all put; the first of these stays."""
-    code = (
-        "import sys; from pathlib import Path; from warehouse.replies import *\n"
-        "for i in range(50): PaidReplies(Path(sys.argv[1])).put({f'{k}-{i}': PaidReply(sys.argv[2], 'stop', 1, 1, 1.0,"
-        " None) for k in ('all', sys.argv[2])}, 'r')"
-    )
-    store = PaidReplies(place.store.root)
-    store.put({"all-0": PaidReply("first", "stop", 1, 1, 1.0, None)}, "r")
-    started = [subprocess.Popen([sys.executable, "-c", code, str(place.store.root), n]) for n in "abcd"]
-    assert [process.wait() for process in started] == [0] * 4
-    assert store.spent("r") == 250
-    assert (
-        store.find(["all-0", "d-49"])["all-0"].text == "first" and len(store.find([f"b-{i}" for i in range(50)])) == 50
-    )
 
 
 def test_roles_that_search_or_take_several_turns_are_refused(place):
