@@ -58,7 +58,7 @@ def main() -> None:
 @click.option("--run", "name", help="Name of the run; an existing run is resumed.  [default: METHOD-PROFILE]")
 @click.option("--corpus", help="A file or folder of text, hf:owner/name?revision=..., or a prepared corpus.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a setting, e.g. solver.steps=4.")
-@click.option("--here", is_flag=True, help="Run in this process, without a worker.")
+@click.option("--here", is_flag=True, help="Run in this process, not in a worker; the server records it.")
 @click.option("--only", metavar="STAGE", help="Rerun STAGE, then stop.")
 @click.option("--from", "since", metavar="STAGE", help="Rerun STAGE and everything that depends on it.")
 @click.option("--force", is_flag=True, help="Continue although the configuration changed since the run began.")
@@ -98,7 +98,7 @@ def run(
 @click.option("--only", is_flag=True, help="Rerun nothing else, then stop.")
 @click.option("--dependents", is_flag=True, help="Also rerun what depends on it, even if its result is unchanged.")
 @click.option("--force", is_flag=True, help="Continue although the profile changed since the run began.")
-@click.option("--here", is_flag=True, help="Run in this process, without a worker.")
+@click.option("--here", is_flag=True, help="Run in this process, not in a worker; the server records it.")
 def rerun(name: str, stage: str, force: bool, here: bool, **how: Any) -> None:
     """Rerun STAGE of RUN, then everything that depends on what changed, and continue.
 

@@ -30,7 +30,7 @@ def corpus() -> None:
 @click.option("--run", "name", required=True, help="Name of the corpus; an existing one is resumed.")
 @click.option("--profile", default=PROFILE, show_default=True, help="A file in flows/corpus/profiles.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a setting, e.g. clusters.size=30.")
-@click.option("--here", is_flag=True, help="Run in this process, without a worker.")
+@click.option("--here", is_flag=True, help="Run in this process, not in a worker; the server records it.")
 @click.option("--force", is_flag=True, help="Continue although the configuration changed since the corpus was begun.")
 def prepare(path: str, name: str, profile: str, settings: tuple[str, ...], here: bool, force: bool) -> None:
     """Prepare the documents at PATH: a file or folder, or hf:owner/name?split=train&revision=COMMIT."""

@@ -42,7 +42,7 @@ def recorded(site: Site, api: API, flow_run: dict[str, Any], say: Say = print) -
     else:
         api.write_logs(log.lines)
         api.set_state(flow_run["id"], "COMPLETED")
-        say(f"{datetime.now():%H:%M:%S} {flow_run['name']} is completed")
+        say(f"{datetime.now():%H:%M:%S} {flow_run['name']} completed")
     finally:
         process.path.unlink(missing_ok=True)
 

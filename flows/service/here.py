@@ -30,7 +30,7 @@ def run_here(site: Site, method: Any, flow_run: dict[str, Any], parameters: dict
     try:
         with _log_to(say):
             run_flow(method.flow, flow_run=FlowRun.model_validate(flow_run), parameters=parameters)
-        say(f"{datetime.now():%H:%M:%S} {flow_run['name']} is completed")
+        say(f"{datetime.now():%H:%M:%S} {flow_run['name']} completed")
     finally:
         process.path.unlink(missing_ok=True)
 

@@ -68,7 +68,7 @@ def last_run(site: Site) -> tuple[dict[str, Any], list[str]]:
 @pytest.mark.slow
 def test_a_finished_run_that_is_asked_for_again_needs_no_worker_and_is_recorded(site: Site) -> None:
     said = again(site)
-    assert "in this process: all 9 stages are fresh: http" in said and "is completed" in said
+    assert "in this process: all 9 stages are fresh: http" in said and "completed" in said
     run, log = last_run(site)
     assert run["state_type"] == "COMPLETED" and run["work_pool_name"] == "cpu" and run["total_run_time"] > 0
     assert "c/documents.prepared: fresh, 6 rows" in log
@@ -98,7 +98,7 @@ def test_a_cheap_stage_is_rerun_here_and_nothing_else(site: Site, where: tuple[s
 @pytest.mark.slow
 def test_work_of_more_than_a_moment_goes_to_a_worker(site: Site) -> None:
     said = selfplay(site, "rerun", "c", "duplicates", "--dependents")
-    assert "in this process" not in said and "is running" in said and "is completed" in said
+    assert "in this process" not in said and "is running" in said and "completed" in said
     run, log = last_run(site)
     assert run["state_type"] == "COMPLETED" and any("asked for: c/duplicates was made again" in line for line in log)
 
