@@ -18,7 +18,7 @@ from tasks.evaluate import Measure
 from tasks.generate import generate
 from tasks.monitor import watch
 from tasks.prompt import Prompt, Row, Template
-from tasks.read import Reader, read
+from tasks.read import NOT_SAMPLED, Reader, read
 from tasks.report import report
 from tasks.rollouts.rollout import Dialogue
 from tasks.stage import Tables
@@ -181,11 +181,11 @@ class Run(Generic[Config]):
     def check_read(self, at: Place, role: Role, rows: Table) -> None:
         """Raises UnreadError where no reply can be read, if the configuration says `unread = "stop"`; what is held out
         is only scored."""
-        reasons = Counter(rows.arrow["malformed"].to_pylist())
-        if rows.num_rows < NUM_TO_JUDGE or None in reasons:
+        reasons = Counter(why for why in rows.arrow["malformed"].to_pylist() if why not in NOT_SAMPLED)
+        if reasons.total() < NUM_TO_JUDGE or None in reasons:
             return
         named = ", ".join(f"{reason} {number}" for reason, number in reasons.most_common(3))
-        problem = f"{rows.address}: none of {rows.num_rows} replies of the {role.name} can be read: {named}"
+        problem = f"{rows.address}: none of {reasons.total()} replies of the {role.name} can be read: {named}"
         if self.cfg.unread == "stop" and at.at.phase != EVALUATION:
             raise UnreadError(
                 f"{problem}. Look at the replies (`select reply from rollouts where role = '{role.name}'`); a small "

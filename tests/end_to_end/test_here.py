@@ -68,7 +68,7 @@ def last_run(site: Site) -> tuple[dict[str, Any], list[str]]:
 @pytest.mark.slow
 def test_a_finished_run_that_is_asked_for_again_needs_no_worker_and_is_recorded(site: Site) -> None:
     said = again(site)
-    assert "in this process: all 9 stages are fresh: http" in said and "completed" in said
+    assert "in this process: all 12 stages are fresh: http" in said and "completed" in said
     run, log = last_run(site)
     assert run["state_type"] == "COMPLETED" and run["work_pool_name"] == "cpu" and run["total_run_time"] > 0
     assert "c/documents.prepared: fresh, 6 rows" in log
@@ -92,7 +92,7 @@ def test_a_cheap_stage_is_rerun_here_and_nothing_else(site: Site, where: tuple[s
     run, log = last_run(site)
     assert run["state_type"] == "COMPLETED" and run["parameters"]["redo"]["stage"] == "screenings.near"
     assert "made again: c/screenings.near" in log
-    assert task_runs(site, run) == {"c/screenings.near": "COMPLETED"}
+    assert task_runs(site, run) == {"screenings.near": "COMPLETED"}
 
 
 @pytest.mark.slow
@@ -109,7 +109,7 @@ def test_here_is_the_whole_of_prefect(site: Site) -> None:
     again(site, "--from", "screenings.near", "--here")
     run, _ = last_run(site)
     tasks = task_runs(site, run)
-    assert {"c/screenings.near", "c/documents.prepared"} <= tasks.keys()
+    assert {"screenings.near", "documents.prepared"} <= tasks.keys()
     assert set(tasks.values()) == {"COMPLETED"} == {run["state_type"]}
 
 
