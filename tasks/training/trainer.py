@@ -258,6 +258,8 @@ def main(argv: list[str]) -> int:
     result = train(job)
     if int(os.environ.get("RANK", "0")) == 0:
         (job.out / RESULT_FILE).write_text(result.model_dump_json(indent=1))
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()  # its threads, still running, would abort the end of the interpreter
     return 0
 
 
