@@ -252,7 +252,7 @@ def test_inside_a_flow_run_the_markdown_is_an_artifact(store):
         with get_client(sync_client=True) as client:
             (artifact,) = client.request("POST", "/artifacts/filter", json={}).json()
     assert artifact["key"] == "r-iter-1" and artifact["type"] == "markdown"
-    assert artifact["data"] == path.with_suffix(".md").read_text()
+    assert artifact["data"].endswith(path.with_suffix(".md").read_text())  # after a line of links
 
 
 def test_topic_drift_is_0_for_the_same_words_and_1_for_others(tmp_path):
