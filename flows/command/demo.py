@@ -16,7 +16,7 @@ MICRO, ENGLISH = "micro", "english"
 MODEL = SOURCE / "data" / "models" / "smollm2"
 SCORES = """
     select iteration, benchmark, metric, n, round(score, 3) as score, round(standard_error, 3) as standard_error
-    from evaluations where run = $run order by benchmark, metric, iteration
+    from evaluations where run = $run and metric = 'score' order by benchmark, iteration
 """
 ANSWERS = """
     with by_metric as (

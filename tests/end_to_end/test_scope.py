@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from flows.command.demo import SCORES
 from warehouse.query import query
 from warehouse.store import Store
 
@@ -86,8 +87,11 @@ def test_a_deployment_runs_every_stage_and_both_policies_learn(site: Site, playe
     assert all(row["metrics"]["grad_norm"] > 0 for row in updates)
     policies = site.rows(f"select policy_hash from policies where run = '{played}'")
     assert len({row["policy_hash"] for row in policies}) == 4  # base, grader, one update each
-    scores = site.rows(f"select iteration, n from evaluations where run = '{played}' and metric = 'score'")
-    assert {(row["iteration"], row["n"]) for row in scores} == {(0, 24), (1, 24)}
+
+
+def test_the_demo_shows_held_out_scores_and_no_monitors(site: Site, played: str) -> None:
+    shown = query(site.store, SCORES, {"run": played})
+    assert [(row["iteration"], row["benchmark"], row["n"]) for row in shown] == [(0, "micro", 24), (1, "micro", 24)]
 
 
 def test_sampling_and_training_see_the_same_log_probabilities(site: Site, played: str) -> None:
