@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from flows.course import EVALUATION, Course
+from flows.course import Course
 from flows.engine_scores import check_in_effect, references_of
 from flows.machines import Machines
-from flows.profile import NUM_TO_JUDGE, MethodSettings, Settings, home
+from flows.profile import MethodSettings, Settings, home
+from flows.unread import check_read
 from tasks.ask import ask
 from tasks.batch import batch, sampled_at
 from tasks.engines.base import Policy, Sampling
 from tasks.evaluate import Measure
 from tasks.generate import generate
 from tasks.imitate import imitate
-from tasks.monitor import UPDATE, check_replies, sampler_mismatch, watch
+from tasks.monitor import UPDATE, sampler_mismatch, watch
 from tasks.prompt import Prompt, Row, Template
-from tasks.read import NOT_SAMPLED, Reader, read
+from tasks.read import Reader, read
 from tasks.report import report
 from tasks.rollouts.rollout import Dialogue
 from tasks.stage import Tables
@@ -33,10 +33,6 @@ from warehouse.store import Place, Table
 
 log = logging.getLogger("selfplay")
 ONE_REPLY = Dialogue(max_turns=1)
-
-
-class UnreadError(RuntimeError):
-    """Nothing that a role said could be read: the run would learn nothing, and not say so."""
 
 
 def templates(cfg: Settings, prompts: str) -> Callable[[str], Template]:
@@ -185,27 +181,10 @@ class Run(Generic[Config]):
         """The same, and the rows that `role` reads from the rollouts."""
         prompts, rollouts = self.sample(at, role, policy, n=n, label=label, **tables)
         rows = read(role.into)(at, rollouts, prompts, reader=role.read, label=label)
-        self.check_read(at, role, rows)
+        check_read(at, rows, self.cfg, role=role.name, attempts=role.attempts)
         if role.into is TASKS:
             self._course.wrote(rows, at.at)
         return Replies(prompts, rollouts, rows)
-
-    def check_read(self, at: Place, role: Role, rows: Table) -> None:
-        """Raises UnreadError where no reply can be read, if the configuration says `unread = "stop"`, and Alarm where
-        fewer can be, or were sampled, than `monitor` has it; what is held out is only scored."""
-        reasons = Counter(why for why in rows.arrow["malformed"].to_pylist() if why not in NOT_SAMPLED)
-        if reasons.total() < NUM_TO_JUDGE or None in reasons:
-            if self.cfg.unread == "stop" and at.at.phase != EVALUATION and rows.num_rows >= NUM_TO_JUDGE:
-                check_replies(rows, self.cfg.monitor, attempts=role.attempts)
-            return
-        named = ", ".join(f"{reason} {number}" for reason, number in reasons.most_common(3))
-        problem = f"{rows.address}: none of {reasons.total()} replies of the {role.name} can be read: {named}"
-        if self.cfg.unread == "stop" and at.at.phase != EVALUATION:
-            raise UnreadError(
-                f"{problem}. Look at the replies (`select reply from rollouts where role = '{role.name}'`); a small "
-                'model may need other prompts. unread = "warn" continues.'
-            )
-        log.warning("%s", problem)
 
     def watch(self, at: Place, measure: Measure, *, policy: str, benchmark: str, **given: Any) -> dict[str, float]:
         """Store what `measure` makes of tables; raises Alarm where it is beyond `monitor` of the configuration. Call it

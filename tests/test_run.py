@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,9 +10,8 @@ import pytest
 
 from flows.machines import Machines
 from flows.profile import MethodSettings
-from flows.run import Player, Run, UnreadError
+from flows.run import Player, Run
 from tasks.engines.base import Policy
-from tasks.monitor import Alarm
 from tasks.training.grpo import GRPOSettings
 from tests.support.rows import publish, row, turn
 from tests.support.trainers import STATE, WEIGHTS, CountingTrainer
@@ -105,43 +103,6 @@ def test_a_step_whose_advantages_are_all_zero_is_not_trained_on(bench, place, ca
     player = bench.run.player("solver")
     assert bench.learn(place, player, 1.0, 1.0, advantage=0.0) is player
     assert bench.trainer.jobs == [] and "no rollout has an advantage" in caplog.text
-
-
-def answers_of(place: Place, *malformed: str | None) -> Table:
-    rows = (row("answers", rollout_id=f"a{i}", malformed=reason) for i, reason in enumerate(malformed))
-    return publish(place, "answers", *rows)
-
-
-ROLE: Any = SimpleNamespace(name="solver", attempts=False)
-
-
-def test_a_run_stops_where_nothing_of_sixteen_replies_can_be_read_and_says_why(bench, place):
-    with pytest.raises(UnreadError, match=r"none of 16 replies of the solver can be read: no box 15, cut off 1\."):
-        bench.run.check_read(place, ROLE, answers_of(place, *["no box"] * 15, "cut off"))
-
-
-@pytest.mark.parametrize("reasons", [["no box"] * 15, ["no box"] * 12 + [None] * 3, ["no box"] * 16 + [None] * 4])
-def test_it_goes_on_where_a_fifth_can_be_read_or_few_were_asked_for(bench, place, reasons):
-    bench.run.check_read(place, ROLE, answers_of(place, *reasons))
-
-
-def test_too_few_that_can_be_read_are_an_alarm_but_for_attempts_and_where_the_configuration_goes_on(bench, place):
-    answers = answers_of(place, *["no box"] * 17, *[None] * 4)
-    with pytest.raises(Alarm, match=r"malformed is 0\.81, the limit is 0\.8"):
-        bench.run.check_read(place, ROLE, answers)
-    bench.run.check_read(place, SimpleNamespace(name="solver", attempts=True), answers)
-    replace(bench.run, cfg=bench.run.cfg.model_copy(update={"unread": "warn"})).check_read(place, ROLE, answers)
-
-
-def test_it_only_warns_in_evaluation_or_where_the_configuration_says_so(bench, store, caplog):
-    held_out = store.run("r").iteration(0).phase("evaluation")
-    bench.run.check_read(held_out, ROLE, answers_of(held_out, *["no box"] * 16))
-    assert "none of 16 replies of the solver can be read: no box 16" in caplog.text
-    caplog.clear()
-    step = store.run("r").iteration(1).phase("training").step(1)
-    warned = replace(bench.run, cfg=bench.run.cfg.model_copy(update={"unread": "warn"}))
-    warned.check_read(step, ROLE, answers_of(step, *["no box"] * 16))
-    assert "none of 16 replies" in caplog.text
 
 
 @pytest.mark.parametrize(("device", "slept"), [("cpu", []), ("cuda", ["engines", "judges"])])

@@ -1,0 +1,43 @@
+"""Replies that cannot be read: a role of which nothing can be read would teach nothing, and nobody would notice."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+
+from flows.course import EVALUATION
+from flows.profile import NUM_TO_JUDGE, MethodSettings
+from tasks.monitor import check_replies
+from tasks.read import NOT_SAMPLED
+from warehouse.store import Place, Table
+
+log = logging.getLogger("selfplay")
+
+
+class UnreadError(RuntimeError):
+    """No reply of a role could be read: the run would learn nothing."""
+
+
+def check_read(at: Place, rows: Table, cfg: MethodSettings, *, role: str, attempts: bool) -> None:
+    """Check how many replies of a role could be read into `rows`. Replies to held-out tasks are only scored.
+
+    `attempts`: an unreadable reply is replaced by another attempt, so any share of them is fine.
+
+    Raises, if `cfg.unread` is "stop":
+        UnreadError: none of `NUM_TO_JUDGE` replies or more can be read.
+        Alarm: a larger share than `cfg.monitor` allows cannot be read, or was not sampled.
+    """
+    stops = cfg.unread == "stop" and at.at.phase != EVALUATION
+    reasons = Counter(why for why in rows.arrow["malformed"].to_pylist() if why not in NOT_SAMPLED)
+    if reasons.total() < NUM_TO_JUDGE or None in reasons:
+        if stops and rows.num_rows >= NUM_TO_JUDGE:
+            check_replies(rows, cfg.monitor, attempts=attempts)
+        return
+    named = ", ".join(f"{reason} {number}" for reason, number in reasons.most_common(3))
+    problem = f"{rows.address}: none of {reasons.total()} replies of the {role} can be read: {named}"
+    if stops:
+        raise UnreadError(
+            f"{problem}. Look at the replies (`select reply from rollouts where role = '{role}'`); a small "
+            'model may need other prompts. unread = "warn" continues.'
+        )
+    log.warning("%s", problem)
