@@ -11,7 +11,7 @@ from tasks.corpus.documents import corpus_identity
 from tasks.item_scores import pass_at
 from tasks.readers.words import overlap, words_of
 from tasks.stage import Rows, Tables, rows_by, stage
-from warehouse.schemas import DOCUMENTS, RUBRICS, TASKS, Answer, Match, Row, Task, Vote
+from warehouse.schemas import ANSWERS, DOCUMENTS, RUBRICS, TASKS, Answer, Match, Row, Task, Vote
 from warehouse.store import Place, Table
 
 
@@ -58,6 +58,15 @@ def read_contexts(path: str, *, identity: str) -> Rows:
     for _, row in _lines(path):
         text = row["context"]
         yield {"document_id": str(row["id"]), "text": text, "source": path, "num_chars": len(text)}
+
+
+@stage(ANSWERS)
+def read_second_answers(path: str, *, identity: str) -> Rows:
+    """Yield what somebody else answered to each question of the same file: its `second_answer`, where it has one."""
+    for _, row in _lines(path):
+        if (said := row.get("second_answer")) is not None:
+            ids = {"rollout_id": f"{row['id']}-second", "prompt_id": str(row["id"]), "task_id": str(row["id"])}
+            yield {**ids, "answer": str(said)}
 
 
 @stage(RUBRICS)

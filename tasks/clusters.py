@@ -39,6 +39,13 @@ def choose_clusters(
     yield rows.set_column(at, rows.schema.field(at), pa.array(rows["cluster"].to_numpy() + shift, pa.int32()))
 
 
+@stage(MEMBERSHIPS)
+def each_its_own(documents: Table) -> Rows:
+    """Yield every document as a cluster of one."""
+    for number, row in enumerate(documents.rows()):
+        yield {"document_id": row["document_id"], "cluster": number, "similarity": 1.0}
+
+
 @stage(DOCUMENTS)
 def documents_of(documents: Tables, memberships: Tables, *, samples: Table | None = None) -> Rows:
     """Yield the documents of all clusters of `memberships`, or of those that `samples` drew from.

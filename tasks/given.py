@@ -1,4 +1,4 @@
-"""Tasks that people wrote, in place of a policy's: items of a file as rows of `tasks` and `rubrics`."""
+"""Tasks that are given, in place of a policy's: items of a file as rows of `tasks` and `rubrics`, and draws of them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from tasks.corpus.documents import corpus_identity
 from tasks.items import Columns, read_items
-from tasks.stage import Rows, stage
-from warehouse.schemas import RUBRICS, TASKS, Item
+from tasks.stage import Rows, Tables, rows_of, stage
+from warehouse.schemas import RUBRICS, TASKS, Item, Selection, Task
 from warehouse.store import Place, Table
 
 
@@ -48,6 +48,19 @@ def given_tasks(items: Table, *, number: int, count: int, seed: int) -> Rows:
             "accepted": row["references"] or None,
             "options": row["options"],
         }
+
+
+@stage(TASKS)
+def draw_tasks(tasks: Table, *, chosen: Tables = (), number: int, size: int, seed: int) -> Rows:
+    """Yield the `number`-th draw of `size` tasks: all of them in a seeded order, then all in another. Where `chosen`
+    tables (selections) are given, only those that are kept there. Raises ValueError where there is none."""
+    kept = {row["task_id"] for row in rows_of(chosen, Selection) if row["kept"]}
+    rows = [row for row in tasks.rows(Task) if not chosen or row["task_id"] in kept]
+    if not rows:
+        raise ValueError(f"{tasks.address} has no task to draw")
+    places = [divmod(place, len(rows)) for place in range(number * size, (number + 1) * size)]
+    orders = {epoch: random.Random(f"{seed} {epoch}").sample(rows, len(rows)) for epoch in {e for e, _ in places}}
+    return (orders[epoch][at] for epoch, at in places)
 
 
 @stage(RUBRICS)

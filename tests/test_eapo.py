@@ -8,7 +8,7 @@ import pytest
 
 from flows import profile
 from flows.eapo.config import Config, Rewards
-from flows.eapo.flow import CONSISTENT, batch_of
+from flows.eapo.flow import CONSISTENT
 from flows.eapo.measures import best_of_n, held_out, longest_common, true_marks, watched
 from flows.eapo.readers import read_answer, read_scores
 from flows.eapo.rewards import pay_policy
@@ -277,13 +277,3 @@ def test_marks_are_compared_with_what_the_quotes_deserve():
     tasks: Any = [row("tasks", task_id="q", text=question)]
     found = measured(true_marks(marks, answers, tasks, oracle=haystack_mark))
     assert found == {"mark_error": [0.0, 1.0, 0.0], "mark_minus_truth": [0.0, 0.5, 0.0], "true_mark": [1.0, 0.0, 0.5]}
-
-
-# ---- what is asked --------------------------------------------------------------------------------------------------
-
-
-def test_questions_come_all_before_any_comes_again(place):
-    tasks = publish(place, "tasks", *(row("tasks", task_id=str(i), text="?") for i in range(5)))
-    drawn = [batch_of(place, tasks, number=n, size=3, seed=0, label=str(n)).rows() for n in range(4)]
-    order = [task["task_id"] for some in drawn for task in some]
-    assert sorted(order[:5]) == sorted(order[5:10]) == list("01234") and order[:5] != order[5:10]

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tasks.given import given_rubrics, given_tasks
+from tasks.given import draw_tasks, given_rubrics, given_tasks
 from tests.support.rows import publish, row
 
 
@@ -56,3 +56,20 @@ def test_an_item_without_criteria_is_no_task_by_rubric(place):
     tasks = given_tasks(place, table, number=0, count=1, seed=0)
     with pytest.raises(ValueError, match="a has no criteria"):
         given_rubrics(place, table, tasks=tasks)
+
+
+def test_tasks_come_all_before_any_comes_again_and_only_those_that_are_kept(place):
+    tasks = publish(place, "tasks", *(row("tasks", task_id=str(i), text="?") for i in range(5)))
+    how = {"size": 3, "seed": 0}
+    order = [t["task_id"] for n in range(4) for t in draw_tasks(place, tasks, number=n, label=str(n), **how).rows()]
+    assert sorted(order[:5]) == sorted(order[5:10]) == list("01234") and order[:5] != order[5:10]
+    chosen = publish(place, "selections", *(row("selections", task_id=str(i), kept=i > 1) for i in range(5)))
+    drawn = draw_tasks(place.step(1), tasks, chosen=chosen, number=0, **how).rows()
+    assert {task["task_id"] for task in drawn} == {"2", "3", "4"}
+
+
+def test_nothing_to_draw_from_is_an_error(place):
+    tasks = publish(place, "tasks", row("tasks", task_id="a", text="?"))
+    chosen = publish(place, "selections", row("selections", task_id="a", kept=False))
+    with pytest.raises(ValueError, match="has no task to draw"):
+        draw_tasks(place.step(1), tasks, chosen=chosen, number=0, size=1, seed=0)

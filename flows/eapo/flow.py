@@ -9,7 +9,6 @@ Departures
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass
 
 from flows.eapo.config import TASK_TYPES, Config
@@ -22,12 +21,11 @@ from flows.long_context import Benchmark
 from flows.method import method
 from flows.micro.tables import haystack_contexts, haystack_mark, haystack_tasks
 from flows.run import Player, Run
+from tasks.given import draw_tasks
 from tasks.keep import Query, choose
 from tasks.monitor import JUDGE
 from tasks.normalise import normalise
 from tasks.score import score
-from tasks.stage import Rows, stage
-from warehouse.schemas import TASKS, Task
 from warehouse.store import Place, Table
 
 QUOTES = "quote monitor"  # a benchmark in `evaluations`
@@ -45,7 +43,7 @@ def eapo_iteration(run: Run[Config]) -> tuple[Player, Player]:
         for b in range(cfg.steps):
             step, number = iteration.phase("policy").step(b + 1), (t - 1) * cfg.steps + b
             given = {"number": number, "size": cfg.batch_size, "seed": cfg.seed}
-            tasks = batch_of(step, data.tasks, **given)
+            tasks = draw_tasks(step, data.tasks, **given)
             policy, taken = improve(run, roles, step, policy, reward_model, tasks, data.contexts)
             steps.append(taken)
         if cfg.reward_model.trained and cfg.rewards.evidence:
@@ -97,15 +95,6 @@ def open_questions(run: Run[Config]) -> Benchmark:
         made = {"seed": cfg.world_seed, "num_tasks": cfg.in_world}
         return Benchmark("micro", haystack_tasks(place, **made), haystack_contexts(place, **made))
     return Benchmark.open(place, cfg.questions, TASK_TYPES)
-
-
-@stage(TASKS)
-def batch_of(tasks: Table, *, number: int, size: int, seed: int) -> Rows:
-    """Yield the questions of a step, counted from 0: all of them in a seeded order, then all in another."""
-    rows = tasks.rows(Task)
-    places = [divmod(place, len(rows)) for place in range(number * size, (number + 1) * size)]
-    orders = {epoch: random.Random(f"{seed} {epoch}").sample(rows, len(rows)) for epoch in {e for e, _ in places}}
-    return (orders[epoch][at] for epoch, at in places)
 
 
 def watch(run: Run[Config], step: Place, policy: str, *, marks: tuple[Table, ...], **about: Table) -> None:

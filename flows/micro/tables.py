@@ -121,7 +121,9 @@ def cluster_memberships(*, seed: int, num_clusters: int) -> Rows:
 
 def cluster_oracle(task: Task, answer: str) -> bool | None:
     """Whether an answer, or the letter of an option, is true in the cluster of the task's document; None for a question
-    that is not of the world's grammar, or asks what is not so there."""
+    that is not of the world, or asks what is not so there."""
+    if not (task["document_id"] or "").startswith(CLUSTER):
+        return None
     seed, number, *_ = (task["document_id"] or "").removeprefix(CLUSTER).split("-")
     question = clusters.parse_question(task["text"] or "")
     truth = clusters.world_cluster(int(seed), int(number)).true_answer(question)

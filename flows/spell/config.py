@@ -148,6 +148,11 @@ class Config(MethodSettings):
     corpus: str = Field(default="micro", description="a prepared corpus, or the built-in world")
     world_seed: int = Field(default=42, ge=0, lt=1000, description="of the built-in world")
     clusters: Clusters = Clusters()
+    given: str | None = Field(
+        default=None,
+        description="the baseline RLVR: a file of fixed questions, of the form of `read_benchmark`, in place of the "
+        "questioner's; where a line has a `second_answer`, only if it is the same",
+    )
     task_types: tuple[TaskType, ...] = Field(default=TASK_TYPES, min_length=1)
     group_size: int = Field(default=8, ge=1, description="G answers a question and G votes an answer; ablations 4, 16")
     dialogues: Dialogues = Dialogues()
@@ -164,6 +169,18 @@ class Config(MethodSettings):
     def _lines_are_of_one_type(self) -> Self:
         if self.dialogues.prompts == "lines" and self.task_types != ("general_qa",):
             raise ValueError('prompts "lines" ask one type of question: set task_types = ["general_qa"]')
+        return self
+
+    @model_validator(mode="after")
+    def _given_questions_need_no_questioner(self) -> Self:
+        idle = {
+            "questioner.trained": self.questioner.trained,
+            "questioner.memory_pairs": self.questioner.memory_pairs,
+            "questioner.grounding_filter": self.questioner.grounding_filter,
+            "verifier.enabled": self.verifier.enabled,
+        }
+        if self.given and (wrong := [name for name, value in idle.items() if value]):
+            raise ValueError(f"given questions leave nothing to do for {', '.join(wrong)}: switch them off")
         return self
 
     @property
@@ -186,7 +203,7 @@ class Config(MethodSettings):
         questioner = role("questioner", Lengths(0.8 * documents, reply))
         responder = role("responder", Lengths(documents, reply))
         verifier = role("verifier", Lengths(450, min(reply, 300)))
-        asked, trained = [questioner.asked(clusters)], [responder.asked(groups, g)]
+        asked, trained = [] if self.given else [questioner.asked(clusters)], [responder.asked(groups, g)]
         if self.questioner.grounding_filter:
             asked.append(role("closed-book", Lengths(200, reply)).asked(READABLE * clusters))
         asked.append(responder.asked(GROUNDED * clusters, g))

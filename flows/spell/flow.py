@@ -87,8 +87,8 @@ def push_to_memory(spell: Spell, step: Place, memory: Table | None, played: tupl
     most = spell.run.cfg.questioner.memory_pairs
     if not most:
         return None
-    tables = ([r.tasks for r in played], [r.scores["questioner"] for r in played])
-    about = ([r.samples for r in played], [r.asked for r in played])
+    tables = ([r.posed.tasks for r in played], [r.scores["questioner"] for r in played])
+    about = ([s for r in played for s in r.posed.samples], [p for r in played for p in r.posed.prompts])
     return remember(step, memory, *tables, *about, component="r_bar", low=0.0, high=1.0, most=most)
 
 
@@ -99,7 +99,7 @@ def sample_batch(spell: Spell, step: Place, played: tuple[Round, ...]) -> list[T
     how = {"scheme": "zscore", "spread": cfg.advantage_std}
     rewards = [normalise(step, scores["responder"], chosen=groups, label="responder", **how)]
     if cfg.questioner.trained:
-        about = {"tasks": [r.tasks for r in played], "scores": scores["questioner"], "groups": groups}
+        about = {"tasks": [r.posed.tasks for r in played], "scores": scores["questioner"], "groups": groups}
         within = ("group_id",) if cfg.questioner.advantage_per_type else ()
         chosen = choose(step, QUESTIONS, types=list(cfg.task_types), seed=cfg.seed, label="questioner", **about)
         rewards.append(normalise(step, scores["questioner"], within=within, chosen=chosen, label="questioner", **how))

@@ -71,9 +71,9 @@ def probe_questions(spell: Spell, iteration: Place, played: tuple[Round, ...]) -
     num_answers, place = spell.run.cfg.evaluation.probe_answers, iteration.phase("probe")
     if not num_answers:
         return
-    prober, tasks = Player("prober", spell.run.model("prober")), [r.tasks for r in played]
+    prober, tasks = Player("prober", spell.run.model("prober")), [r.posed.tasks for r in played]
     role = replace(spell.roles.responder, judge="prober" in spell.run.models)
-    shown: dict[str, Any] = {"documents": [r.documents for r in played], "memberships": spell.corpus.clusters}
+    shown: dict[str, Any] = {"documents": [r.posed.documents for r in played], "memberships": spell.corpus.clusters}
     how = {"n": num_answers, "compare": spell.rule, "label": "responder"}
     given = answer(spell.run, place, role, prober, tasks=tasks, **shown, **how)
     judged = judge_externally(spell, place, spell.roles.examiner, given.answers, tasks, label="examiner")

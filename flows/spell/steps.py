@@ -12,6 +12,7 @@ from flows.micro.tables import cluster_documents, cluster_memberships, cluster_o
 from flows.questions import Answered, answer, watch_questions
 from flows.run import Player, Replies, Role, Run
 from flows.spell.config import Config
+from flows.spell.given import Given
 from flows.spell.roles import Roles
 from flows.spell.rules import covers, is_readable
 from flows.spell.scoring import permuted_scores, questioner_scores, responder_scores, verifier_scores
@@ -29,11 +30,12 @@ RESPONDER_GROUPS = Query.beside(__file__, "responder_groups")
 
 @dataclass(frozen=True)
 class Spell:
-    """A run, who is asked what in it, and its clusters of documents."""
+    """A run, who is asked what in it, its clusters of documents, and the questions that are given, if they are."""
 
     run: Run[Config]
     roles: Roles
     corpus: Clustered
+    given: Given | None = None
 
     @property
     def rule(self) -> Compare:
@@ -42,20 +44,32 @@ class Spell:
 
     @classmethod
     def prepare(cls, run: Run[Config]) -> Spell:
-        return cls(run, Roles(run.cfg), open_corpus(run))
+        if not run.cfg.given:
+            return cls(run, Roles(run.cfg), open_corpus(run))
+        given = Given.open(run.place.iteration(0).phase("given"), run.cfg, run.cfg.given)
+        return cls(run, Roles(run.cfg), given.corpus, given)
+
+
+@dataclass(frozen=True)
+class Posed:
+    """Questions about clusters drawn at once, and the documents of these; given questions were not asked for."""
+
+    tasks: Table
+    documents: Table
+    samples: tuple[Table, ...] = ()
+    prompts: tuple[Table, ...] = ()
+    rollouts: tuple[Table, ...] = ()
 
 
 @dataclass(frozen=True)
 class Round:
-    """Questions about clusters drawn at once, with their answers, votes, and all roles' rewards.
+    """Questions with their answers, votes, and all roles' rewards.
 
-    `rollouts` and `scores` are the questioner's, the responder's and the verifier's; without a verifier there are two.
+    `rollouts` and `scores` are the questioner's, the responder's and the verifier's; without a verifier there are two,
+    and where the questions are given one.
     """
 
-    samples: Table
-    documents: Table
-    asked: Table
-    tasks: Table
+    posed: Posed
     answers: Table
     votes: tuple[Table, ...]
     rollouts: tuple[Table, ...]
@@ -79,28 +93,13 @@ def play_round(
     spell: Spell, step: Place, player: Player, memory: Table | None, earlier: tuple[Round, ...], num_before: int
 ) -> Round:
     """l.7-24 for `clusters_per_round` clusters."""
-    run, cfg, roles, r = spell.run, spell.run.cfg, spell.roles, len(earlier) + 1
-    samples = draw(  # l.7-8
-        step,
-        spell.corpus.memberships,
-        memory,
-        num_samples=cfg.sampling.clusters_per_round,
-        documents_per_sample=cfg.questioner.num_documents,
-        seed=cfg.seed,
-        num_before=num_before,
-        label=f"round-{r}",
-    )
-    clusters = spell.corpus.clusters
-    documents = documents_of(step, spell.corpus.documents, clusters, samples=samples, label=f"round-{r}")
-    known: dict[str, Any] = {"memory": memory} if memory else {}
-    asked = run.ask(  # l.9-10
-        step, roles.questioner, player.policy, label=f"questioner-{r}", samples=samples, documents=documents, **known
-    )
-    tasks = asked.rows
+    run, cfg, r = spell.run, spell.run.cfg, len(earlier) + 1
+    posed = pose(spell, step, player, memory, num_before, r)  # l.7-10
+    tasks = posed.tasks
     closed_book = filter_ungrounded(spell, step, player, tasks, r)  # l.11-14
     how = {"n": cfg.group_size, "compare": spell.rule, "label": f"responder-{r}"}
-    shown = {"documents": documents, "memberships": clusters, "closed_book": closed_book}
-    given = answer(run, step, roles.responder, player, tasks=tasks, **shown, **how)  # l.15
+    shown = {"documents": posed.documents, "memberships": spell.corpus.clusters, "closed_book": closed_book}
+    given = answer(run, step, spell.roles.responder, player, tasks=tasks, **shown, **how)  # l.15
     votes = verify(spell, step, player, given.answers, tasks, r)  # l.16-17
     scores = score_round(spell, step, tasks, closed_book, given, votes, r)  # l.18
     groups = keep(
@@ -114,9 +113,29 @@ def play_round(
         seed=cfg.seed,
         label=f"round-{r}",
     )
-    rollouts = (asked.rollouts, given.rollouts, *(v.rollouts for v in votes))
-    said = given.answers, tuple(v.rows for v in votes)
-    return Round(samples, documents, asked.prompts, tasks, *said, rollouts, scores, groups)
+    rollouts = (*posed.rollouts, given.rollouts, *(v.rollouts for v in votes))
+    return Round(posed, given.answers, tuple(v.rows for v in votes), rollouts, scores, groups)
+
+
+def pose(spell: Spell, step: Place, player: Player, memory: Table | None, number: int, r: int) -> Posed:
+    """l.7-10: the questioner's questions; in the baseline the `number`-th draw of given ones."""
+    run, cfg, label, clusters = spell.run, spell.run.cfg, f"round-{r}", spell.corpus.clusters
+    if spell.given:
+        return Posed(spell.given.draw(step, cfg, number, label), spell.corpus.documents[0])
+    samples = draw(
+        step,
+        spell.corpus.memberships,
+        memory,
+        num_samples=cfg.sampling.clusters_per_round,
+        documents_per_sample=cfg.questioner.num_documents,
+        seed=cfg.seed,
+        num_before=number,
+        label=label,
+    )
+    documents = documents_of(step, spell.corpus.documents, clusters, samples=samples, label=label)
+    about: dict[str, Any] = {"samples": samples, "documents": documents, **({"memory": memory} if memory else {})}
+    asked = run.ask(step, spell.roles.questioner, player.policy, label=f"questioner-{r}", **about)
+    return Posed(asked.rows, documents, (samples,), (asked.prompts,), (asked.rollouts,))
 
 
 def filter_ungrounded(spell: Spell, step: Place, player: Player, tasks: Table, r: int) -> tuple[Table, ...]:
@@ -171,7 +190,7 @@ def score_round(
 def watch_rounds(spell: Spell, step: Place, player: Player, played: Sequence[Round]) -> None:
     """Stop before an update where questions say nothing, or, where the truth is known, references are wrong, votes err
     or wrong answers are paid for."""
-    run, policy, tasks = spell.run, player.policy.id, [r.tasks for r in played]
+    run, policy, tasks = spell.run, player.policy.id, [r.posed.tasks for r in played]
     watch_questions(run, step, policy, tasks=tasks)
     if run.cfg.corpus not in run.cfg.worlds:
         return

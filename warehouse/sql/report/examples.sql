@@ -33,7 +33,12 @@ dropped as (
         ) as place
     from selections
     join tasks using (run, task_id)
-    where selections.run = $run and selections.iteration = $iteration and not selections.kept and tasks.text is not null
+    where
+        selections.run = $run
+        and selections.iteration = $iteration
+        and not selections.kept
+        and tasks.text is not null
+        and tasks.rollout_id is not null -- a given task was not sampled
 ),
 unread as (
     select
