@@ -230,15 +230,15 @@ class Run(Generic[Config]):
         self,
         at: Place,
         player: Player,
-        chosen: Tables,
+        chosen: Tables | None,
         rollouts: Tables,
         settings: GRPOSettings,
         *,
         batch_size: int,
         max_tokens: int | None = None,
     ) -> Player:
-        """One supervised update on the rollouts of the groups that are kept, an optimizer step for each `batch_size` of
-        them; the player itself where there are none."""
+        """One supervised update on the rollouts of the groups that are kept (None: of all), an optimizer step for each
+        `batch_size` of them; the player itself where there are none."""
         rows = imitate(at, rollouts, chosen, max_tokens=max_tokens)
         if not rows.num_rows:
             log.warning("%s: no group is kept, so nothing is trained", at.path)

@@ -1,4 +1,5 @@
-"""Tasks that are given, in place of a policy's: items of a file as rows of `tasks` and `rubrics`, and draws of them."""
+"""Tasks and replies that are given, in place of a policy's: items of a file as rows of `tasks`, `rubrics` and
+`rollouts`, and draws of them."""
 
 from __future__ import annotations
 
@@ -8,9 +9,13 @@ import random
 from pydantic import BaseModel, ConfigDict, Field
 
 from tasks.corpus.documents import corpus_identity
+from tasks.engines.base import Policy
 from tasks.items import Columns, read_items
+from tasks.prompt import Template
+from tasks.rollouts.replies import speak
+from tasks.rollouts.rollout import Dialogue
 from tasks.stage import Rows, Tables, rows_of, stage
-from warehouse.schemas import RUBRICS, TASKS, Item, Selection, Task
+from warehouse.schemas import ROLLOUTS, RUBRICS, TASKS, Item, PromptRow, Selection, Task
 from warehouse.store import Place, Table
 
 
@@ -79,3 +84,14 @@ def given_rubrics(items: Table, *, tasks: Table) -> Rows:
                 "priority": "critical",
                 "weight": criterion["weight"],
             }
+
+
+@stage(ROLLOUTS)
+def given_replies(prompts: Table, items: Table, *, reply: Template, model: Policy, dialogue: Dialogue) -> Rows:
+    """Yield one rollout of every prompt, in which is said what its item has: `reply` with the item's first `answer` and
+    the fields `given` with it, in tokens of `model`. Nobody sampled it: it has no policy, and log-probabilities of 0.
+    """
+    item_of, rows = {row["task_id"]: row for row in items.rows(Item)}, prompts.rows(PromptRow)
+    asked = [item_of[row["task_id"] or ""] for row in rows]
+    texts = [reply.render(answer=item["references"][0], **json.loads(item["given"])) for item in asked]
+    yield from speak(rows, texts, model, dialogue)

@@ -13,7 +13,7 @@ from flows.mae.rewards import pay_judge, pay_proposer, pay_solver
 from tests.support.rows import row, turn
 from warehouse.schemas import MARKS
 
-LARGE = [name for name in profile.names(profile.home(Config) / "profiles") if name != "micro"]
+LARGE = [name for name in profile.names(profile.home(Config) / "profiles") if not name.startswith("micro")]
 PAPER: dict[str, Any] = {"pays_format": True, "unread": None, "difficulty_from": 0.0}
 
 

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
+from flows.fine_tuning import FineTuning
 from flows.plan.workload import Lengths, PlannedRole, PlannedUpdate, Step, Workload
 from flows.profile import Comparing, Dialogues, MethodSettings, Settings
 from tasks.training.grpo import GRPOSettings
@@ -62,6 +63,7 @@ class Config(MethodSettings):
     pays_format: bool = Field(default=True, description="False is the ablation, and leaves the Judge unpaid")
     trained: tuple[Trained, ...] = ("proposer", "solver", "judge")
     update: Update = Update()
+    fine_tuning: FineTuning | None = Field(default=None, description="the baseline SFT, in place of self-play")
     match: Comparing = Comparing()
 
     @model_validator(mode="after")
@@ -70,7 +72,9 @@ class Config(MethodSettings):
             raise ValueError("questions.referenced shows questions: questions.count has to be at least 1")
         return self
 
-    def workload(self) -> Workload:
+    def workload(self) -> Workload | None:
+        if self.fine_tuning:
+            return None
         n, answers, marks = self.batch_size, self.proposer.answers, self.judge.judgments
         to_ask, to_solve, to_mark = Lengths(350, 400), Lengths(200, 600), Lengths(900, 300)
         role = partial(PlannedRole, model="model")

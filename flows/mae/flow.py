@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from flows.fine_tuning import fine_tune
 from flows.mae.config import Config
 from flows.mae.readers import reader
 from flows.mae.rewards import pay_judge, pay_proposer, pay_solver
@@ -42,6 +43,7 @@ class Roles:
         template, sampling = templates(cfg, cfg.dialogues.prompts), cfg.dialogues.sampling
         ask = template("propose"), template("propose_harder")
         self.proposer = Role("proposer", ask, questions, sampling, TASKS, reader("question", "text"))
+        self.solved = template("solved")  # the form of an answer that is given
         self.solver = Role(
             "solver", (template("solve"),), readable_tasks, sampling, ANSWERS, reader("answer", "answer")
         )
@@ -61,6 +63,8 @@ def questions(draws: list[Draw], *, count: int) -> Iterator[Row]:
 def mae_iteration(run: Run[Config]) -> Player:
     """Proposer, Solver and Judge are one model; every step updates it once for all three."""
     roles, model = Roles(run.cfg), run.player("model")  # line 1
+    if baseline := run.cfg.fine_tuning:
+        return fine_tune(run, roles.solver, roles.solved, model, baseline, run.cfg.update)
     D, P = first_questions(run, roles, model), None  # line 2
     score_held_out(run, run.place.iteration(0), roles.solver, model)
     for _, iteration in run.iterations():

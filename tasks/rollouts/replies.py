@@ -1,13 +1,18 @@
-"""Replies that are given, not sampled: how likely a policy is to say them after a prompt."""
+"""Replies that are given, not sampled: as rollouts, and how likely a policy is to say them after a prompt."""
 
 import math
-from collections.abc import Iterable, Iterator, Set
-from typing import TypedDict
+import sys
+from collections.abc import Iterable, Iterator, Sequence, Set
+from types import SimpleNamespace
+from typing import Any, TypedDict
 
-from tasks.engines.base import Completion, Engine, Policy, Sampling
+from tasks.engines.base import Completion, Engine, Policy, Sampling, load_tokenizer
 from tasks.rollouts.conversation import Talk
 from tasks.rollouts.dialogue import Dialogue
-from warehouse.schemas import PromptRow, Row
+from tasks.rollouts.rollout import rollout_row
+from warehouse.schemas import PromptRow, Rollout, Row
+
+NOBODY = Policy(id="given", weights="", content_hash="")
 
 
 class GivenDatum(TypedDict):
@@ -24,6 +29,22 @@ class GivenReply(PromptRow):
 
     between_token_ids: list[int]  # what follows the prompt before the reply
     reply_token_ids: list[int]  # T > 0
+
+
+def speak(prompts: Sequence[PromptRow], texts: Sequence[str], model: Policy, dialogue: Dialogue) -> Iterator[Rollout]:
+    """Yield a rollout of every prompt in which its text is said, and the turn ended, in tokens of `model`.
+
+    A prompt over the dialogue's limit has an error instead. No token counts as sampled.
+    """
+    tokenizer = load_tokenizer(model.weights)
+    silent: Any = SimpleNamespace(tokenizer=tokenizer, max_model_len=sys.maxsize)
+    talk = Talk(silent, NOBODY, Sampling(max_tokens=1), dialogue, None)
+    for prompt, text in zip(prompts, texts, strict=True):
+        conversation = talk.start(prompt, 0, 0)
+        if conversation.finish is None:
+            ids = [*talk.encode(text), tokenizer.eos_token_id]
+            talk.take(conversation, Completion(ids, [0.0] * len(ids), text, "stop"))
+        yield {**rollout_row(conversation, NOBODY, 0), "num_sampled_tokens": 0}
 
 
 def reply_logprobs(
