@@ -1,13 +1,18 @@
 """Two runs side by side, from stores written row by row."""
 
 import json
+import math
+import re
 
 import pytest
 from click.testing import CliRunner
 
 from flows.command import cli
 from flows.command.compare import differing_settings, scores
+from tasks.reports.costs import costs
 from tests.support.rows import publish, row
+from warehouse.clean import removable, remove
+from warehouse.schemas import TABLES
 from warehouse.store import Store
 
 
@@ -52,3 +57,59 @@ def test_scores_that_were_not_come_by_in_the_same_way_are_not_compared(store):
     assert {line["benchmark"] for line in scores(store, ["one", "other"])} == {"exam"}
     result = CliRunner().invoke(cli.main, ["compare", "one", "other"])
     assert "not compared: judged: in other, judge is ['J'], was None" in result.output
+
+
+def test_the_held_out_tasks_of_two_worlds_are_not_compared(store):
+    for run, task in (("one", "a"), ("other", "b")):
+        publish(store.run(run).iteration(0).phase("benchmark"), "tasks", row("tasks", task_id=task, text="?"))
+    assert scores(store, ["one", "other"]) == []
+    result = CliRunner().invoke(cli.main, ["compare", "one", "other"])
+    assert "not compared: exam: in other, tasks is ['" in result.output
+
+
+# ---- what it cost ---------------------------------------------------------------------------------------------------
+
+
+def play(store: Store, run: str) -> None:
+    """Two iterations. Of each, 5 and 7 tokens in 2 seconds led to an update of two steps in 4; before the first 3
+    tokens asked for questions in 1 second, and 100 more were sampled to score each."""
+    asked = made(store.run(run).iteration(0).phase("questions"), "rollouts", [3], 1.0)
+    for t in (1, 2):
+        iteration = store.run(run).iteration(t)
+        rollouts = made(iteration.phase("training"), "rollouts", [5, 7], 2.0, *[asked][: 2 - t])
+        made(iteration.phase("training"), "updates", [0, 1], 4.0, rollouts)
+        made(iteration.phase("evaluation"), "rollouts", [100], 8.0)
+
+
+def made(place, kind: str, values: list[int], seconds: float, *sources):
+    column = {"rollouts": "num_sampled_tokens", "updates": "optimizer_step"}[kind]
+    inputs = {table.address: {"address": table.address, "content_hash": table.content_hash} for table in sources}
+    recipe = {"key": "k", "stage": "s", "started_at": 0.0, "seconds": seconds, "counts": {}, "inputs": inputs}
+    with place.store.draft(TABLES[kind]) as draft:
+        draft.write([row(kind, **{column: value}) for value in values])
+        return place.store.publish(draft, place.address(kind), recipe)
+
+
+def test_a_run_costs_what_led_to_its_updates(store):
+    play(store, "one")
+    assert costs(store, "one") == {
+        0: {"steps": 0, "tokens": 3, "seconds": 1.0},
+        1: {"steps": 2, "tokens": 15, "seconds": 7.0},
+        2: {"steps": 4, "tokens": 27, "seconds": 13.0},
+    }
+
+
+def test_a_run_whose_rollouts_were_cleaned_away_no_longer_knows_its_tokens(store):
+    play(store, "one")
+    remove(store, removable(store, "one", keep_last=0, keep=(), rollouts=True))
+    spent = costs(store, "one")
+    assert spent[2]["steps"] == 4 and math.isnan(spent[2]["tokens"])
+
+
+def test_scores_are_drawn_against_steps_tokens_and_seconds(store):
+    play(store, "one")
+    result = CliRunner().invoke(cli.main, ["compare", "one", "other"])
+    page = (store.root / "reports" / "compare-one-other.html").read_text()
+    assert all(label in page for label in ("optimizer steps", "sampled tokens", "seconds of stages"))
+    assert "one 0.500 after 2 steps" in page
+    assert re.search(r"one .*4 .*27 .*13", result.output)

@@ -234,12 +234,13 @@ def report(name: str) -> None:
 @main.command()
 @click.argument("names", metavar="RUN RUN...", nargs=-1, required=True)
 def compare(names: tuple[str, ...]) -> None:
-    """Compare runs: the settings that differ, held-out scores, and a page with figures."""
-    from flows.command.compare import differing_settings, incomparable, scores
+    """Compare runs: the settings that differ, held-out scores, what these cost, and a page with figures."""
+    from flows.command.compare import differing_settings, incomparable, scores, spent
     from tasks.reports.runs import report_runs
 
     store = open_store()
     tables = {"settings that differ": differing_settings(store, names), "held-out scores": scores(store, names)}
+    tables["what it cost"] = spent(store, names)
     for title, rows in tables.items():
         print_table(rows, title)
     apart = incomparable(store, names)

@@ -1,4 +1,4 @@
-"""Compare runs: the settings that differ, and their held-out scores."""
+"""Compare runs: the settings that differ, their held-out scores, and what these cost."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from tasks.item_scores import differences
+from tasks.reports.costs import COSTS, costs
 from warehouse.query import query
-from warehouse.schemas import Row
+from warehouse.schemas import TASKS, Row
 from warehouse.store import Store
 
 SCORES = """
@@ -40,15 +41,32 @@ def scores(store: Store, runs: Sequence[str]) -> list[Row]:
     return list(found.values())
 
 
+def spent(store: Store, runs: Sequence[str]) -> list[Row]:
+    """One row per run: what its updates cost in all."""
+    return [{"run": run, **_readable(list(costs(store, run).values())[-1])} for run in runs]
+
+
+def _readable(cost: Row) -> Row:
+    return {label: f"{cost[name]:,.0f}" for name, label in COSTS.items()}
+
+
 def incomparable(store: Store, runs: Sequence[str]) -> dict[str, str]:
-    """Benchmarks whose protocol (revision, items, prompt, judge, sampling) differs between the runs, and how."""
+    """Benchmarks whose protocol (revision, items, prompt, judge, sampling) differs between the runs, and how. Where a
+    benchmark has none, as that of a built-in world, the tasks asked have to be the same."""
     found: dict[str, str] = {}
     first: dict[str, Row] = {}
+    asked = {run: {"tasks": _asked(store, run)} for run in runs}
     for row in query(store.root, SCORES, {"runs": list(runs)}):
-        protocol = json.loads(row["protocol"] or "{}")
+        protocol = json.loads(row["protocol"]) if row["protocol"] else asked[row["run"]]
         if differs := differences(first.setdefault(row["benchmark"], protocol), protocol):
             found[row["benchmark"]] = f"in {row['run']}, {'; '.join(differs)}"
     return found
+
+
+def _asked(store: Store, run: str) -> list[str]:
+    """What identifies the held-out tasks that a run keeps for itself."""
+    held = (t for t in store.tables(run) if t.schema is TASKS and (t.at.iteration, t.at.phase) == (0, "benchmark"))
+    return sorted(table.content_hash[:12] for table in held)
 
 
 def _config(store: Store, run: str) -> Row:

@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+from tasks.reports.costs import COSTS, with_costs
 from tasks.reports.draw import GREY, INK, PALETTE, Colours, Plot, by, draw, legend
 from tasks.reports.page import Section, render, write_page
 from warehouse.query import query
@@ -20,6 +21,10 @@ SCORES = """
     where metric = 'score' and list_contains($runs, run) order by benchmark, iteration
 """
 COMPLETED = "iterations completed"
+COST_NOTE = (
+    "The same scores against what led to the updates until then, of all players together: their optimizer steps, the "
+    "tokens sampled, the seconds that their stages took. Held-out scores, probes and pauses are not counted."
+)
 
 
 def report_runs(
@@ -34,7 +39,8 @@ def report_runs(
     the path."""
     group_of = {run: group for group, runs in groups.items() for run in runs}
     found = by(query(store.root, SCORES, {"runs": list(group_of)}), "run")
-    rows = [{**row, "group": group} for run, group in group_of.items() for row in found.get(run, [])]
+    scored = [{**row, "group": group} for run, group in group_of.items() for row in found.get(run, [])]
+    rows = with_costs(store, scored)
     shown = {benchmark: found for benchmark, found in by(rows, "benchmark").items() if benchmark not in left_out}
     plots = [figure for benchmark, found in shown.items() for figure in figures(benchmark, found)]
     page = {
@@ -60,6 +66,10 @@ def figures(benchmark: str, rows: list[Row]) -> list[Plot]:
         spread = f"{first} went from {begin:.3f} to {end:.3f}"
     note = "Mean over the runs of a group; bars are one standard error over them."
     plots = [Plot(f"scores-{slug}", f"{benchmark}: {spread}", note, draw(_paint_scores, means, height_in=4.2))]
+    spent = {group: by_cost(found) for group, found in by(rows, "group").items()}
+    if any(point["steps"] for points in spent.values() for point in points):
+        title = f"{benchmark}, by what it cost: {'; '.join(_cost_says(g, points[-1]) for g, points in spent.items())}"
+        plots.append(Plot(f"costs-{slug}", title, COST_NOTE, draw(_paint_costs, spent, rows=3, height_in=7.5)))
     if apart := differences(rows, first):
         lower = sum(mean < 0 for mean, _ in apart.values())
         title = f"{benchmark}: {lower} of {len(apart)} end below {first}"
@@ -72,6 +82,19 @@ def figures(benchmark: str, rows: list[Row]) -> list[Plot]:
 def by_iteration(rows: list[Row]) -> dict[int, tuple[float, float]]:
     """Mean and standard error (0 of a single run) over the runs, by iteration."""
     return {t: mean_and_error([r["score"] for r in found]) for t, found in sorted(by(rows, "iteration").items())}
+
+
+def by_cost(rows: list[Row]) -> list[Row]:
+    """Means over the runs of score and costs, one row an iteration."""
+    columns = ("score", *COSTS)
+    return [
+        {name: fmean(row[name] for row in found) for name in columns}
+        for _, found in sorted(by(rows, "iteration").items())
+    ]
+
+
+def _cost_says(group: str, last: Row) -> str:
+    return f"{group} {last['score']:.3f} after {last['steps']:,.0f} steps"
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
@@ -107,9 +130,24 @@ def _paint_scores(axes: Any, means: dict[str, dict[int, tuple[float, float]]]) -
     legend(axes, 2)
 
 
+def _paint_costs(axes: list[Any], spent: dict[str, list[Row]]) -> None:
+    colours = Colours(spent)
+    for panel, (name, label) in zip(axes, COSTS.items(), strict=True):
+        for number, (group, points) in enumerate(spent.items()):
+            x, y = [point[name] for point in points], [point["score"] for point in points]
+            look = {"linewidth": 1.2 if number else 2.6, "zorder": 2 if number else 3, "color": colours[group]}
+            panel.plot(x, y, "-" if number < len(PALETTE) else "--", marker="o", label=group, **look)
+        panel.set_xlim(left=0)
+        panel.xaxis.get_major_locator().set_params(nbins=6, integer=True)
+        panel.xaxis.set_major_formatter("{x:,.0f}")
+        panel.set(xlabel=label, ylabel="score, 0 to 1")
+    legend(axes, 2)
+
+
 def _paint_differences(axes: Any, apart: dict[str, tuple[float, float]]) -> None:
     mean, error = zip(*apart.values(), strict=True)
     axes.barh(list(apart), mean, xerr=error, color=GREY, ecolor=INK, height=0.55)
     axes.axvline(0, linewidth=0.8, color=INK)
     axes.invert_yaxis()
+    axes.xaxis.get_major_locator().set_params(nbins=5)
     axes.set(xlabel="difference of scores")

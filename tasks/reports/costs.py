@@ -1,0 +1,52 @@
+"""What a run's scores cost it: of all that led to an update, optimizer steps, sampled tokens and seconds."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Iterable
+
+from warehouse.schemas import ROLLOUTS, UPDATES, Row
+from warehouse.store import Store, Table
+from warehouse.whatif import leading_to
+
+COSTS = {"steps": "optimizer steps", "tokens": "sampled tokens", "seconds": "seconds of stages"}
+
+
+def costs(store: Store, run: str) -> dict[int, Row]:
+    """By iteration, from 0 on, what the run's updates had cost by its end, those of all players together.
+
+    What only measures (held-out scores, probes, monitors) costs nothing here, and neither does the time between stages:
+    a run that was stopped and resumed costs what one in a single piece does.
+    """
+    tables = list(store.tables(run))
+    wanted = leading_to(store, frozenset(table.address for table in tables if table.schema is UPDATES))
+    spent: dict[int, Row] = defaultdict(lambda: dict.fromkeys(COSTS, 0))
+    for table in tables:
+        if table.address in wanted:
+            here = spent[table.at.iteration or 0]
+            here["seconds"] += table.recipe["seconds"]
+            here["steps"] += table.num_rows if table.schema is UPDATES else 0
+            here["tokens"] += _sampled(table) if table.schema is ROLLOUTS else 0
+    reached = range(1 + max((table.at.iteration or 0 for table in tables), default=0))
+    sums = itertools.accumulate((spent[t] for t in reached), _added)
+    return dict(zip(reached, sums, strict=True))
+
+
+def with_costs(store: Store, rows: Iterable[Row]) -> list[Row]:
+    """Rows with a run and an iteration, each with what it had cost by then."""
+    rows = list(rows)
+    of_run = {run: costs(store, run) for run in {row["run"] for row in rows}}
+    return [{**row, **of_run[row["run"]][row["iteration"]]} for row in rows]
+
+
+def _sampled(table: Table) -> float:
+    """Not a number where the rows were cleaned away."""
+    if not table.has_rows:
+        return math.nan
+    return sum(sum(batch["num_sampled_tokens"].to_pylist()) for batch in table.batches(["num_sampled_tokens"]))
+
+
+def _added(one: Row, other: Row) -> Row:
+    return {name: one[name] + other[name] for name in COSTS}
