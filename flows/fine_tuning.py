@@ -8,11 +8,9 @@ from pydantic import Field
 
 from flows.profile import Settings
 from flows.questions import score_held_out
-from flows.run import Player, Role, Run
+from flows.run import Player, Role, Run, templates
 from tasks.ask import ask
 from tasks.given import GivenTasks, given_replies, given_tasks
-from tasks.prompt import Template
-from tasks.training.grpo import GRPOSettings
 
 
 class FineTuning(Settings):
@@ -22,18 +20,17 @@ class FineTuning(Settings):
     batch_size: int = Field(default=16, ge=1, description="pairs of an optimizer step")
 
 
-def fine_tune(
-    run: Run[Any], role: Role, reply: Template, player: Player, cfg: FineTuning, settings: GRPOSettings
-) -> Player:
-    """Teach a player to reply to `role`'s prompts as the answers have it, in the form of `reply`."""
+def fine_tune(run: Run[Any], role: Role, player: Player) -> Player:
+    """Teach a player to reply to `role`'s prompts as the answers have it, in the form of the template `solved`."""
+    cfg, form = run.cfg.fine_tuning, templates(run.cfg, run.cfg.dialogues.prompts)("solved")
     score_held_out(run, run.place.iteration(0), role, player)
     items = cfg.pairs.items(run.place.iteration(0).phase("pairs"))
     for t, iteration in run.iterations():
         epoch = iteration.phase("fine-tuning")
         tasks = given_tasks(epoch, items, number=t - 1, count=items.num_rows, seed=run.cfg.seed)
         prompts = ask(epoch, role.prompt, label=role.name, tasks=tasks)
-        how = {"reply": reply, "model": run.models["base"], "dialogue": role.dialogue}
+        how = {"reply": form, "model": run.models["base"], "dialogue": role.dialogue}
         rollouts = given_replies(epoch, prompts, items, **how, label=role.name)
-        player = run.imitate(epoch, player, None, rollouts, settings, batch_size=cfg.batch_size)
+        player = run.imitate(epoch, player, None, rollouts, run.cfg.update, batch_size=cfg.batch_size)
         score_held_out(run, iteration, role, player)
     return player

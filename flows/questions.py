@@ -17,7 +17,7 @@ from flows.run import Player, Role, Run
 from tasks.equality import agree
 from tasks.evaluate import evaluate
 from tasks.match import match
-from tasks.monitor import LABELS, POOL, label_errors, tasks_written
+from tasks.monitor import JUDGE, LABELS, POOL, label_errors, mark_errors, marks_given, tasks_written
 from tasks.processes.comparisons import Compare
 from tasks.prompt import Row
 from tasks.read import UNANSWERED
@@ -113,6 +113,15 @@ def watch_questions(run: Run[Any], at: Place, policy: str, *, tasks: Tables, lab
     if labels is not None and run.cfg.evaluation.benchmark == "micro":
         wrong = partial(label_errors, oracle=ledger_oracle)
         run.watch(at, wrong, policy=policy, benchmark=LABELS, label="labels", labels=labels, tasks=tasks)
+
+
+def watch_marks(run: Run[Any], at: Place, policy: str, *, quality: Table, solved: Table, **about: Table) -> None:
+    """Stop before an update where a judge gives all questions and answers the best mark or, if the truth is known,
+    errs in its marks of answers. `about`: the tasks and the answers."""
+    run.watch(at, marks_given, policy=policy, benchmark=JUDGE, label="marks", marks=[quality, solved])
+    if run.cfg.evaluation.benchmark == "micro":
+        wrong = partial(mark_errors, oracle=ledger_oracle)
+        run.watch(at, wrong, policy=policy, benchmark=JUDGE, label="truth", marks=solved, **about)
 
 
 def score_held_out(run: Run[Any], iteration: Place, role: Role, player: Player) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from statistics import fmean
 from typing import Any
 
 from tasks.read import not_sampled
@@ -44,3 +45,13 @@ def scored(
         "total": None if why else total,
         "unscorable": why,
     }
+
+
+def mean_of(values: Iterable[float | None], otherwise: float | None = None) -> float | None:
+    """The mean of the values that are known; `otherwise` where none is.
+
+    >>> mean_of([1.0, 0.5, None]), mean_of([None], 0.5), mean_of([])
+    (0.75, 0.5, None)
+    """
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else otherwise

@@ -8,8 +8,9 @@ import pytest
 
 from flows import profile
 from flows.mae.config import Config
-from flows.mae.readers import reader
+from flows.mae.flow import tagged
 from flows.mae.rewards import pay_judge, pay_proposer, pay_solver
+from tasks.readers.marks import mark_out_of_ten
 from tests.support.rows import row, turn
 from warehouse.schemas import MARKS
 
@@ -49,7 +50,7 @@ def test_large_profiles_hold_the_papers_numbers(name):
         {"trained": ["solver", "judge"]},
         {"proposer__lowest_quality": 0},
         {"pays_format": False},
-        {"judge__judgments": 5, "judge__unread": 0.5, "proposer__pays_difficulty": "above_lowest_quality"},
+        {"judge__judgments": 5, "judge__unread": 0.5, "proposer__difficulty_from": 0.7},
     ],
     ids=str,
 )
@@ -169,5 +170,5 @@ def test_the_judge_is_paid_for_format_alone():
 )
 def test_one_pair_of_tags_is_worth_all_several_half_and_none_nothing(reply, form, value):
     rollout: Any = row("rollouts", rollout_id="r", reply=reply, finish_reason="final", turns=[turn(reply)])
-    (read,) = reader("score", "mark").rows(MARKS, rollout, row("prompts", prompt_id="p", task_id="q"))  # pyright: ignore[reportArgumentType]
+    (read,) = tagged("score", "mark", mark_out_of_ten).rows(MARKS, rollout, row("prompts", prompt_id="p", task_id="q"))  # pyright: ignore[reportArgumentType]
     assert (read["format"], read.get("mark")) == ({"total": form}, value)

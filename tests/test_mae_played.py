@@ -161,7 +161,7 @@ def test_a_role_that_is_not_trained_is_not_in_the_batch(tmp_path) -> None:
 
 def test_another_pay_of_difficulty_changes_the_proposers_rewards_only(played, tmp_path) -> None:
     assert changed_if(mae_iteration, played[0], tmp_path) == set()
-    other = {"proposer.pays_difficulty": "above_lowest_quality"}
+    other = {"proposer.difficulty_from": 0.7}
     assert changed_if(mae_iteration, played[0], tmp_path / "pay", **other) == {"scores.proposer", "rewards.proposer"}
 
 

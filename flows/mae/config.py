@@ -18,28 +18,20 @@ Trained = Literal["proposer", "solver", "judge"]
 class Questions(Settings):
     """The questions that a run begins with, and how many of the Proposer's prompts show one."""
 
-    file: str | None = Field(
-        default=None, description="Parquet, CSV or JSON lines with a column `question`; None: the base model asks"
-    )
+    file: str | None = Field(default=None, description="has a column `question`; None: the base model asks")
     count: int = Field(default=16, ge=0, description="taken from the file, or asked by the base model")
-    referenced: float = Field(
-        default=0.5, ge=0, le=1, description="share of prompts that show a question: no, half or with reference"
-    )
+    referenced: float = Field(default=0.5, ge=0, le=1, description="share of prompts: no, half or with reference")
 
 
 class Proposer(Settings):
     answers: int = Field(default=5, ge=1, description="N_sample, to each new question, for its difficulty")
     lowest_quality: float = Field(default=0.7, ge=0, le=1, description="of a question that enters D; 0 is the ablation")
-    pays_difficulty: Literal["always", "above_lowest_quality"] = Field(
-        default="always", description='the released code: "above_lowest_quality"'
-    )
+    difficulty_from: float = Field(default=0.0, ge=0, le=1, description="the quality it pays from; released code: 0.7")
 
 
 class Judge(Settings):
     judgments: int = Field(default=1, ge=1, description="of each question and answer; the released code averages 5")
-    unread: float | None = Field(
-        default=None, ge=0, le=1, description="the mark where none can be read; None: no reward. Released code: 0.5"
-    )
+    unread: float | None = Field(default=None, ge=0, le=1, description="pays for no readable mark; released code: 0.5")
 
 
 class Update(GRPOSettings):
@@ -75,19 +67,11 @@ class Config(MethodSettings):
     def workload(self) -> Workload | None:
         if self.fine_tuning:
             return None
-        n, answers, marks = self.batch_size, self.proposer.answers, self.judge.judgments
-        to_ask, to_solve, to_mark = Lengths(350, 400), Lengths(200, 600), Lengths(900, 300)
-        role = partial(PlannedRole, model="model")
-        by_role = {
-            "proposer": role("proposer", to_ask).asked(n),
-            "solver": role("solver", to_solve).asked(n),
-            "judge": role("judge", to_mark).asked(n),
-        }
-        others = (
-            role("quality", Lengths(500, 300)).asked(n, marks),
-            role("trial", to_solve).asked(n, answers),
-            role("difficulty", to_mark).asked(n * answers, marks),
-            role("answers", to_mark).asked(n, marks),
-        )
-        update = PlannedUpdate(self.update, tuple(by_role[name] for name in self.trained))
-        return Workload((Step(self.steps, (*by_role.values(), *others), update),))
+        n, marks, role = self.batch_size, self.judge.judgments, partial(PlannedRole, model="model")
+        proposer, solver = role("proposer", Lengths(350, 400)), role("solver", Lengths(200, 600))
+        judge, quality = role("judge", Lengths(900, 300)), role("quality", Lengths(500, 300))
+        paid = {"proposer": proposer.asked(n), "solver": solver.asked(n), "judge": judge.asked(n)}
+        tried = n * self.proposer.answers
+        others = quality.asked(n, marks), solver.asked(tried), judge.asked(tried, marks), judge.asked(n, marks)
+        update = PlannedUpdate(self.update, tuple(paid[name] for name in self.trained))
+        return Workload((Step(self.steps, (*paid.values(), *others), update),))

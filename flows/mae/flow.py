@@ -11,45 +11,46 @@ Departures
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 from flows.fine_tuning import fine_tune
 from flows.mae.config import Config
-from flows.mae.readers import reader
-from flows.mae.rewards import pay_judge, pay_proposer, pay_solver
+from flows.mae.rewards import pay_judge, pay_proposer, pay_solver, tags_kept
 from flows.method import method
-from flows.micro.tables import ledger_oracle
-from flows.questions import given_questions, score_held_out, watch_questions
+from flows.questions import given_questions, score_held_out, watch_marks, watch_questions
 from flows.run import Player, Role, Run, templates
 from tasks.ask import answered_tasks, readable_tasks
 from tasks.corpus.documents import corpus_identity
-from tasks.monitor import JUDGE, mark_errors, marks_given
 from tasks.normalise import normalise
 from tasks.pool import PoolRules, draw_entries, pool
 from tasks.prompt import Row
+from tasks.read import Reader, reads
+from tasks.readers.marks import mark_out_of_ten
+from tasks.readers.tags import last_element
 from tasks.score import score
 from warehouse.schemas import ANSWERS, MARKS, TASKS, Draw
 from warehouse.store import Place, Table
 
-PER_ROLE: dict[str, Any] = {"scheme": "zscore", "within": ()}  # section 3: a baseline for each role
+Turn = tuple[Table, Table]  # what a role has said in a step, and the scores of it
 PAIRS = PoolRules(unique=())
 
 
 class Roles:
     def __init__(self, cfg: Config) -> None:
         template, sampling = templates(cfg, cfg.dialogues.prompts), cfg.dialogues.sampling
-        ask = template("propose"), template("propose_harder")
-        self.proposer = Role("proposer", ask, questions, sampling, TASKS, reader("question", "text"))
-        self.solved = template("solved")  # the form of an answer that is given
-        self.solver = Role(
-            "solver", (template("solve"),), readable_tasks, sampling, ANSWERS, reader("answer", "answer")
-        )
-        mark = sampling, MARKS, reader("score", "mark")
+        ask, solve = (template("propose"), template("propose_harder")), (template("solve"),)
+        self.proposer = Role("proposer", ask, questions, sampling, TASKS, tagged("question", "text"))
+        self.solver = Role("solver", solve, readable_tasks, sampling, ANSWERS, tagged("answer", "answer"))
+        mark = sampling, MARKS, tagged("score", "mark", mark_out_of_ten)
         self.question_judge = Role("judge", (template("judge_question"),), readable_tasks, *mark)
         self.answer_judge = Role("judge", (template("judge_answer"),), answered_tasks, *mark)
+
+
+def tagged(name: str, column: str, read: Callable[..., Any] = last_element) -> Reader:
+    """What the last `<name>` element of a reply says, and the format reward in any case."""
+    return reads(column, partial(read, name=name), measure=partial(tags_kept, name=name))
 
 
 def questions(draws: list[Draw], *, count: int) -> Iterator[Row]:
@@ -63,8 +64,8 @@ def questions(draws: list[Draw], *, count: int) -> Iterator[Row]:
 def mae_iteration(run: Run[Config]) -> Player:
     """Proposer, Solver and Judge are one model; every step updates it once for all three."""
     roles, model = Roles(run.cfg), run.player("model")  # line 1
-    if baseline := run.cfg.fine_tuning:
-        return fine_tune(run, roles.solver, roles.solved, model, baseline, run.cfg.update)
+    if run.cfg.fine_tuning:
+        return fine_tune(run, roles.solver, model)
     D, P = first_questions(run, roles, model), None  # line 2
     score_held_out(run, run.place.iteration(0), roles.solver, model)
     for _, iteration in run.iterations():
@@ -77,14 +78,6 @@ def mae_iteration(run: Run[Config]) -> Player:
         run.watch_pool(iteration, model.policy.id, D)
         score_held_out(run, iteration, roles.solver, model)
     return model
-
-
-@dataclass(frozen=True)
-class Turn:
-    """What a role has said in a step, and what it is paid for it."""
-
-    rollouts: Table
-    rewards: Table
 
 
 def first_questions(run: Run[Config], roles: Roles, model: Player) -> Table:
@@ -104,14 +97,14 @@ def propose(run: Run[Config], roles: Roles, step: Place, model: Player, D: Table
     tried = run.ask(step, roles.solver, policy, n=cfg.proposer.answers, label="trial", tasks=asked.rows).rows
     about = {"tasks": asked.rows, "answers": tried}
     solved = run.ask(step, roles.answer_judge, policy, n=n, label="difficulty", **about).rows  # line 10
-    watch(run, step, policy.id, quality=quality, solved=solved, **about)
-    always = cfg.proposer.pays_difficulty == "always"
-    how = {**paid(cfg), "difficulty_from": 0.0 if always else cfg.proposer.lowest_quality}
+    watch_questions(run, step, policy.id, tasks=asked.rows)
+    watch_marks(run, step, policy.id, quality=quality, solved=solved, **about)
+    pay = {"pays_format": cfg.pays_format, "unread": cfg.judge.unread, "difficulty_from": cfg.proposer.difficulty_from}
     about = {"tasks": asked.rows, "quality": quality, "tried": tried, "solved": solved}
-    scores = score(step, pay_proposer, **about, **how, label="proposer")  # lines 11, 15
+    scores = score(step, pay_proposer, **about, **pay, label="proposer")  # lines 11, 15
     rules, by = PoolRules(enters_from=cfg.proposer.lowest_quality), {"scores": scores, "component": "quality"}
     D = pool(step, previous=D, tasks=asked.rows, draws=shown, rules=rules, **by, label="questions")  # lines 12-14
-    return D, Turn(asked.rollouts, normalise(step, scores, **PER_ROLE, label="proposer"))
+    return D, (asked.rollouts, scores)
 
 
 def solve(run: Run[Config], roles: Roles, step: Place, model: Player, D: Table, P: Table | None) -> tuple[Table, Turn]:
@@ -121,37 +114,27 @@ def solve(run: Run[Config], roles: Roles, step: Place, model: Player, D: Table, 
     P = pool(step, previous=P, tasks=drawn, answers=said.rows, rules=PAIRS, label="pairs")  # line 18
     about = {"answers": said.rows, "tasks": drawn}
     marks = run.ask(step, roles.answer_judge, policy, n=cfg.judge.judgments, label="answers", **about).rows
-    scores = score(step, pay_solver, answers=said.rows, marks=marks, **paid(cfg), label="solver")  # line 19
-    return P, Turn(said.rollouts, normalise(step, scores, **PER_ROLE, label="solver"))
+    pay = {"pays_format": cfg.pays_format, "unread": cfg.judge.unread}
+    scores = score(step, pay_solver, answers=said.rows, marks=marks, **pay, label="solver")  # line 19
+    return P, (said.rollouts, scores)
 
 
 def judge(run: Run[Config], roles: Roles, step: Place, model: Player, P: Table) -> Turn:
     drawn = draw(run, step, P, run.cfg.batch_size, label="pairs", fewest=run.cfg.batch_size)  # line 20
     said = run.ask(step, roles.answer_judge, model.policy, label="judge", answers=drawn, tasks=drawn)  # line 21
     scores = score(step, pay_judge, marks=said.rows, pays_format=run.cfg.pays_format, label="judge")  # line 22
-    return Turn(said.rollouts, normalise(step, scores, **PER_ROLE, label="judge"))
+    return said.rollouts, scores
 
 
 def learn(run: Run[Config], step: Place, model: Player, turns: dict[str, Turn]) -> Player:
-    """One update for all roles, each with the advantages of its own."""
-    mine = [turns[role] for role in run.cfg.trained]
-    return run.learn(step, model, [turn.rewards for turn in mine], [turn.rollouts for turn in mine], run.cfg.update)
+    """Section 3: one update for all roles, with a baseline for each."""
+    said, scores = zip(*(turns[role] for role in run.cfg.trained), strict=True)
+    each = zip(run.cfg.trained, scores, strict=True)
+    rewards = [normalise(step, paid, scheme="zscore", within=(), label=role) for role, paid in each]
+    return run.learn(step, model, rewards, said, run.cfg.update)
 
 
 def draw(run: Run[Config], step: Place, pool: Table, count: int, label: str, fewest: int = 1) -> Table:
     """Draws of this step; none from a pool of fewer entries."""
     given = {"seed": run.cfg.seed, "epoch": f"{step.at.iteration}-{step.at.step}", "fewest": fewest}
     return draw_entries(step, pool=pool, num_draws=count, **given, label=label)
-
-
-def paid(cfg: Config) -> dict[str, Any]:
-    return {"pays_format": cfg.pays_format, "unread": cfg.judge.unread}
-
-
-def watch(run: Run[Config], step: Place, policy: str, *, quality: Table, solved: Table, **about: Table) -> None:
-    """Stop before an update where the Judge praises everything, or the Proposer says nothing."""
-    watch_questions(run, step, policy, tasks=about["tasks"])
-    run.watch(step, marks_given, policy=policy, benchmark=JUDGE, label="marks", marks=[quality, solved])
-    if run.cfg.evaluation.benchmark == "micro":
-        measure = partial(mark_errors, oracle=ledger_oracle)
-        run.watch(step, measure, policy=policy, benchmark=JUDGE, label="truth", marks=solved, **about)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from tasks.read import not_sampled
-from tasks.score import scored
-from warehouse.schemas import Answer, Mark, Row, Task
+from tasks.readers.tags import elements
+from tasks.score import mean_of, scored
+from tasks.stage import rows_by
+from warehouse.schemas import Answer, Mark, PromptRow, Rollout, Row, Task
+
+NO_MARK = "no readable mark"
 
 
 def well_formed(num_elements: int) -> float:
@@ -20,26 +22,18 @@ def well_formed(num_elements: int) -> float:
     return 1.0 if num_elements == 1 else 0.5 if num_elements else 0.0
 
 
-def mean(value_N: Iterable[float | None], otherwise: float | None = 0.0) -> float | None:
-    """The mean of those that there are; `otherwise` where there is none.
-
-    >>> mean([1.0, 0.5, None]), mean([None], 0.5), mean([])
-    (0.75, 0.5, 0.0)
-    """
-    given = [value for value in value_N if value is not None]
-    return math.fsum(given) / len(given) if given else otherwise
+def tags_kept(rollout: Rollout, prompt: PromptRow, *, name: str) -> Row:
+    """The format reward, of a reply that is to have one `<name>` element."""
+    return {"format": {"total": well_formed(len(elements(rollout["reply"] or "", name)))}}
 
 
-def marks_by(marks: Iterable[Mark], column: str) -> dict[str | None, list[float | None]]:
-    found = defaultdict[str | None, list[float | None]](list)
-    for row in marks:
-        found[row[column]].append(row["mark"])
-    return found
-
-
-def worth(answer: Answer, marks_of: dict[str | None, list[float | None]], unread: float | None) -> float | None:
-    """V_J: the mean mark of an answer. Where a reply has none there is nothing to mark, which is 0."""
-    return 0.0 if answer["answer"] is None else mean(marks_of[answer["rollout_id"]], unread)
+def worth(answers: Iterable[Answer], marks: list[Mark], unread: float | None) -> dict[str, float | None]:
+    """V_J: the mean mark of each answer, by its rollout. A reply without one has nothing to mark, which is 0."""
+    of = rows_by("rollout_id", marks)
+    return {
+        row["rollout_id"]: 0.0 if row["answer"] is None else mean_of((m["mark"] for m in of[row["rollout_id"]]), unread)
+        for row in answers
+    }
 
 
 def pay_proposer(
@@ -54,34 +48,32 @@ def pay_proposer(
 ) -> Iterator[Row]:
     """R_P: quality, difficulty (1 less the mean worth of the answers; 0 where the quality is below `difficulty_from`)
     and format. A reply without a question is worth nothing."""
-    quality_of, marks_of = marks_by(quality, "task_id"), marks_by(solved, "rollout_id")
-    answers_of = defaultdict[str, list[Answer]](list)
-    for answer in tried:
-        if not not_sampled(answer):
-            answers_of[answer["task_id"]].append(answer)
+    sampled = [answer for answer in tried if not not_sampled(answer)]
+    marks_of, answers_of = rows_by("task_id", quality), rows_by("task_id", sampled)
+    worth_of = worth(sampled, solved, unread)
     for task in tasks:
-        form = (task["format"] or {}).get("total", 0.0)
+        form, task_id = (task["format"] or {}).get("total", 0.0), task["task_id"]
         if task["text"] is None:
             yield scored(task, 0.0, {"format": form})
             continue
-        good = mean(quality_of[task["task_id"]], unread)
-        right = mean([worth(answer, marks_of, unread) for answer in answers_of[task["task_id"]]], unread)
+        good = mean_of((mark["mark"] for mark in marks_of[task_id]), unread)
+        right = mean_of((worth_of[answer["rollout_id"]] for answer in answers_of[task_id]), unread)
         if good is None or right is None:
-            yield scored(task, None, {"format": form}, unscorable="no readable mark")
+            yield scored(task, None, {"format": form}, unscorable=NO_MARK)
             continue
         hard = 1 - right if good >= difficulty_from - 1e-9 else 0.0
         parts = {"quality": good, "difficulty": hard, "format": form}
-        yield scored(task, mean([good, hard, form if pays_format else None]), parts, score=right)
+        yield scored(task, mean_of([good, hard, form if pays_format else None]), parts, score=right)
 
 
 def pay_solver(answers: list[Answer], marks: list[Mark], *, pays_format: bool, unread: float | None) -> Iterator[Row]:
     """R_S: the Judge's mark and format."""
-    marks_of = marks_by(marks, "rollout_id")
+    worth_of = worth(answers, marks, unread)
     for answer in answers:
-        form, mark = (answer["format"] or {}).get("total", 0.0), worth(answer, marks_of, unread)
-        why = "no readable mark" if mark is None else None
+        form, mark = (answer["format"] or {}).get("total", 0.0), worth_of[answer["rollout_id"]]
+        why = NO_MARK if mark is None else None
         parts = {"format": form, **({} if mark is None else {"mark": mark})}
-        yield scored(answer, mean([mark, form if pays_format else None]), parts, score=mark, unscorable=why)
+        yield scored(answer, mean_of([mark, form if pays_format else None]), parts, score=mark, unscorable=why)
 
 
 def pay_judge(marks: list[Mark], *, pays_format: bool) -> Iterator[Row]:

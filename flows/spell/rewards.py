@@ -55,16 +55,6 @@ def responder(rule: int, verdict: int | None) -> float:
     return float(max(rule, verdict or 0))
 
 
-def mean_reward(reward_G: Sequence[float | None]) -> float | None:
-    """r_bar over the answers that were given; None where there is none.
-
-    >>> mean_reward([1.0, 0.0, None, None]), mean_reward([None])
-    (0.5, None)
-    """
-    given = [r for r in reward_G if r is not None]
-    return math.fsum(given) / len(given) if given else None
-
-
 def gaussian(r_bar: float, sigma: float = 0.5 / 3) -> float:
     """Eq. 7: most for questions answered rightly half the time; nothing where all or none are right.
 

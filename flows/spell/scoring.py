@@ -13,7 +13,7 @@ from flows.spell.config import QuestionerSettings
 from flows.spell.readers import NO_PENALTY
 from tasks.prompt import Row
 from tasks.read import NOT_SAMPLED
-from tasks.score import scored
+from tasks.score import mean_of, scored
 from tasks.stage import rows_by
 from warehouse.schemas import Answer, Match, Score, Task, Vote
 
@@ -79,7 +79,7 @@ def questioner_scores(
     for task in tasks:
         given, is_ungrounded = answers_of[task["task_id"]], task["task_id"] in ungrounded
         reward_G = [row["total"] for row in responded_of[task["task_id"]]]
-        r_bar = rewards.mean_reward(reward_G)
+        r_bar = mean_of(reward_G)
         parts = {
             "well_formed": float(task["malformed"] is None),
             "grounded": float(task["malformed"] is None and not is_ungrounded),

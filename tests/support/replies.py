@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from flows.eapo import readers as eapo
-from flows.mae import readers as mae
 from flows.scope import readers as scope
 from flows.spell import readers as spell
 from flows.spell import rules
@@ -23,6 +22,7 @@ from flows.spice import readers as spice
 from tasks import equality as comparison
 from tasks.prompt import Malformed
 from tasks.readers.boxed import last_box
+from tasks.readers.marks import mark_out_of_ten
 from tasks.readers.tags import last_element
 from tasks.rollouts.search_syntax import Syntax, find_search
 
@@ -130,7 +130,7 @@ READERS: dict[tuple[str, str], Callable[[Case], Any]] = {
     ("eapo", "answer"): _in_parts,
     ("eapo", "scores"): _scores,
     ("eapo", "verdict"): lambda case: eapo.read_verdict(case["reply"]),
-    ("mae", "mark"): lambda case: mae.read_mark(case["reply"]),
+    ("mae", "mark"): lambda case: mark_out_of_ten(case["reply"]),
     ("mae", "question"): lambda case: last_element(case["reply"], "question"),
     ("mae", "answer"): lambda case: last_element(case["reply"], "answer"),
     ("scope", "verdict"): lambda case: scope.read_verdict(case["reply"]),

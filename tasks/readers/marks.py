@@ -1,0 +1,24 @@
+"""A mark out of ten, between tags."""
+
+from __future__ import annotations
+
+import re
+
+from tasks.readers.malformed import Malformed
+from tasks.readers.tags import last_element
+
+LOWEST, HIGHEST = 1, 10
+_NUMBER = re.compile(r"[\s*_`\"']*(-?\d{1,3}(?:\.\d{1,3})?)\s*(?:(?:/|out of)\s*10)?[\s*_`\"'.]*", re.IGNORECASE)
+
+
+def mark_out_of_ten(reply: str, name: str = "score") -> float:
+    """What the last element of that name says, 1 to 10, as a mark in 0..1; what lies beyond either end is that end.
+
+    >>> mark_out_of_ten("<think><score>2</score></think> <score> 10/10 </score>"), mark_out_of_ten("<score>1</score>")
+    (1.0, 0.0)
+    """
+    text = last_element(reply, name)
+    found = _NUMBER.fullmatch(text)
+    if not found:
+        raise Malformed(f"the {name} is no number")
+    return min(1.0, max(0.0, (float(found[1]) - LOWEST) / (HIGHEST - LOWEST)))
