@@ -64,6 +64,7 @@ class _Run:
 
     def __init__(self, site: Site, api: API, flow_run: dict[str, Any], say: Say) -> None:
         self.site, self.api, self.say, self.now = site, api, say, flow_run
+        self.process = site.process(f"flow-{flow_run['id']}")
         self.log, self.queue = _Log(api, flow_run["id"], say), _Queue(site, api, say)
         self.making: str | None = None
         self.told, self.answered, self.heard, self.silent = "", time.monotonic(), time.monotonic(), False
@@ -84,7 +85,8 @@ class _Run:
     def ended(self) -> bool:
         """Poll the server once and print what is new."""
         try:
-            services.crash_dead_runs(self.site, self.api, self.say)
+            if self.now["state_type"] == "SCHEDULED" or self.process.find() is None:  # it, or who holds its slot
+                services.crash_dead_runs(self.site, self.api, self.say)
             self.now = self.api.flow_run(self.now["id"])
             self.queue.explain(self.now)
             new = self.log.print_new()
