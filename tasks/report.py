@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from tasks.reports import checks, learning, types
+from tasks.reports import checks, learning, needles, types
 from tasks.reports import information as informing
 from tasks.reports.data import Source, open_source, tables_until
 from tasks.reports.draw import Colours, Plot, by, percent
@@ -28,6 +28,7 @@ log = logging.getLogger("selfplay")
 
 QUERIES = (
     "evaluations",
+    "needles",
     "task_scores",
     "difficulty",
     "selection_reasons",
@@ -114,6 +115,7 @@ def _sections(rows: dict[str, list[Row]], iteration: int) -> list[Section]:
             [
                 learning.held_out(rows["evaluations"], colours),
                 learning.held_out_parts(rows["evaluations"], colours),
+                *_if_drawn(needles.found(rows["needles"])),
                 learning.task_scores(rows["task_scores"], colours),
             ],
         ),

@@ -9,13 +9,15 @@ import pytest
 from flows import profile
 from flows.eapo.config import Config, Rewards
 from flows.eapo.flow import CONSISTENT
-from flows.eapo.measures import best_of_n, held_out, longest_common, true_marks, watched
-from flows.eapo.readers import read_answer, read_scores
+from flows.eapo.readers import read_answer
 from flows.eapo.rewards import pay_policy
 from flows.eapo.roles import Roles
+from flows.evidence import measure_answers, quoted
 from flows.micro.tables import haystack_mark
+from tasks.compare import best_of_n, read_scores, true_marks
 from tasks.keep import choose
 from tasks.prompt import Malformed
+from tasks.readers.quotes import longest_common
 from tests.support.rows import publish, row
 
 LARGE = [name for name in profile.names(profile.home(Config) / "profiles") if not name.startswith("micro")]
@@ -214,12 +216,12 @@ def test_quotes_are_looked_for_in_the_prompt_word_for_word(evidence, share):
 
 def test_scores_belong_to_the_answers_in_the_order_shown():
     prompt: Any = {"rollout_ids": ["b", "a"]}
-    assert read_scores({"reply": '{"scores": [5, 2]}'}, prompt) == [  # pyright: ignore[reportArgumentType]
+    assert read_scores({"reply": '{"scores": [5, 2]}'}, prompt, highest=5) == [  # pyright: ignore[reportArgumentType]
         {"rollout_id": "b", "position": 0, "mark": 1.0},
         {"rollout_id": "a", "position": 1, "mark": 0.25},
     ]
     with pytest.raises(Malformed, match="another number of scores"):
-        read_scores({"reply": '{"scores": [5, 2, 1]}'}, prompt)  # pyright: ignore[reportArgumentType]
+        read_scores({"reply": '{"scores": [5, 2, 1]}'}, prompt, highest=5)  # pyright: ignore[reportArgumentType]
 
 
 def measured(pairs: Any) -> dict[str, list[float]]:
@@ -231,7 +233,7 @@ def measured(pairs: Any) -> dict[str, list[float]]:
 
 def test_a_group_counts_as_not_compared_where_no_reply_can_be_read():
     marks = [mark(None, None), mark("a", 1.0, 0), mark(None, None, prompt="d"), mark(None, None, prompt="d")]
-    found = measured(watched([answer("a", verbatim=0.5), answer("b", None)], marks))
+    found = measured(quoted([answer("a", verbatim=0.5), answer("b", None)], marks))
     assert found == {"verbatim": [0.5], "quotes": [1.0], "not_compared": [0.0, 1.0]}
 
 
@@ -248,7 +250,7 @@ def test_held_out_recall_counts_the_sentences_that_are_quoted_whole():
     ]
     tasks: Any = [row("tasks", task_id="q", text="?", task_type="multi_hop", difficulty=2)]
     about = tasks, answers, [match("a", True), match("b", False)], [], gold("Ott built it.", "Ott is of Ulm.")
-    found = measured(held_out(*about))
+    found = measured(measure_answers(*about))
     assert (found["score"], found["score_2_sentences"]) == ([1.0, 0.0, 0.0], [1.0, 0.0, 0.0])
     assert (found["evidence_recall"], found["unfounded"]) == ([0.5, 1.0, 0.0], [1.0])
 

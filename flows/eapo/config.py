@@ -10,7 +10,9 @@ from flows import profile
 from flows.plan.workload import Lengths, PlannedRole, PlannedUpdate, Step, Workload
 from flows.profile import Comparing, MethodSettings, Settings
 from tasks import limits
+from tasks.needles import Grid
 from tasks.training.grpo import GRPOSettings, LossType
+from tasks.tree import Trees
 
 KEPT = 0.25  # of the comparisons agree with the outcomes: assumed, for a plan
 TASK_TYPES = ("multi_hop", "single_table", "text_and_table", "multi_table")
@@ -67,6 +69,8 @@ class Evaluation(profile.Evaluation):
         default=True,
         description="the reward model chooses among the base policy's answers, where the evidence is known",
     )
+    trees: Trees = Field(default=Trees(), description="other ways of answering the same questions (section 2.2)")
+    needles: Grid | None = Field(default=None, description="needle in a haystack (appendix B)")
 
 
 class Config(MethodSettings):

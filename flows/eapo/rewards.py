@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from flows.eapo.config import Rewards
-from flows.questions import correctness
+from flows.evidence import outcomes
+from tasks.compare import marks_of
 from tasks.score import scored
 from tasks.stage import rows_by
 from warehouse.schemas import Answer, Mark, Match, Row, Vote
@@ -28,20 +29,6 @@ def total(evidence: float, answer: float, weights: Rewards) -> float:
     (0.85, 0.6)
     """
     return weights.format + weights.evidence * evidence + (1 - weights.format - weights.evidence) * answer
-
-
-def outcomes(answers: list[Answer], matches: list[Match], votes: list[Vote]) -> dict[str, bool | None]:
-    """Whether each answer, by its rollout, is right: what the judge says last, or the rule where nobody was asked. None
-    where neither can tell."""
-    if not votes:
-        return correctness(answers, matches)
-    voted = {row["rollout_id"]: row["vote"] for row in votes}
-    vote_of = {row["rollout_id"]: voted.get(row["rollout_id"]) if row["answer"] else 0 for row in answers}
-    return {name: None if vote is None else bool(vote) for name, vote in vote_of.items()}
-
-
-def marks_of(marks: Iterable[Mark]) -> dict[str, float]:
-    return {row["rollout_id"]: row["mark"] for row in marks if row["rollout_id"] and row["mark"] is not None}
 
 
 def pay_policy(

@@ -7,9 +7,10 @@ import random
 from collections.abc import Iterator, Sequence
 
 from corpus_prep.search.settings import EmbeddingConfig
-from flows.long_context import evidence_rows
+from flows.long_context import Benchmark, evidence_rows
 from flows.micro.worlds import clusters, encyclopaedia, haystacks, ledgers
 from tasks.corpus.documents import store_documents
+from tasks.needles import Grid, only_criterion
 from tasks.stage import Rows, stage
 from warehouse.schemas import RUBRICS, TASKS, Task
 from warehouse.schemas.corpus import DOCUMENTS, MEMBERSHIPS
@@ -195,6 +196,43 @@ def haystack_evidence(*, seed: int, num_tasks: int) -> Rows:
     """Yield the sentences that answer each question, as criteria of what should be quoted."""
     for one in haystacks.haystacks(seed, num_tasks):
         yield from evidence_rows(one.task_id, one.evidence)
+
+
+def open_haystacks(place: Place, *, seed: int, num_tasks: int, with_evidence: bool = True) -> Benchmark:
+    """Questions, their contexts, and what of these should be quoted."""
+    made = {"seed": seed, "num_tasks": num_tasks}
+    evidence = haystack_evidence(place, **made) if with_evidence else ()
+    return Benchmark("micro", haystack_tasks(place, **made), haystack_contexts(place, **made), evidence)
+
+
+@stage(TASKS)
+def needle_tasks(*, grid: Grid, seed: int) -> Rows:
+    """Yield questions that one sentence answers, one for each of the grid's needles."""
+    for task_id, question, answer, _ in _needles(grid, seed):
+        about = {"document_id": task_id, "task_type": "needle", "difficulty": 1}
+        yield {"task_id": task_id, **about, "text": question, "reference": answer}
+
+
+@stage(RUBRICS)
+def needle_sentences(*, grid: Grid, seed: int) -> Rows:
+    """Yield these sentences, as criteria of what should be quoted."""
+    for task_id, _, _, sentence in _needles(grid, seed):
+        yield only_criterion(task_id, sentence)
+
+
+def is_of_another(needle: str, sentence: str) -> bool:
+    """Whether a sentence says nothing of the entity that a needle is about."""
+    return needle.split()[0] not in sentence.split()
+
+
+def _needles(grid: Grid, seed: int) -> Iterator[tuple[str, str, str, str]]:
+    rng = random.Random(seed)
+    for i in range(len(grid.cells)):
+        cluster = clusters.world_cluster(seed, i % 1000)
+        question = cluster.draw_question(rng, False, 0)
+        (sentence,) = haystacks.evidence_of(cluster, question)
+        answer = cluster.true_answer(question) or ""
+        yield f"needle-{seed}-{i:04d}", clusters.write_question(question), answer, sentence
 
 
 def haystack_mark(question: str, quotes: Sequence[str]) -> float | None:

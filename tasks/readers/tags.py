@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tasks.readers.malformed import Malformed
@@ -48,6 +49,22 @@ def elements(reply: str, name: str, *, open_thoughts: bool = True) -> list[Eleme
     for mark in re.finditer(rf"<(/?)(?:(think(?:ing)?)\s*|{name}(?=[\s>])([^<>]*))>", reply, re.IGNORECASE):
         scan.think(mark) if mark[2] else scan.close(mark) if mark[1] else scan.open(mark)
     return scan.result(open_thoughts)
+
+
+def in_order(reply: str, names: Sequence[str]) -> dict[str, Element]:
+    """The last element of each name. Raises Malformed for one that is missing or empty, and for another order.
+
+    >>> [part.text for part in in_order("<plan>p</plan> so <answer>a</answer>", ("plan", "answer")).values()]
+    ['p', 'a']
+    """
+    found = {}
+    for name in names:
+        last_element(reply, name)
+        found[name] = elements(reply, name)[-1]
+    places = [part.start for part in found.values()]
+    if places != sorted(places):
+        raise Malformed("the parts are out of order")
+    return found
 
 
 class _Scan:

@@ -20,6 +20,7 @@ from flows.spell import readers as spell
 from flows.spell import rules
 from flows.spice import readers as spice
 from tasks import equality as comparison
+from tasks.compare import read_scores
 from tasks.prompt import Malformed
 from tasks.readers.boxed import last_box
 from tasks.readers.marks import mark_out_of_ten
@@ -121,7 +122,7 @@ def _in_parts(case: Case) -> dict[str, Any]:
 
 def _scores(case: Case) -> list[int]:
     shown = {"rollout_ids": [str(i) for i in range(case["sets"])]}
-    marks = eapo.read_scores({"reply": case["reply"]}, shown)  # pyright: ignore[reportArgumentType]
+    marks = read_scores({"reply": case["reply"]}, shown, highest=5)  # pyright: ignore[reportArgumentType]
     assert [row["rollout_id"] for row in marks] == shown["rollout_ids"]
     return [round(1 + 4 * row["mark"]) for row in marks]
 

@@ -2,8 +2,8 @@
 
 `conversations` has what is asked and said, `tasks` and `answers` what is read of it and how that is judged, `groups`
 what one step leaves to the next, `pools` what is known of many tasks together, `training` what updates read and make,
-`corpus` the tables of corpus preparation, `benchmarks` those of evaluation, `annotations` what people say of any of it.
-`columns` says how a table is described.
+`corpus` the tables of corpus preparation, `benchmarks` those of evaluation, `evidence` trees of quotes and needles in
+haystacks, `annotations` what people say of any of it. `columns` says how a table is described.
 
 Rows carry ids of what they came from, so that any row of an update's batch leads back to its document:
 batches.rollout_id -> rollouts.prompt_id -> prompts.task_id -> tasks.document_id -> documents.
@@ -86,6 +86,10 @@ from warehouse.schemas.corpus import Passage as Passage
 from warehouse.schemas.corpus import Screening as Screening
 from warehouse.schemas.corpus import SegmentRow as SegmentRow
 from warehouse.schemas.corpus import SetMember as SetMember
+from warehouse.schemas.evidence import NEEDLES as NEEDLES
+from warehouse.schemas.evidence import NODES as NODES
+from warehouse.schemas.evidence import Needle as Needle
+from warehouse.schemas.evidence import Node as Node
 from warehouse.schemas.groups import GROUPS as GROUPS
 from warehouse.schemas.groups import MEMORIES as MEMORIES
 from warehouse.schemas.groups import Group as Group

@@ -1,0 +1,49 @@
+"""Needle in a haystack, with a run's own policy: asked at every length and depth, in every held-out evaluation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from flows.evidence import Outcome, outcomes
+from flows.micro.tables import cluster_documents, is_of_another, needle_sentences, needle_tasks
+from flows.run import Role, Run
+from tasks.engines.base import Policy
+from tasks.evaluate import evaluate
+from tasks.needles import Grid, find, hide, measure, number_needles, number_sentences
+from tasks.rollouts.tokens import count_tokens
+from tasks.stage import Tables
+from warehouse.store import Place, Table
+
+LABEL, NUM_CLUSTERS = "needles", 50
+
+
+@dataclass(frozen=True)
+class Haystacks:
+    """Needles, the texts they are hidden in, and where each is."""
+
+    grid: Grid
+    tasks: Table
+    sentences: Table
+    contexts: Table
+
+    @classmethod
+    def open(cls, run: Run[Any], grid: Grid, filler: Tables | None, seed: int) -> Haystacks:
+        """Numbers hidden in the texts of `filler`; without any, facts of the micro-world among facts of others."""
+        place, drawn = run.place.iteration(0).phase(LABEL), {"grid": grid, "seed": seed}
+        how: dict[str, Any] = {**drawn, "count": partial(count_tokens, model=run.cfg.models.base)}
+        if filler is None:
+            tasks, sentences = needle_tasks(place, **drawn), needle_sentences(place, **drawn)
+            filler, how["foreign"] = cluster_documents(place, seed=seed, num_clusters=NUM_CLUSTERS), is_of_another
+        else:
+            tasks, sentences = number_needles(place, **drawn), number_sentences(place, **drawn)
+        return cls(grid, tasks, sentences, hide(place, tasks, sentences, filler, **how))
+
+    def search(self, run: Run[Any], place: Place, role: Role, policy: Policy, outcome: Outcome) -> None:
+        """Ask for every needle once."""
+        shown: dict[str, Any] = {"tasks": self.tasks, "contexts": self.contexts}
+        said = run.ask(place, role, policy, label=LABEL, **shown).rows
+        told = outcome(place, said, self.tasks, label=LABEL)
+        found = find(place, self.tasks, self.sentences, said, grid=self.grid, correct=outcomes, **told)
+        evaluate(place, measure, policy=policy.id, benchmark=LABEL, label=LABEL, needles=found)

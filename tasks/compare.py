@@ -1,0 +1,81 @@
+"""Comparisons: one prompt shows what several rollouts said, and one reply marks them all."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from tasks.readers.malformed import Malformed
+from tasks.readers.objects import last_object
+from tasks.readers.quotes import longest_common
+from tasks.readers.words import words_of
+from tasks.stage import rows_by
+from warehouse.schemas import Answer, Criterion, Mark, PromptRow, Rollout, Row, Task
+
+Measured = Iterator[tuple[str, float]]
+LOWEST = 1
+
+
+def read_scores(rollout: Rollout, prompt: PromptRow, *, highest: int) -> list[Row]:
+    """A mark for each of the rollouts shown, in the order shown: 1..`highest` as 0..1. Raises Malformed for another
+    number of scores than rollouts, and for a score that is no integer in these bounds."""
+    shown = prompt["rollout_ids"] or []
+    scores = last_object(rollout["reply"] or "", ("scores",)).get("scores")
+    if not isinstance(scores, list):
+        raise Malformed("no list of scores")
+    if len(scores) != len(shown):
+        raise Malformed("another number of scores than of sets")
+    return [
+        {"rollout_id": name, "position": i, "mark": (_integer(score, highest) - LOWEST) / (highest - LOWEST)}
+        for i, (name, score) in enumerate(zip(shown, scores, strict=True))
+    ]
+
+
+def _integer(score: object, highest: int) -> int:
+    text = str(score).strip()
+    if isinstance(score, bool) or not re.fullmatch(rf"[{LOWEST}-{highest}](?:\.0)?", text):
+        raise Malformed(f"a score is no integer from {LOWEST} to {highest}")
+    return int(text[0])
+
+
+def marks_of(marks: Iterable[Mark]) -> dict[str, float]:
+    """The last mark of every rollout that has one."""
+    return {row["rollout_id"]: row["mark"] for row in marks if row["rollout_id"] and row["mark"] is not None}
+
+
+# ---- measures -------------------------------------------------------------------------------------------------------
+
+
+def not_compared(marks: list[Mark]) -> Measured:
+    """1 for a group whose comparison cannot be read, whatever reply of it."""
+    for group in rows_by("prompt_id", marks).values():
+        yield "not_compared", float(all(row["mark"] is None for row in group))
+
+
+def true_marks(
+    marks: list[Mark], answers: list[Answer], tasks: list[Task], *, oracle: Callable[[str, Sequence[str]], float | None]
+) -> Measured:
+    """1 for a mark that is not what the quotes deserve, and what they deserve, of those that `oracle` knows."""
+    text_of, evidence_of = {t["task_id"]: t["text"] for t in tasks}, {a["rollout_id"]: a["evidence"] for a in answers}
+    for row in marks:
+        text, quotes = text_of[row["task_id"]], evidence_of.get(row["rollout_id"] or "")
+        truth = oracle(text, quotes) if text is not None and quotes else None
+        if truth is not None and row["mark"] is not None:
+            yield "mark_error", float(abs(row["mark"] - truth) > 1e-9)
+            yield "mark_minus_truth", row["mark"] - truth
+            yield "true_mark", truth
+
+
+def best_of_n(marks: list[Mark], answers: list[Answer], evidence: list[Criterion]) -> Measured:
+    """1 where the answer of the highest mark quotes most of what should be quoted, by ROUGE-L recall; the share
+    of those that do where several have that mark. Only groups whose answers differ in it."""
+    mark_of, known = marks_of(marks), rows_by("task_id", evidence)
+    for group in rows_by("prompt_id", (row for row in answers if row["rollout_id"] in mark_of)).values():
+        gold = words_of("\n".join(c["criterion"] or "" for c in known[group[0]["task_id"]]))
+        recall = [longest_common(gold, words_of("\n".join(row["evidence"] or ()))) for row in group]
+        best, top = max(recall), max(mark_of[row["rollout_id"]] for row in group)
+        if min(recall) == best:
+            continue
+        chosen = [r == best for row, r in zip(group, recall, strict=True) if mark_of[row["rollout_id"]] == top]
+        yield "best_of_n", sum(chosen) / len(chosen)
+        yield "best_of_n_by_chance", recall.count(best) / len(recall)

@@ -1,0 +1,51 @@
+"""Quotes of a text: how a reply lists them, which of them are there word for word, and how much of a text they hold."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from tasks.readers.words import words_of
+
+_BETWEEN = re.compile(r"\s*\n\s*|\s*(?:\.\.\.|…|\[…\]|\[\.\.\.\])\s*|(?<=[.!?;])\s+")
+_MARKER = re.compile(r"^\s*(?:[-*•>]+|\(?\d{1,2}[.)])\s+")
+_AROUND = " \t\"'“”‘’«»`*_"
+
+
+def quotes_of(listed: str) -> list[str]:
+    """The sentences of a list of quotes, without the markers, quotation marks and ellipses around them.
+
+    >>> quotes_of('1. "Ada lived in Ulm. She taught." \\n- The bridge ... fell in 1902')
+    ['Ada lived in Ulm.', 'She taught.', 'The bridge', 'fell in 1902']
+    """
+    lines = (_MARKER.sub("", line) for line in listed.splitlines())
+    pieces = (piece.strip(_AROUND) for line in lines for piece in _BETWEEN.split(line))
+    return [piece for piece in pieces if words_of(piece)]
+
+
+def verbatim(quotes: Sequence[str], text: str) -> float:
+    """The share of quotes that are in a text word for word, whatever the blanks and the shape of quotation marks.
+
+    >>> verbatim(["Ada lived  in Ulm.", "Ada lived in Bonn."], "Then Ada lived\\nin Ulm. It rained.")
+    0.5
+    """
+    known = f" {_plain(text)} "
+    return sum(_plain(quote) in known for quote in quotes) / len(quotes)
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.translate(str.maketrans("“”‘’«»", '""\'\'""')).split())
+
+
+def longest_common(one: Sequence[str], other: Sequence[str]) -> int:
+    """Words of the longest common subsequence: the numerator of ROUGE-L (Lin 2004).
+
+    >>> longest_common("the cat sat down".split(), "the old cat lay down".split())
+    3
+    """
+    row = [0] * (len(other) + 1)
+    for word in one:
+        before = 0
+        for i, their in enumerate(other, start=1):
+            before, row[i] = row[i], before + 1 if word == their else max(row[i], row[i - 1])
+    return row[-1]
