@@ -42,6 +42,7 @@ class Machines:
     @classmethod
     def of(cls, cfg: MethodSettings, logs: Path, api: ChatFleet | None = None) -> Machines:
         logs.mkdir(parents=True, exist_ok=True)
+        logs.chmod(0o700)  # engines tell other users what they are asked
         engines = Fleet(cfg.engine, cfg.num_engines, logs)
         of_trainer = (cfg.trainer_processes, cfg.engine.device, cfg.engine.threads)
         trainer = Trainer(logs / "trainer.log", *of_trainer, resident=cfg.resident_trainer)

@@ -12,6 +12,7 @@ from tasks.report import collect, headline, render_report, report
 from tasks.reports.data import open_source
 from tasks.reports.draw import Colours
 from tasks.reports.learning import task_scores
+from tasks.reports.page import render
 from warehouse.schemas import TABLES
 from warehouse.store import Store
 
@@ -194,6 +195,32 @@ def test_hostile_text_makes_no_tag_and_nothing_is_loaded_from_outside(page):
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
     assert "\u202e" not in page
     assert "url(http" not in page and "@import" not in page
+
+
+UNSEEN = "\x1b\x07\x9b\u00ad\u200b\u202e\u2066\ufeff\U000e0041"
+
+
+def test_what_cannot_be_seen_is_named_wherever_data_brings_it(tmp_path):
+    """A reason, a benchmark, a metric, a role, a gate, a template, a query, a title, a criterion, an id."""
+    store, step, name = Store(tmp_path), "r/iter-001/alpha/step-001", f"x{UNSEEN}y"
+    publish(store, "r/iter-000/exam/evaluations", [evaluation(0.2, 0.03, name, name)])
+    publish(store, "r/iter-001/exam/evaluations", [evaluation(0.4, 0.03, benchmark=name)])
+    publish(store, f"{step}/prompts", [{**prompt("p", name, document_id=name), "template": name}])
+    turn = {"sampled_token_ids": [1], "finish_reason": "stop", "text": name, "message": name, "message_role": name}
+    turn["results"] = [{"query": name, "document_ids": [name]}]
+    publish(store, f"{step}/rollouts", [{**rollout("t1", "p", name), "policy": name, "turns": [turn]}])
+    publish(store, f"{step}/tasks", [{**task("t1", name, name), "document_id": name}])
+    publish(store, "r/documents", [{"document_id": name, "title": name, "text": name, "source": name, "num_chars": 9}])
+    publish(store, f"{step}/gates", [{"task_id": "t1", "gate": name, "kind": name, "passed": None, "malformed": name}])
+    publish(store, f"{step}/selections", [selection("t1", None, name)])
+    publish(store, f"{step}/rewards", [{**paid("t1", 1.0, 0.5), "advantage": 0.5, "components": [(name, 0.1)]}])
+    path = report(store.run("r"), 1)
+    for text in (path.read_text(encoding="utf-8"), path.with_suffix(".md").read_text(encoding="utf-8")):
+        assert not set(UNSEEN) & set(text)
+        assert r"x\x1b\x07\x9b\xad\u200b\u202e\u2066\ufeff\U000e0041y" in text.replace("&#92;", "\\")
+    empty = {"num_runs": 2, "made_at": "", "tiles": [], "sections": []}
+    compared = render("report_runs.html.jinja", name=name, tables={name: [{name: name}]}, **empty)
+    assert not set(UNSEEN) & set(compared)
 
 
 def test_the_report_shows_the_whole_rollout(page):

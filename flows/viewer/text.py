@@ -8,11 +8,9 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
+from tasks.reports.unseen import UNSEEN
+
 CUT = 20_000  # characters shown of one text
-UNSEEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff"
-    "\ufff9-\ufffb\U000e0000-\U000e01ef\ud800-\udfff]"
-)
 
 
 def shown(text: Any, whole: str = "", cut: int = CUT) -> Markup:

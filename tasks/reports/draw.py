@@ -10,6 +10,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from tasks.reports.unseen import visible
 from warehouse.schemas import Row
 
 INK = "#010203"  # stands for the page's text colour in the drawing
@@ -94,7 +95,7 @@ def draw(paint: Callable[..., None], *args: Any, rows: int = 1, columns: int = 1
 def _inline(svg: str) -> Markup:
     svg = svg[svg.index("<svg") :].replace(INK, "currentColor")
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    return Markup(svg)
+    return Markup(visible(svg))  # labels may be names from data
 
 
 def progress(rows: Iterable[Row]) -> list[float]:

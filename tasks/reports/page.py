@@ -13,10 +13,10 @@ from urllib.parse import quote
 import jinja2
 
 from tasks.reports.draw import Plot, by, percent
+from tasks.reports.unseen import visible
 from warehouse.store import Store
 
 VIEWER_PORT = 4218  # where `selfplay view` is, unless another has it
-UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
 HERE = Path(__file__).parent
 
 
@@ -27,15 +27,17 @@ class Section:
 
 
 def render(template: str, **values: Any) -> str:
-    """A template of this folder. HTML escapes everything that is not a figure; in Markdown the filter `cell` does."""
+    """A template of this folder. HTML escapes everything that is not a figure; in Markdown the filter `cell` does. In
+    both, characters that cannot be seen are named."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(HERE),
         autoescape=template.endswith(".html.jinja"),
         undefined=jinja2.StrictUndefined,
+        finalize=lambda value: visible(value) if type(value) is str else value,  # figures and macros are Markup
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"cell": cell, "by": by, "number": number, "percent": percent, "visible": visible}
+    environment.filters |= {"cell": cell, "by": by, "number": number, "percent": percent}
     return environment.get_template(template).render(**values)
 
 
@@ -47,15 +49,6 @@ def cell(value: Any) -> str:
     """
     text = re.sub(r"\s+", " ", str(value))
     return re.sub(r"[&<>|*_`\[\]#~!\\]", lambda mark: f"&#{ord(mark[0])};", text)
-
-
-def visible(text: str) -> str:
-    r"""Characters that are not seen but change what is (controls, changes of direction) as their escapes.
-
-    >>> print(visible("a\u202eb"))
-    a\u202eb
-    """
-    return UNSEEN.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def number(value: float | None, digits: int = 3) -> str:
