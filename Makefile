@@ -23,11 +23,11 @@ install-gpu: ## everything for NVIDIA GPUs, into .venv
 
 harness: ## lm-evaluation-harness in an environment of its own, .harness, for benchmarks that it asks
 	@test -x .harness/bin/python || python3 -m venv .harness
-	@.harness/bin/python -m pip install --quiet --requirement requirements/harness.txt
+	@.harness/bin/python -m pip install --quiet --no-deps --require-hashes --requirement requirements/harness.txt
 
 companions: ## Inspect Scout, trackio and wandb in an environment of their own, .companions, for tests that ask the real ones
 	@test -x .companions/bin/python || python3 -m venv .companions
-	@.companions/bin/python -m pip install --quiet --requirement requirements/companions.txt
+	@.companions/bin/python -m pip install --quiet --no-deps --require-hashes --requirement requirements/companions.txt
 
 install-dev: ## no torch, no vLLM: what `make test-light` and `make lint` need, in a minute
 	@$(INSTALL) dev

@@ -31,11 +31,13 @@ if ! uv --version >/dev/null 2>&1; then
     uv=("$python" -m uv)
 fi
 install=("${uv[@]}" pip install --python "$python" --no-deps)
+# Every file is compared with the lock's hash. Only torch's CPU build has none there (see lock.sh).
+if [ "$kind" = cpu ]; then check=--verify-hashes; else check=--require-hashes; fi
 echo "installing $lock into .venv"
-if ! "${install[@]}" --offline -r "$lock" 2>/dev/null; then
+if ! "${install[@]}" --offline "$check" -r "$lock" 2>/dev/null; then
     # torch's CPU build is on PyTorch's own index, unless a folder has it
     if [ "$kind" = cpu ] && [ -z "$UV_FIND_LINKS" ]; then install+=(--torch-backend=cpu); fi
-    "${install[@]}" -r "$lock"
+    "${install[@]}" "$check" -r "$lock"
 fi
 "${install[@]}" --offline --no-build-isolation -e .
 if [ "$kind" != dev ]; then

@@ -1,20 +1,24 @@
 #!/usr/bin/env bash
-# Pin every package of every install: exact versions, no paths, no hosts. Needs uv.
+# Pin every package of every install: exact versions and the hashes of their files, no paths, no hosts. Needs uv.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$PWD/.venv/bin:$PATH"
 wheels=${UV_FIND_LINKS:-${PIP_FIND_LINKS:-}}
 unset UV_FIND_LINKS
-compile=(uv pip compile -q pyproject.toml --python-version 3.11 --no-annotate --no-emit-index-url
-    --no-emit-find-links --no-emit-package selfplay --custom-compile-command "make lock")
+pin=(uv pip compile -q --generate-hashes --python-version 3.11 --no-annotate --no-emit-index-url --no-emit-find-links
+    --custom-compile-command "make lock")
+compile=("${pin[@]}" pyproject.toml --no-emit-package selfplay)
 
 # torch's CPU build comes from a folder of wheels where one is named, else from PyTorch's own index
 if [ -n "$wheels" ]; then torch=(--find-links "$wheels"); else torch=(--torch-backend=cpu); fi
 "${compile[@]}" "${torch[@]}" --extra full --extra cpu --override requirements/cpu-overrides.txt -o requirements/cpu.txt >/dev/null
+# Its files differ by Python and machine, and only PyTorch's index knows the hashes of all; a folder has one of them.
+sed -i -z 's/\(\ntorch==[^ ]*+cpu\) \\\n    --hash=[^\n]*\(\n    --hash=[^\n]*\)*/\1/' requirements/cpu.txt
 "${compile[@]}" --extra full --extra gpu --python-platform x86_64-manylinux_2_28 -o requirements/gpu.txt >/dev/null
 # the same versions as on a machine without a GPU, for any Python that the project runs on
 "${compile[@]}" --extra dev --universal -c requirements/cpu.txt -o requirements/dev.txt >/dev/null
-if grep -nE '(file:|https?:|@ |^/)' requirements/{cpu,gpu,dev}.txt; then
+for own in harness companions; do "${pin[@]}" --universal requirements/$own.in -o requirements/$own.txt >/dev/null; done
+if grep -nE '(file:|https?:|@ |^/)' requirements/{cpu,gpu,dev,harness,companions}.txt; then
     echo "a lock names a path or a host" >&2
     exit 1
 fi
