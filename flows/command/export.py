@@ -61,12 +61,15 @@ def _write_policy(run: str, role: str, iteration: int | None, folder: Path) -> N
 
 def _push(folder: Path, repository: str, kind: Literal["dataset", "model"]) -> None:
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError
 
     hub = HfApi()
     try:
         made = hub.create_repo(repository, repo_type=kind, private=True, exist_ok=True)
         hub.upload_folder(folder_path=folder, repo_id=repository, repo_type=kind)
-    except (HfHubHTTPError, LocalTokenNotFoundError) as problem:
-        raise ValueError(f"the hub refused {repository}: {problem}. `hf auth login` logs you in") from problem
+    except Exception as problem:  # of the client, of its HTTP library, or of Python: it promises no common one
+        why = "; ".join(str(fault).strip() for fault in (problem, problem.__cause__) if fault)
+        raise ValueError(
+            f"{folder} is written, but not pushed to {repository}: {why}\n`hf auth login` logs you in, "
+            f"`hf upload {repository} {folder} --repo-type {kind}` pushes it again"
+        ) from problem
     click.echo(f"pushed to {made}")
