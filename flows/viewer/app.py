@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import duckdb
 from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, HTMLResponse, PlainTextResponse, Response
 from starlette.exceptions import HTTPException as AnyHTTPException
 from starlette.middleware import Middleware
@@ -15,6 +17,7 @@ from warehouse.lake import Lake
 from warehouse.store import Store
 
 MAX_TOKEN_BYTES = 200
+ASKED_WRONGLY = (ValueError, duckdb.Error, RequestValidationError)  # what a mistaken address comes to
 
 
 def make_app(store: Store, key: Key) -> FastAPI:
@@ -40,10 +43,24 @@ def make_app(store: Store, key: Key) -> FastAPI:
     def icon() -> Response:
         return FileResponse(HERE / "static" / "icon.svg")
 
-    @app.exception_handler(AnyHTTPException)
-    def say_what_is_wrong(request: Request, problem: AnyHTTPException) -> HTMLResponse:
-        page = View(app.state.lake).page("problem", "Not here", problem=str(problem.detail))
-        page.status_code = problem.status_code
+    def say(title: str, problem: str, status: int) -> HTMLResponse:
+        page = View(app.state.lake).page("problem", title, problem=problem)
+        page.status_code = status
         return page
 
+    @app.exception_handler(AnyHTTPException)
+    def not_here(request: Request, problem: AnyHTTPException) -> HTMLResponse:
+        return say("Not here", str(problem.detail), problem.status_code)
+
+    def not_so(request: Request, problem: Exception) -> HTMLResponse:
+        return say("This cannot be asked", what_is_wrong(problem), 422)
+
+    for kind in ASKED_WRONGLY:
+        app.add_exception_handler(kind, not_so)
     return app
+
+
+def what_is_wrong(problem: Exception) -> str:
+    if not isinstance(problem, RequestValidationError):
+        return str(problem)
+    return "; ".join(f"{error['loc'][-1]}: {error['msg']}, not {error['input']!r}" for error in problem.errors())

@@ -14,9 +14,9 @@ from fastapi import Depends, HTTPException, Request
 from fastapi.responses import HTMLResponse
 
 from flows.viewer.text import CUT, FILTERS
-from warehouse.address import Address, check_run_name
+from warehouse.address import Address
 from warehouse.lake import Lake
-from warehouse.schemas import Row
+from warehouse.schemas import ANNOTATIONS, Row
 from warehouse.store import Store
 from warehouse.table import Table
 
@@ -69,6 +69,9 @@ class View:
     def store(self) -> Store:
         return self.lake.store
 
+    def knows(self, run: str) -> bool:
+        return run in self.lake.catalogue.runs()
+
     def rows(self, name: str, run: str | None = None, **given: Any) -> list[Row]:
         """Rows of `sql/<name>.sql`, which is given the parameters that it names; `$run` and
         `$characters` (how much of a text to read) are known."""
@@ -80,9 +83,12 @@ class View:
         return answer.rows
 
     def keep_near(self, table: str, row: Row) -> None:
-        """Ask further statements of the tables only that may hold rows that have to do with a row of `table`."""
+        """Ask further statements of the tables only that may hold rows that have to do with a row of `table`, and of
+        labels, which are made from no table."""
         at = Address(self.run, row["iteration"], row["phase"], row["step"], table, row["label"])
-        self.near = tuple(self.lake.catalogue.related(self.run, str(at)))
+        labels = [table for table in self.lake.tables(self.run) if table.schema is ANNOTATIONS]
+        near = self.lake.catalogue.related(self.run, str(at))
+        self.near = (*near, *(table for table in labels if table not in near))
 
     def keep_iterations(self, numbers: Collection[int | None]) -> None:
         """Ask further statements of the tables of these iterations only, and of those outside any."""
@@ -122,10 +128,10 @@ def literal(value: Any) -> str:
 
 def open_view(request: Request) -> View:
     """The page of a request. Raises HTTPException 404 for an unknown run."""
-    lake, run = request.app.state.lake, request.path_params.get("run", "")
-    if run and not lake.store.folder(check_run_name(run)).is_dir():
-        raise HTTPException(404, f"there is no run {run}")
-    return View(lake, run)
+    view = View(request.app.state.lake, request.path_params.get("run", ""))
+    if view.run and not view.knows(view.run):
+        raise HTTPException(404, f"there is no run {view.run}")
+    return view
 
 
 Page = Annotated[View, Depends(open_view)]

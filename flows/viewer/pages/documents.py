@@ -48,7 +48,7 @@ def across(view: Page, run: str = "", task: str | None = None, document: str | N
         )
     text = None
     if run and task is not None:
-        here = view.rows("task", run=run, id=task) if view.store.folder(run).is_dir() else []
+        here = view.rows("task", run=run, id=task) if view.knows(run) else []
         text = here[0]["text"] if here else None
     rows = view.rows("across_tasks", run="", id=task, text=text)
     scores = view.rows("across_scores", run="", ids=[row["task_id"] for row in rows])

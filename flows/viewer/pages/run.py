@@ -35,7 +35,7 @@ def overview(view: Page, run: str, iteration: int | None = None) -> HTMLResponse
     tables = view.lake.tables(run)
     iterations = sorted({t.at.iteration for t in tables if t.at.iteration is not None})
     chosen = iteration if iteration is not None else iterations[-1] if iterations else None
-    asked = view.store.kept(run, "request.json") or {}
+    asked = {"flow": "", "profile": "", **(view.store.kept(run, "request.json") or {})}
     return view.page(
         "run",
         run,

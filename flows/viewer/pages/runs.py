@@ -57,7 +57,7 @@ def held_out(evaluations: list[Row]) -> dict[str, list[Row]]:
 @router.get("/compare", response_class=HTMLResponse)
 def compare(view: Page, run: Annotated[list[str] | None, Query()] = None) -> HTMLResponse:
     """Marked runs side by side: the settings in which they differ, and their held-out scores."""
-    names = [name for name in run or [] if view.store.folder(name).is_dir()]
+    names = [name for name in run or [] if view.knows(name)]
     rows = [row for row in view.rows("evaluations", run="") if row["run"] in names and row["metric"] == SCORE]
     points = [
         {"x": r["iteration"], "y": r["score"], "error": r["standard_error"], "series": f"{r['run']} · {r['benchmark']}"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import duckdb
-from fastapi import APIRouter
+from fastapi import APIRouter, HTTPException
 from fastapi.responses import HTMLResponse
 from markupsafe import Markup
 
@@ -34,6 +34,8 @@ def search(view: Page, text: str = "", run: str = "", regex: bool = False) -> HT
 
 @router.get("/search/{kind}", response_class=HTMLResponse)
 def results(view: Page, kind: str, text: str, run: str = "", regex: bool = False) -> HTMLResponse:
+    if kind not in KINDS:
+        raise HTTPException(404, f"nothing is searched by {kind}")
     page, key = KINDS[kind]
     scope = run if run in view.lake.catalogue.runs() else ""
     try:
