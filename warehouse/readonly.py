@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,14 +31,19 @@ class NotAllowed(ValueError):
 
 
 @contextlib.contextmanager
-def answer(root: Path | str, statement: str) -> Iterator[pa.RecordBatchReader]:
-    """The result of a statement, a few thousand rows at a time.
+def answer(
+    root: Path | str, statement: str, within_s: float | None = None, memory_limit: str | None = None
+) -> Iterator[pa.RecordBatchReader]:
+    """The result of a statement, a few thousand rows at a time; what exceeds `memory_limit` goes to disk.
 
-    Raises NotAllowed for what is not a plain question, ValueError without a statement, duckdb.Error on bad SQL.
+    Raises NotAllowed for what is not a plain question, ValueError without a statement or after `within_s`, duckdb.Error
+    on bad SQL.
     """
     with tempfile.TemporaryDirectory(prefix="selfplay-sql-") as scratch, connect(root) as connection:
+        if memory_limit:
+            connection.execute(f"set memory_limit = {_quoted(memory_limit)}")
         _lock(connection, Path(root).resolve() / "runs", scratch)
-        with _explained():
+        with _ended(connection, within_s), _explained():
             _check(connection, statement)
             rows = connection.sql(statement).to_arrow_reader(BATCH_ROWS)
             try:
@@ -67,6 +73,28 @@ def _check(connection: duckdb.DuckDBPyConnection, statement: str) -> None:
             raise NotAllowed(ONLY_READS) from None
         connection.execute(f"explain {statement}")  # a mistake is then shown where the user made it
         raise NotAllowed(told.partition("\n\nLINE ")[0]) from None
+
+
+@contextlib.contextmanager
+def _ended(connection: duckdb.DuckDBPyConnection, within_s: float | None) -> Iterator[None]:
+    """End what takes longer."""
+    late = threading.Event()
+
+    def end() -> None:
+        late.set()
+        connection.interrupt()
+
+    timer = threading.Timer(within_s or 0, end)
+    if within_s is not None:
+        timer.start()
+    try:
+        yield
+    except Exception:
+        if late.is_set():
+            raise ValueError(f"the statement took longer than {within_s:g} s and was ended") from None
+        raise
+    finally:
+        timer.cancel()
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ import math
 from typing import Annotated
 from urllib.parse import parse_qs
 
-from fastapi import APIRouter, Body, HTTPException
+from fastapi import APIRouter, Body
 from fastapi.responses import HTMLResponse
 
 from flows.viewer import labels as labelling
@@ -27,18 +27,22 @@ def give_label(
     """Keep a label; answers with the form as it is now."""
     said = {key: values[-1] for key, values in parse_qs(body.decode("utf-8", "replace")).items()}
     given = {key: said.get(key, "") for key in ("kind", "subject", "labeller", "opinion", "note", "sample")}
+    problem = ""
     try:
         labelling.label(view.store, run, labelling.annotation(**given))
-    except ValueError as problem:
-        raise HTTPException(422, str(problem)) from None
+    except ValueError as fault:
+        problem = str(fault)
     view.lake.catalogue.forget()
-    return view.page("label", "Label", subject=subject(view, given["kind"], given["subject"], given["sample"]))
+    about = {**subject(view, given["kind"], given["subject"], given["sample"]), "problem": problem}
+    page = view.page("label", "Label", subject=about)
+    page.status_code = 422 if problem else 200
+    return page
 
 
 def subject(view: View, kind: str, id: str, sample: str = "") -> Row:
     """What the form for labels needs."""
     said = view.rows("annotations", kind=kind, id=id)
-    return {"kind": kind, "id": id, "said": said, "sample": sample, "labels": labelling.LABELS}
+    return {"kind": kind, "id": id, "said": said, "sample": sample, "labels": labelling.LABELS, "problem": ""}
 
 
 @router.get("/run/{run}/labels", response_class=HTMLResponse)

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-import io
+import os
+import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 from fastapi import APIRouter
-from fastapi.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse, Response, StreamingResponse
+from starlette.background import BackgroundTask
 
 from flows.viewer.text import as_json
 from flows.viewer.view import Page, View, literal, url
 from warehouse import export, readonly
 from warehouse.address import Address
+from warehouse.lake import MEMORY_LIMIT
 from warehouse.schemas import TABLES, Row
 
 router = APIRouter()
 ROWS = 500  # shown of a result; the files have all
 NAME = 80  # characters of a text that names a point
 POINTS = 5000  # drawn of a result
+SHOWN_S, FILE_S = 60.0, 600.0  # how long a statement may take that is shown, or saved
 FIRST = "select run, iteration, benchmark, metric, score\nfrom evaluations\nwhere metric = 'score'\norder by all"
 FAULTS = (ValueError, duckdb.Error)
 
@@ -37,7 +44,7 @@ def result(view: Page, text: str) -> HTMLResponse:
     rows: list[Row] = []
     more, problem = False, None
     try:
-        with readonly.answer(view.store.root, text) as reader:
+        with _answer(view, text, SHOWN_S) as reader:
             rows, more = export.first_rows(reader, POINTS)
     except FAULTS as fault:
         problem = str(fault)
@@ -66,18 +73,22 @@ def as_csv(view: Page, text: str) -> Response:
         yield first
         yield from lines
 
-    return StreamingResponse(whole(), media_type="text/csv", headers=_file("result.csv"))
+    return StreamingResponse(
+        whole(), media_type="text/csv", headers={"Content-Disposition": 'attachment; filename="result.csv"'}
+    )
 
 
 @router.get("/sql/result.parquet")
 def as_parquet(view: Page, text: str) -> Response:
-    file = io.BytesIO()
+    handle, name = tempfile.mkstemp(prefix="selfplay-sql-", suffix=".parquet")
+    remove = BackgroundTask(Path(name).unlink, missing_ok=True)
     try:
-        with readonly.answer(view.store.root, text) as reader:
+        with os.fdopen(handle, "wb") as file, _answer(view, text, FILE_S) as reader:
             export.write_parquet(reader, file)
     except FAULTS as fault:
-        return Response(str(fault), 400, media_type="text/plain")
-    return Response(file.getvalue(), media_type="application/vnd.apache.parquet", headers=_file("result.parquet"))
+        return Response(str(fault), 400, media_type="text/plain", background=remove)
+    kind = "application/vnd.apache.parquet"
+    return FileResponse(name, media_type=kind, filename="result.parquet", background=remove)
 
 
 @router.get("/run/{run}/table")
@@ -87,8 +98,9 @@ def table(
     """The rows of a stage, as a statement."""
     kind, _, label = name.partition(".")
     at = Address(run, iteration, phase or None, step, kind, label or None)
-    parts = {"run": at.run, "iteration": at.iteration, "phase": at.phase, "step": at.step, "label": at.label}
-    tests = " and ".join(f"{key} = {literal(value)}" for key, value in parts.items() if value is not None)
+    parts = {"run": at.run, "iteration": at.iteration, "phase": at.phase, "label": at.label}
+    tests = " and ".join(f"{key} is not distinct from {literal(value)}" for key, value in parts.items())
+    tests += f" and step = {at.step}" if at.step is not None else ""
     wide = "rollouts_table" if kind == "rollouts" else kind
     return RedirectResponse(url("sql", text=f"select *\nfrom {wide}\nwhere {tests}\nlimit 200"))
 
@@ -99,9 +111,9 @@ def _drawn(value: Any) -> Any:
 
 
 def _lines(view: View, text: str) -> Iterator[str]:
-    with readonly.answer(view.store.root, text) as reader:
+    with _answer(view, text, FILE_S) as reader:
         yield from export.csv_lines(reader)
 
 
-def _file(name: str) -> dict[str, str]:
-    return {"Content-Disposition": f'attachment; filename="{name}"'}
+def _answer(view: View, text: str, within_s: float) -> AbstractContextManager[pa.RecordBatchReader]:
+    return readonly.answer(view.store.root, text, within_s, MEMORY_LIMIT)

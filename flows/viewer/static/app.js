@@ -105,6 +105,14 @@ document.addEventListener("change", (event) => { if (event.target.matches(".who"
 document.addEventListener("htmx:afterSwap", nameLabellers);
 nameLabellers();
 
+// ---- a part of the page that cannot be had: the server has ended, or has another token since
+
+function gone(why) { $("#gone").textContent = why; $("#gone").hidden = !why; }
+document.addEventListener("htmx:sendError", () => gone("The viewer does not answer: has it been ended?"));
+document.addEventListener("htmx:responseError", (event) => gone(event.detail.xhr.status === 401
+  ? "The viewer was started again: open the address that it printed." : `The viewer could not answer (${event.detail.xhr.status}).`));
+document.addEventListener("htmx:afterSwap", () => gone(""));
+
 // ---- keys
 
 function changeTheme() {

@@ -1,8 +1,34 @@
-// The SQL page: its keys, and the figure of a result.
+// The SQL page: its keys, the grid of a result, and its figure.
 "use strict";
 document.addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) document.getElementById("ask").submit();
 });
+
+// ---- the table of a result becomes a grid: to sort, filter, and move and widen columns
+
+function text(value) {
+  const shown = document.createElement("span");
+  shown.textContent = value ?? "null";
+  if (value === null) shown.className = "none";
+  return shown;
+}
+
+function drawGrid(table) {
+  const valueOf = (cell) => ($(":scope > .none", cell) ? null : cell.textContent);
+  const columns = [...table.tHead.rows[0].cells].map((head, i) => {
+    const numeric = head.classList.contains("num");
+    return { title: head.textContent, titleFormatter: (cell) => text(cell.getValue()), field: `c${i}`, sorter: numeric ? "number" : "string",
+      hozAlign: numeric ? "right" : "left", formatter: (cell) => text(cell.getValue()), headerFilter: "input", maxInitialWidth: 480 };
+  });
+  const data = [...table.tBodies[0].rows].map((row) => Object.fromEntries([...row.cells].map((cell, i) => [`c${i}`, valueOf(cell)])));
+  const box = document.createElement("div");
+  table.parentElement.replaceChildren(box);
+  const height = data.length > 18 ? { height: "70vh" } : {};
+  new Tabulator(box, { data, columns, ...height, layout: "fitDataStretch", movableColumns: true, headerFilterLiveFilterDelay: 150 });
+}
+document.addEventListener("htmx:afterSettle", () => all("table[data-grid]").forEach(drawGrid));
+
+// ---- the figure
 
 function drawResult(form) {
   const rows = JSON.parse(form.dataset.figure), asked = Object.fromEntries(new FormData(form));
