@@ -13,39 +13,45 @@ from warehouse.store import Store
 
 BEFORE = 4  # tokens that decide how the next one is written
 LEVELS = 8  # of heat: one for each halving of the probability, from a half on
+BROKEN, CHARACTER = "\ufffd", 4  # what a part of a character is read as, and how many tokens one may have
 MOST = 20_000  # tokens of a turn that are shown
 
 
 def pieces_of(store: Store, rollout: Row) -> list[list[Row]]:
     """For each turn its tokens: text, logprob, and heat from 0 (likely) to `LEVELS`; ids where the tokenizer is not
-    on this machine."""
+    on this machine, nothing for a turn whose tokens are not known. A character of several tokens is one piece."""
     tokenizer = _tokenizer(_file(store, rollout))
     return [_pieces(tokenizer, turn) for turn in rollout["turns"] or []]
 
 
 def _pieces(tokenizer: Any, turn: Row) -> list[Row]:
-    ids = turn["sampled_token_ids"][:MOST]
-    return [
-        {"text": _text(tokenizer, ids, i), "logprob": logprob, "heat": heat(logprob)}
-        for i, logprob in zip(range(len(ids)), turn["logprobs"], strict=False)
-    ]
+    ids, logprobs = turn["sampled_token_ids"][:MOST], turn["logprobs"]
+    pieces, start = [], 0
+    for end in range(1, min(len(ids), len(logprobs)) + 1):
+        text = _text(tokenizer, ids, start, end)
+        if text.endswith(BROKEN) and end - start < CHARACTER:
+            continue
+        logprob = sum(logprobs[start:end])
+        pieces.append({"text": text, "logprob": logprob, "heat": heat(logprob)})
+        start = end
+    return pieces
 
 
-def heat(logprob: float | None) -> int:
+def heat(logprob: float) -> int:
     """
     >>> heat(-0.1), heat(math.log(0.2)), heat(-100.0)
     (0, 2, 8)
     """
-    return 0 if logprob is None or math.isnan(logprob) else min(LEVELS, max(0, int(-logprob / math.log(2))))
+    return 0 if math.isnan(logprob) else int(min(LEVELS, max(0.0, -logprob / math.log(2))))
 
 
-def _text(tokenizer: Any, ids: list[int], i: int) -> str:
+def _text(tokenizer: Any, ids: list[int], start: int, end: int) -> str:
     if tokenizer is None:
-        return f"{ids[i]} "
-    before = ids[max(0, i - BEFORE) : i]
+        return f"{' '.join(map(str, ids[start:end]))} "
+    before = ids[max(0, start - BEFORE) : start]
     shorter = tokenizer.decode(before, skip_special_tokens=False)
-    longer = tokenizer.decode([*before, ids[i]], skip_special_tokens=False)
-    return longer[len(shorter) :] if longer.startswith(shorter) else tokenizer.decode([ids[i]])
+    longer = tokenizer.decode([*before, *ids[start:end]], skip_special_tokens=False)
+    return longer[len(shorter) :] if longer.startswith(shorter) else tokenizer.decode(ids[start:end])
 
 
 def _file(store: Store, rollout: Row) -> Path | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from typing import Any
 
 from fastapi import APIRouter
@@ -13,7 +13,7 @@ from tasks.reports.draw import by
 from warehouse.schemas import Row
 
 router = APIRouter()
-FILTERED = ("selections", "groups")
+LISTS = {"selections": "candidates", "groups": "candidates_of_groups", "gates": "candidates_of_gates"}  # statements
 ROWS = 100  # of a list, at a time
 
 
@@ -25,27 +25,28 @@ def candidates(
     phase: str | None = None,
     label: str | None = None,
     reason: str | None = None,
+    gate: str | None = None,
+    of: str = "",
     offset: int = 0,
 ) -> HTMLResponse:
-    tables = [table for table in view.lake.tables(run) if table.recipe["table"] in FILTERED and table.num_rows]
-    iterations = sorted({t.at.iteration for t in tables if t.at.iteration is not None})
+    iterations = sorted({t.at.iteration for t in view.lake.tables(run) if t.at.iteration is not None})
     chosen = iteration if iteration is not None or not iterations else iterations[-1]
     view.keep_iterations([chosen])
-    counts = view.rows("selection_counts", iteration=chosen)
-    groups = view.rows("group_counts", iteration=chosen)
-    here = {key: value for key, value in _funnels(counts).items() if key[0] == chosen}
-    asked: dict[str, Any] = {"phase": phase, "label": label, "reason": reason, "offset": offset}
+    counts = {what: _funnels(view.rows(f"{what}_counts", iteration=chosen)) for what in ("selection", "group")}
+    of = of if of in LISTS else "groups" if counts["group"] and not counts["selection"] else "selections"
+    asked: dict[str, Any] = {"phase": phase, "label": label, "reason": reason, "gate": gate, "of": of, "offset": offset}
     return view.page(
         "candidates",
         "Candidates",
         iterations=iterations,
         iteration=chosen,
-        funnels=here,
+        funnels=counts["selection"],
+        groups=counts["group"],
         steps=view.rows("candidate_steps", iteration=chosen),
-        groups={key: value for key, value in _funnels(groups).items() if key[0] == chosen},
+        gates=view.rows("candidate_gates", iteration=chosen),
         malformed=_unread(view, chosen),
         asked=asked,
-        rows=view.rows("candidates", iteration=chosen, skipped=offset, **asked) if here else [],
+        rows=view.rows(LISTS[of], iteration=chosen, skipped=max(0, offset), **asked),
         page_rows=ROWS,
     )
 
@@ -65,15 +66,19 @@ def _funnels(counts: list[Row]) -> dict[tuple[Any, ...], list[Row]]:
 
 
 def _unread(view: View, iteration: int | None) -> list[Row]:
-    """Replies that a table's reader could not read, by table and reason: counted when the table was made."""
-    found: dict[str, Counter[str]] = defaultdict(Counter)
-    replies: Counter[str] = Counter()
+    """Replies that no table could be read from, by phase and reason: counted when the tables were made."""
+    found: dict[tuple[str | None, str], list[tuple[str, int]]] = defaultdict(list)
     for table in view.lake.tables(view.run):
         if table.at.iteration == iteration and table.schema.parsed:
-            replies[table.at.name] += table.num_rows
-            found[table.at.name].update(table.recipe.get("counts", {}))
-    return [
-        {"table": name, "reason": reason, "n": n, "of": replies[name]}
-        for name, reasons in found.items()
-        for reason, n in reasons.most_common()
+            for reason, n in table.recipe.get("counts", {}).items():
+                found[table.at.phase, reason].append((table.at.name, n))
+    rows = [
+        {
+            "phase": phase,
+            "reason": reason,
+            "n": sum(n for _, n in tables),
+            "tables": sorted({name for name, _ in tables}),
+        }
+        for (phase, reason), tables in found.items()
     ]
+    return sorted(rows, key=lambda row: (row["phase"] or "", -row["n"]))

@@ -29,6 +29,7 @@ def rollouts(
     outcome: str = "",
     order: str = "",
     policy: str = "",
+    reason: str = "",
     offset: int = 0,
 ) -> HTMLResponse:
     asked: dict[str, Any] = {
@@ -36,9 +37,10 @@ def rollouts(
         "phase": phase or None,
         "step": _number(step),
         "role": role or None,
-        "outcome": outcome,
-        "sorting": order,
         "policy": policy or None,
+        "outcome": outcome,
+        "reason": reason or None,
+        "sorting": order,
     }
     places = [table.at for table in view.lake.tables(run) if table.schema is ROLLOUTS]
     choices = {
@@ -48,16 +50,13 @@ def rollouts(
     }
     if asked["iteration"] is not None:
         view.keep_iterations([asked["iteration"]])
-    if outcome or order:
-        rows = view.rows("rollouts", skipped=max(0, offset), **asked)
-    else:
-        rows = _with_earnings(view, view.rows("rollout_first", skipped=max(0, offset), **asked))
+    rows = view.rows("rollouts", skipped=max(0, offset), **asked)
     return view.page(
         "rollouts",
         "Rollouts",
         choices=choices,
         asked=asked,
-        rows=rows[:PAGE],
+        rows=_shown(view, rows[:PAGE]),
         more=len(rows) > PAGE,
         offset=offset,
         page_rows=PAGE,
@@ -86,13 +85,13 @@ def group(view: Page, id: str, against: str | None = None) -> HTMLResponse:
     )
 
 
-def _with_earnings(view: View, rows: list[Row]) -> list[Row]:
-    """The rows with what they earned, which only the tables of their iterations are asked for."""
+def _shown(view: View, rows: list[Row]) -> list[Row]:
+    """The rows with what they say and earned, which only the tables of their iterations are asked for."""
     if not rows:
         return rows
     view.keep_iterations({row["iteration"] for row in rows})
-    earned = by(view.rows("rollout_earned", ids=[row["rollout_id"] for row in rows]), "rollout_id")
-    return [{**row, **earned[row["rollout_id"]][0]} for row in rows]
+    said = by(view.rows("rollouts_shown", ids=[row["rollout_id"] for row in rows]), "rollout_id")
+    return [{**row, **said[row["rollout_id"]][0]} for row in rows]
 
 
 def _changes(base: Row, row: Row) -> Any:

@@ -37,6 +37,7 @@ def task(view: Page, id: str) -> HTMLResponse:
         rubric=rubric,
         groups=by([{**a, **_met(a, verdicts)} for a in answers], "iteration", "phase", "step", "prompt_id"),
         verdicts=by(verdicts, "rollout_id", "criterion_id"),
+        marks=[v for v in verdicts if v["rollout_id"] is None],
         canaries=[v for v in verdicts if v["expected"] is not None],
         gates=view.rows("task_gates", id=id),
         fate=[{**f, "details": json.loads(f["details"] or "{}")} for f in view.rows("task_fate", id=id)],
@@ -48,7 +49,7 @@ def task(view: Page, id: str) -> HTMLResponse:
 
 def _met(answer: Row, verdicts: list[Row]) -> Row:
     """How many criteria it was judged by, and how many it meets."""
-    mine = [v["verdict"] for v in verdicts if v["rollout_id"] == answer["rollout_id"]]
+    mine = [v["verdict"] for v in verdicts if v["rollout_id"] == answer["rollout_id"] and v["what"] == "criterion"]
     return {"num_verdicts": len(mine), "num_met": sum(v or 0 for v in mine)}
 
 

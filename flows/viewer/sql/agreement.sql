@@ -1,5 +1,6 @@
 -- grain:  a gate, filter, rule or judge against the labels: how often it accepts what people call good, and what they do not
--- inputs: annotations, gates, selections, matches, votes, judgments; $run
+-- inputs: annotations, gates, selections, matches, votes, judgments, marks; $run
+-- A mark of one half or more accepts.
 -- One label a thing: "good" where more than half of those who are sure say so. Of a verdict, "good" says that it is right.
 with said as (
     select kind, subject, 2 * count(*) filter (where opinion = 'good') > count(*) as good
@@ -32,6 +33,20 @@ decisions as (
     select 'verdict of a vote', 'verdict', judge_rollout_id, vote = 1, vote
     from votes
     where run = $run and vote is not null
+    union all
+    select 'marks ' || coalesce(label, ''), 'rollout', rollout_id, avg(mark) >= 0.5, null
+    from marks
+    where run = $run and mark is not null and rollout_id is not null
+    group by label, rollout_id
+    union all
+    select 'marks ' || coalesce(label, ''), 'task', task_id, avg(mark) >= 0.5, null
+    from marks
+    where run = $run and mark is not null and rollout_id is null
+    group by label, task_id
+    union all
+    select 'verdict of a mark ' || coalesce(label, ''), 'verdict', judge_rollout_id, mark >= 0.5, (mark >= 0.5)::int
+    from marks
+    where run = $run and mark is not null
     union all
     select 'verdict of gate ' || gate, 'verdict', judge_rollout_id, passed, passed::int
     from gates

@@ -1,12 +1,16 @@
 -- grain:  a rollout that judged this one, with its verdict and what it said
--- inputs: judgments, votes, rollouts_table; $run, $id
+-- inputs: judgments, votes, marks, rollouts_table; $run, $id
 with judged as (
-    select judge_rollout_id, criterion_id as about, verdict, oracle, malformed
+    select judge_rollout_id, criterion_id as about, verdict, null as mark, oracle, malformed
     from judgments
     where run = $run and rollout_id = $id
     union all
-    select judge_rollout_id, 'vote', vote, null, malformed
+    select judge_rollout_id, 'vote', vote, null, null, malformed
     from votes
+    where run = $run and rollout_id = $id
+    union all
+    select judge_rollout_id, 'mark ' || coalesce(label, ''), null, mark, null, malformed
+    from marks
     where run = $run and rollout_id = $id
 ),
 

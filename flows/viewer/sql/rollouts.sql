@@ -1,7 +1,18 @@
--- grain:  a rollout of a list, with what it earned
--- inputs: rollouts_table, scores, rewards, replies; $run, $iteration, $phase, $step, $role, $outcome, $sorting, $skipped, $policy
+-- grain:  a rollout of a list
+-- inputs: rollouts_table, scores, replies; $run, $iteration, $phase, $step, $role, $policy, $outcome, $reason, $sorting, $skipped
+-- As they are stored, the first ones are found without looking at the others; null limits nothing.
 with mine as (
-    select rollout_id, prompt_id, iteration, phase, step, role, sample, finish_reason, num_sampled_tokens
+    select
+        rollout_id,
+        prompt_id,
+        iteration,
+        phase,
+        step,
+        role,
+        sample,
+        finish_reason,
+        num_sampled_tokens,
+        row_number() over () as place
     from rollouts_table
     where
         run = $run
@@ -11,58 +22,41 @@ with mine as (
         and ($role is null or role = $role)
         and ($policy is null or policy = $policy)
         and ($outcome != 'error' or error is not null)
+    limit case when $outcome in ('', 'error') and $sorting = '' then $skipped + 101 end
 ),
 scored as (
-    select rollout_id, any_value(total) as total, any_value(score) as score, any_value(unscorable) as unscorable
+    select rollout_id, any_value(coalesce(total, score)) as earned, any_value(total) as total, any_value(unscorable) as unscorable
     from scores
-    where run = $run and ($iteration is null or iteration = $iteration)
-    group by rollout_id
-),
-unread as (
-    select rollout_id, any_value(malformed) as malformed
-    from replies
-    where run = $run and ($iteration is null or iteration = $iteration) and malformed is not null
-    group by rollout_id
-),
-chosen as (
-    select mine.*, scored.total, scored.score, scored.unscorable, unread.malformed
-    from mine
-    left join scored using (rollout_id)
-    left join unread using (rollout_id)
-    where
-        ($outcome not in ('rewarded', 'unscorable', 'malformed'))
-        or ($outcome = 'rewarded' and scored.total is not null)
-        or ($outcome = 'unscorable' and scored.unscorable is not null)
-        or ($outcome = 'malformed' and unread.malformed is not null)
-    order by
-        case when $sorting = 'best' then -coalesce(scored.total, scored.score) end nulls last,
-        case when $sorting = 'worst' then coalesce(scored.total, scored.score) end nulls last,
-        case when $sorting = 'longest' then -mine.num_sampled_tokens end nulls last,
-        mine.iteration,
-        mine.phase,
-        mine.step,
-        mine.role,
-        mine.rollout_id
-    limit 101 offset $skipped
-),
-texts as (
-    select rollout_id, any_value(left(reply, 300)) as reply
-    from rollouts_table
     where
         run = $run
         and ($iteration is null or iteration = $iteration)
-        and rollout_id in (select rollout_id from chosen)
+        and ($sorting in ('best', 'worst') or $outcome in ('rewarded', 'unscorable'))
     group by rollout_id
+),
+unread as (
+    select distinct rollout_id
+    from replies
+    where
+        run = $run
+        and ($iteration is null or iteration = $iteration)
+        and $outcome = 'malformed'
+        and ($reason is null or malformed = $reason)
+        and malformed is not null
 )
-select chosen.*, texts.reply
-from chosen
-left join texts using (rollout_id)
+select mine.*
+from mine
+left join scored using (rollout_id)
+left join unread using (rollout_id)
+where
+    case $outcome
+        when 'rewarded' then scored.total is not null
+        when 'unscorable' then scored.unscorable is not null
+        when 'malformed' then unread.rollout_id is not null
+        else true
+    end
 order by
-    case when $sorting = 'best' then -coalesce(chosen.total, chosen.score) end nulls last,
-    case when $sorting = 'worst' then coalesce(chosen.total, chosen.score) end nulls last,
-    case when $sorting = 'longest' then -chosen.num_sampled_tokens end nulls last,
-    chosen.iteration,
-    chosen.phase,
-    chosen.step,
-    chosen.role,
-    chosen.rollout_id
+    case when $sorting = 'best' then -scored.earned end nulls last,
+    case when $sorting = 'worst' then scored.earned end nulls last,
+    case when $sorting = 'longest' then -mine.num_sampled_tokens end nulls last,
+    mine.place
+limit 101 offset $skipped

@@ -1,7 +1,10 @@
--- grain:  a rollout of a list: what it earned, or why it earned or said nothing
--- inputs: scores, replies; $run, $ids
+-- grain:  a rollout of a list: what it says, what it earned, or why it earned or said nothing
+-- inputs: rollouts_table, scores, replies; $run, $ids
 with mine as (
-    select unnest($ids) as rollout_id
+    select rollout_id, any_value(left(reply, 300)) as reply
+    from rollouts_table
+    where run = $run and list_contains($ids, rollout_id)
+    group by rollout_id
 ),
 
 scored as (
@@ -18,7 +21,7 @@ unread as (
     group by rollout_id
 )
 
-select mine.rollout_id, scored.* exclude (rollout_id), unread.malformed
+select mine.*, scored.* exclude (rollout_id), unread.malformed
 from mine
 left join scored using (rollout_id)
 left join unread using (rollout_id)
