@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from flows.scope.flow import scope_iteration
-from tests.support.scripted_play import Asked, Script, any_text_model, changed_if, first_stale_in_fork, perform
+from tests.support.scripted_play import Asked, Say, Script, any_text_model, changed_if, first_stale_in_fork, perform
 from warehouse.query import query
 from warehouse.store import Store
 
@@ -110,9 +111,8 @@ def found(pattern: str, asked: Asked) -> str:
     return match[1]
 
 
-@pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, Script]:
-    folder, script = tmp_path_factory.mktemp("scope"), Script(say)
+def play(folder: Path, say: Say = say) -> tuple[Store, Script]:
+    script = Script(say)
     texts = [f"{t} has a lighthouse, a founder, a river and a bridge that all of {t} is proud of." for t in TOWNS]
     rows = [{"id": t, "title": t, "text": text} for t, text in zip(TOWNS, texts, strict=True)]
     (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -123,6 +123,11 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, Script]:
         settings = {**SETTINGS, "models.base": model, "engine.model": model}
         scope_iteration("micro", "r", settings, str(folder / "corpus.jsonl"))
     return Store(folder / "store"), script
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, Script]:
+    return play(tmp_path_factory.mktemp("scope"))
 
 
 def rows(played: tuple[Store, Script], sql: str) -> list[tuple]:

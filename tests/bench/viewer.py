@@ -1,12 +1,16 @@
 """The viewer over a large store: `python -m tests.bench.viewer [FOLDER]`.
 
-It makes a store of 1,000,000 rollouts in 3,000 tables in FOLDER unless it is there, and prints for every page the time
-to its first paint in Chromium, the processor time of the server (which other work on the machine does not change), the
-time of its statements, the same in plain DuckDB over the store's own views, and the memory of the server.
+It makes a store of 1,000,000 rollouts in over 3,000 tables in FOLDER unless it is there. For every page it prints, and
+appends to data/bench/viewer.jsonl, the time to its first paint in Chromium, the processor time of the server (which
+other work on the machine does not change), the time of its statements, the same in plain DuckDB over the store's own
+views, and the memory of the server. What a page asks for by itself after its first paint is measured as a page.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
 import sys
 import threading
 import time
@@ -31,6 +35,7 @@ from warehouse.query import write_views
 from warehouse.schemas import TABLES
 from warehouse.store import Place, Store
 
+BENCH = Path(__file__).parents[2] / "data" / "bench" / "viewer.jsonl"
 ITERATIONS, STEPS = 10, 25
 PROMPTS, GROUP = 500, 8
 DOCUMENTS = 20_000
@@ -43,7 +48,8 @@ MADE_FROM = {
     "gates": ["tasks"],
     "rubrics": ["tasks"],
     "judgments": ["answers", "rubrics"],
-    "rewards": ["answers", "judgments"],
+    "scores": ["answers", "judgments"],
+    "rewards": ["scores"],
     "selections": ["rewards"],
     "batches": ["rewards", "rollouts"],
     "updates": ["batches"],
@@ -53,6 +59,8 @@ PAGES = {
     "runs": "/",
     "run": "/run/big",
     "candidates": "/run/big/candidates?iteration=5",
+    "dropped": "/run/big/candidates?iteration=5&phase=training&of=selections&reason=too+easy",
+    "gate": "/run/big/candidates?iteration=5&phase=training&of=gates&gate=source&reason=refused",
     "task": f"/run/big/task?id={FIRST}t0",
     "conversation": f"/run/big/rollout?id={FIRST}r0",
     "group": f"/run/big/group?id={FIRST}p0",
@@ -60,13 +68,23 @@ PAGES = {
     "documents": "/run/big/documents",
     "rollouts": "/run/big/rollouts",
     "rollouts, best first": "/run/big/rollouts?order=best&iteration=5",
+    "rollouts, best of all": "/run/big/rollouts?order=best",
     "updates": "/run/big/updates",
     "update": f"/run/big/update?{STEP}",
     "elsewhere": f"/across?run=big&task={FIRST}t0",
+    "document elsewhere": "/across?document=d7",
+    "compare": "/compare?run=big",
     "search": "/search?run=big&text=zzzz",
     "SQL": "/sql",
     "labels": "/run/big/labels",
     "read 20": "/run/big/read?stratum=role",
+    "read 20 by outcome": "/run/big/read?stratum=outcome",
+}
+Asked = list[tuple[str, dict[str, Any], float]]  # statements, their parameters and seconds
+LATER = {
+    "a text in all rollouts": "/search/rollouts?run=big&text=zzzz",
+    "a pattern in all tasks": "/search/tasks?run=big&text=zz.z&regex=1",
+    "a count by SQL": "/sql/result?text=select+role,count(*)+from+rollouts_table+group+by+all",
 }
 
 
@@ -108,8 +126,9 @@ def step_tables(key: str, texts: np.ndarray, rng: np.random.Generator) -> Iterat
     yield "rubrics", {"criterion_id": [f"{i}-0" for i in tasks], "task_id": tasks, "criterion": texts[picks[:PROMPTS]]}
     yield "judgments", {"rollout_id": rollouts, "task_id": of_task, "criterion_id": [f"{i}-0" for i in of_task],
                         "verdict": rng.integers(0, 2, n), "judge_rollout_id": rollouts}  # fmt: skip
-    yield "rewards", {"rollout_id": rollouts, "group_id": of_prompt, "task_id": of_task, "total": total, "score": total,
-                      "advantage": total - 0.5}  # fmt: skip
+    paid = {"rollout_id": rollouts, "group_id": of_prompt, "task_id": of_task, "total": total, "score": total}
+    yield "scores", paid
+    yield "rewards", {**paid, "advantage": total - 0.5}
     yield "selections", {"task_id": tasks, "kept": rng.random(PROMPTS) > 0.7, "mean_score": rng.random(PROMPTS),
                          "reason": rng.choice(["too easy", "too hard", "no rubric"], PROMPTS)}  # fmt: skip
     some = rollouts[: n // 4]
@@ -158,42 +177,70 @@ def paint(tab: Tab, address: str) -> float:
     return tab.eval(script)
 
 
-def main(folder: Path) -> None:
-    store = make_store(folder)
-    listening = listen(None)
-    key = Key(listening.getsockname()[1])
-    app = make_app(store, key)
-    asked: list[tuple[str, dict[str, Any], float]] = []
-    plain_query = app.state.lake.query
+class Server:
+    """The viewer over the large store in this process, and what its statements took."""
 
-    def query(run: str, sql: str, parameters: dict[str, Any] | None = None, *near: Any) -> Any:
-        answer = plain_query(run, sql, parameters, *near)
-        asked.append((sql, parameters or {}, answer.seconds))
+    def __init__(self, store: Store) -> None:
+        listening = listen(None)
+        self.key = Key(listening.getsockname()[1])
+        app = make_app(store, self.key)
+        self.asked: Asked = []
+        self._query, app.state.lake.query = app.state.lake.query, self.query
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+        threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True).start()
+        self.base = f"http://127.0.0.1:{self.key.port}"
+
+    def query(self, run: str, sql: str, parameters: dict[str, Any] | None = None, *near: Any) -> Any:
+        answer = self._query(run, sql, parameters, *near)
+        self.asked.append((sql, parameters or {}, answer.seconds))
         return answer
 
-    app.state.lake.query = query
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
-    threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True).start()
-    base = f"http://127.0.0.1:{key.port}"
-    print(f"{'page':24}{'first, ms':>10}{'again, ms':>10}{'CPU, ms':>10}{'SQL, ms':>10}{'DuckDB, ms':>12}{'ratio':>8}")
-    with chromium() as tab, duckdb.connect(str(write_views(store)), read_only=True) as plain:
-        tab.call("Page.navigate", url=f"{base}/#{key.token}")
-        tab.wait("document.querySelector('.bar')")
-        for name, path in PAGES.items():
-            first = paint(tab, base + path)
-            asked.clear()
-            busy = time.process_time()
-            again = paint(tab, base + path)
-            busy = time.process_time() - busy
-            statements, ours = list(asked), sum(seconds for _, _, seconds in asked)
-            started = time.perf_counter()
-            for sql, parameters, _ in statements:
+
+def measure(server: Server, tab: Tab, path: str) -> dict[str, Any]:
+    first = paint(tab, server.base + path)
+    server.asked.clear()
+    busy = time.process_time()
+    again = paint(tab, server.base + path)
+    busy = time.process_time() - busy
+    ours = sum(seconds for _, _, seconds in server.asked)
+    times = {"first_ms": first, "again_ms": again, "cpu_ms": 1000 * busy, "sql_ms": 1000 * ours}
+    return {name: round(value) for name, value in times.items()}
+
+
+def in_plain_duckdb(store: Store, asked: Asked) -> float:
+    """Milliseconds of the same statements, each once before."""
+    with duckdb.connect(str(write_views(store)), read_only=True) as plain:
+
+        def ask() -> None:
+            for sql, parameters, _ in asked:
                 plain.execute(sql, parameters or None).fetchall()
-            theirs = time.perf_counter() - started
-            ratio = ours / theirs if statements else float("nan")
-            measured = f"{first:10.0f}{again:10.0f}{1000 * busy:10.0f}{1000 * ours:10.0f}{1000 * theirs:12.0f}"
-            print(f"{name:24}{measured}{ratio:8.2f}", flush=True)
-    print(f"memory of this process: {psutil.Process().memory_info().rss / 1e6:.0f} MB")
+
+        ask()
+        started = time.perf_counter()
+        ask()
+        return 1000 * (time.perf_counter() - started)
+
+
+def main(folder: Path) -> None:
+    store = make_store(folder)
+    server = Server(store)
+    found: dict[str, tuple[dict[str, Any], Asked]] = {}
+    with chromium() as tab:
+        tab.enter(f"{server.base}/#{server.key.token}")
+        for name, path in (PAGES | LATER).items():
+            found[name] = (measure(server, tab, path), list(server.asked))
+    memory = round(psutil.Process().memory_info().rss / 1e6)
+    code = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout
+    about = {"server_mb": memory, "load": os.getloadavg()[0], "code": code.strip(), "day": time.strftime("%Y-%m-%d")}
+    print(f"memory of the server: {memory} MB")
+    print(f"{'page':24}{'first, ms':>10}{'again':>8}{'CPU':>8}{'SQL':>8}{'DuckDB':>8}{'ratio':>8}")
+    with BENCH.open("a", encoding="utf-8") as file:
+        for name, (row, asked) in found.items():
+            peer = in_plain_duckdb(store, asked)
+            row |= {"duckdb_ms": round(peer), "ratio": round(row["sql_ms"] / peer, 2) if asked else None}
+            first, *others = row.values()
+            print(f"{name:24}{first:10}" + "".join(f"{'' if v is None else v:>8}" for v in others), flush=True)
+            file.write(json.dumps({"name": name, **row, **about}) + "\n")
 
 
 if __name__ == "__main__":

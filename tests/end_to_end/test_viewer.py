@@ -2,46 +2,20 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import uvicorn
 
-from flows.viewer.app import make_app
-from flows.viewer.guard import Key
-from flows.viewer.server import listen
 from tests.support.chromium import Tab, chromium, find
 from tests.support.rows import row
 from tests.support.store_to_view import HOSTILE, lay
+from tests.support.viewer import Viewer
 from tests.test_viewer import PAGES
 from warehouse.query import query
 from warehouse.store import Store
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(find() is None, reason="no chromium is installed")]
-
-
-class Viewer:
-    """A server on a store, and a tab that has opened it."""
-
-    def __init__(self, store: Store, tab: Tab) -> None:
-        listening = listen(None)
-        key = Key(listening.getsockname()[1])
-        self.store, self.tab, self.base = store, tab, f"http://127.0.0.1:{key.port}"
-        self.server = uvicorn.Server(uvicorn.Config(make_app(store, key), log_level="warning"))
-        self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [listening]})
-        self.thread.start()
-        tab.call("Page.navigate", url=f"{self.base}/#{key.token}")
-        tab.wait("document.querySelector('.bar')")
-        tab.said.clear()
-
-    def open(self, path: str) -> None:
-        self.tab.open(self.base + path)
-
-    def close(self) -> None:
-        self.server.should_exit = True
-        self.thread.join(10)
 
 
 @pytest.fixture

@@ -63,6 +63,13 @@ class Tab:
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
+    def enter(self, address: str) -> None:
+        """The address that a viewer printed, with its token."""
+        self.eval("window.left = true")
+        self.call("Page.navigate", url=address)
+        self.wait("!window.left && document.querySelector('.bar')")
+        self.said.clear()
+
     def open(self, address: str) -> None:
         self.eval("window.left = true")
         self.call("Page.navigate", url=address)
@@ -76,6 +83,12 @@ class Tab:
                     return
             time.sleep(0.05)
         raise TimeoutError(condition)
+
+    def click(self, selector: str, condition: str) -> None:
+        """Click on what `selector` finds first; wait for a page of which `condition` holds."""
+        self.wait(f"document.querySelector({selector!r})")
+        self.eval(f"document.querySelector({selector!r}).click()")
+        self.wait(f"document.readyState === 'complete' && ({condition})")
 
     def press(self, key: str) -> None:
         code = {"Enter": "\r"}.get(key, key)
@@ -101,7 +114,8 @@ def chromium() -> Iterator[Tab]:
         command += ["--remote-debugging-port=0", f"--user-data-dir={folder}", "about:blank"]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
-            with connect(_address(Path(folder) / "DevToolsActivePort"), max_size=None, proxy=None) as socket:
+            address = _address(Path(folder) / "DevToolsActivePort")
+            with connect(address, max_size=None, ping_interval=None, proxy=None) as socket:  # events wait unread
                 yield Tab(socket)
         finally:
             process.terminate()
