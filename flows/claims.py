@@ -1,9 +1,9 @@
-"""A paper's claims in the micro-world: `python -m flows.claims [STUDY...]` plays a method and its ablations, several
-seeds each, and says which claims hold. A study is the `claims.toml` of a folder of flows.
+"""Papers' claims in the micro-worlds: `python -m flows.claims [STUDY...]` plays methods, their ablations and the
+baselines, several seeds each, and says which claims hold (`flows.study`). A claim holds if it holds for every seed.
 
-It plays whatever is missing (runs resume where they stopped), in this process and without Prefect's server, and
-writes `data/bench/STUDY-claims.md` and `.jsonl` and a page with figures. Every number is a query over the runs'
-tables. A claim holds if it holds for every seed.
+It plays whatever is missing (runs resume where they stopped), in this process and without Prefect's server. After each
+variant it writes `data/bench/STUDY-claims.md` and `.jsonl` and a page with figures: a row has all seeds, or is missing.
+Thresholds of claims are written down in the store before anything is played; the tables say of which this is so.
 """
 
 from __future__ import annotations
@@ -11,155 +11,19 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import math
-import re
 import time
-import tomllib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Sequence
 
 from flows.command.launch import find_method
 from flows.request import Request
-from flows.service.site import SOURCE, open_store, store_root
+from flows.service.site import SOURCE, open_store
+from flows.study import STUDIES, Claim, Seed, Study
 from tasks.monitor import Alarm
 from tasks.reports.runs import mean_and_error, report_runs
-from warehouse.query import query
+from warehouse.draft import write_json
 from warehouse.schemas import Row
 
-STUDIES = tuple(sorted(path.parent.name for path in (SOURCE / "flows").glob("*/claims.toml")))
 BENCH = SOURCE / "data" / "bench"
-PROFILE, HELD_OUT = "micro", ("micro", "score")  # the held-out score: its benchmark and metric
-SERIES = """
-    select iteration, score from evaluations
-    where run = $run and benchmark = $benchmark and metric = $metric order by iteration
-"""
-GAIN = """
-    select arg_max(score, iteration) - arg_min(score, iteration) from evaluations
-    where run = $whole and benchmark = $benchmark and metric = $metric
-"""
-LEAD = """
-    select arg_max(score, iteration) filter (where run = $whole)
-        - arg_max(score, iteration) filter (where run = $variant)
-    from evaluations where benchmark = $benchmark and metric = $metric
-"""
-
-
-@dataclass(frozen=True)
-class Study:
-    """What a paper claims of its method, and the runs that show it.
-
-    `variants` are settings by name, those of the whole method first; `metrics` are the columns of the table of
-    variants, (benchmark, metric) each.
-    """
-
-    method: str
-    variants: dict[str, dict[str, Any]]
-    claims: tuple[Claim, ...]
-    metrics: dict[str, Sequence[str]] = field(default_factory=dict)
-    name: str = ""  # of its runs and files, where it is not the method's
-    seedless: Sequence[str] = ()  # variants that are the same whatever the seed
-    corpus: str = ""  # a profile of prepare-corpus, and the run of it that is learnt from
-    profile: str = PROFILE
-    held_out: Sequence[str] = HELD_OUT
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "name", self.name or self.method)
-
-    @classmethod
-    def load(cls, name: str) -> Study:
-        """The study in `claims.toml` of a folder of flows.
-
-        `gains`: the least gain of the whole method in held-out score. Each other variant, in `without`, has settings of
-        its own and perhaps the claim that it ends below the whole method. A further claim is a query, in which
-        `$no_memory` is the run of the variant "no memory".
-        """
-        said = tomllib.loads((SOURCE / "flows" / name / "claims.toml").read_text(encoding="utf-8"))
-        whole, without = said["whole"], said["without"]
-        variants = {whole: said.get("of_whole", {})}
-        variants |= {name: {**said.get("of_others", {}), **v["settings"]} for name, v in without.items()}
-        beaten = (beats(whole, name, v["says"]) for name, v in without.items() if "says" in v)
-        claims = (Claim.of(variants, **claim) for claim in said.get("claims", ()))
-        given = {key: said[key] for key in ("metrics", "seedless", "corpus", "profile", "held_out") if key in said}
-        claims = (raises(whole, said["gains"]), *beaten, *claims)
-        return cls(said.get("method", name), variants, claims, name=name, **given)
-
-    @property
-    def whole(self) -> str:
-        return next(iter(self.variants))
-
-    def run_name(self, variant: str, seed: int) -> str:
-        return f"{self.name}-{variant.lower().replace(' ', '-')}-{self.seed_of(variant, seed)}"
-
-    def seed_of(self, variant: str, seed: int) -> int:
-        return 0 if variant in self.seedless else seed
-
-
-@dataclass(frozen=True)
-class Claim:
-    """What the paper says, the number that shows it, and the query that computes the number for one seed.
-
-    `runs` are the variants behind the query's `$names`. The claim holds for a number of at least `at_least`, or below
-    `below`; above 0 where neither is given.
-    """
-
-    says: str
-    number: str
-    query: str
-    runs: Mapping[str, str]
-    at_least: float | None = None
-    below: float | None = None
-
-    @classmethod
-    def of(cls, variants: Iterable[str], **said: Any) -> Claim:
-        """A claim whose query names variants."""
-        named = {re.sub(r"\W", "_", variant.lower()): variant for variant in variants}
-        return cls(runs={name: named[name] for name in re.findall(r"\$(\w+)", said["query"])}, **said)
-
-    def holds(self, value: float) -> bool:
-        if self.below is not None:
-            return value < self.below
-        return value > 0 if self.at_least is None else value >= self.at_least
-
-
-@dataclass(frozen=True)
-class Seed:
-    """The runs of a study that began with one seed."""
-
-    study: Study
-    number: int
-
-    def rows(self, sql: str, runs: Mapping[str, str], **given: Any) -> list[Row]:
-        """The rows of a query in which each name of `runs` is the run of a variant."""
-        names = {name: self.study.run_name(variant, self.number) for name, variant in runs.items()}
-        return query(store_root(), sql, {**names, **given})
-
-    def value(self, claim: Claim) -> float:
-        """The number of a claim; not a number where there is nothing to compute it of."""
-        held_out = dict(zip(("benchmark", "metric"), self.study.held_out, strict=True))
-        given = {name: value for name, value in held_out.items() if f"${name}" in claim.query}
-        ((value,),) = (row.values() for row in self.rows(claim.query, claim.runs, **given))
-        return math.nan if value is None else float(value)
-
-    def series(self, variant: str, metric: str | None = None, benchmark: str | None = None) -> list[float]:
-        """The metric, iteration by iteration from 0 on, as far as it was measured; by default the held-out score."""
-        benchmark, metric = benchmark or self.study.held_out[0], metric or self.study.held_out[1]
-        return [row["score"] for row in self.rows(SERIES, {"run": variant}, benchmark=benchmark, metric=metric)]
-
-    def gain(self, variant: str) -> float:
-        scores = self.series(variant)
-        return scores[-1] - scores[0]
-
-
-def raises(whole: str, at_least: float) -> Claim:
-    """The claim that the whole method learns: its held-out score gains at least this much."""
-    says, number = "self-play raises the held-out score", "gain over iteration 0"
-    return Claim(says, number, GAIN, {"whole": whole}, at_least=at_least)
-
-
-def beats(whole: str, variant: str, says: str) -> Claim:
-    """The claim that what a variant leaves out or does otherwise costs some of the final held-out score."""
-    return Claim(says, f"final score, {whole} minus {variant}", LEAD, {"whole": whole, "variant": variant})
 
 
 def prepare(study: Study) -> None:
@@ -179,10 +43,27 @@ def play(study: Study, variant: str, seed: int) -> None:
     }  # seeds may run side by side
     name, began = study.run_name(variant, seed), time.monotonic()
     try:
-        method.run(Request(flow=method.name, profile=study.profile, run=name, overrides=settings))
+        method.run(Request(flow=method.name, profile=study.profile_of(variant), run=name, overrides=settings))
     except Alarm as stop:  # a result, too
         print(f"{name}: stopped: {stop}", flush=True)
     print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
+
+
+def write_down(study: Study) -> dict[str, Row]:
+    """The threshold of each claim as it was when first seen here, and when that was; new ones are added."""
+    path, now = open_store().root / "claims" / f"{study.name}.json", time.time()
+    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    new = {claim.says: {"threshold": claim.threshold, "at": now} for claim in study.claims}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, new | known)
+    return new | known
+
+
+def set_before(claim: Claim, written: Row, study: Study, seeds: Sequence[Seed]) -> bool:
+    """Whether a claim's threshold was written down before any of its runs began, and is the same now."""
+    names = {study.run_name(variant, seed.number) for variant in claim.runs.values() for seed in seeds}
+    began = [t.recipe["started_at"] for name in names for t in open_store().tables(name)]
+    return written["threshold"] == claim.threshold and written["at"] <= min(began, default=written["at"])
 
 
 def describe_variants(study: Study, variants: Sequence[str], seeds: Sequence[Seed]) -> list[Row]:
@@ -201,7 +82,7 @@ def describe_variants(study: Study, variants: Sequence[str], seeds: Sequence[See
 
 def judge_claims(study: Study, variants: Sequence[str], seeds: Sequence[Seed]) -> list[Row]:
     """One row per claim whose variants were all played."""
-    found = []
+    found, written = [], write_down(study)
     for claim in study.claims:
         if set(claim.runs.values()) <= set(variants):
             values = [seed.value(claim) for seed in seeds]
@@ -209,6 +90,8 @@ def judge_claims(study: Study, variants: Sequence[str], seeds: Sequence[Seed]) -
                 {
                     "claim": claim.says,
                     "number": claim.number,
+                    "threshold": claim.threshold,
+                    "set before": "yes" if set_before(claim, written[claim.says], study, seeds) else "no",
                     "mean ± s.e.": summary(values),
                     "by seed": ", ".join(f"{value:.3f}" for value in values),
                     "shows in every seed": "yes" if all(map(claim.holds, values)) else "no",
@@ -264,11 +147,12 @@ def main() -> None:
         variants = args.variants or list(study.variants)
         if unknown := set(variants) - set(study.variants):
             parser.error(f"{name} has no variant {', '.join(sorted(unknown))}; there are {', '.join(study.variants)}")
+        write_down(study)
         prepare(study)
-        for seed in args.seeds:
-            for variant in variants:
+        for number, variant in enumerate(variants, start=1):
+            for seed in args.seeds:
                 play(study, variant, seed)
-        print(report(study, variants, [Seed(study, seed) for seed in args.seeds]))
+            print(report(study, variants[:number], [Seed(study, seed) for seed in args.seeds]), flush=True)
 
 
 if __name__ == "__main__":

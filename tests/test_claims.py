@@ -3,11 +3,15 @@
 import importlib
 import json
 import math
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from flows import claims, profile
-from flows.claims import Seed, Study, beats, raises
+from flows.study import STUDIES, Seed, Study, beats, raises
 from tests.support.rows import publish, row
 from warehouse.store import Store
 
@@ -77,7 +81,7 @@ def test_tables_lines_and_a_page_are_written(seeds, tmp_path):
     assert "<td>memory helps</td>" in html
 
 
-@pytest.mark.parametrize("name", claims.STUDIES)
+@pytest.mark.parametrize("name", STUDIES)
 def test_every_claim_of_a_study_is_about_its_variants_and_every_variant_is_a_configuration(name):
     study = Study.load(name)
     config = importlib.import_module(f"flows.{study.method}.config").Config
@@ -86,7 +90,46 @@ def test_every_claim_of_a_study_is_about_its_variants_and_every_variant_is_a_con
         assert set(claim.runs.values()) <= set(study.variants)
     whole = profile.load(config, study.profile, study.variants[study.whole])
     for variant, settings in study.variants.items():
-        assert variant == study.whole or profile.load(config, study.profile, settings) != whole
+        assert variant == study.whole or profile.load(config, study.profile_of(variant), settings) != whole
+
+
+def test_every_method_has_a_study():
+    assert {path.parent.name for path in Path("flows").glob("*/rewards.py")} <= set(STUDIES)
+
+
+def test_a_threshold_was_set_before_the_runs_if_it_was_written_down_then_and_is_the_same_now(seeds, monkeypatch):
+    """The runs of the fixture began at 0, so nothing was written down before them."""
+    learns, helps = claims.judge_claims(STUDY, list(STUDY.variants), seeds)
+    assert (learns["threshold"], helps["threshold"]) == ("at least 0.2", "above 0")
+    assert (learns["set before"], helps["set before"]) == ("no", "no")
+    before = {claim.says: {"threshold": "above 0", "at": -1.0} for claim in STUDY.claims}
+    monkeypatch.setattr(claims, "write_down", lambda study: before)
+    judged = claims.judge_claims(STUDY, list(STUDY.variants), seeds)
+    assert [row["set before"] for row in judged] == ["no", "yes"]  # the first was above 0 then, at least 0.2 now
+
+
+def test_what_was_written_down_first_stays(seeds):
+    first = claims.write_down(STUDY)[STUDY.claims[0].says]
+    other = replace(STUDY, claims=(raises("whole", at_least=0.3),))
+    assert claims.write_down(other)[STUDY.claims[0].says] == first
+    assert first["threshold"] == "at least 0.2"
+
+
+def test_a_study_is_reported_after_each_variant_and_a_variant_may_have_a_profile_of_its_own(seeds, monkeypatch):
+    played, told = [], []
+    study = replace(STUDY, profiles={"no Memory": "another"})
+    monkeypatch.setattr(claims.Study, "load", lambda name: study)
+    monkeypatch.setattr(claims, "find_method", lambda name: SimpleNamespace(name=name, run=played.append))
+    monkeypatch.setattr(claims, "report", lambda study, variants, seeds: told.append((list(variants), len(played))))
+    monkeypatch.setattr(sys, "argv", ["claims", "scope", "--seeds", "0", "1"])
+    claims.main()
+    assert [(asked.run, asked.profile) for asked in played] == [
+        ("toy-whole-0", "micro"),
+        ("toy-whole-1", "micro"),
+        ("toy-no-memory-0", "another"),
+        ("toy-no-memory-1", "another"),
+    ]
+    assert told == [(["whole"], 2), (["whole", "no Memory"], 4)]
 
 
 def test_claims_of_scope_are_numbers_of_its_runs(tmp_path, monkeypatch):
@@ -97,6 +140,7 @@ def test_claims_of_scope_are_numbers_of_its_runs(tmp_path, monkeypatch):
         "co-evolving": (0.25, 0.5, 0.625, 0.875),
         "frozen Challenger": (0.25, 0.5, 0.5, 0.625),
         "no length penalty": (0.25, 0.5, 0.5, 0.5),
+        "GRPO_data": (0.25, 0.5, 0.75, 0.75),
         "hackable judge": (0.25, 0.375),  # stopped, and did not fall
     }
     for variant, scores in held_out.items():
@@ -113,8 +157,8 @@ def test_claims_of_scope_are_numbers_of_its_runs(tmp_path, monkeypatch):
         rows = [row("tasks", task_id=str(i), text=text) for i, text in enumerate((*texts, "about places near Z"))]
         publish(store.run(study.run_name(variant, 0)).iteration(1).phase("pool").step(1), "tasks", *rows)
     values = [Seed(study, 0).value(claim) for claim in study.claims]
-    assert values == pytest.approx([0.625, 0.375, 0.5, 0.25, (2 / 3) / (1 / 8), 8.0, 1.0])
-    assert [claim.holds(v) for claim, v in zip(study.claims, values, strict=True)] == [True] * 7
+    assert values == pytest.approx([0.625, 0.125, 0.375, 0.5, 0.25, (2 / 3) / (1 / 8), 8.0, 1.0])
+    assert [claim.holds(v) for claim, v in zip(study.claims, values, strict=True)] == [True] * 8
 
 
 def test_a_claim_without_rows_is_not_a_number_and_does_not_hold(seeds):

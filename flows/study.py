@@ -1,0 +1,162 @@
+"""What a paper claims of its method in a built-in world, and the runs that show it: `claims.toml` in a folder of flows.
+
+Every number is a query over the runs' tables.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from flows.service.site import SOURCE, store_root
+from warehouse.query import query
+from warehouse.schemas import Row
+
+STUDIES = tuple(sorted(path.parent.name for path in (SOURCE / "flows").glob("*/claims.toml")))
+PROFILE, HELD_OUT = "micro", ("micro", "score")  # the held-out score: its benchmark and metric
+SERIES = """
+    select iteration, score from evaluations
+    where run = $run and benchmark = $benchmark and metric = $metric order by iteration
+"""
+GAIN = """
+    select arg_max(score, iteration) - arg_min(score, iteration) from evaluations
+    where run = $whole and benchmark = $benchmark and metric = $metric
+"""
+LEAD = """
+    select arg_max(score, iteration) filter (where run = $whole)
+        - arg_max(score, iteration) filter (where run = $variant)
+    from evaluations where benchmark = $benchmark and metric = $metric
+"""
+
+
+@dataclass(frozen=True)
+class Study:
+    """What a paper claims of its method, and the runs that show it.
+
+    `variants` are settings by name, those of the whole method first; `metrics` are the columns of the table of
+    variants, (benchmark, metric) each.
+    """
+
+    method: str
+    variants: dict[str, dict[str, Any]]
+    claims: tuple[Claim, ...]
+    metrics: dict[str, Sequence[str]] = field(default_factory=dict)
+    name: str = ""  # of its runs and files, where it is not the method's
+    seedless: Sequence[str] = ()  # variants that are the same whatever the seed
+    corpus: str = ""  # a profile of prepare-corpus, and the run of it that is learnt from
+    profile: str = PROFILE
+    profiles: Mapping[str, str] = field(default_factory=dict)  # of variants that have one of their own
+    held_out: Sequence[str] = HELD_OUT
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", self.name or self.method)
+
+    @classmethod
+    def load(cls, name: str) -> Study:
+        """The study in `claims.toml` of a folder of flows.
+
+        `gains`: the least gain of the whole method in held-out score. Each other variant, in `without`, has settings or
+        a profile of its own and perhaps the claim that it ends below the whole method. A further claim is a query, in
+        which `$no_memory` is the run of the variant "no memory".
+        """
+        said = tomllib.loads((SOURCE / "flows" / name / "claims.toml").read_text(encoding="utf-8"))
+        whole, without = said["whole"], said["without"]
+        variants = {whole: said.get("of_whole", {})}
+        variants |= {name: {**said.get("of_others", {}), **v.get("settings", {})} for name, v in without.items()}
+        profiles = {name: v["profile"] for name, v in without.items() if "profile" in v}
+        beaten = (beats(whole, name, v["says"]) for name, v in without.items() if "says" in v)
+        claims = (Claim.of(variants, **claim) for claim in said.get("claims", ()))
+        given = {key: said[key] for key in ("metrics", "seedless", "corpus", "profile", "held_out") if key in said}
+        claims = (raises(whole, said["gains"]), *beaten, *claims)
+        return cls(said.get("method", name), variants, claims, name=name, profiles=profiles, **given)
+
+    @property
+    def whole(self) -> str:
+        return next(iter(self.variants))
+
+    def run_name(self, variant: str, seed: int) -> str:
+        return f"{self.name}-{variant.lower().replace(' ', '-')}-{self.seed_of(variant, seed)}"
+
+    def profile_of(self, variant: str) -> str:
+        return self.profiles.get(variant, self.profile)
+
+    def seed_of(self, variant: str, seed: int) -> int:
+        return 0 if variant in self.seedless else seed
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What the paper says, the number that shows it, and the query that computes the number for one seed.
+
+    `runs` are the variants behind the query's `$names`. The claim holds for a number of at least `at_least`, or below
+    `below`; above 0 where neither is given.
+    """
+
+    says: str
+    number: str
+    query: str
+    runs: Mapping[str, str]
+    at_least: float | None = None
+    below: float | None = None
+
+    @classmethod
+    def of(cls, variants: Iterable[str], **said: Any) -> Claim:
+        """A claim whose query names variants."""
+        named = {re.sub(r"\W", "_", variant.lower()): variant for variant in variants}
+        return cls(runs={name: named[name] for name in re.findall(r"\$(\w+)", said["query"])}, **said)
+
+    @property
+    def threshold(self) -> str:
+        """Which numbers the claim holds for."""
+        if self.below is not None:
+            return f"below {self.below:g}"
+        return "above 0" if self.at_least is None else f"at least {self.at_least:g}"
+
+    def holds(self, value: float) -> bool:
+        if self.below is not None:
+            return value < self.below
+        return value > 0 if self.at_least is None else value >= self.at_least
+
+
+@dataclass(frozen=True)
+class Seed:
+    """The runs of a study that began with one seed."""
+
+    study: Study
+    number: int
+
+    def rows(self, sql: str, runs: Mapping[str, str], **given: Any) -> list[Row]:
+        """The rows of a query in which each name of `runs` is the run of a variant."""
+        names = {name: self.study.run_name(variant, self.number) for name, variant in runs.items()}
+        return query(store_root(), sql, {**names, **given})
+
+    def value(self, claim: Claim) -> float:
+        """The number of a claim; not a number where there is nothing to compute it of."""
+        held_out = dict(zip(("benchmark", "metric"), self.study.held_out, strict=True))
+        given = {name: value for name, value in held_out.items() if f"${name}" in claim.query}
+        ((value,),) = (row.values() for row in self.rows(claim.query, claim.runs, **given))
+        return math.nan if value is None else float(value)
+
+    def series(self, variant: str, metric: str | None = None, benchmark: str | None = None) -> list[float]:
+        """The metric, iteration by iteration from 0 on, as far as it was measured; by default the held-out score."""
+        benchmark, metric = benchmark or self.study.held_out[0], metric or self.study.held_out[1]
+        return [row["score"] for row in self.rows(SERIES, {"run": variant}, benchmark=benchmark, metric=metric)]
+
+    def gain(self, variant: str) -> float:
+        scores = self.series(variant)
+        return scores[-1] - scores[0]
+
+
+def raises(whole: str, at_least: float) -> Claim:
+    """The claim that the whole method learns: its held-out score gains at least this much."""
+    says, number = "self-play raises the held-out score", "gain over iteration 0"
+    return Claim(says, number, GAIN, {"whole": whole}, at_least=at_least)
+
+
+def beats(whole: str, variant: str, says: str) -> Claim:
+    """The claim that what a variant leaves out or does otherwise costs some of the final held-out score."""
+    return Claim(says, f"final score, {whole} minus {variant}", LEAD, {"whole": whole, "variant": variant})
