@@ -16,6 +16,7 @@ from flows.command.fork import fork
 from flows.command.launch import is_flow, make_parameters, read_setting
 from flows.command.new import new
 from flows.command.plan import plan
+from flows.command.seeds import seeds
 from flows.command.services import down, services, stop, up
 from flows.command.sql import sql
 from flows.command.start import inquire, run_flow
@@ -251,7 +252,7 @@ def compare(names: tuple[str, ...]) -> None:
     click.echo(f"page: {page}")
 
 
-for command in (corpus, demo, evaluate, export, fork, new, plan, sql, view, whatif, up, stop, down, services):
+for command in (corpus, demo, evaluate, export, fork, new, plan, seeds, sql, view, whatif, up, stop, down, services):
     main.add_command(command)
 
 if __name__ == "__main__":

@@ -1,0 +1,110 @@
+"""A set of questions drawn from the training splits of several data sets, as a file of JSON lines.
+
+`SOURCES.toml` has a table for each: how many questions, where they are, at which revision, their licence, and what its
+columns hold. `like` takes from the entry of a benchmark what the table does not say itself.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import parse_qs
+
+from pydantic import Field, model_validator
+
+from corpus_prep.contamination.benchmarks import read_rows
+from corpus_prep.read.hub import found_in_dataset
+from flows.benchmarks import find
+from flows.profile import Settings
+from tasks.items import Columns, items_of
+from warehouse.schemas import Row
+
+FILES = (".jsonl", ".parquet", ".csv", ".json")
+
+
+class Source(Settings):
+    name: str
+    count: int = Field(ge=1)
+    like: str | None = Field(default=None, description="a benchmark whose columns, revision and licence it has")
+    source: str = Field(default="", description="hf:owner/name?config=...&split=..., without the revision")
+    revision: str = ""
+    licence: str = ""
+    gated: bool = Field(default=False, description="the hub asks to accept its terms first")
+    refused: str = Field(default="", description="why nothing is drawn from it")
+    columns: Columns = Columns(question=("question",))
+
+    @model_validator(mode="before")
+    @classmethod
+    def _what_the_benchmark_says(cls, given: dict[str, Any]) -> dict[str, Any]:
+        if not given.get("like"):
+            return given
+        entry = find(given["like"])
+        known = {"revision": entry.revision, "licence": entry.licence, "gated": entry.gated, "columns": entry.columns}
+        return {**known, **given}
+
+    @model_validator(mode="after")
+    def _is_no_benchmark(self) -> Self:
+        """Raises ValueError for a split that is evaluated."""
+        split = parse_qs(self.source.partition("?")[2]).get("split", [""])[0]
+        if self.source and "train" not in split:
+            raise ValueError(f"{self.name}: {self.source} is no training split: questions of benchmarks are not drawn")
+        return self
+
+    def rows(self, folder: Path, gated: bool) -> Iterator[Row]:
+        """Its rows: of `folder/NAME.jsonl` (or .parquet, .csv, .json) where there is such a file, or of the hub.
+
+        Raises ValueError, with the way out, for a source that cannot be drawn from.
+        """
+        if self.refused:
+            raise ValueError(self.refused)
+        for suffix in FILES:
+            if (own := folder / f"{self.name}{suffix}").is_file():
+                return read_rows(own)
+        local = f"or put its training split into {folder / self.name}.jsonl"
+        if not self.source:
+            raise ValueError(f"no source on the hub is known: {local.removeprefix('or ')}")
+        if self.gated and not gated:
+            raise ValueError(f"gated: accept the terms of {self.source}, log in, and pass --gated, {local}")
+        if not self.revision:
+            raise ValueError(f"no revision of {self.source} is pinned: name one in the sources' file, {local}")
+        between = "&" if "?" in self.source else "?"
+        return (dict(row.fields) for row in found_in_dataset(f"{self.source}{between}revision={self.revision}"))
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What became of a source: its questions, or why there are none."""
+
+    source: Source
+    questions: list[Row]
+    problem: str | None = None
+
+
+def read_sources(path: Path) -> list[Source]:
+    """Raises ValueError for a file that is no list of sources."""
+    tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    return [Source(name=name, **table) for name, table in tables.items()]
+
+
+def draw(source: Source, folder: Path, seed: int, gated: bool = False) -> Drawn:
+    """`count` different questions, in a seeded order."""
+    try:
+        rows = source.rows(folder, gated)
+        items = {row["text"]: row for row in items_of(rows, source.name, source.columns)}
+    except (ValueError, OSError) as problem:
+        return Drawn(source, [], str(problem))
+    if len(items) < source.count:
+        return Drawn(source, [], f"has {len(items)} different questions, {source.count} are asked for")
+    chosen = random.Random(f"{seed} {source.name}").sample(sorted(items), source.count)
+    return Drawn(source, [_question(items[text], source) for text in chosen])
+
+
+def _question(item: Row, source: Source) -> Row:
+    about = {"question": item["text"], "context": item["context"], "options": item["options"]}
+    known = {"answer": next(iter(item["references"]), None), **json.loads(item["given"])}
+    return {**about, **known, "source": source.name, "licence": source.licence}
