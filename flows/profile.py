@@ -53,6 +53,7 @@ class Models(Settings):
 
     base: str = Field(description="where every player starts, and the KL reference")
     examiner: str | None = Field(default=None, description="judges answers to benchmarks whose protocol has a judge")
+    auditor: str | None = Field(default=None, description="looks once more at tasks that the gates let through")
 
 
 class Dialogues(Settings):
@@ -97,6 +98,14 @@ class Evaluation(Settings):
     seed: int = Field(default=7, ge=0, lt=1000, description="of the built-in world")
 
 
+class Audit(Settings):
+    """What `models.auditor` is shown before an update: tasks that passed the method's gates."""
+
+    tasks: int = Field(default=32, ge=1, description="of those that passed, drawn at random")
+    document_tokens: int = Field(default=8192, ge=0, description="of the documents behind a task, at most")
+    response_tokens: int = Field(default=2048, ge=1)
+
+
 class Comparing(Settings):
     """Comparison of answers with references, in processes that can be killed."""
 
@@ -119,6 +128,7 @@ class MethodSettings(Settings):
     seed: int = Field(default=0, ge=0)
     evaluation: Evaluation = Evaluation()
     monitor: Limits = Field(default=Limits(), description="what stops the run before an update")
+    audit: Audit = Audit()
     unread: Literal["stop", "warn"] = Field(
         default="stop", description=f"what to do when, in training, none of {NUM_TO_JUDGE} replies or more can be read"
     )

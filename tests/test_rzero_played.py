@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
 from flows.rzero.flow import rzero_iteration
+from tasks.monitor import Alarm
 from tests.support.scripted_play import Asked, Script, any_text_model, changed_if, first_stale_in_fork, perform
 from warehouse.query import query
 from warehouse.store import Store
@@ -29,6 +31,7 @@ SETTINGS = {
 }
 HALF, MOST, EASY = "Sum twenty with three!", "Name a prime below ten", "Spiders: how many legs?"
 SILENT, QUARTERS, HARD = "Why is there something?", "Pick any digit you like", "Roll one die of eight sides"
+SOUND = (HALF, MOST, QUARTERS)  # neither easy nor hard
 SECRET = "4711"
 ANSWERS: dict[str, list[str | None]] = {  # eight to each question; a Solver step takes the first two
     HALF: ["23", "23", "32", "32", "32", "23", "32", "23"],
@@ -52,19 +55,21 @@ def speaker(*questions: str | None):
             if question in (None, "malformed"):
                 return question and "Nothing comes to mind."
             return f"<think>Hm.</think> <question>{question}</question>\n\\boxed{{{SECRET}}}"
+        if asked.template == "audit":
+            return "Only one answer is right. [[YES]]" if HALF in asked.text else "[[YES]] would be rash: [[NO]]"
         answer = ANSWERS[asked.text.partition("\n")[0]][asked.sample]
         return answer if answer in (None, "unboxed") else rf"<think>\boxed{{0}}</think> It is \boxed{{{answer}}}."
 
     return say
 
 
-def play(folder, *questions: str | None, **changed: int) -> tuple[Store, Script]:
+def play(folder, *questions: str | None, models: tuple[str, ...] = (), **changed: Any) -> tuple[Store, Script]:
     script, store = Script(speaker(*questions)), Store(folder / "store")
     model = str(any_text_model(folder / "model"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SELFPLAY_STORE", str(store.root))
         perform(script, patch)
-        rzero_iteration("micro", "r", {**SETTINGS, "models.base": model, **changed})
+        rzero_iteration("micro", "r", {**SETTINGS, **changed, **dict.fromkeys(("models.base", *models), model)})
     return store, script
 
 
@@ -211,6 +216,29 @@ def test_without_challenger_steps_the_base_model_asks(tmp_path) -> None:
     assert rows(done, "select role, count(*) from updates group by all") == [("solver", 1)]
     policies = rows(done, "select distinct policy from rollouts where phase = 'pool'")
     assert policies == [("model",)]
+
+
+AUDITED = {"challenger.steps": 0, "solver.candidates": 4}
+
+
+def test_questions_that_passed_and_that_an_auditor_rejects_stop_the_run_before_its_update(tmp_path) -> None:
+    """The filter lets HALF, MOST and QUARTERS through; the auditor is shown these with their labels, and takes HALF."""
+    with pytest.raises(Alarm, match=r"gate_leak of auditor is 0\.667, the limit is 0\.5\..*monitor\.max_gate_leak"):
+        play(tmp_path, *SOUND, EASY, models=("models.auditor",), **AUDITED, **{"monitor.max_gate_leak": 0.5})
+    assert query(tmp_path / "store", "select * from updates") == []
+    shown = query(tmp_path / "store", "select messages[1]['content'] as text from prompts where label = 'audit-gates'")
+    assert Counter(text for row in shown for text in SOUND if f"<task>\n{text}\n</task>" in row["text"]) == Counter(
+        SOUND
+    )
+    given = [row["text"].partition("<answer>\n")[2].partition("\n")[0] for row in shown]
+    assert sorted(given) == ["1", "23", "7"]
+
+
+def test_an_auditor_is_shown_as_many_of_the_questions_as_the_configuration_says(tmp_path) -> None:
+    settings = {"audit.tasks": 2, "monitor.max_gate_leak": None}
+    done = play(tmp_path, *SOUND, EASY, models=("models.auditor",), **AUDITED, **settings)
+    assert rows(done, "select n from evaluations where metric = 'gate_leak of auditor'") == [(2,)]
+    assert rows(done, "select count(*) from gates where gate = 'auditor' and kind = 'model'") == [(2,)]
 
 
 def test_all_that_leads_to_rewards_comes_out_the_same_when_it_is_made_again(played, tmp_path) -> None:

@@ -26,6 +26,7 @@ from warehouse.schemas import DOCUMENTS
 
 LEARNING, STRONG = (Policy(id=name, weights=name, content_hash=name) for name in ("learning", "strong"))
 SECRET = "seven and five make twelve"
+ASKS_ONE_THING = {"monitor.max_copy": None, "monitor.max_gate_leak": None}  # of which the ledgers know nothing
 
 
 @dataclass
@@ -88,7 +89,7 @@ def three_documents() -> Iterator[dict]:
 
 def prepare(place, reply=script, **changed: Any) -> tuple[Spice, ScriptedFleet, ScriptedFleet]:
     settings = {"dialogues.prompts": "english", "documents_per_step": 3, "models.base": "data/micro/base"}
-    cfg = profile.load(Config, "micro", {**settings, "monitor.max_copy": None, **changed})  # it asks one question only
+    cfg = profile.load(Config, "micro", {**settings, **ASKS_ONE_THING, **changed})
     fleet, other = ScriptedFleet(reply), ScriptedFleet(reply)
     machines: Any = SimpleNamespace(
         serving=lambda policy, judge: other if judge else fleet,

@@ -15,10 +15,12 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+from flows.audit.audit import watch_gates
 from flows.fine_tuning import fine_tune
 from flows.mae.config import Config
 from flows.mae.rewards import pay_judge, pay_proposer, pay_solver, tags_kept
 from flows.method import method
+from flows.micro.tables import ledger_sound
 from flows.questions import given_questions, score_held_out, watch_marks, watch_questions
 from flows.run import Player, Role, Run, templates
 from tasks.ask import answered_tasks, readable_tasks
@@ -104,6 +106,8 @@ def propose(run: Run[Config], roles: Roles, step: Place, model: Player, D: Table
     scores = score(step, pay_proposer, **about, **pay, label="proposer")  # lines 11, 15
     rules, by = PoolRules(enters_from=cfg.proposer.lowest_quality), {"scores": scores, "component": "quality"}
     D = pool(step, previous=D, tasks=asked.rows, draws=shown, rules=rules, **by, label="questions")  # lines 12-14
+    sound = ledger_sound if cfg.evaluation.benchmark == "micro" else None
+    watch_gates(run, step, policy.id, tasks=asked.rows, chosen=D, sound=sound)
     return D, (asked.rollouts, scores)
 
 

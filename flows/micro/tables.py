@@ -40,6 +40,11 @@ def encyclopaedia_oracle(criterion: str, answer: str, *, seed: int, num_document
     return encyclopaedia.oracle(criterion, answer, _world(seed, num_documents))
 
 
+def encyclopaedia_sound(task: Task, *, seed: int, num_documents: int) -> bool:
+    """Whether a task names what it asks for, and that is so in this world."""
+    return _world(seed, num_documents).true_facts(encyclopaedia.parse_task(task["text"] or "")) is not None
+
+
 @functools.cache
 def _world(seed: int, num_documents: int) -> encyclopaedia.World:
     return encyclopaedia.World(seed, num_documents)
@@ -103,6 +108,12 @@ def ledger_oracle(task: Task, answer: str) -> bool | None:
     return None if truth is None else answer.split() == truth.split()
 
 
+def ledger_sound(task: Task) -> bool:
+    """Whether a question is of the ledgers' grammar, and its own answer, where it has one, is what it comes to."""
+    truth, given = ledgers.true_answer(task["text"] or "", task["options"]), task["reference"]
+    return truth is not None and (given is None or given.split() == truth.split())
+
+
 # ---- clusters: questions over all documents of one -------------------------------------------------------------------
 
 
@@ -132,6 +143,11 @@ def cluster_oracle(task: Task, answer: str) -> bool | None:
         return None
     said = clusters.option_of(answer, task["options"]) if task["options"] else answer
     return said is not None and clusters.same_answer(said.strip(), truth)
+
+
+def cluster_sound(task: Task) -> bool:
+    """Whether a question asks what is so in its cluster, and its own answer is true."""
+    return task["reference"] is not None and bool(cluster_oracle(task, task["reference"]))
 
 
 @stage(TASKS)

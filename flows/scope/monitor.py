@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from flows.audit.audit import watch_gates
 from flows.run import Player
 from flows.scope.steps import NOT_NEEDED, Pool, Scope, grade
 from tasks.evaluate import Measure
@@ -34,11 +35,15 @@ def watch_canaries(scope: Scope, place: Place, tasks: Tables, rubrics: Tables) -
 
 
 def watch_tasks(scope: Scope, iteration: Place, challenger: Player, pool: Pool) -> None:
-    """Raises Alarm where candidate tasks say nothing or repeat each other, or too few of them pass."""
+    """Raises Alarm where candidate tasks say nothing or repeat each other, or too few of them pass, or too many that
+    should not."""
     if pool.batches:
         about = {"policy": challenger.policy.id, "benchmark": POOL, "tasks": pool.tasks}
         scope.run.watch(iteration.phase("monitor"), tasks_written, label="tasks", **about)
         scope.run.watch_pool(iteration, challenger.policy.id, pool.selections, passed=NOT_NEEDED)
+        gated: dict[str, Any] = {"tasks": pool.tasks, "chosen": pool.selections, "passed": NOT_NEEDED}
+        knows: dict[str, Any] = {"sound": scope.sound, "shown": {"documents": scope.documents}}
+        watch_gates(scope.run, iteration.phase("monitor"), challenger.policy.id, **gated, **knows)
 
 
 def watch_gap(scope: Scope, place: Place, judgments: Table) -> None:

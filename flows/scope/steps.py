@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from flows.corpora import open_documents
-from flows.micro.tables import encyclopaedia_documents, encyclopaedia_oracle
+from flows.micro.tables import encyclopaedia_documents, encyclopaedia_oracle, encyclopaedia_sound
 from flows.micro.worlds.encyclopaedia import follows_grammar
 from flows.run import Player, Replies, Role, Run
 from flows.scope.config import ChallengerSettings, Config, SolverSettings
@@ -15,6 +15,7 @@ from flows.scope.readers import read_verdict
 from flows.scope.roles import Roles
 from flows.scope.scoring import challenger_scores, solver_scores
 from tasks.ask import kept_tasks
+from tasks.audit import Sound
 from tasks.check import asks_nothing_twice, check
 from tasks.given import GivenTasks, given_rubrics, given_tasks
 from tasks.judge import Oracle, read_judgments
@@ -33,12 +34,14 @@ RULES = {"repeats": asks_nothing_twice, "grammar": follows_grammar}  # of `judge
 
 @dataclass(frozen=True)
 class Scope:
-    """A run, who is asked what in it, the corpus with its index, and an oracle of true facts where it knows them."""
+    """A run, who is asked what in it, the corpus with its index, and, where it knows the facts, an oracle of what is
+    true and of which tasks ask what is so."""
 
     run: Run[Config]
     roles: Roles
     documents: Table
     oracle: Oracle | None
+    sound: Sound | None = None
 
     @classmethod
     def prepare(cls, run: Run[Config]) -> Scope:
@@ -52,7 +55,8 @@ class Scope:
         """The same over the built-in world."""
         made = {"seed": seed, "num_documents": num_documents}
         documents = encyclopaedia_documents(at, embedding=run.cfg.embedding, **made)
-        return cls(run, Roles(run.cfg), documents, partial(encyclopaedia_oracle, **made))
+        knows = partial(encyclopaedia_oracle, **made), partial(encyclopaedia_sound, **made)
+        return cls(run, Roles(run.cfg), documents, *knows)
 
 
 def starting_players(run: Run[Config]) -> tuple[int, Player, Player]:

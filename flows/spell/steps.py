@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from flows.audit.audit import watch_gates
 from flows.clustered import Clustered, open_clustered
-from flows.micro.tables import cluster_documents, cluster_memberships, cluster_oracle
+from flows.micro.tables import cluster_documents, cluster_memberships, cluster_oracle, cluster_sound
 from flows.questions import Answered, answer, watch_questions
 from flows.run import Player, Replies, Role, Run
 from flows.spell.config import Config
@@ -188,13 +189,18 @@ def score_round(
 
 
 def watch_rounds(spell: Spell, step: Place, player: Player, played: Sequence[Round]) -> None:
-    """Stop before an update where questions say nothing, or, where the truth is known, references are wrong, votes err
-    or wrong answers are paid for."""
+    """Stop before an update where questions say nothing or should not have passed, or, where the truth is known,
+    references are wrong, votes err or wrong answers are paid for."""
     run, policy, tasks = spell.run, player.policy.id, [r.posed.tasks for r in played]
+    in_world = run.cfg.corpus in run.cfg.worlds
     watch_questions(run, step, policy, tasks=tasks)
-    if run.cfg.corpus not in run.cfg.worlds:
+    chosen, shown = [r.groups for r in played], {"documents": [r.posed.documents for r in played]}
+    about: dict[str, Any] = {"tasks": tasks, "chosen": chosen, "passed": (FULL,)}
+    about["shown"] = {**shown, "memberships": spell.corpus.clusters}
+    watch_gates(run, step, policy, sound=cluster_sound if in_world else None, **about)
+    if not in_world:
         return
-    about: dict[str, Any] = {"policy": policy, "benchmark": JUDGE, "tasks": tasks}
+    about = {"policy": policy, "benchmark": JUDGE, "tasks": tasks}
     run.watch(step, partial(reference_errors, oracle=cluster_oracle), label="references", **about)
     about["answers"] = [r.answers for r in played]
     scores = [r.scores["responder"] for r in played]

@@ -141,8 +141,8 @@ class Config(MethodSettings):
     def _another_challenger_is_fixed(self) -> Self:
         if self.models.challenger and not self.challenger.fixed:
             raise ValueError("models.challenger is not the policy that learns: set challenger.fixed=true")
-        if self.judge_engine and not (self.models.challenger or self.models.examiner):
-            raise ValueError("judge_engine serves models.challenger and models.examiner: name one, too")
+        if self.judge_engine and not (self.models.challenger or self.models.examiner or self.models.auditor):
+            raise ValueError("judge_engine serves models.challenger, models.examiner and models.auditor: name one, too")
         if self.challenger.temperature != self.reasoner.temperature and not self.challenger.fixed:
             raise ValueError("challenger.temperature and reasoner.temperature must be equal: one update trains on both")
         return self

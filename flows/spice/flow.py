@@ -66,7 +66,7 @@ def play(spice: Spice, step: Place, player: Player, number: int) -> tuple[Player
     one = Limit(1, NOT_NEEDED, per="document_id")
     drawn = keep(step, ONE_PER_DOCUMENT, limits=(one,), tasks=tasks, scores=paid, seed=cfg.seed)  # l.16
     right = score(step, reasoner_scores, drawn=drawn, label="reasoner", **answered)  # l.18-20
-    watch_questions(spice, step, player, tasks=tasks, answers=given.answers, scores=right)
+    watch_questions(spice, step, player, tasks=tasks, drawn=drawn, answers=given.answers, scores=right)
     rewards = [normalise(step, right, scheme="centre", label="reasoner")]  # l.21-24
     rollouts = [given.rollouts]
     if not cfg.challenger.fixed:

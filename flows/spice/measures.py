@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Any
 
-from flows.micro.tables import ledger_oracle
+from flows.audit.audit import watch_gates
+from flows.micro.tables import ledger_oracle, ledger_sound
 from flows.micro.worlds import ledgers
 from flows.questions import answer, correctness
 from flows.run import Player
@@ -19,12 +21,17 @@ from warehouse.store import Place, Table
 QUESTIONS, FIXED_REASONER, FIXED_CHALLENGER = "questions asked", "fixed Reasoner", "fixed Challenger"
 
 
-def watch_questions(spice: Spice, step: Place, player: Player, *, tasks: Tables, answers: Table, scores: Table) -> None:
-    """Stop before an update where questions say nothing, or, where the truth is known, their answers are wrong or
-    wrong ones are paid for."""
+def watch_questions(
+    spice: Spice, step: Place, player: Player, *, tasks: Tables, drawn: Table, answers: Table, scores: Table
+) -> None:
+    """Stop before an update where questions say nothing or should not have been drawn, or, where the truth is known,
+    their answers are wrong or wrong ones are paid for."""
     run, policy = spice.run, player.policy.id
+    in_world = set(run.cfg.shares) <= set(run.cfg.worlds)
     run.watch(step, tasks_written, policy=policy, benchmark=POOL, label="questions", tasks=tasks)
-    if set(run.cfg.shares) <= set(run.cfg.worlds):
+    knows: dict[str, Any] = {"sound": ledger_sound if in_world else None, "shown": {"documents": spice.corpora}}
+    watch_gates(run, step, policy, tasks=tasks, chosen=drawn, **knows)
+    if in_world:
         about = {"policy": policy, "benchmark": JUDGE}
         run.watch(step, partial(reference_errors, oracle=ledger_oracle), label="references", tasks=tasks, **about)
         paid = {"scores": scores, "answers": answers, "tasks": tasks}
