@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import shutil
 
 import pytest
 from click.testing import CliRunner
@@ -97,6 +98,13 @@ def test_a_run_costs_what_led_to_its_updates(store):
         1: {"steps": 2, "tokens": 15, "seconds": 7.0},
         2: {"steps": 4, "tokens": 27, "seconds": 13.0},
     }
+
+
+def test_a_copy_whose_recipes_name_the_tables_of_its_source_costs_the_same(store):
+    """As a fork's do."""
+    play(store, "one")
+    shutil.copytree(store.folder("one"), store.folder("copy"))
+    assert costs(store, "copy") == costs(store, "one")
 
 
 def test_a_run_whose_rollouts_were_cleaned_away_no_longer_knows_its_tokens(store):

@@ -7,9 +7,9 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable
 
+from warehouse.freshness import inputs
 from warehouse.schemas import ROLLOUTS, UPDATES, Row
 from warehouse.store import Store, Table
-from warehouse.whatif import leading_to
 
 COSTS = {"steps": "optimizer steps", "tokens": "sampled tokens", "seconds": "seconds of stages"}
 
@@ -21,14 +21,12 @@ def costs(store: Store, run: str) -> dict[int, Row]:
     a run that was stopped and resumed costs what one in a single piece does.
     """
     tables = list(store.tables(run))
-    wanted = leading_to(store, frozenset(table.address for table in tables if table.schema is UPDATES))
     spent: dict[int, Row] = defaultdict(lambda: dict.fromkeys(COSTS, 0))
-    for table in tables:
-        if table.address in wanted:
-            here = spent[table.at.iteration or 0]
-            here["seconds"] += table.recipe["seconds"]
-            here["steps"] += table.num_rows if table.schema is UPDATES else 0
-            here["tokens"] += _sampled(table) if table.schema is ROLLOUTS else 0
+    for table in _led_to_updates(tables):
+        here = spent[table.at.iteration or 0]
+        here["seconds"] += table.recipe["seconds"]
+        here["steps"] += table.num_rows if table.schema is UPDATES else 0
+        here["tokens"] += _sampled(table) if table.schema is ROLLOUTS else 0
     reached = range(1 + max((table.at.iteration or 0 for table in tables), default=0))
     sums = itertools.accumulate((spent[t] for t in reached), _added)
     return dict(zip(reached, sums, strict=True))
@@ -39,6 +37,25 @@ def with_costs(store: Store, rows: Iterable[Row]) -> list[Row]:
     rows = list(rows)
     of_run = {run: costs(store, run) for run in {row["run"] for row in rows}}
     return [{**row, **of_run[row["run"]][row["iteration"]]} for row in rows]
+
+
+def _led_to_updates(tables: list[Table]) -> list[Table]:
+    """The updates and what they were made from. In a fork recipes name the tables of its source: those in their places
+    here are meant."""
+    at = {_within(table.address): table for table in tables}
+    found: set[str] = set()
+    waiting = [_within(table.address) for table in tables if table.schema is UPDATES]
+    while waiting:
+        place = waiting.pop()
+        if place in at and place not in found:
+            found.add(place)
+            waiting += [_within(source) for source, _ in inputs(at[place].recipe)]
+    return [at[place] for place in sorted(found)]
+
+
+def _within(address: str) -> str:
+    """The place in its run."""
+    return address.partition("/")[2]
 
 
 def _sampled(table: Table) -> float:
