@@ -114,6 +114,7 @@ class Engine(Protocol):
     tokenizer: Any
     max_model_len: int
     max_num_seqs: int
+    is_on_gpu: bool  # this machine's: then the process has time for other work while it computes
 
     def use(self, policy: Policy) -> None:
         """Make `policy` ready to sample from; nothing may be in flight when full weights change."""

@@ -36,6 +36,7 @@ class EndpointEngine:
         self.config = config
         self.max_model_len = config.max_model_len
         self.max_num_seqs = config.max_num_seqs
+        self.is_on_gpu = False  # of this machine: others work for it in any case
         self.tokenizer: Any = load_tokenizer(config.model)
         self._end_ids = end_ids(config.model, self.tokenizer)
         limits = httpx.Limits(max_connections=config.max_num_seqs)

@@ -66,6 +66,7 @@ class VllmEngine:
         self.config = config
         self.max_model_len = config.max_model_len
         self.max_num_seqs = config.max_num_seqs
+        self.is_on_gpu = config.device == "cuda"
         self.tokenizer: Any = load_tokenizer(config.model)
         self._engine: Any = LLMEngine.from_engine_args(_engine_args(config))
         self._engine.output_processor.tokenizer = self.tokenizer

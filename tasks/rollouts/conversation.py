@@ -9,9 +9,10 @@ from typing import Any, Literal
 
 from tasks.engines.base import Completion, Engine, Policy, Sampling
 from tasks.readers.thoughts import is_thinking, spoken
-from tasks.rollouts.dialogue import SPEAKERS, Dialogue, Results, Retriever, say
+from tasks.rollouts.dialogue import SPEAKERS, Dialogue, Results, say
 from tasks.rollouts.neutral import special_tokens_of, without_special
 from tasks.rollouts.search_syntax import ends_with_final, find_search, result_role, tools
+from tasks.rollouts.searches import Hits, Searches
 from warehouse.schemas import PromptRow, Turn
 
 SENTINEL = "sentinelturn"
@@ -39,11 +40,10 @@ class Conversation:
 class Talk:
     """The rules of one call's conversations."""
 
-    def __init__(
-        self, engine: Engine, policy: Policy, sampling: Sampling, dialogue: Dialogue, retriever: Retriever | None
-    ):
+    def __init__(self, engine: Engine, policy: Policy, sampling: Sampling, dialogue: Dialogue, searches: Searches):
         self.engine, self.policy, self.sampling = engine, policy, sampling
-        self.dialogue, self.retriever = dialogue, retriever
+        self.dialogue, self.searches = dialogue, searches
+        self.searching: list[tuple[int, Conversation]] = []  # behind the engine, since its last replies
         self.tokenizer = engine.tokenizer
         self.max_context = min(engine.max_model_len, dialogue.context_tokens or engine.max_model_len)
         self.results = Results(dialogue, engine.tokenizer)
@@ -83,6 +83,8 @@ class Talk:
 
     def go_on(self, replies: list[tuple[int, Conversation, Completion]]) -> list[tuple[int, Conversation]]:
         """Take the replies in, run their searches together, submit the next turns; return what is finished."""
+        through, self.searching = self.searching, []
+        self.say_next(through, self.searches.begun())
         for key, conversation, completion in replies:
             whole = joined(conversation.begun, completion)
             conversation.begun = whole if self.is_cut_in_thought(conversation, whole) else None
@@ -90,14 +92,25 @@ class Talk:
                 self.submit(key, conversation)
             else:
                 self.take(conversation, whole)
-        replies = [reply for reply in replies if reply[1].begun is None]
-        going = [(key, conversation) for key, conversation, _ in replies if conversation.finish is None]
-        hits = self.search([conversation for _, conversation in going if conversation.next == "search"])
+        taken = [(key, conversation) for key, conversation, _ in replies if conversation.begun is None]
+        going = [(key, conversation) for key, conversation in taken if conversation.finish is None]
+        searching = [asked for asked in going if asked[1].next == "search"]
+        turns, hits = [conversation.turns[-1] for _, conversation in searching], []
+        if self.searches.behind is None:
+            hits = self.searches.of(turns)
+        else:
+            going, self.searching = [asked for asked in going if asked[1].next != "search"], searching
+            self.searches.begin(turns)
+        self.say_next(going, hits)
+        return [(key, conversation) for key, conversation in [*through, *taken] if conversation.finish is not None]
+
+    def say_next(self, going: list[tuple[int, Conversation]], hits: list[Hits]) -> None:
+        """Answer conversations and submit their next turns; `hits` are of those that searched, in order."""
+        found = iter(hits)
         for key, conversation in going:
-            self.answer(conversation, hits.get(id(conversation), []))
+            self.answer(conversation, next(found) if conversation.next == "search" else [])
             if conversation.finish is None:
                 self.submit(key, conversation)
-        return [(key, conversation) for key, conversation, _ in replies if conversation.finish is not None]
 
     def is_cut_in_thought(self, conversation: Conversation, completion: Completion) -> bool:
         """Whether a stop string ended a turn where the model only thinks of the tag, and has room to go on."""
@@ -110,15 +123,6 @@ class Talk:
 
     def text_of(self, completion: Completion) -> str:
         return ("<think>" if self._opens_think else "") + completion.text
-
-    def search(self, conversations: list[Conversation]) -> dict[int, list[list[Any]]]:
-        """Hits of each query of the last turns, by the conversation's id()."""
-        if not conversations:
-            return {}
-        assert self.retriever is not None
-        queries = [query for conversation in conversations for query in conversation.turns[-1]["queries"]]
-        hits = iter(self.retriever.search(queries, self.dialogue.documents_per_query))
-        return {id(c): [next(hits) for _ in c.turns[-1]["queries"]] for c in conversations}
 
     def take(self, conversation: Conversation, completion: Completion) -> None:
         """Append the turn, and decide whether the conversation ends here or what is said next."""
@@ -163,7 +167,7 @@ class Talk:
         else:
             conversation.finish = "length" if completion.finish_reason == "length" else "turns"
 
-    def answer(self, conversation: Conversation, hits: list[list[Any]]) -> None:
+    def answer(self, conversation: Conversation, hits: Hits) -> None:
         """Put the message that follows the last turn, and what the next turn is to continue."""
         turn = conversation.turns[-1]
         role = result_role(self.dialogue.search) if conversation.next == "search" else "user"
@@ -178,14 +182,14 @@ class Talk:
         if len(conversation.context) >= self.max_context:
             conversation.finish = "context"
 
-    def message(self, conversation: Conversation, hits: list[list[Any]]) -> str:
+    def message(self, conversation: Conversation, hits: Hits) -> str:
         if conversation.next == "search":
             return self.result_message(conversation, hits)
         if conversation.next == "searched_out":
             return say(self.dialogue.searched_out, results="", searches_left=0)
         return say(self.dialogue.insist if conversation.next == "insist" else self.dialogue.format_error)
 
-    def result_message(self, conversation: Conversation, hits: list[list[Any]]) -> str:
+    def result_message(self, conversation: Conversation, hits: Hits) -> str:
         turn = conversation.turns[-1]
         results, shown = self.results.text(turn["queries"], hits)
         asked = zip(turn["queries"], shown, strict=True)

@@ -10,6 +10,7 @@ from tasks.engines.base import Completion, Engine, Policy, Sampling, load_tokeni
 from tasks.rollouts.conversation import Talk
 from tasks.rollouts.dialogue import Dialogue
 from tasks.rollouts.rollout import rollout_row
+from tasks.rollouts.searches import Searches
 from warehouse.schemas import PromptRow, Rollout, Row
 
 NOBODY = Policy(id="given", weights="", content_hash="")
@@ -38,7 +39,7 @@ def speak(prompts: Sequence[PromptRow], texts: Sequence[str], model: Policy, dia
     """
     tokenizer = load_tokenizer(model.weights)
     silent: Any = SimpleNamespace(tokenizer=tokenizer, max_model_len=sys.maxsize)
-    talk = Talk(silent, NOBODY, Sampling(max_tokens=1), dialogue, None)
+    talk = Talk(silent, NOBODY, Sampling(max_tokens=1), dialogue, Searches())
     for prompt, text in zip(prompts, texts, strict=True):
         conversation = talk.start(prompt, 0, 0)
         if conversation.finish is None:
@@ -64,7 +65,7 @@ def reply_logprobs(
         ValueError: an engine that gives no log-probabilities of a reply.
     """
     engine.use(policy)
-    talk = Talk(engine, policy, Sampling(max_tokens=1), dialogue, None)
+    talk = Talk(engine, policy, Sampling(max_tokens=1), dialogue, Searches())
     waiting = (prompt for prompt in prompts if (prompt["prompt_id"], 0) not in skip)
     active: dict[str, GivenReply] = {}
     while True:

@@ -1,14 +1,18 @@
 """Conversations: prompts in, rollouts out, many at once over one engine.
 
-A conversation's next turn is submitted as soon as its search came back; nobody waits for the slowest.
+A conversation's next turn is submitted as soon as its search came back; nobody waits for the slowest. An engine on a
+GPU works for the others meanwhile.
 """
 
+import contextlib
 from collections.abc import Iterable, Iterator, Set
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypedDict
 
 from tasks.engines.base import Engine, Policy, Sampling
 from tasks.rollouts.conversation import Conversation, Talk, digest
 from tasks.rollouts.dialogue import Dialogue, Retriever
+from tasks.rollouts.searches import Searches
 from warehouse.schemas import PromptRow, Rollout
 
 __all__ = ["Dialogue", "Retriever", "datums", "roll_out"]
@@ -47,7 +51,19 @@ def roll_out(
     if dialogue.search is not None and retriever is None:
         raise ValueError(f'dialogue searches in syntax "{dialogue.search}" but there is no index: give one')
     engine.use(policy)
-    talk = Talk(engine, policy, sampling, dialogue, retriever)
+    with contextlib.ExitStack() as stack:
+        behind = stack.enter_context(ThreadPoolExecutor(1, "search")) if engine.is_on_gpu else None
+        searches = Searches(retriever, dialogue.documents_per_query, behind)
+        talk = Talk(engine, policy, sampling, dialogue, searches)
+        for conversation in _played(talk, prompts, num_samples, seed, skip):
+            yield rollout_row(conversation, policy, seed)
+
+
+def _played(
+    talk: Talk, prompts: Iterable[PromptRow], num_samples: int, seed: int, skip: Set[tuple[str, int]]
+) -> Iterator[Conversation]:
+    """Conversations as they finish."""
+    engine = talk.engine
     waiting = (
         talk.start(prompt, sample, seed)
         for prompt in prompts
@@ -59,18 +75,18 @@ def roll_out(
     while True:
         while len(active) < engine.max_num_seqs and (conversation := next(waiting, None)) is not None:
             if conversation.finish is not None:
-                yield rollout_row(conversation, policy, seed)
+                yield conversation
                 continue
             active[num_started] = conversation
             talk.submit(num_started, conversation)
             num_started += 1
         if not active:
             return
-        replies = [(key, active[key], completion) for key, completion in engine.poll()]
-        assert replies, "the engine lost requests"
-        for key, conversation in talk.go_on(replies):
+        done = engine.poll() if len(active) > len(talk.searching) else []
+        assert done or talk.searching, "the engine lost requests"
+        for key, conversation in talk.go_on([(key, active[key], completion) for key, completion in done]):
             del active[key]
-            yield rollout_row(conversation, policy, seed)
+            yield conversation
 
 
 def rollout_row(conversation: Conversation, policy: Policy, seed: int) -> Rollout:

@@ -76,6 +76,7 @@ class ScriptedEngine:
     """An engine of one call. It knows a turn by its seed."""
 
     max_num_seqs = 8
+    is_on_gpu = False
 
     def __init__(self, script: Script, prompts: list[dict[str, Any]], samples: int, seed: int, policy: Policy) -> None:
         self.tokenizer = load_tokenizer(policy.weights)

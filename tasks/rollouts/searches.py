@@ -1,0 +1,56 @@
+"""Searches of the conversations of a call: those that ask at the same time are searched for together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Executor, Future
+from typing import TYPE_CHECKING, Any
+
+from tasks.rollouts.dialogue import Retriever
+
+if TYPE_CHECKING:
+    from warehouse.schemas import Turn
+
+Hits = list[list[Any]]  # of each query of a turn
+
+
+class Searches:
+    """`behind`: where a search runs while the engine works for other conversations. It is waited for at the engine's
+    next replies, so what is sampled together depends on replies alone, and not on how long a search takes."""
+
+    def __init__(
+        self, retriever: Retriever | None = None, documents_per_query: int = 1, behind: Executor | None = None
+    ) -> None:
+        self._retriever, self._documents, self.behind = retriever, documents_per_query, behind
+        self._begun: Future[list[Any]] | None = None
+        self._turns: Sequence[Turn] = ()
+
+    def of(self, turns: Sequence[Turn]) -> list[Hits]:
+        """The hits of each turn's queries, now."""
+        return _by_turn(turns, self._search(_queries(turns))) if turns else []
+
+    def begin(self, turns: Sequence[Turn]) -> None:
+        """Have them searched for behind; nothing else is."""
+        assert self.behind is not None and self._begun is None
+        if turns:
+            self._turns, self._begun = turns, self.behind.submit(self._search, _queries(turns))
+
+    def begun(self) -> list[Hits]:
+        """What `begin` was asked for, when it is through."""
+        if self._begun is None:
+            return []
+        found, self._begun = self._begun.result(), None
+        return _by_turn(self._turns, found)
+
+    def _search(self, queries: list[str]) -> list[Any]:
+        assert self._retriever is not None
+        return self._retriever.search(queries, self._documents)
+
+
+def _queries(turns: Sequence[Turn]) -> list[str]:
+    return [query for turn in turns for query in turn["queries"]]
+
+
+def _by_turn(turns: Sequence[Turn], hits: list[Any]) -> list[Hits]:
+    left = iter(hits)
+    return [[next(left) for _ in turn["queries"]] for turn in turns]
