@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -87,9 +88,9 @@ class Machines:
                 fleet.sleep()
 
     def free_superseded(self, store: Store, updated: Table) -> None:
-        """Free the checkpoints that an update has superseded, where a run keeps only the last."""
+        """Free the checkpoints that an update has superseded, where a run keeps only the last: once it is written."""
         if self.keep_checkpoints == "last":
-            free_superseded(store, updated)
+            store.behind.then(partial(free_superseded, store, updated))
 
 
 def _judges(cfg: MethodSettings, logs: Path) -> Fleet | None:

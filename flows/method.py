@@ -126,6 +126,12 @@ def opened(cfg: Any, store: Store, name: str, begins: bool = True) -> Iterator[R
         run = Run(cfg, store.run(name), models, machines)
         if begins:
             register(run.place, policies=models)
-        yield run
+        try:
+            yield run
+        except Exception:
+            with contextlib.suppress(Exception):  # a later run is told what it lacks
+                store.behind.wait()
+            raise
+        store.behind.wait()
     finally:
         machines.close()

@@ -38,6 +38,7 @@ R = TypeVar("R")
 Keyed = TypeVar("Keyed", bound=Mapping[str, Any])
 Rows = Iterable[Mapping[str, Any] | pa.Table | pa.RecordBatch | Path]
 Tables = Table | Sequence[Table]
+OF_STORE = ("draft", "shards", "behind")  # parameters that the store gives to a stage
 
 
 def stage(
@@ -49,7 +50,8 @@ def stage(
     kind at one place. Parameters named in `tools` (engines, progress) do the work but do not change the result: the
     recipe has their names, its key does not; what they run in other processes is named by `code`: functions, or
     modules that are too heavy to import. A parameter `draft` is given the draft, to write files beside the rows;
-    `shards` a place for what should survive a kill; `address` the address.
+    `shards` a place for what should survive a kill; `behind` what is still written of earlier tables; `address` the
+    address.
     """
 
     def decorate(function: Callable[..., Rows]) -> Callable[..., Table]:
@@ -58,10 +60,10 @@ def stage(
         @functools.wraps(function)
         def run(place: Place, *args: Any, label: str | None = None, **kwargs: Any) -> Table:
             address = place.address(schema.name, label)
-            given = {"draft": None, "shards": None, "address": address}
+            given = {**dict.fromkeys(OF_STORE), "address": address}
             bound = signature.bind(*args, **kwargs, **{k: v for k, v in given.items() if k in signature.parameters})
             bound.apply_defaults()
-            decisive = {k: v for k, v in bound.arguments.items() if k not in (*tools, "draft", "shards")}
+            decisive = {k: v for k, v in bound.arguments.items() if k not in (*tools, *OF_STORE)}
             recipe = {**make_recipe(function, decisive, schema, code), "tools": list(tools)}
             work = functools.partial(_make, place, address, schema, function, bound, recipe)
             table = _fresh(place, address, recipe)
@@ -130,6 +132,7 @@ def _make(
     recipe: dict[str, Any],
 ) -> Table:
     store, arguments = place.store, bound.arguments
+    store.behind.check()
     with store.lock(address):
         made = store.find(address)
         why = store.freshness.why_make(address, made, recipe)
@@ -140,21 +143,30 @@ def _make(
         started, meter = time.time(), Meter()
         counts: Counter[str] = Counter()
         with store.draft(schema) as draft:
-            tools_of_ours = {"draft": draft, "shards": store.shards(schema, address, recipe["key"])}
-            arguments.update({k: v for k, v in tools_of_ours.items() if k in arguments})
+            shards = store.shards(schema, address, recipe["key"])
+            ours = zip(OF_STORE, (draft, shards, store.behind), strict=True)
+            arguments.update({k: v for k, v in ours if k in arguments})
             _fill(draft, function(*bound.args, **bound.kwargs), counts)
             seconds = time.time() - started
             notes = {
                 **store.freshness.notes(),
                 "started_at": started,
                 "seconds": round(seconds, 3),
+                "gpu_s": round(seconds * num_gpus(arguments[name] for name in recipe["tools"]), 3),
+                "tokens": draft.tokens,
                 **meter.notes(),
                 "counts": dict(counts),
             }
             table = store.publish(draft, address, {**recipe, **notes})
+    store.write_behind(table, draft.awaited)
     reasons = "".join(f", {n} {reason}" for reason, n in counts.most_common(3))
     log.info("%s: %d rows in %.1f s%s", address, table.num_rows, seconds, reasons)
     return table
+
+
+def num_gpus(tools: Iterable[Any]) -> int:
+    """GPUs that engines or a trainer hold while a stage works."""
+    return sum(getattr(tool, "num_gpus", 0) for tool in tools)
 
 
 def _fill(draft: Draft, rows: Rows, counts: Counter[str]) -> None:

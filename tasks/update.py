@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 from tasks.engines.base import Policy, local_folder
@@ -11,9 +12,10 @@ from tasks.engines.fleet import OUT_OF_MEMORY
 from tasks.stage import Rows, stage
 from tasks.training.group import Group
 from tasks.training.grpo import GRPOSettings, UpdateJob, UpdateResult
+from warehouse.behind import Behind
 from warehouse.clean import check_kept
 from warehouse.draft import Draft, Shards, write_json
-from warehouse.schemas import UPDATES
+from warehouse.schemas import UPDATES, Row
 from warehouse.store import Table
 
 PROBES_FILE = "probes.json"  # what the trained policy makes of some rows of the batch: see `tasks.probe`
@@ -38,12 +40,16 @@ class Trainer:
         self.group = Group(log_file, num_processes, device, threads)
         self.checkpoint_s, self.resident = checkpoint_s, resident
 
+    @property
+    def num_gpus(self) -> int:
+        return self.group.num_processes if self.group.device == "cuda" else 0
+
     def train(self, job: UpdateJob) -> UpdateResult:
         """Running out of memory halves the micro-batch, down to one row, and continues.
 
         Raises what `tasks.training.trainer.train` raises, and TrainerDied.
         """
-        job = job.model_copy(update={"checkpoint_s": self.checkpoint_s})
+        job = job.model_copy(update={"checkpoint_s": self.checkpoint_s, "state_later": self.resident})
         while True:
             try:
                 return self._train(job)
@@ -64,6 +70,10 @@ class Trainer:
             if not self.resident:
                 self.close()
 
+    def write_state(self, folder: Path) -> None:
+        """Write the optimizer's state that a job left in memory; raises as `Group.write_state` does."""
+        self.group.write_state(folder)
+
     def close(self) -> None:
         self.group.close()
 
@@ -82,8 +92,12 @@ def update(
     address: str,
     draft: Draft,
     shards: Shards,
+    behind: Behind,
 ) -> Rows:
     """Yield one row an optimizer step; the new policy and its optimizer state lie in the table's files.
+
+    The state may be written behind the stages that follow: the next update waits for it. Where a run ends before it is
+    written the update is made again.
 
     `references` are the batch's rows under `reference` where an engine scored them (`tasks.references`).
     `optimizer_state` is what `updated_policy` gave for the update before. A killed update resumes from the last
@@ -92,6 +106,7 @@ def update(
     Raises ValueError for an empty batch, Cleaned where what it starts from was freed, and
     `tasks.training.grpo.NonFiniteUpdate`, before anything is published.
     """
+    behind.wait()
     state = batch.runs / optimizer_state if optimizer_state else None
     for start in (policy.adapter or policy.weights, state):
         check_kept(batch.root, start, again="updates")
@@ -107,10 +122,16 @@ def update(
         checkpoints=shards.folder,
     )
     result = trainer.train(job)
+    draft.tokens = result.num_tokens
+    if not result.state_is_written:
+        draft.later(f"{job.out.name}/{result.optimizer_state.name}", trainer.write_state)
     if result.probed:
         write_json(job.out / PROBES_FILE, [probed.model_dump() for probed in result.probed])
     about = {"policy": address, "parent": policy.id, "role": role, "policy_hash": draft.hash_folder(result.policy)}
-    about |= _places(address, policy, result, settings)
+    yield from _steps(about | _places(address, policy, result, settings), result)
+
+
+def _steps(about: Row, result: UpdateResult) -> Iterator[Row]:
     for step in result.steps:
         metrics = {k: float(v) for k, v in step.model_dump(exclude={"step"}).items() if v is not None}
         yield {**about, "optimizer_step": step.step - 1, "metrics": metrics}

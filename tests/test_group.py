@@ -51,11 +51,17 @@ def after(first: UpdateResult, settings: dict) -> dict[str, Any]:
     return {"adapter" if "lora" in settings else "policy": first.policy, "optimizer_state": first.optimizer_state}
 
 
+def weights_of(policy: Path) -> dict[str, Any]:
+    return {name: value for file in policy.glob("*.safetensors") for name, value in load_file(file).items()}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "settings"), [(Group, LORA), (ShardingGroup, STEPS), (ShardingGroup, BFLOAT16)])
 def test_two_processes_go_on_from_memory_as_fresh_ones_do_from_disk(tmp_path, folder, kind, settings):
     resident, fresh = group(tmp_path, kind), group(tmp_path, kind)
-    first = resident.train(job(tmp_path, folder, "first", settings))
+    first = resident.train(job(tmp_path, folder, "first", settings, state_later=True))
+    assert not first.state_is_written
+    resident.write_state(first.optimizer_state)
     members = list(resident.members)
     ours = resident.train(job(tmp_path, folder, "second", settings, **after(first, settings)))
     assert resident.members == members
@@ -63,9 +69,10 @@ def test_two_processes_go_on_from_memory_as_fresh_ones_do_from_disk(tmp_path, fo
     resident.close()
     theirs = fresh.train(job(tmp_path, folder, "second", settings, **after(first, settings), out=tmp_path / "again"))
     fresh.close()
-    file = "adapter_model.safetensors" if "lora" in settings else "model.safetensors"
-    one, other = (load_file(result.policy / file) for result in (ours, theirs))
+    one, other = (weights_of(result.policy) for result in (ours, theirs))
     assert all(one[name].equal(other[name]) for name in other)
+    files = len([*ours.policy.glob("*.safetensors")])
+    assert files > 1 if kind is ShardingGroup else files == 1
     assert [s.loss for s in ours.steps] == [s.loss for s in theirs.steps]
 
 
@@ -78,8 +85,13 @@ def test_a_killed_process_ends_the_others_and_the_next_update_starts_anew(tmp_pa
     with pytest.raises(TrainerDied, match="SIGKILL"):
         pair.train(job(tmp_path, folder, "long", LONG, num_rows=20_000))
     assert other.poll() is not None
-    assert pair.train(job(tmp_path, folder, "short", LORA)).num_datums == 5
-    pair.close()
+    left = pair.train(job(tmp_path, folder, "short", LORA, state_later=True))
+    assert left.num_datums == 5 and not left.state_is_written
+    pair.members[0].kill()
+    with pytest.raises(TrainerDied, match="SIGKILL"):
+        pair.write_state(left.optimizer_state)
+    with pytest.raises(TrainerDied, match="before they had written"):
+        pair.write_state(left.optimizer_state)
 
 
 @pytest.mark.slow
@@ -90,7 +102,12 @@ def test_a_stopped_process_is_waited_for_and_does_not_outlive_its_group(tmp_path
     time.sleep(1)
     stopped.send_signal(signal.SIGSTOP)
     threading.Timer(15, stopped.send_signal, (signal.SIGCONT,)).start()
-    assert pair.train(job(tmp_path, folder, "first", LORA)).num_datums == 5
+    first = pair.train(job(tmp_path, folder, "first", LORA, state_later=True))
+    assert first.num_datums == 5
+    stopped.send_signal(signal.SIGSTOP)
+    threading.Timer(1, stopped.send_signal, (signal.SIGCONT,)).start()
+    pair.write_state(first.optimizer_state)
+    assert (first.optimizer_state / "optimizer.pt").exists()
     stopped.send_signal(signal.SIGSTOP)
     pair.close()
     assert stopped.poll() == -signal.SIGKILL

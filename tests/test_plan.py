@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -220,14 +221,29 @@ def test_a_run_is_refused_before_anything_is_loaded(monkeypatch, tmp_path):
     check_machine(cfg.model_copy(update={"preflight": False}), tmp_path)
 
 
-def test_an_update_from_memory_waits_for_files_only():
-    """8.19 GB in a byte each. Engines: 16.4 / 20 + 16.4 / 25 + 1 = 2.5. Empty weights, sharded: 6 x 8.19 / 8 = 6.1.
-    Shares to the GPU and back: 2 x 14 x 8.19 / 6 / 50 = 0.8. Policy and a sixth of the state, to the host and to disk:
-    (16.4 + 98.3 / 6) x 0.625 = 20.5. Hashes: 114.7 / 19.2 = 6."""
-    seconds = []
+def test_an_update_from_memory_waits_for_the_policys_files_only():
+    """8.19 GB in a byte each. Engines: 16.4 / 20 + 16.4 / 25 + 1 = 2.5. Shares to the GPU and back: 2 x 14 x 8.19 / 6 /
+    50 = 0.8. A sixth of the policy, to the host and to disk: 16.4 / 6 x 0.625 = 1.7. Its hashes: 16.4 / 19.2 = 0.9."""
+    seconds, behind = [], []
     for resident in (True, False):
         cfg = profile.load(Scope, "qwen3-8b-6gpu", {"resident_trainer": resident})
-        seconds.append(Clock(cfg, shape_of(cfg.models.base), H100).around(cfg.solver.update))
-    assert seconds[0] == pytest.approx(2.5 + 6.1 + 0.8 + 20.5 + 6.0, abs=0.1)
-    # Processes 20 more, whole weights from the page cache 49.1 / 4 and shares of the state (1 / 4 + 1 / 8) x 98.3 / 6.
-    assert seconds[1] == pytest.approx(seconds[0] - 0.8 + 20 + 12.3 + 6.1, abs=0.1)
+        clock = Clock(cfg, shape_of(cfg.models.base), H100)
+        seconds.append(clock.around(cfg.solver.update))
+        behind.append(clock.behind(cfg.solver.update))
+    assert seconds[0] == pytest.approx(2.5 + 0.8 + 1.7 + 0.9, abs=0.15)
+    # A sixth of the state to disk, 98.3 / 6 / 2 = 8.2, and its hashes, 98.3 / 19.2 = 5.1, while engines generate.
+    assert behind == pytest.approx([8.2 + 5.1, 0.0], abs=0.1)
+    # Processes 20 more. Whole weights, from the page cache and sharded: 49.1 / 4 + 49.1 / 8 = 18.4. A sixth of the
+    # state, read, to the GPU, and back: (1 / 4 + 1 / 8 + 1 / 8) x 16.4 = 8.2. It is written before engines go on.
+    assert seconds[1] == pytest.approx(seconds[0] - 0.8 + 20 + 18.4 + 8.2 + behind[0], abs=0.1)
+
+
+def test_a_state_that_is_written_for_longer_than_engines_generate_is_waited_for():
+    cfg = profile.load(Scope, "qwen3-8b-6gpu")
+    clock, workload = Clock(cfg, shape_of(cfg.models.base), H100), cfg.workload()
+    [step, *_] = [step for step in workload.steps if step.update]
+    around = [
+        next(spent.seconds for spent in clock._step(asked, workload) if spent.kind == "around updates")
+        for asked in (step, replace(step, asked=()))
+    ]
+    assert around == pytest.approx([5.8, 5.8 + 13.3], abs=0.1)

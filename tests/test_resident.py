@@ -23,6 +23,7 @@ def folder(tmp_path_factory) -> Path:
 def nothing_held(monkeypatch):
     monkeypatch.setattr(held, "_shares", {})
     monkeypatch.setattr(held, "_references", {})
+    monkeypatch.setattr(held, "_unwritten", [])
 
 
 def files(result) -> dict[str, bytes]:
@@ -53,6 +54,24 @@ def test_an_update_from_memory_writes_what_one_from_disk_writes(tmp_path, folder
     assert files(from_memory) == files(from_disk)
     numbers = [[s.model_dump(exclude={"duration_s", "peak_bytes"}) for s in r.steps] for r in (from_memory, from_disk)]
     assert numbers[0] == numbers[1]
+
+
+@pytest.mark.parametrize("settings", [{}, LORA, {"export_dtype": "bfloat16"}])
+def test_a_state_that_is_written_later_is_the_same(tmp_path, folder, settings):
+    settings, place = {**CHAIN, **settings}, models(folder, settings)
+    rows = make_rows(folder / "policy", n=5)
+    at_once = update(tmp_path, folder, rows, "at-once", settings=settings, **place)
+    held._shares.clear()
+    later = update(tmp_path, folder, rows, "later", settings=settings, state_later=True, **place)
+    assert at_once.state_is_written and not later.state_is_written and not held._shares
+    assert not later.optimizer_state.exists()
+    published = tmp_path / "published"
+    later.policy.parent.rename(published)
+    held.write(published / "optimizer")
+    assert files(at_once) == files(
+        later.model_copy(update={"policy": published / "policy", "optimizer_state": published / "optimizer"})
+    )
+    assert held.take(published / "policy", published / "optimizer") is not None
 
 
 def test_what_is_held_is_known_by_its_files_wherever_their_folder_is_moved(tmp_path, folder):
@@ -91,8 +110,10 @@ def test_a_failed_update_leaves_its_start_to_be_read_from_disk(tmp_path, folder)
 
 def test_where_memory_is_short_nothing_is_held(tmp_path, folder, monkeypatch):
     monkeypatch.setattr(held, "SPARE", 1.0)
-    update(tmp_path, folder, make_rows(folder / "policy", n=3), settings={**CHAIN, "beta": 0.5})
-    assert not held._shares and not held._references
+    settings = {**CHAIN, "beta": 0.5}
+    made = update(tmp_path, folder, make_rows(folder / "policy", n=3), settings=settings, state_later=True)
+    assert not held._shares and not held._references and not held._unwritten
+    assert made.state_is_written and made.optimizer_state.exists()
 
 
 def test_a_policy_rounded_for_engines_is_trained_in_float32(tmp_path, folder):

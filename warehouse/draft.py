@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from warehouse.schemas import Row, Schema
@@ -28,7 +29,9 @@ PART, PARTS = "part-00000.parquet", "part-*.parquet"
 PART_BYTES = 1 << 28  # of rows in memory, before compression
 LARGE = 1 << 24  # bytes of a file that takes longer to hash than a thread to start
 FILES, ALIVE = "files", ".alive"
+AWAITS = "awaits"  # in a recipe: folders of files that are written after the table was published
 REASONS = ("malformed", "reason", "unscorable", "dropped_reason")  # columns that say why a row is not used
+SAMPLED = "num_sampled_tokens"  # a column
 Chunk = Sequence[Mapping[str, Any]] | pa.Table | Path
 AT_FDCWD, RENAME_EXCHANGE = -100, 2
 
@@ -48,6 +51,12 @@ class Draft:
         fcntl.flock(self._alive, fcntl.LOCK_EX)
         self._writer: pq.ParquetWriter | None = None
         self._hashes: dict[tuple[str, int, int], str] = {}
+        self.tokens: int | None = None  # that were sampled, or trained on
+        self.awaited: dict[str, Callable[[Path], object]] = {}
+
+    def later(self, name: str, write: Callable[[Path], object]) -> None:
+        """Publish the rows without the folder `name` of `files`, which `write` fills after that."""
+        self.awaited[name] = write
 
     @property
     def files(self) -> Path:
@@ -67,6 +76,8 @@ class Draft:
             self._writer = pq.ParquetWriter(self._next_part(), self.schema.arrow, compression="zstd")
         self._writer.write_table(table)
         self._part_bytes += table.nbytes
+        if SAMPLED in table.column_names:
+            self.tokens = (self.tokens or 0) + (pc.sum(table[SAMPLED]).as_py() or 0)
         self.num_rows += table.num_rows
 
     def _adopt(self, file: Path) -> None:
@@ -115,13 +126,18 @@ class Draft:
         self._close_part()
         if not any(self.files.iterdir()):
             self.files.rmdir()
+        contents = self.contents()
+        content_hash = hash_json({name: entry["hash"] for name, entry in contents.items()})
+        return {"num_rows": self.num_rows, "content_hash": content_hash, "contents": contents}
+
+    def contents(self) -> dict[str, dict[str, Any]]:
+        """What a recipe says of every file, by its path below the table's folder."""
         paths, contents = sorted(p for p in self.folder.rglob("*") if p.is_file()), {}
         for path, hashed in zip(paths, self._hashed(paths), strict=True):
             found = path.stat()
             entry = {"bytes": found.st_size, "hash": hashed, "mtime_ns": found.st_mtime_ns}
             contents[path.relative_to(self.folder).as_posix()] = entry
-        content_hash = hash_json({name: entry["hash"] for name, entry in contents.items()})
-        return {"num_rows": self.num_rows, "content_hash": content_hash, "contents": contents}
+        return contents
 
     def hash_folder(self, folder: Path) -> str:
         """As the function of that name; `finish` does not read the files again."""

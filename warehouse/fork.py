@@ -96,7 +96,14 @@ def _shared(store: Store, run: str, iteration: int) -> list[Table]:
     there = sorted({table.at.iteration for table in tables if table.at.iteration is not None})
     if iteration not in there:
         raise ValueError(f"run {run!r} has no iteration {iteration}; there are {', '.join(map(str, there)) or 'none'}")
-    return [table for table in tables if _last_iteration(table) <= iteration]
+    shared = [table for table in tables if _last_iteration(table) <= iteration]
+    for table in shared:
+        if table.awaits:
+            raise ValueError(
+                f"{table.address}/{table.awaits[0]} is not written yet: wait for it, or repeat `selfplay run` if the "
+                "run was stopped"
+            )
+    return shared
 
 
 def _last_iteration(table: Table) -> int:

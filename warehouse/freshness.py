@@ -41,6 +41,8 @@ class Freshness:
             return None
         if made.recipe["key"] != recipe["key"]:
             return why_stale(made.recipe, recipe)
+        if made.awaits:
+            return f"{made.address}/{made.awaits[0]} is not written yet"
         return next(iter(made.problems()), None)
 
     def notes(self) -> Recipe:

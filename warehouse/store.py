@@ -13,12 +13,14 @@ import errno
 import fcntl
 import fnmatch
 import json
+import logging
 import os
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +28,14 @@ import pyarrow.parquet as pq
 
 from warehouse import locks
 from warehouse.address import Address, by_number, check_run_name
-from warehouse.draft import ALIVE, PARTS, RECIPE, Draft, Shards, exchange, write_json, write_recipe
+from warehouse.behind import Behind
+from warehouse.draft import ALIVE, AWAITS, FILES, PARTS, RECIPE, Draft, Shards, exchange, write_json, write_recipe
 from warehouse.freshness import Freshness
 from warehouse.schemas import Schema
 from warehouse.table import RUNS, Damaged, Table, find_table
 from warehouse.version import check_version
 
+log = logging.getLogger("selfplay")
 LOCKS = "locks"
 OLD_DRAFT_S = 60.0
 NEARLY_FULL = 1 << 24  # bytes
@@ -79,6 +83,7 @@ class Store:
     def __init__(self, root: Path | str, freshness: Freshness | None = None) -> None:
         self.root = Path(root).resolve()
         self.freshness = freshness or Freshness()
+        self.behind = Behind()
         self.watchers: list[Callable[[Table], None]] = []  # told of every table that a flow passes, made or fresh
         with self.writable():
             self._make_folders()
@@ -191,6 +196,8 @@ class Store:
     def publish(self, draft: Draft, address: str, recipe: dict[str, Any]) -> Table:
         """Make a draft visible at its address in one rename, in place of what stood there."""
         recipe = {**recipe, "table": draft.schema.name, **draft.finish()}
+        if draft.awaited:
+            recipe[AWAITS] = [f"{FILES}/{name}" for name in draft.awaited]
         recipe = write_recipe(draft.folder / RECIPE, recipe)
         folder = self.folder(address)
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -200,6 +207,25 @@ class Store:
             os.rename(draft.folder, folder)
         shutil.rmtree(self._unfinished(address), ignore_errors=True)
         return Table(self.root, address, recipe)
+
+    def write_behind(self, table: Table, files: Mapping[str, Callable[[Path], object]]) -> None:
+        """Fill folders of a table's files while later stages run, each by the function at its name; see `behind`."""
+        for name, write in files.items():
+            self.behind.start(partial(self._add, table, name, write))
+
+    def _add(self, table: Table, name: str, write: Callable[[Path], object]) -> None:
+        """A folder becomes visible by one rename, and a part of the table by the recipe that says so."""
+        started = time.monotonic()
+        with self.lock(table.address), self.draft(table.schema) as draft:
+            write(draft.files / name)
+            contents, now = draft.contents(), self.get(table.address)
+            if now.recipe != table.recipe:
+                raise RuntimeError(f"{table.address} was rebuilt while {name} was being written")
+            os.rename(draft.files / name, now.files / name)
+            recipe = {**now.recipe, "contents": now.contents | contents}
+            recipe[AWAITS] = [awaited for awaited in now.awaits if awaited != f"{FILES}/{name}"]
+            self.amend(table.address, recipe)
+        log.info("%s: %s was written behind it in %.1f s", table.address, name, time.monotonic() - started)
 
     def amend(self, address: str, recipe: dict[str, Any]) -> None:
         """Replace the recipe of a published table."""

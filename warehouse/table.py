@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from warehouse.address import Address
-from warehouse.draft import FILES, RECIPE, SEAL, hash_bytes, hash_file, seal_of
+from warehouse.draft import AWAITS, FILES, RECIPE, SEAL, hash_bytes, hash_file, seal_of
 from warehouse.schemas import TABLES, Row, Schema
 
 R = TypeVar("R")
@@ -80,6 +80,11 @@ class Table:
     def contents(self) -> dict[str, dict[str, Any]]:
         """Every published file: path below the table's folder -> bytes, hash, mtime_ns, and `cleaned` if removed."""
         return self.recipe["contents"]
+
+    @property
+    def awaits(self) -> tuple[str, ...]:
+        """Folders of files that are not written yet (`Store.write_behind`), or that a kill has lost."""
+        return tuple(self.recipe.get(AWAITS, ()))
 
     @property
     def parts(self) -> tuple[str, ...]:

@@ -175,6 +175,7 @@ def verify(name: str) -> None:
     with click.progressbar(tables, label=f"{len(tables)} tables, {num_bytes / 1e6:.1f} MB") as bar:
         for table in bar:
             problems += table.problems(thorough=True)
+            problems += [f"{table.address}/{name} is not written yet" for name in table.awaits]
     problems += [f"{address}/recipe.json is lost or cut off" for address in store.without_recipe(name)]
     for problem in problems:
         click.echo(problem)

@@ -47,7 +47,7 @@ class Rates:
     decode_row_s: float = 12e-6  # and for each conversation in it: scheduling, sampling and text, in Python
     lora_decode: float = 0.8  # of the tokens a second without adapters
     layer_launch_s: float = 0.0055  # of a micro-batch: launches of a layer's kernels in all passes, and FSDP's hooks
-    search_s: float = 0.025  # on the engine's own thread
+    search_s: float = 0.025  # in a thread beside the engine
     pageable_gb_s: float = 8.0  # between host and GPU
     load_gb_s: float = 4.0  # weights from the page cache
     save_gb_s: float = 2.0

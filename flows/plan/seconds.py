@@ -11,7 +11,7 @@ from flows.plan.hardware import GPU, RATES
 from flows.plan.shapes import Shape
 from flows.plan.workload import BASE, Asked, Lengths, PlannedUpdate, Step, Workload
 from flows.profile import MethodSettings
-from tasks.training.grpo import GRPOSettings
+from tasks.training.grpo import FILE_SIZE, GRPOSettings
 
 KINDS = ("generate", "train", "around updates", "load weights into engines")
 
@@ -58,7 +58,9 @@ class Clock:
             yield Spent("load weights into engines", swaps * self._exported(workload) / RATES.reload_gb_s)
         if step.update:
             yield self.trained(step.update, workload)
-            yield Spent("around updates", self.around(step.update.settings))
+            asked = sum(self.asked(a, workload.lengths[a.role.name], adapter=False).seconds for a in step.asked)
+            waits = max(0.0, self.behind(step.update.settings) - asked)
+            yield Spent("around updates", self.around(step.update.settings) + waits)
 
     def _adapters(self, workload: Workload) -> bool:
         return all(step.update.settings.lora is not None for step in workload.steps if step.update)
@@ -82,8 +84,8 @@ class Clock:
         flops = computed * (2 * self.shape.active_params + self._attention(lengths.prompt))
         prefill = flops / engine.tensor_parallel / (1e12 * self.gpu.tflops * RATES.prefill)
         tail = 2 * lengths.turns * lengths.sampled * self._decode(max(1.0, batch / 8), context, adapter)[0]
-        searches = each * (lengths.turns - 1) * RATES.search_s if lengths.added else 0.0
-        return Spent("generate", steps * step + prefill + tail + searches, steps * full + prefill)
+        searches = each * (lengths.turns - 1) * RATES.search_s if lengths.added else 0.0  # beside the engine's steps
+        return Spent("generate", max(steps * step + prefill, searches) + tail, steps * full + prefill)
 
     def _decode(self, batch: float, context: float, adapter: bool) -> tuple[float, float]:
         """Seconds of an engine's step, and of what the hardware needs of it."""
@@ -140,16 +142,31 @@ class Clock:
         """Each process has its share of the trained weights and moments, in files of its own."""
         r, ranks, gigabytes = RATES, self.cfg.trainer_processes, 1e-9 * self.shape.params
         rounded = settings.export_dtype == "bfloat16"
-        policy, state = (2 if rounded else 4) * gigabytes, (12 if rounded else 8) * gigabytes
+        policy, state = (2 if rounded else 4) * gigabytes, self._state(settings)
         reference = 2 if settings.beta and self.cfg.reference_by == "trainer" else 0
-        whole = (4 + reference) * gigabytes  # sharded on the GPU, whether it was read or is empty
-        found = whole / r.pageable_gb_s
-        if self.cfg.resident_trainer:
-            found += 2 * (12 * gigabytes + whole - 4 * gigabytes) / ranks / self.gpu.host_gb_s
-        else:
-            found += whole / r.load_gb_s + state / ranks * (1 / r.load_gb_s + 1 / r.pageable_gb_s)
-        found += (policy + state / ranks) * (1 / r.pageable_gb_s + 1 / r.save_gb_s)
-        return found + (policy + state) / (r.hash_gb_s * r.hash_threads)
+        whole = (4 + reference) * gigabytes
+        writers = ranks if policy > 1e-9 * FILE_SIZE else 1
+        found = policy / writers * (1 / r.pageable_gb_s + 1 / r.save_gb_s) + policy / (r.hash_gb_s * r.hash_threads)
+        if self.cfg.resident_trainer:  # each process keeps its share in pinned memory; one alone copies empty weights
+            found += 2 * (12 + reference) * gigabytes / ranks / self.gpu.host_gb_s
+            return found + (whole / r.pageable_gb_s if ranks == 1 else 0.0)
+        found += whole / r.pageable_gb_s + whole / r.load_gb_s  # read whole, and sharded on the GPU
+        found += state / ranks * (1 / r.load_gb_s + 1 / r.pageable_gb_s)
+        return found + state / ranks / r.pageable_gb_s + self._written(state)
+
+    def behind(self, settings: GRPOSettings) -> float:
+        """What writing an optimizer's state takes after its update, while engines generate; the next update waits."""
+        if settings.lora is not None or not self.cfg.resident_trainer:
+            return 0.0
+        return self._written(self._state(settings))
+
+    def _state(self, settings: GRPOSettings) -> float:
+        """Gigabytes: two moments, and the weights where engines get them rounded."""
+        return (12e-9 if settings.export_dtype == "bfloat16" else 8e-9) * self.shape.params
+
+    def _written(self, state: float) -> float:
+        """Seconds until each process has its share in files, and they are hashed."""
+        return state / self.cfg.trainer_processes / RATES.save_gb_s + state / (RATES.hash_gb_s * RATES.hash_threads)
 
     def _around_adapter(self, settings: GRPOSettings) -> float:
         """The base is read by every update; adapter and moments are small."""

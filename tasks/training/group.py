@@ -12,6 +12,7 @@ import sys
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from typing import Any
 
 from tasks.engines.fleet import PROJECT, devices
 from tasks.processes.child_process import told_parent
@@ -65,29 +66,42 @@ class Group:
         Raises what `tasks.training.trainer.train` raises, and TrainerDied.
         """
         self.start()
+        return self._done(job, job.out)
+
+    def write_state(self, folder: Path) -> None:
+        """Have the processes write the optimizer's state that the last job left in their memory (`state_later`).
+
+        Raises TrainerDied, and what failed: then the processes end, and the state with them.
+        """
+        if not self.members:
+            raise TrainerDied("the trainer's processes ended before they had written the optimizer's state")
+        self._done(folder, folder)
+
+    def _done(self, wanted: UpdateJob | Path, out: Path) -> Any:
+        """Have all processes do it; returns what the first has of it."""
         for pipe in self._pipes:
             with contextlib.suppress(OSError):  # a dead process shows when its pipe is read
-                pipe.send(job)
-        results: dict[Connection, UpdateResult] = {}
+                pipe.send(wanted)
+        results: dict[Connection, Any] = {}
         try:
             while len(results) < len(self._pipes):
                 for pipe in wait([pipe for pipe in self._pipes if pipe not in results]):
                     assert isinstance(pipe, Connection)
-                    results[pipe] = self._result(pipe, job)
+                    results[pipe] = self._result(pipe, out)
         except BaseException as problem:
             if len(self._pipes) > 1 or not isinstance(problem, Exception):
                 self.close()
             raise
         return results[self._pipes[0]]
 
-    def _result(self, pipe: Connection, job: UpdateJob) -> UpdateResult:
+    def _result(self, pipe: Connection, out: Path) -> Any:
         try:
             found = pipe.recv()
         except (EOFError, OSError):
             died = self.members[self._pipes.index(pipe)]
             died.wait()
             self.close()
-            cause = cause_of_death(died.returncode, job.out)
+            cause = cause_of_death(died.returncode, out)
             raise TrainerDied(f"the trainer's process ended by {cause}; its log is {self.log_file}") from None
         if isinstance(found, BaseException):
             raise found

@@ -119,6 +119,7 @@ class GRPOSettings(_Frozen):
 
 
 RESULT_FILE = "result.json"
+FILE_SIZE = 4_000_000_000  # bytes of a policy's files, at most: several are hashed, and written by processes, at once
 
 
 class UpdateJob(_Frozen):
@@ -142,6 +143,9 @@ class UpdateJob(_Frozen):
         default=None, description="where optimizer steps are kept during the update; one found there is used"
     )
     checkpoint_s: float = Field(default=600.0, ge=0, description="seconds between two of them, at least")
+    state_later: bool = Field(
+        default=False, description="leave the optimizer's state in the processes' memory, for `held.write`"
+    )
 
     @model_validator(mode="after")
     def _an_adapter_needs_lora(self) -> Self:
@@ -194,6 +198,7 @@ class UpdateResult(_Frozen):
 
     policy: Path
     optimizer_state: Path
+    state_is_written: bool = True
     steps: tuple[StepMetrics, ...]
     num_datums: int
     num_tokens: int

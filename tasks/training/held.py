@@ -9,16 +9,18 @@ the numbers are equal.
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 import torch
-from accelerate.utils import gather_object
+from accelerate.utils import gather_object, wait_for_everyone
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.initialization import no_init_weights
 from trl.trainer import grpo_trainer
 
+from tasks.training.sharding import EMPTY
 from tasks.training.state import Share, part, put
 
 log = logging.getLogger("selfplay")
@@ -26,7 +28,19 @@ GOES_ON = "going on from what an update before this one left in memory"
 SPARE = 0.2  # of the host's memory, left to others
 Identity = tuple[tuple[str, int, int, int], ...]
 
+
+@dataclass(frozen=True)
+class Unwritten:
+    """What an update left for `write`: its policy's files, and how its state is written."""
+
+    policy: Identity
+    share: Share
+    writes: bool
+    weights: bool
+
+
 _shares: dict[Identity, Share] = {}
+_unwritten: list[Unwritten] = []
 _references: dict[tuple[Identity, str], list[torch.Tensor]] = {}
 _load_model = grpo_trainer.create_model_from_path
 
@@ -34,10 +48,31 @@ _load_model = grpo_trainer.create_model_from_path
 def hold(optimizer: Any, *folders: Path) -> None:
     """Keep what was just written to `folders`, here and in the other processes. Where memory is short, what has been
     kept longest goes."""
+    if _make_room():
+        _shares[identity(*folders)] = Share.of(optimizer)
+
+
+def hold_unwritten(optimizer: Any, policy: Path, *, writes: bool, weights: bool) -> bool:
+    """Keep a state for `write`, and make the GPU free. False where memory is short: then nothing is kept."""
+    _unwritten.clear()
+    if not _make_room():
+        return False
+    _unwritten.append(Unwritten(identity(policy), Share.of(optimizer), writes, weights))
+    return True
+
+
+def write(folder: Path) -> None:
+    """Write the state that the last update left, and keep it as `hold` does. All processes call it."""
+    left = _unwritten.pop()
+    left.share.save(folder, writes=left.writes, weights=left.weights)
+    wait_for_everyone()
+    _shares[left.policy + identity(folder)] = left.share
+
+
+def _make_room() -> bool:
     while _shares and not _everyone(_has_room()):
         _shares.pop(next(iter(_shares)))
-    if _everyone(_has_room()):
-        _shares[identity(*folders)] = Share.of(optimizer)
+    return _everyone(_has_room())
 
 
 def take(*folders: Path | None) -> Share | None:
@@ -62,6 +97,8 @@ def empty_model(folder: Path | str, dtype: str | torch.dtype, attention: str) ->
     with no_init_weights():
         model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=attention)
     model.tie_weights()
+    for parameter in model.parameters():
+        setattr(parameter, EMPTY, True)
     return model
 
 

@@ -1,4 +1,5 @@
 """A process of the trainer: `python -m tasks.training.member FILE_DESCRIPTOR`. Jobs come and results go by a pipe.
+A folder that comes is for the optimizer's state that the job before it left in memory.
 
 Between jobs a GPU holds nothing but what CUDA and NCCL keep: weights and moments wait in the host's memory.
 """
@@ -12,6 +13,7 @@ import pickle
 import sys
 import traceback
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 from tasks.processes.child_process import die_with_parent
@@ -25,16 +27,17 @@ def serve(pipe: Connection) -> None:
     logging.getLogger("selfplay").setLevel(logging.INFO)
     import torch
 
+    from tasks.training.held import write
     from tasks.training.trainer import train
 
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     while True:
         try:
-            job = pipe.recv()
+            wanted = pipe.recv()
         except EOFError:
             return
         try:
-            found: Any = train(job)
+            found: Any = write(wanted) if isinstance(wanted, Path) else train(wanted)
         except Exception as problem:
             traceback.print_exc()
             found = _sendable(problem)

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp._fully_shard import _fsdp_init
 from trl.trainer import grpo_trainer
 
 # Accelerate's own sums gradients in bfloat16, and rounds to it what comes out. An `output_dtype` of float32 would hold
@@ -15,6 +16,8 @@ from trl.trainer import grpo_trainer
 SHARDED_BFLOAT16 = MixedPrecisionPolicy(torch.bfloat16, reduce_dtype=torch.float32)
 
 _prepare_whole = grpo_trainer.prepare_fsdp
+_move_states = _fsdp_init._move_states_to_device
+EMPTY = "holds_nothing"  # attribute of a parameter that is filled once it is sharded
 
 
 def shard_references_by_layer() -> None:
@@ -24,6 +27,18 @@ def shard_references_by_layer() -> None:
     parameters in bfloat16.
     """
     grpo_trainer.prepare_fsdp = _prepare_by_layer
+
+
+def move_no_empty_weights() -> None:
+    """Make FSDP2 allocate parameters that hold nothing where it would copy them to the GPU: 33 GB for 8B in float32."""
+    _fsdp_init._move_states_to_device = _allocate_and_move
+
+
+def _allocate_and_move(params: list[torch.nn.Parameter], buffers: list[torch.Tensor], device: torch.device) -> None:
+    for parameter in params:
+        if getattr(parameter, EMPTY, False) and parameter.device != device:
+            parameter.data = torch.empty_like(parameter, device=device)
+    _move_states(params, buffers, device)
 
 
 def _prepare_by_layer(model: Any, accelerator: Any) -> Any:

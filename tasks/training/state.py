@@ -13,6 +13,7 @@ import torch
 import torch.distributed.checkpoint as sharded
 from torch.distributed.checkpoint import FileSystemReader, FileSystemWriter
 from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._dtensor_spec import DTensorSpec
 
 OPTIMIZER_FILE, WEIGHTS_FILE = "optimizer.pt", "weights.pt"
 METADATA = ".metadata"  # of a sharded state
@@ -22,17 +23,24 @@ Tensors = dict[str, torch.Tensor]
 
 @dataclass(frozen=True)
 class Share:
-    """Of each trained parameter, in the optimizer's order: this process's part, and its moments."""
+    """Of each trained parameter, in the optimizer's order: this process's part, and its moments. `layouts` say how the
+    whole is sharded, None where it is not; `groups` are the optimizer's settings."""
 
     weights: list[torch.Tensor]
     moments: list[Tensors]
+    layouts: list[DTensorSpec | None]
+    groups: list[dict[str, Any]]
 
     @classmethod
-    def of(cls, optimizer: Any) -> Share:
-        """On the host: pinned copies of what is on a GPU, elsewhere the tensors themselves."""
-        trained = list(parameters(optimizer))
-        moments = [{name: _to_host(value) for name, value in optimizer.state[p].items()} for p in trained]
-        return cls([_to_host(p) for p in trained], moments)
+    def of(cls, optimizer: Any, on_host: bool = True) -> Share:
+        """The tensors themselves; `on_host`: pinned copies of those that are on a GPU."""
+        trained, place = list(parameters(optimizer)), _to_host if on_host else part
+        return cls(
+            [place(p) for p in trained],
+            [{name: place(value) for name, value in optimizer.state[p].items()} for p in trained],
+            [p._spec if isinstance(p, DTensor) else None for p in trained],
+            optimizer.state_dict()["param_groups"],
+        )
 
     @torch.no_grad()
     def fill(self, optimizer: Any) -> None:
@@ -40,6 +48,28 @@ class Share:
         for parameter, weight, moments in zip(parameters(optimizer), self.weights, self.moments, strict=True):
             put(parameter, weight)
             optimizer.state[parameter] = {name: _like(parameter, value) for name, value in moments.items()}
+
+    def save(self, folder: Path, *, writes: bool, weights: bool) -> None:
+        """Write moments and step counts to `folder`, and the weights where the policy's own files round them.
+
+        Where parameters are sharded every process writes its share, else the one that `writes`, alone.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        if self.layouts[0] is not None:
+            writer = FileSystemWriter(folder, thread_count=WRITERS, sync_files=False)
+            sharded.save(self._by_name(weights), storage_writer=writer)
+        elif writes:
+            states = {"state": dict(enumerate(self.moments)), "param_groups": self.groups}
+            torch.save(states, folder / OPTIMIZER_FILE)
+            if weights:
+                torch.save([weight.cpu() for weight in self.weights], folder / WEIGHTS_FILE)
+
+    def _by_name(self, weights: bool) -> Tensors:
+        found: Tensors = {}
+        for number, (weight, moments, layout) in enumerate(zip(self.weights, self.moments, self.layouts, strict=True)):
+            values = {**moments, "weight": weight} if weights else moments
+            found |= {f"{number:05d}.{name}": _laid_out(value, layout) for name, value in values.items()}
+        return found
 
 
 def parameters(optimizer: Any) -> Iterator[torch.Tensor]:
@@ -60,25 +90,9 @@ def put(parameter: torch.Tensor, values: torch.Tensor) -> None:
         parameter.data = values
 
 
-def save(optimizer: Any, folder: Path, *, writes: bool, weights: bool) -> None:
-    """Write moments and step counts to `folder`, and the weights where the policy's own files round them.
-
-    Where parameters are sharded every process writes its share, else the one that `writes`, alone.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    trained = list(parameters(optimizer))
-    if _is_sharded(trained):
-        writer = FileSystemWriter(folder, thread_count=WRITERS, sync_files=False)
-        sharded.save(_by_name(optimizer, weights), storage_writer=writer)
-    elif writes:
-        torch.save(optimizer.state_dict(), folder / OPTIMIZER_FILE)
-        if weights:
-            torch.save([part(p).cpu() for p in trained], folder / WEIGHTS_FILE)
-
-
 @torch.no_grad()
 def load(optimizer: Any, folder: Path) -> None:
-    """Read what `save` wrote, by any number of processes; learning rate and decay stay those of the optimizer.
+    """Read what a `Share` wrote, by any number of processes; learning rate and decay stay those of the optimizer.
 
     Raises ValueError for a state that was sharded where parameters are not, or the other way round.
     """
@@ -101,29 +115,12 @@ def load(optimizer: Any, folder: Path) -> None:
         optimizer.state[parameter] = {"step": step, **moments}
     reader = FileSystemReader(folder)
     with_weights = any(name.endswith(".weight") for name in reader.read_metadata().state_dict_metadata)
-    sharded.load(_by_name(optimizer, with_weights), storage_reader=reader)
+    sharded.load(Share.of(optimizer, on_host=False)._by_name(with_weights), storage_reader=reader)
 
 
-def whole_weights(model: torch.nn.Module, dtype: torch.dtype, keeps: bool) -> Tensors:
-    """A model's weights, rounded; of tied ones it is the same tensor. Where they are sharded all processes take part,
-    and those that do not keep them get empty ones."""
-    found, by_id = Tensors(), dict[int, torch.Tensor]()
-    for name, value in model.state_dict(keep_vars=True).items():
-        if id(value) not in by_id:
-            rounded = value.detach().to(dtype) if value.is_floating_point() else value.detach()
-            whole = rounded.full_tensor() if isinstance(rounded, DTensor) else rounded
-            by_id[id(value)] = whole.cpu() if keeps else whole.new_empty(0)
-        found[name] = by_id[id(value)]
-    return found
-
-
-def _by_name(optimizer: Any, weights: bool) -> Tensors:
-    found: Tensors = {}
-    for number, parameter in enumerate(parameters(optimizer)):
-        found |= {f"{number:05d}.{name}": value for name, value in optimizer.state[parameter].items()}
-        if weights:
-            found[f"{number:05d}.weight"] = parameter.detach()
-    return found
+def _laid_out(value: torch.Tensor, layout: DTensorSpec | None) -> torch.Tensor:
+    """A part as the whole that it is of; steps are counted alike everywhere."""
+    return value if layout is None or value.dim() == 0 else DTensor(value, layout, requires_grad=False)
 
 
 def _is_sharded(trained: list[torch.Tensor]) -> bool:

@@ -22,12 +22,11 @@ from transformers.trainer_callback import PrinterCallback
 from trl.trainer import utils as trl_utils
 from trl.trainer.grpo_trainer import GRPOTrainer
 
-from tasks.training import held, state
+from tasks.training import held, policy_files, state
 from tasks.training.checkpoint import Checkpoint
 from tasks.training.grpo import NonFiniteUpdateError, StepMetrics
 from tasks.training.shared_prompts import Packed, understand_packed_rows
 
-FILE_SIZE = "4GB"  # of a policy's weights: several files are hashed side by side
 FAR = math.log(2)  # a token that the policy finds twice or half as likely as the sampler did
 # Without Triton TRL's head scores every position, to give compilers fixed shapes: a quarter of a step on CPU.
 trl_utils._use_triton = lambda device: True
@@ -256,13 +255,19 @@ class StoredRolloutsTrainer(GRPOTrainer):
 
     def save_policy(self, folder: Path) -> None:
         """Write the weights as safetensors; under FSDP all processes take part."""
-        whole = self.is_fsdp_enabled or self._rounds
-        weights = state.whole_weights(self.model, self._export_dtype, self.args.should_save) if whole else None
-        if self.args.should_save:
-            self.model.save_pretrained(folder, state_dict=weights, max_shard_size=FILE_SIZE)
+        if self.is_fsdp_enabled:
+            policy_files.write_sharded(self.model, folder, self._export_dtype, self.accelerator)
+        elif self.args.should_save:
+            policy_files.write_whole(self.model, folder, self._export_dtype if self._rounds else None)
 
     def save_optimizer(self, folder: Path) -> None:
-        state.save(self.optimizer, folder, writes=self.args.should_save, weights=self._rounds)
+        share = state.Share.of(self.optimizer, on_host=False)
+        share.save(folder, writes=self.args.should_save, weights=self._rounds)
+
+    def hold_optimizer(self, policy: Path) -> bool:
+        """Leave its state in memory to be written later, if there is room."""
+        how = {"writes": self.args.should_save, "weights": self._rounds}
+        return held.hold_unwritten(self.optimizer, policy, **how)
 
     @property
     def _rounds(self) -> bool:

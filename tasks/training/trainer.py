@@ -22,8 +22,6 @@ if __name__ == "__main__":
     sys.modules.setdefault("vllm", None)  # type: ignore[arg-type]  # halves TRL's import; nothing is generated here
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 
-import json
-import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -35,27 +33,18 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 from trl.trainer.grpo_config import GRPOConfig
 
-from tasks.training import held
+from tasks.training import held, policy_files
 from tasks.training.checkpoint import Checkpoint
 from tasks.training.datums import Datums, check_datums, micro_batches, plan, read_datums
 from tasks.training.grpo import RESULT_FILE, GRPOSettings, LoRASettings, UpdateJob, UpdateResult
 from tasks.training.probes import probe
-from tasks.training.sharding import SHARDED_BFLOAT16, shard_references_by_layer
+from tasks.training.sharding import SHARDED_BFLOAT16, move_no_empty_weights, shard_references_by_layer
 from tasks.training.state import Share
 from tasks.training.stored_rollouts import StoredRolloutsTrainer
 
-KEPT_FILES = (
-    "generation_config.json",
-    "tokenizer*",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.*",
-    "merges.txt",
-    "*.jinja",
-)
-
 disable_progress_bar()
 shard_references_by_layer()
+move_no_empty_weights()
 held.hold_references()
 
 
@@ -77,15 +66,19 @@ def train(job: UpdateJob) -> UpdateResult:
     probed = probe(trainer, datums)
     policy, optimizer = job.out / "policy", job.out / "optimizer"
     trainer.save_policy(policy)
-    trainer.save_optimizer(optimizer)
-    if trainer.args.should_save:
-        _finish_policy_folder(policy, job)
+    if trainer.args.should_save and not job.settings.lora:
+        policy_files.finish(policy, job.policy, job.settings.export_dtype)
     trainer.accelerator.wait_for_everyone()
-    held.hold(trainer.optimizer, policy, optimizer)
+    left = job.state_later and trainer.hold_optimizer(policy)
+    if not left:
+        trainer.save_optimizer(optimizer)
+        trainer.accelerator.wait_for_everyone()
+        held.hold(trainer.optimizer, policy, optimizer)
     return UpdateResult(
         probed=probed,
         policy=policy,
         optimizer_state=optimizer,
+        state_is_written=not left,
         steps=tuple(trainer.steps),
         num_datums=len(datums),
         num_tokens=int(datums.num_tokens.sum()),
@@ -262,17 +255,6 @@ def _has_gpu() -> bool:
 def _is_sharded(settings: GRPOSettings) -> bool:
     """Full weights on several GPUs are (FSDP2): with gradients and Adam's moments they take 16 bytes a parameter."""
     return _has_gpu() and settings.lora is None and int(os.environ.get("WORLD_SIZE", "1")) > 1
-
-
-def _finish_policy_folder(folder: Path, job: UpdateJob) -> None:
-    """Undo what Trainer adds to a policy: special tokens that it aligned in the configs."""
-    if job.settings.lora:
-        return
-    for file in {f for pattern in KEPT_FILES for f in job.policy.glob(pattern) if f.is_file()}:
-        shutil.copyfile(file, folder / file.name)
-    config = json.loads((job.policy / "config.json").read_text())
-    config.pop("torch_dtype", None)
-    (folder / "config.json").write_text(json.dumps({**config, "dtype": job.settings.export_dtype}, indent=2) + "\n")
 
 
 def main(argv: list[str]) -> int:

@@ -1,0 +1,118 @@
+"""The files of a trained policy, as engines load them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections import Counter, defaultdict
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from safetensors import safe_open
+from torch.distributed.tensor import DTensor
+
+from tasks.training.grpo import FILE_SIZE
+
+KEPT_FILES = (
+    "generation_config.json",
+    "tokenizer*",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.*",
+    "merges.txt",
+    "*.jinja",
+)
+LAYER = re.compile(r"(.*\.layers\.\d+)\.")
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+Tensors = dict[str, torch.Tensor]
+
+
+def write_whole(model: Any, folder: Path, dtype: torch.dtype | None) -> None:
+    """Write a model, or an adapter, that this process has whole; rounded to `dtype` where one is given."""
+    weights = _whole_weights(model, dtype) if dtype else None
+    model.save_pretrained(folder, state_dict=weights, max_shard_size=FILE_SIZE)
+
+
+def write_sharded(model: Any, folder: Path, dtype: torch.dtype, accelerator: Accelerator) -> None:
+    """Write a model whose weights are sharded, rounded to `dtype`; all processes take part. Each gathers and writes
+    some layers, whole: a layer's weights may go together under other names."""
+    rank = accelerator.process_index
+    owners = _owners(model, dtype, accelerator.num_processes)
+    held = _whole_weights(model, dtype, {name for name, owner in owners.items() if owner == rank})
+    if held:
+        model.save_pretrained(folder / f"part-{rank:05d}", state_dict=held, max_shard_size=FILE_SIZE)
+    accelerator.wait_for_everyone()
+    if accelerator.is_main_process:
+        _merge(folder)
+
+
+def _whole_weights(model: torch.nn.Module, dtype: torch.dtype, kept: set[str] | None = None) -> Tensors:
+    """A model's weights, rounded, or those of them that are `kept`; of tied ones it is the same tensor. Where they are
+    sharded all processes take part."""
+    found, by_id = Tensors(), dict[int, torch.Tensor]()
+    for name, value in model.state_dict(keep_vars=True).items():
+        is_kept = kept is None or name in kept
+        if id(value) not in by_id:
+            rounded = value.detach().to(dtype) if value.is_floating_point() else value.detach()
+            whole = rounded.full_tensor() if isinstance(rounded, DTensor) else rounded
+            by_id[id(value)] = whole.cpu() if is_kept else whole.new_empty(0)
+        if is_kept:
+            found[name] = by_id[id(value)]
+    return found
+
+
+def _owners(model: torch.nn.Module, dtype: torch.dtype, num_ranks: int) -> dict[str, int]:
+    """Which process writes a weight: about as many bytes each, tied weights and those of a layer together. The first
+    writes all that fits into one file."""
+    parts: defaultdict[str, list[str]] = defaultdict(list)
+    sizes: Counter[str] = Counter()
+    part_of: dict[int, str] = {}
+    for name, value in model.state_dict(keep_vars=True).items():
+        layer, is_new = LAYER.match(name), id(value) not in part_of
+        part = part_of.setdefault(id(value), layer[1] if layer else name)
+        parts[part].append(name)
+        sizes[part] += value.numel() * dtype.itemsize if is_new else 0
+    total = sizes.total()
+    if total < FILE_SIZE:
+        num_ranks = 1
+    before = [0, *accumulate(sizes.values())]
+    return {
+        name: min(num_ranks - 1, start * num_ranks // total)
+        for start, names in zip(before, parts.values(), strict=False)
+        for name in names
+    }
+
+
+def _merge(folder: Path) -> None:
+    """Make one policy of the parts that processes wrote."""
+    parts = sorted(folder.glob("part-*"))
+    files = [file for part in parts for file in sorted(part.glob("*.safetensors"))]
+    weights, num_bytes = dict[str, str](), 0
+    for number, file in enumerate(files, start=1):
+        name = WEIGHTS if len(files) == 1 else f"model-{number:05d}-of-{len(files):05d}.safetensors"
+        with safe_open(file, framework="pt") as stored:
+            weights |= dict.fromkeys(stored.keys(), name)
+        num_bytes += file.stat().st_size
+        os.rename(file, folder / name)
+    for file in parts[0].glob("*.json"):
+        if file.name != INDEX:
+            os.rename(file, folder / file.name)
+    if len(files) > 1:
+        index = {"metadata": {"total_size": num_bytes}, "weight_map": dict(sorted(weights.items()))}
+        (folder / INDEX).write_text(json.dumps(index, indent=2) + "\n")
+    for part in parts:
+        shutil.rmtree(part)
+
+
+def finish(folder: Path, policy: Path, dtype: str) -> None:
+    """Undo what Trainer adds to a policy: special tokens that it aligned in the configs."""
+    for file in {f for pattern in KEPT_FILES for f in policy.glob(pattern) if f.is_file()}:
+        shutil.copyfile(file, folder / file.name)
+    config = json.loads((policy / "config.json").read_text())
+    config.pop("torch_dtype", None)
+    (folder / "config.json").write_text(json.dumps({**config, "dtype": dtype}, indent=2) + "\n")
