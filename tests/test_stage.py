@@ -3,16 +3,20 @@ import logging
 import os
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pydantic import BaseModel
 
+from tasks.engines.base import EngineConfig
+from tasks.engines.fleet import Fleet
 from tasks.stage import rows_of, stage
 from tests.support.rows import publish, row
+from warehouse import status
 from warehouse.draft import PART, Draft
-from warehouse.schemas import GATES, SAMPLES, TABLES
+from warehouse.schemas import GATES, ROLLOUTS, SAMPLES, TABLES
 from warehouse.store import Table
 
 
@@ -230,3 +234,25 @@ def test_an_arrow_table_with_a_forbidden_null_is_refused_by_column(place):
 
     with pytest.raises(ValueError, match="table screenings: document_id must not be null"):
         screen(place)
+
+
+@stage(ROLLOUTS, tools=("engines",))
+def sample(*, tokens: tuple[int, ...], engines: Any) -> Iterator[dict]:
+    for i, count in enumerate(tokens):
+        yield row("rollouts", rollout_id=str(i), num_sampled_tokens=count)
+
+
+def test_what_a_stage_costs_stands_beside_its_rows(place):
+    """Tokens are those of its rows; GPU-seconds are its seconds on all GPUs of its tools, 0 on CPUs."""
+    six_gpus, cpu = (Fleet(engine(d), n, place.store.root) for d, n in (("cuda", 6), ("cpu", 2)))
+    on_gpus = sample(place, tokens=(5, 7), engines=six_gpus, label="gpus").recipe
+    on_cpu = sample(place, tokens=(), engines=cpu, label="cpu").recipe
+    assert on_gpus["tokens"] == 12 and on_gpus["gpu_s"] == pytest.approx(6 * on_gpus["seconds"], abs=0.004)
+    assert on_cpu["gpu_s"] == 0 and not on_cpu["tokens"]
+    assert draw(place, calls=[]).recipe["gpu_s"] == 0
+    shown = {found["address"].partition(".")[2]: found for found in status.stages(place.store, "r")}
+    assert (shown["gpus"]["tokens"], shown["gpus"]["gpu_s"]) == (12, on_gpus["gpu_s"])
+
+
+def engine(device: Any) -> EngineConfig:
+    return EngineConfig(model="m", max_model_len=8, device=device)

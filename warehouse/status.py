@@ -41,7 +41,10 @@ def stages(store: Store, run: str) -> list[Row]:
             "address": t.address,
             "stage": t.recipe["stage"].rsplit(".", 1)[-1],
             "rows": t.num_rows,
+            "tokens": t.recipe.get("tokens"),
             "seconds": t.recipe["seconds"],
+            "gpu_s": t.recipe.get("gpu_s"),
+            "peak_mb": t.recipe.get("peak_memory_mb"),
             "not_used": sum(t.recipe["counts"].values()),
         }
         for t in tables

@@ -19,6 +19,8 @@ class Node:
     num_tables: int = 0
     num_rows: int = 0
     seconds: float = 0.0
+    gpu_s: float = 0.0
+    tokens: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
     stale: int = 0
     at_work: bool = False
@@ -58,6 +60,8 @@ def _graph(phase: str, tables: list[Table], current: dict[str, str], busy: set[s
         node.num_tables += 1
         node.num_rows += table.num_rows
         node.seconds += table.recipe.get("seconds", 0)
+        node.gpu_s += table.recipe.get("gpu_s") or 0
+        node.tokens += table.recipe.get("tokens") or 0
         node.reasons.update(table.recipe.get("counts", {}))
         node.stale += stale(table, current)
         node.at_work |= table.address in busy

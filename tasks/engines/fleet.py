@@ -87,6 +87,11 @@ class Fleet:
         self._children: dict[int, Child] = {}
         self._lock = threading.Lock()
 
+    @property
+    def num_gpus(self) -> int:
+        """GPUs that it computes on."""
+        return self.num_engines * self.config.tensor_parallel if self.config.device == "cuda" else 0
+
     def start(self) -> None:
         """Begin to load the engines, without waiting for them."""
         for number in range(self.first, self.first + self.num_engines):

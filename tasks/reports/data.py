@@ -36,6 +36,9 @@ MADE = pa.schema(
         ("num_rows", pa.int64()),
         ("started_at", pa.float64()),
         ("seconds", pa.float64()),
+        ("gpu_s", pa.float64()),
+        ("tokens", pa.int64()),
+        ("peak_memory_mb", pa.float64()),
     ]
 )
 UNREAD = ("samples", "batches", "policies")  # no query of a report needs their rows
@@ -96,6 +99,7 @@ def _recipe_row(table: Table) -> Row:
         "num_rows": table.num_rows,
         "started_at": recipe["started_at"],
         "seconds": recipe["seconds"],
+        **{name: recipe.get(name) for name in ("gpu_s", "tokens", "peak_memory_mb")},
     }
 
 
