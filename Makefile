@@ -80,6 +80,7 @@ lock: any ## pin the packages of pyproject.toml in requirements/*.txt
 bench: full ## benchmarks: a table, and lines appended to data/bench/*.jsonl
 	$(BIN)/python -m tests.bench.pipeline
 	$(BIN)/python -m tests.bench.shared_prompts
+	$(BIN)/python -m tests.bench.trl_trainer
 
 bench-corpus: full ## benchmarks of corpus preparation, on real text where SELFPLAY_DATA names a folder of it
 	$(BIN)/python -m tests.bench.corpus

@@ -28,13 +28,11 @@ import numpy as np
 from tests.bench.pipeline import BENCH, MODEL, line
 
 G, VOCAB = 8, 600
-SMALL = {
-    "hidden_size": 384,
-    "intermediate_size": 1024,
-    "num_hidden_layers": 6,
-    "num_attention_heads": 6,
-    "num_key_value_heads": 2,
-    "head_dim": 64,
+NAMES = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
+SHAPES = {  # what is another than the micro model's
+    "micro": {},
+    "small": {**dict(zip(NAMES, (384, 1024, 6, 6, 2), strict=True)), "head_dim": 64},
+    "english": {**dict(zip(NAMES, (576, 1536, 30, 9, 3), strict=True)), "head_dim": 64, "vocab_size": 49_152},
 }
 
 
@@ -52,15 +50,15 @@ class Lengths:
 
 
 def long_model(folder: Path, lengths: Lengths) -> Path:
-    """Random weights and a context that is long enough: the micro model's shape, or one of ten million parameters."""
+    """Random weights and a context that is long enough: the micro model's shape, one of ten million parameters, or
+    SmolLM2's of 135 million."""
     import torch
     from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
     torch.set_num_threads(1)
     config = LlamaConfig.from_pretrained(MODEL)
-    if lengths.shape == "small":
-        config.update(SMALL)
+    config.update(SHAPES[lengths.shape])
     config.max_position_embeddings = lengths.prompt + 2 * lengths.answer
     LlamaForCausalLM(config).save_pretrained(folder)
     AutoTokenizer.from_pretrained(MODEL).save_pretrained(folder)
@@ -187,7 +185,7 @@ def main() -> None:
     parser.add_argument("--prompt", type=int, default=2048, help="tokens")
     parser.add_argument("--answer", type=int, default=128, help="tokens")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--shape", choices=("micro", "small"), default="micro")
+    parser.add_argument("--shape", choices=SHAPES, default="micro")
     parser.add_argument("--update-only", action="store_true", help="leave generation out")
     given = vars(parser.parse_args())
     update_only = given.pop("update_only")
