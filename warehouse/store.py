@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 from warehouse import locks
 from warehouse.address import Address, by_number, check_run_name
 from warehouse.behind import Behind
-from warehouse.draft import ALIVE, AWAITS, FILES, PARTS, RECIPE, Draft, Shards, exchange, write_json, write_recipe
+from warehouse.draft import ALIVE, AWAITS, FILES, PARTS, RECIPE, SEAL, Draft, Shards, exchange, write_json, write_recipe
 from warehouse.freshness import Freshness
 from warehouse.schemas import Schema
 from warehouse.table import RUNS, Damaged, Table, find_table
@@ -219,7 +219,7 @@ class Store:
         with self.lock(table.address), self.draft(table.schema) as draft:
             write(draft.files / name)
             contents, now = draft.contents(), self.get(table.address)
-            if now.recipe != table.recipe:
+            if now.recipe[SEAL] != table.recipe[SEAL]:
                 raise RuntimeError(f"{table.address} was rebuilt while {name} was being written")
             os.rename(draft.files / name, now.files / name)
             recipe = {**now.recipe, "contents": now.contents | contents}
