@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from warehouse.schemas import Row, Schema
@@ -77,7 +76,7 @@ class Draft:
         self._writer.write_table(table)
         self._part_bytes += table.nbytes
         if SAMPLED in table.column_names:
-            self.tokens = (self.tokens or 0) + (pc.sum(table[SAMPLED]).as_py() or 0)
+            self.tokens = (self.tokens or 0) + sum(table[SAMPLED].to_pylist())
         self.num_rows += table.num_rows
 
     def _adopt(self, file: Path) -> None:
