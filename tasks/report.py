@@ -17,7 +17,7 @@ from tasks.reports import information as informing
 from tasks.reports.data import Source, open_source, tables_until
 from tasks.reports.draw import Colours, Plot, by, percent
 from tasks.reports.examples import Example, examples
-from tasks.reports.page import HERE, Section, render, viewer_page, write_page
+from tasks.reports.page import HERE, Section, render, report_file, viewer_page, write_page
 from warehouse.code import fingerprint
 from warehouse.draft import hash_file, hash_json
 from warehouse.query import SQL, replies_view
@@ -68,7 +68,7 @@ def report(place: Place, iteration: int) -> Path:
     left as it is, and an inquiry writes nothing.
     """
     store, run, started = place.store, place.at.run, time.monotonic()
-    path = store.root / "reports" / run / f"iter-{iteration:03d}.html"
+    path = report_file(store, run, iteration)
     if not store.freshness.works:
         return path
     mark = f"<!-- made from {made_from(store, run, iteration)} -->\n"
@@ -82,7 +82,9 @@ def report(place: Place, iteration: int) -> Path:
         write_page(store, f"{run}/iter-{iteration:03d}.md", render_report("report.md.jinja", contents))
         write_page(store, f"{run}/iter-{iteration:03d}.html", html)
         log.info("%s: report in %.1f s", path, time.monotonic() - started)
-    links = f"[In the viewer]({viewer_page(run)}) (`selfplay view {run}` starts it) · `{path}`\n\n"
+    viewer = viewer_page(run)
+    served = f"[Viewer]({viewer}) · [report]({viewer}/report?iteration={iteration})"
+    links = f"{served} (`selfplay view {run}` serves both), `{path}`\n\n"
     _as_prefect_artifact(run, iteration, links + path.with_suffix(".md").read_text(encoding="utf-8"))
     return path
 

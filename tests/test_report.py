@@ -217,7 +217,7 @@ def test_what_cannot_be_seen_is_named_wherever_data_brings_it(tmp_path):
     path = report(store.run("r"), 1)
     for text in (path.read_text(encoding="utf-8"), path.with_suffix(".md").read_text(encoding="utf-8")):
         assert not set(UNSEEN) & set(text)
-        assert r"x\x1b\x07\x9b\xad\u200b\u202e\u2066\ufeff\U000e0041y" in text.replace("&#92;", "\\")
+        assert r"x\x1b\x07\x9b\xad\u200b\u202e\u2066\ufeff\U000e0041y" in text.replace("\\\\", "\\")
     empty = {"num_runs": 2, "made_at": "", "tiles": [], "sections": []}
     compared = render("report_runs.html.jinja", name=name, tables={name: [{name: name}]}, **empty)
     assert not set(UNSEEN) & set(compared)
@@ -241,7 +241,7 @@ def test_names_from_data_are_text_in_markdown_and_in_figures(store):
     publish(store, "r/iter-001/alpha/step-002/selections", [selection("t9", None, reason)])
     with open_source(store, "r", 1) as source:
         contents = collect(source)
-    assert "| x$&#95;1$ &#124; &#60;b&#62;y&#60;/b&#62; | 1 |" in render_report("report.md.jinja", contents)
+    assert r"| x$\_1$ \| \<b\>y\</b\> | 1 |" in render_report("report.md.jinja", contents)
     assert "<b>y</b>" not in render_report("report.html.jinja", contents)
 
 

@@ -12,6 +12,7 @@ from fastapi.testclient import TestClient
 
 from flows.viewer.app import make_app
 from flows.viewer.guard import Key
+from tasks.report import report
 from tests.support.rows import publish, row
 from tests.support.store_to_view import HOSTILE, lay
 from warehouse.store import Store
@@ -223,6 +224,14 @@ def test_a_result_is_given_as_csv_and_parquet(plain, tmp_path):
     assert plain.get("/sql/result.csv", params={"text": statement}).text == "task_id,reference\nt1,Oslo\n"
     (tmp_path / "x.parquet").write_bytes(plain.get("/sql/result.parquet", params={"text": statement}).content)
     assert pq.read_table(tmp_path / "x.parquet").to_pylist() == [{"task_id": "t1", "reference": "Oslo"}]
+
+
+def test_the_static_report_is_served_where_the_run_links_to_it(browser, store):
+    path = report(lay(store), 1)
+    assert "/run/mine/report" in open_page(browser, "/run/mine").links()
+    for address in ("/run/mine/report", "/run/mine/report?iteration=1"):
+        assert browser.get(address).text == path.read_text(encoding="utf-8")
+    assert browser.get("/run/mine/report?iteration=7").status_code == 404
 
 
 def test_what_there_is_not_is_said(plain):

@@ -42,13 +42,13 @@ def render(template: str, **values: Any) -> str:
 
 
 def cell(value: Any) -> str:
-    """Text in a Markdown table: no markup, no line break, no new column.
+    r"""Text in Markdown and its tables: no markup, no line break, no new column. Prefect's page reads no numeric
+    entities.
 
-    >>> cell("a|b <img src=x>\\n*c*")
-    'a&#124;b &#60;img src=x&#62; &#42;c&#42;'
+    >>> print(cell("a|b <img src=x>\n*c*"))
+    a\|b \<img src=x\> \*c\*
     """
-    text = re.sub(r"\s+", " ", str(value))
-    return re.sub(r"[&<>|*_`\[\]#~!\\]", lambda mark: f"&#{ord(mark[0])};", text)
+    return re.sub(r"[&<>|*_`\[\]#~!\\]", r"\\\g<0>", re.sub(r"\s+", " ", str(value)))
 
 
 def number(value: float | None, digits: int = 3) -> str:
@@ -64,6 +64,11 @@ def number(value: float | None, digits: int = 3) -> str:
 def viewer_page(run: str) -> str:
     """Where the viewer shows a run."""
     return f"http://127.0.0.1:{VIEWER_PORT}/run/{quote(run, safe='')}"
+
+
+def report_file(store: Store, run: str, iteration: int | None = None) -> Path:
+    """Where the report of a run up to an iteration is, or the latest."""
+    return store.root / "reports" / run / ("latest.html" if iteration is None else f"iter-{iteration:03d}.html")
 
 
 def write_page(store: Store, name: str, text: str) -> Path:

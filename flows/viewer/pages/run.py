@@ -6,14 +6,15 @@ import time
 from collections import defaultdict
 from typing import Any
 
-from fastapi import APIRouter
-from fastapi.responses import HTMLResponse
+from fastapi import APIRouter, HTTPException
+from fastapi.responses import FileResponse, HTMLResponse
 
 from flows.command.compare import flat
 from flows.viewer import graph
 from flows.viewer.alarms import alarms
 from flows.viewer.pages.runs import held_out
 from flows.viewer.view import Page, View, url
+from tasks.reports.page import report_file
 from warehouse.address import Address
 from warehouse.schemas import Row
 
@@ -40,6 +41,7 @@ def overview(view: Page, run: str, iteration: int | None = None) -> HTMLResponse
         "run",
         run,
         asked=asked,
+        has_report=report_file(view.store, run).is_file(),
         settings=flat(view.store.kept(run, "config.json") or {}),
         overrides=asked.get("overrides") or {},
         alarms=alarms(view.store, run, evaluations),
@@ -54,6 +56,17 @@ def overview(view: Page, run: str, iteration: int | None = None) -> HTMLResponse
         live=_live(view),
         box=BOX,
     )
+
+
+@router.get("/run/{run}/report")
+def report(view: Page, run: str, iteration: int | None = None) -> FileResponse:
+    """The static report of an iteration, or the latest."""
+    path = report_file(view.store, run, iteration)
+    if not path.is_file():
+        raise HTTPException(
+            404, f"there is no report of {run}{'' if iteration is None else f', iteration {iteration}'}"
+        )
+    return FileResponse(path, media_type="text/html")
 
 
 @router.get("/run/{run}/stages", response_class=HTMLResponse)

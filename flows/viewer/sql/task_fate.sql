@@ -1,4 +1,4 @@
--- grain:  a table that says what became of the task, or of the rollouts about it
+-- grain:  a table that says what became of the task, or of the rollouts about it; a pool once, from where it was first in it
 -- inputs: selections, groups, labels, novelties, draws, pools; $run, $id
 select
     iteration,
@@ -7,9 +7,9 @@ select
     'selection' as what,
     coalesce(reason, 'kept') as outcome,
     kept,
-    to_json(
-        {mean_score: mean_score, num_correct: num_correct, num_judged: num_judged, num_rollouts: num_rollouts, bounds: bounds}
-    )::varchar as details
+    null as group_id,
+    to_json({mean_score: mean_score, num_correct: num_correct, num_judged: num_judged, num_rollouts: num_rollouts})::varchar
+        as details
 from selections
 where run = $run and task_id = $id
 union all
@@ -20,7 +20,8 @@ select
     'group',
     coalesce(reason, 'kept'),
     kept,
-    to_json({group_id: group_id, measures: measures, bounds: bounds})::varchar
+    group_id,
+    to_json({measures: measures})::varchar
 from groups
 where run = $run and task_id = $id
 union all
@@ -30,6 +31,7 @@ select
     step,
     'majority',
     coalesce(answer, reason, 'none'),
+    null,
     null,
     to_json({share: share, agreeing: num_agreeing, readable: num_readable, answers: num_answers, tied: tied})::varchar
 from labels
@@ -42,20 +44,31 @@ select
     'novelty',
     coalesce('cluster of ' || cluster_size, 'no text'),
     null,
+    null,
     to_json({cluster: cluster, share: share, nearest: nearest, similarity: similarity})::varchar
 from novelties
 where run = $run and task_id = $id
 union all
 select
-    iteration,
-    phase,
-    step,
+    min(iteration),
+    arg_min(phase, (iteration, step)),
+    arg_min(step, (iteration, step)),
     'pool',
     coalesce(reason, 'in the pool'),
     kept,
-    to_json({score: score, num_uses: num_uses, last_used: last_used, origin: origin})::varchar
+    null,
+    to_json(
+        {
+            times: count(*),
+            score: arg_max(score, (iteration, step)),
+            num_uses: max(num_uses),
+            last_used: max(last_used),
+            origin: parse_filename(origin)
+        }
+    )::varchar
 from pools
 where run = $run and task_id = $id
+group by reason, kept, origin
 union all
 select
     iteration,
@@ -64,7 +77,8 @@ select
     'drawn',
     'drawn',
     null,
-    to_json({score: score, num_uses: num_uses, origin: origin})::varchar
+    null,
+    to_json({score: score, num_uses: num_uses, origin: parse_filename(origin)})::varchar
 from draws
 where run = $run and task_id = $id
 order by iteration, phase, step, what
