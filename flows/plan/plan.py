@@ -123,8 +123,10 @@ def updates_of(settings: BaseModel, where: str = "") -> dict[str, GRPOSettings]:
 def host_gb(cfg: MethodSettings, shape: Shape, of_judge: Shape | None, workload: Workload | None) -> float:
     """Memory of the host while an update begins: what every trainer's process reads or held, and sleeping engines."""
     updates = [_trained_with(cfg, settings) for settings in updates_of(cfg).values()]
-    read = max(2 * shape.params if s.lora else (4 + (2 if s.beta else 0)) * shape.params for s in updates)
     asleep = cfg.num_engines * 2 * shape.params + (2 * of_judge.params if of_judge else 0)
+    if not updates:
+        return 1e-9 * asleep
+    read = max(2 * shape.params if s.lora else (4 + (2 if s.beta else 0)) * shape.params for s in updates)
     read *= cfg.trainer_processes
     if cfg.resident_trainer:
         held, players = max(_held_bytes(cfg, shape, s) for s in updates), workload.players if workload else len(updates)
@@ -142,6 +144,8 @@ def _held_bytes(cfg: MethodSettings, shape: Shape, settings: GRPOSettings) -> fl
 def disk_gb(cfg: MethodSettings, shape: Shape, workload: Workload | None) -> tuple[float, float]:
     """Weights and optimizer states that stay over the run, and those on disk while an update is written."""
     sizes = [_written_gb(shape, settings) for settings in updates_of(cfg).values()]
+    if not sizes:
+        return 0.0, 0.0
     weights, state = max(sizes, key=sum)
     players = workload.players if workload else len(sizes)
     once = (weights + state) * (players + 1)

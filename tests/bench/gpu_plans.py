@@ -40,7 +40,7 @@ def rows() -> Iterator[str]:
 
 
 def _row(name: str, plan: Plan) -> str:
-    update = max(update.needed for update in plan.updates.values())
+    update = max((update.needed for update in plan.updates.values()), default=0.0)
     hours = plan.hours or 0.0
     cells = (
         name,

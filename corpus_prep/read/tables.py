@@ -1,0 +1,104 @@
+"""Tables of real articles as rows of cells: Markdown's, and HTML's as it is found, tags broken or left open."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable, Sequence
+
+_HTML_ROW = re.compile(r"<tr\b[^>]*>|</tr>", re.IGNORECASE)
+_HTML_CELL = re.compile(r"<t[hd]((?:[\s_][^>]*)?)>", re.IGNORECASE)  # some corpora write <Td_colspan="2">
+_SPAN = re.compile(r"(row|col)span\s*=\s*[\"']?(\d{1,2})", re.IGNORECASE)
+_INNER = re.compile(r"<table\b.*?</table>", re.IGNORECASE | re.DOTALL)
+_TAG = re.compile(r"</?[A-Za-z][^<>]*>")
+_BAR = re.compile(r"(?<!\\)\|")
+_DASHES = re.compile(r"[\s|:-]*-[\s|:-]*")
+
+
+def table_rows(text: str) -> list[list[str]]:
+    """The cells of every row that has any text, the names of the columns first; a cell of several rows stands in each,
+    one of several columns has empty ones behind it. A table within a cell is left out.
+
+    >>> table_rows("| City | Year |\\n|---|---|\\n| Ulm | 1902 |")
+    [['City', 'Year'], ['Ulm', '1902']]
+    >>> table_rows("<Table> <Tr> <Th_colspan='2'> City </Th> <Td> Ulm &amp; Bonn <Tr> <Td> 1902 </Td> </Tr> </Table>")
+    [['City', '', 'Ulm & Bonn'], ['1902']]
+    >>> table_rows("<table><tr><td rowspan=2>A<td>1<tr><td>2</table>")
+    [['A', '1'], ['A', '2']]
+    """
+    if "<" in text and _HTML_ROW.search(text):
+        body = text[text.index(">") + 1 :] if text.lstrip().lower().startswith("<table") else text
+        rows = _spread(_HTML_CELL.split(row)[1:] for row in _HTML_ROW.split(_INNER.sub(" ", body)))
+    else:
+        lines = (line.strip() for line in text.splitlines())
+        kept = (line for line in lines if line and not _DASHES.fullmatch(line))
+        rows = [[plain(cell) for cell in _BAR.split(line.removeprefix("|").removesuffix("|"))] for line in kept]
+    return [row for row in rows if any(row)]
+
+
+def _spread(found: Iterable[list[str]]) -> list[list[str]]:
+    """Rows of cells, of attributes and texts in turn."""
+    rows, below = list[list[str]](), dict[int, tuple[str, int]]()  # column -> what reaches into the next rows, how many
+    for parts in filter(None, found):
+        row, still = list[str](), dict[int, tuple[str, int]]()
+        cells = iter(zip(parts[::2], parts[1::2], strict=True))
+        while True:
+            if len(row) in below:
+                text, left = below.pop(len(row))
+                if left > 1:
+                    still[len(row)] = (text, left - 1)
+                row.append(text)
+                continue
+            if (cell := next(cells, None)) is None:
+                break
+            span, text = {k.lower(): int(n) for k, n in _SPAN.findall(cell[0])}, plain(cell[1])
+            if span.get("row", 1) > 1:
+                still[len(row)] = (text, span["row"] - 1)
+            row += [text, *[""] * (span.get("col", 1) - 1)]
+        rows.append(row)
+        below = still
+    return rows
+
+
+def begins_table(text: str) -> bool:
+    """Whether a table's text begins with its beginning, and not within it.
+
+    >>> begins_table("<Table> <Tr> <Td> 7"), begins_table("| a |\\n|---|\\n| 7 |"), begins_table("| 7 |")
+    (True, True, False)
+    """
+    lines = text.strip().splitlines()
+    return text.lstrip().lower().startswith("<table") or (len(lines) > 1 and bool(_DASHES.fullmatch(lines[1])))
+
+
+def plain(text: str) -> str:
+    """Text without tags, its entities read and its blanks made one.
+
+    >>> plain("<P> 40 &deg; N <B>or</B>\\n so </P>")
+    '40 ° N or so'
+    """
+    return " ".join(html.unescape(_TAG.sub(" ", text)).split())
+
+
+def paragraphs(text: str) -> str:
+    """Prose with its paragraphs and headings on lines of their own, and no tags.
+
+    >>> paragraphs("<H2> History </H2> <P> It began. </P> <P> It ended. </P>")
+    'History\\n\\nIt began.\\n\\nIt ended.'
+    """
+    apart = re.sub(r"</?(?:p|h[1-6]|ul|ol|dl|li|br)\b[^<>]*>", "\n\n", text, flags=re.IGNORECASE)
+    found = (plain(piece) for piece in re.split(r"\n\s*\n", apart))
+    return "\n\n".join(piece for piece in found if piece)
+
+
+def as_markdown(rows: Sequence[Sequence[str]]) -> str:
+    """Rows as a Markdown table, short ones filled up; the first names the columns.
+
+    >>> print(as_markdown([["City", "Year"], ["Ulm | Neu-Ulm"]]))
+    | City | Year |
+    | --- | --- |
+    | Ulm / Neu-Ulm |  |
+    """
+    width = max(map(len, rows))
+    lines = [[cell.replace("|", "/") for cell in row] + [""] * (width - len(row)) for row in rows]
+    lines.insert(1, ["---"] * width)
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -1,0 +1,115 @@
+"""Parts of long articles to ask questions about: one table, a table and the prose beside it, several tables.
+
+segments = split_documents(place, documents, splitting=Splitting(max_tokens=2_000), count=count)
+parts    = part_articles(place, segments, rules=TableRules(), label="parts")
+articles = join_parts(place, parts, label="articles")
+samples  = draw_parts(place, parts, task_types=TASK_TYPES, count=64, seed=0)
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from corpus_prep.read.tables import as_markdown, begins_table, paragraphs, table_rows
+from tasks.stage import Rows, rows_by, stage
+from warehouse.schemas import DOCUMENTS, SAMPLES, Document, SegmentRow
+from warehouse.store import Table
+
+PROSE, TABLE = "prose", "table"  # how the id of a part ends
+SINGLE, MIXED, SEVERAL = "single_table", "text_and_table", "multi_table"
+TASK_TYPES = (SINGLE, MIXED, SEVERAL)
+
+
+class TableRules(BaseModel):
+    """Which tables can be asked about: not the boxes and bars that a page is laid out by."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    min_rows: int = Field(default=4, ge=2, description="the names of the columns among them")
+    min_columns: int = Field(default=2, ge=1, description="in most of its rows")
+    max_cell_chars: int = Field(default=160, ge=1, description="on average of a cell: longer ones are prose in a frame")
+    min_filled: float = Field(default=0.5, ge=0, le=1, description="share of cells with text")
+    min_prose_chars: int = Field(default=200, ge=1, description="of prose that is asked about")
+
+
+@stage(DOCUMENTS)
+def part_articles(segments: Table, *, rules: TableRules) -> Rows:
+    """Yield every segment as a document, a piece of its article: tables as Markdown, prose without tags. What no
+    question is asked about says why, and stays in its article. A table that was cut has its columns' names in every
+    piece."""
+    names: list[str] = []
+    for row in sorted(segments.rows(SegmentRow), key=lambda row: (row["document_id"], row["position"])):
+        if row["kind"] == TABLE:
+            rows = table_rows(row["text"])
+            rows = [names, *rows] if names and not begins_table(row["text"]) else rows
+            names = rows[0] if rows else []
+            text, reason = as_markdown(rows) if rows else "", _unfit(rows, rules)
+        else:
+            text = paragraphs(row["text"])
+            names, reason = [], "too little prose" if len(text) < rules.min_prose_chars else None
+        ids = {"document_id": f"{row['document_id']}#{row['position']:04d}-{row['kind']}", "source": row["document_id"]}
+        yield {**ids, "piece_of": row["document_id"], "text": text, "num_chars": len(text), "dropped_reason": reason}
+
+
+def _unfit(rows: list[list[str]], rules: TableRules) -> str | None:
+    """Why a table is not asked about."""
+    cells, widths = [cell for row in rows for cell in row], Counter(map(len, rows))
+    if len(rows) < rules.min_rows:
+        return "too few rows"
+    if widths.most_common(1)[0][0] < rules.min_columns:
+        return "too few columns"
+    if sum(map(bool, cells)) < rules.min_filled * len(cells):
+        return "mostly empty"
+    return "prose in a frame" if sum(map(len, cells)) > rules.max_cell_chars * len(cells) else None
+
+
+@stage(DOCUMENTS)
+def join_parts(parts: Table) -> Rows:
+    """Yield every article as its parts make it, one below the other."""
+    for article, group in groupby(parts.rows(Document), key=lambda row: row["piece_of"]):
+        text = "\n\n".join(row["text"] for row in group if row["text"])
+        yield {"document_id": article, "text": text, "source": article, "num_chars": len(text)}
+
+
+@stage(SAMPLES)
+def draw_parts(parts: Table, *, task_types: Sequence[str], count: int, seed: int) -> Rows:
+    """Yield `count` draws, the types in turn and each over all articles that have what it takes before one comes again.
+
+    A table for "single_table"; one and the usable prose nearest to it for "text_and_table"; two of an article for
+    "multi_table". Raises ValueError where no article has what a type takes.
+    """
+    articles = rows_by("piece_of", parts.rows(Document))
+    able = {kind: sorted(name for name, rows in articles.items() if _enough(kind, rows)) for kind in task_types}
+    if missing := [kind for kind, names in able.items() if not names]:
+        raise ValueError(
+            f"no article has the tables that {missing[0]} takes: parts.dropped_reason says what was left out"
+        )
+    for i in range(count):
+        kind, number = task_types[i % len(task_types)], i // len(task_types)
+        lap, place = divmod(number, len(able[kind]))
+        article = random.Random(f"{seed} {kind} {lap}").sample(able[kind], len(able[kind]))[place]
+        drawn = _draw(kind, articles[article], random.Random(f"{seed} {i}"))
+        ids = {"sample_id": f"parts-{seed}-{i:05d}", "document_id": article, "task_type": kind}
+        yield {**ids, "document_ids": [row["document_id"] for row in drawn]}
+
+
+def _usable(rows: Sequence[Document], kind: str) -> list[int]:
+    """Places of the usable parts of a kind."""
+    return [i for i, row in enumerate(rows) if row["dropped_reason"] is None and row["document_id"].endswith(kind)]
+
+
+def _enough(task_type: str, rows: Sequence[Document]) -> bool:
+    tables = len(_usable(rows, TABLE))
+    return tables > 1 if task_type == SEVERAL else tables > 0 and (task_type == SINGLE or bool(_usable(rows, PROSE)))
+
+
+def _draw(task_type: str, rows: Sequence[Document], rng: random.Random) -> Iterator[Document]:
+    chosen = rng.sample(_usable(rows, TABLE), 2 if task_type == SEVERAL else 1)
+    if task_type == MIXED:
+        chosen.append(min(_usable(rows, PROSE), key=lambda i: (abs(i - chosen[0]), i)))
+    return (rows[i] for i in sorted(chosen))

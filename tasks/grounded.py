@@ -1,0 +1,71 @@
+"""Questions that were written with their evidence: whether it is where it should be, and what is known of each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from tasks.readers.quotes import verbatim
+from tasks.readers.words import holds, words_of
+from tasks.stage import Rows, rows_by, stage
+from warehouse.draft import Draft
+from warehouse.schemas import (
+    GATES,
+    TASKS,
+    Criterion,
+    Document,
+    PromptRow,
+    Row,
+    Sample,
+    Selection,
+    Task,
+)
+from warehouse.store import Table
+
+QUESTIONS_FILE = "questions.jsonl"
+
+
+@stage(GATES)
+def check_evidence(tasks: Table, evidence: Table, prompts: Table, samples: Table, parts: Table) -> Rows:
+    """Yield three checks of every readable task: `verbatim`, whether each quote is in a part that was shown, word for
+    word; `covered`, whether every part is quoted; `not_given_away`, whether the question leaves the answer open."""
+    shown_of = {row["sample_id"]: row["document_ids"] or [] for row in samples.rows(Sample)}
+    sample_of = {row["prompt_id"]: row["sample_id"] for row in prompts.rows(PromptRow)}
+    text_of = {row["document_id"]: row["text"] for row in parts.rows(Document)}
+    quotes_of = rows_by("task_id", evidence.rows(Criterion))
+    for task in tasks.rows(Task):
+        if task["text"] is not None:
+            shown = [text_of[name] for name in shown_of[sample_of[task["prompt_id"] or ""] or ""]]
+            quotes = [row["criterion"] for row in quotes_of[task["task_id"]] if row["criterion"] is not None]
+            for gate, passed in _checks(task, quotes, shown):
+                yield {"task_id": task["task_id"], "gate": gate, "kind": "rule", "passed": passed}
+
+
+def _checks(task: Task, quotes: list[str], shown: list[str]) -> Iterator[tuple[str, bool]]:
+    yield "verbatim", bool(quotes) and all(any(verbatim([quote], text) for text in shown) for quote in quotes)
+    yield "covered", all(any(verbatim([quote], text) for quote in quotes) for text in shown)
+    answer = task["reference"] or ""
+    yield "not_given_away", bool(words_of(answer)) and not holds(answer, task["text"] or "")
+
+
+@stage(TASKS)
+def write_questions(tasks: Table, evidence: Table, articles: Table, chosen: Table, *, draft: Draft) -> Rows:
+    """Yield the tasks that are kept, and write them beside the rows as JSON lines: id, task_type, question, answer,
+    context (the whole article) and evidence."""
+    kept = {row["task_id"] for row in chosen.rows(Selection) if row["kept"]}
+    text_of = {row["document_id"]: row["text"] for row in articles.rows(Document)}
+    quotes_of = rows_by("task_id", evidence.rows(Criterion))
+    draft.files.mkdir(parents=True, exist_ok=True)
+    with (draft.files / QUESTIONS_FILE).open("w", encoding="utf-8") as file:
+        for task in tasks.rows(Task):
+            if task["task_id"] in kept:
+                quotes = [row["criterion"] or "" for row in quotes_of[task["task_id"]]]
+                file.write(
+                    json.dumps(_line(task, quotes, text_of[task["document_id"] or ""]), ensure_ascii=False) + "\n"
+                )
+                yield task
+
+
+def _line(task: Task, evidence: list[str], context: str) -> Row:
+    said = {"id": task["task_id"], "task_type": task["task_type"], "question": task["text"]}
+    return {**said, "answer": task["reference"], "evidence": evidence, "context": context}
