@@ -22,7 +22,9 @@ def load_profile(name: str, overrides: dict[str, Any] | None = None) -> Config:
 
 
 def test_the_shipped_profiles():
-    assert profile.names(profile.home(Config) / "profiles") == sorted(["micro", "micro-rlvr", "smollm2", *LARGE])
+    assert profile.names(profile.home(Config) / "profiles") == sorted(
+        ["micro", "micro-hackable", "micro-rlvr", "smollm2", *LARGE]
+    )
 
 
 @pytest.mark.parametrize("name", LARGE)

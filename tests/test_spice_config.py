@@ -24,7 +24,7 @@ def message(overrides: dict, name: str = "micro") -> str:
 
 
 def test_the_shipped_profiles_are_micro_and_two_models_on_eight_gpus_or_one():
-    assert set(NAMES) == {"micro", *LARGE, *ON_EIGHT}
+    assert set(NAMES) == {"micro", "micro-hackable", *LARGE, *ON_EIGHT}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -32,7 +32,7 @@ def test_every_profile_has_a_deployment(name, store, monkeypatch):
     monkeypatch.setenv("SELFPLAY_STORE", str(store.root))
     deployment = find_deployment("spice-iteration", name)
     check_settings(deployment, {"profile": name, "overrides": {"corpora": {"micro": 1.0}}})
-    assert deployment["work_pool"]["name"] == ("cpu" if name == "micro" else "gpu")
+    assert deployment["work_pool"]["name"] == ("cpu" if name.startswith("micro") else "gpu")
     assert deployment["parameters"] == {"profile": name}
 
 
