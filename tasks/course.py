@@ -84,7 +84,7 @@ def components_share(rewards: list[Reward], *, parts: Mapping[str, float]) -> Me
 
 
 def _variance(values: Sequence[float]) -> float:
-    mean = math.fsum(values) / len(values) if values else 0.0
+    mean = math.fsum(values) / max(1, len(values))
     return math.fsum((v - mean) ** 2 for v in values)
 
 

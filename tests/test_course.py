@@ -102,6 +102,7 @@ def series(*means, error=SURE):
         ((0.9, 0.5), (0.1,), 0),  # there is no reward before the first iteration
         ((0.5, 0.6, 0.5), (0.1, 0.2, 0.3, 0.4), 1),
         ((0.5, None, 0.4), (0.1, 0.2), 0),
+        ((0.5, 0.6, 0.5, 0.4), (0.1,), 0),  # of later iterations the reward is not known
     ],
 )
 def test_a_held_out_score_falls_while_rewards_rise(scores, paid, falls):
@@ -112,6 +113,27 @@ def test_the_best_of_several_answers_falls_while_the_score_rises():
     held_out, passes = series(0.3, 0.4, 0.5, 0.45), series(0.9, 0.8, 0.7, 0.6)
     found = values(divergence(held_out=held_out, rewards=(0.0, 0.0, 0.0), passes=passes))
     assert found == {"falls of micro": [0], "narrowings of micro": [2]}
+
+
+@pytest.mark.parametrize(
+    "scores, several, narrowings",
+    [
+        ((0.3, 0.4, 0.35, 0.2), (0.9, 0.8, 0.7, 0.6), 1),  # the score rose once
+        ((0.3, 0.4, 0.5, 0.6), (0.9, 0.8, 0.7), 2),  # the last was not scored several times
+        ((0.3, 0.4), (0.9, 0.8, 0.7), 1),
+        ((0.5, 0.5), (0.9, 0.8), 0),  # as before is not higher
+    ],
+)
+def test_a_narrowing_is_an_iteration_in_which_one_rises_and_the_other_falls(scores, several, narrowings):
+    found = values(divergence(held_out=series(*scores), rewards=(0.0,), passes=series(*several)))
+    assert found["narrowings of micro"] == [narrowings]
+
+
+def test_a_part_that_a_reward_lacks_is_0_there():
+    """Both parts are 1 and 0: equal shares."""
+    rows = [row("rewards", total=1.0, components=parts) for parts in ({"g": 1.0, "form": 1.0}, {"g": 0.0})]
+    assert values(components_share(rows, parts={"g": 1.0, "form": 1.0}))["largest_part"] == [0.5]
+    assert values(components_share([], parts={"g": 1.0})) == {}
 
 
 def test_a_score_without_a_standard_error_falls_by_any_amount():
