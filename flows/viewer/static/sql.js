@@ -24,7 +24,7 @@ function drawGrid(table) {
   const box = document.createElement("div");
   table.parentElement.replaceChildren(box);
   const height = data.length > 18 ? { height: "70vh" } : {};
-  new Tabulator(box, { data, columns, ...height, layout: "fitDataStretch", movableColumns: true, headerFilterLiveFilterDelay: 150 });
+  new Tabulator(box, { data, columns, ...height, layout: "fitDataFill", movableColumns: true, headerFilterLiveFilterDelay: 150 });
 }
 document.addEventListener("htmx:afterSettle", () => all("table[data-grid]").forEach(drawGrid));
 
