@@ -212,7 +212,7 @@ def clean(name: str, keep_last: int, keep: tuple[int, ...], rollouts: bool, yes:
 @main.command()
 @click.argument("name", metavar="[RUN]", required=False)
 def status(name: str | None) -> None:
-    """List the runs, or the stages of RUN with rows and seconds; and the stages that are running."""
+    """List the runs, or the stages of RUN with rows, tokens, seconds, GPU-seconds and memory; and what is running."""
     from warehouse import status as made
     from warehouse.fork import FORK
 
