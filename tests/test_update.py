@@ -104,6 +104,36 @@ def test_the_allocator_of_a_gpu_trainer_can_grow_its_blocks_unless_told_otherwis
     assert "PYTORCH_ALLOC_CONF" not in Group(tmp_path / "log", 1, "cpu", 1).environment()
 
 
+@pytest.mark.slow
+def test_a_resident_trainer_writes_each_state_behind_its_update_and_goes_on_from_memory(store, tmp_path):
+    """Two updates, the first state superseded; then the second once more, from disk, by a trainer of its own."""
+    from tasks.training.held import GOES_ON
+
+    log, base = tmp_path / "log", Policy(id="base", weights=str(BASE), content_hash="0")
+    settings = GRPOSettings(learning_rate=1e-3, beta=0.0)
+
+    def chain(trainer: Trainer) -> list[str]:
+        now, state, hashes = base, None, []
+        for number in (1, 2):
+            place = store.run("r").iteration(1).phase("solver").step(number)
+            batch = publish(place, "batches", row("batches", **DATUM))
+            start = {"policy": now, "reference": base, "optimizer_state": state, "settings": settings}
+            made = update(place, batch, role="solver", trainer=trainer, **start)
+            now, state = updated_policy(made)
+            hashes.append(now.content_hash)
+        store.behind.wait()
+        trainer.close()
+        return hashes
+
+    first = chain(Trainer(log))
+    tables = [store.get(f"r/iter-001/solver/step-00{number}/updates") for number in (1, 2)]
+    assert log.read_text().count(GOES_ON) == 1
+    assert all(not table.awaits and not list(table.problems(thorough=True)) for table in tables)
+    assert all("files/update/optimizer/optimizer.pt" in table.contents for table in tables)
+    shutil.rmtree(tables[1].folder)
+    assert chain(Trainer(log)) == first and log.read_text().count(GOES_ON) == 1
+
+
 TRAINING = """
 import sys
 from pathlib import Path
