@@ -136,6 +136,13 @@ def test_a_part_that_a_reward_lacks_is_0_there():
     assert values(components_share([], parts={"g": 1.0})) == {}
 
 
+@pytest.mark.parametrize("now, falls", [(0.25, 0), (0.2499, 1)])
+def test_a_fall_is_one_of_more_than_two_standard_errors(now, falls):
+    """Two of .125 are .25, and the score before was .5."""
+    scores = {"micro": [[0.9, 0.0], [0.5, 0.125], [now, 0.0]]}
+    assert values(divergence(held_out=scores, rewards=(0.1, 0.2), passes={})) == {"falls of micro": [falls]}
+
+
 def test_a_score_without_a_standard_error_falls_by_any_amount():
     found = values(divergence(held_out=series(0.5, 0.6, 0.59, error=None), rewards=(0.1, 0.2), passes={}))
     assert found == {"falls of micro": [1]}
