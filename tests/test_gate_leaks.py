@@ -75,6 +75,18 @@ def test_an_auditor_sees_the_documents_of_the_evidence_or_of_the_cluster():
     assert [row["documents"] for row in shown("a", memberships=members)] == ["text 3\n\ntext 1"]
 
 
+def test_an_auditor_sees_the_task_its_options_and_its_reference_or_label():
+    task = row("tasks", task_id="a", text="which ?", options=["red", "blue"], task_type="choice")
+    kept = [row("selections", task_id="a", kept=True)]
+    about = {"count": 1, "seed": 0, "model": "data/micro/spell", "limit": 0}
+    options = [{"letter": "A", "text": "red"}, {"letter": "B", "text": "blue"}]
+    ids = {"task_id": "a", "task_type": "choice", "task": "which ?", "options": options, "documents": ""}
+    assert list(show_passed([{**task, "reference": "B"}], kept, **about)) == [{**ids, "reference": "B"}]
+    assert list(show_passed([task], kept, **about)) == [{**ids, "reference": ""}]
+    labels = [row("labels", task_id="a", answer="A")]
+    assert list(show_passed([task], kept, labels, **about)) == [{**ids, "reference": "A"}]
+
+
 def test_an_auditor_is_shown_tasks_drawn_by_the_seed():
     ids = [chr(number) for number in range(ord("a"), ord("z"))]
     first, again, other = ([row["task_id"] for row in shown(*ids, count=8, seed=seed, limit=0)] for seed in (1, 1, 2))
