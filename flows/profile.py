@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
-from pydantic_core import ErrorDetails
 
+from flows.invalid_settings import explain
 from tasks.engines.base import EngineConfig, Sampling
 from tasks.engines.endpoint import API, ChatEndpoint
 from tasks.engines.harness import Harness
@@ -239,7 +239,7 @@ def resolve(model: type[Config], values: dict[str, Any], overrides: dict[str, An
     try:
         return model.model_validate(values)
     except ValidationError as problem:
-        raise ValueError(_explain(model, name, problem)) from None
+        raise ValueError(explain(model, name, problem)) from None
 
 
 def read(folder: Path, name: str) -> dict[str, Any]:
@@ -262,32 +262,7 @@ def _merge(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _explain(model: type[BaseModel], name: str, problem: ValidationError) -> str:
-    lines = [f"profile {name!r} with these settings is not valid:"]
-    for error in problem.errors():
-        where = ".".join(str(part) for part in error["loc"])
-        line = f"  {where or 'config'}: {error['msg'].removeprefix('Value error, ')}{_given(error)}"
-        if error["type"] == "extra_forbidden":
-            line = f"  {where}: there is no such setting; {_choices(model, error['loc'])}"
-        lines.append(line)
-    return "\n".join(lines)
-
-
 def _has_huge_number(value: Any) -> bool:
     if isinstance(value, (list, dict)):
         return any(map(_has_huge_number, value.values() if isinstance(value, dict) else value))
     return isinstance(value, int) and value.bit_length() > MAX_BITS
-
-
-def _given(error: ErrorDetails) -> str:
-    """What was given, where the message does not say it and it is a single value."""
-    given = error["input"]
-    told = error["type"] in ("missing", "value_error") or isinstance(given, (dict, BaseModel))
-    return "" if told else f", not {given!r}"
-
-
-def _choices(model: Any, location: tuple[int | str, ...]) -> str:
-    for part in location[:-1]:
-        annotation = model.model_fields[str(part)].annotation
-        model = next(a for a in (annotation, *get_args(annotation)) if hasattr(a, "model_fields"))  # of `X | None`, X
-    return f"settings here are {', '.join(sorted(model.model_fields))}"

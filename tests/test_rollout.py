@@ -1,5 +1,3 @@
-import threading
-
 import pytest
 from pydantic import ValidationError
 
@@ -155,57 +153,6 @@ def test_one_turn_replies_need_no_final_element():
         ScriptedEngine(script("red...")), Dialogue()
     )
     assert [(row["finish_reason"], row["reply"]) for row in rows] == [("final", "red"), ("length", "red")]
-
-
-@pytest.mark.parametrize("reasoning", [False, True])
-def test_searches_beside_an_engine_on_a_gpu_make_the_same_rows(reasoning):
-    """Of six conversations some search once or twice, one errs, one answers at once."""
-
-    def reply(_, text):
-        turns = text.count("assistant") - 1
-        return ("<answer> moon </answer>", "a", "<search> sun </search>")[(len(text) + turns) % 3]
-
-    made = []
-    for is_on_gpu in (False, True):
-        engine, library = ScriptedEngine(reply), Library()
-        engine.is_on_gpu = is_on_gpu
-        dialogue, prompts = TALK.model_copy(update={"reasoning": reasoning}), [prompt("p"), prompt("q", "a b c")]
-        rows = converse(engine, dialogue, library, prompts, num_samples=3)
-        made.append(sorted(rows, key=lambda row: row["rollout_id"]))
-        assert library.batches
-    assert made[0] == made[1]
-
-
-def test_an_engine_on_a_gpu_works_for_others_while_one_searches():
-    """Of two conversations the second searches; the first is answered before its search came back."""
-    released = threading.Event()
-
-    class Slow(Library):
-        def search(self, queries, k):
-            assert released.wait(10)
-            return super().search(queries, k)
-
-    def reply(key, text):
-        if key == 1 and text.count("assistant") == 1:
-            return "<search> moon </search>"
-        released.set()
-        return "<answer> red </answer>"
-
-    engine = ScriptedEngine(reply)
-    engine.is_on_gpu = True
-    rows = converse(engine, library=Slow(), num_samples=2)
-    assert [row["num_searches"] for row in rows] == [0, 1]
-
-
-def test_a_search_that_fails_beside_the_engine_is_the_callers_failure():
-    class Broken(Library):
-        def search(self, queries, k):
-            raise OSError("the index is gone")
-
-    engine = ScriptedEngine(script("<search> moon </search>"))
-    engine.is_on_gpu = True
-    with pytest.raises(OSError, match="the index is gone"):
-        converse(engine, library=Broken())
 
 
 def test_rows_depend_on_neither_order_nor_batch():
