@@ -57,7 +57,7 @@ class TreeExam:
         return self.run.ask(place, role, policy, n=self.settings.breadth, label="direct", **shown)
 
     def _from_known(self, place: Place, policy: Policy) -> Replies:
-        role = replace(self.answering, about=from_known)
+        role = replace(self.answering, templates=(self._template("grounded"),), about=from_known)
         shown: dict[str, Any] = {"tasks": self.benchmark.tasks, "evidence": self.benchmark.evidence}
         return self.run.ask(place, role, policy, n=self.settings.breadth, label="oracle", **shown)
 
@@ -68,7 +68,8 @@ class TreeExam:
             nodes = rate_by_similarity(place, nodes, tasks, embedding=self.settings.embedding, label="ssa-quotes")
         else:
             nodes = self._judged(place, replace(self.comparing, about=sets), judge, nodes, "llm-e-quotes")
-        role, n = replace(self.answering, about=from_best), breadth if mode == "llm-r" else 1
+        role = replace(self.answering, templates=(self._template("grounded"),), about=from_best)
+        n = breadth if mode == "llm-r" else 1
         replies = self.run.ask(place, role, policy, n=n, label=mode, nodes=nodes, tasks=tasks)
         steps = extend(place, nodes, replies.rows, replies.rollouts, element="reasoning", label=f"{mode}-steps")
         if mode == "llm-r":
