@@ -51,10 +51,10 @@ $(SMOLLM2): | full
 test: lint test-fast test-slow ## everything that CI checks, in WORKERS=2 processes
 
 test-fast: full ## tests that take seconds
-	$(PYTEST) -m "not slow"
+	$(PYTEST) -m "not slow" --durations=8
 
 test-slow: full ## tests with real servers, engines and trainers
-	$(PYTEST) -m slow --durations=8 tests
+	$(PYTEST) -m slow --no-loadscope-reorder --durations=8 $$(grep -rl --include='test_*.py' 'mark\.slow' tests)
 
 test-light: ## fast tests of all that needs no torch or vLLM
 	@$(INSTALL) dev cpu gpu
@@ -97,7 +97,7 @@ mutants: full ## change one token at a time in rewards, scores, batches, filters
 	$(BIN)/python -m tests.bench.mutants $(or $(SHARE),1) $(NAMES)
 
 chaos: full ## kill and stop processes of a run, cut files and step clocks at random, N times; compare with an untouched run
-	$(BIN)/python -m tests.end_to_end.chaos $(or $(N),50)
+	$(BIN)/python -m tests.end_to_end.chaos $(or $(N),50) --seed $(or $(SEED),0) --minutes $(or $(MINUTES),inf)
 
 claims: full $(SMOLLM2) ## the papers' claims in miniature, and self-play on English, three seeds each
 	$(BIN)/python -m flows.claims

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from tests.end_to_end import faults
-from tests.end_to_end.faults import damage, occupy, pause, step_clock
+from tests.end_to_end.faults import damage, occupy, pause, silence, step_clock
 
 COUNT = """
 import time
@@ -34,6 +34,34 @@ def test_a_process_stands_still_and_goes_on(monkeypatch):
         finally:
             child.kill()
     assert not pause([process], random.Random(0))
+
+
+@pytest.fixture
+def sleeping():
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as child:
+        yield psutil.Process(child.pid)
+        child.kill()
+
+
+@pytest.mark.parametrize(("given_up", "comes_back"), [(True, {True, False}), (False, {True})])
+def test_a_flow_stands_still_until_it_is_given_up_and_comes_back_or_not(monkeypatch, sleeping, given_up, comes_back):
+    monkeypatch.setattr(faults, "BACK_S", (0.0, 0.0))
+    monkeypatch.setattr(faults, "POLL_S", 0.1)
+    found, seen = set(), []
+
+    def asked() -> bool:
+        seen.append(sleeping.status())
+        return given_up
+
+    for seed in range(3):
+        assert silence([sleeping], asked, 0.3, random.Random(seed)) == given_up
+        found.add(sleeping.status() != psutil.STATUS_STOPPED)
+        sleeping.resume()
+    assert set(seen) == {psutil.STATUS_STOPPED} and found == comes_back
+
+
+def test_there_is_no_silence_without_a_flow():
+    assert not silence([], lambda: True, 1.0, random.Random(0))
 
 
 @pytest.mark.parametrize("seed", range(8))

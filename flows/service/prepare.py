@@ -9,7 +9,10 @@ from flows.service.site import Site
 
 
 def main() -> None:
-    site = Site.here()
+    prepare(Site.here())
+
+
+def prepare(site: Site) -> None:
     site.prepare()
     command = [sys.executable, "-m", "prefect", "server", "database", "upgrade", "-y"]
     subprocess.run(command, cwd=site.root, env=site.environment(), stdout=subprocess.DEVNULL, check=True)

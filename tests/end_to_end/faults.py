@@ -1,17 +1,21 @@
-"""Faults other than kills that `make chaos` brings about: processes that stand still, damaged files, clocks that step,
-another user's folder in the way."""
+"""Faults other than kills that `make chaos` brings about: processes that stand still, some until they are given up,
+damaged files, clocks that step, another user's folder in the way."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import httpx
 import psutil
 
 PAUSE_S = (1.0, 20.0)
+POLL_S = 1.0
+BACK_S = (0.0, 8.0)  # a flow that comes back looks every five seconds whether it was given up
 STEP_S = 3600.0
 
 
@@ -33,11 +37,31 @@ def pause(processes: Sequence[psutil.Process], rng: random.Random) -> bool:
     return bool(stopped)
 
 
+def silence(flow: Sequence[psutil.Process], given_up: Callable[[], bool], limit_s: float, rng: random.Random) -> bool:
+    """SIGSTOP until the server gives the flow run up. In half of the cases SIGCONT, and a while to notice that. False
+    where there is no flow, or where it was not given up within `limit_s`."""
+    if not flow:
+        return False
+    flow[0].suspend()
+    over, end = False, time.monotonic() + limit_s
+    while not over and time.monotonic() < end:
+        time.sleep(POLL_S)
+        with contextlib.suppress(httpx.TransportError, RuntimeError):
+            over = given_up()
+    if not over or rng.random() < 0.5:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            flow[0].resume()
+        time.sleep(rng.uniform(*BACK_S))
+    return over
+
+
 def damage(store: Path, pids: Path, rng: random.Random) -> bool:
-    """Cut a published table, a recipe, the database of views or a pid file to half, or to nothing. False where there
-    is no such file."""
-    parts, recipes = (sorted(store.glob(f"runs/chaos/**/{name}")) for name in ("part-*.parquet", "recipe.json"))
-    kinds = [parts, recipes, sorted(store.glob("*.duckdb")), sorted(pids.glob("flow-*.json"))]
+    """Cut a file to half, or to nothing: of a published table, its recipe, the files beside its rows (weights, an
+    optimizer's state), an unfinished table or update, the database of views, remembered hashes or a pid file. False
+    where there is no such file."""
+    below = ("runs/chaos/**/part-*.parquet", "runs/chaos/**/recipe.json", "runs/chaos/**/files/**/*", "unfinished/**/*")
+    found = [store.glob(pattern) for pattern in (*below, "*.duckdb", "model-hashes.json")]
+    kinds = [sorted(path for path in paths if path.is_file()) for paths in (*found, pids.glob("flow-*.json"))]
     files = rng.choice([kind for kind in kinds if kind] or [[]])
     if not files:
         return False

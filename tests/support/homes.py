@@ -1,0 +1,36 @@
+"""Prefect homes of test sites: the first that a session asks for makes the database, the others copy it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from flows.service.prepare import prepare
+from flows.service.site import SOURCE, Site
+
+DATABASE = "prefect.db"
+
+
+def with_database(home: Path, factory: pytest.TempPathFactory) -> Path:
+    """`home`, with the empty database that Prefect's migrations make: they take as long as several tests."""
+    shared = factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+    home.mkdir(parents=True)
+    shutil.copy(_made(shared / "empty"), home)
+    return home
+
+
+def _made(folder: Path) -> Path:
+    """Processes of a session wait for the one that makes it."""
+    folder.mkdir(exist_ok=True)
+    with open(folder / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "done").exists():
+            prepare(Site(SOURCE, folder, port_choice=1024))  # nothing listens there
+            (folder / "done").touch()
+    return folder / DATABASE
