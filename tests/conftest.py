@@ -1,10 +1,14 @@
 """What every test may use: surroundings, a store and a place in it that are its own."""
 
+import sys
+from pathlib import Path
+
 import pytest
 
 from tests.support import surroundings
 
 surroundings.separate()
+sys.modules.setdefault("vllm", None)  # type: ignore[arg-type]  # TRL would import it, which takes as long again
 
 from flows.service.site import store_root  # noqa: E402
 from tests.support import light  # noqa: E402
@@ -19,6 +23,32 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     for plugin in (surroundings, light):  # for doctests outside this folder, too
         config.pluginmanager.register(plugin, plugin.__name__)
+
+
+LONGEST = (
+    "end_to_end/test_scope.py",
+    "end_to_end/test_services.py",
+    "end_to_end/test_chaos.py",
+    "test_grpo_processes.py",
+    "end_to_end/test_spell.py",
+    "test_engine_vllm.py",
+    "end_to_end/test_here.py",
+    "end_to_end/test_english.py",
+    "test_readme.py",
+    "end_to_end/test_eapo.py",
+    "end_to_end/test_mae.py",
+    "end_to_end/test_rzero.py",
+    "end_to_end/test_spice.py",
+    "test_plan_memory.py",
+    "end_to_end/test_recovery.py",
+    "test_engine_openai.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Processes take file after file in this order: those that take longest first, so that all end together."""
+    place = {Path(__file__).parent / name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(item.path, len(place)))
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ def test_lora_products_by_group_equal_vllms_own_and_the_formula():
             "-q",
             "-p",
             "no:cacheprovider",
+            "--noconftest",
             "-p",
             "no:xdist",
             "-o",

@@ -57,7 +57,7 @@ def test_the_trainers_scores_are_those_of_the_weights_that_it_wrote(place, tmp_p
     for found, given in zip(sorted(rows, key=lambda r: r["rollout_id"]), batch.rows(), strict=True):
         ids = torch.tensor([[*given["prompt_token_ids"], *given["completion_token_ids"]]])
         logps = model(ids).logits.log_softmax(-1)[0, 2:-1].gather(1, ids[0, 3:, None])
-        assert found["trainer"] == pytest.approx(float(logps.sum()), abs=1e-4)
+        assert found["trainer"] == pytest.approx(logps.detach().sum().item(), abs=1e-4)
         assert found["before"] == -1.0 and found["num_tokens"] == 2
         assert found["policy_hash"] == policy.content_hash
 

@@ -14,6 +14,7 @@ TAKEN = ("PENDING", "RUNNING", "CANCELLING")  # each holds a slot of its pool
 ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 LOGS_PER_CALL, LINES_WRITTEN_PER_CALL = 200, 1000
 BUSY_S = 60.0
+ANSWER_S = 90.0  # the server waits up to 30 s for its database (pyproject.toml), more than once in a request
 HEARTBEATS = "flow runs that fell silent"
 SILENT = "its process fell silent; repeat the command to resume from what is published"
 
@@ -45,7 +46,7 @@ class API:
     def at(cls, url: str, secret: str) -> API:
         """The server at `url`; no proxy is asked, whatever the environment says."""
         user, password = secret.split(":", 1)
-        return cls(httpx.Client(base_url=url, auth=(user, password), timeout=30.0, transport=PatientTransport()))
+        return cls(httpx.Client(base_url=url, auth=(user, password), timeout=ANSWER_S, transport=PatientTransport()))
 
     def healthy(self) -> bool:
         try:

@@ -14,6 +14,7 @@ import pytest
 from flows.service import services
 from flows.service.api import API
 from flows.service.site import Site
+from tests.support.homes import with_database
 from tests.support.stub_project import free_port
 from warehouse.store import Store
 
@@ -28,7 +29,7 @@ TEXT = (
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """The project's own flows under a server of their own, with a finished corpus `c`."""
     folder = tmp_path_factory.mktemp("here")
-    site = Site(home=folder / "home", port_choice=free_port())
+    site = Site(home=with_database(folder / "home", tmp_path_factory), port_choice=free_port())
     (folder / "texts").mkdir()
     for i in range(6):
         (folder / "texts" / f"{i}.txt").write_text(TEXT.format(i=i))

@@ -25,7 +25,7 @@ DEPLOYMENT = "scope-iteration/micro"
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with stub_project.running(tmp_path_factory.mktemp("recovery")) as site:
+    with stub_project.running(tmp_path_factory) as site:
         yield site
 
 

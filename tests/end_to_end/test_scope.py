@@ -7,13 +7,19 @@ import re
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from flows.command.demo import SCORES
+from flows.micro.training.model import MicroModel, save_checkpoint
+from flows.request import Request
+from flows.scope.flow import scope_iteration
+from tasks.monitor import Alarm
+from tests.support.homes import with_database
+from tests.support.machines import shared_machines
 from warehouse.query import query
 from warehouse.store import Store
 
@@ -67,7 +73,9 @@ class Site:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    made = Site(tmp_path_factory.mktemp("site"))
+    folder = tmp_path_factory.mktemp("site")
+    with_database(folder / "prefect", tmp_path_factory)
+    made = Site(folder)
     try:
         yield made
     finally:
@@ -188,21 +196,32 @@ def test_clean_asks_first_and_leaves_nothing_to_be_made_again(site: Site, played
     assert site.selfplay("verify", played).returncode == 0
 
 
-def test_a_corpus_that_the_model_cannot_read_runs_to_its_end(site: Site) -> None:
+@pytest.fixture(scope="module")
+def play(site: Site) -> Iterator[Callable[..., None]]:
+    """Play a run in this process, without the server; all such runs share an engine and a trainer."""
+
+    def made(name: str, corpus: Path | None = None, **changed: Any) -> None:
+        asked = {"flow": "scope-iteration", "profile": "micro", "run": name, "overrides": {**SMALL, **changed}}
+        scope_iteration.run(Request(**asked, corpus=str(corpus) if corpus else None))
+
+    with pytest.MonkeyPatch.context() as patch, shared_machines():
+        patch.setenv("SELFPLAY_STORE", str(site.store))
+        yield made
+
+
+def test_a_corpus_that_the_model_cannot_read_runs_to_its_end(site: Site, play: Callable[..., None]) -> None:
     corpus = Path(__file__).parents[1] / "data" / "wiki_passages_30.parquet"
-    done = site.run("english", "--corpus", str(corpus), **{"evaluation.benchmark": "none", "unread": "warn"})
-    assert done.returncode == 0, done.stdout + done.stderr
+    play("english", corpus, **{"evaluation.benchmark": "none", "unread": "warn"})
     counted = site.rows("select count(*) as n, count(malformed) as malformed from tasks where run = 'english'")[0]
     reasons = site.rows("select reason from selections where run = 'english' and not kept")
     assert counted["n"] > 0 and counted["malformed"] > 0
     assert len(reasons) == site.rows("select count(*) as n from selections where run = 'english' and not kept")[0]["n"]
 
 
-def test_a_judge_that_errs_stops_the_run_before_it_trains_the_solver(site: Site, tmp_path: Path) -> None:
-    from flows.micro.training.model import MicroModel, save_checkpoint
-
+def test_a_judge_that_errs_stops_the_run_before_it_trains_the_solver(
+    site: Site, play: Callable[..., None], tmp_path: Path
+) -> None:
     save_checkpoint(MicroModel(), tmp_path / "untrained")
-    done = site.run("erring", **{"models.grader": tmp_path / "untrained", "evaluation.benchmark": "none"})
-    assert done.returncode == 1
-    assert "monitor.max_canary_error" in done.stdout + done.stderr
+    with pytest.raises(Alarm, match=r"monitor\.max_canary_error"):
+        play("erring", **{"models.grader": str(tmp_path / "untrained"), "evaluation.benchmark": "none"})
     assert site.rows("select count(*) as n from updates where run = 'erring' and role = 'solver'")[0]["n"] == 0

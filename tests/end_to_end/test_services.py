@@ -34,7 +34,7 @@ def site(tmp_path: Path) -> Site:
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with stub_project.running(tmp_path_factory.mktemp("services")) as site:
+    with stub_project.running(tmp_path_factory) as site:
         yield site
 
 
@@ -227,7 +227,7 @@ def test_killed_flows_give_their_slots_back(running: Site) -> None:
 
 @pytest.mark.slow
 def test_the_server_alone_finds_a_flow_that_fell_silent(running: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(services, "SILENCE_S", 40.0)
+    monkeypatch.setattr(services, "SILENCE_S", 20.0)  # it is killed soon after its first heartbeat
     api = services.up(running)
     run = api.submit("scope-iteration/micro", {"profile": "micro", "overrides": {"sleep_s": 600}})
     process = running.process(f"flow-{run['id']}")

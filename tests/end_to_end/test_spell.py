@@ -11,6 +11,7 @@ import pytest
 from flows.request import Request
 from flows.spell.flow import spell_iteration
 from tasks.monitor import Alarm
+from tests.support.machines import shared_machines
 from warehouse.query import query
 from warehouse.store import Store
 
@@ -35,7 +36,7 @@ SMALL = {
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("site") / "store"
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, shared_machines():
         patch.setenv("SELFPLAY_STORE", str(folder))
         yield folder
 

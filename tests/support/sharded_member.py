@@ -4,11 +4,13 @@ import os
 import sys
 from multiprocessing.connection import Connection
 
-from tasks.training import policy_files
 from tasks.training.member import serve
-from tests.support.cpu_fsdp import take_cpus_for_gpus
 
 if __name__ == "__main__":
+    sys.modules.setdefault("vllm", None)  # type: ignore[arg-type]  # as `serve` does: halves TRL's import
+    from tasks.training import policy_files
+    from tests.support.cpu_fsdp import take_cpus_for_gpus
+
     take_cpus_for_gpus()
     policy_files.FILE_SIZE = 4_000  # so that both processes write some of a policy
     serve(Connection(int(sys.argv[1])))

@@ -14,6 +14,7 @@ import pytest
 from flows.service import services
 from flows.service.api import API
 from flows.service.site import SOURCE, Site
+from tests.support.homes import with_database
 
 FLOW = """
 import os
@@ -85,10 +86,12 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def running(folder: Path) -> Iterator[Site]:
+def running(factory: pytest.TempPathFactory) -> Iterator[Site]:
     """A stub project that is up, in a process whose home folder is empty."""
+    folder = factory.mktemp("stub")
     (folder / "home").mkdir()
     site = make(folder / "project")
+    with_database(site.home, factory)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOME", str(folder / "home"))
         patch.syspath_prepend(str(site.root))

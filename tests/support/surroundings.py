@@ -6,6 +6,7 @@ not in `KEPT` does not reach it, and a test that opens the user's store or Prefe
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import shutil
@@ -30,13 +31,17 @@ _own: dict[str, str] = {}
 def separate() -> None:
     """Give this process surroundings of its own. Call it before a library reads the environment."""
     folder = Path(tempfile.mkdtemp(prefix="sp-"))  # sockets lie in it: Linux allows their paths 107 characters
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)  # after what libraries do to files of theirs at the end
     kept = {name: value for name, value in os.environ.items() if KEPT.fullmatch(name)}
     (folder / "home").mkdir()
+    caches = (Path(os.environ["TMPDIR"]) if "PYTEST_XDIST_WORKER" in os.environ else folder) / "caches"
     _own.update(_site(folder))
     own = {
         "HOME": str(folder / "home"),
         "TMPDIR": str(folder),
         "PYTEST_DEBUG_TEMPROOT": os.environ.get("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir()),  # tmp_path is kept
+        "VLLM_CACHE_ROOT": str(caches / "vllm"),  # a model's class is inspected once for all processes of a session
+        "MPLCONFIGDIR": str(caches / "matplotlib"),
         "OMP_NUM_THREADS": "1",
         "TOKENIZERS_PARALLELISM": "false",
     }
@@ -73,7 +78,3 @@ def own_surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     found = sorted(set(_touched))
     _touched.clear()
     assert not found, f"a test touched what is the user's: {', '.join(found[:5])}"
-
-
-def pytest_unconfigure() -> None:
-    shutil.rmtree(os.environ["TMPDIR"], ignore_errors=True)

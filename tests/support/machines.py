@@ -1,0 +1,52 @@
+"""Engines and a trainer that runs of a module share: to start them takes longer than a short run."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from flows.machines import Machines
+from flows.profile import MethodSettings
+
+
+class Shared(Machines):
+    """Machines that outlive their run; the next run has them where its configuration asks for the same."""
+
+    made: ClassVar[list[tuple[tuple[Any, ...], Machines]]] = []
+
+    @classmethod
+    def of(cls, cfg: MethodSettings, logs: Path, api: Any = None) -> Machines:
+        asked = (
+            cfg.engine,
+            cfg.judge_engine,
+            cfg.num_engines,
+            cfg.trainer_processes,
+            cfg.resident_trainer,
+            cfg.keep_checkpoints,
+            api,
+        )
+        found = next((machines for wanted, machines in cls.made if wanted == asked), None)
+        if found is None:
+            found = super().of(cfg, logs, api)
+            cls.made.append((asked, found))
+        return found
+
+    def close(self) -> None:
+        """Not before the module's end."""
+
+
+@contextlib.contextmanager
+def shared_machines() -> Iterator[None]:
+    """Runs that are played in this process share their machines."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("flows.method.Machines", Shared)
+        try:
+            yield
+        finally:
+            for _, machines in Shared.made:
+                Machines.close(machines)
+            Shared.made.clear()
