@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -105,3 +106,17 @@ def test_figures_are_drawn_and_the_theme_can_be_changed(viewer, tmp_path: Path):
     before = viewer.tab.eval("getComputedStyle(document.body).backgroundColor")
     viewer.tab.press("t")
     assert viewer.tab.eval("getComputedStyle(document.body).backgroundColor") != before
+
+
+def test_a_result_is_a_grid_that_sorts_by_number_and_takes_titles_and_cells_as_text(viewer):
+    hostile = "<img src=x onerror=window.hit=1>"
+    statement = f"select i, '{hostile}' as \"{hostile}\" from range(300) as a (i) order by i::varchar"
+    viewer.tab.resize(1200, 800)
+    viewer.open(f"/sql?text={quote(statement)}")
+    cells = "[...document.querySelectorAll('.tabulator-row .tabulator-cell:first-child')].map(c => c.textContent)"
+    viewer.tab.wait(f"{cells}.slice(0, 3).join() === '0,1,10'")
+    viewer.tab.eval("document.querySelector('.tabulator-col-sorter').click()")
+    viewer.tab.wait(f"{cells}.slice(0, 3).join() === '0,1,2'")
+    assert viewer.tab.eval("document.querySelectorAll('.tabulator img').length") == 0
+    assert viewer.tab.eval("document.querySelector('.tabulator').textContent.includes('onerror')")
+    assert viewer.tab.eval("window.hit === undefined") and viewer.tab.said == []
