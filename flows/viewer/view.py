@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,6 +21,7 @@ from warehouse.store import Store
 from warehouse.table import Table
 
 HERE = Path(__file__).parent
+MOST_NEAR = 30  # tables whose relations are looked for
 PARAMETER = re.compile(r"^\s*--.*$|\$(\w+)", re.MULTILINE)  # or a comment, where it is only named
 
 
@@ -85,10 +86,17 @@ class View:
     def keep_near(self, table: str, row: Row) -> None:
         """Ask further statements of the tables only that may hold rows that have to do with a row of `table`, and of
         labels, which are made from no table."""
-        at = Address(self.run, row["iteration"], row["phase"], row["step"], table, row["label"])
-        labels = [table for table in self.lake.tables(self.run) if table.schema is ANNOTATIONS]
-        near = self.lake.catalogue.related(self.run, str(at))
-        self.near = (*near, *(table for table in labels if table not in near))
+        self.keep_near_all([{**row, "name": table}])
+
+    def keep_near_all(self, places: Sequence[Row]) -> None:
+        """The same of several tables: `name`, iteration, phase, step, label. Many are as good as all."""
+        if len(places) > MOST_NEAR:
+            return
+        near = {t.address: t for t in self.lake.tables(self.run) if t.schema is ANNOTATIONS}
+        for place in places:
+            at = Address(self.run, place["iteration"], place["phase"], place["step"], place["name"], place["label"])
+            near |= {table.address: table for table in self.lake.catalogue.related(self.run, str(at))}
+        self.near = tuple(near.values())
 
     def keep_iterations(self, numbers: Collection[int | None]) -> None:
         """Ask further statements of the tables of these iterations only, and of those outside any."""

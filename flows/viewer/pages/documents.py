@@ -23,6 +23,7 @@ def documents(view: Page, run: str, text: str = "", offset: int = 0) -> HTMLResp
 @router.get("/run/{run}/document", response_class=HTMLResponse)
 def document(view: Page, id: str) -> HTMLResponse:
     found = next(iter(view.rows("document", id=id)), None)
+    view.keep_near_all(view.rows("document_places", id=id))
     tasks = view.rows("document_tasks", id=id)
     rollouts = view.rows("document_rollouts", id=id)
     if found is None and not tasks and not rollouts:

@@ -13,3 +13,4 @@ with about as (
 select rollouts_table.rollout_id, rollouts_table.role, rollouts_table.iteration, rollouts_table.phase
 from rollouts_table
 where run = $run and prompt_id in (select prompt_id from about)
+order by rollouts_table.iteration, rollouts_table.phase, rollouts_table.role, rollouts_table.rollout_id
