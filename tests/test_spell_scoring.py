@@ -167,6 +167,10 @@ def test_the_responder_is_paid_by_the_rule_or_by_the_majority():
     assert pay_responder(answered, matches(False, True, False, False, None), voted) == [1.0, 1.0, 0.0, 0.0, 0.0]
 
 
+def test_an_answer_that_was_compared_with_nothing_is_not_right_by_the_rule():
+    assert pay_responder(answers("x"), [], []) == [0.0]
+
+
 def test_where_no_vote_can_be_read_the_rule_alone_decides():
     voted = [*votes("q-0", None, None), *votes("q-1", None, None)]
     assert pay_responder(answers("x", "x"), matches(True, False), voted) == [1.0, 0.0]

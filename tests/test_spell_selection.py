@@ -213,6 +213,13 @@ def test_both_ends_of_the_share_are_inside(place, share, reason):
     assert votes(place, ("a", 1, 1, share)).rows()[0]["reason"] == reason
 
 
+@pytest.mark.parametrize(("share", "bounds"), [(0.625, {"low": 0.625000001}), (0.75, {"high": 0.749999999})])
+def test_a_share_that_is_just_the_bound_with_its_tolerance_is_inside(place, share, bounds):
+    """The bound less, or and, 1e-9 is the share to the last bit."""
+    assert (bounds.get("low", share + 1e-9) - 1e-9, bounds.get("high", share - 1e-9) + 1e-9) == (share, share)
+    assert votes(place, ("a", 1, 1, share), **bounds).rows()[0]["reason"] is None
+
+
 def test_without_consistency_only_the_equality_is_given_up(place):
     found = votes(place, ("differ", 0, 1, 0.75), ("tie", 0, 0, 0.5), consistency=False)
     assert {r["group_id"]: r["reason"] for r in found.rows()} == {"differ": None, "tie": "no clear majority"}
