@@ -10,8 +10,9 @@ from typing import Any
 
 import duckdb
 
+from flows.audit.audit import watch_gates
 from flows.evaluation import score_benchmarks
-from flows.micro.tables import ledger_oracle, ledger_tasks
+from flows.micro.tables import ledger_oracle, ledger_sound, ledger_tasks
 from flows.profile import Comparing
 from flows.run import Player, Role, Run
 from tasks.equality import agree
@@ -115,9 +116,16 @@ def watch_questions(run: Run[Any], at: Place, policy: str, *, tasks: Tables, lab
         run.watch(at, wrong, policy=policy, benchmark=LABELS, label="labels", labels=labels, tasks=tasks)
 
 
+def watch_passed(run: Run[Any], at: Place, policy: str, *, tasks: Tables, chosen: Tables, **knows: Any) -> None:
+    """Stop before an update where too many of the questions that were let through should not have been."""
+    sound = ledger_sound if run.cfg.evaluation.benchmark == "micro" else None
+    watch_gates(run, at, policy, tasks=tasks, chosen=chosen, sound=sound, **knows)
+
+
 def watch_marks(run: Run[Any], at: Place, policy: str, *, quality: Table, solved: Table, **about: Table) -> None:
-    """Stop before an update where a judge gives all questions and answers the best mark or, if the truth is known,
-    errs in its marks of answers. `about`: the tasks and the answers."""
+    """Stop before an update where questions say nothing, a judge gives all of them and their answers the best mark or,
+    if the truth is known, errs in its marks of answers. `about`: the tasks and the answers."""
+    watch_questions(run, at, policy, tasks=about["tasks"])
     run.watch(at, marks_given, policy=policy, benchmark=JUDGE, label="marks", marks=[quality, solved])
     if run.cfg.evaluation.benchmark == "micro":
         wrong = partial(mark_errors, oracle=ledger_oracle)

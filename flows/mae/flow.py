@@ -15,13 +15,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from flows.audit.audit import watch_gates
 from flows.fine_tuning import fine_tune
 from flows.mae.config import Config
 from flows.mae.rewards import pay_judge, pay_proposer, pay_solver, tags_kept
 from flows.method import method
-from flows.micro.tables import ledger_sound
-from flows.questions import given_questions, score_held_out, watch_marks, watch_questions
+from flows.questions import given_questions, score_held_out, watch_marks, watch_passed
 from flows.run import Player, Role, Run, templates
 from tasks.ask import answered_tasks, readable_tasks
 from tasks.corpus.documents import corpus_identity
@@ -99,15 +97,13 @@ def propose(run: Run[Config], roles: Roles, step: Place, model: Player, D: Table
     tried = run.ask(step, roles.solver, policy, n=cfg.proposer.answers, label="trial", tasks=asked.rows).rows
     about = {"tasks": asked.rows, "answers": tried}
     solved = run.ask(step, roles.answer_judge, policy, n=n, label="difficulty", **about).rows  # line 10
-    watch_questions(run, step, policy.id, tasks=asked.rows)
     watch_marks(run, step, policy.id, quality=quality, solved=solved, **about)
     pay = {"pays_format": cfg.pays_format, "unread": cfg.judge.unread, "difficulty_from": cfg.proposer.difficulty_from}
     about = {"tasks": asked.rows, "quality": quality, "tried": tried, "solved": solved}
     scores = score(step, pay_proposer, **about, **pay, label="proposer")  # lines 11, 15
     rules, by = PoolRules(enters_from=cfg.proposer.lowest_quality), {"scores": scores, "component": "quality"}
     D = pool(step, previous=D, tasks=asked.rows, draws=shown, rules=rules, **by, label="questions")  # lines 12-14
-    sound = ledger_sound if cfg.evaluation.benchmark == "micro" else None
-    watch_gates(run, step, policy.id, tasks=asked.rows, chosen=D, sound=sound)
+    watch_passed(run, step, policy.id, tasks=asked.rows, chosen=D)
     return D, (asked.rollouts, scores)
 
 

@@ -12,10 +12,8 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from flows.audit.audit import watch_gates
 from flows.method import method
-from flows.micro.tables import ledger_sound
-from flows.questions import answer, majority, pay_answers, score_held_out, watch_questions
+from flows.questions import answer, majority, pay_answers, score_held_out, watch_passed, watch_questions
 from flows.run import Player, Role, Run, templates
 from flows.rzero.config import Config
 from flows.rzero.rewards import pay_challenger
@@ -82,8 +80,7 @@ def train_solver(run: Run[Config], roles: Roles, iteration: Place, challenger: P
     kept = keep(pool, INFORMATIVE, tasks=asked.rows, labels=labels, delta=cfg.delta, seed=run.cfg.seed)
     watch_questions(run, pool, challenger.policy.id, tasks=asked.rows, labels=labels)
     run.watch_pool(iteration, challenger.policy.id, kept)
-    knows = {"sound": ledger_sound if run.cfg.evaluation.benchmark == "micro" else None, "labels": labels}
-    watch_gates(run, pool, challenger.policy.id, tasks=asked.rows, chosen=kept, **knows)
+    watch_passed(run, pool, challenger.policy.id, tasks=asked.rows, chosen=kept, labels=labels)
     num_batches = sum(row["kept"] for row in kept.rows()) // cfg.prompts_per_step
     for b in range(min(cfg.steps, num_batches)):
         step = iteration.phase("solver").step(b + 1)

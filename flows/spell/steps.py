@@ -192,7 +192,7 @@ def watch_rounds(spell: Spell, step: Place, player: Player, played: Sequence[Rou
     """Stop before an update where questions say nothing or should not have passed, or, where the truth is known,
     references are wrong, votes err or wrong answers are paid for."""
     run, policy, tasks = spell.run, player.policy.id, [r.posed.tasks for r in played]
-    in_world = run.cfg.corpus in run.cfg.worlds
+    in_world = run.cfg.corpus in run.cfg.worlds and not spell.given
     watch_questions(run, step, policy, tasks=tasks)
     chosen, shown = [r.groups for r in played], {"documents": [r.posed.documents for r in played]}
     about: dict[str, Any] = {"tasks": tasks, "chosen": chosen, "passed": (FULL,)}
