@@ -1,8 +1,10 @@
 """What an update trains on: which rollouts, cut into which datums, with whose advantage."""
 
+from types import SimpleNamespace
+
 import pytest
 
-from tasks.batch import batch
+from tasks.batch import batch, sampled_at
 from tests.support.rows import publish, row, turn
 
 LOGPROBS = pytest.approx([-0.5, 0.0, 0.0, -0.25, -0.125])
@@ -90,9 +92,18 @@ def test_tables_of_rewards_may_weigh_alike_whatever_their_tokens(place):
         rollout("long", said([1] * 9, [2, 3], [-0.5, -0.5])),
     )
     asked = publish(place, "rewards", reward("q", 0.5), reward("long", 1.0), label="asked")
-    answered = publish(place, "rewards", reward("a", 1.5), reward("b", 0.0), label="answered")
+    answered = publish(place, "rewards", reward("a", 1.5), reward("b", 0.0), reward("gone", 1.0), label="answered")
+    plain = batch(place.step(9), [asked, answered], rollouts, max_tokens=9).rows()
+    assert {r["rollout_id"]: r["advantage"] for r in plain} == {"q": 0.5, "a": 1.5, "b": 0.0}
     found = batch(place, [asked, answered], rollouts, max_tokens=9, equal_tables=True).rows()
     assert {r["rollout_id"]: r["advantage"] for r in found} == {"q": 2.0, "a": pytest.approx(2.0), "b": 0.0}
+
+
+def test_one_update_has_rollouts_of_one_temperature():
+    one, other = (SimpleNamespace(recipe={"params": {"sampling": {"temperature": t}}}) for t in (0.7, 1.0))
+    assert sampled_at([one, one]) == 0.7  # type: ignore[list-item]
+    with pytest.raises(ValueError, match=r"rollouts of temperatures \[0\.7, 1\.0\]"):
+        sampled_at([one, other])  # type: ignore[list-item]
 
 
 def test_datums_may_come_in_a_seeded_random_order(place):
