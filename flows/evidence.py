@@ -55,16 +55,6 @@ def equal(task: Task, answer: str) -> bool:
     return exact(task, answer) == 1
 
 
-def answered(answers: list[Answer], tasks: list[Task]) -> Iterator[Row]:
-    """Every readable answer with its question and the reference: what a judge sees."""
-    by_id = {task["task_id"]: task for task in tasks}
-    for row in answers:
-        if row["answer"] is not None:
-            task = by_id[row["task_id"]]
-            about = {"question": task["text"], "reference": task["reference"], "answer": row["answer"]}
-            yield {"task_id": row["task_id"], "rollout_id": row["rollout_id"], **about}
-
-
 def outcomes(answers: list[Answer], matches: list[Match], votes: list[Vote]) -> dict[str, bool | None]:
     """Whether each answer, by its rollout, is right: what the judge says last, or the rule where nobody was asked. None
     where neither can tell."""

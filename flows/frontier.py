@@ -3,6 +3,18 @@ beside their own."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+
+def tent(pass_rate: float, peak: float = 0.5) -> float:
+    """1 where a share `peak` of the answers is right, falling in a line to 0 on either side, at the distance of the
+    nearer end.
+
+    >>> [tent(rate) for rate in (0, 0.25, 0.5, 0.75, 1)], tent(0.4, peak=0.2)
+    ([0.0, 0.5, 1.0, 0.5, 0.0], 0.0)
+    """
+    return max(0.0, 1 - abs(pass_rate - peak) / min(peak, 1 - peak))
+
 
 def absolute_zero(pass_rate: float) -> float:
     """Absolute Zero (arXiv 2505.03335): the harder the better, but nothing for what never or always succeeds.
@@ -19,7 +31,7 @@ def r_zero(pass_rate: float) -> float:
     >>> [r_zero(rate) for rate in (0, 0.25, 0.5, 1)]
     [0.0, 0.5, 1.0, 0.0]
     """
-    return 1 - 2 * abs(pass_rate - 0.5)
+    return tent(pass_rate)
 
 
 def threshold(pass_rate: float) -> float:
@@ -29,3 +41,6 @@ def threshold(pass_rate: float) -> float:
     [0.0, 1.0, 0.0]
     """
     return float(0 < pass_rate < 1)
+
+
+RIVALS: dict[str, Callable[[float], float]] = {f.__name__: f for f in (absolute_zero, r_zero, threshold)}

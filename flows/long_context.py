@@ -6,13 +6,27 @@ import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from pydantic import Field
+
+from flows import profile
+from flows.run import Run
 from tasks.corpus.documents import corpus_identity
 from tasks.item_scores import pass_at
 from tasks.readers.words import overlap, words_of
 from tasks.stage import Rows, Tables, rows_by, stage
 from warehouse.schemas import ANSWERS, DOCUMENTS, RUBRICS, TASKS, Answer, Match, Row, Task, Vote
 from warehouse.store import Place, Table
+
+
+class Evaluation(profile.Evaluation):
+    """The held-out score after every iteration, on a built-in world or on files."""
+
+    benchmark: str = Field(  # type: ignore[assignment]
+        default="none", description='"micro", "none" or a .jsonl file of the form of `read_benchmark`'
+    )
+    temperature: float | None = Field(default=None, ge=0, description="None: as in training")  # type: ignore[assignment]
 
 
 @dataclass(frozen=True)
@@ -23,6 +37,19 @@ class Benchmark:
     tasks: Table
     contexts: Table
     evidence: Tables = ()
+
+    @classmethod
+    def of_run(
+        cls, run: Run[Any], name: str, task_types: Collection[str], world: Callable[..., Benchmark]
+    ) -> Benchmark:
+        """A benchmark that a run's configuration names: "micro", which `world` makes, or a file's.
+
+        Raises ValueError for what is no file.
+        """
+        cfg, place = run.cfg.evaluation, run.place.iteration(0).phase("benchmark")
+        if name == "micro":
+            return world(place, seed=cfg.seed, num_tasks=cfg.num_tasks)
+        return cls.open(place, name, task_types, label=None if name == cfg.benchmark else Path(name).stem)
 
     @classmethod
     def open(cls, place: Place, path: str, task_types: Collection[str], label: str | None = None) -> Benchmark:
@@ -110,6 +137,25 @@ def exact(task: Task, answer: str | None) -> float:
 def best_overlap(task: Task, answer: str | None) -> float:
     """F1 with the accepted answer that is nearest."""
     return 0.0 if answer is None else max(overlap(a, answer) for a in accepted(task))
+
+
+def answers_to_judge(answers: list[Answer], tasks: list[Task]) -> Iterator[Row]:
+    """What a judge is asked about every answer that could be read: question, options, the answer, its reference and all
+    that is accepted. No document goes in."""
+    task_of = {task["task_id"]: task for task in tasks}
+    for row in answers:
+        if row["answer"] is not None:
+            task = task_of[row["task_id"]]
+            yield {
+                "task_id": task["task_id"],
+                "task_type": task["task_type"],
+                "rollout_id": row["rollout_id"],
+                "question": task["text"],
+                "options": task["options"] or [],
+                "answer": row["answer"],
+                "reference": task["reference"],
+                "references": accepted(task),
+            }
 
 
 def measure(

@@ -15,10 +15,23 @@ from flows.evaluation import score_benchmarks
 from flows.micro.tables import ledger_oracle, ledger_sound, ledger_tasks
 from flows.profile import Comparing
 from flows.run import Player, Role, Run
+from tasks.audit import Sound
 from tasks.equality import agree
 from tasks.evaluate import evaluate
 from tasks.match import match
-from tasks.monitor import JUDGE, LABELS, POOL, label_errors, mark_errors, marks_given, tasks_written
+from tasks.monitor import (
+    JUDGE,
+    LABELS,
+    POOL,
+    Truth,
+    label_errors,
+    mark_errors,
+    marks_given,
+    pay_gap,
+    reference_errors,
+    tasks_written,
+    vote_gap,
+)
 from tasks.processes.comparisons import Compare
 from tasks.prompt import Row
 from tasks.read import UNANSWERED
@@ -130,6 +143,34 @@ def watch_marks(run: Run[Any], at: Place, policy: str, *, quality: Table, solved
     if run.cfg.evaluation.benchmark == "micro":
         wrong = partial(mark_errors, oracle=ledger_oracle)
         run.watch(at, wrong, policy=policy, benchmark=JUDGE, label="truth", marks=solved, **about)
+
+
+def watch_asked(
+    run: Run[Any],
+    at: Place,
+    policy: str,
+    sound: Sound | None,
+    oracle: Truth | None,
+    *,
+    tasks: Tables,
+    answers: Tables,
+    scores: Tables,
+    votes: Tables | None = None,
+    **gates: Any,
+) -> None:
+    """Stop before an update where questions say nothing or should not have passed, their references are wrong,
+    wrong answers are paid for or `votes` on them err. `sound` and `oracle` know the truth of what is built in."""
+    watch_questions(run, at, policy, tasks=tasks)
+    built_in = set(run.cfg.learns_from) <= set(run.cfg.worlds)
+    watch_gates(run, at, policy, tasks=tasks, sound=sound if built_in else None, **gates)
+    if not built_in or oracle is None:
+        return
+    about: dict[str, Any] = {"policy": policy, "benchmark": JUDGE, "tasks": tasks}
+    run.watch(at, partial(reference_errors, oracle=oracle), label="references", **about)
+    about["answers"] = answers
+    run.watch(at, partial(pay_gap, oracle=oracle), label="pay", scores=scores, **about)
+    if votes is not None:
+        run.watch(at, partial(vote_gap, oracle=oracle), label="votes", votes=votes, **about)
 
 
 def score_held_out(run: Run[Any], iteration: Place, role: Role, player: Player) -> None:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from tasks.stage import Rows, Tables, are_tables, stage
+from tasks.stage import Rows, Tables, are_tables, rows_of, stage
 from warehouse.query import run_sql
 from warehouse.schemas import GROUPS, SELECTIONS, Row
 from warehouse.store import Table
@@ -66,6 +66,11 @@ def keep(query: Query, /, *, limits: Sequence[Limit] = (), earlier: tuple[Table,
 def choose(query: Query, /, *, limits: Sequence[Limit] = (), **given: Any) -> Rows:
     """Yield a row for every group of rollouts that could be trained on, as `keep` does."""
     yield from _selected(query, given, limits, [])
+
+
+def num_kept(selections: Tables) -> int:
+    """How many candidates selections keep."""
+    return sum(row["kept"] for row in rows_of(selections))
 
 
 def _selected(query: Query, given: dict[str, Any], limits: Sequence[Limit], already: list[Row]) -> Rows:

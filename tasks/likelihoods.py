@@ -84,17 +84,16 @@ def choose(selections: Sequence[Selection], tasks: Sequence[Task], most: int, se
 def with_documents(
     tasks: list[Task], near: list[Sample], drawn: list[Sample], *, chosen: Sequence[str], most: int
 ) -> Iterator[Row]:
-    """The chosen tasks, each as often as it has documents, at most: its own, then those it came from, those like it,
-    and others."""
+    """The tasks that are chosen, in that order, each with up to `most` documents: its own, then those it came from,
+    those like it, and others."""
     task_of = {task["task_id"]: task for task in tasks}
     like = rows_by_task(near)
-    for task_id in chosen:
+    for task_id in filter(task_of.__contains__, chosen):
         task = task_of[task_id]
         evidence, others = list(task["evidence"] or [])[1:], [row["document_id"] for row in drawn]
         random.Random(task_id).shuffle(others)
-        for document_id in list(dict.fromkeys([task["document_id"], *evidence, *like.get(task_id, ()), *others]))[
-            :most
-        ]:
+        candidates = dict.fromkeys([task["document_id"], *evidence, *like.get(task_id, ()), *others])
+        for document_id in list(candidates)[:most]:
             kept = [document_id, *(other for other in evidence if other != document_id)]
             yield {**task, "document_id": document_id, "evidence": kept}
 

@@ -90,7 +90,8 @@ def check_pool(selections: Tables, target: int, *, allow_short: bool = False, wa
     tables = [selections] if isinstance(selections, Table) else selections
     num_kept = sum(row["kept"] for row in rows_of(tables))
     if num_kept < target:
-        short = Alarm(tables[-1].address if tables else "no selections", "num_kept", num_kept, target, way_out)
+        advice = f"{way_out} Selections say why the others were not kept.".lstrip()
+        short = Alarm(tables[-1].address if tables else "no selections", "num_kept", num_kept, target, advice)
         if not allow_short:
             raise short
         log.warning("%s", short)

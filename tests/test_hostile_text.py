@@ -64,14 +64,12 @@ def powers(text: str) -> Counter[str]:
 
 def rendered(template: Template, text: str) -> str:
     """The template with `text` as everything that comes from outside."""
-    documents: Any = [{"title": text, "text": text}, {"title": text, "text": text}]
+    documents: Any = [{"title": text, "text": text, "document": text}] * 2
     if template.name == "rubrics":
         documents = text
     values = dict.fromkeys(("task", "title", "document", "answer", "criterion", "results"), text)
     ours = {"search_example": "<search>words</search>", "max_searches": 4, "task_type": "planning"}
-    return template.render(
-        ours, **values, documents=documents, search_turns=2, searches_left=1, task_description="a plan"
-    )
+    return template.render(ours, **values, documents=documents, search_turns=2, searches_left=1)
 
 
 TEMPLATES = [

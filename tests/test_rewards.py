@@ -3,6 +3,7 @@ import math
 import pytest
 
 from flows.scope import rewards
+from flows.scope.config import ChallengerReward, SolverReward
 from tasks.rubrics import share_met
 
 
@@ -44,13 +45,14 @@ def test_difficulty_is_a_tent_over_the_mean_score(g_bar, tau, expected):
     ],
 )
 def test_length_factor_falls_as_a_cosine_from_soft_to_hard(tokens, expected):
-    assert rewards.length_factor(tokens) == pytest.approx(expected, abs=1e-12)
+    assert rewards.length_factor(tokens, SolverReward()) == pytest.approx(expected, abs=1e-12)
 
 
 def test_length_factor_has_no_step_at_its_ends():
-    assert rewards.length_factor(1025) == pytest.approx(1.0, abs=1e-5)
-    assert rewards.length_factor(2047) == pytest.approx(0.05, abs=1e-5)
-    assert rewards.length_factor(5, soft=4, hard=6, floor=0.0) == pytest.approx(0.5)
+    assert rewards.length_factor(1025, SolverReward()) == pytest.approx(1.0, abs=1e-5)
+    assert rewards.length_factor(2047, SolverReward()) == pytest.approx(0.05, abs=1e-5)
+    short = SolverReward(length_soft=4, length_hard=6, length_floor=0.0)
+    assert rewards.length_factor(5, short) == pytest.approx(0.5)
 
 
 def test_a_missing_verdict_counts_as_not_met():
@@ -77,11 +79,11 @@ def test_weights_weigh_the_criteria():
     ],
 )
 def test_challenger_is_paid_for_format_and_for_tasks_at_the_frontier(format_total, passed, g_bar, expected):
-    assert rewards.challenger(format_total, passed, g_bar) == pytest.approx(expected)
+    assert rewards.challenger(format_total, passed, g_bar, ChallengerReward()) == pytest.approx(expected)
 
 
 def test_challenger_weights_are_settings():
-    paid = rewards.challenger(1.0, True, 0.25, format_weight=0.2, difficulty_weight=2.0, tau=0.25)
+    paid = rewards.challenger(1.0, True, 0.25, ChallengerReward(format_weight=0.2, difficulty_weight=2.0, tau=0.25))
     assert paid == pytest.approx(2.2)
 
 
@@ -95,7 +97,7 @@ def test_challenger_weights_are_settings():
     ],
 )
 def test_solver_is_paid_for_rubric_times_length_and_format_and_search(g, length, form, search, expected):
-    assert rewards.solver(g, length, form, search) == pytest.approx(expected)
+    assert rewards.solver(g, length, form, search, SolverReward()) == pytest.approx(expected)
 
 
 def test_searches_are_paid_up_to_three():

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from flows.scope.config import ChallengerReward, SolverReward
-from flows.scope.scoring import challenger_scores, solver_scores
+from flows.scope.rewards import challenger_scores, solver_scores
 from tests.support.rows import row
 
 GOOD = {"total": 1.0, "think": 1.0, "tool": 1.0, "structure": 1.0}

@@ -2,8 +2,8 @@
 
 from collections import Counter
 
+from flows.spell.rewards import permuted_scores, responder_scores
 from flows.spell.rules import covers, is_readable
-from flows.spell.scoring import permuted_scores, responder_scores
 from tests.support.rows import row
 
 RIGHT = {"p1": (1, 0, 0, 0, 0, 0, 0, 0), "p2": (1, 1, 1, 1, 0, 0, 0, 0), "p3": (1, None)}  # None was not sampled

@@ -6,7 +6,7 @@ import pytest
 
 from flows.spell import rewards
 from flows.spell.config import QuestionerSettings
-from flows.spell.scoring import questioner_scores, responder_scores, verifier_scores
+from flows.spell.rewards import questioner_scores, responder_scores, verifier_scores
 from tasks.item_scores import pass_at
 from tasks.normalise import zscore
 from tests.support.rows import row

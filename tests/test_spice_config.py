@@ -48,7 +48,7 @@ def test_large_profiles_hold_the_papers_numbers(name):
     assert cfg.iterations * cfg.steps == 640
     assert (cfg.documents_per_step, cfg.challenger.attempts, cfg.challenger.group_size) == (128, 1024, 8)
     assert (cfg.reasoner.answers, cfg.challenger.invalid_reward, cfg.challenger.reward) == (8, -0.1, "variance")
-    assert (cfg.challenger.temperature, cfg.reasoner.temperature, cfg.dialogues.document_tokens) == (1.0, 1.0, 5992)
+    assert (cfg.dialogues.temperature, cfg.dialogues.document_tokens) == (1.0, 5992)
     assert cfg.challenger.answer_types == ("Integer", "Expression", "String")
     assert list(cfg.shares.values()) == [0.5, 0.5]
     u = cfg.update
@@ -104,7 +104,7 @@ def test_one_corpus_takes_the_place_of_a_profiles_mix():
         ({"update.max_completion_tokens": 97}, "must be dialogues.response_tokens, 96"),
         ({"probes.checkpoints": [4]}, "probes name iterations [0, 4], the run has 0 to 3"),
         ({"probes.opponent": 4}, "probes name iterations [0, 1, 2, 3, 4], the run has 0 to 3"),
-        ({"reasoner.temperature": 0}, "reasoner.temperature: Input should be greater than 0"),
+        ({"dialogues.temperature": 0}, "dialogues.temperature: Input should be greater than 0"),
     ],
 )
 def test_a_value_out_of_range_says_where_and_what_is_allowed(changed, says):

@@ -2,7 +2,8 @@
 
 import pytest
 
-from flows.spice.scoring import challenger_scores, correctness, reasoner_scores
+from flows.questions import correctness
+from flows.spice.rewards import challenger_scores, reasoner_scores
 from tests.support.rows import row
 
 

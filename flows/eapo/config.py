@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from flows import profile
+from flows import long_context, profile
 from flows.plan.workload import Lengths, PlannedRole, PlannedUpdate, Step, Workload
 from flows.profile import Comparing, MethodSettings, Settings
 from tasks import limits
@@ -60,10 +60,7 @@ class Limits(limits.Limits):
     max_not_compared: float | None = Field(default=0.5, ge=0, description="groups whose comparison cannot be read")
 
 
-class Evaluation(profile.Evaluation):
-    benchmark: str = Field(  # type: ignore[assignment]
-        default="none", description='"micro", "none" or a .jsonl file of the form of `read_benchmark`'
-    )
+class Evaluation(long_context.Evaluation):
     samples: int = Field(default=6, ge=1, description="answers to each question; N of best-of-N")
     best_of_n: bool = Field(
         default=True,

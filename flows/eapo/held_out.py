@@ -30,7 +30,7 @@ def score_held_out(
     score_benchmarks(run, iteration, policy)
     if cfg.benchmark == "none":
         return None
-    benchmark = open_benchmark(run)
+    benchmark = Benchmark.of_run(run, cfg.benchmark, TASK_TYPES, open_haystacks)
     tasks, known = benchmark.tasks, {"evidence": benchmark.evidence}
     shown: dict[str, Any] = {"tasks": tasks, "contexts": benchmark.contexts}
     said = run.ask(place, roles.examinee, policy.policy, n=cfg.samples, **shown).rows
@@ -47,10 +47,3 @@ def score_held_out(
         filler = None if cfg.benchmark == "micro" else benchmark.contexts
         Haystacks.open(run, cfg.needles, filler, cfg.seed).search(run, place, roles.examinee, policy.policy, outcome)
     return first
-
-
-def open_benchmark(run: Run[Config]) -> Benchmark:
-    cfg, place = run.cfg.evaluation, run.place.iteration(0).phase("benchmark")
-    if cfg.benchmark == "micro":
-        return open_haystacks(place, seed=cfg.seed, num_tasks=cfg.num_tasks)
-    return Benchmark.open(place, cfg.benchmark, TASK_TYPES)

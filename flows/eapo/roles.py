@@ -8,7 +8,8 @@ from functools import partial
 
 from flows.eapo.config import Config
 from flows.eapo.readers import read_answer, read_verdict
-from flows.evidence import answered, in_contexts
+from flows.evidence import in_contexts
+from flows.long_context import answers_to_judge
 from flows.run import Role, templates
 from tasks.compare import read_scores
 from tasks.engines.base import Sampling
@@ -44,7 +45,7 @@ class Roles:
         greedy = Sampling(temperature=0, max_tokens=d.response_tokens)
         asked, read = (templates(self._cfg, d.prompts)("judge"),), reads("vote", read_verdict)
         how = {"dialogue": d.one_reply, "judge": True, "ask_again": read_verdict}
-        return Role("judge", asked, answered, greedy, VOTES, read, **how)
+        return Role("judge", asked, answers_to_judge, greedy, VOTES, read, **how)
 
 
 def groups(answers: list[Answer], tasks: list[Task]) -> Iterator[Row]:

@@ -175,6 +175,12 @@ def cluster_contexts(*, seed: int, num_tasks: int) -> Rows:
         yield {"document_id": f"cluster-{seed}-{i:04d}", "text": text, "source": source, "num_chars": len(text)}
 
 
+def open_cluster_tasks(place: Place, *, seed: int, num_tasks: int) -> Benchmark:
+    """Questions and their contexts."""
+    made = {"seed": seed, "num_tasks": num_tasks}
+    return Benchmark("micro", cluster_tasks(place, **made), cluster_contexts(place, **made))
+
+
 def _drawn(seed: int, num_tasks: int) -> Iterator[tuple[int, str, clusters.Cluster, clusters.Question, list[str], str]]:
     """Number, type, cluster, question, options and answer: types and hops in turn, each about a cluster of its own."""
     rng = random.Random(seed)

@@ -19,7 +19,7 @@ from flows.rzero.config import Config
 from flows.rzero.rewards import pay_challenger
 from tasks.ask import kept_tasks, readable_tasks, repeatedly
 from tasks.course import components_share
-from tasks.keep import Query, keep
+from tasks.keep import Query, keep, num_kept
 from tasks.monitor import BATCH
 from tasks.normalise import normalise
 from tasks.novelty import novelty
@@ -81,7 +81,7 @@ def train_solver(run: Run[Config], roles: Roles, iteration: Place, challenger: P
     watch_questions(run, pool, challenger.policy.id, tasks=asked.rows, labels=labels)
     run.watch_pool(iteration, challenger.policy.id, kept)
     watch_passed(run, pool, challenger.policy.id, tasks=asked.rows, chosen=kept, labels=labels)
-    num_batches = sum(row["kept"] for row in kept.rows()) // cfg.prompts_per_step
+    num_batches = num_kept(kept) // cfg.prompts_per_step
     for b in range(min(cfg.steps, num_batches)):
         step = iteration.phase("solver").step(b + 1)
         batch = partial(kept_tasks, first=b * cfg.prompts_per_step, count=cfg.prompts_per_step)

@@ -27,37 +27,26 @@ Where we differ from the released code
 
 from __future__ import annotations
 
+from functools import partial
+
 from flows.method import method
 from flows.run import Player, Run
 from flows.scope import monitor
 from flows.scope.config import Config
 from flows.scope.held_out import replay, score_held_out
 from flows.scope.information import measure_information
-from flows.scope.steps import (
-    Pool,
-    Scope,
-    given_pool,
-    judge_tasks,
-    keep_moderate,
-    learn,
-    sample_documents,
-    solve_batch,
-    starting_players,
-)
+from flows.scope.steps import Pool, Scope, given_pool, judge_tasks, keep_moderate, learn, sample_documents, solve_batch
 from tasks.monitor import check_pool
 from warehouse.store import Place
 
-SHORT_POOL = (
-    "Raise pool.max_batches, widen pool.window, or set pool.short_pool=fewer_steps; selections say why the others were "
-    "not kept."
-)
+SHORT_POOL = "Raise pool.max_batches, widen pool.window, or set pool.short_pool=fewer_steps."
 
 
 @method(Config)
 def scope_iteration(run: Run[Config]) -> tuple[Player, Player]:
     """Algorithm 1."""
     scope = Scope.prepare(run)
-    first, challenger, solver = starting_players(run)  # l.2
+    first, (challenger, solver) = run.cfg.first_iteration, starting_players(run)  # l.2
     score_held_out(scope, run.place.iteration(first - 1), solver)
     for t, iteration in run.iterations(first):  # l.3
         if not run.cfg.challenger.is_frozen(t):
@@ -68,6 +57,13 @@ def scope_iteration(run: Run[Config]) -> tuple[Player, Player]:
         measure_information(scope, iteration.phase("information"), challenger, tasks)
     replay(scope)
     return challenger, solver  # l.35
+
+
+def starting_players(run: Run[Config]) -> tuple[Player, Player]:
+    """l.2: C_0 = S_0 = M0; or both as another run left them after one of its iterations."""
+    branch = run.cfg.branch
+    after = partial(run.player_after, iteration=branch.iteration, run=branch.run) if branch else run.player
+    return after("challenger"), after("solver")
 
 
 def train_challenger(scope: Scope, iteration: Place, challenger: Player, solver: Player) -> Player:

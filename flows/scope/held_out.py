@@ -24,8 +24,7 @@ def score_held_out(scope: Scope, iteration: Place, solver: Player) -> None:
     score_benchmarks(scope.run, iteration, solver, scope.documents)
     benchmark = scope.run.cfg.evaluation.benchmark
     if benchmark != "none":
-        tables = _open_benchmark(scope)
-        _score(scope, iteration.phase("evaluation"), scope.roles.examinee, solver, benchmark, tables, tables)
+        _score(scope, iteration.phase("evaluation"), scope.roles.examinee, solver, benchmark)
 
 
 def replay(scope: Scope) -> None:
@@ -34,34 +33,22 @@ def replay(scope: Scope) -> None:
     run, cfg = scope.run, scope.run.cfg.evaluation
     for searcher, answerer in cfg.replay:
         searched, store = run.place.iteration(searcher).phase("evaluation"), run.place.store
-        solver, tables = run.player_after("solver", answerer), _open_benchmark(scope)
         last_turn = {"max_turns": 1, "insist_times": 0, "prompt_tokens": None}
         dialogue = scope.roles.examinee.dialogue.model_copy(update=last_turn)
         about_searches = partial(after_searches, reasoning=dialogue.reasoning)
         role = replace(scope.roles.examinee, about=about_searches, values={}, dialogue=dialogue)
         about = {name: store.get(searched.address(name, "solver")) for name in ("prompts", "rollouts")}
-        place = run.place.iteration(answerer).phase("replay").step(searcher)
-        _score(scope, place, role, solver, f"{cfg.benchmark}, searches of {searcher}", tables, about)
+        place, name = run.place.iteration(answerer).phase("replay").step(searcher), f"searches of {searcher}"
+        _score(scope, place, role, run.player_after("solver", answerer), f"{cfg.benchmark}, {name}", **about)
 
 
-def _open_benchmark(scope: Scope) -> dict[str, Any]:
-    cfg, place = scope.run.cfg.evaluation, scope.run.place.iteration(0).phase("benchmark")
+def _score(scope: Scope, place: Place, role: Role, solver: Player, name: str, **about: Any) -> None:
+    """Metrics of a solver that is asked `about` these tables, or else the tasks of the benchmark."""
+    run, cfg, at = scope.run, scope.run.cfg.evaluation, scope.run.place.iteration(0).phase("benchmark")
     made = {"seed": cfg.seed, "num_tasks": cfg.num_tasks}
-    return {"tasks": encyclopaedia_tasks(place, **made), "rubrics": encyclopaedia_rubrics(place, **made)}
-
-
-def _score(
-    scope: Scope,
-    place: Place,
-    role: Role,
-    solver: Player,
-    name: str,
-    benchmark: dict[str, Any],
-    about: dict[str, Any],
-) -> None:
-    run, seed = scope.run, scope.run.cfg.evaluation.seed
-    world = Scope.over_world(run, run.place.iteration(0).phase("benchmark"), seed, BENCHMARK_ENTITIES)
-    answers = run.ask(place, role, solver.policy, index=world.documents, **about).rows
+    benchmark: dict[str, Any] = {"tasks": encyclopaedia_tasks(at, **made), "rubrics": encyclopaedia_rubrics(at, **made)}
+    world = Scope.over_world(run, at, cfg.seed, BENCHMARK_ENTITIES)
+    answers = run.ask(place, role, solver.policy, index=world.documents, **(about or benchmark)).rows
     judgments = grade(world, place, answers=answers, **benchmark)
     tables = {**benchmark, "answers": answers, "judgments": judgments}
     evaluate(place, measure, policy=solver.policy.id, benchmark=name, **tables)

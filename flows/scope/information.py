@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from flows.run import Player, Role
 from flows.scope.steps import Pool, Scope
@@ -79,8 +80,8 @@ def openings(
 ) -> Iterator[Row]:
     """The Challenger's opening prompt of every chosen task, with each of its documents."""
     rows = list(shown(tasks, near, drawn))
-    for task, about in zip(rows, ask(samples=rows, documents=documents), strict=True):
-        yield {**about, "task_id": task["task_id"], "rollout_id": task["rollout_id"]}
+    for task, about in zip(rows, ask(rows, documents), strict=True):
+        yield {**about, **{name: task[name] for name in ("task_id", "document_id", "rollout_id")}}
 
 
 def mark_schemes(
@@ -95,6 +96,5 @@ def mark_schemes(
 ) -> Iterator[Row]:
     """The rubric writer's prompt of every chosen task that has a rubric, with each document in the source's place."""
     written = {row["task_id"]: row["judge_rollout_id"] for row in rubrics if row["criterion"] is not None}
-    rows = [row for row in shown(tasks, near, drawn) if row["task_id"] in written]
-    for task, about in zip(rows, ask(tasks=rows, documents=documents), strict=True):
-        yield {**about, "document_id": task["document_id"], "rollout_id": written[task["task_id"]]}
+    marked: list[Any] = [{**t, "rollout_id": written[t["task_id"]]} for t in tasks if t["task_id"] in written]
+    return openings(marked, documents, near, drawn, ask=ask, shown=shown)

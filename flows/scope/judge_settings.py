@@ -7,7 +7,8 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from flows.profile import Settings
-from flows.scope.readers import PRIORITIES
+
+PRIORITIES = ("critical", "important", "bonus")  # from the highest to the lowest
 
 
 class JudgeSettings(Settings):

@@ -1,17 +1,24 @@
-"""What SCOPE's replies mean: which tags hold a task, a verdict, a rubric. How tags are read is in `tasks.readers`."""
+"""What SCOPE's replies mean: which tags hold a task, a verdict, a rubric (how tags are read is in `tasks.readers`); and
+what is measured in a reply beside its text, also in a malformed one."""
 
 from __future__ import annotations
 
 import re
+from functools import partial
+from typing import Any
 
-from tasks.prompt import Row
-from tasks.readers import verdicts
+from flows.scope.judge_settings import PRIORITIES
+from flows.scope.rewards import challenger_format, solver_format
+from tasks.read import answer_length, is_readable, texts_and_searches
 from tasks.readers.malformed import Malformed
 from tasks.readers.tags import Element, elements, last_element
+from tasks.readers.verdicts import marked
+from warehouse.schemas import PromptRow, Rollout, Row
 
-PRIORITIES = ("critical", "important", "bonus")  # from the highest to the lowest
 _PRIORITY = re.compile(r"priority\s*+=\s*+[\"'“”‘’]?\s*+(\w+)\s*+(?:[\"'“”‘’\s]|$)", re.IGNORECASE)
 _QUESTION = re.compile(r"</?question>", re.IGNORECASE)
+read_answer = partial(last_element, name="answer")
+read_verdict = partial(marked, name="score")  # 1 or 0
 
 
 def read_task(reply: str) -> str:
@@ -26,23 +33,9 @@ def read_task(reply: str) -> str:
     return text
 
 
-def read_verdict(reply: str) -> int:
-    """1 or 0; the last score that decides wins, and what is thought does not count.
-
-    >>> read_verdict("<think><score>0</score></think> <score> 1 </score>")
-    1
-    """
-    return verdicts.marked(reply, "score")
-
-
 def passes(reply: str) -> bool:
     """Whether a gate's verdict is 1."""
     return read_verdict(reply) == 1
-
-
-def read_answer(reply: str) -> str:
-    """What the last answer element says."""
-    return last_element(reply, "answer")
 
 
 def read_rubric(reply: str, min_criteria: int, max_criteria: int, weights: dict[str, float]) -> list[Row]:
@@ -77,3 +70,35 @@ def _criterion(element: Element) -> str:
 def _priority(element: Element) -> str:
     named = _PRIORITY.search(element.attributes)
     return named[1].lower() if named and named[1].lower() in PRIORITIES else PRIORITIES[-1]
+
+
+def measure_task(rollout: Rollout, prompt: PromptRow) -> Row:
+    """The parts of the format reward, and the source document with all that was retrieved."""
+    texts, searched = texts_and_searches(rollout)
+    results = [result for turn in rollout["turns"] or [] for result in turn["results"] or []]
+    retrieved = [document_id for result in results for document_id in result["document_ids"]]
+    form = challenger_format(texts, searched, prompt["search_turns"] or 0, is_readable(read_task, rollout))
+    return {"evidence": list(dict.fromkeys([prompt["document_id"], *retrieved])), "format": form}
+
+
+def measure_answer(rollout: Rollout, prompt: PromptRow, *, model: str) -> Row:
+    """Its length, its searches, and the parts of the format reward, also of an answer that was cut off."""
+    texts, searched = texts_and_searches(rollout)
+    form = solver_format(texts, searched, is_readable(read_answer, rollout))
+    length = answer_length(rollout, prompt, read=read_answer, model=model)
+    return {**length, "format": form, "num_searches": sum(searched)}
+
+
+def measure_gate(rollout: Rollout, prompt: PromptRow) -> Row:
+    return {"gate": prompt["template"].removeprefix("gate_"), "kind": "model"}
+
+
+def rubric_rows(rollout: Rollout, prompt: PromptRow, **allowed: Any) -> list[Row]:
+    """The criteria of a reply with their ids."""
+    found = read_rubric(rollout["reply"] or "", **allowed)
+    return [{**row, "criterion_id": f"{prompt['task_id']}-{row['position']}"} for row in found]
+
+
+def measure_rubric(rollout: Rollout, prompt: PromptRow) -> Row:
+    """A malformed rubric is one row."""
+    return {"criterion_id": prompt["task_id"], "position": 0}

@@ -7,8 +7,9 @@ from dataclasses import replace
 from functools import partial
 
 from flows.run import Role, templates
-from flows.scope import readers, replies
+from flows.scope import readers
 from flows.scope.config import Config
+from flows.scope.rewards import passing
 from tasks.ask import readable, readable_tasks
 from tasks.engines.base import Sampling
 from tasks.prompt import Row, Template
@@ -18,14 +19,6 @@ from tasks.rollouts.search_syntax import EXAMPLES, stop_strings
 from tasks.rollouts.tokens import cut_tokens
 from tasks.rubrics import criteria_of
 from warehouse.schemas import ANSWERS, GATES, JUDGMENTS, RUBRICS, TASKS, Answer, Criterion, Document, Gate, Sample, Task
-
-TASK_DESCRIPTIONS = {
-    "long_form_qa": "one how, what or why question on a single topic, answered in flowing prose without sections",
-    "summarisation": "condense or recast what sources say about something, adding nothing of one's own",
-    "planning": "a plan with steps, a timeline or milestones",
-    "writing": "a formal document with introduction, body and conclusion",
-    "creative_writing": "a story, scene or poem built on facts",
-}
 
 
 class Roles:
@@ -41,7 +34,7 @@ class Roles:
             partial(propose, model=base, limit=d.source_tokens),
             self._turns("task", challenger.temperature),
             TASKS,
-            reads("text", readers.read_task, replies.measure_task),
+            reads("text", readers.read_task, readers.measure_task),
             self._searching("challenger", "task", d.challenger_turns, d.challenger_prompt_tokens),
             values=hints,
         )
@@ -51,7 +44,7 @@ class Roles:
             marked_tasks,
             self._turns("answer", solver.temperature),
             ANSWERS,
-            reads("answer", readers.read_answer, partial(replies.measure_answer, model=base)),
+            reads("answer", readers.read_answer, partial(readers.measure_answer, model=base)),
             self._searching("solver", "answer", d.solver_turns, d.solver_prompt_tokens),
             values=hints,
         )
@@ -73,7 +66,7 @@ class Roles:
             partial(examine, model=base, limit=cfg.dialogues.source_tokens, gates=judge.applied_gates),
             Sampling(temperature=0, max_tokens=judge.gate_tokens),
             GATES,
-            reads("passed", readers.passes, replies.measure_gate, whole=False),
+            reads("passed", readers.passes, readers.measure_gate, whole=False),
         )
         self.rubric_writer = role(
             "rubric",
@@ -81,7 +74,7 @@ class Roles:
             partial(mark_scheme, evidence=self.template("evidence"), model=base, limit=judge.evidence_document_tokens),
             Sampling(temperature=0, max_tokens=judge.rubric_tokens),
             RUBRICS,
-            Reader(partial(replies.read_rubric, weights=judge.priority_weights, **criteria), replies.measure_rubric),
+            Reader(partial(readers.rubric_rows, weights=judge.priority_weights, **criteria), readers.measure_rubric),
         )
         self.grader = role(
             "grade",
@@ -109,11 +102,8 @@ class Roles:
             searched_out=self.template(f"{role}_searched_out").text,
             format_error=self.template("format_error").text,
             insist=self.template("answer_now").text,
-            documents_per_query=d.documents_per_query,
-            result_tokens=d.result_tokens,
-            reasoning=d.reasoning,
             prompt_tokens=prompt_tokens,
-            context_tokens=d.context_tokens,
+            **d.model_dump(include={"documents_per_query", "result_tokens", "reasoning", "context_tokens"}),
         )
 
 
@@ -128,8 +118,7 @@ def propose(samples: list[Sample], documents: list[Document], *, model: str, lim
             "document_id": sample["document_id"],
             "task_type": sample["task_type"],
             "search_turns": sample["search_turns"],
-            "task_description": TASK_DESCRIPTIONS[sample["task_type"] or ""],
-            **source(cut[sample["document_id"]]),
+            **cut[sample["document_id"]],
         }
 
 
@@ -140,7 +129,7 @@ def examine(
     cut = cut_documents(documents, model, limit)
     for task in readable(tasks):
         for gate in gates:
-            shown = {"task": task["text"], **source(cut[task["document_id"]])}
+            shown = {"task": task["text"], **cut[task["document_id"]]}
             yield {"template": f"gate_{gate}", "task_id": task["task_id"], **shown}
 
 
@@ -192,19 +181,9 @@ def grade(
 # ---- rows they share ----------------------------------------------------------------------------------------------
 
 
-def passing(tasks: list[Task], gates: Iterable[Gate]) -> set[str]:
-    """QG: ids of the tasks that pass every gate. A gate without a verdict is not passed; with no gate at all, all
-    pass."""
-    return {task["task_id"] for task in readable(tasks)} - {row["task_id"] for row in gates if not row["passed"]}
-
-
 def cut_documents(documents: list[Document], model: str, limit: int) -> dict[str | None, Row]:
-    """Title and first tokens of each document, by its id."""
+    """Title and first tokens of each document, by its id, as templates name them."""
     return {
-        d["document_id"]: {"title": d["title"] or "", "text": cut_tokens(d["text"], model, limit)} for d in documents
+        d["document_id"]: {"title": d["title"] or "", "document": cut_tokens(d["text"], model, limit)}
+        for d in documents
     }
-
-
-def source(document: Row) -> Row:
-    """A document as the templates of one document name it."""
-    return {"title": document["title"], "document": document["text"]}

@@ -12,8 +12,8 @@ from flows.micro.worlds.encyclopaedia import follows_grammar
 from flows.run import Player, Replies, Role, Run
 from flows.scope.config import ChallengerSettings, Config, SolverSettings
 from flows.scope.readers import read_verdict
+from flows.scope.rewards import challenger_scores, solver_scores
 from flows.scope.roles import Roles
-from flows.scope.scoring import challenger_scores, solver_scores
 from tasks.ask import kept_tasks
 from tasks.audit import Sound
 from tasks.check import asks_nothing_twice, check
@@ -57,15 +57,6 @@ class Scope:
         documents = encyclopaedia_documents(at, embedding=run.cfg.embedding, **made)
         knows = partial(encyclopaedia_oracle, **made), partial(encyclopaedia_sound, **made)
         return cls(run, Roles(run.cfg), documents, *knows)
-
-
-def starting_players(run: Run[Config]) -> tuple[int, Player, Player]:
-    """l.2: C_0 = S_0 = M0 and the first iteration; or both as another run left them after one of its iterations."""
-    branch = run.cfg.branch
-    if branch is None:
-        return run.cfg.first_iteration, run.player("challenger"), run.player("solver")
-    challenger, solver = (run.player_after(name, branch.iteration, branch.run) for name in ("challenger", "solver"))
-    return run.cfg.first_iteration, challenger, solver
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from flows import profile
+from flows import long_context, profile
 from flows.plan.workload import Lengths, PlannedRole, PlannedUpdate, Step, Workload
 from flows.profile import Interval, MethodSettings, Settings
 from tasks.normalise import Spread
@@ -25,9 +25,6 @@ class Models(profile.Models):
     """The base is the policy that plays all three roles."""
 
     judge: str | None = Field(default=None, description="ablation (table 4): an external judge in place of the rule")
-    examiner: str | None = Field(
-        default=None, description="judges answers held out, and those of the prober, beside the rule (appendix E.2)"
-    )
     prober: str | None = Field(default=None, description="answers each iteration's questions; None is the base")
 
 
@@ -119,15 +116,11 @@ class Baseline(Settings):
     chat_template: ChatTemplate = "model"
 
 
-class Evaluation(profile.Evaluation):
+class Evaluation(long_context.Evaluation):
     """The held-out score after every iteration (appendix E.2)."""
 
-    benchmark: str = Field(  # type: ignore[assignment]
-        default="none", description='"micro", "none" or a .jsonl file of the form of `read_benchmark`'
-    )
     also: tuple[str, ...] = Field(default=(), description="other such files, scored as well")
     baselines: tuple[Baseline, ...] = Field(default=(), description="prompts that the base model is scored with, too")
-    temperature: float | None = Field(default=None, ge=0, description="None: as in training")  # type: ignore[assignment]
     samples: int = Field(default=8, ge=1, description="n of pass@k")
     passes: tuple[int, ...] = Field(default=(1, 4, 8), description="k of pass@k, as far as n allows")
     input_tokens: tuple[int, ...] = Field(default=(16384,), description="limits; longer prompts are cut in the middle")
@@ -173,14 +166,10 @@ class Config(MethodSettings):
 
     @model_validator(mode="after")
     def _given_questions_need_no_questioner(self) -> Self:
-        idle = {
-            "questioner.trained": self.questioner.trained,
-            "questioner.memory_pairs": self.questioner.memory_pairs,
-            "questioner.grounding_filter": self.questioner.grounding_filter,
-            "verifier.enabled": self.verifier.enabled,
-        }
-        if self.given and (wrong := [name for name, value in idle.items() if value]):
-            raise ValueError(f"given questions leave nothing to do for {', '.join(wrong)}: switch them off")
+        q, v = self.questioner, self.verifier
+        if self.given and (q.trained or q.memory_pairs or q.grounding_filter or v.enabled):
+            idle = "questioner.trained, questioner.memory_pairs, questioner.grounding_filter, verifier.enabled"
+            raise ValueError(f"given questions leave nothing to do for {idle}: switch them off")
         return self
 
     @property

@@ -25,16 +25,13 @@ from flows.spell.config import Config
 from flows.spell.held_out import probe_questions, score_held_out
 from flows.spell.steps import FULL, Round, Spell, play_round, watch_rounds
 from tasks.clusters import remember
-from tasks.keep import Limit, Query, choose
+from tasks.keep import Limit, Query, choose, num_kept
 from tasks.monitor import check_pool
 from tasks.normalise import normalise
 from warehouse.store import Place, Table
 
 QUESTIONS, CONSISTENT_VOTES = Query.beside(__file__, "questions"), Query.beside(__file__, "consistent_votes")
-SHORT_BATCH = (
-    "Raise sampling.max_rounds or sampling.clusters_per_round, or set sampling.short_batch=fewer; selections say why "
-    "the others were not taken."
-)
+SHORT_BATCH = "Raise sampling.max_rounds or sampling.clusters_per_round, or set sampling.short_batch=fewer."
 
 
 @dataclass(frozen=True)
@@ -65,7 +62,7 @@ def spell_iteration(run: Run[Config]) -> Player:
 def play_step(spell: Spell, step: Place, state: State) -> tuple[State, tuple[Round, ...]]:
     """l.5-26: rounds until the batch is full, then one update. Returns the rounds as well."""
     cfg, played = spell.run.cfg.sampling, ()  # l.5
-    while num_groups(played) < cfg.groups and len(played) < cfg.max_rounds:  # l.6
+    while num_kept([r.groups for r in played]) < cfg.groups and len(played) < cfg.max_rounds:  # l.6
         number = state.num_rounds + len(played)
         played += (play_round(spell, step, state.player, state.memory, played, number),)  # l.7-19, 22-24
     groups = [r.groups for r in played]
@@ -75,11 +72,6 @@ def play_step(spell: Spell, step: Place, state: State) -> tuple[State, tuple[Rou
     watch_rounds(spell, step, state.player, played)
     player = update_policy(spell, step, state.player, rewards, played)  # l.26
     return State(player, memory, state.num_rounds + len(played)), played
-
-
-def num_groups(played: tuple[Round, ...]) -> int:
-    """|B_res|: groups taken so far."""
-    return sum(row["kept"] for r in played for row in r.groups.rows())
 
 
 def push_to_memory(spell: Spell, step: Place, memory: Table | None, played: tuple[Round, ...]) -> Table | None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from flows.evaluation import score_benchmarks
 from flows.long_context import Benchmark, held_right, measure
-from flows.micro.tables import cluster_contexts, cluster_tasks
+from flows.micro.tables import open_cluster_tasks
 from flows.questions import answer
 from flows.run import Player, Role
 from flows.spell.config import TASK_TYPES
@@ -24,15 +23,6 @@ from warehouse.store import Place
 QUESTIONS = "questions of the iteration"
 
 
-def open_benchmark(spell: Spell, name: str) -> Benchmark:
-    """The built-in one or that of a file. Raises ValueError for one that is no file."""
-    cfg, place = spell.run.cfg.evaluation, spell.run.place.iteration(0).phase("benchmark")
-    if name in spell.run.cfg.worlds:
-        made = {"seed": cfg.seed, "num_tasks": cfg.num_tasks}
-        return Benchmark(name, cluster_tasks(place, **made), cluster_contexts(place, **made))
-    return Benchmark.open(place, name, TASK_TYPES, label=None if name == cfg.benchmark else Path(name).stem)
-
-
 def score_held_out(spell: Spell, iteration: Place, player: Player) -> None:
     """Answer every task n times at every input limit; before the first iteration also as the baselines have it."""
     cfg = spell.run.cfg.evaluation
@@ -40,7 +30,7 @@ def score_held_out(spell: Spell, iteration: Place, player: Player) -> None:
     if cfg.benchmark == "none":
         return
     for name in (cfg.benchmark, *cfg.also):
-        benchmark = open_benchmark(spell, name)
+        benchmark = Benchmark.of_run(spell.run, name, TASK_TYPES, open_cluster_tasks)
         first = "" if name == cfg.benchmark else f"{benchmark.name}-"
         for limit in cfg.input_tokens:
             shown = benchmark.name + ("" if len(cfg.input_tokens) == 1 else f", {limit} tokens")

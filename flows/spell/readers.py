@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tasks.prompt import Row
@@ -34,7 +35,8 @@ EXAMPLE_QUESTIONS = (
     "What did Halden Ferries earn a crossing in 2013, in dollars?",
     "Which bridge of Halden was finished first?",
 )
-VOTES = {"YES": 1, "NO": 0}
+read_answer = partial(stated_answer, placeholders=EXAMPLE_ANSWERS)  # what follows the last "the answer is"
+read_vote = partial(bracketed, values={"YES": 1, "NO": 0})  # the last verdict
 
 
 def read_questioner(rollout: Rollout, prompt: PromptRow, *, model: str, most_words: int | None, in_lines: bool) -> Row:
@@ -122,21 +124,3 @@ def single_number(answer: str) -> bool:
     except Malformed:
         return False
     return number.plain and number.value != 0
-
-
-def read_answer(reply: str) -> str:
-    """What follows the last "the answer is", to the end of its line, without full stop and wrapping.
-
-    >>> read_answer("<think>the answer is 3</think> Therefore, the answer is **12.5%**.")
-    '12.5%'
-    """
-    return stated_answer(reply, EXAMPLE_ANSWERS)
-
-
-def read_vote(reply: str) -> int:
-    """1 for the last verdict being [[YES]], 0 for [[NO]].
-
-    >>> read_vote("<think>[[NO]]</think> They differ in form only. [[YES]]")
-    1
-    """
-    return bracketed(reply, VOTES)

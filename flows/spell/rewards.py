@@ -1,4 +1,5 @@
-"""SPELL's rewards, each a pure function of one group. Equation numbers are those of the paper (appendix E for 12).
+"""SPELL's rewards, each a pure function of one group, and the rows of `scores` that they pay, every part of a reward in
+a component of its own. Equation numbers are those of the paper (appendix E for 12).
 
 Suffixes: V votes on an answer, G answers to a question. `None` stands for what could not be read.
 """
@@ -6,7 +7,16 @@ Suffixes: V votes on an answer, G answers to a question. `None` stands for what 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import random
+from collections.abc import Iterator, Sequence
+
+from flows.frontier import RIVALS
+from flows.spell.config import QuestionerSettings
+from flows.spell.readers import NO_PENALTY
+from tasks.read import NOT_SAMPLED
+from tasks.score import mean_of, scored
+from tasks.stage import rows_by
+from warehouse.schemas import Answer, Match, Row, Score, Task, Vote
 
 MALFORMED, UNGROUNDED = -1.0, -0.5  # eq. 7
 UNREAD_VOTE = -1.0
@@ -62,3 +72,94 @@ def gaussian(r_bar: float, sigma: float = 0.5 / 3) -> float:
     [0.0, 0.0796, 0.3247, 0.7548, 1.0, 0.0]
     """
     return math.exp(-((r_bar - 0.5) ** 2) / (2 * sigma**2)) if 0 < r_bar < 1 else 0.0
+
+
+def responder_scores(
+    answers: list[Answer], matches: list[Match], votes: list[Vote], judged: list[Vote], *, majority_vote: bool
+) -> Iterator[Row]:
+    """Eq. 6 for every answer. `judged` holds an external judge's votes, which then stand in for the rule's.
+
+    An answer that states nothing has 0.
+    """
+    rule_of = {m["rollout_id"]: int(m["matched"] or 0) for m in matches}
+    rule_of |= {v["rollout_id"]: v["vote"] or 0 for v in judged}
+    votes_on = rows_by("rollout_id", votes)
+    for answer in answers:
+        vote_V = [vote["vote"] for vote in votes_on[answer["rollout_id"]]]
+        verdict = (majority(vote_V) if majority_vote else vote_V[0]) if vote_V else None
+        rule = rule_of.get(answer["rollout_id"], 0)
+        parts = {"rule": float(rule), "num_votes": float(len(vote_V))}
+        if verdict is not None:
+            parts["verdict"] = float(verdict)
+        reward = responder(rule, verdict)
+        yield scored(answer, reward, parts, score=reward)
+
+
+def permuted_scores(responded: list[Score], *, seed: int) -> Iterator[Row]:
+    """A control: the same rewards, those of one question's answers in another order."""
+    for group_id, rows in rows_by("group_id", responded).items():
+        totals = [row["total"] for row in rows if row["total"] is not None]
+        random.Random(f"{seed} {group_id}").shuffle(totals)
+        for row in rows:
+            total = None if row["total"] is None else totals.pop(0)
+            yield {**row, "total": total, "score": total}
+
+
+def verifier_scores(votes: list[Vote], responded: list[Score]) -> Iterator[Row]:
+    """Eq. 5 for every vote, in groups of the votes on one answer, with what a group is chosen by (section 3.3)."""
+    rule_of = {row["rollout_id"]: row["components"]["rule"] for row in responded}
+    for rollout_id, group in rows_by("rollout_id", votes).items():
+        vote_V = [vote["vote"] for vote in group]
+        decided, share = majority(vote_V), majority_share(vote_V)
+        parts = {"rule": rule_of[rollout_id], "num_votes": float(len(group))}
+        if decided is not None and share is not None:
+            parts |= {"majority": float(decided), "majority_share": share}
+        why = "no vote on this answer could be read" if decided is None else None
+        for vote, reward in zip(group, verifier(vote_V), strict=True):
+            yield scored(vote, reward, parts, group=rollout_id, unscorable=why)
+
+
+def questioner_scores(
+    tasks: list[Task],
+    closed_book: list[Match],
+    answers: list[Answer],
+    responded: list[Score],
+    *,
+    settings: QuestionerSettings,
+) -> Iterator[Row]:
+    """Eq. 7 for every question. Dropped without penalty: `NO_PENALTY`, what was not sampled, prompts over the limit."""
+    answers_of, responded_of = rows_by("task_id", answers), rows_by("task_id", responded)
+    ungrounded = {m["task_id"] for m in closed_book if m["matched"]}
+    for task in tasks:
+        given, is_ungrounded = answers_of[task["task_id"]], task["task_id"] in ungrounded
+        reward_G = [row["total"] for row in responded_of[task["task_id"]]]
+        r_bar = mean_of(reward_G)
+        parts = {
+            "well_formed": float(task["malformed"] is None),
+            "grounded": float(task["malformed"] is None and not is_ungrounded),
+            "num_answers": float(sum(r is not None for r in reward_G)),
+            "num_right": float(sum(r or 0 for r in reward_G)),
+            "num_readable": float(sum(answer["answer"] is not None for answer in given)),
+        }
+        if r_bar is not None:
+            parts["r_bar"] = r_bar
+        total, why = _questioner_reward(task, is_ungrounded, given, r_bar, settings)
+        group = task["task_type"] if settings.advantage_per_type else None
+        yield scored(task, total, parts, group=group, score=r_bar, unscorable=why)
+
+
+def _questioner_reward(
+    task: Task, ungrounded: bool, answers: list[Answer], r_bar: float | None, settings: QuestionerSettings
+) -> tuple[float | None, str | None]:
+    malformed = task["malformed"]
+    if malformed in NO_PENALTY or malformed in NOT_SAMPLED or (malformed and not settings.format_penalty):
+        return None, malformed
+    if malformed:
+        return MALFORMED, None
+    if ungrounded:
+        return UNGROUNDED, None
+    if r_bar is None:
+        return None, next((a["malformed"] for a in answers if a["malformed"]), "not answered")
+    if settings.reward == "gaussian":
+        return gaussian(r_bar, settings.sigma), None
+    return RIVALS[settings.reward](r_bar), None

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from flows.benchmarks import asking
-from flows.long_context import accepted
+from flows.long_context import answers_to_judge
 from flows.run import Role, templates
 from flows.spell import readers
 from flows.spell.config import Baseline, Config
@@ -19,7 +19,7 @@ from tasks.read import Reader, reads
 from tasks.readers import lines
 from tasks.rollouts.tokens import count_tokens, cut_middle
 from tasks.stage import rows_by
-from warehouse.schemas import ANSWERS, TASKS, VOTES, Answer, Document, Match, Membership, Memory, Sample, Task
+from warehouse.schemas import ANSWERS, TASKS, VOTES, Document, Match, Membership, Memory, Sample, Task
 
 MARKUP = 32  # tokens of a chat template around one message
 
@@ -53,7 +53,7 @@ class Roles:
         self.verifier = role(
             "verifier",
             (template("verifier"),),
-            verify_answers,
+            answers_to_judge,  # l.17
             into=VOTES,
             read=reads("vote", lines.read_vote if in_lines else readers.read_vote, whole=False),
             sampling=d.sampling.model_copy(update={"max_tokens": cfg.verifier.response_tokens or d.response_tokens}),
@@ -145,24 +145,6 @@ def examine(
         about = question_of(task)
         rest = count_tokens(by_name[about["template"]].render(**about, context=""), model) + MARKUP
         yield {**about, "context": cut_middle(text_of[task["document_id"]], model, max(1, limit - rest))}
-
-
-def verify_answers(answers: list[Answer], tasks: list[Task]) -> Iterator[Row]:
-    """Verifier, l.17: question, options, answer and reference. No document, and no answer that was not stated."""
-    by_id = {task["task_id"]: task for task in tasks}
-    for answer in answers:
-        if answer["answer"] is not None:
-            task = by_id[answer["task_id"]]
-            yield {
-                "task_id": task["task_id"],
-                "task_type": task["task_type"],
-                "rollout_id": answer["rollout_id"],
-                "question": task["text"],
-                "options": task["options"] or [],
-                "answer": answer["answer"],
-                "reference": task["reference"],
-                "references": accepted(task),
-            }
 
 
 def question_of(task: Task) -> Row:

@@ -6,12 +6,14 @@ Departure: the reference must stand in the answer as whole words. As a bare subs
 
 from __future__ import annotations
 
+from functools import partial
+
 from flows.long_context import accepted
 from flows.micro.worlds.clusters import same_answer
 from tasks.prompt import Row
-from tasks.readers import numbers
 from tasks.readers.letters import letter_of
 from tasks.readers.malformed import Malformed
+from tasks.readers.numbers import same_number
 from tasks.readers.words import holds
 
 TOLERANCE = 0.0015  # relative, of the reference
@@ -24,8 +26,11 @@ def covers(task: Row, answer: str) -> bool:
     False
     """
     if task["task_type"] == "multiple_choice":
-        return same_letter(task["reference"], answer, task.get("options"))
-    rule = same_number if task["task_type"] == "finance_math" else holds
+        letter = letter_of(answer, task.get("options"))
+        if letter is None:
+            raise Malformed("no letter A to D")
+        return letter == task["reference"]
+    rule = partial(same_number, tolerance=TOLERANCE) if task["task_type"] == "finance_math" else holds
     return any(rule(reference, answer) for reference in accepted(task))
 
 
@@ -37,23 +42,3 @@ def is_readable(task: Row, answer: str) -> bool:
 def truly_covers(task: Row, answer: str) -> bool:
     """The truth of the micro-world: the true value, letter or number, in digits or in words."""
     return same_answer(answer.strip(), task["reference"])
-
-
-def same_number(reference: str, answer: str) -> bool:
-    """Equal within 0.15 % of the reference, in the unit stated or in ones.
-
-    >>> same_number("125", "1.25"), same_number("1,250", "$1250.9"), same_number("1.2", "1.2 million")
-    (False, True, True)
-    """
-    return numbers.same_number(reference, answer, TOLERANCE)
-
-
-def same_letter(reference: str, answer: str, options: list[str] | None = None) -> bool:
-    """
-    >>> same_letter("B", "(b) the second"), same_letter("A", "B"), same_letter("C", "Option C.")
-    (True, False, True)
-    """
-    letter = letter_of(answer, options)
-    if letter is None:
-        raise Malformed("no letter A to D")
-    return letter == reference

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
-from flows.audit.audit import watch_gates
 from flows.clustered import Clustered, open_clustered
 from flows.micro.tables import cluster_documents, cluster_memberships, cluster_oracle, cluster_sound
-from flows.questions import Answered, answer, watch_questions
+from flows.questions import Answered, answer, watch_asked
 from flows.run import Player, Replies, Role, Run
 from flows.spell.config import Config
 from flows.spell.given import Given
+from flows.spell.rewards import permuted_scores, questioner_scores, responder_scores, verifier_scores
 from flows.spell.roles import Roles
 from flows.spell.rules import covers, is_readable
-from flows.spell.scoring import permuted_scores, questioner_scores, responder_scores, verifier_scores
 from tasks.clusters import documents_of, draw
 from tasks.keep import Limit, Query, keep
-from tasks.monitor import JUDGE, pay_gap, reference_errors, vote_gap
 from tasks.processes.comparisons import Compare
 from tasks.score import score
 from tasks.stage import Tables
@@ -191,19 +188,13 @@ def score_round(
 def watch_rounds(spell: Spell, step: Place, player: Player, played: Sequence[Round]) -> None:
     """Stop before an update where questions say nothing or should not have passed, or, where the truth is known,
     references are wrong, votes err or wrong answers are paid for."""
-    run, policy, tasks = spell.run, player.policy.id, [r.posed.tasks for r in played]
-    in_world = run.cfg.corpus in run.cfg.worlds and not spell.given
-    watch_questions(run, step, policy, tasks=tasks)
-    chosen, shown = [r.groups for r in played], {"documents": [r.posed.documents for r in played]}
-    about: dict[str, Any] = {"tasks": tasks, "chosen": chosen, "passed": (FULL,)}
-    about["shown"] = {**shown, "memberships": spell.corpus.clusters}
-    watch_gates(run, step, policy, sound=cluster_sound if in_world else None, **about)
-    if not in_world:
-        return
-    about = {"policy": policy, "benchmark": JUDGE, "tasks": tasks}
-    run.watch(step, partial(reference_errors, oracle=cluster_oracle), label="references", **about)
-    about["answers"] = [r.answers for r in played]
-    scores = [r.scores["responder"] for r in played]
-    run.watch(step, partial(pay_gap, oracle=cluster_oracle), label="pay", scores=scores, **about)
-    votes = [table for r in played for table in r.votes]
-    run.watch(step, partial(vote_gap, oracle=cluster_oracle), label="votes", votes=votes, **about)
+    about: dict[str, Any] = {
+        "tasks": [r.posed.tasks for r in played],
+        "shown": {"documents": [r.posed.documents for r in played], "memberships": spell.corpus.clusters},
+        "answers": [r.answers for r in played],
+        "scores": [r.scores["responder"] for r in played],
+        "votes": [table for r in played for table in r.votes],
+        "chosen": [r.groups for r in played],
+    }
+    known = (None, None) if spell.given else (cluster_sound, cluster_oracle)
+    watch_asked(spell.run, step, player.policy.id, *known, passed=(FULL,), **about)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, Self, get_args
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from flows import profile
 from flows.plan.workload import Lengths, PlannedRole, PlannedUpdate, Step, Workload
 from flows.profile import Comparing, Evaluation, MethodSettings, Settings, Shares
-from flows.spice.readers import FREE_FORM, MULTIPLE_CHOICE
-from tasks.rollouts.dialogue import ChatTemplate
+from flows.spice.readers import ANSWER_TYPES, FREE_FORM, MULTIPLE_CHOICE, AnswerType
 from tasks.training.grpo import GRPOSettings, LossType
 
-AnswerType = Literal["Integer", "Expression", "String", "Float", "Boolean", "List"]
 VALID = 0.6  # share of the first round's attempts that are questions; a plan assumes it, and what later rounds take:
 LATER_ROUNDS = ((0.2, 8), (0.1, 16), (0.05, 32), (0.03, 64))  # shares of documents, and attempts at each
 
@@ -26,19 +24,13 @@ class Models(profile.Models):
     )
 
 
-class Dialogues(Settings):
-    """Prompts, and how far a reply goes. The paper states the segment's length only."""
+class Dialogues(profile.Dialogues):
+    """The paper states the segment's length only."""
 
-    prompts: Literal["english", "micro"] = "english"
     document_tokens: int = Field(default=5992, ge=1, description="a document's segment: its first tokens")
     choice_tokens: int = Field(default=1024, ge=1, description="sampled for the choice of a format, at most")
     response_tokens: int = Field(default=8192, ge=1, description="sampled for a question or an answer, at most")
-    stop: tuple[str, ...] = Field(default=(), description="strings that end a reply beside the model's own end")
-    reasoning: bool = Field(default=False, description="the chat template opens a think block or expects one")
     system: str = Field(default="You are a helpful assistant.", description="said before each prompt; empty: nothing")
-    chat_template: ChatTemplate = Field(
-        default="model", description='"conversation": User and Assistant, as for the paper\'s OctoThinker models'
-    )
 
 
 class ChallengerSettings(Settings):
@@ -51,8 +43,7 @@ class ChallengerSettings(Settings):
     fixed: bool = Field(default=False, description="ablation: not trained; models.base asks, or models.challenger")
     grounded: bool = Field(default=True, description="False is the ablation: no document is shown")
     formats: tuple[Literal["multiple_choice", "free_form"], ...] = (MULTIPLE_CHOICE, FREE_FORM)
-    answer_types: tuple[AnswerType, ...] = get_args(AnswerType)[:3]
-    temperature: float = Field(default=1.0, gt=0)
+    answer_types: tuple[AnswerType, ...] = ANSWER_TYPES[:3]
 
     @model_validator(mode="after")
     def _something_can_be_asked(self) -> Self:
@@ -67,7 +58,6 @@ class ReasonerSettings(Settings):
     """Section 2.3."""
 
     answers: int = Field(default=8, ge=1, description="K, of a question: its reward rests on them; a group")
-    temperature: float = Field(default=1.0, gt=0)
 
 
 class Update(GRPOSettings):
@@ -143,8 +133,6 @@ class Config(MethodSettings):
             raise ValueError("models.challenger is not the policy that learns: set challenger.fixed=true")
         if self.judge_engine and not (self.models.challenger or self.models.examiner or self.models.auditor):
             raise ValueError("judge_engine serves models.challenger, models.examiner and models.auditor: name one, too")
-        if self.challenger.temperature != self.reasoner.temperature and not self.challenger.fixed:
-            raise ValueError("challenger.temperature and reasoner.temperature must be equal: one update trains on both")
         return self
 
     @model_validator(mode="after")

@@ -16,12 +16,14 @@ update: `trajectories_per_update`.
 from __future__ import annotations
 
 from flows.method import method
-from flows.questions import answer, score_held_out
+from flows.micro.tables import ledger_oracle, ledger_sound
+from flows.questions import answer, score_held_out, watch_asked
 from flows.run import Player, Run
 from flows.spice.config import Config
-from flows.spice.measures import describe_questions, probe, watch_questions
-from flows.spice.scoring import challenger_scores, reasoner_scores
-from flows.spice.steps import Asked, Spice, ask_questions, sample_documents
+from flows.spice.measures import describe_questions, probe
+from flows.spice.rewards import challenger_scores, reasoner_scores
+from flows.spice.roles import Roles
+from flows.spice.steps import Asked, Spice, ask_questions, open_corpora, sample_documents
 from tasks.keep import Limit, Query, keep
 from tasks.normalise import normalise
 from tasks.score import score
@@ -34,7 +36,7 @@ NOT_NEEDED = "another question of its document is drawn"
 @method(Config)
 def spice_iteration(run: Run[Config]) -> Player:
     """Algorithm 1."""
-    spice, player = Spice.prepare(run), run.player("policy")  # l.1
+    spice, player = Spice(run, Roles(run.cfg), open_corpora(run)), run.player("policy")  # l.1
     score_held_out(run, run.place.iteration(0), spice.roles.reasoner, player)
     for t, iteration in run.iterations():
         asked = []
@@ -66,7 +68,8 @@ def play(spice: Spice, step: Place, player: Player, number: int) -> tuple[Player
     one = Limit(1, NOT_NEEDED, per="document_id")
     drawn = keep(step, ONE_PER_DOCUMENT, limits=(one,), tasks=tasks, scores=paid, seed=cfg.seed)  # l.16
     right = score(step, reasoner_scores, drawn=drawn, label="reasoner", **answered)  # l.18-20
-    watch_questions(spice, step, player, tasks=tasks, drawn=drawn, answers=given.answers, scores=right)
+    about = {"tasks": tasks, "chosen": drawn, "shown": {"documents": spice.corpora}, "answers": given.answers}
+    watch_asked(run, step, player.policy.id, ledger_sound, ledger_oracle, scores=right, **about)
     rewards = [normalise(step, right, scheme="centre", label="reasoner")]  # l.21-24
     rollouts = [given.rollouts]
     if not cfg.challenger.fixed:

@@ -3,39 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
-from typing import Any
 
-from flows.audit.audit import watch_gates
-from flows.micro.tables import ledger_oracle, ledger_sound
 from flows.micro.worlds import ledgers
 from flows.questions import answer, correctness
 from flows.run import Player
 from flows.spice.steps import Asked, Attempts, Spice, ask_round, sample_documents
 from tasks.evaluate import evaluate
-from tasks.monitor import JUDGE, POOL, pay_gap, reference_errors, tasks_written
-from tasks.stage import Tables
 from warehouse.schemas import Answer, Match, Score, Task
-from warehouse.store import Place, Table
+from warehouse.store import Place
 
 QUESTIONS, FIXED_REASONER, FIXED_CHALLENGER = "questions asked", "fixed Reasoner", "fixed Challenger"
-
-
-def watch_questions(
-    spice: Spice, step: Place, player: Player, *, tasks: Tables, drawn: Table, answers: Table, scores: Table
-) -> None:
-    """Stop before an update where questions say nothing or should not have been drawn, or, where the truth is known,
-    their answers are wrong or wrong ones are paid for."""
-    run, policy = spice.run, player.policy.id
-    in_world = set(run.cfg.shares) <= set(run.cfg.worlds)
-    run.watch(step, tasks_written, policy=policy, benchmark=POOL, label="questions", tasks=tasks)
-    knows: dict[str, Any] = {"sound": ledger_sound if in_world else None, "shown": {"documents": spice.corpora}}
-    watch_gates(run, step, policy, tasks=tasks, chosen=drawn, **knows)
-    if in_world:
-        about = {"policy": policy, "benchmark": JUDGE}
-        run.watch(step, partial(reference_errors, oracle=ledger_oracle), label="references", tasks=tasks, **about)
-        paid = {"scores": scores, "answers": answers, "tasks": tasks}
-        run.watch(step, partial(pay_gap, oracle=ledger_oracle), label="pay", **paid, **about)
 
 
 def describe_questions(iteration: Place, asked: Sequence[Asked], player: Player) -> None:

@@ -6,19 +6,18 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, get_args
 
-from tasks.prompt import Row
 from tasks.readers.letters import LETTERS, letter_of, without_letter
 from tasks.readers.malformed import Malformed
 from tasks.readers.numbers import is_finite
 from tasks.readers.objects import Unescaped, last_object
 from tasks.readers.standalone import LEANS_ON_SOURCE
+from warehouse.schemas import PromptRow, Rollout, Row
 
 MULTIPLE_CHOICE, FREE_FORM = "multiple_choice", "free_form"
-INTEGER, FLOAT, EXPRESSION, STRING, BOOLEAN, LIST = ANSWER_TYPES = (
-    "Integer", "Float", "Expression", "String", "Boolean", "List",
-)  # fmt: skip
+AnswerType = Literal["Integer", "Expression", "String", "Float", "Boolean", "List"]
+INTEGER, EXPRESSION, STRING, FLOAT, BOOLEAN, LIST = ANSWER_TYPES = get_args(AnswerType)
 MAX_STRING_WORDS = 3
 EXAMPLE = "A ferry "  # every example of the prompts begins so: a reply that copies one asks nothing
 EXAMPLES_END = (
@@ -67,6 +66,11 @@ def _allowed(choice: str, allowed: bool) -> str:
     if not allowed:
         raise Malformed(f"{choice[:40]} was not to be chosen")
     return choice
+
+
+def read_asked(rollout: Rollout, prompt: PromptRow) -> Row:
+    """The question in a rollout, of the type that its prompt asked for."""
+    return read_question(rollout["reply"] or "", prompt["task_type"] or "")
 
 
 def read_question(reply: str, task_type: str) -> Row:

@@ -11,24 +11,10 @@ from flows.spice import readers
 from flows.spice.config import Config
 from flows.spice.readers import FREE_FORM, MULTIPLE_CHOICE
 from tasks.ask import readable_tasks
-from tasks.engines.base import Sampling
 from tasks.read import Reader, answer_length, reads
 from tasks.readers.boxed import last_box
-from tasks.rollouts.rollout import Dialogue
 from tasks.rollouts.tokens import cut_tokens
-from warehouse.schemas import (
-    ANSWERS,
-    CHOICES,
-    TASKS,
-    Choice,
-    Document,
-    PromptRow,
-    Rollout,
-    Row,
-    Sample,
-    Selection,
-    Task,
-)
+from warehouse.schemas import ANSWERS, CHOICES, TASKS, Choice, Document, Row, Sample, Selection, Task
 
 R = TypeVar("R", bound=Mapping[str, Any])
 
@@ -39,16 +25,14 @@ class Roles:
     def __init__(self, cfg: Config) -> None:
         c, d, base = cfg.challenger, cfg.dialogues, cfg.models.base
         allowed = {"formats": list(c.formats), "answer_types": list(c.answer_types)}
-        dialogue = Dialogue(max_turns=1, reasoning=d.reasoning, chat_template=d.chat_template)
-        template, role = templates(cfg, d.prompts), partial(Role, dialogue=dialogue, system=d.system)
+        template, role = templates(cfg, d.prompts), partial(Role, dialogue=d.one_reply, system=d.system)
         show = partial(segment, model=base, limit=d.document_tokens, grounded=c.grounded)
-        asking = Sampling(temperature=c.temperature, max_tokens=d.response_tokens, stop=d.stop)
         challenger = partial(role, player="challenger", judge=cfg.models.challenger is not None)
         self.chooser = challenger(
             "choice",
             (template("choose"),),
             partial(choose, show=show, **allowed),
-            asking.model_copy(update={"max_tokens": d.choice_tokens}),
+            d.sampling.model_copy(update={"max_tokens": d.choice_tokens}),
             CHOICES,
             reads("task_type", partial(readers.read_choice, **allowed)),
         )
@@ -56,16 +40,16 @@ class Roles:
             "question",
             (template(MULTIPLE_CHOICE), template(FREE_FORM)),
             partial(challenge, show=show),
-            asking,
+            d.sampling,
             TASKS,
-            Reader(read_question, whole=True),
+            Reader(readers.read_asked, whole=True),
             attempts=True,
         )
         self.reasoner = role(
             "reasoner",
             (template("reasoner"),),
             reason,
-            asking.model_copy(update={"temperature": cfg.reasoner.temperature}),
+            d.sampling,
             ANSWERS,
             reads("answer", last_box, partial(answer_length, read=last_box, model=base)),
         )
@@ -122,7 +106,3 @@ def without_question(rows: Iterable[R], tasks: Iterable[Mapping[str, Any]]) -> l
 def segment(document: Document, *, model: str, limit: int, grounded: bool) -> str:
     """The first tokens of a document; nothing in the ablation without documents."""
     return cut_tokens(document["text"], model, limit) if grounded else ""
-
-
-def read_question(rollout: Rollout, prompt: PromptRow) -> Row:
-    return readers.read_question(rollout["reply"] or "", prompt["task_type"] or "")

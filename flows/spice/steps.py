@@ -27,10 +27,6 @@ class Spice:
     roles: Roles
     corpora: tuple[Table, ...]
 
-    @classmethod
-    def prepare(cls, run: Run[Config]) -> Spice:
-        return cls(run, Roles(run.cfg), open_corpora(run))
-
 
 @dataclass(frozen=True)
 class Attempts:
@@ -38,10 +34,6 @@ class Attempts:
 
     tasks: tuple[Table, ...] = ()
     rollouts: tuple[Table, ...] = ()
-
-    def waiting(self, samples: Tables) -> int:
-        """Documents without a valid question."""
-        return len(without_question(rows_of(samples), rows_of(self.tasks)))
 
 
 @dataclass(frozen=True)
@@ -104,7 +96,7 @@ def ask_questions(spice: Spice, step: Place, player: Player, samples: Tables) ->
     """
     cfg, attempts = spice.run.cfg.challenger, Attempts()
     for number, size in enumerate(rounds(cfg.attempts, cfg.group_size), 1):
-        if attempts.waiting(samples):
+        if without_question(rows_of(samples), rows_of(attempts.tasks)):
             attempts = ask_round(spice, step, player, samples, attempts, number, size)
     return attempts
 

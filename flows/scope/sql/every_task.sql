@@ -4,9 +4,6 @@
 select
     task_id,
     document_id,
-    null::bigint as num_correct,
-    null::bigint as num_judged,
     0::bigint as num_rollouts,
-    null::double as mean_score,
     null::varchar as reason
 from tasks;
