@@ -69,7 +69,8 @@ def test_two_processes_go_on_from_memory_as_fresh_ones_do_from_disk(tmp_path, fo
     resident.close()
     theirs = fresh.train(job(tmp_path, folder, "second", settings, **after(first, settings), out=tmp_path / "again"))
     fresh.close()
-    one, other = (weights_of(result.policy) for result in (ours, theirs))
+    before, one, other = (weights_of(policy) for policy in (folder / "policy", ours.policy, theirs.policy))
+    assert one.keys() == other.keys() and (kind is Group or one.keys() == before.keys())
     assert all(one[name].equal(other[name]) for name in other)
     files = len([*ours.policy.glob("*.safetensors")])
     assert files > 1 if kind is ShardingGroup else files == 1

@@ -40,15 +40,30 @@ def write_whole(model: Any, folder: Path, dtype: torch.dtype | None) -> None:
 
 def write_sharded(model: Any, folder: Path, dtype: torch.dtype, accelerator: Accelerator) -> None:
     """Write a model whose weights are sharded, rounded to `dtype`; all processes take part. Each gathers and writes
-    some layers, whole: a layer's weights may go together under other names."""
+    some layers, whole: a layer's weights may go together under other names.
+
+    Raises OSError where less was written than there is.
+    """
     rank = accelerator.process_index
     owners = _owners(model, dtype, accelerator.num_processes)
     held = _whole_weights(model, dtype, {name for name, owner in owners.items() if owner == rank})
     if held:
-        model.save_pretrained(folder / f"part-{rank:05d}", state_dict=held, max_shard_size=FILE_SIZE)
+        _write_part(model, folder / f"part-{rank:05d}", held)
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:
         _merge(folder)
+
+
+def _write_part(model: Any, folder: Path, weights: Tensors) -> None:
+    model.should_save_on_this_rank = lambda is_main_process: True  # transformers has the first process write alone
+    try:
+        num_bytes = sum({id(value): value.nbytes for value in weights.values()}.values())
+        model.save_pretrained(folder, state_dict=dict(weights), max_shard_size=FILE_SIZE)
+    finally:
+        del model.should_save_on_this_rank
+    written = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+    if written < num_bytes:
+        raise OSError(f"{folder}: {written} bytes were written of a policy's {num_bytes}")
 
 
 def _whole_weights(model: torch.nn.Module, dtype: torch.dtype, kept: set[str] | None = None) -> Tensors:
