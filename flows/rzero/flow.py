@@ -81,8 +81,7 @@ def train_solver(run: Run[Config], roles: Roles, iteration: Place, challenger: P
     watch_questions(run, pool, challenger.policy.id, tasks=asked.rows, labels=labels)
     run.watch_pool(iteration, challenger.policy.id, kept)
     watch_passed(run, pool, challenger.policy.id, tasks=asked.rows, chosen=kept, labels=labels)
-    num_batches = num_kept(kept) // cfg.prompts_per_step
-    for b in range(min(cfg.steps, num_batches)):
+    for b in range(min(cfg.steps, num_kept(kept) // cfg.prompts_per_step)):
         step = iteration.phase("solver").step(b + 1)
         batch = partial(kept_tasks, first=b * cfg.prompts_per_step, count=cfg.prompts_per_step)
         about = {"tasks": asked.rows, "selections": kept, "labels": labels, "comparing": run.cfg.match}

@@ -33,6 +33,15 @@ class Checkpoint:
         steps = json.loads((found[-1] / cls.STEPS).read_text())
         return cls(found[-1], [StepMetrics.model_validate(step) for step in steps])
 
+    @classmethod
+    def publish(cls, part: Path, number: int, steps: list[StepMetrics]) -> None:
+        """Make a whole checkpoint of a folder `*.part`, once its policy and optimizer are written, and remove the older
+        ones."""
+        (part / cls.STEPS).write_text(json.dumps([step.model_dump(mode="json") for step in steps]))
+        part.rename(part.parent / f"step-{number:06d}")
+        for older in sorted(part.parent.glob("step-*"))[:-1]:
+            shutil.rmtree(older)
+
     @property
     def policy(self) -> Path:
         return self.folder / "policy"

@@ -5,11 +5,8 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import resource
-import shutil
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -247,11 +244,7 @@ class StoredRolloutsTrainer(GRPOTrainer):
         self._kept_at = time.monotonic()
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
-            steps = [step.model_dump(mode="json") for step in self.steps]
-            (fresh / Checkpoint.STEPS).write_text(json.dumps(steps))
-            os.rename(fresh, self._checkpoints / f"step-{number:06d}")
-            for older in sorted(self._checkpoints.glob("step-*"))[:-1]:
-                shutil.rmtree(older)
+            Checkpoint.publish(fresh, number, self.steps)
 
     def save_policy(self, folder: Path) -> None:
         """Write the weights as safetensors; under FSDP all processes take part."""
