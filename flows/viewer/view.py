@@ -103,6 +103,13 @@ class View:
         kept = {None, *numbers}
         self.near = tuple(table for table in self.lake.tables(self.run) if table.at.iteration in kept)
 
+    def keep_steps(self, rows: Sequence[Row]) -> None:
+        """Ask further statements of the tables of the steps only that rows are of, and of those outside any iteration:
+        what a rollout said and earned is written where it was sampled."""
+        kept = {(row["iteration"], row["phase"], row["step"]) for row in rows}
+        tables = ((table, table.at) for table in self.lake.tables(self.run))
+        self.near = tuple(t for t, at in tables if at.iteration is None or (at.iteration, at.phase, at.step) in kept)
+
     def row(self, name: str, what: str, **given: Any) -> Row:
         """The one row of a statement. Raises HTTPException 404 where there is none."""
         rows = self.rows(name, **given)

@@ -86,10 +86,10 @@ def group(view: Page, id: str, against: str | None = None) -> HTMLResponse:
 
 
 def _shown(view: View, rows: list[Row]) -> list[Row]:
-    """The rows with what they say and earned, which only the tables of their iterations are asked for."""
+    """The rows with what they say and earned, which only the tables of their steps are asked for."""
     if not rows:
         return rows
-    view.keep_iterations({row["iteration"] for row in rows})
+    view.keep_steps(rows)
     said = by(view.rows("rollouts_shown", ids=[row["rollout_id"] for row in rows]), "rollout_id")
     return [{**row, **said[row["rollout_id"]][0]} for row in rows]
 

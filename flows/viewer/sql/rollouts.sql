@@ -25,7 +25,7 @@ with mine as (
     limit case when $outcome in ('', 'error') and $sorting = '' then $skipped + 101 end
 ),
 scored as (
-    select rollout_id, any_value(coalesce(total, score)) as earned, any_value(total) as total, any_value(unscorable) as unscorable
+    select rollout_id, any_value(coalesce(total, score)) as earned, count(total) as num_paid, count(unscorable) as num_unscorable
     from scores
     where
         run = $run
@@ -49,8 +49,8 @@ left join scored using (rollout_id)
 left join unread using (rollout_id)
 where
     case $outcome
-        when 'rewarded' then scored.total is not null
-        when 'unscorable' then scored.unscorable is not null
+        when 'rewarded' then scored.num_paid > 0
+        when 'unscorable' then scored.num_unscorable > 0
         when 'malformed' then unread.rollout_id is not null
         else true
     end
