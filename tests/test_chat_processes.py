@@ -13,11 +13,13 @@ from tests.test_chat import KEY, ask, prompts, yes
 from warehouse.replies import PaidReplies, PaidReply
 
 KILLED = """
+import signal
 import sys
 from pathlib import Path
 from tasks.engines.chat import ChatFleet
 from tasks.rollouts.dialogue import Dialogue
 from tests.test_chat import GREEDY, endpoint, prompts
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts what it does not wait for deaf to it
 api = endpoint(sys.argv[1], max_concurrency=4, timeout_s=120)
 for row in ChatFleet(api, Path(sys.argv[2]), "r").roll_out(prompts(60), api.policy("api:m"), GREEDY, Dialogue()):
     print(row["prompt_id"], flush=True)
