@@ -1,4 +1,4 @@
-"""Render prompts: one row a prompt, with the ids of what it is about."""
+"""Render prompts: one row each, with the ids of the rows that the prompt is about."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ ABOUT = ("search_turns", "document_id", "task_id", "task_type", "rollout_id", "c
 
 @stage(PROMPTS)
 def ask(prompt: Prompt, /, *, values: dict[str, Any] | None = None, address: str, **tables: Tables) -> Rows:
-    """Yield the prompts that `prompt.about` makes of the rows of `tables`, each passed under the name of a parameter.
+    """Yield the prompts that `prompt.about` makes from the rows of `tables`, which it gets by parameter name.
 
-    `values` are the same for all prompts and the flow's own words: they alone may hold tags. Tables of documents may
-    be larger than memory: of these only the rows that the other tables name are read.
+    `values` are the same for all prompts. The flow wrote them, so they alone may hold tags. Tables of documents may be
+    larger than memory: only the rows that the other tables name are read.
 
-    Where `about` yields `messages`, they are the conversation to continue, and no template is rendered.
+    If `about` yields `messages`, the prompt continues that conversation and no template is rendered.
     A prompt's id hashes its address, what it is about and its text, so a rerun of equal inputs gives equal ids.
     """
     check_tables(f"the prompt of {prompt.role}", prompt.about, tables)
@@ -77,7 +77,7 @@ def repeatedly(*, count: int) -> Iterator[Row]:
 
 
 class Posed(TypedDict):
-    """What is asked of a task, or of an entry of a pool: no document, no reference."""
+    """The question of a task or of a pool entry, without its document and reference."""
 
     task_id: str
     task_type: str | None
@@ -99,7 +99,7 @@ def readable_tasks(tasks: Iterable[Posed]) -> Iterator[Row]:
 
 
 class Given(TypedDict):
-    """An answer, or an entry of a pool of answers."""
+    """An answer, or an entry in a pool of answers."""
 
     task_id: str
     rollout_id: str

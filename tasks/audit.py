@@ -1,10 +1,10 @@
-"""Audits of gates: of the tasks that were let through, which should not have been?
+"""Audit a gate: which of the tasks that it let through should it have refused?
 
     chosen = keep(pool, WINDOW, tasks=tasks, scores=scores)
     watch(pool, gate_leaks, tasks=tasks, chosen=chosen, limits=cfg.monitor, policy=policy.id, benchmark=GATES)
 
-An oracle says it where one exists, and a second, stricter judge elsewhere. A strict gate is what keeps self-play stable
-under every reward (arXiv 2605.22217).
+An oracle decides where one exists; elsewhere a second, stricter judge does. A strict gate keeps self-play stable under
+every reward (arXiv 2605.22217).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from tasks.rollouts.tokens import cut_tokens
 from warehouse.schemas import Document, Gate, Label, Membership, Task
 
 GATES = "gate monitor"  # a benchmark in `evaluations`
-TRUTH, AUDITOR = "truth", "auditor"  # who says it
-Sound = Callable[[Task], bool | None]  # whether a task is worth training on; None where that is not known
+TRUTH, AUDITOR = "truth", "auditor"  # who decides
+Sound = Callable[[Task], bool | None]  # whether a task is worth training on; None if unknown
 
 
 class Passed(Chosen):
-    """Of a selection, a group or an entry of a pool."""
+    """Columns of a selection, a group or a pool entry."""
 
     task_id: str
 
@@ -34,8 +34,8 @@ class Passed(Chosen):
 def let_through(
     tasks: Iterable[Task], chosen: Iterable[Passed], labels: Iterable[Label] = (), passed: Collection[str] = ()
 ) -> Iterator[Task]:
-    """The tasks that a filter kept, or did not need for one of the reasons `passed`; where they have `labels`, with
-    these as references."""
+    """The tasks that a filter let through: it kept them, or dropped them for a reason in `passed` (not needed). A label
+    replaces the task's reference."""
     ids = {row["task_id"] for row in chosen if row["kept"] or row["reason"] in passed}
     label_of = {row["task_id"]: row["answer"] for row in labels}
     for task in tasks:
@@ -52,8 +52,8 @@ def gate_leaks(
     sound: Sound | None = None,
     passed: Collection[str] = (),
 ) -> Measured:
-    """1 for a task that was let through and should not have been: by `sound`, of those that it knows, and by a second
-    judge's `audits`, of those that it could be heard on."""
+    """Yield 1 for a task that should not have been let through, else 0: by `sound`, for the tasks it knows, and by a
+    second judge's `audits`, for the tasks whose `passed` is known."""
     audit_of = {row["task_id"]: row["passed"] for row in audits}
     for task in let_through(tasks, chosen, labels, passed):
         truth, audited = sound(task) if sound else None, audit_of.get(task["task_id"])
@@ -76,8 +76,8 @@ def show_passed(
     model: str,
     limit: int,
 ) -> Iterator[Row]:
-    """`count` of the tasks that were let through, drawn by `seed`, each with its options, its reference and the
-    documents behind it: those of its evidence, of its cluster, or its source, together at most `limit` tokens."""
+    """Draw `count` of the tasks that were let through, by `seed`. Each comes with its options, its reference and its
+    documents (its cluster's, else its evidence, else its source), cut to `limit` tokens in total."""
     text_of = {row["document_id"]: row["text"] for row in documents}
     members = members_of(memberships)
     cluster_of = {document_id: cluster for cluster, some in members.items() for document_id in some}

@@ -25,12 +25,12 @@ def batch(
     equal_tables: bool = False,
     shuffle_seed: int | None = None,
 ) -> Rows:
-    """Yield the datums of every rewarded rollout; rows of advantage 0 stay, since they count in the loss's
-    denominator and its KL.
+    """Yield the datums of every rewarded rollout. Rows of advantage 0 stay: they count in the loss's denominator and
+    its KL.
 
-    A rollout without sampled tokens has nothing to train on; a datum above `max_tokens` is left out with all of its
-    rollout's. `equal_tables` scales the advantages so that a mean over all tokens becomes the sum of the means of each
-    table of rewards. With `shuffle_seed` datums come in a random order, for mini-batches.
+    A rollout without sampled tokens yields nothing. If one datum exceeds `max_tokens`, its whole rollout is left out.
+    `equal_tables` scales the advantages so that the mean over all tokens equals the sum of one mean per table of
+    rewards. `shuffle_seed` puts the datums in a random order, for mini-batches.
     """
     weight = _weights(rewards, rollouts, max_tokens) if equal_tables else {}
     advantage = {
@@ -46,7 +46,7 @@ def batch(
 
 
 def _weights(rewards: Tables, rollouts: Tables, max_tokens: int | None) -> dict[str, float]:
-    """Of each rollout: all sampled tokens over those of its table."""
+    """Weight of each rollout: the sampled tokens of all tables over those of its own."""
     tables = [rewards] if isinstance(rewards, Table) else rewards
     members = [[row["rollout_id"] for row in table.rows()] for table in tables]
     tokens = {
@@ -61,7 +61,7 @@ def _weights(rewards: Tables, rollouts: Tables, max_tokens: int | None) -> dict[
 
 
 def cut(rollout: Rollout, advantage: float, max_tokens: int | None) -> Iterator[Row]:
-    """The datums of a rollout; none where one of them is too long."""
+    """The datums of a rollout; none if any of them is too long."""
     parts = list(datums(rollout))
     if max_tokens and any(len(d["prompt_token_ids"]) + len(d["completion_token_ids"]) > max_tokens for d in parts):
         return
@@ -70,7 +70,7 @@ def cut(rollout: Rollout, advantage: float, max_tokens: int | None) -> Iterator[
 
 
 def rows_with(column: str, ids: Iterable[str], tables: Tables) -> Iterator[Rollout]:
-    """Rollouts with these ids, a few at a time: most of what was sampled is not trained on, and prompts are long."""
+    """Rollouts with these ids, a few at a time: most sampled rollouts are not trained on, and prompts are long."""
     wanted = pc.field(column).isin(pa.array(list(ids), pa.string()))
     for table in [tables] if isinstance(tables, Table) else tables:
         for some in table.arrow.filter(wanted).to_batches(max_chunksize=256):

@@ -1,4 +1,4 @@
-"""Checks of tasks by rule, next to those by a model."""
+"""Check tasks by rule, beside the checks that a model makes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def check(tasks: Table, *, rules: Mapping[str, Callable[[str], bool]]) -> Rows:
 
 
 def asks_nothing_twice(text: str) -> bool:
-    """No item of a list is in it twice.
+    """Whether no list in the text names an item twice.
 
     >>> asks_nothing_twice("Name the food, river and metal of X."), asks_nothing_twice("the food , metal and food of X")
     (True, False)
@@ -31,7 +31,7 @@ def asks_nothing_twice(text: str) -> bool:
 
 
 def _listings(text: str) -> Iterator[list[str]]:
-    """Words joined by commas and closed by "and": one pass, however long the words are.
+    """The lists in a text: words joined by commas and closed by "and". One pass, however long the words are.
 
     >>> list(_listings("Name the food, river, and metal of X or Y and Z."))
     [['food', 'river', 'metal'], ['y', 'z']]

@@ -1,4 +1,4 @@
-"""Clusters of a prepared corpus: which are used, their documents, draws from them, and what is remembered of each."""
+"""Clusters of a prepared corpus: choose them, read and draw their documents, remember the tasks written about each."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def choose_clusters(
 ) -> Rows:
     """Yield the memberships of `num_clusters` clusters in a seeded order, after `skip` others; None takes all.
 
-    `shift` is added to their numbers, so that clusters of two corpora are not taken for the same. Raises ValueError for
-    fewer clusters than that.
+    `shift` is added to their numbers, to keep the clusters of two corpora apart. Raises ValueError if there are too few
+    clusters.
     """
     clusters = np.unique(memberships.arrow["cluster"].to_numpy())
     if len(clusters) < skip + (num_clusters or 1):
@@ -48,7 +48,7 @@ def each_its_own(documents: Table) -> Rows:
 
 @stage(DOCUMENTS)
 def documents_of(documents: Tables, memberships: Tables, *, samples: Table | None = None) -> Rows:
-    """Yield the documents of all clusters of `memberships`, or of those that `samples` drew from.
+    """Yield the documents of all clusters of `memberships`, or only of the clusters that `samples` drew from.
 
     The corpus is read in batches and may be larger than memory.
     """
@@ -76,8 +76,8 @@ def draw(
     """Yield `num_samples` clusters, in equal shares of the task types, each with documents drawn from it.
 
     `memberships` maps each task type to its clusters, documents in the order of the corpus. Clusters come in a seeded
-    order, none twice before all were drawn; `num_before` draws of this size were made before. The documents are new:
-    not in `memory` for their cluster and type, as long as there are such; otherwise any of the cluster.
+    order, none twice before all were drawn; `num_before` draws of this size were made before. Documents in `memory` for
+    their cluster and type are avoided; once all of a cluster's are in it, any of them may come.
     """
     remembered: dict[tuple[int, str], set[str]] = defaultdict(set)
     for row in memory.rows(Memory) if memory else []:
@@ -109,7 +109,7 @@ def _nth(clusters: Sequence[int], seed: int, task_type: str, i: int) -> int:
 
 
 def members_of(memberships: Iterable[Mapping[str, Any]]) -> dict[int, list[str]]:
-    """Cluster -> ids of its documents, in the order of the rows."""
+    """Ids of the documents by cluster, in the order of the rows."""
     members: dict[int, list[str]] = defaultdict(list)
     for row in memberships:
         members[row["cluster"]].append(row["document_id"])
@@ -137,11 +137,11 @@ def remember(
     high: float,
     most: int,
 ) -> Rows:
-    """Yield `memory` with the tasks added whose `component` lies strictly between `low` and `high`.
+    """Yield `memory` plus the tasks whose `component` lies strictly between `low` and `high`.
 
-    The `most` recent of a cluster and type stay, the oldest first. A task whose text or reference is already there is
-    not added again; where choices are offered, the reference remembered is the text of the one that its letter names.
-    `prompts` lead from tasks to the samples that they were written about.
+    Each cluster and type keeps its `most` recent tasks, the oldest first. A task whose text or reference is already
+    there is not added again. For multiple choice the text of the right option is remembered, not its letter.
+    `prompts` link tasks to the samples that they were written about.
     """
     pairs = memory.rows() if memory else []
     num_old = len(pairs)

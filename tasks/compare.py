@@ -47,7 +47,7 @@ def marks_of(marks: Iterable[Mark]) -> dict[str, float]:
 
 
 def not_compared(marks: list[Mark]) -> Measured:
-    """1 for a group whose comparison cannot be read, whatever reply of it."""
+    """Yield 1 for a group if none of its comparison's replies can be read, else 0."""
     for group in rows_by("prompt_id", marks).values():
         yield "not_compared", float(all(row["mark"] is None for row in group))
 
@@ -55,7 +55,7 @@ def not_compared(marks: list[Mark]) -> Measured:
 def true_marks(
     marks: list[Mark], answers: list[Answer], tasks: list[Task], *, oracle: Callable[[str, Sequence[str]], float | None]
 ) -> Measured:
-    """1 for a mark that is not what the quotes deserve, and what they deserve, of those that `oracle` knows."""
+    """Yield for every mark that `oracle` can check: whether it is wrong, mark minus true mark, and the true mark."""
     text_of, evidence_of = {t["task_id"]: t["text"] for t in tasks}, {a["rollout_id"]: a["evidence"] for a in answers}
     for row in marks:
         text, quotes = text_of[row["task_id"]], evidence_of.get(row["rollout_id"] or "")
@@ -67,8 +67,8 @@ def true_marks(
 
 
 def best_of_n(marks: list[Mark], answers: list[Answer], evidence: list[Criterion]) -> Measured:
-    """1 where the answer of the highest mark quotes most of what should be quoted, by ROUGE-L recall; the share
-    of those that do where several have that mark. Only groups whose answers differ in it."""
+    """Yield 1 if the answer with the highest mark has the best ROUGE-L recall of the evidence, else 0; if several share
+    that mark, the share of them that do. Groups whose answers all have equal recall are skipped."""
     mark_of, known = marks_of(marks), rows_by("task_id", evidence)
     for group in rows_by("prompt_id", (row for row in answers if row["rollout_id"] in mark_of)).values():
         gold = words_of("\n".join(c["criterion"] or "" for c in known[group[0]["task_id"]]))

@@ -1,6 +1,6 @@
-"""Measures of a run's course: what it trains on, beside what it trained on first, and rewards beside held-out scores.
+"""Measures of a run's course: what it trains on now against the first iteration, and rewards against held-out scores.
 
-They are measures for `tasks.monitor.watch`, on which all methods have the limits of `tasks.limits`.
+`tasks.monitor.watch` takes them; `tasks.limits` holds the limits that all methods share.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from tasks.monitor import OF, Measured, contrast
 from tasks.stage import rows_by
 from warehouse.schemas import Reward
 
-FALL = 2.0  # standard errors that a score has to fall by
+FALL = 2.0  # a fall is a drop by more than this many standard errors
 
 
 class Length(TypedDict):
-    """Of a rollout."""
+    """Columns of a rollout."""
 
     rollout_id: str
     role: str
@@ -25,22 +25,22 @@ class Length(TypedDict):
 
 
 class Chosen(TypedDict):
-    """Of a selection, a group or an entry of a pool."""
+    """Columns of a selection, a group or a pool entry."""
 
     kept: bool
     reason: str | None
 
 
 class Text(TypedDict):
-    """Of a task."""
+    """Columns of a task."""
 
     task_id: str
     text: str | None
 
 
 def trained_on(rewards: list[Reward], rollouts: list[Length], *, first: Mapping[str, float]) -> Measured:
-    """Contrast of the groups, and by role the rewards and the length of rewarded replies, in tokens; that length over
-    what it is in `first`."""
+    """Yield the contrast of the groups and, by role, the rewards, the length of rewarded replies in tokens, and the
+    ratio of its mean to that in `first`."""
     yield from contrast(rewards)
     reward_of = {row["rollout_id"]: row["total"] for row in rewards}
     rewarded = [row for row in rollouts if row["rollout_id"] in reward_of]
@@ -57,8 +57,8 @@ def trained_on(rewards: list[Reward], rollouts: list[Length], *, first: Mapping[
 
 
 def survivors(chosen: list[Chosen], *, passed: Collection[str] = (), first: float | None = None) -> Measured:
-    """1 for a candidate that a filter let through, and that share over the `first`. `passed` are reasons of what was
-    let through and not needed."""
+    """Yield 1 for a candidate that a filter let through, else 0; and the share let through over the share `first`.
+    A candidate dropped for a reason in `passed` was let through, but not needed."""
     kept = [float(row["kept"] or row["reason"] in passed) for row in chosen]
     yield from (("kept", value) for value in kept)
     if first and kept:
@@ -66,7 +66,7 @@ def survivors(chosen: list[Chosen], *, passed: Collection[str] = (), first: floa
 
 
 def repeated(tasks: list[Text], earlier: list[Text]) -> Measured:
-    """1 for a task that an earlier iteration had word for word, of those that could be read."""
+    """Yield 1 for a task that repeats one of an earlier iteration word for word, else 0; skip unreadable tasks."""
     known = {tuple(row["text"].split()) for row in earlier if row["text"] is not None}
     for row in tasks:
         if row["text"] is not None:
@@ -74,7 +74,7 @@ def repeated(tasks: list[Text], earlier: list[Text]) -> Measured:
 
 
 def components_share(rewards: list[Reward], *, parts: Mapping[str, float]) -> Measured:
-    """The share that each of the weighted `parts` of a reward has in the sum of their variances; the largest of them as
+    """Yield the share of each weighted part of a reward in the sum of the parts' variances, and the largest share as
     `largest_part`."""
     rows = [row["components"] for row in rewards if row["total"] is not None]
     spreads = {part: weight**2 * _variance([row.get(part, 0.0) for row in rows]) for part, weight in parts.items()}
@@ -94,11 +94,11 @@ Scored = Sequence[float | None]  # a mean and its standard error
 def divergence(
     *, held_out: Mapping[str, Sequence[Scored]], rewards: Sequence[float], passes: Mapping[str, Sequence[Scored]]
 ) -> Measured:
-    """How often a held-out score fell while the reward in training rose, and how often the share of tasks with a right
-    answer among several (`passes`, at the largest number) fell while the score rose.
+    """Count how often a held-out score fell while the training reward rose, and how often pass@k (`passes`, at the
+    largest k) fell while the score rose.
 
-    `held_out` and `passes` are by benchmark and have a mean and standard error for every iteration from the first on,
-    `rewards` the mean of every iteration but the first. A fall is one of more than `FALL` standard errors of both.
+    `held_out` and `passes` give, by benchmark, the mean and standard error of every iteration from the first on;
+    `rewards` gives the mean of every iteration but the first. A fall exceeds `FALL` standard errors of the difference.
     """
     for benchmark, scores in held_out.items():
         steps = range(2, min(len(scores), len(rewards) + 1))

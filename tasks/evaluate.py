@@ -20,9 +20,9 @@ Protocol = dict[str, Any]
 def evaluate(
     measure: Measure, /, *, policy: str, benchmark: str, protocol: Protocol | None = None, **given: Any
 ) -> Rows:
-    """Yield one row a metric: `measure` makes (metric, value of one task) pairs of the rows of the tables in `given`,
-    passed by the names of its parameters; what is no table is a setting. `protocol` is what scores have to share to be
-    compared."""
+    """Yield one row per metric. `measure` makes (metric, value of one task) pairs from the rows of the tables in
+    `given`, which it gets by parameter name; values that are not tables are settings. Only scores of the same
+    `protocol` can be compared."""
     tables = {name: value for name, value in given.items() if are_tables(value)}
     check_tables(f"measure {name_of(measure)}", measure, tables)
     values: dict[str, list[float]] = defaultdict(list)

@@ -40,8 +40,8 @@ def generate(
     """Yield `num_samples` rollouts of every prompt, in the order of prompts and samples.
 
     `index` is the table whose files hold the search index. A reply that `ask_again` finds malformed is sampled once
-    more with another seed; both rows are stored, the later one last. Finished rollouts are kept in `shards` every few
-    seconds: after a kill only the others are sampled, and those that failed.
+    more with another seed; both rows are stored, the retry last. Finished rollouts are written to `shards` every few
+    seconds: after a kill only missing and failed rollouts are sampled.
 
     Raises Cleaned for a policy whose weights were freed.
     """
@@ -75,7 +75,7 @@ def generate(
 
 
 def _kept(rows: Iterator[Rollout], shards: Shards, section: str) -> Iterator[Rollout]:
-    """The rows as they come, written to `shards` from time to time, and when the engine fails."""
+    """Pass the rows on; write them to `shards` every few seconds, and when the engine fails."""
     waiting: list[Rollout] = []
     written = time.monotonic()
     try:

@@ -1,5 +1,5 @@
-"""Tasks and replies that are given, in place of a policy's: items of a file as rows of `tasks`, `rubrics` and
-`rollouts`, and draws of them."""
+"""Tasks and replies from a file instead of a policy: its items as rows of `tasks`, `rubrics` and `rollouts`, and draws
+from them."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class GivenTasks(BaseModel):
 
 @stage(TASKS)
 def given_tasks(items: Table, *, number: int, count: int, seed: int) -> Rows:
-    """Yield the `number`-th draw of `count` items. No item comes twice before too few are left for a draw; then all
-    come again, in another order. Raises ValueError for fewer items than `count`.
+    """Yield the `number`-th draw of `count` items. No item repeats until too few are left for a draw; then all are
+    drawn again in another order. Raises ValueError for fewer items than `count`.
 
     `document_id` is the item's id where it has a context, the reference its first accepted answer.
     """
@@ -57,8 +57,8 @@ def given_tasks(items: Table, *, number: int, count: int, seed: int) -> Rows:
 
 @stage(TASKS)
 def draw_tasks(tasks: Table, *, chosen: Tables = (), number: int, size: int, seed: int) -> Rows:
-    """Yield the `number`-th draw of `size` tasks: all of them in a seeded order, then all in another. Where `chosen`
-    tables (selections) are given, only those that are kept there. Raises ValueError where there is none."""
+    """Yield the `number`-th draw of `size` tasks: all in a seeded order, then all in another. With `chosen` tables
+    (selections), only the tasks kept there are drawn. Raises ValueError if there is none."""
     kept = {row["task_id"] for row in rows_of(chosen, Selection) if row["kept"]}
     rows = [row for row in tasks.rows(Task) if not chosen or row["task_id"] in kept]
     if not rows:
@@ -88,9 +88,9 @@ def given_rubrics(items: Table, *, tasks: Table) -> Rows:
 
 @stage(ROLLOUTS)
 def given_replies(prompts: Table, items: Table, *, reply: Template, model: Policy, dialogue: Dialogue) -> Rows:
-    """Yield one rollout of every prompt, in which is said what its item has: `reply` with the item's first `answer` and
-    the fields `given` with it, in tokens of `model`. Nobody sampled it: it has no policy, and log-probabilities of 0.
-    """
+    """Yield one rollout per prompt that says what the prompt's item holds: `reply`, rendered with the item's first
+    `answer` and its `given` fields, in tokens of `model`. Nobody sampled it: it has no policy, and log-probabilities
+    of 0."""
     item_of, rows = {row["task_id"]: row for row in items.rows(Item)}, prompts.rows(PromptRow)
     asked = [item_of[row["task_id"] or ""] for row in rows]
     texts = [reply.render(answer=item["references"][0], **json.loads(item["given"])) for item in asked]

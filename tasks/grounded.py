@@ -1,4 +1,4 @@
-"""Questions that were written with their evidence: whether it is where it should be, and what is known of each."""
+"""Questions written with their evidence: check the evidence, and write the kept questions to a file."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def _checks(task: Task, quotes: list[str], shown: list[str]) -> Iterator[tuple[s
 
 @stage(TASKS)
 def write_questions(tasks: Table, evidence: Table, articles: Table, chosen: Table, *, draft: Draft) -> Rows:
-    """Yield the tasks that are kept, and write them beside the rows as JSON lines: id, task_type, question, answer,
-    context (the whole article) and evidence."""
+    """Yield the kept tasks, and write them beside the rows as JSON lines: id, task_type, question, answer, context (the
+    whole article) and evidence."""
     kept = {row["task_id"] for row in chosen.rows(Selection) if row["kept"]}
     text_of = {row["document_id"]: row["text"] for row in articles.rows(Document)}
     quotes_of = rows_by("task_id", evidence.rows(Criterion))

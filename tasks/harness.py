@@ -1,5 +1,5 @@
-"""lm-evaluation-harness as a foreign stage: it runs in an environment of its own, gets a policy's weights or a server's
-address, and its log of every sample becomes items, answers and scores."""
+"""lm-evaluation-harness as a foreign stage: it runs in an environment of its own and gets a policy's weights or a
+server's address; its sample logs become items, answers and scores."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ log = logging.getLogger("selfplay")
 
 @stage(ANSWERS, tools=("harness",))
 def ask_harness(*, policy: Policy, task: str, limit: int | None, harness: Harness, version: str, draft: Draft) -> Rows:
-    """Yield an answer for every sample of `task`; its logs lie in the table's files. `version` is that of lm-eval.
+    """Yield an answer for every sample of `task`; the logs lie in the table's files. `version` is lm-eval's.
 
-    Raises ValueError where there is no such environment, RuntimeError with the end of its output where it failed.
+    Raises ValueError if the environment is missing, and RuntimeError with the end of the output if the harness fails.
     """
     if shutil.which(harness.python) is None:
         raise ValueError(f"there is no lm-eval at {harness.python}: `make harness`, or set evaluation.harness.python")
@@ -55,7 +55,7 @@ def ask_harness(*, policy: Policy, task: str, limit: int | None, harness: Harnes
 
 @stage(ITEMS)
 def harness_items(answers: Table) -> Rows:
-    """Yield the items of the samples that were logged: what was asked, and the target."""
+    """Yield the items of the logged samples: the question and the target."""
     for item, rows in samples(answers.files / LOGS):
         arguments = rows[0]["arguments"]
         yield {
@@ -70,7 +70,7 @@ def harness_items(answers: Table) -> Rows:
 
 @stage(ITEM_SCORES)
 def harness_scores(answers: Table, *, metric: Sequence[str], protocol: Protocol) -> Rows:
-    """Yield the metrics of every sample; `score` is the best of those that `metric` names, or its first."""
+    """Yield the metrics of every sample; `score` is the best of those named in `metric`, else the sample's first."""
     rollout_of = {row["task_id"]: row["rollout_id"] for row in answers.rows()}
     for item, rows in samples(answers.files / LOGS):
         found = dict(pair for row in rows for pair in metrics(row))
@@ -80,7 +80,7 @@ def harness_scores(answers: Table, *, metric: Sequence[str], protocol: Protocol)
 
 
 def samples(folder: Path) -> Iterator[tuple[str, list[Row]]]:
-    """Item and its logged rows, one for each filter of its task."""
+    """Each item with its logged rows, one per filter of its task."""
     for path in sorted(folder.glob("*.jsonl")):
         found: dict[str, list[Row]] = {}
         for line in path.read_text(encoding="utf-8").splitlines():
@@ -90,7 +90,7 @@ def samples(folder: Path) -> Iterator[tuple[str, list[Row]]]:
 
 
 def metrics(row: Row) -> Iterator[tuple[str, float]]:
-    """Name and value of a sample's metrics; one of a filter is named with it, one of many verdicts is their mean.
+    """Name and value of a sample's metrics. A filter's name is appended; a list of verdicts becomes its mean.
 
     >>> row = {"metrics": ["em", "parts"], "em": True, "parts": [True, False], "filter": "strict-match"}
     >>> dict(metrics(row))
@@ -104,18 +104,18 @@ def metrics(row: Row) -> Iterator[tuple[str, float]]:
 
 
 def _task_of(path: Path) -> str:
-    """Of samples_TASK_2026-11-22T04-44-16.594414.jsonl."""
+    """The task in a file name such as samples_TASK_2026-11-22T04-44-16.594414.jsonl."""
     return path.stem.removeprefix("samples_").rpartition("_")[0]
 
 
 def _options(row: Row) -> list[str] | None:
-    """The continuations that were weighed; None where an answer was generated."""
+    """The continuations that were compared; None if the answer was generated."""
     asked = [argument.get("arg_1") for argument in row["arguments"].values()]
     return [text.strip() for text in asked] if all(isinstance(text, str) for text in asked) else None
 
 
 def _answer(row: Row) -> str:
-    """What was generated, or the continuation that was likeliest."""
+    """The generated text, or the likeliest continuation."""
     options, said = _options(row), row["filtered_resps"]
     if options is None:
         return str(said[0] if isinstance(said, list) else said)

@@ -1,4 +1,4 @@
-"""The rows of a supervised update: chosen groups of rollouts, of which every sampled token is learnt alike.
+"""The rows of a supervised update: chosen groups of rollouts, with equal weight on every sampled token.
 
 chosen = choose(place, SOUND, scores=scores, ...)
 update(place, imitate(place, rollouts, chosen), settings=settings.model_copy(update={"objective": "likelihood"}), ...)
@@ -14,10 +14,10 @@ from warehouse.store import Table
 
 @stage(BATCHES)
 def imitate(rollouts: Tables, chosen: Tables | None, *, max_tokens: int | None = None) -> Rows:
-    """Yield the datums of the rollouts of every group that is kept, or of all where nobody chose, each of advantage 1.
+    """Yield the datums of every kept group's rollouts, or of all rollouts without `chosen`, each with advantage 1.
 
-    Where a reply was asked for again, the last one counts. A datum above `max_tokens` is left out with all of its
-    rollout's.
+    If a reply was asked for again, the last one counts. If one datum exceeds `max_tokens`, its whole rollout is left
+    out.
     """
     if chosen is None:
         given = [rollouts] if isinstance(rollouts, Table) else rollouts

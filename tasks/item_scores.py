@@ -1,4 +1,4 @@
-"""Answers to the items of a benchmark: their scores, the metrics made of them, and two policies on the same items."""
+"""Score answers to the items of a benchmark, make metrics of the scores, and compare two policies on the same items."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def score_items(
     time_limit_s: float = 10.0,
     num_workers: int = 1,
 ) -> Rows:
-    """Yield one row for every answer: the metrics of `scorer`, `readable`, `judged` where a judge voted, and `score`,
-    the best of those that `metric` names.
+    """Yield one row per answer: the metrics of `scorer`, `readable`, `judged` if a judge voted, and `score`, the best
+    of the metrics named in `metric`.
 
-    An unreadable reply has 0 everywhere. An answer that the engine did not give, whose comparison came to nothing
-    (timed out, crashed), or on which no verdict could be read is unscored: it is in no mean, and counted.
-    `protocol` stands in the recipe, for `compare`.
+    An unreadable reply scores 0 everywhere. An answer is unscored if the engine failed, if its comparison timed out or
+    crashed, or if no verdict on it could be read: it is counted, but enters no mean.
+    The recipe stores `protocol` for `compare`.
     """
     item_of = {row["task_id"]: row for row in items.rows()}
     sample_of = {row["rollout_id"]: row["sample"] for row in rollouts.rows(Rollout)}
@@ -82,9 +82,9 @@ def _scores(
 
 
 def verdicts(judged: list[Row], item_of: dict[str, Row], answers: list[Answer]) -> dict[str, float | None]:
-    """What the judge says of each answer, 0..1, by its rollout: its vote; or, where it was asked by criterion, the
-    weights of those met over all positive weights, at least 0 (arXiv 2505.08775: criteria may cost). None where a
-    verdict is lost."""
+    """The judge's score of each answer, 0..1, by rollout: its vote or, if it judged by criterion, the weights of the
+    criteria met over all positive weights, at least 0 (arXiv 2505.08775: a weight may be negative). None if a verdict
+    is missing or unreadable."""
     votes: dict[str, dict[str, int | None]] = defaultdict(dict)
     for row in judged:  # where a prompt was asked again, its last reply counts
         votes[row["rollout_id"]][row.get("criterion_id", "")] = row["vote"] if "vote" in row else row["verdict"]
@@ -106,9 +106,9 @@ def verdicts(judged: list[Row], item_of: dict[str, Row], answers: list[Answer]) 
 def measure_items(
     items: list[Item], scores: list[ItemScore], *, passes: Sequence[int] = ()
 ) -> Iterator[tuple[str, float]]:
-    """Of every item, the mean of each metric over its scored answers (with several, `score` is avg@k), `pass_at_k` over
-    those that score 1, and the share of answers without a score. An item of which no answer has a score is in no mean
-    but that. `score_<kind>` where there are at most 30 kinds."""
+    """Yield for every item the mean of each metric over its scored answers (with several, `score` is avg@k), and
+    `pass_at_k` (an answer of score 1 passes); also the share of unscored answers, which is all that an item without
+    scored answers yields. `score_<kind>` is added if there are at most 30 kinds."""
     of_item, kinds = _by_item(scores), {item["kind"] for item in items}
     for item in items:
         rows = of_item.get(item["task_id"], [])
@@ -136,7 +136,7 @@ def pass_at(k: int, n: int, right: int) -> float:
 
 @stage(COMPARISONS)
 def compare(scores: Table, base_scores: Table, *, policy: str, base: str, benchmark: str) -> Rows:
-    """Yield one row a metric: the mean difference between two policies over the items that both have a score on.
+    """Yield one row per metric: the mean difference between two policies over the items that both have a score on.
 
     Each item is one observation, the difference of its two means over samples, so that equally hard items do not count
     as noise and samples of one item do not count as independent. The interval is Student's t of these differences, as
@@ -186,7 +186,7 @@ def protocol_of(scores: Table) -> Protocol:
 
 
 def differences(base: Protocol, ours: Protocol) -> list[str]:
-    """What two protocols do not share.
+    """Where two protocols differ.
 
     >>> differences({"judge": None, "samples": 1}, {"judge": "J", "samples": 1})
     ['judge is J, was None']
@@ -202,6 +202,6 @@ def _by_item(scores: Iterable[ItemScore]) -> dict[str, list[ItemScore]]:
 
 
 def _mean(rows: list[ItemScore], metric: str) -> float | None:
-    """Over the answers to an item that have the metric."""
+    """The mean over those of an item's answers that have the metric."""
     values = [row["scores"][metric] for row in rows if metric in row["scores"]]
     return math.fsum(values) / len(values) if values else None

@@ -1,4 +1,4 @@
-"""Items of a benchmark: rows of a file or of a dataset on the hub, by the names under which they hold each part."""
+"""Items of a benchmark: rows of a file or of a dataset on the hub; `Columns` says which column holds which part."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ ORDERS = ("first", "second")  # where an answer stands beside the baseline's
 
 
 class Columns(BaseModel):
-    """Where a row of the benchmark holds each part of an item. `a.b` is the field b of the field a, of every one where
-    a is a list; several names are several parts, in order."""
+    """Which columns of a benchmark's row hold the parts of an item. `a.b` is field b of field a, or of each member if a
+    is a list; several names give several parts, in order."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     rows: str | None = Field(default=None, description="a row's list of items; its other fields are those of each")
@@ -49,8 +49,8 @@ class Columns(BaseModel):
 def read_items(
     source: str, *, identity: str, benchmark: str, columns: Columns, most: int | None = None, seed: int = 0
 ) -> Rows:
-    """Yield the items of a file, or of `hf:owner/name?...`, in order; `most` of them, drawn by seed, where there are
-    more. `identity` names the content of `source`. Raises ValueError for rows that are not as `columns` says."""
+    """Yield the items of a file, or of `hf:owner/name?...`, in order; if there are more than `most`, a seeded draw of
+    `most`. `identity` names the content of `source`. Raises ValueError for rows that do not fit `columns`."""
     items = list(items_of(_rows(source), benchmark, columns))
     if not items:
         raise ValueError(f"{source} has no item of {benchmark}")
@@ -102,8 +102,8 @@ def _item(row: Row, place: str, benchmark: str, columns: Columns) -> Row:
 
 
 def _rubric(row: Row, columns: Columns) -> dict[str, Any]:
-    """`criteria`: text and weight of each, 1 where none is given; nothing for an item without a rubric. An answer that
-    is compared with another one's is judged in both orders, which weigh alike."""
+    """`criteria`: text and weight of each (default 1); nothing for an item without a rubric. An answer that is compared
+    with a baseline's is judged in both orders, with equal weight."""
     if columns.against:
         (other,) = parts(row, (columns.against,))
         return {"against": other, "criteria": [{"text": order, "weight": 1.0} for order in ORDERS]}
@@ -115,12 +115,12 @@ def _rubric(row: Row, columns: Columns) -> dict[str, Any]:
 
 
 def _turns(said: list[str]) -> list[str]:
-    """What one message alone says needs no name before it."""
+    """The turns; a single message needs no speaker's name."""
     return [said[0].removeprefix(USER)] if len(said) == 1 else said
 
 
 def fields(row: Any, name: str) -> list[Any]:
-    """The values of a field, without nulls; of a list, its members.
+    """The values of a field, without nulls; a list gives its members.
 
     >>> fields({"a": [{"b": "x"}, {"b": ["y", None]}]}, "a.b"), fields({"a": 0}, "a"), fields({"a": 0}, "b")
     (['x', 'y'], [0], [])
@@ -137,13 +137,13 @@ def _members(value: Any) -> list[Any]:
 
 
 def parts(row: Row, names: Iterable[str]) -> list[str]:
-    """The same of several fields, as text."""
+    """The values of several fields, as text."""
     return [text for name in names for value in fields(row, name) if (text := as_text(value)).strip()]
 
 
 def as_text(value: Any) -> str:
-    """A value as its file would say it: truths are yes and no, whole numbers have no point, a table is its lines, a
-    message of a conversation begins with who says it.
+    """A value as text: booleans are yes and no, whole numbers have no decimal point, a table is its lines, and a
+    message of a conversation begins with its speaker.
 
     >>> as_text(27.0), as_text(True), as_text([["", "2019"], ["Sales", "$1.2"]])
     ('27', 'yes', ' | 2019\\nSales | $1.2')
@@ -162,7 +162,7 @@ def as_text(value: Any) -> str:
 
 
 def _chosen(answers: list[str], options: list[str], first: int, place: str) -> int:
-    """The place of the right option, from its number, its letter, its text, or a mark for every option."""
+    """The index of the right option, given by its number, its letter, its text, or a mark for every option."""
     if len(answers) == len(options) > 1 and set(answers) == {"0", "1"}:
         return answers.index("1")
     answer = answers[0]

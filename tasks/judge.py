@@ -1,4 +1,4 @@
-"""Verdicts of a judge on answers, with what an oracle says where there is one."""
+"""A judge's verdicts on answers, beside an oracle's where there is one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def read_judgments(
     """Yield a verdict for every grading rollout, and beside it `oracle(criterion, answer)`.
 
     A prompt whose rollout id is `canary-1-...` or `canary-0-...` grades an answer of known verdict (see `canary_id`).
-    Where a prompt was asked again, its last rollout counts.
+    If a prompt was asked again, its last rollout counts.
     """
     prompt_of = {row["prompt_id"]: row for row in prompts.rows(PromptRow)}
     criterion_of = {row["criterion_id"]: row["criterion"] for row in rows_of(rubrics, Criterion)}
@@ -53,7 +53,7 @@ def canary_id(expected: int, criterion_id: str) -> str:
 
 
 def _verdict(rollout: Rollout, read: Callable[[str], int]) -> Row:
-    """The verdict of a reply, also of one that filled the context; without one, why there is none."""
+    """The verdict of a reply, even of one that filled the context; without a verdict, the reason."""
     if rollout["finish_reason"] == "error":
         return {"verdict": None, "malformed": UNANSWERED["error"]}
     try:

@@ -1,5 +1,5 @@
-"""Selection filters: one SQL query over stored tables, then limits. Every candidate is kept or has the first reason
-why not.
+"""Selection filters: one SQL query over stored tables, then limits. Every candidate is kept, or dropped with the first
+reason that applies.
 
 `keep` selects tasks, `choose` groups of rollouts for an update.
 """
@@ -44,7 +44,7 @@ class Query:
 
 
 class Limit(NamedTuple):
-    """Of what a query lets pass, the first `most` are kept, or so many for each value of the column `per`."""
+    """Keep the first `most` candidates that pass a query, or the first `most` for each value of the column `per`."""
 
     most: int
     reason: str
@@ -53,11 +53,11 @@ class Limit(NamedTuple):
 
 @stage(SELECTIONS)
 def keep(query: Query, /, *, limits: Sequence[Limit] = (), earlier: tuple[Table, ...] = (), **given: Any) -> Rows:
-    """Yield a row for every candidate, those that are kept first, otherwise in the query's order.
+    """Yield a row for every candidate: kept ones first, otherwise in the query's order.
 
-    `query` sees each table of `given` under its name and every other value as the bound `$name`; it returns the columns
-    of the table and, of a candidate that does not pass, the `reason`. `limits` apply in turn to the others; what
-    `earlier` selections kept counts towards them.
+    `query` sees each table of `given` under its name and every other value as the bound `$name`; it returns the table's
+    columns and, for a candidate that fails, the `reason`. `limits` apply in turn to the candidates that pass; those
+    that `earlier` selections kept count towards them.
     """
     yield from _selected(query, given, limits, [row for table in earlier for row in table.rows() if row["kept"]])
 
@@ -69,7 +69,7 @@ def choose(query: Query, /, *, limits: Sequence[Limit] = (), **given: Any) -> Ro
 
 
 def num_kept(selections: Tables) -> int:
-    """How many candidates selections keep."""
+    """The number of candidates that the selections keep."""
     return sum(row["kept"] for row in rows_of(selections))
 
 

@@ -1,4 +1,4 @@
-"""How likely stored replies are under other prompts than their own: one forward pass for each."""
+"""Score stored replies under prompts other than their own, with one forward pass each."""
 
 from __future__ import annotations
 
@@ -35,12 +35,11 @@ def likelihoods(
     dialogue: Dialogue,
     fleet: Fleet | ChatFleet,
 ) -> Rows:
-    """Yield for every prompt the log-probability, under `policy`, of what the last `<element>` of the rollout that it
-    names holds, said at once: no thought, search or word before it, for these tell of the rollout's own document.
+    """Yield for every prompt the log-probability, under `policy`, of the content of the last `<element>` in the rollout
+    that the prompt names. No thought, search or word comes before it: those reveal the rollout's own document.
 
-    Prompts name a rollout of `rollouts`, a task of `tasks` and the document they show, which is the source where it is
-    the task's own. `kind` says what the replies are. The content is as it was sampled, token by token, behind its
-    opening tag.
+    A prompt names a rollout, a task and the document it shows; `is_source` marks the task's own document. `kind` says
+    what the replies are. The content keeps the tokens that were sampled and follows its opening tag.
     """
     rows = prompts.rows()
     source = {task["task_id"]: task["document_id"] for task in rows_of(tasks, Task)}
@@ -61,7 +60,7 @@ def likelihoods(
 
 
 def _contents(rollouts: Tables, ids: set[str], model: str, element: str) -> dict[str, dict[str, list[int]]]:
-    """The element's opening tag and content in the last turn of each rollout that has it."""
+    """The element's opening tag and content, from the last turn of each rollout that has the element."""
     found, wanted = {}, pc.field("rollout_id").isin(pa.array(sorted(ids), pa.string()))
     for table in [rollouts] if isinstance(rollouts, Table) else rollouts:
         for row in table.arrow.select(["rollout_id", "turns"]).filter(wanted).to_pylist():
@@ -84,8 +83,8 @@ def choose(selections: Sequence[Selection], tasks: Sequence[Task], most: int, se
 def with_documents(
     tasks: list[Task], near: list[Sample], drawn: list[Sample], *, chosen: Sequence[str], most: int
 ) -> Iterator[Row]:
-    """The tasks that are chosen, in that order, each with up to `most` documents: its own, then those it came from,
-    those like it, and others."""
+    """The chosen tasks in order, each with up to `most` documents: its own, then the rest of its evidence, then the
+    nearest ones, then drawn ones."""
     task_of = {task["task_id"]: task for task in tasks}
     like = rows_by_task(near)
     for task_id in filter(task_of.__contains__, chosen):
@@ -99,7 +98,7 @@ def with_documents(
 
 
 def rows_by_task(near: Sequence[Sample]) -> Mapping[str, list[str]]:
-    """Documents by the task that they are like, the nearest first."""
+    """The documents near each task, the nearest first."""
     found: dict[str, list[str]] = {}
     for row in near:
         found.setdefault(row["sample_id"].rpartition("-")[0], []).append(row["document_id"])

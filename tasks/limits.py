@@ -1,4 +1,4 @@
-"""The limits of what monitors measure (`tasks.monitor`), apart from it: a configuration loads without its libraries."""
+"""The limits of the monitors' metrics, kept apart from `tasks.monitor`: a config loads without its libraries."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Limits(BaseModel):
-    """The limit of each metric, by its name behind `max_` or `min_`; None sets none, and it is only stored.
+    """The limit of each metric, as `max_<metric>` or `min_<metric>`; with None the metric is stored and has no limit.
 
     `max_` limits the absolute value. A method with metrics of its own adds their limits in a subclass.
     """

@@ -18,16 +18,16 @@ def match(
     time_limit_s: float = 10.0,
     num_workers: int = 1,
 ) -> Rows:
-    """Yield one row for every answer, in their order: does `compare(task, answer)` hold it equal to the reference?
+    """Yield one row for every answer, in their order: does `compare(task, answer)` find it equal to the reference?
 
-    Where `labels` are given (`tasks.vote`), the reference is the task's label, and an answer to a task without one has
-    the label's reason.
+    With `labels` (`tasks.vote`) the reference is the task's label; an answer to a task without one takes the label's
+    reason.
 
-    `compare` is a module's function (or a partial of one) of a row of `tasks` and the answer's text. What it raises as
-    ValueError, `Malformed` among them, becomes the reason for a null; so does a comparison that runs for more than
-    `time_limit_s`, exhausts the memory or crashes: its worker is replaced. An answer without text has its own reason.
-    After `comparisons.PATIENCE` of those the limit is `BRIEF_S`.
-    Equal answers to one task are compared once. Any other exception is a fault of `compare` and a RuntimeError here.
+    `compare` takes a row of `tasks` and the answer's text; it is a module-level function or a partial of one. If it
+    raises ValueError (`Malformed` is one), the row has a null with that reason; likewise if it runs for more than
+    `time_limit_s`, exhausts the memory or crashes, and its worker is replaced. After `comparisons.PATIENCE` timeouts
+    the limit is `BRIEF_S`. An answer without text has its own reason. Equal answers to one task are compared once.
+    Any other exception is a fault of `compare` and raises RuntimeError.
     """
     rows, (task_of, missing) = rows_of(answers), _references(rows_of(tasks), rows_of(labels) if labels else None)
     given = (row for row in rows if row["answer"] is not None and row["task_id"] not in missing)
@@ -42,7 +42,7 @@ def match(
 
 
 def _references(tasks: list[Row], labels: list[Row] | None) -> tuple[dict[str, Row], dict[str, str]]:
-    """The tasks by their id, each with its label as reference where `labels` are given; and why a task has none."""
+    """The tasks by id, with their labels as references if `labels` are given; and the reasons of tasks without one."""
     if labels is None:
         return {task["task_id"]: task for task in tasks}, {}
     label_of = {row["task_id"]: row for row in labels}

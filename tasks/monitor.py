@@ -2,9 +2,8 @@
 
     watch(step, canary_errors, judgments=judged, limits=cfg.monitor, policy=grader.id, benchmark=JUDGE)
 
-Call `watch` before the update. What it measures is a table like any other; the limit is no part of its recipe, so that
-a rerun compares the stored value with the limit of that time: it raises the alarm again, or continues if the limit was
-raised.
+Call `watch` before the update. Its metrics are a table like any other. The limit is not part of the recipe, so a rerun
+compares the stored value with the current limit: it raises the alarm again, or continues if the limit was raised.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ JUDGE, LABELS, POOL, BATCH, UPDATE, COURSE = (
 )  # benchmarks in `evaluations`
 
 Measured = Iterator[tuple[str, float]]
-Truth = Callable[[Task, str], bool | None]  # whether an answer to a task is right; None where that is not known
-OF = " of "  # what stands behind it in a metric's name, a role or a benchmark, has the limit of what stands before
+Truth = Callable[[Task, str], bool | None]  # whether an answer to a task is right; None if unknown
+OF = " of "  # a metric named "<metric> of <role or benchmark>" has the limit of <metric>
 
 
 class Alarm(RuntimeError):
@@ -52,10 +51,10 @@ def watch(
     way_out: str = "",
     **given: Any,
 ) -> dict[str, float]:
-    """Store the metrics of `measure`, which gets tables and settings by name as from `evaluate`; return their means.
+    """Store the metrics of `measure`, which gets tables and settings by name as in `evaluate`; return their means.
 
-    Raises Alarm for the first, in the order of `limits`, that is beyond its limit or not a number. `way_out` says what
-    the user can do; by default, to look at the rows and change the limit where a configuration has it as `monitor`.
+    Raises Alarm for the first metric, in the order of `limits`, that is beyond its limit or not a number. `way_out`
+    tells the user what to do: by default, look at the rows and change the limit under `monitor` in the configuration.
     """
     measured = evaluate(place, measure, policy=policy, benchmark=benchmark, label=label, **given)
     scores = scores_of(measured)
@@ -68,7 +67,7 @@ def watch(
 
 
 def is_of(metric: str, name: str) -> bool:
-    """Whether the limit `name` is one of `metric`.
+    """Whether the limit `name` applies to `metric`.
 
     >>> is_of("reply_ratio of writer", "max_reply_ratio"), is_of("kept", "max_kept_ratio")
     (True, False)
@@ -77,7 +76,7 @@ def is_of(metric: str, name: str) -> bool:
 
 
 def is_beyond(name: str, value: float, limit: float) -> bool:
-    """Whether a value is beyond its limit; what is no number is beyond any.
+    """Whether a value is beyond its limit; NaN is beyond any limit.
 
     >>> is_beyond("max_gap", -0.2, 0.1), is_beyond("min_kept", 0.2, 0.1), is_beyond("min_kept", float("nan"), 0.1)
     (True, False, True)
@@ -86,7 +85,7 @@ def is_beyond(name: str, value: float, limit: float) -> bool:
 
 
 def check_pool(selections: Tables, target: int, *, allow_short: bool = False, way_out: str = "") -> int:
-    """How many tasks the selections keep. Raises Alarm below `target`, or logs a warning where `allow_short`."""
+    """Return how many tasks the selections keep. Raises Alarm below `target`; with `allow_short` it logs a warning."""
     tables = [selections] if isinstance(selections, Table) else selections
     num_kept = sum(row["kept"] for row in rows_of(tables))
     if num_kept < target:
@@ -99,9 +98,9 @@ def check_pool(selections: Tables, target: int, *, allow_short: bool = False, wa
 
 
 def check_replies(replies: Table, limits: Limits, *, attempts: bool = False) -> None:
-    """Raises Alarm where too many replies could not be read, of those given, or were not given by the engine.
+    """Raises Alarm if too many of the sampled replies are unreadable, or if the engine failed on too many.
 
-    `attempts`: unreadable ones are asked for again, and may be as many as there are.
+    With `attempts`, unreadable replies are asked for again and have no limit.
     """
     reasons = replies.arrow["malformed"].to_pylist()
     given = [why for why in reasons if why not in NOT_SAMPLED]
@@ -116,8 +115,8 @@ def check_replies(replies: Table, limits: Limits, *, attempts: bool = False) -> 
 
 
 def canary_errors(judgments: list[Judgment], first: Sequence[Judgment] = ()) -> Measured:
-    """1 for an answer of known verdict that was judged wrongly or unreadably; and by how much the share of these rose
-    since the `first` such answers. No judge of real texts is without error, but one that is gamed gets worse."""
+    """Yield 1 for a canary (an answer of known verdict) that was judged wrongly or unreadably, else 0; and the rise of
+    that share since the `first` canaries. No judge of real texts is without error, but one that is gamed gets worse."""
     for row in judgments:
         if row["expected"] is not None:
             yield "canary_error", _misjudged(row)
@@ -132,7 +131,7 @@ def _misjudged(canary: Judgment) -> float:
 
 
 def judge_gap(judgments: list[Judgment]) -> Measured:
-    """Verdict minus truth, for every verdict that has both, and whether they differ."""
+    """Yield verdict minus truth, and whether they differ, for every judgment that has both."""
     for row in judgments:
         if row["verdict"] is not None and row["oracle"] is not None:
             yield "judge_minus_oracle", float(row["verdict"] - row["oracle"])
@@ -140,7 +139,7 @@ def judge_gap(judgments: list[Judgment]) -> Measured:
 
 
 def vote_gap(votes: list[Vote], answers: list[Answer], tasks: list[Task], *, oracle: Truth) -> Measured:
-    """The same for a judge's votes."""
+    """The same as `judge_gap`, for a judge's votes."""
     truth_of = truths(answers, tasks, oracle)
     for row in votes:
         vote, truth = row["vote"], truth_of.get(row["rollout_id"])
@@ -150,7 +149,7 @@ def vote_gap(votes: list[Vote], answers: list[Answer], tasks: list[Task], *, ora
 
 
 def truths(answers: list[Answer], tasks: list[Task], oracle: Truth) -> dict[str, bool | None]:
-    """Whether each answer that could be read, by its rollout, is right."""
+    """Whether each readable answer is right, by its rollout."""
     task_of = {row["task_id"]: row for row in tasks if row["text"] is not None}
     given = ((row["rollout_id"], task_of.get(row["task_id"]), row["answer"]) for row in answers)
     return {rollout_id: oracle(task, answer) for rollout_id, task, answer in given if task and answer is not None}
@@ -169,7 +168,7 @@ def pay_gap(scores: list[Score], answers: list[Answer], tasks: list[Task], *, or
 
 
 def reference_errors(tasks: list[Task], *, oracle: Truth) -> Measured:
-    """1 for a task whose own answer is not the truth, of those that `oracle` knows."""
+    """Yield 1 for a task whose reference is wrong, else 0, if `oracle` can tell."""
     for row in tasks:
         if row["text"] is not None and row["reference"] is not None:
             truth = oracle(row, row["reference"])
@@ -178,7 +177,7 @@ def reference_errors(tasks: list[Task], *, oracle: Truth) -> Measured:
 
 
 def marks_given(marks: list[Mark]) -> Measured:
-    """Each mark that could be read, and 1 for one that is the best there is."""
+    """Yield each readable mark, and 1 if it is the highest possible, else 0."""
     for row in marks:
         if row["mark"] is not None:
             yield "mark", row["mark"]
@@ -186,7 +185,7 @@ def marks_given(marks: list[Mark]) -> Measured:
 
 
 def mark_errors(marks: list[Mark], answers: list[Answer], tasks: list[Task], *, oracle: Truth) -> Measured:
-    """1 for a mark below the middle for a right answer, or not below it for a wrong one; the marks of either."""
+    """Yield 1 if a right answer is marked below the middle or a wrong one is not, else 0; and the marks of either."""
     truth_of = truths(answers, tasks, oracle)
     for row in marks:
         mark, truth = row["mark"], truth_of.get(row["rollout_id"] or "")
@@ -196,7 +195,7 @@ def mark_errors(marks: list[Mark], answers: list[Answer], tasks: list[Task], *, 
 
 
 def tasks_written(tasks: list[Task]) -> Measured:
-    """1 for a task without three different words, and for one that an earlier one equals word for word."""
+    """Yield 1 for a task of fewer than three different words, else 0; and 1 for a word-for-word repeat, else 0."""
     texts = [tuple(row["text"].split()) for row in tasks if row["text"] is not None]
     for i, words in enumerate(texts):
         yield "empty", float(len(set(words)) < 3)
@@ -204,7 +203,7 @@ def tasks_written(tasks: list[Task]) -> Measured:
 
 
 def label_errors(labels: list[Label], tasks: list[Task], *, oracle: Truth) -> Measured:
-    """1 for a label that is not the truth, of those that `oracle` knows; and the share of answers behind each label."""
+    """Yield 1 for a wrong label, else 0, if `oracle` can tell; and the share of answers behind each label."""
     task_of = {row["task_id"]: row for row in tasks}
     for row in labels:
         task, label = task_of[row["task_id"]], row["answer"]
@@ -216,7 +215,7 @@ def label_errors(labels: list[Label], tasks: list[Task], *, oracle: Truth) -> Me
 
 
 def contrast(rewards: list[Reward]) -> Measured:
-    """1 for a group without any advantage, so that it carries no signal, of those with a reward; the rewards."""
+    """Yield 1 for a rewarded group without any advantage (it carries no signal), else 0; and the rewards."""
     groups: dict[str, list[float]] = defaultdict(list)
     for row in rewards:
         yield "unscorable", float(row["total"] is None)
@@ -228,8 +227,8 @@ def contrast(rewards: list[Reward]) -> Measured:
 
 
 def repeats(novelties: list[Novelty]) -> Measured:
-    """1 for a task in the cluster of an earlier one of its batch, and the similarity to the nearest of earlier batches;
-    of tasks with text."""
+    """Yield 1 for a task in the same cluster as an earlier one of its batch, else 0; and its similarity to the nearest
+    task of earlier batches. Tasks without text are skipped."""
     clusters = set[int]()
     for row in novelties:
         if row["cluster"] is not None:
@@ -240,7 +239,7 @@ def repeats(novelties: list[Novelty]) -> Measured:
 
 
 def sampler_mismatch(updates: list[OptimizerStep]) -> Measured:
-    """How far the trainer's policy was from the engine's that sampled, before the first optimizer step of an update."""
+    """Yield how far the trainer's policy was from the sampling engine's, before an update's first optimizer step."""
     for row in updates:
         if row["optimizer_step"] == 0:
             if "sampler_kl" in row["metrics"]:

@@ -22,7 +22,7 @@ from warehouse.schemas import DOCUMENTS, NEEDLES, RUBRICS, TASKS, Answer, Criter
 from warehouse.store import Table
 
 Count = Callable[[str], int]
-Correct = Callable[..., dict[str, bool | None]]  # of an answer by its rollout, from the rows of the outcome's tables
+Correct = Callable[..., dict[str, bool | None]]  # whether each rollout's answer is right, from the tables' rows
 SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 COLOURS = (
     "amber",
@@ -70,7 +70,7 @@ class Grid(BaseModel):
 
 @stage(TASKS)
 def number_needles(*, grid: Grid, seed: int) -> Rows:
-    """Yield questions for numbers that are nowhere but in the needle, one for each of the grid's needles."""
+    """Yield one question per needle of the grid; it asks for a number that only the needle holds."""
     for task_id, question, number, _ in _numbers(grid, seed):
         about = {"document_id": task_id, "task_type": "needle", "difficulty": 1}
         yield {"task_id": task_id, **about, "text": question, "reference": number}
@@ -78,7 +78,7 @@ def number_needles(*, grid: Grid, seed: int) -> Rows:
 
 @stage(RUBRICS)
 def number_sentences(*, grid: Grid, seed: int) -> Rows:
-    """Yield these needles, as criteria of what should be quoted."""
+    """Yield the needles of `number_needles`, as criteria of what should be quoted."""
     for task_id, _, _, sentence in _numbers(grid, seed):
         yield only_criterion(task_id, sentence)
 
@@ -108,11 +108,11 @@ def hide(
     seed: int,
     foreign: Callable[[str, str], bool] | None = None,
 ) -> Rows:
-    """Yield the haystack of every task: sentences of `filler` as they follow each other, from a drawn document on, and
-    the needle between two of them. It is as long as the grid has it, short of less than a sentence.
+    """Yield the haystack of every task: consecutive sentences of `filler`, starting with a drawn document, and the
+    needle between two of them. It falls short of the grid's length by less than a sentence.
 
-    `foreign(needle, sentence)` says whether a sentence may stand beside a needle. Raises ValueError where the filler is
-    shorter than the longest haystack.
+    `foreign(needle, sentence)` says whether a sentence may stand beside a needle. Raises ValueError if the filler is
+    shorter than a haystack.
     """
     needle_of = {row["task_id"]: row["criterion"] or "" for row in sentences.rows(Criterion)}
     documents = [SENTENCE.split(row["text"].strip()) for row in rows_of(filler, Document)]
@@ -141,8 +141,8 @@ def _haystack(straw: Iterator[tuple[str, int]], needle: str, room: int, depth: f
 
 @stage(NEEDLES)
 def find(tasks: Table, sentences: Table, answers: Table, *, grid: Grid, correct: Correct, **outcome: Tables) -> Rows:
-    """Yield for every answer the place of its needle, and whether it was found. `correct` takes the rows of `answers`
-    and of the tables in `outcome`."""
+    """Yield for every answer the length and depth of its needle, whether it quotes the needle, and whether it is right.
+    `correct` takes the rows of `answers` and of the tables in `outcome`."""
     cell_of = {task["task_id"]: cell for task, cell in zip(tasks.rows(Task), grid.cells, strict=True)}
     needle_of = {row["task_id"]: row["criterion"] or "" for row in sentences.rows(Criterion)}
     right = correct(answers.rows(), **{name: rows_of(table) for name, table in outcome.items()})
@@ -160,7 +160,7 @@ def find(tasks: Table, sentences: Table, answers: Table, *, grid: Grid, correct:
 
 
 def measure(needles: list[Needle]) -> Iterator[tuple[str, float]]:
-    """`score` is the share of needles that are answered rightly; `score_<length>_tokens` are its parts."""
+    """Yield `score`, 1 for a right answer, and the same value again as `score_<length>_tokens`; and `quoted`."""
     for row in needles:
         found = float(row["correct"] or 0)
         yield "score", found

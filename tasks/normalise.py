@@ -1,4 +1,4 @@
-"""Rewards to advantages, within groups of any kind. Unscorable rows are left out of every mean and get 0."""
+"""Turn rewards into advantages, within groups of any kind. Unscorable rows enter no mean and get advantage 0."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def normalise(
 ) -> Rows:
     """Yield the scores with their advantages: `zscore`, or `centre`, which does not divide (Dr. GRPO).
 
-    Rows are compared with those that have the same values in the columns `within`: the rollouts of one prompt by
-    default, all rows with `()`. Columns that scores lack (task_type, role) are looked up in `about`: tables keyed by
-    task_id, rollout_id or prompt_id, such as tasks or rollouts. Where `chosen` tables are given (selections, groups),
-    only rows whose `by` (task_id or group_id) is kept there are compared, and left. Raises ValueError for a column that
-    no table has, for a row that `about` does not know, and for another scheme.
+    Rows with equal values in the columns `within` are one group: by default the rollouts of one prompt, with `()` all
+    rows. Columns that scores lack (task_type, role) are looked up in `about`: tables keyed by task_id, rollout_id or
+    prompt_id, such as tasks or rollouts. With `chosen` tables (selections, groups), only rows whose `by` (task_id or
+    group_id) is kept there are compared and yielded. Raises ValueError for a column that no table has, for a row
+    missing from `about`, and for an unknown scheme.
     """
     if scheme not in get_args(Scheme):
         raise ValueError(f"no scheme {scheme!r}: there are {', '.join(get_args(Scheme))}")
@@ -61,7 +61,7 @@ def _keys(rows: list[Row], within: Sequence[str], about: Sequence[Table]) -> lis
 
 
 def _looked_up(rows: list[Row], column: str, about: Sequence[Table]) -> list[Any]:
-    """A column of the first kind of table that has it; of rollouts, which are large, that column alone is read."""
+    """A column, from the first kind of table that has it. Rollouts are large: only that column of them is read."""
     tables = [table for table in about if column in table.schema.arrow.names]
     if not tables:
         among = ", ".join(table.address for table in about) or "no tables"

@@ -1,4 +1,4 @@
-"""Novelty of the tasks of a batch: clusters of similar ones, and the earlier task that each is most similar to."""
+"""Novelty of a batch's tasks: clusters of similar tasks, and the most similar earlier task of each."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 Similarity = Callable[[Sequence[str], Sequence[str]], np.ndarray]  # texts H and R -> [H, R], 1 where they are the same
 MAX_ORDER = 4  # n-grams of one to four words, weighted equally
-EPSILON = 0.1  # matches counted where an order has none: method 1 of Chen and Cherry (2014)
+EPSILON = 0.1  # count for an order without matches: method 1 of Chen and Cherry (2014)
 BLOCK = 256  # texts compared with all others at a time, which bounds the memory
 
 
 def bleu(hypothesis_H: Sequence[str], reference_R: Sequence[str]) -> np.ndarray:
-    """Sentence BLEU-4 of every pair, [H, R], of words between blanks, with one reference and smoothing method 1.
+    """Sentence BLEU-4 of every pair, [H, R], over words split at blanks, with one reference and smoothing method 1.
 
-    As NLTK's `sentence_bleu`, but that texts of the same words give 1 even where they have fewer than four. It is not
+    It equals NLTK's `sentence_bleu`, except that identical texts score 1 even with fewer than four words. It is not
     symmetric: n-grams are counted in the hypothesis, and only a short hypothesis is penalised.
 
     >>> bleu(["a b c d", "a b", "x"], ["a b c d e", "a b"]).round(3).tolist()
@@ -54,7 +54,7 @@ def bleu(hypothesis_H: Sequence[str], reference_R: Sequence[str]) -> np.ndarray:
 
 
 def _incidences(hypotheses: list[list[str]], references: list[list[str]], n: int) -> tuple[csr_array, csr_array]:
-    """Which n-grams each text has, [texts, n-grams]; its second occurrence of one is a column of its own, so that a
+    """Which n-grams each text has, [texts, n-grams]. A repeated n-gram has one column per occurrence, so that the
     product of two rows counts matches clipped to the smaller count."""
     from scipy.sparse import csr_array
 
@@ -105,11 +105,11 @@ def clusters_of(text_N: Sequence[str], similarity: Similarity = bleu, distance: 
 
 @stage(NOVELTIES)
 def novelty(*, tasks: Tables, earlier: Tables = (), similarity: Similarity = bleu, distance: float = 0.5) -> Rows:
-    """Yield one row a task: its cluster among the tasks of all tables, as `clusters_of` finds them, and the task of
-    `earlier` tables (tasks, pools) that it is most similar to.
+    """Yield one row per task: its cluster among all tasks (see `clusters_of`), and the most similar task of the
+    `earlier` tables (tasks, pools).
 
-    `similarity` is `bleu` or a `partial(cosine, embedding=...)`. A task without text is in no cluster, but counts in
-    the batch unless the engine failed.
+    `similarity` is `bleu` or a `partial(cosine, embedding=...)`. A task without text is in no cluster; it counts in the
+    batch size unless the engine failed.
     """
     rows = rows_of(tasks)
     text_of = {row["task_id"]: row["text"] for row in rows if row["text"] is not None}
@@ -130,7 +130,7 @@ def novelty(*, tasks: Tables, earlier: Tables = (), similarity: Similarity = ble
 
 
 def _nearest(text_of: dict[str, str], earlier: Sequence[Table], similarity: Similarity) -> dict[str, Row]:
-    """The most similar earlier task of each, the first of several; the task itself is left out."""
+    """The most similar earlier task of each task, the first of equally similar ones; never the task itself."""
     best: dict[str, Row] = {}
     for table in earlier if text_of else ():
         known = [row for row in table.rows() if row["text"] is not None and row["task_id"] not in text_of]

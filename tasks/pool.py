@@ -1,4 +1,4 @@
-"""Pools of tasks, or of answers to them, that last over iterations: what enters, what leaves, what is drawn."""
+"""Pools of tasks, or of answers to them, that last over iterations: which entries come in, leave and are drawn."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from warehouse.draft import hash_json
 from warehouse.schemas import DRAWS, POOLS, Row
 from warehouse.store import Table
 
-ROUNDING = 1e-9  # a mean of marks may be that much below the bound that it equals
+ROUNDING = 1e-9  # rounding may put a mean of marks this far below a bound that it equals
 FROM_TASK = ("text", "reference", "answer_type", "options", "task_type", "difficulty", "document_id", "evidence")
 
 
@@ -51,12 +51,12 @@ def pool(
     rules: PoolRules = PoolRules(),  # noqa: B008  (frozen)
     seed: int = 0,
 ) -> Rows:
-    """Yield the entries of the pool `previous` and new ones after them; those that leave, or may not enter, say why.
+    """Yield the entries of the pool `previous`, then new ones; an entry that leaves or may not enter has the reason.
 
-    New entries are the readable `tasks`, or the readable `answers` to them where such are given; with `chosen` tables
-    (selections), only those of tasks that are kept there. `draws` from `previous` are counted as uses. An entry's score
-    is replaced where `scores` has one: the `component` (None: the total) of the rollout that wrote the entry, else its
-    mean over the other rows about the task.
+    New entries are the readable `tasks` or, if `answers` are given, the readable answers to them; with `chosen` tables
+    (selections), only for tasks kept there. `draws` from `previous` count as uses. `scores` replace an entry's score:
+    by the `component` (None: the total) of the rollout that wrote the entry, else, for an entry without an answer, by
+    its mean over the rows about the task.
     """
     old = [row for row in previous.rows() if row["kept"]] if previous else []
     known, kept = {row["entry_id"] for row in old}, {row["task_id"] for row in rows_of(chosen) if row["kept"]}
@@ -122,9 +122,9 @@ def _update_scores(entries: list[Row], scores: list[Row], component: str | None)
 
 
 def leaving(entries: Sequence[Row], num_old: int, rules: PoolRules, seed: int = 0) -> list[str | None]:
-    """Why each entry leaves the pool, or does not enter it; None for those that are in it from now on.
+    """Why each entry leaves the pool or does not enter it; None for an entry that stays or enters.
 
-    The first `num_old` are in the pool, the oldest first; the others come in their order.
+    The first `num_old` are in the pool already, the oldest first; the others are new, in the order given.
 
     >>> leaving([{"text": "a"}, {"text": "b"}, {"text": "b"}, {"text": "c"}], 1, PoolRules(max_size=2))
     ['no room: oldest', None, 'same text as another', None]
@@ -161,7 +161,7 @@ def _out_of_range(row: Row, rules: PoolRules, is_new: bool) -> str | None:
 
 
 def _leaves_before(row: Row, rules: PoolRules, seed: int) -> tuple[Any, ...]:
-    """A key to sort entries by, of which the least leaves first; sorting keeps equal ones in their order, by age."""
+    """A sort key: the entry with the least leaves first. Sorting is stable, so the older of two equal ones does."""
     if rules.leaves == "oldest":
         return ()
     if rules.leaves == "random":
@@ -184,13 +184,13 @@ def draw_entries(
     repeat: bool = True,
     fewest: int = 0,
 ) -> Rows:
-    """Yield `num_draws` entries of a pool in a seeded order, none twice before all were drawn; then in a new order.
+    """Yield `num_draws` entries of a pool in a seeded order; after all were drawn, they come again in a new order.
 
-    Draws of equal pool, seed and `epoch` (what tells this step from others) are equal. `least_used` takes those first
-    that were drawn least before, so that over several steps, too, all come before any comes twice. `weigh` makes an
-    entry come early in proportion to the number it gives it; 0 is never drawn. Without `repeat` none comes twice, and
-    there may be fewer. From a pool of less than `fewest` entries nothing is drawn. Raises ValueError where there is
-    nothing to draw from, but not without `repeat`.
+    Equal pool, seed and `epoch` (which tells this step from others) give equal draws. `least_used` draws the least
+    used entries first, so that over several steps, too, no entry comes twice before all came once. An entry comes early
+    with a probability proportional to its `weigh`; weight 0 is never drawn. Without `repeat` no entry comes twice, and
+    there may be fewer draws. A pool of fewer than `fewest` entries yields nothing. Raises ValueError if there is
+    nothing to draw from, except without `repeat`.
     """
     entries = [row for row in pool.rows() if row["kept"]]
     if len(entries) < fewest:
@@ -213,6 +213,6 @@ def _in_order(weighted: list[tuple[Row, float]], identity: list[Any], least_used
 
 
 def _lot(identity: list[Any]) -> float:
-    """Exponential of rate 1: divided by a weight, the least of several is drawn with a probability of that weight's
-    share (Efraimidis and Spirakis, 2006)."""
+    """A draw from the exponential distribution of rate 1. Divide each entry's by its weight: an entry is then the least
+    with a probability equal to its share of the weights (Efraimidis and Spirakis, 2006)."""
     return -math.log(1.0 - random.Random(hash_json(identity)).random())

@@ -1,4 +1,4 @@
-"""Whether engines sample from the policy that the trainer wrote: both score the same rows, after every update."""
+"""Check that engines sample from the policy that the trainer wrote: after every update both score the same rows."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tasks.update import PROBES_FILE
 from warehouse.schemas import PROBES, Datum, Probe
 from warehouse.store import Table
 
-NEARER = 0.1  # to what it was before than to what the trainer says, by this: an engine that has not changed
+NEARER = 0.1  # an engine is stale if it moved less than this share of its distance to the trainer
 
 
 @stage(PROBES, tools=("fleet",), code=(datum_logprobs,))
 def probe(batch: Table, updated: Table, *, policy: Policy, fleet: Fleet | ChatFleet) -> Rows:
-    """Yield the rows of a batch that its update scored when it had trained, with the engine's score of them.
+    """Yield the rows of a batch that its update scored after training, with the engine's score of them.
 
-    None where the update scored none: its rollouts were not sampled at temperature 1.
+    Yields nothing if the update scored none: its rollouts were not sampled at temperature 1.
     """
     assert isinstance(fleet, Fleet), "a policy that is trained is served by engines"
     file = updated.files / "update" / PROBES_FILE
@@ -50,8 +50,8 @@ def _given(rows: dict[str, Datum]) -> list[dict]:
 
 
 def policy_in_effect(probes: list[Probe]) -> Measured:
-    """Nats a token between engine and trainer, and between the engine now and at sampling time; 1 for a row that the
-    engine scores as it did then, though the trainer does not."""
+    """Yield the nats per token between engine and trainer, and between the engine now and at sampling time; and 1 for a
+    row that shows a stale engine (it still scores as at sampling time, unlike the trainer), else 0."""
     for row in probes:
         if row["engine"] is not None:
             apart, moved = abs(row["engine"] - row["trainer"]), abs(row["engine"] - row["before"])

@@ -1,5 +1,4 @@
-"""A prompt: whose it is, its template, and what it is asked about. The reader of its reply stands beside it in the
-flow.
+"""A prompt: its role, its template, and the rows it is about. The reader of its reply stands beside it in the flow.
 
 Templates are Jinja with `StrictUndefined`. Every text put into one is neutralised first (`tasks.rollouts.neutral`):
 documents, tasks and answers cannot open a tag, a role or a verdict of their own.
@@ -48,7 +47,7 @@ class Template:
         return f"{self.name} {self.version}"
 
     def render(self, ours: Row | None = None, /, **values: Any) -> str:
-        """The text with its variables. All strings are neutralised but those of `ours`, which the flow itself wrote.
+        """Fill in the variables. All strings are neutralised except those of `ours`, which the flow itself wrote.
 
         Raises jinja2.UndefinedError for a missing variable.
         """
@@ -70,8 +69,8 @@ def _compiled(text: str) -> jinja2.Template:
 
 @dataclass(frozen=True)
 class Prompt:
-    """What `ask` needs: `about` takes the rows of the stage's tables and yields, for each prompt, its ids and
-    template values. `system` is said before it, where there is one."""
+    """What `ask` needs: `about` takes the rows of the stage's tables and yields the ids and template values of each
+    prompt. `system` is the system prompt, if there is one."""
 
     role: str
     templates: tuple[Template, ...]

@@ -21,28 +21,28 @@ UNANSWERED = {
     "turns": "out of turns",
 }
 TOO_LONG = "prompt over the limit"
-NOT_SAMPLED = (UNANSWERED["error"], TOO_LONG)  # what is not the policy's doing
+NOT_SAMPLED = (UNANSWERED["error"], TOO_LONG)  # reasons that are not the policy's fault
 
 
 def not_sampled(row: Mapping[str, Any]) -> str | None:
-    """Why a reply was never sampled: the one reason to leave it out of rewards. None for all that a policy said."""
+    """Why a reply was never sampled: the only reason to leave it out of rewards. None for a sampled reply."""
     return row["malformed"] if row["malformed"] in NOT_SAMPLED else None
 
 
 def not_heard(rows: Iterable[Mapping[str, Any] | None]) -> str | None:
-    """Why a judge did not speak in the first of its replies that was never sampled or found no room in the context."""
+    """Why a judge gave no reply: the reason of its first reply that was never sampled or did not fit the context."""
     reasons = (row["malformed"] for row in rows if row is not None)
     return next((why for why in reasons if why in (*NOT_SAMPLED, UNANSWERED["context"])), None)
 
 
 @dataclass(frozen=True)
 class Reader:
-    """What replies of one role mean.
+    """How to read the replies of one role.
 
-    `read` returns the columns that a reply holds: one dict, or several for several rows; it raises `Malformed` with the
-    reason; any other exception is its fault, costs that reply only, and is stored by its name. `measure` returns those
-    that a malformed reply has, too. Both take a `Rollout` and its `PromptRow`, whose ids are filled in. `whole` refuses
-    a reply that was cut off, or that ran out of turns.
+    `read` returns a reply's columns: one dict, or several for several rows. It raises `Malformed` with the reason; any
+    other exception is a fault of `read`, costs that reply only, and is stored by its name. `measure` returns columns
+    that malformed replies have, too. Both take a `Rollout` and its `PromptRow`, whose ids are filled in. `whole`
+    refuses a reply that was cut off or ran out of turns.
     """
 
     read: Callable[..., Row | Sequence[Row]]
@@ -73,7 +73,7 @@ class Reader:
 def reads(
     column: str, read: Callable[[str], Any], measure: Callable[..., Row] | None = None, *, whole: bool = True
 ) -> Reader:
-    """The reader of a reply that holds one value, for the role's table to have as `column`."""
+    """The reader of a reply that holds one value, stored as `column`."""
     return Reader(functools.partial(_as_column, column=column, read=read), measure, whole=whole)
 
 
@@ -82,7 +82,7 @@ def _as_column(rollout: Rollout, prompt: PromptRow, *, column: str, read: Callab
 
 
 def answer_length(rollout: Rollout, prompt: PromptRow, *, read: Callable[[str], str], model: str) -> Row:
-    """The tokens of what `read` finds, also in a reply that was cut off; 0 where it finds nothing."""
+    """The tokens of the answer that `read` finds, even in a reply that was cut off; 0 if it finds none."""
     try:
         return {"answer_tokens": count_tokens(read(rollout["reply"] or ""), model)}
     except Malformed:
@@ -103,7 +103,7 @@ def is_readable(read: Callable[[str], Any], rollout: Rollout) -> bool:
 
 
 def identity(schema: Schema, rollout: Rollout, prompt: PromptRow) -> Row:
-    """The columns that say whose reply it is: those of the prompt, and the rollout's id, which is also a new task's."""
+    """The columns that say whose reply it is: the prompt's ids, and the rollout's id, which is also a new task's id."""
     assert schema.parsed is not None, f"{schema.name} holds no replies"
     names = {column.name for column in schema.columns}
     known: Row = {name: value for name, value in prompt.items() if name in names}
@@ -130,7 +130,7 @@ def _not_answered(rollout: Rollout) -> str:
 
 @functools.cache
 def read(schema: Schema) -> Callable[..., Table]:
-    """The stage that reads rollouts into rows of `schema`, as `reader` has it."""
+    """Make the stage that reads rollouts into rows of `schema`, with its argument `reader`."""
 
     def read_replies(rollouts: Table, prompts: Table, *, reader: Reader) -> Iterator[Row]:
         prompt_of = {row["prompt_id"]: row for row in prompts.rows(PromptRow)}

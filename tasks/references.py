@@ -1,4 +1,4 @@
-"""The rows of a batch under the KL reference, by engines: a trainer then neither loads nor runs that."""
+"""Engines score a batch under the KL reference, so that the trainer neither loads nor runs that model."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The report of an iteration: one HTML file that needs nothing else, and the same in Markdown.
+"""The report of an iteration: one self-contained HTML file, and the same in Markdown.
 
-It reads what the run has published and knows no method: phases, roles, gates and metrics have their stored names.
+It reads published tables and knows no method: phases, roles, gates and metrics keep their stored names.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ QUERIES = (
 
 @dataclass(frozen=True)
 class Contents:
-    """All that a report shows: rows of every query by its name, figures, examples."""
+    """All that a report shows: the rows of every query, by its name; figures; examples."""
 
     run: str
     iteration: int
@@ -61,11 +61,11 @@ class Contents:
 
 
 def report(place: Place, iteration: int) -> Path:
-    """Write the report of a run up to an iteration; returns the HTML file. Missing data makes no figure, not an error.
+    """Write the report of a run up to an iteration; return the HTML file. Without its data a figure is left out.
 
     `place` is the run's place. Writes `<store>/reports/<run>/iter-00N.html` and `.md`, and `latest.html`; inside a
-    Prefect flow run the Markdown becomes its artifact `<run>-iter-n`. A report of the same tables by the same code is
-    left as it is, and an inquiry writes nothing.
+    Prefect flow run the Markdown becomes its artifact `<run>-iter-n`. A report that the same code made of the same
+    tables is left as it is, and an inquiry writes nothing.
     """
     store, run, started = place.store, place.at.run, time.monotonic()
     path = report_file(store, run, iteration)
@@ -153,7 +153,7 @@ def _sections(rows: dict[str, list[Row]], iteration: int) -> list[Section]:
 
 
 def _if_drawn(*plots: Plot) -> list[Plot]:
-    """Figures that only some runs have something for."""
+    """The plots that were drawn; only some runs have data for these."""
     return [plot for plot in plots if plot.svg]
 
 

@@ -24,8 +24,8 @@ def criteria_of(rubrics: list[Criterion]) -> Mapping[str, list[Criterion]]:
 
 @dataclass(frozen=True)
 class Grade:
-    """One answer by its rubric: `g` is None when too few criteria have a verdict for the answer to count, `failed` says
-    why where the judge was not heard."""
+    """One answer's grade by its rubric: `g` is None if too few criteria have a verdict for the answer to count;
+    `failed` says why, if the judge gave no reply."""
 
     g: float | None
     num_met: int
@@ -36,10 +36,10 @@ class Grade:
 def grades(
     answers: list[Answer], rubrics: list[Criterion], judgments: list[Judgment], min_coverage: float
 ) -> dict[str, Grade]:
-    """The grade of every answer whose task has a rubric. An answer without text, or below coverage, has no g.
+    """The grade of every answer whose task has a rubric. An answer without text, or below `min_coverage`, has no `g`.
 
-    A criterion of which the judge could not be asked counts neither way, and an answer of which it could not be asked
-    enough is `failed`; a verdict that cannot be read counts as not met.
+    A criterion that the judge could not be asked about counts neither way; an answer with too few criteria left is
+    `failed`. An unreadable verdict counts as not met.
     """
     judged = {(j["rollout_id"], j["criterion_id"]): j for j in judgments if j["expected"] is None}
     criteria, found = criteria_of(rubrics), {}
@@ -72,7 +72,8 @@ def share_met(verdict_K: Sequence[int | None], weight_K: Sequence[float]) -> flo
 
 
 def canaries(rubrics: list[Criterion], tasks: list[Task], *, count: int) -> Iterator[Row]:
-    """Answers of known verdict, made of the criteria themselves: all stated must pass, one left out must fail it."""
+    """Answers of known verdict, made of the criteria themselves: an answer that states all must pass, and one that
+    leaves a criterion out must fail it."""
     text = {task["task_id"]: task["text"] for task in tasks}
     about = (
         (criteria, criterion, expected)
@@ -93,7 +94,7 @@ def canaries(rubrics: list[Criterion], tasks: list[Task], *, count: int) -> Iter
 
 
 def _statement(criterion: str) -> str:
-    """What a criterion asks for, said as an answer would: without its command verb.
+    """A criterion as an answer would state it: without its command verb.
 
     >>> _statement("Provides Baba has craft lomicr .")
     'Baba has craft lomicr .'

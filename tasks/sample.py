@@ -1,4 +1,4 @@
-"""Draw documents for prompts: seeded, without replacement as long as the corpus lasts."""
+"""Draw documents for prompts: seeded, without replacement until the corpus is used up."""
 
 from __future__ import annotations
 
@@ -25,13 +25,12 @@ def sample(
     epoch: str = "",
     skip: int = 0,
 ) -> Rows:
-    """Yield `num_samples` documents, each with a task type drawn uniformly of `task_types` and a number of required
-    search turns, where these are given.
+    """Yield `num_samples` documents. With `task_types` each has one of them, drawn uniformly; with `search_turns` each
+    has a number of required search turns.
 
-    Documents come in a seeded order of the whole corpus; `skip` of them were drawn before in the same `epoch`, and
-    drawing continues in a new order when the corpus is used up. `search_turns` maps turns to shares
-    (`{1: 4, 2: 3, 3: 2}`), allotted by largest remainder, then shuffled. Raises ValueError for a corpus without usable
-    documents.
+    Documents come in a seeded order of the whole corpus; `skip` of them were drawn before in the same `epoch`. When the
+    corpus is used up, drawing continues in a new order. `search_turns` maps turns to shares (`{1: 4, 2: 3, 3: 2}`),
+    allotted by largest remainder, then shuffled. Raises ValueError for a corpus without usable documents.
     """
     ids = pa.chunked_array(_usable(documents), pa.string())
     if not len(ids):
@@ -50,8 +49,8 @@ def sample(
 
 @stage(SAMPLES)
 def nearest(documents: Table, tasks: Tables, *, chosen: Sequence[str], most: int) -> Rows:
-    """Yield up to `most` documents for each `chosen` task, those that a search for its text finds first, in that order;
-    a sample's id is the task's with its rank. Without an index nothing is found."""
+    """Yield up to `most` documents for each `chosen` task: the first hits of a search for its text, in order. A
+    sample's id is the task's id with the rank. Without an index nothing is yielded."""
     from corpus_prep.search.index import load_index
 
     text_of = {row["task_id"]: row["text"] for row in rows_of(tasks) if row["text"] is not None}
@@ -70,7 +69,7 @@ def _usable(documents: Table) -> Iterator[pa.Array]:
 
 
 def allot(shares: Mapping[int, int], total: int) -> list[int]:
-    """Split `total` by shares with the largest remainder method: the keys, each as often as its share allows.
+    """Split `total` by shares with the largest remainder method: each key, repeated as often as its share allows.
 
     >>> allot({1: 4, 2: 3, 3: 2}, 10)
     [1, 1, 1, 1, 1, 2, 2, 2, 3, 3]

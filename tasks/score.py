@@ -1,4 +1,4 @@
-"""Rewards: a method's pure function makes the rows, the stage stores every part of them."""
+"""Rewards: a method's pure function makes the rows, and the stage stores every component."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from warehouse.schemas import SCORES, Row
 
 @stage(SCORES)
 def score(reward: Callable[..., Iterable[Mapping[str, Any]]], /, **given: Any) -> Rows:
-    """Yield the scores that `reward` makes of the rows of the tables in `given`, passed by the names of its parameters;
-    what is no table is a setting. An unscorable rollout has no total and says why."""
+    """Yield the scores that `reward` makes from the rows of the tables in `given`, which it gets by parameter name;
+    values that are not tables are settings. An unscorable rollout has a reason and no total."""
     tables = {name: value for name, value in given.items() if are_tables(value)}
     check_tables(f"reward {name_of(reward)}", reward, tables)
     yield from reward(**{**given, **{name: rows_of(table) for name, table in tables.items()}})
@@ -31,9 +31,9 @@ def scored(
 ) -> Row:
     """A row of `scores` about a task, an answer or another row that was read from a rollout.
 
-    `group`: what it is compared with, by default the rollouts of its prompt. `score`: how well the task was answered,
-    0..1; for a proposer the mean over its answers. A row that is `unscorable`, or that was not sampled through no fault
-    of the policy, has no total and no score.
+    `group`: the group it is compared in, by default the rollouts of its prompt. `score`: how well the task was
+    answered, 0..1; for a proposer the mean over its answers. A row that is `unscorable`, or that was never sampled (no
+    fault of the policy), has no total and no score.
     """
     why = not_sampled(row) or unscorable
     return {
@@ -48,7 +48,7 @@ def scored(
 
 
 def mean_of(values: Iterable[float | None], otherwise: float | None = None) -> float | None:
-    """The mean of the values that are known; `otherwise` where none is.
+    """The mean of the known values; `otherwise` if none is known.
 
     >>> mean_of([1.0, 0.5, None]), mean_of([None], 0.5), mean_of([])
     (0.75, 0.5, None)

@@ -1,10 +1,10 @@
-"""What turns a plain function of tables and values into a stage.
+"""Turn a plain function of tables and values into a stage.
 
-A stage function takes published tables and values and yields the rows of one table: dicts, Arrow tables, or whole
-Parquet files where there are millions. The decorator owns the rest:
+A stage function takes published tables and values and yields the rows of one table: dicts, Arrow tables, or, for
+millions of rows, whole Parquet files. The decorator owns the rest:
 address, freshness, lock, whole-or-nothing writing, the recipe beside the rows, and the Prefect task that shows it. The
-store is the only cache: a stage whose recipe matches what is published is not run again, and says so. It is no task
-either: Prefect takes ten times as long for one as the store for its answer.
+store is the only cache: if the published table has the same recipe, the stage is not rerun, and the log says so. Then
+it is no Prefect task either: Prefect takes ten times as long to start one as the store takes to answer.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ OF_STORE = ("draft", "shards", "behind")  # parameters that the store gives to a
 def stage(
     schema: Schema, tools: tuple[str, ...] = (), code: tuple[Callable[..., Any] | str, ...] = ()
 ) -> Callable[[Callable[..., Rows]], Callable[..., Table]]:
-    """Make a stage of a function that yields rows of `schema`.
+    """Turn a function that yields rows of `schema` into a stage.
 
-    The stage is called `f(place, ..., label=None)`: `place` says where it writes, `label` tells apart tables of one
-    kind at one place. Parameters named in `tools` (engines, progress) do the work but do not change the result: the
-    recipe has their names, its key does not; what they run in other processes is named by `code`: functions, or
-    modules that are too heavy to import. A parameter `draft` is given the draft, to write files beside the rows;
-    `shards` a place for what should survive a kill; `behind` what is still written of earlier tables; `address` the
-    address.
+    Call the stage as `f(place, ..., label=None)`: `place` says where it writes, `label` tells apart tables of one kind
+    at one place. Parameters named in `tools` (engines, progress) do the work but do not change the result: the recipe
+    has their names, its key does not. `code` names what they run in other processes: functions, or modules that are
+    too heavy to import. The decorator fills in four parameters: `draft`, to write files beside the rows; `shards`, a
+    place for partial results that should survive a kill; `behind`, the writes of earlier tables that are still under
+    way; and `address`.
     """
 
     def decorate(function: Callable[..., Rows]) -> Callable[..., Table]:
@@ -85,7 +85,7 @@ def stage(
 
 
 def exchanged(value: Any, other: Callable[[Table], Table]) -> Any:
-    """An argument with other tables for those in it."""
+    """An argument with each table in it replaced by `other(table)`."""
     if isinstance(value, Table):
         return other(value)
     if isinstance(value, functools.partial):
@@ -96,7 +96,7 @@ def exchanged(value: Any, other: Callable[[Table], Table]) -> Any:
 
 
 def _fresh(place: Place, address: str, recipe: dict[str, Any]) -> Table | None:
-    """What is published, if it stands. Raises RuntimeError if another process is replacing it."""
+    """The published table, unless it is stale. Raises RuntimeError if another process is replacing it."""
     if place.store.freshness.works:
         place.store.check_free(address)
     made = place.store.find(address)
@@ -230,8 +230,8 @@ def rows_of(tables: Tables, kind: type | None = None) -> list[Any]:
 
 
 def rows_for(function: Callable[..., Any], tables: Mapping[str, Tables]) -> dict[str, list[Row]]:
-    """The rows of `tables` for the parameters of `function`: where it annotates one with rows of fewer columns, only
-    those are read."""
+    """The rows of `tables` for the parameters of `function`. If the rows in its annotation have fewer columns, only
+    those columns are read."""
     hints, found = get_type_hints(innermost(function)), dict[str, list[Row]]()
     for name, some in tables.items():
         wanted: Any = next(iter(get_args(hints.get(name))), None)
@@ -246,7 +246,7 @@ def rows_for(function: Callable[..., Any], tables: Mapping[str, Tables]) -> dict
 
 
 def rows_by(column: str, rows: Iterable[Keyed]) -> Mapping[Any, list[Keyed]]:
-    """The rows with each value of a column, in order; no rows for a value that none has."""
+    """The rows by their value of a column, in order; a value that no row has gives no rows."""
     found: dict[Any, list[Keyed]] = defaultdict(list)
     for row in rows:
         found[row[column]].append(row)
@@ -259,7 +259,7 @@ def are_tables(value: Any) -> bool:
 
 
 def check_tables(who: str, function: Callable[..., Any], tables: Mapping[str, Tables]) -> None:
-    """Raise TypeError unless `tables` are those that `function` names as its parameters, of the rows that it annotates;
+    """Raise TypeError unless `tables` match the parameters of `function`, by name and by the rows it annotates;
     settings are keyword-only."""
     parameters = inspect.signature(function).parameters.values()
     named = [p for p in parameters if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]

@@ -1,10 +1,10 @@
-"""Trees of evidence: what several replies quote, scored; the best of it continued by steps of reasoning, scored again.
+"""Trees of evidence: score what several replies quote, continue the best quotes with reasoning steps, score those too.
 
     quotes = sprout(place, answers, breadth=3, label="quotes")
     rated  = rate(place, quotes, marks, label="rated")           # a judge's marks, or rate_by_similarity
     steps  = extend(place, rated, answers, rollouts, label="steps")
 
-Breadth first (Guan et al., "Evidence-Augmented Policy Optimization", section 2.2): of each level the best node is
+Breadth first (Guan et al., "Evidence-Augmented Policy Optimization", section 2.2): the best node of each level is
 continued.
 """
 
@@ -53,8 +53,8 @@ def sprout(answers: Table, *, breadth: int) -> Rows:
 
 @stage(NODES)
 def extend(nodes: Table, answers: Table, rollouts: Table, *, element: str) -> Rows:
-    """Yield the `element` of every readable reply that continues the best node of its task; the first is the best until
-    they are rated."""
+    """Yield the `element` of every readable reply that continues its task's best node. Until they are rated, the first
+    counts as the best."""
     parent_of = {row["task_id"]: row["node_id"] for row in nodes.rows(Node) if row["best"]}
     reply_of = {row["rollout_id"]: row["reply"] or "" for row in rollouts.rows(Rollout)}
     for task_id, group in rows_by("task_id", answers.rows(Answer)).items():
@@ -73,14 +73,14 @@ def _element(reply: str, name: str) -> str:
 
 @stage(NODES)
 def rate(nodes: Table, marks: Tables) -> Rows:
-    """Yield the nodes with a judge's last mark of each."""
+    """Yield the nodes, each with its last mark from a judge."""
     yield from _rated(nodes.rows(Node), marks_of(rows_of(marks, Mark)))
 
 
 @stage(NODES)
 def rate_by_similarity(nodes: Table, tasks: Tables, *, embedding: EmbeddingConfig | None = None) -> Rows:
-    """Yield the nodes with their similarity to the question: the cosine of an embedding model's vectors as 0..1, or
-    without a model F1 of the words."""
+    """Yield the nodes with their similarity to the question: the cosine of an embedding model's vectors, mapped to
+    0..1, or without a model the F1 of the words."""
     text_of = {row["task_id"]: row["text"] or "" for row in rows_of(tasks, Task)}
     rows = nodes.rows(Node)
     pairs = [(text_of[row["task_id"]], row["text"]) for row in rows]
@@ -97,8 +97,7 @@ def _cosines(pairs: list[tuple[str, str]], embedding: EmbeddingConfig) -> list[f
 
 
 def _rated(rows: list[Node], score_of: Mapping[str, float | None]) -> Iterator[Mapping[str, object]]:
-    """Of each task's nodes the one of the highest score is the best; of several, and where none has a score, the
-    first."""
+    """Mark each task's best node: the one with the highest score. On a tie, or without any score, the first is best."""
     for group in rows_by("task_id", rows).values():
         scores = [score_of.get(row["node_id"]) for row in group]
         best = max(range(len(group)), key=lambda i: (-1.0 if scores[i] is None else scores[i], -i))

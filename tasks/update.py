@@ -18,14 +18,14 @@ from warehouse.draft import Draft, Shards, write_json
 from warehouse.schemas import UPDATES, Row
 from warehouse.store import Table
 
-PROBES_FILE = "probes.json"  # what the trained policy makes of some rows of the batch: see `tasks.probe`
+PROBES_FILE = "probes.json"  # the trained policy's log-probabilities of some rows: see `tasks.probe`
 log = logging.getLogger("selfplay")
 
 
 class Trainer:
-    """Runs updates in a group of processes, which keep what they trained in memory for the next one.
+    """Run updates in a group of processes that keep the trained weights in memory for the next update.
 
-    `resident = False` ends them with each update: then a GPU has nothing left of them, and the host no weights.
+    `resident = False` ends them after each update: nothing of theirs stays on the GPU, and no weights in host memory.
     """
 
     def __init__(
@@ -94,17 +94,17 @@ def update(
     shards: Shards,
     behind: Behind,
 ) -> Rows:
-    """Yield one row an optimizer step; the new policy and its optimizer state lie in the table's files.
+    """Yield one row per optimizer step; the new policy and its optimizer state lie in the table's files.
 
-    The state may be written behind the stages that follow: the next update waits for it. Where a run ends before it is
-    written the update is made again.
+    The state may still be written while later stages run: the next update waits for it. If a run ends before it is
+    written, the update is rerun.
 
-    `references` are the batch's rows under `reference` where an engine scored them (`tasks.references`).
-    `optimizer_state` is what `updated_policy` gave for the update before. A killed update resumes from the last
+    `references` are the batch's log-probabilities under `reference`, if an engine scored them (`tasks.references`).
+    `optimizer_state` is what `updated_policy` returned for the previous update. A killed update resumes from the last
     optimizer step that it kept in `shards`.
 
-    Raises ValueError for an empty batch, Cleaned where what it starts from was freed, and
-    `tasks.training.grpo.NonFiniteUpdate`, before anything is published.
+    Raises ValueError for an empty batch, Cleaned if the policy or state it starts from was freed, and
+    `tasks.training.grpo.NonFiniteUpdateError`, all before anything is published.
     """
     behind.wait()
     state = batch.runs / optimizer_state if optimizer_state else None
@@ -149,7 +149,7 @@ def _places(address: str, policy: Policy, result: UpdateResult, settings: GRPOSe
 
 
 def updated_policy(table: Table) -> tuple[Policy, str]:
-    """The policy that came out of an update, and its optimizer's state (a path below the store's runs)."""
+    """The policy that an update trained, and its optimizer's state (a path below the store's runs)."""
     row = table.rows()[-1]
     weights = str(table.file(row["weights"])) if row["adapter"] is None else row["weights"]
     adapter = str(table.file(row["adapter"])) if row["adapter"] else None

@@ -1,4 +1,4 @@
-"""Label tasks by the majority of their answers, where nobody knows the right one."""
+"""Label tasks by the majority of their answers, when the right answer is unknown."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def vote(
     time_limit_s: float = 10.0,
     num_workers: int = 1,
 ) -> Rows:
-    """Yield one row a task: the answer that most of its readable answers agree on, or the reason why there is none.
+    """Yield one row per task: the answer that most of its readable answers agree on, or the reason why there is none.
 
-    `agree(task, answer)` is a module's function such as `match` takes: it sees a row of `tasks` (a row of its id alone
-    where none are given) whose `reference` is another answer to the task. Two answers are equal if it says so in either
-    order; with None, if their texts are. A comparison that raises ValueError, takes more than `time_limit_s` or crashes
-    counts as unequal, and is counted. Any other exception is a fault of `agree` and a RuntimeError here.
+    `agree(task, answer)` is a module-level function, as in `match`. Its task is a row of `tasks` (without `tasks`, only
+    the id) whose `reference` is another answer. Two answers are equal if `agree` says so in either order; without
+    `agree`, if their texts are. A comparison that raises ValueError, takes more than `time_limit_s` or crashes counts
+    as unequal, and such failures are counted. Any other exception is a fault of `agree` and raises RuntimeError.
 
-    Answers stand in the order of sampling. Among the largest classes, the one whose first member was sampled first
-    wins (`tied` marks such a task), and its label is that member's text. Unreadable answers and engine failures are no
-    votes. A task with fewer than `min_readable` readable answers has no label; every row of `tasks` gets one row.
+    Answers are in sampling order. Among the largest classes, the one whose first member was sampled first wins (`tied`
+    marks such a task), and that member's text is the label. Unreadable answers and engine failures are no votes. A
+    task with fewer than `min_readable` readable answers has no label; every row of `tasks` gets one row.
     """
     tasks_given = {row["task_id"]: row for row in rows_of(tasks)}
     answers_of: dict[str, list[Row]] = {task_id: [] for task_id in tasks_given}
@@ -55,7 +55,7 @@ def vote(
 
 
 def _same(workers: Workers, task: Row, first: str, second: str) -> bool | None:
-    """Whether two answers are equal, in either order; None where a comparison failed and none says yes."""
+    """Whether two answers are equal in either order; None if a comparison failed and neither says yes."""
     orders = [(first, second)] if first == second else [(first, second), (second, first)]
     found = []
     for reference, answer in orders:
@@ -66,7 +66,7 @@ def _same(workers: Workers, task: Row, first: str, second: str) -> bool | None:
 
 
 def majority(answers: Sequence[Row], same: Same, min_readable: int = 1) -> Row:
-    """The label that answers to one task give it, and what it was decided on.
+    """The majority label of one task, and the counts it was decided on.
 
     >>> answers = [{"rollout_id": i, "answer": a, "malformed": None} for i, a in enumerate("7887")]
     >>> found = majority(answers, str.__eq__)
@@ -76,7 +76,7 @@ def majority(answers: Sequence[Row], same: Same, min_readable: int = 1) -> Row:
     sampled = [row for row in answers if row["malformed"] not in NOT_SAMPLED]
     readable = [row for row in sampled if row["answer"] is not None]
     found = classes([row["answer"] for row in readable], same)
-    winner = max(found.members, key=len, default=[])  # the first of those of one size
+    winner = max(found.members, key=len, default=[])  # the first of equally large classes
     reason = _why_no_label(len(answers), len(sampled), len(readable), min_readable)
     return {
         "answer": None if reason else readable[winner[0]]["answer"],
@@ -111,9 +111,9 @@ class Classes:
 
 
 def classes(answer_N: Sequence[str], same: Same) -> Classes:
-    """Equality classes, greedily: an answer joins the first class whose first member is the same as it.
+    """Equality classes, greedily: an answer joins the first class whose first member it equals.
 
-    Equal texts are one answer and are not compared. `same` gives None where the comparison fails: then they differ.
+    Equal texts are one answer and are not compared. `same` returns None if the comparison fails: then they differ.
 
     >>> classes(["1/2", "3", "0.5", "3"], lambda a, b: eval(a) == eval(b)).members
     [[0, 2], [1, 3]]
@@ -129,7 +129,7 @@ def classes(answer_N: Sequence[str], same: Same) -> Classes:
 
 
 class _Sparing:
-    """`same`, asked no more about a text that fails even beside itself: each attempt may take the whole time limit."""
+    """`same`, but skip a text that cannot even be compared with itself: each attempt may take the whole time limit."""
 
     def __init__(self, same: Same) -> None:
         self._same, self._fails_alone, self.num_failed = same, dict[str, bool](), 0

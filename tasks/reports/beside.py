@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import difflib
 
-AROUND = 12  # words of an equal stretch that are shown at each of its ends
+AROUND = 12  # words shown at each end of an equal stretch
 
 
 def beside(first: str, second: str) -> list[list[tuple[str, bool]]]:
-    """Two texts as stretches of words, and whether each stretch differs from the other text; long equal ones cut.
+    """Two texts as stretches of words, and whether each differs from the other text; long equal stretches are cut.
 
     >>> beside("a b c d", "a x c d")
     [[('a', False), ('b', True), ('c d', False)], [('a', False), ('x', True), ('c d', False)]]

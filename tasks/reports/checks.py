@@ -1,4 +1,4 @@
-"""Figures of what is kept, refused, unreadable, trusted, and of where the time goes."""
+"""Figures of kept, refused and unreadable tasks, of trust in the judge, and of where the time goes."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def selection_reasons(rows: list[Row], colours: Colours) -> Plot:
 
 
 def _paint_shares(axes: Any, of_iteration: dict[int, list[Row]], names: list[str]) -> None:
-    """One stacked bar an iteration, lying."""
+    """One horizontal stacked bar per iteration."""
     lefts = dict.fromkeys(of_iteration, 0.0)
     other = iter(PALETTE[1:])
     for name in names:
@@ -169,13 +169,13 @@ def _paint_malformed(axes: Any, of_template: dict[str, list[Row]], names: list[s
 
 
 def _with_reason(rows: list[Row], match: list[str] | None, names: list[str]) -> list[Row]:
-    """Rows with one of these reasons, or, without any given, with a reason that is not among `names`."""
+    """Rows with a reason in `match`; without `match`, rows with a reason that is not in `names`."""
     malformed = [r for r in rows if r["reason"] is not None]
     return [r for r in malformed if (r["reason"] in match if match else r["reason"] not in names)]
 
 
 def _share(rows: list[Row], some: list[Row]) -> float:
-    """What percentage of the rows' n is in some of them."""
+    """The percentage of the sum of `rows`' n that lies in `some` of them."""
     return 100 * sum(r["n"] for r in some) / sum(r["n"] for r in rows)
 
 

@@ -121,7 +121,7 @@ def report_corpus(store: Store, prepared: Table) -> Path:
 
 
 def ask(prepared: Table, name: str) -> list[Row]:
-    """The rows of one of QUERIES, of the screenings alone that the prepared corpus went through."""
+    """The rows of one of QUERIES, for only those screenings that the prepared corpus went through."""
     screened = [Address.parse(table["address"]).label for table in prepared.recipe["params"]["screened"]]
     given = {"run": prepared.at.run, "screened": screened, "parts": list(IN_ORDER), "threshold": _threshold(prepared)}
     sql = QUERIES[name]
@@ -129,14 +129,14 @@ def ask(prepared: Table, name: str) -> list[Row]:
 
 
 def _threshold(prepared: Table) -> float:
-    """The Jaccard from which on documents are one family."""
+    """The Jaccard similarity at which documents become one family."""
     store = Store(prepared.root)
     near = store.find(store.run(prepared.at.run).address("screenings", "near"))
     return near.recipe["params"]["threshold"] if near is not None else 1.0
 
 
 def readable(row: Row) -> Row:
-    """Numbers with as many digits as anyone reads.
+    """Round numbers to as many digits as anyone reads.
 
     >>> readable({"metric": "cpu_s", "value": 1234.5678}), readable({"jaccard": 0.81234, "pairs": 3.0})
     ({'metric': 'cpu_s', 'value': '1,234.6'}, {'jaccard': '0.812', 'pairs': '3'})

@@ -1,4 +1,4 @@
-"""What a run's scores cost it: of all that led to an update, optimizer steps, sampled tokens and seconds."""
+"""What a run's scores cost: the optimizer steps, sampled tokens and seconds of all tables that led to an update."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ COSTS = {"steps": "optimizer steps", "tokens": "sampled tokens", "seconds": "sec
 
 
 def costs(store: Store, run: str) -> dict[int, Row]:
-    """By iteration, from 0 on, what the run's updates had cost by its end, those of all players together.
+    """What the updates of all players together had cost by the end of each iteration, from 0 on.
 
-    What only measures (held-out scores, probes, monitors) costs nothing here, and neither does the time between stages:
-    a run that was stopped and resumed costs what one in a single piece does.
+    Measurements (held-out scores, probes, monitors) and the time between stages do not count: a run that was stopped
+    and resumed costs the same as one in a single piece.
     """
     tables = list(store.tables(run))
     spent: dict[int, Row] = defaultdict(lambda: dict.fromkeys(COSTS, 0))
@@ -33,15 +33,15 @@ def costs(store: Store, run: str) -> dict[int, Row]:
 
 
 def with_costs(store: Store, rows: Iterable[Row]) -> list[Row]:
-    """Rows with a run and an iteration, each with what it had cost by then."""
+    """Rows with a run and an iteration, each with the run's costs up to that iteration."""
     rows = list(rows)
     of_run = {run: costs(store, run) for run in {row["run"] for row in rows}}
     return [{**row, **of_run[row["run"]][row["iteration"]]} for row in rows]
 
 
 def _led_to_updates(tables: list[Table]) -> list[Table]:
-    """The updates and what they were made from. In a fork recipes name the tables of its source: those in their places
-    here are meant."""
+    """The updates and all tables they were made from. In a fork, recipes name tables of the source run; the tables at
+    the same places in this run stand in for them."""
     at = {_within(table.address): table for table in tables}
     found: set[str] = set()
     waiting = [_within(table.address) for table in tables if table.schema is UPDATES]
@@ -54,12 +54,12 @@ def _led_to_updates(tables: list[Table]) -> list[Table]:
 
 
 def _within(address: str) -> str:
-    """The place in its run."""
+    """The address without its run."""
     return address.partition("/")[2]
 
 
 def _sampled(table: Table) -> float:
-    """Not a number where the rows were cleaned away."""
+    """The sampled tokens of a table; NaN if its rows were cleaned away."""
     if not table.has_rows:
         return math.nan
     return sum(sum(batch["num_sampled_tokens"].to_pylist()) for batch in table.batches(["num_sampled_tokens"]))

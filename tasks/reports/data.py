@@ -1,7 +1,7 @@
-"""What a report is made of: the tables of one run up to an iteration, asked by the queries of `warehouse/sql/report`.
+"""The data of a report: the tables of one run up to an iteration, queried with `warehouse/sql/report`.
 
-The views of `warehouse.query` span all runs of a store; a report is made after every iteration and reads one run only,
-so that its time does not grow with the runs beside it.
+The views of `warehouse.query` span all runs of a store. A report is made after every iteration and reads one run only,
+so its time does not grow with the number of runs.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ WIDE = {ROLLOUTS.name: ("turns", "reply"), PROMPTS.name: ("messages",)}  # read 
 
 @dataclass(frozen=True)
 class Source:
-    """A run's tables up to an iteration, and the names its queries are given."""
+    """A run's tables up to an iteration, and the run and iteration that its queries are given."""
 
     connection: duckdb.DuckDBPyConnection
     run: str
@@ -63,7 +63,7 @@ class Source:
 
 @contextmanager
 def open_source(store: Store, run: str, iteration: int) -> Iterator[Source]:
-    """The tables of a run up to an iteration, named as the store's views; `<name>_wide` has wide columns too."""
+    """The tables of a run up to an iteration, named like the store's views; `<name>_wide` has wide columns too."""
     tables = tables_until(store, run, iteration)
     with in_memory() as connection:
         made = [{**row, **_recipe_row(table)} for table, row in tables]
@@ -87,7 +87,7 @@ def tables_until(store: Store, run: str, iteration: int) -> list[tuple[Table, Ro
 
 
 def address_row(table: Table) -> Row:
-    """The parts of its address; the table's name is its `kind`, for SQL keeps `table` to itself."""
+    """The parts of a table's address. The table's name becomes `kind`, since `table` is a reserved word in SQL."""
     parts = asdict(table.at)
     return {"kind": parts.pop("table"), **parts}
 
@@ -104,7 +104,7 @@ def _recipe_row(table: Table) -> Row:
 
 
 def _load(connection: duckdb.DuckDBPyConnection, schema: Schema, tables: list[tuple[Table, Row]]) -> None:
-    """Make `<name>`; of a table with wide columns they stay in Parquet, in the view `<name>_wide`."""
+    """Make the table `<name>`; wide columns stay in Parquet, in the view `<name>_wide`."""
     name = schema.name
     if tables:
         placed = [{"filename": str(table.folder / part), **row} for table, row in tables for part in table.parts]

@@ -1,4 +1,4 @@
-"""Drawing: a figure as inline SVG that takes its ink from the page, so that it reads on light and on dark ground."""
+"""Draw a figure as inline SVG that takes its text colour from the page, so that it reads on light and dark."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ STYLE: dict[Any, Any] = {
 
 @dataclass(frozen=True)
 class Plot:
-    """What is seen, the figure, and how to read it. Without data there is no figure, and the title says so."""
+    """The finding as title, the figure, and how to read it. Without data there is no figure, and the title says so."""
 
     name: str
     title: str
@@ -62,7 +62,7 @@ class Plot:
 
 
 class Colours:
-    """One colour a name, the same in all figures of a report."""
+    """One colour per name, the same in all figures of a report."""
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         self._of: dict[str, str] = {}
@@ -99,7 +99,7 @@ def _inline(svg: str) -> Markup:
 
 
 def progress(rows: Iterable[Row]) -> list[float]:
-    """Where steps lie between iterations: step k of K in iteration t at t - 1 + (k - 1/2) / K; what has no step at t.
+    """The x of each row: step k of K in iteration t lies at t - 1 + (k - 1/2) / K; a row without a step lies at t.
 
     >>> progress([{"iteration": 2, "step": 1}, {"iteration": 2, "step": 2}, {"iteration": 3, "step": None}])
     [1.25, 1.75, 3]
@@ -136,7 +136,7 @@ def short(text: str, limit: int = 34) -> str:
 
 
 def percent(part: float, whole: float) -> str:
-    """A share; finer near the ends.
+    """A share in percent, with more digits near 0 and 100.
 
     >>> percent(1, 3), percent(1, 32), percent(999, 1000), percent(0, 4), percent(0, 0)
     ('33 %', '3.1 %', '99.9 %', '0 %', 'none')
@@ -150,7 +150,7 @@ def percent(part: float, whole: float) -> str:
 
 
 def legend(panels: Any, columns: int = 3, where: str = "upper") -> None:
-    """The names of lines or bars of one or several axes, each once, outside, where nothing is hidden."""
+    """A legend for the lines or bars of one or several axes: each name once, outside, where it hides nothing."""
     panels = panels if isinstance(panels, list) else [panels]
     named = {n: handle for panel in panels for handle, n in zip(*panel.get_legend_handles_labels(), strict=True)}
     panels[0].figure.legend(list(named.values()), list(named), loc=f"outside {where} left", ncols=columns)

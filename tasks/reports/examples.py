@@ -37,7 +37,7 @@ class Example:
 
 
 def examples(source: Source) -> list[Example]:
-    """At most a handful, from the report's own iteration."""
+    """At most a handful of rollouts from the report's own iteration."""
     chosen = source.rows("examples")
     ids = sorted({row["rollout_id"] for row in chosen})
     if not ids:

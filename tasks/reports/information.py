@@ -1,4 +1,4 @@
-"""The figure of learnable information: what tasks tell of their documents, and rubrics beyond their tasks."""
+"""The figure of learnable information: what tasks tell about their documents, and what rubrics add to their tasks."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from typing import Any
 from tasks.reports.draw import GREY, Colours, Plot, by, draw, iteration_axis, legend, percent, progress
 from warehouse.schemas import Row
 
-SCORE = "score"  # the metric of a benchmark that stands for it; score_<part> are its parts
+SCORE = "score"  # a benchmark's headline metric; score_<part> are its parts
 MONITOR = "judge monitor"  # the benchmark whose metrics are errors of a judge
 UPDATE_METRICS = (
     ("kl", "KL, nats a token"),
@@ -32,7 +32,7 @@ def held_out(evaluations: list[Row], colours: Colours) -> Plot:
 
 
 def gain(rows: list[Row]) -> tuple[float, float | None] | None:
-    """Score of the last iteration minus that of the first, and its standard error taking both as independent.
+    """Score of the last iteration minus that of the first, with the standard error of two independent scores.
 
     >>> gain([{"score": 0.2, "standard_error": 0.03}, {"score": 0.5, "standard_error": 0.04}])
     (0.3, 0.05)
@@ -95,7 +95,7 @@ def task_scores(rows: list[Row], colours: Colours) -> Plot:
 
 
 def _first_last(rows: list[Row]) -> str:
-    """Means of the first and last iteration, over all rows' n.
+    """Means of the first and last iteration, weighted by the rows' n.
 
     >>> _first_last([{"iteration": 1, "mean": 0.25, "n": 1}, {"iteration": 1, "mean": 0.75, "n": 1}])
     '0.50'
@@ -196,7 +196,7 @@ def _paint_updates(axes: list[Any], of_metric: dict[str, list[Row]], colours: Co
 
 
 def _substeps(rows: list[Row]) -> list[float]:
-    """Several optimizer steps of one step are spread evenly over it."""
+    """The x of each row; several optimizer steps of one step are spread evenly over it."""
     order = {key: i + 1 for key, i in zip(by(rows, "iteration", "step", "optimizer_step"), _places(rows), strict=True)}
     return progress([{**r, "step": order[r["iteration"], r["step"], r["optimizer_step"]]} for r in rows])
 

@@ -1,4 +1,4 @@
-"""A page for people: sections of figures under a headline of numbers, in one file that needs nothing else."""
+"""A page for people: sections of figures under headline numbers, in one self-contained file."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Section:
 
 
 def render(template: str, **values: Any) -> str:
-    """A template of this folder. HTML escapes everything that is not a figure; in Markdown the filter `cell` does. In
-    both, characters that cannot be seen are named."""
+    """Render a template of this folder. HTML escapes everything except figures; in Markdown the filter `cell` escapes.
+    In both, invisible characters are written as their escapes."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(HERE),
         autoescape=template.endswith(".html.jinja"),
@@ -62,12 +62,12 @@ def number(value: float | None, digits: int = 3) -> str:
 
 
 def viewer_page(run: str) -> str:
-    """Where the viewer shows a run."""
+    """The URL at which the viewer shows a run."""
     return f"http://127.0.0.1:{VIEWER_PORT}/run/{quote(run, safe='')}"
 
 
 def report_file(store: Store, run: str, iteration: int | None = None) -> Path:
-    """Where the report of a run up to an iteration is, or the latest."""
+    """The path of a run's report up to an iteration, or of the latest one."""
     return store.root / "reports" / run / ("latest.html" if iteration is None else f"iter-{iteration:03d}.html")
 
 

@@ -1,4 +1,4 @@
-"""Runs side by side: how the held-out scores of several groups of runs went, in one page."""
+"""Runs side by side: the held-out scores of several groups of runs on one page."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def report_runs(
     tables: Mapping[str, Sequence[Row]],
     left_out: Sequence[str] = (),
 ) -> Path:
-    """Write `<store>/reports/<name>.html`: the scores of every group (its name and its runs), the first one being what
-    the others are measured against, and tables by their titles. Benchmarks that are `left_out` are not drawn. Returns
-    the path."""
+    """Write `<store>/reports/<name>.html` and return its path. It shows the scores of every group (name -> runs), with
+    the first group as the baseline of the others, and `tables` (title -> rows). Benchmarks in `left_out` are not
+    drawn."""
     group_of = {run: group for group, runs in groups.items() for run in runs}
     found = by(query(store.root, SCORES, {"runs": list(group_of)}), "run")
     scored = [{**row, "group": group} for run, group in group_of.items() for row in found.get(run, [])]
@@ -55,7 +55,7 @@ def report_runs(
 
 
 def figures(benchmark: str, rows: list[Row]) -> list[Plot]:
-    """Scores by iteration, and the differences of the last ones from the first group's."""
+    """Scores by iteration, and how each group's last scores differ from the first group's."""
     means = {group: by_iteration(found) for group, found in by(rows, "group").items()}
     ends = {group: list(series.values())[-1][0] for group, series in means.items()}
     first, slug = next(iter(means)), benchmark.replace(" ", "-")
@@ -80,12 +80,12 @@ def figures(benchmark: str, rows: list[Row]) -> list[Plot]:
 
 
 def by_iteration(rows: list[Row]) -> dict[int, tuple[float, float]]:
-    """Mean and standard error (0 of a single run) over the runs, by iteration."""
+    """Mean and standard error over the runs, by iteration; a single run has standard error 0."""
     return {t: mean_and_error([r["score"] for r in found]) for t, found in sorted(by(rows, "iteration").items())}
 
 
 def by_cost(rows: list[Row]) -> list[Row]:
-    """Means over the runs of score and costs, one row an iteration."""
+    """Means of score and costs over the runs, one row per iteration."""
     columns = ("score", *COSTS)
     return [
         {name: fmean(row[name] for row in found) for name in columns}
@@ -106,7 +106,7 @@ def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
 
 
 def differences(rows: list[Row], first: str) -> dict[str, tuple[float, float]]:
-    """Of each group but the first: its runs' last scores minus the first group's, run by run in their order."""
+    """For each group but the first: mean and error of its runs' last scores minus the first group's, run by run."""
     lasts = {
         group: [found[-1]["score"] for found in by(of_group, "run").values()]
         for group, of_group in by(rows, "group").items()

@@ -1,4 +1,4 @@
-"""Figures by type of task: how hard each is, how much of it is kept, where a rule and a judge's votes differ."""
+"""Figures by task type: how hard its tasks are, how many are kept, and where a rule and a judge's votes differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Characters that are not seen and yet change what is: controls, changes of direction, blanks without width, tags."""
+"""Invisible characters that change how text reads: controls, direction marks, zero-width blanks, tags."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ UNSEEN = re.compile(
 
 
 def visible(text: str) -> str:
-    r"""The text with these characters as their escapes.
+    r"""The text with its invisible characters as escapes.
 
     >>> print(visible("a\u202eb \x1b[2J"))
     a\u202eb \x1b[2J

@@ -1,4 +1,4 @@
-"""Optimizer steps that are kept during an update."""
+"""Checkpoints of optimizer steps during an update."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tasks.training.grpo import StepMetrics
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """An optimizer step of an update that did not end: weights or adapter, optimizer state, what was measured."""
+    """An optimizer step of an unfinished update: weights or adapter, optimizer state, and step metrics."""
 
     folder: Path
     steps: list[StepMetrics]
@@ -22,7 +22,7 @@ class Checkpoint:
 
     @classmethod
     def last(cls, checkpoints: Path | None) -> Checkpoint | None:
-        """The latest of a folder; those being written when the update was killed are removed."""
+        """The latest checkpoint in a folder; half-written ones of a killed update are removed."""
         if checkpoints is None or not checkpoints.exists():
             return None
         for part in checkpoints.glob("*.part"):
@@ -35,8 +35,7 @@ class Checkpoint:
 
     @classmethod
     def publish(cls, part: Path, number: int, steps: list[StepMetrics]) -> None:
-        """Make a whole checkpoint of a folder `*.part`, once its policy and optimizer are written, and remove the older
-        ones."""
+        """Publish a folder `*.part` as a checkpoint, once its policy and optimizer are written; remove older ones."""
         (part / cls.STEPS).write_text(json.dumps([step.model_dump(mode="json") for step in steps]))
         part.rename(part.parent / f"step-{number:06d}")
         for older in sorted(part.parent.glob("step-*"))[:-1]:

@@ -27,25 +27,25 @@ class Datums:
     masks: list[np.ndarray]
     logprobs: list[np.ndarray]
     advantages: np.ndarray
-    references: list[np.ndarray] | None = None  # log-probabilities of the completions under M0, where they are stored
+    references: list[np.ndarray] | None = None  # log-probabilities of the completions under the reference, if stored
 
     def __len__(self) -> int:
         return len(self.rollout_ids)
 
     @property
     def num_tokens(self) -> np.ndarray:
-        """Sampled tokens a row, int64 (N,)."""
+        """Sampled tokens per row, int64 (N,)."""
         return np.array([int(mask.sum()) for mask in self.masks], dtype=np.int64)
 
     @property
     def lengths(self) -> np.ndarray:
-        """Prompt and completion tokens a row, int64 (N,)."""
+        """Prompt and completion tokens per row, int64 (N,)."""
         return np.array([len(p) + len(c) for p, c in zip(self.prompts, self.completions, strict=True)], dtype=np.int64)
 
 
 def read_datums(path: Path, references: Path | None = None) -> Datums:
-    """Read a Parquet file or all `*.parquet` of a folder in name order; other columns are ignored. `references` has a
-    row for each, in the same order.
+    """Read a Parquet file or all `*.parquet` of a folder in name order; other columns are ignored. `references` has one
+    row per datum, in the same order.
 
     Raises:
         ValueError: nothing there, no rows, a column missing, a null.
@@ -128,8 +128,8 @@ def _fault(datums: Datums, i: int, vocab_size: int, max_tokens: int) -> str | No
 class Plan:
     """Who computes what. rows[step][micro-batch][process] holds datum indices; -1 stands for a row of no weight.
 
-    Where prompts are shared, those of a process are behind one prompt. members[step] are all datums of a step: what its
-    denominators count, computed or not.
+    If prompts are shared, a process's datums in a micro-batch share one prompt. members[step] are all datums of a step,
+    computed or not: its denominators count them.
     """
 
     rows: list[list[list[np.ndarray]]]
@@ -154,11 +154,11 @@ def plan(
 ) -> Plan:
     """Split the file, in its order, into equal mini-batches, and those into micro-batches of like length.
 
-    The longest come first: what does not fit into memory shows at once, and later micro-batches reuse the blocks of
-    the first. Every process gets as many micro-batches in every step, as DDP and FSDP need; what is missing is filled
-    with rows of no weight, which no denominator counts. `skip_zero_advantages` leaves datums of advantage 0
-    uncomputed, which without a KL term have no gradient. With `shared_prompt_tokens` a micro-batch of a process is one
-    prompt with its answers, of at most so many tokens; an answer that is too long for that stays alone.
+    The longest come first: running out of memory shows at once, and later micro-batches reuse the blocks of the first.
+    In every step all processes get the same number of micro-batches, as DDP and FSDP need; rows of no weight, which no
+    denominator counts, fill the gaps. `skip_zero_advantages` leaves datums of advantage 0 uncomputed: without a KL term
+    they have no gradient. With `shared_prompt_tokens` a process's micro-batch is one prompt with its answers, of at
+    most that many tokens; an answer too long for that stays alone.
 
     Raises:
         ValueError: fewer datums than optimizer steps.
@@ -186,7 +186,7 @@ def plan(
 
 
 def _behind_prompts(datums: Datums, indices: np.ndarray, most_tokens: int) -> list[np.ndarray]:
-    """Indices of the same prompt together, up to so many tokens with the prompt counted once; longest first."""
+    """Group indices by prompt, up to `most_tokens` a group with the prompt counted once; longest first."""
     groups: dict[bytes, list[list[int]]] = {}
     tokens: dict[bytes, int] = {}
     for i in indices:
@@ -205,9 +205,9 @@ def _behind_prompts(datums: Datums, indices: np.ndarray, most_tokens: int) -> li
 def micro_batches(datums: Datums, planned: Plan, process: int, loss_type: LossType, constant: int) -> list[dict]:
     """Tensors of this process's micro-batches, step after step, as TRL's `_compute_loss` reads them.
 
-    Beside TRL's own keys: token_weight (B, T) is what the loss multiplies each token term by; loss_scale puts TRL's
-    mean over padded rows or micro-batches back to one over those that exist; num_tokens and num_rows are over all
-    processes, step_tokens and step_rows over the whole step.
+    Keys beside TRL's own: token_weight (B, T) multiplies each token term of the loss; loss_scale turns TRL's mean over
+    padded rows or micro-batches into one over real ones; num_tokens and num_rows are over all processes, step_tokens
+    and step_rows over the whole step.
     """
     batches, shortest = [], int(datums.lengths.argmin())
     for step, members in zip(planned.rows, planned.members, strict=True):
@@ -239,7 +239,7 @@ def micro_batches(datums: Datums, planned: Plan, process: int, loss_type: LossTy
 
 
 def collate(datums: Datums, rows: Sequence[int] | np.ndarray, shortest: int) -> dict[str, Any]:
-    """Pad on the right only: tokens of a prompt beyond the shortest prompt count as completion that was not sampled."""
+    """Pad on the right only: prompt tokens beyond the shortest prompt's length count as unsampled completion."""
     # A row of no weight borrows the tokens of a neighbour, or of the shortest datum: its mask and advantage are 0.
     borrowed = int(np.max(rows)) if np.max(rows) >= 0 else shortest
     indices = [int(i) if i >= 0 else borrowed for i in np.asarray(rows)]

@@ -1,4 +1,4 @@
-"""The trainer's processes, as the flow sees them: they start together, train one job after another, and end with it."""
+"""The trainer's processes as the flow sees them: they start together, train job after job, and end with the flow."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class TrainerDied(RuntimeError):
 
 
 class Group:
-    """`num_processes` processes, started at the first job or earlier by `start`, with a pipe each and one log."""
+    """`num_processes` processes, each with a pipe, and one log. They start at the first job, or earlier by `start`."""
 
     program = "tasks.training.member"
 
@@ -36,7 +36,7 @@ class Group:
         self._pipes: list[Connection] = []
 
     def start(self) -> None:
-        """Begin to start and to import, without waiting for it."""
+        """Start the processes and their imports, without waiting."""
         if self.members:
             return
         meeting = meeting_place(self.num_processes)
@@ -61,7 +61,7 @@ class Group:
             self._pipes.append(ours)
 
     def train(self, job: UpdateJob) -> UpdateResult:
-        """The first process's result, when all have theirs. Where one fails the others would wait for it: they end too.
+        """The first process's result, once all have theirs. If one fails all end: the others would wait for it forever.
 
         Raises what `tasks.training.trainer.train` raises, and TrainerDied.
         """
@@ -71,14 +71,14 @@ class Group:
     def write_state(self, folder: Path) -> None:
         """Have the processes write the optimizer's state that the last job left in their memory (`state_later`).
 
-        Raises TrainerDied, and what failed: then the processes end, and the state with them.
+        Raises TrainerDied, or the error of the write; then the processes end and the state is lost.
         """
         if not self.members:
             raise TrainerDied("the trainer's processes ended before they had written the optimizer's state")
         self._done(folder, folder)
 
     def _done(self, wanted: UpdateJob | Path, out: Path) -> Any:
-        """Have all processes do it; returns what the first has of it."""
+        """Send `wanted` to all processes; return the first one's result."""
         for pipe in self._pipes:
             with contextlib.suppress(OSError):  # a dead process shows when its pipe is read
                 pipe.send(wanted)
@@ -108,9 +108,9 @@ class Group:
         return found
 
     def close(self) -> None:
-        """End the processes: those that compute, or were stopped, by force."""
+        """End the processes; kill those that are computing or suspended."""
         for pipe in self._pipes:
-            pipe.close()  # who waits for a job ends at the end of its pipe
+            pipe.close()  # a process that waits for a job ends when its pipe closes
         for member in self.members:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 member.wait(END_S if len(self.members) == 1 else 1.0)
@@ -119,10 +119,10 @@ class Group:
         self.members, self._pipes = [], []
 
     def environment(self) -> dict[str, str]:
-        """What its processes are started with.
+        """The environment variables of the processes.
 
-        Expandable segments: rows differ in length, and fixed blocks freed by one would not fit the next. A setting of
-        the allocator that is given already stands. TRL refuses a process that sees several GPUs and is alone.
+        Expandable segments: rows differ in length, and fixed blocks freed by one would not fit the next. An allocator
+        setting that the environment already has wins. TRL refuses a lone process that sees several GPUs.
         """
         path = os.pathsep.join([str(PROJECT), *filter(None, [os.environ.get("PYTHONPATH")])])
         if self.device == "cpu":
@@ -134,7 +134,7 @@ class Group:
 
 
 def meeting_place(num_processes: int) -> dict[str, str]:
-    """Where the processes of a group find each other, as torchrun would say it; empty for one that is alone."""
+    """Where the processes of a group find each other, in torchrun's variables; empty for a single process."""
     if num_processes == 1:
         return {}
     with socket.socket() as free:
@@ -145,7 +145,7 @@ def meeting_place(num_processes: int) -> dict[str, str]:
 
 
 def cause_of_death(exit_code: int, out: Path) -> str:
-    """What an exit code says, and what is likely behind it.
+    """What an exit code means, with its likely cause.
 
     >>> cause_of_death(-15, Path("."))
     'SIGTERM'

@@ -1,4 +1,4 @@
-"""What one GRPO update is asked to do and what it reports: plain values, no torch, no TRL."""
+"""The job of one GRPO update and its result: plain values, no torch, no TRL."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class LoRASettings(_Frozen):
 class GRPOSettings(_Frozen):
     """The clipped objective (Shao et al. 2024) on stored rollouts; rho is taken against their stored log-probabilities.
 
-    What the sum of token terms of one optimizer step is divided by, by `loss_type`:
+    `loss_type` sets the denominator of an optimizer step's sum of token terms:
       grpo     each datum by its own sampled tokens, then by the datums of the step (SCOPE, eq. 3)
       dapo     the sampled tokens of the step (SPELL's and MAE's token mean)
       dr_grpo  the datums of the step times `max_completion_tokens`, a constant (SPICE)
@@ -119,7 +119,7 @@ class GRPOSettings(_Frozen):
 
 
 RESULT_FILE = "result.json"
-FILE_SIZE = 4_000_000_000  # bytes of a policy's files, at most: several are hashed, and written by processes, at once
+FILE_SIZE = 4_000_000_000  # most bytes per file of a policy: several files can be hashed and written in parallel
 
 
 class UpdateJob(_Frozen):
@@ -156,7 +156,7 @@ class UpdateJob(_Frozen):
 
 class StepMetrics(_Frozen):
     """One optimizer step, over all processes. Token means are over the sampled tokens of the datums that were computed;
-    None where none was."""
+    None if none was."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=True)
 
@@ -187,14 +187,14 @@ class StepMetrics(_Frozen):
 
 
 class Probed(_Frozen):
-    """What the trained policy makes of a row of the batch: log-probability of its sampled tokens, natural, summed."""
+    """The trained policy's score of a row of the batch: the sum of its sampled tokens' natural log-probabilities."""
 
     row: int
     logprob: float
 
 
 class UpdateResult(_Frozen):
-    """Where the new policy lies: `policy` is an HF folder, or a PEFT folder when an adapter was trained."""
+    """Where the new policy lies: `policy` is an HF folder, or a PEFT folder if an adapter was trained."""
 
     policy: Path
     optimizer_state: Path
@@ -209,8 +209,8 @@ class UpdateResult(_Frozen):
 class NonFiniteUpdateError(RuntimeError):
     """A loss or gradient was NaN or infinite: nothing was written. The arguments keep the evidence.
 
-    Attributes: step (1-based), loss, grad_norm, rollout_ids (of this process's micro-batches whose loss was not
-    finite; empty when only the gradient was not).
+    Attributes: step (1-based), loss, grad_norm, rollout_ids (the rollouts in this process's micro-batches of non-finite
+    loss; empty if only the gradient was not finite).
     """
 
     def __init__(self, step: int, loss: float, grad_norm: float, rollout_ids: list[str]) -> None:

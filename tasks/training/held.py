@@ -1,9 +1,9 @@
 # TRL imports it from elsewhere; transformers types its models loosely.
 # pyright: reportPrivateImportUsage=false
-"""What updates leave in their process's memory for later ones: trained weights, optimizer states, the KL reference.
+"""State that updates leave in process memory for later ones: trained weights, optimizer states, the KL reference.
 
-It is known by the very files that hold the same on disk, their sizes and times. What a process does not hold it reads:
-the numbers are equal.
+Its key is the files that hold the same values on disk, with their sizes and times. A process reads from disk what it
+does not hold: the numbers are equal.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Identity = tuple[tuple[str, int, int, int], ...]
 
 @dataclass(frozen=True)
 class Unwritten:
-    """What an update left for `write`: its policy's files, and how its state is written."""
+    """The state that an update left for `write`: the key of its policy's files, and how to write it."""
 
     policy: Identity
     share: Share
@@ -46,14 +46,13 @@ _load_model = grpo_trainer.create_model_from_path
 
 
 def hold(optimizer: Any, *folders: Path) -> None:
-    """Keep what was just written to `folders`, here and in the other processes. Where memory is short, what has been
-    kept longest goes."""
+    """Keep what was just written to `folders`, in all processes. If memory is short, drop what was kept longest."""
     if _make_room():
         _shares[identity(*folders)] = Share.of(optimizer)
 
 
 def hold_unwritten(optimizer: Any, policy: Path, *, writes: bool, weights: bool) -> bool:
-    """Keep a state for `write`, and make the GPU free. False where memory is short: then nothing is kept."""
+    """Keep a state for `write`, and free the GPU. Returns False if memory is short: then nothing is kept."""
     _unwritten.clear()
     if not _make_room():
         return False
@@ -76,7 +75,7 @@ def _make_room() -> bool:
 
 
 def take(*folders: Path | None) -> Share | None:
-    """What lies in `folders`, if every process has it in memory; from then on it is the caller's alone."""
+    """The state of `folders`, if every process has it in memory. The caller owns it from then on."""
     given = [folder for folder in folders if folder is not None]
     wanted = identity(*given) if len(given) == len(folders) else ()
     if not _everyone(wanted in _shares):
@@ -86,7 +85,7 @@ def take(*folders: Path | None) -> Share | None:
 
 
 def identity(*folders: Path) -> Identity:
-    """Of all files in folders. It stays when a folder above is renamed: so are tables published."""
+    """The identity of all files in `folders`. It survives publishing, which renames a folder above them."""
     files = [file for folder in folders for file in sorted(folder.rglob("*")) if file.is_file()]
     return tuple((f.name, s.st_ino, s.st_size, s.st_mtime_ns) for f in files for s in [f.stat()])
 
@@ -103,7 +102,7 @@ def empty_model(folder: Path | str, dtype: str | torch.dtype, attention: str) ->
 
 
 def hold_references() -> None:
-    """Make TRL leave the weights of a KL reference unread that `fill_reference` has."""
+    """Make TRL skip reading a KL reference's weights if `fill_reference` has them in memory."""
     grpo_trainer.create_model_from_path = _reference
 
 
@@ -114,7 +113,7 @@ def _reference(model_id: str, **settings: Any) -> Any:
 
 
 def fill_reference(reference: torch.nn.Module, model_id: str, dtype: str | torch.dtype) -> None:
-    """Give it the weights that are held; hold them if they are not."""
+    """Fill the reference with the weights in memory; if there are none, keep its own for later."""
     name, weights = _name(model_id, dtype), list(reference.parameters())
     if _everyone(name in _references):
         for parameter, values in zip(weights, _references[name], strict=True):
@@ -134,5 +133,5 @@ def _has_room() -> bool:
 
 
 def _everyone(holds: bool) -> bool:
-    """Whether it holds in all processes: they have to do the same."""
+    """Whether `holds` is true in all processes: they must take the same branch."""
     return all(gather_object([holds]))

@@ -1,7 +1,7 @@
-"""A process of the trainer: `python -m tasks.training.member FILE_DESCRIPTOR`. Jobs come and results go by a pipe.
-A folder that comes is for the optimizer's state that the job before it left in memory.
+"""A process of the trainer: `python -m tasks.training.member FILE_DESCRIPTOR`. It gets jobs and returns results through
+a pipe. If it gets a folder, it writes the optimizer state that the last job left in memory there.
 
-Between jobs a GPU holds nothing but what CUDA and NCCL keep: weights and moments wait in the host's memory.
+Between jobs the GPU holds only what CUDA and NCCL keep: weights and moments wait in the host's memory.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tasks.processes.child_process import die_with_parent
 
 
 def serve(pipe: Connection) -> None:
-    """Train what comes until the pipe ends."""
+    """Train the jobs that arrive, until the pipe closes."""
     die_with_parent()
     sys.modules.setdefault("vllm", None)  # type: ignore[arg-type]  # halves TRL's import; nothing is generated here
     logging.basicConfig(format="%(asctime)s %(message)s")
@@ -49,7 +49,7 @@ def serve(pipe: Connection) -> None:
 
 
 def _sendable(problem: Exception) -> Exception:
-    """The same without what it holds of the update, or its text where it cannot go through a pipe."""
+    """The exception without its references to the update, or its text if it cannot be pickled."""
     try:
         return pickle.loads(pickle.dumps(problem))
     except Exception:
@@ -59,4 +59,4 @@ def _sendable(problem: Exception) -> Exception:
 if __name__ == "__main__":
     serve(Connection(int(sys.argv[1])))
     sys.stdout.flush()
-    os._exit(0)  # threads of a process group, still running, would abort the end of the interpreter
+    os._exit(0)  # threads of a process group still run and would abort the interpreter's shutdown

@@ -1,4 +1,4 @@
-"""The files of a trained policy, as engines load them."""
+"""Write a trained policy's files in the form that engines load."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ Tensors = dict[str, torch.Tensor]
 
 
 def write_whole(model: Any, folder: Path, dtype: torch.dtype | None) -> None:
-    """Write a model, or an adapter, that this process has whole; rounded to `dtype` where one is given."""
+    """Write a model or an adapter that this process has whole, rounded to `dtype` if one is given."""
     weights = _whole_weights(model, dtype) if dtype else None
     model.save_pretrained(folder, state_dict=weights, max_shard_size=FILE_SIZE)
 
 
 def write_sharded(model: Any, folder: Path, dtype: torch.dtype, accelerator: Accelerator) -> None:
     """Write a model whose weights are sharded, rounded to `dtype`; all processes take part. Each gathers and writes
-    some layers, whole: a layer's weights may go together under other names.
+    some layers, never part of one: saving may merge a layer's weights under other names.
 
-    Raises OSError where less was written than there is.
+    Raises OSError if fewer bytes were written than the weights have.
     """
     rank = accelerator.process_index
     owners = _owners(model, dtype, accelerator.num_processes)
@@ -55,7 +55,7 @@ def write_sharded(model: Any, folder: Path, dtype: torch.dtype, accelerator: Acc
 
 
 def _write_part(model: Any, folder: Path, weights: Tensors) -> None:
-    model.should_save_on_this_rank = lambda is_main_process: True  # transformers has the first process write alone
+    model.should_save_on_this_rank = lambda is_main_process: True  # by default only the first process writes
     try:
         num_bytes = sum({id(value): value.nbytes for value in weights.values()}.values())
         model.save_pretrained(folder, state_dict=dict(weights), max_shard_size=FILE_SIZE)
@@ -67,8 +67,8 @@ def _write_part(model: Any, folder: Path, weights: Tensors) -> None:
 
 
 def _whole_weights(model: torch.nn.Module, dtype: torch.dtype, kept: set[str] | None = None) -> Tensors:
-    """A model's weights, rounded, or those of them that are `kept`; of tied ones it is the same tensor. Where they are
-    sharded all processes take part."""
+    """A model's weights, or only the `kept` ones, rounded; tied weights stay one tensor. If they are sharded, all
+    processes take part."""
     found, by_id = Tensors(), dict[int, torch.Tensor]()
     for name, value in model.state_dict(keep_vars=True).items():
         is_kept = kept is None or name in kept
@@ -82,8 +82,8 @@ def _whole_weights(model: torch.nn.Module, dtype: torch.dtype, kept: set[str] | 
 
 
 def _owners(model: torch.nn.Module, dtype: torch.dtype, num_ranks: int) -> dict[str, int]:
-    """Which process writes a weight: about as many bytes each, tied weights and those of a layer together. The first
-    writes all that fits into one file."""
+    """Which process writes each weight: about equal bytes each, with tied weights and each layer's weights together. A
+    model that fits into one file is written by the first process."""
     parts: defaultdict[str, list[str]] = defaultdict(list)
     sizes: Counter[str] = Counter()
     part_of: dict[int, str] = {}
@@ -104,7 +104,7 @@ def _owners(model: torch.nn.Module, dtype: torch.dtype, num_ranks: int) -> dict[
 
 
 def _merge(folder: Path) -> None:
-    """Make one policy of the parts that processes wrote."""
+    """Merge the parts that the processes wrote into one policy."""
     parts = sorted(folder.glob("part-*"))
     files = [file for part in parts for file in sorted(part.glob("*.safetensors"))]
     weights, num_bytes = dict[str, str](), 0

@@ -1,4 +1,4 @@
-"""What a trained policy makes of rows that it was trained on, for engines to be compared with the trainer."""
+"""A trained policy's scores of rows it was trained on, to compare engines with the trainer."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ MOST = 8
 
 
 def probe(trainer: StoredRolloutsTrainer, datums: Datums) -> tuple[Probed, ...]:
-    """Rows of the shorter half, spread over its lengths, by all processes alike. None where rollouts were sampled at
-    another temperature than 1: engines score at that."""
+    """Score rows of the shorter half, spread over its lengths; all processes score the same rows. Empty if rollouts
+    were sampled at a temperature other than 1: engines score at 1."""
     if trainer.temperature != 1:
         return ()
     lengths = np.where(datums.num_tokens > 0, datums.lengths, np.iinfo(np.int64).max)

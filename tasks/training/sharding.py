@@ -11,8 +11,8 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.fsdp._fully_shard import _fsdp_init
 from trl.trainer import grpo_trainer
 
-# Accelerate's own sums gradients in bfloat16, and rounds to it what comes out. An `output_dtype` of float32 would hold
-# for every layer, and double what checkpointing keeps; log-probabilities are float32 without it, from TRL's head.
+# Accelerate's own policy sums gradients in bfloat16 and rounds outputs to it. An `output_dtype` of float32 would apply
+# to every layer and double what checkpointing keeps; log-probabilities are float32 without it, from TRL's head.
 SHARDED_BFLOAT16 = MixedPrecisionPolicy(torch.bfloat16, reduce_dtype=torch.float32)
 
 _prepare_whole = grpo_trainer.prepare_fsdp
@@ -23,14 +23,14 @@ EMPTY = "holds_nothing"  # attribute of a parameter that is filled once it is sh
 def shard_references_by_layer() -> None:
     """Make TRL shard a KL reference layer by layer.
 
-    By itself it makes one unit of it, which every forward pass gathers whole, for a moment twice: 31 GiB for 8B
+    By default TRL makes it one unit, which every forward pass gathers whole and holds twice for a moment: 31 GiB for 8B
     parameters in bfloat16.
     """
     grpo_trainer.prepare_fsdp = _prepare_by_layer
 
 
 def move_no_empty_weights() -> None:
-    """Make FSDP2 allocate parameters that hold nothing where it would copy them to the GPU: 33 GB for 8B in float32."""
+    """Make FSDP2 allocate empty parameters on the GPU instead of copying them there: 33 GB for 8B in float32."""
     _fsdp_init._move_states_to_device = _allocate_and_move
 
 

@@ -1,10 +1,10 @@
 # transformers types its registry of attention functions loosely.
 # pyright: reportArgumentType=false, reportIndexIssue=false
-"""Answers behind one prompt computed as one row: the prompt once, and every answer after it, blind to the others.
+"""Compute the answers to one prompt as one row: the prompt once, then every answer, none attending to another.
 
-A packed row is the prompt without its last token, then for each answer that last token and the answer without its own
-last one: as many positions as there are predictions. Positions of an answer count on from the prompt. Gradients of the
-prompt's keys and values add up over the answers, so the update is the one that each answer's own row would make.
+A packed row is the prompt without its last token, then for each answer that token and the answer without its own last
+token: one position per prediction. An answer's positions continue from the prompt's. Gradients of the prompt's keys and
+values add up over the answers, so the update equals that of one row per answer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _attend_plainly = ALL_ATTENTION_FUNCTIONS["sdpa"]
 
 @dataclass
 class Packed:
-    """Where prompt and answers lie in a packed row; `attended` counts the layers that knew."""
+    """Where prompt and answers lie in a packed row; `attended` counts the layers that used it."""
 
     prefix: int
     answers: tuple[int, ...]
@@ -46,7 +46,7 @@ class Packed:
             "input_ids": ids[None],
             "shift_labels": targets[None],
             "position_ids": torch.cat(counted)[None],
-            # Not read: a mask of four dimensions keeps transformers from making one of all pairs of tokens.
+            # Never read: a 4-D mask keeps transformers from building one over all pairs of tokens.
             "attention_mask": torch.ones((1, 1, 1, 1), device=device, dtype=torch.bool),
         }
 
@@ -58,7 +58,7 @@ class Packed:
 
 
 def understand_packed_rows() -> None:
-    """Make transformers' attention ("sdpa") heed a model's keyword argument `packed`."""
+    """Make transformers' attention ("sdpa") use a model's keyword argument `packed`."""
     ALL_ATTENTION_FUNCTIONS["sdpa"] = _attend
 
 
@@ -72,11 +72,11 @@ def _attend(
     packed: Packed | None = None,
     **others: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Queries (1, heads, S, d), keys and values of fewer heads -> (1, S, heads, d)."""
+    """Queries (1, heads, S, d), keys and values with fewer heads -> (1, S, heads, d)."""
     if packed is None:
         return _attend_plainly(module, query, key, value, attention_mask, scaling=scaling, **others)
     packed.attended += 1
-    # CUDA's flash kernel reads fewer heads of keys; others have them repeated.
+    # CUDA's flash kernel takes fewer key heads than query heads; for the others the key heads are repeated.
     grouped = query.is_cuda and query.dtype in (torch.float16, torch.bfloat16)
     if not grouped:
         key, value = (repeat_kv(t, query.shape[1] // t.shape[1]) for t in (key, value))

@@ -17,14 +17,14 @@ from torch.distributed.tensor._dtensor_spec import DTensorSpec
 
 OPTIMIZER_FILE, WEIGHTS_FILE = "optimizer.pt", "weights.pt"
 METADATA = ".metadata"  # of a sharded state
-WRITERS = 4  # threads of a process, with a file each: so that they can be hashed side by side as well
+WRITERS = 4  # threads per process, one file each, so that the files can be hashed in parallel, too
 Tensors = dict[str, torch.Tensor]
 
 
 @dataclass(frozen=True)
 class Share:
-    """Of each trained parameter, in the optimizer's order: this process's part, and its moments. `layouts` say how the
-    whole is sharded, None where it is not; `groups` are the optimizer's settings."""
+    """This process's part of each trained parameter, in the optimizer's order, and its moments. `layouts` say how the
+    parameter is sharded (None: it is not); `groups` are the optimizer's settings."""
 
     weights: list[torch.Tensor]
     moments: list[Tensors]
@@ -33,7 +33,7 @@ class Share:
 
     @classmethod
     def of(cls, optimizer: Any, on_host: bool = True) -> Share:
-        """The tensors themselves; `on_host`: pinned copies of those that are on a GPU."""
+        """The optimizer's own tensors; with `on_host`, pinned copies of those on a GPU."""
         trained, place = list(parameters(optimizer)), _to_host if on_host else part
         return cls(
             [place(p) for p in trained],
@@ -44,15 +44,15 @@ class Share:
 
     @torch.no_grad()
     def fill(self, optimizer: Any) -> None:
-        """Put it where it was taken from, on whichever device that now is."""
+        """Put the share back into the optimizer, on whichever device its parameters now are."""
         for parameter, weight, moments in zip(parameters(optimizer), self.weights, self.moments, strict=True):
             put(parameter, weight)
             optimizer.state[parameter] = {name: _like(parameter, value) for name, value in moments.items()}
 
     def save(self, folder: Path, *, writes: bool, weights: bool) -> None:
-        """Write moments and step counts to `folder`, and the weights where the policy's own files round them.
+        """Write moments and step counts to `folder`; with `weights`, also the weights, which the policy's files round.
 
-        Where parameters are sharded every process writes its share, else the one that `writes`, alone.
+        If parameters are sharded, every process writes its share; else only the process that `writes`.
         """
         folder.mkdir(parents=True, exist_ok=True)
         if self.layouts[0] is not None:
@@ -78,12 +78,12 @@ def parameters(optimizer: Any) -> Iterator[torch.Tensor]:
 
 
 def part(tensor: torch.Tensor) -> torch.Tensor:
-    """What this process has of it."""
+    """This process's part of a tensor."""
     return (tensor.to_local() if isinstance(tensor, DTensor) else tensor).detach()
 
 
 def put(parameter: torch.Tensor, values: torch.Tensor) -> None:
-    """Give a parameter its part; on the host it takes the tensor itself."""
+    """Set a parameter's local part; on the host it takes over the tensor without a copy."""
     if isinstance(parameter, DTensor) or parameter.device != values.device:
         part(parameter).copy_(values)
     else:
@@ -92,9 +92,9 @@ def put(parameter: torch.Tensor, values: torch.Tensor) -> None:
 
 @torch.no_grad()
 def load(optimizer: Any, folder: Path) -> None:
-    """Read what a `Share` wrote, by any number of processes; learning rate and decay stay those of the optimizer.
+    """Read what `Share.save` wrote, from any number of processes; the optimizer keeps its learning rate and decay.
 
-    Raises ValueError for a state that was sharded where parameters are not, or the other way round.
+    Raises ValueError if the state was sharded and the parameters are not, or the other way round.
     """
     trained = list(parameters(optimizer))
     if _is_sharded(trained) != (folder / METADATA).exists():
@@ -119,7 +119,7 @@ def load(optimizer: Any, folder: Path) -> None:
 
 
 def _laid_out(value: torch.Tensor, layout: DTensorSpec | None) -> torch.Tensor:
-    """A part as the whole that it is of; steps are counted alike everywhere."""
+    """A process's part as the whole, sharded tensor; step counts are equal everywhere."""
     return value if layout is None or value.dim() == 0 else DTensor(value, layout, requires_grad=False)
 
 
@@ -133,7 +133,7 @@ def _to_host(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _like(parameter: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """A moment of a parameter on its device, sharded as it is. On GPUs, fused, the optimizer counts steps there too."""
+    """A moment on its parameter's device, sharded like it. The fused optimizer on GPUs keeps step counts there, too."""
     value = value.to(parameter.device)
     if value.dim() == 0 or not isinstance(parameter, DTensor):
         return value

@@ -1,7 +1,7 @@
 # TRL, PEFT and Accelerate type their trainers loosely.
 # pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportOptionalMemberAccess=false
 # pyright: reportCallIssue=false, reportReturnType=false, reportOperatorIssue=false, reportPrivateImportUsage=false
-"""TRL's GRPOTrainer fed with stored rows: no generation and no reward, the rest is TRL's."""
+"""TRL's GRPOTrainer on stored rows: it neither generates nor rewards; the rest is TRL's."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from tasks.training.checkpoint import Checkpoint
 from tasks.training.grpo import NonFiniteUpdateError, StepMetrics
 from tasks.training.shared_prompts import Packed, understand_packed_rows
 
-FAR = math.log(2)  # a token that the policy finds twice or half as likely as the sampler did
-# Without Triton TRL's head scores every position, to give compilers fixed shapes: a quarter of a step on CPU.
+FAR = math.log(2)  # a token is far if the policy finds it at least twice, or at most half, as likely as the sampler
+# Without Triton, TRL's head scores every position to give compilers fixed shapes: a quarter of a step's time on CPU.
 trl_utils._use_triton = lambda device: True
 understand_packed_rows()
 
 
 class StoredRolloutsTrainer(GRPOTrainer):
-    """GRPOTrainer whose batches are stored rows. `steps` collects one StepMetrics an optimizer step.
+    """GRPOTrainer whose batches are stored rows. `steps` collects one StepMetrics per optimizer step.
 
-    It goes on from a `share` in memory, else from the state in a folder, else with a fresh one.
-    `on_policy` takes the policy's own log-probabilities for the old ones, as TRL does where none are given; the stored
-    ones then serve to measure the ratio only. So does `likelihood`, in every optimizer step: rho * A then has the
-    gradient of A * log p, and the loss that is reported is the mean of -A * log p.
+    It continues from a `share` in memory, else from the state in a folder, else from a fresh state.
+    `on_policy` takes the policy's own log-probabilities as the old ones, as TRL does if none are given; the stored ones
+    then only measure the ratio. `likelihood` does the same in every optimizer step: rho * A then has the gradient of
+    A * log p, and the reported loss is the mean of -A * log p.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class StoredRolloutsTrainer(GRPOTrainer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.beta = beta  # TRL was told 0 where the reference's log-probabilities are stored, not to load it
+        self.beta = beta  # TRL gets 0 if the reference's log-probabilities are stored, so as not to load it
         self.remove_callback(PrinterCallback)
         if self.is_deepspeed_enabled:
             raise ValueError("optimizer state is not carried over under DeepSpeed: launch with FSDP or DDP")
@@ -67,8 +67,8 @@ class StoredRolloutsTrainer(GRPOTrainer):
         self.steps: list[StepMetrics] = list(steps_done)
         self._num_done, self._checkpoints, self._checkpoint_s = len(steps_done), checkpoints, checkpoint_s
         self._kept_at = time.monotonic()
-        # Over sampled tokens: rho, k3 of sampler and policy, far tokens; weighted KL, or -A * log p of a likelihood;
-        # losses that are not finite.
+        # Sums over sampled tokens: rho, k3 of sampler and policy, far tokens, weighted KL (for a likelihood
+        # -A * log p); and the number of non-finite losses.
         self._sums = torch.zeros(5, device=self.accelerator.device)
         self._furthest = torch.zeros(1, device=self.accelerator.device)
         self._done: list[dict] = []
@@ -78,7 +78,7 @@ class StoredRolloutsTrainer(GRPOTrainer):
         self._step_started = time.perf_counter()
 
     def _send_telemetry(self) -> None:
-        """Nothing is sent."""
+        """Send nothing."""
 
     def get_train_dataloader(self) -> Any:
         return _Batches(self._batches)
@@ -103,7 +103,7 @@ class StoredRolloutsTrainer(GRPOTrainer):
 
     @torch.no_grad()
     def policy_logps(self, inputs: dict) -> torch.Tensor:
-        """Log-probabilities of the sampled tokens of rows under the policy as it now is, (B, T); 0 elsewhere."""
+        """Log-probabilities of the rows' sampled tokens under the current policy, (B, T); 0 elsewhere."""
         rows: Any = self._prepare_input(inputs)
         self._sampled, self._packed = rows["tool_mask"] == 1, None
         ids = torch.cat([rows["prompt_ids"], rows["completion_ids"]], dim=1)
@@ -112,7 +112,7 @@ class StoredRolloutsTrainer(GRPOTrainer):
 
     @torch.no_grad()
     def _reference_logps(self, inputs: dict) -> torch.Tensor:
-        """Log-probabilities under M0, (B, T): the reference weights, or the policy with its adapter off."""
+        """Log-probabilities under the reference policy, (B, T): its weights, or the policy with its adapter off."""
         ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
         mask = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
         model = self.model if self.ref_model is None else self.ref_model
@@ -123,7 +123,7 @@ class StoredRolloutsTrainer(GRPOTrainer):
     def _get_per_token_logps_and_entropies(
         self, model: Any, input_ids: torch.Tensor, attention_mask: torch.Tensor, logits_to_keep: int, **_: Any
     ) -> tuple[torch.Tensor, torch.Tensor | None, None]:
-        """As TRL's, but the head scores sampled tokens only, not those a prompt or a tool put between: 0 there."""
+        """As TRL's, but the head scores sampled tokens only; tokens that a prompt or a tool put between them get 0."""
         labels = torch.full_like(input_ids, -100)
         labels[:, -logits_to_keep:] = input_ids[:, -logits_to_keep:].masked_fill(~self._sampled, -100)
         if packed := self._packed:
@@ -148,7 +148,7 @@ class StoredRolloutsTrainer(GRPOTrainer):
         return loss
 
     def _observe(self, inputs: dict, loss: torch.Tensor) -> None:
-        """Add what TRL does not report of this micro-batch."""
+        """Add the sums of this micro-batch that TRL does not report."""
         mask = inputs["tool_mask"]
         apart = (self._logps - inputs["old_per_token_logps"]).masked_fill(mask == 0, 0)
         ratio = torch.exp(apart).masked_fill(mask == 0, 0)
@@ -170,7 +170,7 @@ class StoredRolloutsTrainer(GRPOTrainer):
         return (-inputs["advantages"][:, None] * self._logps).masked_fill(inputs["tool_mask"] == 0, 0)
 
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
-        """The last stop before the optimizer steps: all processes see the same sums and raise together."""
+        """The last point before the optimizer steps: all processes see the same sums and raise together."""
         norm = float(super()._get_grad_norm(model, grad_norm=grad_norm))
         self._sums = self.accelerator.reduce(self._sums, reduction="sum")
         self._furthest = self.accelerator.gather(self._furthest).max().reshape(1)
@@ -224,7 +224,8 @@ class StoredRolloutsTrainer(GRPOTrainer):
         return sum(v * done[weight] for v, done in zip(values, self._done, strict=True)) / total if total else None
 
     def _clip_mean(self, side: str, tokens: int, rows: int) -> float | None:
-        """A share of tokens; at sequence level one of rows: those of no weight are in TRL's mean, never clipped."""
+        """The clipped share of tokens, or of rows at sequence level: there TRL's mean includes rows of no weight, which
+        are never clipped."""
         if self.importance_sampling_level == "token":
             return self._mean(f"clip_ratio/{side}_mean", tokens, "tokens")
         mean = self._mean(f"clip_ratio/{side}_mean", rows, "slots")
@@ -258,7 +259,7 @@ class StoredRolloutsTrainer(GRPOTrainer):
         share.save(folder, writes=self.args.should_save, weights=self._rounds)
 
     def hold_optimizer(self, policy: Path) -> bool:
-        """Leave its state in memory to be written later, if there is room."""
+        """Keep the optimizer's state in memory, to be written later, if there is room."""
         how = {"writes": self.args.should_save, "weights": self._rounds}
         return held.hold_unwritten(self.optimizer, policy, **how)
 
@@ -268,7 +269,7 @@ class StoredRolloutsTrainer(GRPOTrainer):
 
 
 def _peak_bytes() -> int:
-    """Most that tensors took since the step before, on this process's GPU; without one, most that the process took."""
+    """Peak memory of tensors on this process's GPU since the last step; without a GPU, the process's peak memory."""
     if torch.cuda.is_available():
         peak = torch.cuda.max_memory_allocated()
         torch.cuda.reset_peak_memory_stats()

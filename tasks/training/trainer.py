@@ -1,9 +1,9 @@
 # TRL, PEFT and Accelerate type their trainers loosely.
 # pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportOptionalMemberAccess=false
-"""Update a policy by TRL's GRPO on rollouts that were generated, scored and stored before.
+"""Update a policy with TRL's GRPO on stored rollouts.
 
-TRL keeps the loss, clipping, KL, LoRA, mixed precision and Accelerate's DDP and FSDP; `stored_rollouts` gives
-it the stored tensors in place of generation and rewards. Call `train(job)`, any number of times in one process, or run
+TRL does the loss, clipping, KL, LoRA, mixed precision and Accelerate's DDP and FSDP; `stored_rollouts` gives it the
+stored tensors in place of generation and rewards. Call `train(job)`, any number of times in one process, or run
 `python -m tasks.training.trainer JOB.json`, also under `accelerate launch` or
 `torchrun --nproc-per-node N -m tasks.training.trainer JOB.json` (on CPU with ACCELERATE_USE_CPU=true). The command
 line leaves the result in `OUT/result.json`.
@@ -51,8 +51,8 @@ held.hold_references()
 def train(job: UpdateJob) -> UpdateResult:
     """Train `job.policy` on `job.batch` and write the new policy and optimizer state under `job.out`.
 
-    Every process of a distributed run calls this and gets the result; the first one writes. The caller publishes
-    `job.out`, which this makes: `policy/` (HF or PEFT folder) and `optimizer/`.
+    Every process of a distributed run calls this and gets the result. The caller publishes `job.out`, where this makes
+    `policy/` (HF or PEFT folder) and `optimizer/`.
 
     Raises:
         ValueError: a bad batch, path or setting, before any weights are loaded.
@@ -87,10 +87,10 @@ def train(job: UpdateJob) -> UpdateResult:
 
 
 def check_job(job: UpdateJob, datums: Datums) -> None:
-    """Refuse what cannot work, before weights are loaded.
+    """Refuse a job that cannot work, before weights are loaded.
 
     Raises:
-        ValueError: saying what, which and what to do.
+        ValueError: says what is wrong, where, and what to do.
     """
     folders = {"policy": job.policy, "adapter": job.adapter, "optimizer_state": job.optimizer_state}
     needs_reference = job.settings.beta and job.references is None
@@ -117,7 +117,7 @@ def check_job(job: UpdateJob, datums: Datums) -> None:
 
 
 def build_trainer(job: UpdateJob, datums: Datums, done: Checkpoint | None = None) -> StoredRolloutsTrainer:
-    """Load the weights and lay the stored rows out as the micro-batches of this process: those not yet `done`."""
+    """Load the weights and lay out the stored rows that are not yet `done` as this process's micro-batches."""
     settings = job.settings
     args = grpo_config(settings, job.out)
     if job.references:
@@ -128,7 +128,7 @@ def build_trainer(job: UpdateJob, datums: Datums, done: Checkpoint | None = None
         optimizer_steps=settings.optimizer_steps,
         micro_batch_size=settings.micro_batch_size,
         num_processes=args.world_size,
-        by_length=settings.loss_type != "bnpo",  # bnpo weighs micro-batches alike: who is in which one matters
+        by_length=settings.loss_type != "bnpo",  # bnpo weighs micro-batches equally, so their members matter
         skip_zero_advantages=not settings.beta and settings.loss_type != "bnpo",
         shared_prompt_tokens=settings.shared_prompt_tokens,
     )
@@ -157,13 +157,13 @@ def build_trainer(job: UpdateJob, datums: Datums, done: Checkpoint | None = None
         likelihood=settings.objective == "likelihood",
     )
     if adapter and not share:
-        # Given as weights, not as a PeftModel: TRL would take the resumed adapter itself for the reference.
+        # As weights, not as a PeftModel: TRL would take the resumed adapter itself for the reference.
         set_peft_model_state_dict(trainer.model, load_peft_weights(str(adapter), device="cpu"))
     return trainer
 
 
 def _start(job: UpdateJob, done: Checkpoint | None, adapter: Path | None) -> tuple[Any, Share | None]:
-    """The model, and what goes into it from memory; weights that come from there are not read."""
+    """The model, and the share in memory that fills it; weights in memory are not read from disk."""
     settings, weights = job.settings, job.policy
     if done and not settings.lora:
         weights = done.policy
@@ -202,7 +202,7 @@ def _lora_config(lora: LoRASettings | None, adapter: Path | None) -> PeftConfig 
 
 
 def grpo_config(settings: GRPOSettings, out: Path) -> GRPOConfig:
-    """TRL's arguments, but for the number of micro-batches. Its own defaults that would change the result are named."""
+    """TRL's arguments, except the number of micro-batches. Every TRL default that would change the result is set."""
     cuda, sharded = _has_gpu(), _is_sharded(settings)
     args = GRPOConfig(
         output_dir=str(out),
@@ -228,7 +228,7 @@ def grpo_config(settings: GRPOSettings, out: Path) -> GRPOConfig:
         max_steps=settings.optimizer_steps,
         per_device_train_batch_size=settings.micro_batch_size,
         bf16=settings.dtype == "bfloat16",
-        # of the reference, which else has the policy's; a policy that is passed as an object warns of this argument
+        # the reference's dtype, by default the policy's; TRL warns of this argument if the policy is an object
         model_init_kwargs={"dtype": "bfloat16"} if settings.dtype == "bfloat16" and not settings.lora else None,
         disable_dropout=True,
         gradient_checkpointing=settings.gradient_checkpointing,
@@ -240,7 +240,7 @@ def grpo_config(settings: GRPOSettings, out: Path) -> GRPOConfig:
         report_to="none",
         disable_tqdm=True,
         fsdp=sharded,
-        # Else every process keeps whole float32 gradients until the last micro-batch: 33 GB for 8B parameters.
+        # Otherwise every process keeps whole float32 gradients until the last micro-batch: 33 GB for 8B parameters.
         accelerator_config={"gradient_accumulation_kwargs": {"sync_each_batch": sharded}},
     )
     if args.fsdp_plugin_args and args.bf16:
@@ -253,7 +253,8 @@ def _has_gpu() -> bool:
 
 
 def _is_sharded(settings: GRPOSettings) -> bool:
-    """Full weights on several GPUs are (FSDP2): with gradients and Adam's moments they take 16 bytes a parameter."""
+    """Whether FSDP2 shards the weights: full weights on several GPUs take 16 bytes a parameter, gradients and Adam's
+    moments included."""
     return _has_gpu() and settings.lora is None and int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
@@ -266,7 +267,7 @@ def main(argv: list[str]) -> int:
     if int(os.environ.get("RANK", "0")) == 0:
         (job.out / RESULT_FILE).write_text(result.model_dump_json(indent=1))
     if torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()  # its threads, still running, would abort the end of the interpreter
+        torch.distributed.destroy_process_group()  # its threads still run and would abort the interpreter's shutdown
     return 0
 
 
