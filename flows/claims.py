@@ -44,13 +44,13 @@ def play(study: Study, variant: str, seed: int) -> None:
     name, began = study.run_name(variant, seed), time.monotonic()
     try:
         method.run(Request(flow=method.name, profile=study.profile_of(variant), run=name, overrides=settings))
-    except Alarm as stop:  # a result, too
+    except Alarm as stop:  # an alarm is a result, too
         print(f"{name}: stopped: {stop}", flush=True)
     print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
 
 
 def write_down(study: Study) -> dict[str, Row]:
-    """The threshold of each claim as it was when first seen here, and when that was; new ones are added."""
+    """The threshold of each claim when first seen here, with the time; adds new claims to the store."""
     path, now = open_store().root / "claims" / f"{study.name}.json", time.time()
     known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     new = {claim.says: {"threshold": claim.threshold, "at": now} for claim in study.claims}

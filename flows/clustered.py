@@ -14,7 +14,7 @@ from warehouse.store import Place, Table
 
 @dataclass(frozen=True)
 class Clustered:
-    """Documents of all clusters that are used, and the clusters of each task type."""
+    """The documents of all clusters in use, and the clusters of each task type."""
 
     documents: tuple[Table, ...]
     memberships: dict[str, Table]
@@ -28,8 +28,8 @@ class Clustered:
 def open_clustered(place: Place, corpus_of: Mapping[str, str], per_type: int | None, seed: int) -> Clustered:
     """Choose the clusters of every task type from its corpus, and copy their documents into the run.
 
-    Types that share a corpus get different clusters, unless `per_type` is None: then all types get all. Raises
-    ValueError for a corpus that is missing or has no clusters, and for two corpora that share a document.
+    Types that share a corpus get different clusters, unless `per_type` is None: then each type gets all of them.
+    Raises ValueError for a corpus that is missing or has no clusters, and for two corpora that share a document.
     """
     sources = {name: find_prepared(place.store, name) for name in corpus_of.values()}
     clusters = {name: open_clusters(place, name) for name in sources}
@@ -45,7 +45,7 @@ def open_clustered(place: Place, corpus_of: Mapping[str, str], per_type: int | N
 def _choose(
     place: Place, corpus_of: Mapping[str, str], clusters: dict[str, Table], per_type: int | None, seed: int
 ) -> dict[str, Table]:
-    """The clusters of every task type. Those of a second corpus get numbers after those of the first."""
+    """The clusters of every task type. Numbers of a second corpus's clusters continue those of the first."""
     sizes = (1 + int(table.arrow["cluster"].to_numpy().max()) for table in clusters.values())
     shifts = dict(zip(clusters, accumulate(sizes, initial=0), strict=False))
     chosen, taken = {}, Counter[str]()

@@ -1,5 +1,5 @@
-"""The corpora that methods learn from, by one name for all of them: a path, `hf:owner/name?...`, a run of
-prepare-corpus, or a world that is built in."""
+"""The corpora that methods learn from. A corpus is named by a path, `hf:owner/name?...`, a run of prepare-corpus, or a
+built-in world."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ RAW = ("a file or folder", "hf:owner/name?revision=...")
 
 
 def check_corpora(cfg: MethodSettings, store: Store, folder: Path) -> None:
-    """Raise ValueError for a corpus that the method cannot learn from, with those that it can; paths are relative to
-    `folder`."""
+    """Raise ValueError for a corpus that the method cannot learn from; the message lists those that it can. Paths are
+    relative to `folder`."""
     for corpus in cfg.learns_from:
         if corpus in cfg.worlds:
             continue
@@ -52,7 +52,7 @@ def is_path_or_dataset(corpus: str, folder: Path = Path()) -> bool:
 def open_documents(
     place: Place, corpus: str, embedding: EmbeddingConfig | None = None, label: str | None = None
 ) -> Table:
-    """Documents with their index. Raises ValueError where there is neither a path nor a prepared corpus."""
+    """Documents with their index. Raises ValueError if there is neither such a path nor such a prepared corpus."""
     if is_path_or_dataset(corpus):
         return read_documents(place, corpus, identity=corpus_identity(corpus), embedding=embedding, label=label)
     return take(place, find_prepared(place.store, corpus), label=label)
@@ -76,8 +76,8 @@ def find_memberships(store: Store, run: str) -> Table:
 
 
 def open_clusters(place: Place, run: str) -> Table:
-    """Which documents of a prepared corpus belong together: its document sets, where it has made some of its present
-    clusters, each a cluster of its own; else the clusters. Raises ValueError if there are none."""
+    """Which documents of a prepared corpus belong together. If it has document sets made from its current clusters,
+    each set counts as a cluster; else the clusters themselves. Raises ValueError if there are none."""
     memberships = find_memberships(place.store, run)
     sets = place.store.find(place.store.run(run).address(DOCUMENT_SETS.name))
     if sets is None or sets.recipe["inputs"]["memberships"]["content_hash"] != memberships.content_hash:
@@ -86,7 +86,7 @@ def open_clusters(place: Place, run: str) -> Table:
 
 
 def check_distinct(corpora: Mapping[str, Table]) -> None:
-    """Raise ValueError for two corpora that use one id, for different documents or for the same one."""
+    """Raise ValueError if two corpora share a document id, even for the same document."""
     ids = {name: set(table.arrow["document_id"].to_pylist()) for name, table in corpora.items()}
     for one, other in itertools.combinations(ids, 2):
         if shared := sorted(ids[one] & ids[other]):

@@ -15,9 +15,9 @@ from warehouse.address import Address
 from warehouse.schemas import EVALUATIONS
 from warehouse.store import Place, Store, Table
 
-EVALUATION = "evaluation"  # the phase in which what is held out is scored
+EVALUATION = "evaluation"  # the phase that scores held-out tasks
 SCORE = "score"
-Watch = Callable[..., dict[str, float]]  # a run's
+Watch = Callable[..., dict[str, float]]  # the method `watch` of a run
 
 
 @dataclass
@@ -35,7 +35,7 @@ class Course:
             self.tasks[at.iteration].append(tasks)
 
     def before_iteration(self, watch: Watch, run: Place, iteration: int, policy: str) -> None:
-        """Held-out scores of the iterations before, beside their rewards."""
+        """Compare the held-out scores of earlier iterations with their rewards."""
         series = held_out_series(run.store, run.at.run, before=iteration)
         if iteration > 1 and series["held_out"]:
             at = run.iteration(iteration - 1).phase("monitor")
@@ -43,7 +43,7 @@ class Course:
             watch(at, measure, policy=policy, benchmark=COURSE, label="course")
 
     def before_update(self, watch: Watch, at: Place, player: str, policy: str, **tables: Tables) -> None:
-        """Rewards and rollouts, beside those of the player's first update."""
+        """Compare rewards and rollouts with those of the player's first update."""
         measure = partial(trained_on, first=self.first.get(player, {}))
         means = watch(at, measure, policy=policy, benchmark=BATCH, label="batch", **tables)
         self.first.setdefault(player, means)
@@ -51,7 +51,7 @@ class Course:
             self.rewards[at.at.iteration].append(means["reward"])
 
     def filtered(self, watch: Watch, iteration: Place, policy: str, chosen: Tables, passed: tuple[str, ...]) -> None:
-        """Survivors, beside those of the first iteration, and tasks, beside those of all earlier ones."""
+        """Compare survivors with those of the first iteration, and tasks with those of all earlier iterations."""
         at, t = iteration.phase("monitor"), iteration.at.iteration or 0
         about: dict[str, Any] = {"policy": policy, "benchmark": POOL}
         measure = partial(survivors, passed=passed, first=self.survivors)
@@ -61,7 +61,7 @@ class Course:
             watch(at, repeated, label="repeats", tasks=self.tasks[t], earlier=earlier, **about)
 
     def mean_rewards(self, before: int) -> list[float]:
-        """Of every iteration before that one."""
+        """The mean reward of each iteration before `before`."""
         return [sum(some) / len(some) for t, some in sorted(self.rewards.items()) if t < before]
 
     def earlier_tasks(self, iteration: int) -> list[Table]:
@@ -69,8 +69,8 @@ class Course:
 
 
 def held_out_series(store: Store, run: str, before: int) -> dict[str, Any]:
-    """The scores of each benchmark at the iterations before that one, and of several answers the best, as
-    `tasks.course.divergence` takes them; nothing where a benchmark was not scored at each."""
+    """Scores and pass@k (the largest k) of each benchmark at all iterations before `before`, as
+    `tasks.course.divergence` takes them. A benchmark that was not scored at each of them is left out."""
     found: dict[str, dict[str, dict[int, Any]]] = {SCORE: defaultdict(dict), "passes": defaultdict(dict)}
     most = dict[str, int]()
     for table in store.tables(run):

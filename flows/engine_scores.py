@@ -1,4 +1,5 @@
-"""What engines score for an update: its batch under the KL reference before it, trained rows after it."""
+"""Log-probabilities that engines compute for an update: of its batch under the KL reference beforehand, of trained
+rows afterwards."""
 
 from __future__ import annotations
 
@@ -15,9 +16,9 @@ from warehouse.store import Place, Table
 def references_of(
     at: Place, batch: Table, base: Policy, settings: GRPOSettings, *, cfg: MethodSettings, machines: Machines
 ) -> Table | None:
-    """Log-probabilities of a batch under the base model; None where the trainer is to find them, or needs none.
+    """Log-probabilities of a batch under the base model; None if the trainer computes them itself, or needs none.
 
-    Raises ValueError at another temperature than 1, which engines do not score at.
+    Raises ValueError for a temperature other than 1: engines score at temperature 1 only.
     """
     if cfg.reference_by == "trainer" or not settings.beta:
         return None
@@ -29,7 +30,7 @@ def references_of(
 def check_in_effect(
     at: Place, batch: Table, updated: Table, policy: Policy, *, cfg: MethodSettings, machines: Machines
 ) -> None:
-    """Raises Alarm where engines still sample from the policy before an update, if they are to be asked."""
+    """Raise Alarm if engines still sample from the old policy after an update. Checks only if `cfg` asks for it."""
     if cfg.checks_updates:
         probes = probe(at, batch, updated, policy=policy, fleet=machines.engines)
         about = {"policy": policy.id, "benchmark": UPDATE, "label": "probe"}

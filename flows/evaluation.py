@@ -1,5 +1,5 @@
-"""How a policy is evaluated on benchmarks: items are asked, replies read and scored, every answer a row; then metrics,
-and the differences from the base policy, item by item.
+"""How a policy is evaluated on benchmarks: ask the items, read and score the replies, one row an answer; then compute
+metrics, and the differences from the base policy, item by item.
 
 The benchmarks and every paper's protocol are in `flows.benchmarks`.
 """
@@ -28,14 +28,14 @@ from warehouse.store import Place, Table
 
 HARNESS = "0.4.13"  # of lm-eval, as requirements/harness.txt has it
 JUDGE_TOKENS = 1024
-INSISTED = 5  # times that a searching policy is told to answer now
+INSISTED = 5  # how often a searching policy is told to answer now
 SAID = ("results", "searched", "searched_out", "format_error", "insist")
 
 
 @dataclass(frozen=True)
 class Exam:
-    """A benchmark as it is put to one run's policies. `file` stands in for the entry's own; `index` are the documents
-    that are searched."""
+    """A benchmark as one run's policies take it. `file` replaces the entry's own file; `index` holds the documents to
+    be searched."""
 
     run: Run[Any]
     benchmark: Benchmark
@@ -49,7 +49,7 @@ class Exam:
     def open(
         cls, run: Run[Any], name: str, index: Table | None = None, file: str | None = None, label: str | None = None
     ) -> Exam:
-        """Raises ValueError for a benchmark that is unknown, not available, or not possible in this run."""
+        """Open a benchmark. Raises ValueError if it is unknown, not available, or not possible in this run."""
         cfg, benchmark = run.cfg.evaluation, find(name)
         name, protocol = label or benchmark.name, benchmark.of_paper(cfg.paper, run.method)
         if protocol.searches and index is None:
@@ -79,7 +79,7 @@ class Exam:
         return scores
 
     def described(self, role: Role) -> Row:
-        """What two scores have to share to be compared."""
+        """What two scores must have in common to be comparable."""
         examiner = self.run.models.get("examiner") if self.protocol.judged else None
         judge = examiner and [examiner.id, examiner.content_hash, self.examiner.prompt.templates[0].version]
         return {
@@ -95,7 +95,7 @@ class Exam:
 
     @property
     def examinee(self) -> Role:
-        """Who is asked, with the protocol's budgets as far as the engine's context has room."""
+        """The role that answers, with the protocol's token budgets, capped by the engine's context."""
         cfg, protocol, room = self.run.cfg.evaluation, self.protocol, self.run.cfg.engine.max_model_len
         searching = bool(protocol.searches)
         template = templates(cfg.prompts, "search" if searching else self.benchmark.prompt)
@@ -118,7 +118,7 @@ class Exam:
 
     @property
     def examiner(self) -> Role:
-        """Who judges: temperature 0, one verdict, asked once more where it cannot be read."""
+        """The role that judges: temperature 0, one verdict; an unreadable one is asked for once more."""
         name = "pair" if self.columns.against else "criterion" if self.columns.criteria else "judge"
         about, into, read, again = JUDGES[name]
         sampling = Sampling(temperature=0, max_tokens=JUDGE_TOKENS)
@@ -154,7 +154,7 @@ class Exam:
 
     @property
     def _said_as(self) -> dict[str, Any]:
-        """How the run's own dialogues go through the model's template."""
+        """How the run's own dialogues are rendered with the model's template."""
         found = {name: getattr(self._dialogues, name, None) for name in ("reasoning", "chat_template")}
         return {name: value for name, value in found.items() if value is not None}
 
@@ -186,7 +186,7 @@ class HarnessExam:
 def open_exam(
     run: Run[Any], name: str, index: Table | None = None, file: str | None = None, label: str | None = None
 ) -> Exam | HarnessExam:
-    """A benchmark for a run's policies: asked here, or by the harness where it has no columns."""
+    """A benchmark for a run's policies: asked here, or by lm-evaluation-harness if its entry has no columns."""
     benchmark = find(name)
     if benchmark.columns is not None:
         return Exam.open(run, name, index, file, label)
@@ -203,7 +203,7 @@ def subtract(
 
 
 def check_benchmarks(cfg: Any, folder: Path) -> None:
-    """Raise ValueError for a benchmark of a configuration that is unknown or not available; paths are relative to
+    """Raise ValueError if a configuration names a benchmark that is unknown or not available. Paths are relative to
     `folder`."""
     for name in cfg.evaluation.benchmarks:
         benchmark = find(name)
@@ -214,7 +214,7 @@ def check_benchmarks(cfg: Any, folder: Path) -> None:
 
 
 def score_benchmarks(run: Run[Any], iteration: Place, player: Player, index: Table | None = None) -> None:
-    """Evaluate a player on the benchmarks of a run's configuration, and compare it with what it started as."""
+    """Evaluate a player on the benchmarks of a run's configuration, and compare it with the base policy."""
     first = run.place.iteration(0).phase("evaluation")
     for name in run.cfg.evaluation.benchmarks:
         exam = open_exam(run, name, index)

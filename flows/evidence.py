@@ -1,4 +1,4 @@
-"""Answers that quote the evidence they rest on: whether they are right, and what they quote of what they should."""
+"""Answers that quote their evidence: whether they are right, and how much of the known evidence they quote."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def in_contexts(tasks: list[Task], contexts: list[Document]) -> Iterator[Row]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Who tells whether an answer is right: a judge that sees the reference, or, where there is none, a rule."""
+    """Decides whether an answer is right: by a judge that sees the reference or, without a judge, by a rule."""
 
     run: Run[Any]
     judge: Role | None = None
@@ -51,13 +51,13 @@ class Outcome:
 
 
 def equal(task: Task, answer: str) -> bool:
-    """Whether an answer has the words of one that is accepted, and no others."""
+    """Whether an answer has exactly the words of an accepted answer."""
     return exact(task, answer) == 1
 
 
 def outcomes(answers: list[Answer], matches: list[Match], votes: list[Vote]) -> dict[str, bool | None]:
-    """Whether each answer, by its rollout, is right: what the judge says last, or the rule where nobody was asked. None
-    where neither can tell."""
+    """Whether each answer, by rollout id, is right: by the judge's last vote, or by the rule if there are no votes.
+    None if neither can tell."""
     if not votes:
         return correctness(answers, matches)
     voted = {row["rollout_id"]: row["vote"] for row in votes}
@@ -69,8 +69,8 @@ def outcomes(answers: list[Answer], matches: list[Match], votes: list[Vote]) -> 
 
 
 def quoted(answers: list[Answer], marks: list[Mark]) -> Measured:
-    """Of every readable answer, the share of its quotes that are in its prompt, and how many there are; 1 for a group
-    whose comparison cannot be read."""
+    """For each readable answer, the share of its quotes that are in its prompt, and their number. For each group, 1 if
+    its comparison cannot be read."""
     for row in answers:
         if row["verbatim"] is not None:
             yield "verbatim", row["verbatim"]
@@ -81,8 +81,8 @@ def quoted(answers: list[Answer], marks: list[Mark]) -> Measured:
 def measure_answers(
     tasks: list[Task], answers: list[Answer], matches: list[Match], votes: list[Vote], evidence: list[Criterion]
 ) -> Measured:
-    """`score` is the share of right answers. `evidence_recall` is that of the sentences to be quoted that were, whole;
-    a right answer without all of them is `unfounded`."""
+    """`score` is the share of right answers, `evidence_recall` the share of the known evidence sentences that were
+    quoted in full. A right answer that lacks any of them is `unfounded`."""
     right, known = outcomes(answers, matches, votes), rows_by("task_id", evidence)
     answers_of = rows_by("task_id", answers)
     for task in tasks:

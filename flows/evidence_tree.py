@@ -1,9 +1,9 @@
 """Inference by trees of evidence, beside direct answers and answers from known evidence (EAPO's paper, section 2.2).
 
-Breadth first: of `breadth` different sets of quotes the best is answered from. SSA takes the one most similar to the
-question, LLM-E the one that a model marks highest; LLM-R has it also mark several steps of reasoning from that set.
-"direct" sees the whole context and asks for the answer alone, "oracle" sees the known evidence in place of the context.
-Whoever answers from quotes sees nothing else: [our reading] of "conclusions based exclusively on the evidence".
+Breadth first: the answer is given from the best of `breadth` different sets of quotes. SSA takes the set most similar
+to the question, LLM-E the set that a model marks highest; in LLM-R the model also marks several steps of reasoning from
+that set. "direct" sees the whole context and asks for the answer alone; "oracle" sees the known evidence in place of
+the context. An answer from quotes sees nothing else: [our reading] of "conclusions based exclusively on the evidence".
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from warehouse.store import Place, Table
 
 @dataclass(frozen=True)
 class TreeExam:
-    """Who answers, who compares evidence, and who tells whether an answer is right."""
+    """The roles that answer and compare evidence, and the check whether an answer is right."""
 
     run: Run[Any]
     settings: Trees
@@ -41,7 +41,7 @@ class TreeExam:
     outcome: Outcome
 
     def take(self, place: Place, answers: Table, policy: Policy, judge: Policy) -> None:
-        """Score every mode. `answers` to the benchmark's questions, which quote, are what trees begin with."""
+        """Score every mode. Trees begin with `answers`, which quote, to the benchmark's questions."""
         for mode in self.settings.modes:
             if mode == "direct":
                 self._score(place, mode, policy, self._directly(place, policy))
@@ -109,7 +109,7 @@ def from_best(nodes: list[Node], tasks: list[Task]) -> Iterator[Row]:
 
 
 def from_known(tasks: list[Task], evidence: list[Criterion]) -> Iterator[Row]:
-    """Every question with the evidence that is known in place of its context."""
+    """Every question with the known evidence in place of its context."""
     known = rows_by("task_id", evidence)
     for task in tasks:
         context = "\n".join(row["criterion"] or "" for row in known[task["task_id"]])
@@ -129,7 +129,7 @@ def sets(nodes: list[Node], tasks: list[Task]) -> Iterator[Row]:
 
 
 def next_steps(nodes: list[Node], tasks: list[Task], quotes: list[Node]) -> Iterator[Row]:
-    """All steps of reasoning from one set of quotes, with these."""
+    """All steps of reasoning from a set of quotes, together with these quotes."""
     text_of, known = {task["task_id"]: task["text"] for task in tasks}, {row["node_id"]: row["text"] for row in quotes}
     for task_id, group in rows_by("task_id", nodes).items():
         about = {"evidence": known[group[0]["parent"] or ""].splitlines(), "steps": [row["text"] for row in group]}
@@ -163,7 +163,7 @@ def measure_best(
     evidence: list[Criterion],
 ) -> Iterator[tuple[str, float]]:
     """`score` is the share of tasks whose best path ends in a right answer, `evidence_recall` the share of the known
-    sentences that are in the best set of quotes, whole. A task without a path has neither."""
+    sentences that the best set of quotes holds in full. A task without a path has neither."""
     right, known = outcomes(answers, matches, votes), rows_by("task_id", evidence)
     best = {(row["task_id"], row["depth"]): row for row in nodes if row["best"]}
     for task in tasks:

@@ -14,14 +14,14 @@ from tasks.given import GivenTasks, given_replies, given_tasks
 
 
 class FineTuning(Settings):
-    """The pairs, once in every iteration: an epoch."""
+    """Settings of supervised fine-tuning: every iteration is one epoch over the pairs."""
 
     pairs: GivenTasks = Field(description="questions with answers; `columns.given` is what a reply has beside them")
     batch_size: int = Field(default=16, ge=1, description="pairs of an optimizer step")
 
 
 def fine_tune(run: Run[Any], role: Role, player: Player) -> Player:
-    """Teach a player to reply to `role`'s prompts as the answers have it, in the form of the template `solved`."""
+    """Teach a player to give the known answers to `role`'s prompts, worded by the template `solved`."""
     cfg, form = run.cfg.fine_tuning, templates(run.cfg, run.cfg.dialogues.prompts)("solved")
     score_held_out(run, run.place.iteration(0), role, player)
     items = cfg.pairs.items(run.place.iteration(0).phase("pairs"))

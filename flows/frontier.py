@@ -1,5 +1,4 @@
-"""What a question is worth to those who propose it, by the share of answers that are right: rewards that papers set
-beside their own."""
+"""Rewards for proposing a question, by the share of right answers to it: those that papers compare with their own."""
 
 from __future__ import annotations
 
@@ -7,8 +6,8 @@ from collections.abc import Callable
 
 
 def tent(pass_rate: float, peak: float = 0.5) -> float:
-    """1 where a share `peak` of the answers is right, falling in a line to 0 on either side, at the distance of the
-    nearer end.
+    """1 if a share `peak` of the answers is right. Falls linearly on both sides, to 0 at the distance from `peak` to
+    the nearer end of [0, 1].
 
     >>> [tent(rate) for rate in (0, 0.25, 0.5, 0.75, 1)], tent(0.4, peak=0.2)
     ([0.0, 0.5, 1.0, 0.5, 0.0], 0.0)
@@ -17,7 +16,7 @@ def tent(pass_rate: float, peak: float = 0.5) -> float:
 
 
 def absolute_zero(pass_rate: float) -> float:
-    """Absolute Zero (arXiv 2505.03335): the harder the better, but nothing for what never or always succeeds.
+    """Absolute Zero (arXiv 2505.03335): the harder the better, but 0 if all answers are wrong or all are right.
 
     >>> [absolute_zero(rate) for rate in (0, 0.25, 0.5, 1)]
     [0.0, 0.75, 0.5, 0.0]

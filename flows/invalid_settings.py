@@ -21,7 +21,7 @@ def explain(model: type[BaseModel], name: str, problem: ValidationError) -> str:
 
 
 def _given(error: ErrorDetails) -> str:
-    """What was given, where the message does not say it and it is a single value."""
+    """The value given, if the message does not contain it and it is a single value."""
     given = error["input"]
     told = error["type"] in ("missing", "value_error") or isinstance(given, (dict, BaseModel))
     return "" if told else f", not {given!r}"
@@ -30,5 +30,5 @@ def _given(error: ErrorDetails) -> str:
 def _choices(model: Any, location: tuple[int | str, ...]) -> str:
     for part in location[:-1]:
         annotation = model.model_fields[str(part)].annotation
-        model = next(a for a in (annotation, *get_args(annotation)) if hasattr(a, "model_fields"))  # of `X | None`, X
+        model = next(a for a in (annotation, *get_args(annotation)) if hasattr(a, "model_fields"))  # X in `X | None`
     return f"settings here are {', '.join(sorted(model.model_fields))}"

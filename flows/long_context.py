@@ -31,7 +31,7 @@ class Evaluation(profile.Evaluation):
 
 @dataclass(frozen=True)
 class Benchmark:
-    """Tasks, their contexts, and what of these should be quoted, where it is known."""
+    """Tasks, their contexts, and the sentences that answers should quote, if known."""
 
     name: str
     tasks: Table
@@ -42,9 +42,9 @@ class Benchmark:
     def of_run(
         cls, run: Run[Any], name: str, task_types: Collection[str], world: Callable[..., Benchmark]
     ) -> Benchmark:
-        """A benchmark that a run's configuration names: "micro", which `world` makes, or a file's.
+        """The benchmark that a run's configuration names: "micro", which `world` makes, or a file.
 
-        Raises ValueError for what is no file.
+        Raises ValueError if there is no such file.
         """
         cfg, place = run.cfg.evaluation, run.place.iteration(0).phase("benchmark")
         if name == "micro":
@@ -53,7 +53,7 @@ class Benchmark:
 
     @classmethod
     def open(cls, place: Place, path: str, task_types: Collection[str], label: str | None = None) -> Benchmark:
-        """Those of a .jsonl file. Raises ValueError for what is no file."""
+        """The benchmark in a .jsonl file. Raises ValueError if there is no such file."""
         if not Path(path).is_file():
             raise ValueError(f"evaluation.benchmark {path} is no file: give a .jsonl file, 'micro' or 'none'")
         identity = corpus_identity(path)
@@ -64,10 +64,10 @@ class Benchmark:
 
 @stage(TASKS)
 def read_benchmark(path: str, *, task_types: Collection[str], identity: str) -> Rows:
-    """Yield the tasks of a .jsonl file: id, task_type, question, context, answer or answers (a list of all that are
-    right), and options (a list) for choices.
+    """Yield the tasks of a .jsonl file: id, task_type, question, context, answer or answers (a list of all right
+    ones), and options (a list) for choices.
 
-    Raises ValueError naming the first line that lacks something or is of another type than `task_types`.
+    Raises ValueError naming the first line that lacks a field or whose type is not one of `task_types`.
     """
     for number, row in _lines(path):
         if row["task_type"] not in task_types:
@@ -89,7 +89,7 @@ def read_contexts(path: str, *, identity: str) -> Rows:
 
 @stage(ANSWERS)
 def read_second_answers(path: str, *, identity: str) -> Rows:
-    """Yield what somebody else answered to each question of the same file: its `second_answer`, where it has one."""
+    """Yield a second person's answers to the questions of the same file: each `second_answer`, if there is one."""
     for _, row in _lines(path):
         if (said := row.get("second_answer")) is not None:
             ids = {"rollout_id": f"{row['id']}-second", "prompt_id": str(row["id"]), "task_id": str(row["id"])}
@@ -98,13 +98,13 @@ def read_second_answers(path: str, *, identity: str) -> Rows:
 
 @stage(RUBRICS)
 def read_evidence(path: str, *, identity: str) -> Rows:
-    """Yield the sentences of the same file that answer each question: its list `evidence`, where it has one."""
+    """Yield the sentences that answer each question of the same file: its list `evidence`, if there is one."""
     for _, row in _lines(path):
         yield from evidence_rows(str(row["id"]), row.get("evidence") or ())
 
 
 def evidence_rows(task_id: str, sentences: Iterable[str]) -> Iterator[Row]:
-    """Sentences as criteria of what an answer has to quote."""
+    """Sentences that an answer has to quote, as criteria."""
     for i, sentence in enumerate(sentences):
         ids = {"criterion_id": f"{task_id}-{i}", "task_id": task_id, "position": i}
         yield {**ids, "criterion": sentence, "priority": "critical", "weight": 1.0}
@@ -130,18 +130,18 @@ def accepted(task: Row | Task) -> list[str]:
 
 
 def exact(task: Task, answer: str | None) -> float:
-    """1 for an answer that has the words of an accepted one and no others."""
+    """1 for an answer with exactly the words of an accepted answer, else 0."""
     return float(answer is not None and any(words_of(answer) == words_of(a) for a in accepted(task)))
 
 
 def best_overlap(task: Task, answer: str | None) -> float:
-    """F1 with the accepted answer that is nearest."""
+    """Word F1 with the nearest accepted answer."""
     return 0.0 if answer is None else max(overlap(a, answer) for a in accepted(task))
 
 
 def answers_to_judge(answers: list[Answer], tasks: list[Task]) -> Iterator[Row]:
-    """What a judge is asked about every answer that could be read: question, options, the answer, its reference and all
-    that is accepted. No document goes in."""
+    """What a judge is asked about each readable answer: question, options, the answer, its reference and all accepted
+    answers. The judge sees no document."""
     task_of = {task["task_id"]: task for task in tasks}
     for row in answers:
         if row["answer"] is not None:
@@ -161,9 +161,9 @@ def answers_to_judge(answers: list[Answer], tasks: list[Task]) -> Iterator[Row]:
 def measure(
     tasks: list[Task], answers: list[Answer], matches: list[Match], judged: list[Vote], *, passes: tuple[int, ...]
 ) -> Iterator[tuple[str, float]]:
-    """`score` is pass@1, the mean over a task's answers; what is not stated, or cannot be compared, is not right.
+    """`score` is pass@1, the mean over a task's answers; an answer that is missing or cannot be compared is wrong.
 
-    Multiple choice goes by the letter alone, the others by the rule or the judge, whichever is kinder.
+    Multiple choice is scored by the letter alone; other types are right if the rule or the judge says so.
     """
     right_of, answers_of = held_right(matches, judged), rows_by("task_id", answers)
     for task in tasks:
@@ -183,7 +183,7 @@ def measure(
 
 
 def held_right(matches: list[Match], judged: list[Vote]) -> Callable[[Task], set[str]]:
-    """Answers to a task that the rule or a judge holds to be right; a choice goes by its letter alone."""
+    """Answers to a task that the rule or a judge accepts; a choice is scored by its letter alone."""
     by_rule = {row["rollout_id"] for row in matches if row["matched"]}
     by_either = by_rule | {row["rollout_id"] for row in judged if row["vote"]}
     return lambda task: by_rule if task["task_type"] == "multiple_choice" else by_either

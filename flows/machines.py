@@ -26,11 +26,11 @@ HASHES = "model-hashes.json"  # beside the store's tables
 
 @dataclass(frozen=True)
 class Machines:
-    """Engines of the players, engines of the judges (the same where they have none of their own), what is behind an
-    API, and the trainer.
+    """The players' engines, the judges' engines (the players', if judges have none of their own), the client of an API,
+    and the trainer.
 
-    All of them start when they are first used. A judge of another kind than either of theirs has an engine in `others`,
-    by its weights, with the judges' settings and on their GPUs: one of these is loaded at a time.
+    Each starts when first used. A judge whose model fits neither kind of engine gets one in `others`, keyed by its
+    weights, with the judges' settings and on their GPUs. The judges' engines are loaded one at a time.
     """
 
     engines: Fleet
@@ -43,14 +43,14 @@ class Machines:
     @classmethod
     def of(cls, cfg: MethodSettings, logs: Path, api: ChatFleet | None = None) -> Machines:
         logs.mkdir(parents=True, exist_ok=True)
-        logs.chmod(0o700)  # engines tell other users what they are asked
+        logs.chmod(0o700)  # engines log what they are asked, which is not for other users
         engines = Fleet(cfg.engine, cfg.num_engines, logs)
         of_trainer = (cfg.trainer_processes, cfg.engine.device, cfg.engine.threads)
         trainer = Trainer(logs / "trainer.log", *of_trainer, resident=cfg.resident_trainer)
         return cls(engines, _judges(cfg, logs) or engines, trainer, cfg.keep_checkpoints, api)
 
     def serving(self, policy: Policy, judge: bool) -> Fleet | ChatFleet:
-        """What samples a policy; `judge`: by the judges' engines, unless it is behind an API."""
+        """The fleet that samples from a policy: the API's, if it is behind one; else the judges' if `judge`."""
         if policy.weights.startswith(API):
             assert self.api is not None, "the configuration was checked"
             return self.api
@@ -62,7 +62,7 @@ class Machines:
         config, wanted = self.judges.config, self.judges
         if config.kind == "vllm" and not is_alike(config.model, policy.weights):
             if is_alike(self.engines.config.model, policy.weights):
-                return self.engines  # M0 beside another kind of judge: no reload at every turn
+                return self.engines  # M0 as a judge beside another kind of judge: no reload at every turn
             own = config.model_copy(update={"model": policy.weights})
             new = Fleet(own, 1, self.judges.log_dir, self.judges.first)
             wanted = self.others.setdefault(policy.weights, new)
@@ -88,7 +88,7 @@ class Machines:
                 fleet.sleep()
 
     def free_superseded(self, store: Store, updated: Table) -> None:
-        """Free the checkpoints that an update has superseded, where a run keeps only the last: once it is written."""
+        """If a run keeps only its last checkpoint, free those that an update superseded once its own is written."""
         if self.keep_checkpoints == "last":
             store.behind.then(partial(free_superseded, store, updated))
 
@@ -102,8 +102,8 @@ def _judges(cfg: MethodSettings, logs: Path) -> Fleet | None:
 
 
 def open_models(cfg: MethodSettings) -> dict[str, Policy]:
-    """The models of a configuration, by their setting's name. Raises ValueError for one that is missing, for a base
-    that the engine cannot load, and for another such model without `judge_engine`."""
+    """The models of a configuration, by their setting's name. Raises ValueError for a missing model, for a base that
+    the engine cannot load, and, without `judge_engine`, for any other model that it cannot load."""
     named = {name: path for name, path in cfg.models.model_dump().items() if path}
     remote = {name: cfg.api.policy(path) for name, path in named.items() if cfg.api and path.startswith(API)}
     local = {name: open_model(path) for name, path in named.items() if name not in remote}
@@ -118,8 +118,8 @@ def open_models(cfg: MethodSettings) -> dict[str, Policy]:
 
 
 def open_model(model: str) -> Policy:
-    """A model from outside: identified by its weights, or by its hub name. A hub name is whatever its main branch is
-    on this machine; to pin a revision, name the folder of that snapshot."""
+    """A model made elsewhere, identified by its weights or by its hub name. A hub name stands for the main branch as
+    cached on this machine; to pin a revision, name the folder of that snapshot."""
     folder = Path(model)
     if not folder.is_dir():
         return Policy(id=model, weights=model, content_hash=hash_bytes(model.encode()))

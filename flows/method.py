@@ -1,4 +1,4 @@
-"""`@method` makes a method, and a Prefect flow, of a paper's Algorithm 1 written as a function of a `Run`.
+"""`@method` turns a paper's Algorithm 1, written as a function of a `Run`, into a method and a Prefect flow.
 
 A method is a folder beside this file: `config.py` with its `Config`, `profiles/`, `prompts/`, and `flow.py` with that
 function. Each of its profiles is a deployment; `selfplay run`, `rerun`, `why`, the views and the report work on it.
@@ -47,15 +47,15 @@ class Method:
         rerun: RerunRequest | None = None,
         force: bool = False,
     ) -> str:
-        """Returns the run's name. `rerun` names stages to rerun; `force` lets a run continue with another configuration
-        than it began with."""
+        """Play a run and return its name. `rerun` names stages to rerun; `force` lets a run continue with another
+        configuration than the one it began with."""
         name = run or default_run(self.name, profile)
         self.run(Request(flow=self.name, profile=profile, run=name, overrides=overrides, corpus=corpus), rerun, force)
         return name
 
     @functools.cached_property
     def flow(self) -> Any:
-        """The same call as a Prefect flow. It is made when asked for: Prefect takes a second to import."""
+        """The same call as a Prefect flow. Made on demand, because Prefect takes a second to import."""
         from prefect import flow
 
         about: Any = {"name": self.name, "description": self.play.__doc__, "flow_run_name": self._name_of_flow_run}
@@ -68,7 +68,7 @@ class Method:
         return asked.get("run") or default_run(self.name, asked.get("profile", "micro"))
 
     def run(self, asked: Request, rerun: RerunRequest | None = None, force: bool = False) -> None:
-        """Play; the same request again resumes where it stopped.
+        """Play a run; repeating the same request resumes where it stopped.
 
         Raises ValueError, before any model is loaded, for a wrong setting, a machine that the plan does not fit, a
         missing model or API key, stages to rerun that do not exist, or a run that was made with another
@@ -87,14 +87,14 @@ class Method:
             self.play(run)
 
     def inquire(self, asked: Request, settings: dict[str, Any]) -> Inquiry:
-        """What a run would do now: the stages that it would come to, and why they would be rebuilt."""
+        """What a run would do now: the stages that it would reach, and why they would be rebuilt."""
         return self.play_by(Inquiry(), asked, settings)
 
     def play_by(self, inquiry: Asking, asked: Request, settings: dict[str, Any]) -> Asking:
-        """Play without working: the inquiry looks at every stage that the flow comes to.
+        """Play without running any stage: the inquiry looks at every stage that the flow reaches.
 
-        Takes what is published for what a stage would make, and ends at the first table that does not exist or where
-        the flow stops by itself.
+        Uses published tables in place of the stages' results. Ends at the first table that does not exist, or where the
+        flow stops by itself.
         """
         cfg = profiles.load(self.config, asked.profile, {**asked.settings, **settings})
         with opened(cfg, open_store(inquiry), asked.run) as run:
@@ -108,14 +108,14 @@ class Method:
 
 
 def method(config: type[profiles.Settings]) -> Callable[[Callable[[Run[Any]], Any]], Method]:
-    """Make a method of a function: `rzero_iteration` becomes `rzero-iteration`."""
+    """Turn a function into a method: `rzero_iteration` becomes `rzero-iteration`."""
     return lambda play: Method(play.__name__.replace("_", "-"), config, play)
 
 
 @contextlib.contextmanager
 def opened(cfg: Any, store: Store, name: str, begins: bool = True) -> Iterator[Run[Any]]:
-    """A run of a configuration; its engines and trainer end with it. One that trains no model has none. `begins`: its
-    models are registered as those that it starts from."""
+    """A run of a configuration; its engines and trainer end with it. A flow that trains no model has none. `begins`:
+    register its models as the ones that the run starts from."""
     if not isinstance(cfg, MethodSettings):
         yield Run(cfg, store.run(name))
         return
@@ -129,7 +129,7 @@ def opened(cfg: Any, store: Store, name: str, begins: bool = True) -> Iterator[R
         try:
             yield run
         except Exception:
-            with contextlib.suppress(Exception):  # a later run is told what it lacks
+            with contextlib.suppress(Exception):  # the next start of the run reports what is missing
                 store.behind.wait()
             raise
         store.behind.wait()

@@ -1,4 +1,4 @@
-"""Needle in a haystack, with a run's own policy: asked at every length and depth, in every held-out evaluation."""
+"""Needle in a haystack with a run's own policy, at every length and depth, in every held-out evaluation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LABEL, NUM_CLUSTERS = "needles", 50
 
 @dataclass(frozen=True)
 class Haystacks:
-    """Needles, the texts they are hidden in, and where each is."""
+    """Needles, the texts in which they are hidden, and the place of each."""
 
     grid: Grid
     tasks: Table

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Config = TypeVar("Config", bound=BaseModel)
 Sink = Literal["none", "trackio", "wandb"]
 NUM_TO_JUDGE = 16  # fewer unreadable replies may be chance
-MAX_BITS = 63  # what Parquet holds; a larger number among its runs' parameters, and Prefect's server lists none of them
+MAX_BITS = 63  # what Parquet holds; one larger number among runs' parameters, and Prefect's server lists no run
 
 
 def _in_order(interval: tuple[float, float]) -> tuple[float, float]:
@@ -37,7 +37,7 @@ def _allotting(shares: dict[Any, float]) -> dict[Any, float]:
     return shares
 
 
-Interval = Annotated[tuple[float, float], AfterValidator(_in_order)]  # of shares, both ends inside
+Interval = Annotated[tuple[float, float], AfterValidator(_in_order)]  # shares, both ends included
 Key = TypeVar("Key")
 Shares = Annotated[dict[Key, float], AfterValidator(_allotting)]
 
@@ -99,7 +99,7 @@ class Evaluation(Settings):
 
 
 class Audit(Settings):
-    """What `models.auditor` is shown before an update: tasks that passed the method's gates."""
+    """What `models.auditor` sees before an update: tasks that passed the method's gates."""
 
     tasks: int = Field(default=32, ge=1, description="of those that passed, drawn at random")
     document_tokens: int = Field(default=8192, ge=0, description="of the documents behind a task, at most")
@@ -120,7 +120,7 @@ class MethodSettings(Settings):
     """
 
     worlds: ClassVar[tuple[str, ...]] = ()  # built-in corpora that its `corpus` may name
-    needs_clusters: ClassVar[bool] = False  # of its corpora: they have to be prepared
+    needs_clusters: ClassVar[bool] = False  # its corpora have to be prepared with clusters
     examined: ClassVar[str] = "policy"  # the player that is evaluated
 
     models: Models
@@ -165,7 +165,7 @@ class MethodSettings(Settings):
     )
 
     def workload(self) -> Workload | None:
-        """What an iteration asks and trains, for `selfplay plan`; None where the method does not say."""
+        """What an iteration asks and trains, for `selfplay plan`; None if the method does not say."""
         return None
 
     @property
@@ -206,26 +206,26 @@ class MethodSettings(Settings):
 
 
 def home(model: type) -> Path:
-    """The folder of the method that a configuration is of."""
+    """The folder of the method to which a configuration class belongs."""
     return Path(sys.modules[model.__module__].__file__ or "").parent
 
 
 def names(folder: Path) -> list[str]:
-    """Profiles of a folder; files whose name begins with `_` are there to be extended."""
+    """Profiles of a folder, without files whose names begin with `_`, which exist only to be extended."""
     return sorted(p.stem for p in folder.glob("*.toml") if not p.stem.startswith("_"))
 
 
 def load(model: type[Config], name: str, overrides: dict[str, Any] | None = None) -> Config:
     """The configuration of a profile, a file in `profiles` beside `model`, with `a.b=value` overrides.
 
-    A profile may name others that it `extends`; the later of them wins. Raises ValueError naming the profile or the key
-    that is wrong and what is allowed.
+    A profile may name others that it `extends`; the later ones win. Raises ValueError naming the wrong profile or key
+    and what is allowed.
     """
     return resolve(model, read(home(model) / "profiles", name), overrides, name)
 
 
 def resolve(model: type[Config], values: dict[str, Any], overrides: dict[str, Any] | None, name: str) -> Config:
-    """The same of values, which `name` names."""
+    """The configuration of `values`, with overrides; error messages call it `name`."""
     for path, value in (overrides or {}).items():
         if _has_huge_number(value):
             raise ValueError(f"{path}: {value} is too large a number")

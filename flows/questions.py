@@ -68,8 +68,8 @@ def answer(
     label: str | None = None,
     **tables: Any,
 ) -> Answered:
-    """`n` answers to every question of `tables["tasks"]`, each compared with its reference, or with its label
-    where there are `labels`."""
+    """`n` answers to every question of `tables["tasks"]`, each compared with its reference or, if `labels` are given,
+    with its label."""
     said = run.ask(at, role, player.policy, n=n, label=label, **tables)
     limits = {"time_limit_s": comparing.time_limit_s, "num_workers": comparing.processes}
     matches = match(at, said.rows, tables["tasks"], labels=labels, compare=compare, label=label, **limits)
@@ -77,15 +77,15 @@ def answer(
 
 
 def majority(run: Run[Any], at: Place, role: Role, player: Player, tasks: Tables, *, n: int) -> Table:
-    """`n` answers to every question, and the one that most of them agree on: its label."""
+    """Ask for `n` answers to every question; the most frequent one becomes its label."""
     said, comparing = run.ask(at, role, player.policy, n=n, tasks=tasks), run.cfg.match
     limits = {"time_limit_s": comparing.time_limit_s, "num_workers": comparing.processes}
     return vote(at, answers=said.rows, tasks=tasks, agree=agree, **limits)
 
 
 def correctness(answers: list[Answer], matches: list[Match]) -> dict[str, bool | None]:
-    """Whether each answer, by its rollout, is right. An unreadable reply is wrong; an engine failure and a comparison
-    that came to nothing (timed out, crashed) are None: they are in no mean."""
+    """Whether each answer, by rollout id, is right. An unreadable reply is wrong. An engine failure or a failed
+    comparison (timed out, crashed) is None and enters no mean."""
     matched = {row["rollout_id"]: row["matched"] for row in matches}
     return {
         row["rollout_id"]: matched[row["rollout_id"]]
@@ -96,7 +96,7 @@ def correctness(answers: list[Answer], matches: list[Match]) -> dict[str, bool |
 
 
 def pay_answers(answers: list[Answer], matches: list[Match]) -> Iterator[Row]:
-    """Scores: 1 for an answer equal to its reference, else 0. A comparison that came to nothing is unscorable."""
+    """Scores: 1 for an answer equal to its reference, else 0. An answer whose comparison failed is unscorable."""
     correct, reason = correctness(answers, matches), {row["rollout_id"]: row["reason"] for row in matches}
     for given in answers:
         right, parts = correct[given["rollout_id"]], {"readable": float(given["answer"] is not None)}
@@ -108,8 +108,8 @@ def pay_answers(answers: list[Answer], matches: list[Match]) -> Iterator[Row]:
 
 @stage(TASKS)
 def given_questions(*, file: str, identity: str, count: int, seed: int) -> Rows:
-    """Yield `count` questions of a file's column `question`, drawn without replacement; nothing else of it is read.
-    `identity` stands for its content. Raises ValueError for a file without that column, or with fewer questions."""
+    """Yield `count` questions of a file's column `question`, drawn without replacement; no other column is read.
+    `identity` stands for the file's content. Raises ValueError if the column is missing or has fewer questions."""
     try:
         found = run_sql("select distinct question from query_table($file) order by all", {}, {"file": file})
     except duckdb.Error as error:
@@ -122,7 +122,7 @@ def given_questions(*, file: str, identity: str, count: int, seed: int) -> Rows:
 
 
 def watch_questions(run: Run[Any], at: Place, policy: str, *, tasks: Tables, labels: Table | None = None) -> None:
-    """Stop before an update where questions say nothing or, if the truth is known, their `labels` are wrong."""
+    """Stop before an update if questions say nothing or, where the truth is known, their `labels` are wrong."""
     run.watch(at, tasks_written, policy=policy, benchmark=POOL, label="questions", tasks=tasks)
     if labels is not None and run.cfg.evaluation.benchmark == "micro":
         wrong = partial(label_errors, oracle=ledger_oracle)
@@ -130,14 +130,14 @@ def watch_questions(run: Run[Any], at: Place, policy: str, *, tasks: Tables, lab
 
 
 def watch_passed(run: Run[Any], at: Place, policy: str, *, tasks: Tables, chosen: Tables, **knows: Any) -> None:
-    """Stop before an update where too many of the questions that were let through should not have been."""
+    """Stop before an update if too many questions passed that should not have."""
     sound = ledger_sound if run.cfg.evaluation.benchmark == "micro" else None
     watch_gates(run, at, policy, tasks=tasks, chosen=chosen, sound=sound, **knows)
 
 
 def watch_marks(run: Run[Any], at: Place, policy: str, *, quality: Table, solved: Table, **about: Table) -> None:
-    """Stop before an update where questions say nothing, a judge gives all of them and their answers the best mark or,
-    if the truth is known, errs in its marks of answers. `about`: the tasks and the answers."""
+    """Stop before an update if questions say nothing, if a judge gives all questions and answers the best mark or,
+    where the truth is known, if it marks answers wrongly. `about`: the tasks and the answers."""
     watch_questions(run, at, policy, tasks=about["tasks"])
     run.watch(at, marks_given, policy=policy, benchmark=JUDGE, label="marks", marks=[quality, solved])
     if run.cfg.evaluation.benchmark == "micro":
@@ -158,8 +158,8 @@ def watch_asked(
     votes: Tables | None = None,
     **gates: Any,
 ) -> None:
-    """Stop before an update where questions say nothing or should not have passed, their references are wrong,
-    wrong answers are paid for or `votes` on them err. `sound` and `oracle` know the truth of what is built in."""
+    """Stop before an update if questions say nothing or should not have passed, if their references are wrong, if wrong
+    answers are paid for or if `votes` on answers err. `sound` and `oracle` know the truth in a built-in world."""
     watch_questions(run, at, policy, tasks=tasks)
     built_in = set(run.cfg.learns_from) <= set(run.cfg.worlds)
     watch_gates(run, at, policy, tasks=tasks, sound=sound if built_in else None, **gates)
@@ -174,8 +174,8 @@ def watch_asked(
 
 
 def score_held_out(run: Run[Any], iteration: Place, role: Role, player: Player) -> None:
-    """Answer the questions of the built-in world once, and compare with the true answers, where a run has that
-    benchmark; and take the real benchmarks that it names."""
+    """If the run has the built-in world as its benchmark, answer its questions once and compare with the true answers;
+    then take the real benchmarks that the configuration names."""
     cfg = run.cfg.evaluation
     score_benchmarks(run, iteration, player)
     if cfg.benchmark == "none":
@@ -189,7 +189,7 @@ def score_held_out(run: Run[Any], iteration: Place, role: Role, player: Player) 
 
 
 def measure(tasks: list[Task], answers: list[Answer], matches: list[Match]) -> Iterator[tuple[str, float]]:
-    """`score` is the share of true answers; what could not be compared counts as wrong, and is a metric of its own."""
+    """`score` is the share of true answers. A failed comparison counts as wrong and has a metric of its own."""
     correct, answer_of = correctness(answers, matches), {row["task_id"]: row for row in answers}
     for task in tasks:
         given = answer_of[task["task_id"]]

@@ -1,4 +1,4 @@
-"""What is kept beside a run's tables: its request and its configuration."""
+"""The request and the configuration of a run, kept beside its tables."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ log = logging.getLogger("selfplay")
 
 @contextlib.contextmanager
 def open_run(asked: Request, cfg: BaseModel, rerun: RerunRequest | None = None, force: bool = False) -> Iterator[Store]:
-    """The store, with request and configuration recorded, to work on a run.
+    """The store, opened to work on a run, with its request and configuration recorded.
 
     Raises ValueError for stages to rerun that do not exist, and as `check_request` does.
     """
@@ -37,7 +37,7 @@ def open_run(asked: Request, cfg: BaseModel, rerun: RerunRequest | None = None, 
         store.freshness = make_rerun(store, asked.run, rerun)
     save_request(store, asked, cfg, force)
     store.sweep()
-    with contextlib.suppress(duckdb.Error):  # a damaged table of some run is no reason not to work
+    with contextlib.suppress(duckdb.Error):  # a damaged table of any run must not stop this one
         write_views(store)
     try:
         yield store
@@ -83,7 +83,7 @@ def check_request(store: Store, asked: Request, config: BaseModel, force: bool =
 
 
 def last_request(store: Store, run: str) -> Request:
-    """What a run was last asked for. Raises ValueError if there is no such run."""
+    """The last request of a run. Raises ValueError if there is no such run."""
     asked = _request(store, run)
     if asked is None:
         raise ValueError(f"there is no run {run!r}; `selfplay status` lists the runs")

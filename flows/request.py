@@ -12,7 +12,7 @@ DEMO_FLOW = "scope-iteration"
 
 
 def default_run(flow: str, profile: str) -> str:
-    """Runs of all methods lie in one store: those of the demo's are called by their profile alone.
+    """All methods share one store, so a name has method and profile; the demo's runs have the profile alone.
 
     >>> default_run("scope-iteration", "micro"), default_run("spell-iteration", "micro")
     ('micro', 'spell-micro')
@@ -21,7 +21,7 @@ def default_run(flow: str, profile: str) -> str:
 
 
 class Request(BaseModel):
-    """What a flow was asked for; kept beside the run, so that `selfplay rerun` can ask again."""
+    """A request to a flow; kept beside the run, so that `selfplay rerun` can repeat it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     flow: str

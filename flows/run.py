@@ -1,4 +1,4 @@
-"""What a method is written in: roles that are asked, players that learn, and the moves of a run."""
+"""The vocabulary of a method: roles that are asked, players that learn, and the moves of a run."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def templates(cfg: Settings, prompts: str) -> Callable[[str], Template]:
 
 @dataclass(frozen=True)
 class Role:
-    """Who is asked what, and what the reply becomes.
+    """A role: what it is asked, and what its replies become.
 
-    `about` yields the ids and template values of each prompt from the rows of the tables that it names as parameters.
-    `read` makes rows of `into` from the replies. Settings are keyword-only parameters of `about`.
+    `about` yields the ids and template values of each prompt, from the rows of the tables that its parameters name.
+    `read` turns replies into rows of `into`. Settings are keyword-only parameters of `about`.
     """
 
     name: str
@@ -56,15 +56,15 @@ class Role:
     into: Schema
     read: Reader
     dialogue: Dialogue = ONE_REPLY
-    player: str = ""  # who speaks, where one player has several roles
-    values: Mapping[str, Any] = field(default_factory=dict)  # template values in the flow's own words
+    player: str = ""  # the player that speaks, if one player has several roles
+    values: Mapping[str, Any] = field(default_factory=dict)  # template values that the flow sets
     system: str = ""  # said before each prompt
     judge: bool = False  # sampled by the judges' engines
     ask_again: Callable[[str], Any] | Reader | None = None  # a reply that it finds malformed is sampled once more
-    attempts: bool = False  # most of its replies may be malformed: others are asked for in their place
+    attempts: bool = False  # most replies may be malformed: each is replaced by another attempt
 
     def given(self, **settings: Any) -> Role:
-        """The same with settings of `about` given."""
+        """The same role with these settings of `about`."""
         return replace(self, about=partial(self.about, **settings))
 
     @property
@@ -88,7 +88,7 @@ class Player:
 
 @dataclass(frozen=True)
 class Replies:
-    """What a role was asked, what it said, and the rows that were read from that."""
+    """A role's prompts, its rollouts, and the rows read from them."""
 
     prompts: Table
     rollouts: Table
@@ -115,11 +115,11 @@ class Run(Generic[Config]):
 
     @property
     def method(self) -> str:
-        """Its name: that of its folder."""
+        """The method's name: that of its folder."""
         return home(type(self.cfg)).name
 
     def model(self, name: str) -> Policy:
-        """A model of the configuration; the base where it names none."""
+        """A model of the configuration; the base model if the configuration names none."""
         return self.models.get(name, self.models["base"])
 
     def player(self, name: str) -> Player:
@@ -136,10 +136,9 @@ class Run(Generic[Config]):
         return player
 
     def iterations(self, first: int = 1) -> Iterator[tuple[int, Place]]:
-        """Number and place of each iteration. What the flow did in it goes into a report.
+        """Number and place of each iteration. After each, a report of it is written.
 
-        Raises Alarm, before an iteration begins, where the held-out scores of those before it say that the rewards
-        mislead.
+        Raises Alarm before an iteration begins if the held-out scores of earlier iterations show that rewards mislead.
         """
         for t in range(first, self.cfg.iterations + 1):
             self._course.before_iteration(self.watch, self.place, t, self.models["base"].id)
@@ -157,7 +156,7 @@ class Run(Generic[Config]):
         index: Table | None = None,
         **tables: Tables,
     ) -> tuple[Table, Table]:
-        """Prompts that `role` makes of the tables, and `n` rollouts of each. `index`: the documents to be searched."""
+        """Prompts that `role` makes from the tables, and `n` rollouts of each. `index`: the documents to search."""
         label = label or role.name
         prompts = ask(at, role.prompt, values=dict(role.values), label=label, **tables)
         rollouts = generate(
@@ -178,7 +177,7 @@ class Run(Generic[Config]):
     def ask(
         self, at: Place, role: Role, policy: Policy, *, n: int = 1, label: str | None = None, **tables: Any
     ) -> Replies:
-        """The same, and the rows that `role` reads from the rollouts."""
+        """Sample, and add the rows that `role` reads from the rollouts."""
         prompts, rollouts = self.sample(at, role, policy, n=n, label=label, **tables)
         rows = read(role.into)(at, rollouts, prompts, reader=role.read, label=label)
         check_read(at, rows, self.cfg, role=role.name, attempts=role.attempts)
@@ -187,13 +186,13 @@ class Run(Generic[Config]):
         return Replies(prompts, rollouts, rows)
 
     def watch(self, at: Place, measure: Measure, *, policy: str, benchmark: str, **given: Any) -> dict[str, float]:
-        """Store what `measure` makes of tables; raises Alarm where it is beyond `monitor` of the configuration. Call it
-        before the update that it is to stop."""
+        """Store what `measure` computes from tables. Raises Alarm if a value is beyond the limits in the
+        configuration's `monitor`. Call this before the update that the alarm should stop."""
         return watch(at, measure, limits=self.cfg.monitor, policy=policy, benchmark=benchmark, **given)
 
     def watch_pool(self, iteration: Place, policy: str, chosen: Tables, passed: tuple[str, ...] = ()) -> None:
-        """The share of candidates that a filter let through, beside that of the first iteration, and how many tasks
-        repeat those of earlier iterations word for word. `passed` are reasons of what was not needed."""
+        """Watch the share of candidates that pass a filter, against the first iteration's, and how many tasks repeat
+        those of earlier iterations word for word. `passed`: reasons of candidates that passed but were not needed."""
         self._course.filtered(self.watch, iteration, policy, chosen, passed)
 
     def learn(
@@ -208,13 +207,13 @@ class Run(Generic[Config]):
         equal_tables: bool = False,
         rows_per_step: int | None = None,
     ) -> Player:
-        """One update on rewarded rollouts; the player itself where there is nothing to train on: no rollout, or none
-        whose advantage is not 0.
+        """One update on rewarded rollouts. Returns the player unchanged if there is nothing to train on: no rollouts,
+        or all advantages are 0.
 
-        The KL reference is the base model. Log-probabilities are compared at the temperature the rollouts were sampled
-        at. `equal_tables`: each table of rewards weighs alike in a loss that is a mean over tokens. `rows_per_step`: an
-        optimizer step for so many rows, in a random order; None has `settings.optimizer_steps`, in order. Raises
-        ValueError for rollouts sampled at different temperatures.
+        The KL reference is the base model. Log-probabilities are compared at the temperature at which the rollouts were
+        sampled. `equal_tables`: every table of rewards has the same weight in a loss that is a mean over tokens.
+        `rows_per_step`: one optimizer step per so many rows, in random order; None takes `settings.optimizer_steps`
+        steps, in order. Raises ValueError for rollouts sampled at different temperatures.
         """
         order = {"shuffle_seed": self.cfg.seed} if rows_per_step else {}
         rows = batch(at, rewards, rollouts, max_tokens=max_tokens, equal_tables=equal_tables, **order)
@@ -237,8 +236,8 @@ class Run(Generic[Config]):
         batch_size: int,
         max_tokens: int | None = None,
     ) -> Player:
-        """One supervised update on the rollouts of the groups that are kept (None: of all), an optimizer step for each
-        `batch_size` of them; the player itself where there are none."""
+        """One supervised update on the rollouts of the kept groups (None: of all groups), one optimizer step per
+        `batch_size` rollouts. Returns the player unchanged if there are none."""
         rows = imitate(at, rollouts, chosen, max_tokens=max_tokens)
         if not rows.num_rows:
             log.warning("%s: no group is kept, so nothing is trained", at.path)
@@ -261,7 +260,7 @@ class Run(Generic[Config]):
             references=references,
             trainer=self.machines.trainer,
         )
-        if settings.objective != "likelihood":  # which asks nothing of who sampled
+        if settings.objective != "likelihood":  # likelihood does not depend on who sampled
             about = {"policy": player.policy.id, "benchmark": UPDATE, "label": "update"}
             self.watch(at, sampler_mismatch, updates=table, **about)
         player = player.updated(table)

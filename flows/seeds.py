@@ -1,7 +1,7 @@
 """A set of questions drawn from the training splits of several data sets, as a file of JSON lines.
 
-`SOURCES.toml` has a table for each: how many questions, where they are, at which revision, their licence, and what its
-columns hold. `like` takes from the entry of a benchmark what the table does not say itself.
+`SOURCES.toml` has one table per data set: how many questions, where they are, at which revision, their licence, and
+what the columns hold. `like` names a benchmark whose entry fills in whatever the table leaves out.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ class Source(Settings):
 
     @model_validator(mode="after")
     def _is_no_benchmark(self) -> Self:
-        """Raises ValueError for a split that is evaluated."""
+        """Raise ValueError for a split that a benchmark evaluates."""
         split = parse_qs(self.source.partition("?")[2]).get("split", [""])[0]
         if self.source and "train" not in split:
             raise ValueError(f"{self.name}: {self.source} is no training split: questions of benchmarks are not drawn")
         return self
 
     def rows(self, folder: Path, gated: bool) -> Iterator[Row]:
-        """Its rows: of `folder/NAME.jsonl` (or .parquet, .csv, .json) where there is such a file, or of the hub.
+        """Its rows: from `folder/NAME.jsonl` (or .parquet, .csv, .json) if there is such a file, else from the hub.
 
-        Raises ValueError, with the way out, for a source that cannot be drawn from.
+        Raises ValueError for a source that cannot be drawn from; the message says what to do.
         """
         if self.refused:
             raise ValueError(self.refused)
@@ -78,7 +78,7 @@ class Source(Settings):
 
 @dataclass(frozen=True)
 class Drawn:
-    """What became of a source: its questions, or why there are none."""
+    """The result of drawing from a source: its questions, or why there are none."""
 
     source: Source
     questions: list[Row]
@@ -86,7 +86,7 @@ class Drawn:
 
 
 def read_sources(path: Path) -> list[Source]:
-    """Raises ValueError for a file that is no list of sources."""
+    """The sources listed in a file. Raises ValueError if it is no such list."""
     tables = tomllib.loads(path.read_text(encoding="utf-8"))
     return [Source(name=name, **table) for name, table in tables.items()]
 

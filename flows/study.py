@@ -1,4 +1,5 @@
-"""What a paper claims of its method in a built-in world, and the runs that show it: `claims.toml` in a folder of flows.
+"""What a paper claims about its method, in a built-in world, and the runs that test it: `claims.toml` in a method's
+folder.
 
 Every number is a query over the runs' tables.
 """
@@ -35,7 +36,7 @@ LEAD = """
 
 @dataclass(frozen=True)
 class Study:
-    """What a paper claims of its method, and the runs that show it.
+    """What a paper claims about its method, and the runs that test it.
 
     `variants` are settings by name, those of the whole method first; `metrics` are the columns of the table of
     variants, (benchmark, metric) each.
@@ -45,11 +46,11 @@ class Study:
     variants: dict[str, dict[str, Any]]
     claims: tuple[Claim, ...]
     metrics: dict[str, Sequence[str]] = field(default_factory=dict)
-    name: str = ""  # of its runs and files, where it is not the method's
+    name: str = ""  # prefix of its runs and files, if it is not the method's name
     seedless: Sequence[str] = ()  # variants that are the same whatever the seed
-    corpus: str = ""  # a profile of prepare-corpus, and the run of it that is learnt from
+    corpus: str = ""  # a profile of prepare-corpus, and the name of its run, which the study's runs learn from
     profile: str = PROFILE
-    profiles: Mapping[str, str] = field(default_factory=dict)  # of variants that have one of their own
+    profiles: Mapping[str, str] = field(default_factory=dict)  # profiles of the variants that have their own
     held_out: Sequence[str] = HELD_OUT
 
     def __post_init__(self) -> None:
@@ -57,7 +58,7 @@ class Study:
 
     @classmethod
     def load(cls, name: str) -> Study:
-        """The study in `claims.toml` of a folder of flows.
+        """The study in `claims.toml` of a method's folder.
 
         `gains`: the least gain of the whole method in held-out score. Each other variant, in `without`, has settings or
         a profile of its own and perhaps the claim that it ends below the whole method. A further claim is a query, in
@@ -105,13 +106,13 @@ class Claim:
 
     @classmethod
     def of(cls, variants: Iterable[str], **said: Any) -> Claim:
-        """A claim whose query names variants."""
+        """A claim whose query refers to variants by `$names`."""
         named = {re.sub(r"\W", "_", variant.lower()): variant for variant in variants}
         return cls(runs={name: named[name] for name in re.findall(r"\$(\w+)", said["query"])}, **said)
 
     @property
     def threshold(self) -> str:
-        """Which numbers the claim holds for."""
+        """The numbers for which the claim holds."""
         if self.below is not None:
             return f"below {self.below:g}"
         return "above 0" if self.at_least is None else f"at least {self.at_least:g}"
@@ -130,19 +131,19 @@ class Seed:
     number: int
 
     def rows(self, sql: str, runs: Mapping[str, str], **given: Any) -> list[Row]:
-        """The rows of a query in which each name of `runs` is the run of a variant."""
+        """The rows of a query; each name in `runs` stands for a variant's run."""
         names = {name: self.study.run_name(variant, self.number) for name, variant in runs.items()}
         return query(store_root(), sql, {**names, **given})
 
     def value(self, claim: Claim) -> float:
-        """The number of a claim; not a number where there is nothing to compute it of."""
+        """The number of a claim; NaN if there is nothing to compute it from."""
         held_out = dict(zip(("benchmark", "metric"), self.study.held_out, strict=True))
         given = {name: value for name, value in held_out.items() if f"${name}" in claim.query}
         ((value,),) = (row.values() for row in self.rows(claim.query, claim.runs, **given))
         return math.nan if value is None else float(value)
 
     def series(self, variant: str, metric: str | None = None, benchmark: str | None = None) -> list[float]:
-        """The metric, iteration by iteration from 0 on, as far as it was measured; by default the held-out score."""
+        """The metric by iteration, from 0 on, as far as it was measured; by default the held-out score."""
         benchmark, metric = benchmark or self.study.held_out[0], metric or self.study.held_out[1]
         return [row["score"] for row in self.rows(SERIES, {"run": variant}, benchmark=benchmark, metric=metric)]
 
@@ -158,5 +159,5 @@ def raises(whole: str, at_least: float) -> Claim:
 
 
 def beats(whole: str, variant: str, says: str) -> Claim:
-    """The claim that what a variant leaves out or does otherwise costs some of the final held-out score."""
+    """The claim that a variant, by what it leaves out or changes, ends with a lower held-out score."""
     return Claim(says, f"final score, {whole} minus {variant}", LEAD, {"whole": whole, "variant": variant})

@@ -1,7 +1,7 @@
 """Updates, evaluations and alarms of a run in trackio or Weights & Biases, as they are published. Off by default.
 
-It reads published tables and is part of no recipe, nor of the configuration that a run is known by: turned on or off
-between two starts of a run, nothing is stale. What was published before is sent as the flow passes it.
+It reads published tables. It is part of no recipe, nor of the configuration that identifies a run, so nothing becomes
+stale if it is turned on or off between two starts of a run. Tables published earlier are sent as the flow reaches them.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from warehouse.store import Store
 from warehouse.table import Table
 
 PROJECT = "selfplay"
-SENT = "tracked.json"  # beside a run's tables: what a sink was sent, by address and content
+SENT = "tracked.json"  # beside a run's tables: what each sink has received, by address and content
 log = logging.getLogger("selfplay")
 
 
 @contextlib.contextmanager
 def tracked(sink: Sink, store: Store, run: str, settings: Row) -> Iterator[None]:
-    """Send what the flow passes to `sink`. Raises ValueError if it is not installed, or cannot start."""
+    """Send every table that the flow reaches to `sink`. Raises ValueError if it is not installed, or cannot start."""
     if sink == "none":
         yield
         return
@@ -73,7 +73,7 @@ class Tracker:
         self.failed = False
 
     def see(self, table: Table) -> None:
-        """A table that was made, or was found fresh."""
+        """Take in a table that was made or found fresh."""
         already = self.sent.setdefault(self.sink, {})
         if table.schema not in (UPDATES, EVALUATIONS) or already.get(table.address) == table.content_hash:
             return
@@ -94,7 +94,7 @@ class Tracker:
 
 
 def points(table: Table) -> Iterator[dict[str, float]]:
-    """What one table says: a point an optimizer step, or all metrics of an evaluation in one."""
+    """The points of one table: one per optimizer step, or one with all metrics of an evaluation."""
     place = {"at/iteration": float(table.at.iteration or 0), "at/step": float(table.at.step or 0)}
     if table.schema is UPDATES:
         for row in table.rows():

@@ -1,4 +1,4 @@
-"""Replies that cannot be read: a role of which nothing can be read would teach nothing, and nobody would notice."""
+"""Unreadable replies: a role with no readable reply would teach nothing, and nobody would notice."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from warehouse.schemas.corpus import DOCUMENTS, MEMBERSHIPS
 from warehouse.store import Place, Table
 
 BENCHMARK_ENTITIES = 200
-CLUSTER = "cluster-"  # how the id of a document of the clusters begins
+CLUSTER = "cluster-"  # prefix of the document ids in the world of clusters
 CLUSTER_TASK_TYPES = ("general_qa", "finance_math", "multiple_choice")
 LEDGER_KINDS: dict[str, tuple[ledgers.Kind, ...]] = {
     "micro": tuple(ledgers.KINDS),
@@ -36,12 +36,12 @@ def encyclopaedia_documents(
 
 
 def encyclopaedia_oracle(criterion: str, answer: str, *, seed: int, num_documents: int) -> bool | None:
-    """Whether an answer truly meets a criterion; None when the criterion is not of the world's form."""
+    """Whether an answer truly meets a criterion; None if the criterion is not in the form that this world uses."""
     return encyclopaedia.oracle(criterion, answer, _world(seed, num_documents))
 
 
 def encyclopaedia_sound(task: Task, *, seed: int, num_documents: int) -> bool:
-    """Whether a task names what it asks for, and that is so in this world."""
+    """Whether a task asks for named attributes (a generic task does not), and the world has them."""
     return _world(seed, num_documents).true_facts(encyclopaedia.parse_task(task["text"] or "")) is not None
 
 
@@ -52,7 +52,7 @@ def _world(seed: int, num_documents: int) -> encyclopaedia.World:
 
 @stage(TASKS)
 def encyclopaedia_tasks(*, seed: int, num_tasks: int) -> Rows:
-    """Yield held-out tasks; `difficulty` is the number of documents that a full answer needs."""
+    """Yield held-out tasks; `difficulty` is the number of documents needed for a full answer."""
     for task in encyclopaedia.held_out_tasks(seed, num_tasks, BENCHMARK_ENTITIES):
         yield {
             "task_id": task.task_id,
@@ -81,7 +81,7 @@ def encyclopaedia_rubrics(*, seed: int, num_tasks: int) -> Rows:
 
 
 def ledger_documents(place: Place, world: str, *, seed: int, num_documents: int, label: str | None = None) -> Table:
-    """Ledgers of the kinds that `world` stands for."""
+    """Ledgers of the kinds that `LEDGER_KINDS` lists for `world`."""
     documents = ledgers.corpus(seed, num_documents, LEDGER_KINDS[world], name=world)
     return store_documents(place, documents, source=f"{world}, seed {seed}", embedding=None, label=label)
 
@@ -102,19 +102,19 @@ def ledger_tasks(*, seed: int, num_tasks: int) -> Rows:
 
 
 def ledger_oracle(task: Task, answer: str) -> bool | None:
-    """Whether an answer, or the letter of an option, is what a question comes to; None for a question that is not of
-    the ledgers' grammar."""
+    """Whether an answer, or the letter of an option, is the true result; None for a question that does not follow the
+    ledgers' grammar."""
     truth = ledgers.true_answer(task["text"] or "", task["options"])
     return None if truth is None else answer.split() == truth.split()
 
 
 def ledger_sound(task: Task) -> bool:
-    """Whether a question is of the ledgers' grammar, and its own answer, where it has one, is what it comes to."""
+    """Whether a question follows the ledgers' grammar and its reference answer, if it has one, is the true result."""
     truth, given = ledgers.true_answer(task["text"] or "", task["options"]), task["reference"]
     return truth is not None and (given is None or given.split() == truth.split())
 
 
-# ---- clusters: questions over all documents of one -------------------------------------------------------------------
+# ---- clusters: each question is about all documents of one cluster ---------------------------------------------------
 
 
 @stage(DOCUMENTS)
@@ -133,7 +133,7 @@ def cluster_memberships(*, seed: int, num_clusters: int) -> Rows:
 
 def cluster_oracle(task: Task, answer: str) -> bool | None:
     """Whether an answer, or the letter of an option, is true in the cluster of the task's document; None for a question
-    that is not of the world, or asks what is not so there."""
+    that does not follow the grammar, or asks for a fact that the cluster does not have."""
     if not (task["document_id"] or "").startswith(CLUSTER):
         return None
     seed, number, *_ = (task["document_id"] or "").removeprefix(CLUSTER).split("-")
@@ -146,14 +146,14 @@ def cluster_oracle(task: Task, answer: str) -> bool | None:
 
 
 def cluster_sound(task: Task) -> bool:
-    """Whether a question asks what is so in its cluster, and its own answer is true."""
+    """Whether a question asks for a fact of its cluster and its reference answer is true."""
     return task["reference"] is not None and bool(cluster_oracle(task, task["reference"]))
 
 
 @stage(TASKS)
 def cluster_tasks(*, seed: int, num_tasks: int) -> Rows:
-    """Yield held-out questions, each about a cluster that is one document; `difficulty` is one more than the links of
-    the longest path."""
+    """Yield held-out questions, each about a cluster stored as one document; `difficulty` is the number of links on the
+    longest path, plus one."""
     for i, task_type, _, question, options, answer in _drawn(seed, num_tasks):
         yield {
             "task_id": f"cluster-{seed}-{i:04d}",
@@ -182,7 +182,7 @@ def open_cluster_tasks(place: Place, *, seed: int, num_tasks: int) -> Benchmark:
 
 
 def _drawn(seed: int, num_tasks: int) -> Iterator[tuple[int, str, clusters.Cluster, clusters.Question, list[str], str]]:
-    """Number, type, cluster, question, options and answer: types and hops in turn, each about a cluster of its own."""
+    """Number, type, cluster, question, options and answer. Types and hops take turns; each has its own cluster."""
     rng = random.Random(seed)
     for i in range(num_tasks):
         cluster, task_type = clusters.world_cluster(seed, i % 1000), CLUSTER_TASK_TYPES[i % len(CLUSTER_TASK_TYPES)]
@@ -194,12 +194,12 @@ def _drawn(seed: int, num_tasks: int) -> Iterator[tuple[int, str, clusters.Clust
         yield i, task_type, cluster, question, options, answer
 
 
-# ---- haystacks: questions over clusters among other documents, with the sentences that answer them ------------------
+# ---- haystacks: clusters hidden among other documents, questions about them, the sentences that answer these --------
 
 
 @stage(TASKS)
 def haystack_tasks(*, seed: int, num_tasks: int) -> Rows:
-    """Yield questions, each about a context that is one document; `difficulty` is the number of sentences needed."""
+    """Yield questions, each about a context stored as one document; `difficulty` is the number of sentences needed."""
     for one in haystacks.haystacks(seed, num_tasks):
         about = {"document_id": one.task_id, "task_type": "multi_hop", "difficulty": one.hops + 1}
         yield {"task_id": one.task_id, **about, "text": one.question, "reference": one.answer}
@@ -215,13 +215,13 @@ def haystack_contexts(*, seed: int, num_tasks: int) -> Rows:
 
 @stage(RUBRICS)
 def haystack_evidence(*, seed: int, num_tasks: int) -> Rows:
-    """Yield the sentences that answer each question, as criteria of what should be quoted."""
+    """Yield the sentences that answer each question: each is a criterion, a sentence that an answer should quote."""
     for one in haystacks.haystacks(seed, num_tasks):
         yield from evidence_rows(one.task_id, one.evidence)
 
 
 def open_haystacks(place: Place, *, seed: int, num_tasks: int, with_evidence: bool = True) -> Benchmark:
-    """Questions, their contexts, and what of these should be quoted."""
+    """Questions, their contexts, and the sentences that an answer should quote."""
     made = {"seed": seed, "num_tasks": num_tasks}
     evidence = haystack_evidence(place, **made) if with_evidence else ()
     return Benchmark("micro", haystack_tasks(place, **made), haystack_contexts(place, **made), evidence)
@@ -237,13 +237,13 @@ def needle_tasks(*, grid: Grid, seed: int) -> Rows:
 
 @stage(RUBRICS)
 def needle_sentences(*, grid: Grid, seed: int) -> Rows:
-    """Yield these sentences, as criteria of what should be quoted."""
+    """Yield those sentences: each is a criterion, a sentence that an answer should quote."""
     for task_id, _, _, sentence in _needles(grid, seed):
         yield only_criterion(task_id, sentence)
 
 
 def is_of_another(needle: str, sentence: str) -> bool:
-    """Whether a sentence says nothing of the entity that a needle is about."""
+    """Whether a sentence does not mention the entity that a needle is about."""
     return needle.split()[0] not in sentence.split()
 
 
@@ -258,6 +258,7 @@ def _needles(grid: Grid, seed: int) -> Iterator[tuple[str, str, str, str]]:
 
 
 def haystack_mark(question: str, quotes: Sequence[str]) -> float | None:
-    """What quotes deserve, 0..1, by the steps to the answer that they hold; None for a question not of the grammar."""
+    """The mark that quotes deserve, 0..1, by how many steps to the answer they contain; None for a question that does
+    not follow the grammar."""
     parsed = clusters.parse_question(question)
     return None if parsed is None else (haystacks.mark(haystacks.links_found(parsed, quotes)) - 1) / 4

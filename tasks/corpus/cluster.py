@@ -1,4 +1,4 @@
-"""Documents to vectors, vectors to clusters: what belongs together is found by meaning.
+"""Documents to vectors, vectors to clusters: documents are grouped by meaning.
 
 embeddings  = embed_documents(place, documents, embedding=embedding)
 memberships = cluster_documents(place, embeddings, settings=Clustering())
@@ -38,9 +38,9 @@ def embed_documents(
     shards: Shards,
     address: str,
 ) -> Rows:
-    """Yield the documents that came through, with the rows of their vectors in `vectors.npy`.
+    """Yield the documents that no screening dropped, with the rows of their vectors in `vectors.npy`.
 
-    Vectors are kept every few seconds: after a kill only the others are computed.
+    Vectors are saved every few seconds: after a kill, only the missing ones are computed.
     """
     from corpus_prep.search.encoder import Encoder, join_vectors, write_vectors
 
@@ -60,12 +60,12 @@ def embed_documents(
 
 
 def _told(address: str, before: int, total: int) -> Callable[[int], None]:
-    """Log how far the embedding of `total` documents is, of which `before` were done before this shard."""
+    """A logger of progress in embedding `total` documents, `before` of which were done before this shard."""
     began, first = time.monotonic(), None
 
     def tell(done: int) -> None:
         nonlocal first
-        first = done if first is None else first  # of an earlier attempt, or the first part
+        first = done if first is None else first  # done in an earlier attempt, or in the first part
         speed = (done - first) / max(time.monotonic() - began, 1e-9)
         log.info("%s: %d of %d documents embedded, %.0f a second", address, before + done, total, speed)
 
@@ -82,8 +82,8 @@ def cluster_documents(embeddings: Table, *, settings: Clustering) -> Rows:
 
 @stage(MEMBERSHIPS)
 def group_documents(documents: Table, *, screened: Sequence[Table] = (), by: str = "document_id") -> Rows:
-    """Yield every document that came through, in a cluster with those that have the same in the column `by`; where that
-    is empty, in one of its own. By their ids, each has its own."""
+    """Yield every document that no screening dropped. Documents with the same value in column `by` form a cluster; one
+    whose value is empty has its own, and so has each document if `by` is its id."""
     number_of: dict[tuple[bool, str], int] = {}
     for batch in corpus_of(documents, screened).batches(list(dict.fromkeys(("document_id", by)))):
         ids = batch["document_id"].to_pylist()
@@ -95,13 +95,13 @@ def group_documents(documents: Table, *, screened: Sequence[Table] = (), by: str
 
 @stage(CLUSTERS)
 def describe_clusters(documents: Table, memberships: Table) -> Rows:
-    """Yield every cluster with what people know it by."""
+    """Yield every cluster with a description for people."""
     yield from keywords(documents.paths(), memberships.paths())
 
 
 @stage(MEASUREMENTS)
 def measure_clusters(embeddings: Table, memberships: Table, *, settings: Clustering) -> Iterator[Measurement]:
-    """What embedding and clustering did and cost; clusters by size, in steps of half a size."""
+    """What embedding and clustering did and cost; the number of clusters by size, in steps of half the target size."""
     found = memberships.arrow
     sizes = np.bincount(found["cluster"].to_numpy())
     of_document = sizes[found["cluster"].to_numpy()]

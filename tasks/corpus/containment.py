@@ -31,20 +31,20 @@ def find_contained(
     shards: Shards,
     draft: Draft,
 ) -> Rows:
-    """Every document that a longer one which stays holds. `boilerplate.json`: how many share text with many others."""
+    """Every document contained in a longer one that is kept. `boilerplate.json`: how many share text with many."""
     corpus, folder = corpus_of(documents, screened), folder_of(shards)
     yield from find_containments(corpus, settings, folder, workers, draft.files / COUNTS)
 
 
 @stage(SCREENINGS)
 def screen_contained(documents: Table, containments: Table, *, screened: Sequence[Table] = (), shards: Shards) -> Rows:
-    """Keep the documents that no other contains."""
+    """Keep the documents that are not contained in another."""
     yield from screen_held(corpus_of(documents, screened), containments.paths(), folder_of(shards))
 
 
 @stage(MEASUREMENTS)
 def measure_containment(containments: Table, screening: Table) -> Iterator[Measurement]:
-    """What the search for documents in documents did and cost, and what was found of boilerplate."""
+    """What the search for contained documents did and cost, and the boilerplate found."""
     yield from measured("containments", costs(containments))
     yield from measured("containments", json.loads((containments.files / COUNTS).read_text()).items())
     yield from measured("contained", [*costs(screening), *screened_counts(screening)])

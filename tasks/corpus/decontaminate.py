@@ -32,8 +32,8 @@ CANARIES, RUNS = "canaries.parquet", "runs.parquet"
 
 @stage(PASSAGES)
 def read_evaluation_sets(benchmarks: Sequence[Benchmark], items: Tables = (), *, identity: str) -> Rows:
-    """Yield every text of the evaluation sets, those of files and those that are tables of items, each labelled by its
-    benchmark. `identity` is `evaluation_identity(benchmarks)`."""
+    """Yield every text of the evaluation sets, from files and from tables of items, each labelled with its benchmark.
+    `identity` is `evaluation_identity(benchmarks)`."""
     for benchmark in benchmarks:
         yield from read_passages(benchmark)
     for table in [items] if isinstance(items, Table) else items:
@@ -42,7 +42,7 @@ def read_evaluation_sets(benchmarks: Sequence[Benchmark], items: Tables = (), *,
 
 
 def passages_of_item(benchmark: str, item: Item) -> Iterator[dict[str, str]]:
-    """Its question, with its options, its context and its answers."""
+    """The passages of an item: its question, with its options, its context and its answers."""
     asked = [("question", " ".join([item["text"], *(item["options"] or ())])), ("context", item["context"] or "")]
     answers = [] if item["options"] else [("answer", text) for text in item["references"]]
     texts = dict.fromkeys((kind, text) for kind, text in [*asked, *answers] if text.strip())
@@ -51,7 +51,7 @@ def passages_of_item(benchmark: str, item: Item) -> Iterator[dict[str, str]]:
 
 
 def evaluation_identity(benchmarks: Sequence[Benchmark]) -> str:
-    """What tells whether files of evaluation sets changed."""
+    """An identity that changes if the files of the evaluation sets change."""
     return " ".join(corpus_identity(benchmark.path) for benchmark in benchmarks)
 
 
@@ -71,12 +71,12 @@ def find_contaminations(
     shards: Shards,
     draft: Draft,
 ) -> Rows:
-    """Every passage that a document holds, by n-grams, with the spans; with `alignment`, those that it holds edited or
-    in part; with `likeness`, every passage that it is a near-duplicate of. bands: the documents' band table made with
-    `likeness`, if there is one already.
+    """Every passage that a document holds, by n-grams, with the spans. With `alignment`, also passages that it holds
+    edited or in part; with `likeness`, also passages of which it is a near-duplicate. `bands`: the documents' band
+    table made with `likeness`, if there is one already.
 
-    With `canaries`, so many passages are put into copies of documents, some edited or in part, and looked for as well;
-    they are not in the rows, but in the file `canaries.parquet` beside them.
+    With `canaries`, that many passages are planted in copies of documents, some edited or in part, and searched for.
+    They are not in the rows but in the file `canaries.parquet` beside them.
     """
     corpus, folder, texts = corpus_of(documents, screened), folder_of(shards), passages.arrow
     runs, planted, birds = draft.files / RUNS, corpus, []
@@ -96,14 +96,14 @@ def find_contaminations(
 def screen_contaminated(
     documents: Table, contaminations: Table, *, screened: Sequence[Table] = (), shards: Shards
 ) -> Rows:
-    """Keep the documents that hold no passage, or too little of each."""
+    """Keep the documents that hold no passage, or only a small enough part of each."""
     corpus = corpus_of(documents, screened)
     yield from screen_contaminated_documents(corpus, contaminations.paths(), folder_of(shards))
 
 
 @stage(MEASUREMENTS)
 def measure_contaminations(passages: Table, contaminations: Table, screening: Table) -> Iterator[Measurement]:
-    """What decontamination did and cost, and what was found of the canaries."""
+    """What decontamination did and cost, and how many canaries were found."""
     yield from measured("contaminations", costs(contaminations))
     yield from measured("decontamination", costs(screening))
     yield from measured("decontamination", screened_counts(screening))

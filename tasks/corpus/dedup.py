@@ -1,7 +1,7 @@
 """Remove duplicates from a corpus: equal texts first, then near-duplicates by MinHash with exact Jaccards.
 
-The stages follow each other; each takes the `screenings` of the steps before it, and documents that one of them dropped
-do not count:
+The stages run in this order. Each takes the `screenings` of the stages before it and ignores documents that one of them
+dropped:
     exact = screen_exact_duplicates(place, documents, label="exact")
     bands = band_documents(place, documents, screened=[exact], settings=settings)
     duplicates = find_duplicates(place, documents, bands, screened=[exact], settings=settings)
@@ -40,7 +40,7 @@ def screen_exact_duplicates(
     workers: Workers | None = None,
     shards: Shards,
 ) -> Rows:
-    """Keep one of the documents with the same words in the same order."""
+    """Of documents with the same words in the same order, keep one."""
     yield from screen_exact(corpus_of(documents, screened), keep, folder_of(shards), workers)
 
 
@@ -53,7 +53,7 @@ def band_documents(
     workers: Workers | None = None,
     shards: Shards,
 ) -> Rows:
-    """The bands of every document that counts, one Parquet file a shard of the corpus."""
+    """The bands of every document that no screening dropped, one Parquet file per shard of the corpus."""
     found = corpus_of(documents, screened).shards(folder_of(shards), "bands")
     yield from map_shards(write_bands, found, settings, workers)
 
@@ -74,8 +74,8 @@ def find_duplicates(
 ) -> Rows:
     """Every pair that shares a band and is similar enough to be stored, with its exact Jaccard.
 
-    `settings` are those of `bands`. With `canaries`, edited copies of so many documents are looked for as well; they
-    are not in the rows, but in the file `canaries.parquet` beside them. `counts.json` says what was compared.
+    `settings` are those of `bands`. With `canaries`, edited copies of that many documents are searched for as well;
+    they are not in the rows but in the file `canaries.parquet` beside them. `counts.json` says what was compared.
     """
     comparing, folder, corpus = comparing or Comparing(), folder_of(shards), corpus_of(documents, screened)
     planted, birds, files = corpus, None, bands.paths()
@@ -100,9 +100,9 @@ def screen_near_duplicates(
     keep: Keep = "longest",
     shards: Shards,
 ) -> Rows:
-    """Of documents joined by pairs from a Jaccard on, directly or through others, keep one.
+    """Of documents connected by pairs of Jaccard `threshold` or more, directly or through others, keep one.
 
-    Raises ValueError for a threshold below the Jaccard from which on pairs were stored.
+    Raises ValueError for a threshold below the smallest Jaccard for which pairs were stored.
     """
     floor = json.loads((duplicates.files / COUNTS).read_text())["floor"]
     if threshold < floor:
@@ -116,7 +116,7 @@ def screen_near_duplicates(
 def measure_duplicates(
     exact: Table, bands: Table, duplicates: Table, near: Table, *, threshold: float = 0.8
 ) -> Iterator[Measurement]:
-    """What each of the four steps did and cost; pairs by Jaccard; what was found of the canaries."""
+    """What each of the four stages did and cost; pairs by Jaccard; how many canaries were found."""
     for step, table in (("exact", exact), ("bands", bands), ("duplicates", duplicates), ("near", near)):
         yield from measured(step, costs(table))
     yield from measured("exact", screened_counts(exact))

@@ -43,17 +43,17 @@ def read_documents(path: str, *, identity: str, embedding: EmbeddingConfig | Non
 def store_documents(
     documents: list[dict[str, str]], *, source: str, embedding: EmbeddingConfig | None, draft: Draft
 ) -> Rows:
-    """The same for documents made in memory (document_id, title, text)."""
+    """Store and index documents made in memory (document_id, title, text)."""
     rows = (DocumentRow(d["document_id"], d["title"], d["text"], source, num_chars=len(d["text"])) for d in documents)
     yield from _with_index(rows, embedding, draft)
 
 
 @stage(DOCUMENTS)
 def gather(path: str, *, identity: str, columns: Columns, max_chars: int, rules: QualityRules, address: str) -> Rows:
-    """Yield every document at `path`, a long one in pieces if the rules say so; one that breaks a rule keeps its text
-    and is dropped with the rule's name.
+    """Yield every document at `path`; a long one in pieces, if the rules say so. A document that breaks a rule is
+    dropped with the rule's name as the reason, but its text is stored.
 
-    `identity` is `corpus_identity(path)`; a document of more than `max_chars` is not even kept.
+    `identity` is `corpus_identity(path)`. A document of more than `max_chars` is not stored at all.
     """
     counts, told = CorpusCounts(), _every_few_seconds(address)
     rows = read_corpus(
@@ -87,7 +87,7 @@ def _every_few_seconds(address: str) -> Callable[[CorpusCounts], None]:
 
 @stage(MEASUREMENTS)
 def measure_reading(documents: Table) -> Rows:
-    """What was read, what was not usable and why, what was cut into pieces, and what that cost."""
+    """How much was read, was unusable and why, was cut into pieces, and the cost."""
     yield from measured("read", [*costs(documents), *screened_counts(documents)])
     pieces = pa.concat_arrays([batch["piece_of"] for batch in documents.batches(["piece_of"])]).drop_null()
     yield from measured("read", [("documents cut", len(pieces.unique())), ("pieces of documents", len(pieces))])
@@ -95,7 +95,7 @@ def measure_reading(documents: Table) -> Rows:
 
 @stage(MEASUREMENTS)
 def measure_settling(prepared: Table) -> Rows:
-    """What stays, and what storing and indexing it cost."""
+    """How much is kept, and the cost of storing and indexing it."""
     size = sum(entry["bytes"] for entry in prepared.contents.values())
     yield from measured("index", [*costs(prepared), ("rows_out", prepared.num_rows), ("size_mb", size / 1e6)])
 
@@ -112,8 +112,8 @@ def settle(
 ) -> Rows:
     """Yield the usable documents that every screening kept, and index them.
 
-    `embeddings` are those of the same documents by the same model; without, they are computed, and without a model
-    the index is BM25.
+    `embeddings` are those of the same documents by the same model; without them they are computed; without a model the
+    index is BM25.
     """
     rows = _staying(documents, corpus_of(documents, screened).counts)
     vectors = embeddings.files / VECTORS if embeddings is not None else None
@@ -130,7 +130,7 @@ def _staying(documents: Table, counts: np.ndarray) -> Iterator[DocumentRow]:
 
 @stage(DOCUMENTS)
 def take(prepared: Table, *, draft: Draft) -> Rows:
-    """Yield the documents of a prepared corpus, with its index: links to its files, so that they outlive its run."""
+    """Yield the documents of a prepared corpus, with its index: hard links to its files, so they outlive its run."""
     shutil.copytree(prepared.files, draft.files, copy_function=_link, dirs_exist_ok=True)
     yield from prepared.paths()
 
@@ -143,8 +143,8 @@ def _link(source: str, target: str) -> None:
 
 
 def corpus_identity(path: str) -> str:
-    """What tells whether a corpus on disk changed: names, sizes and times of its files. A dataset of a hub is told by
-    its revision, which stands in its name."""
+    """An identity that changes if a corpus on disk changes: names, sizes and times of its files. A dataset on a hub is
+    identified by the revision in its name."""
     if is_dataset(path) and not Path(path).exists():
         return path
     top = Path(path)

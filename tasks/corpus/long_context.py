@@ -42,7 +42,7 @@ def split_documents(
     workers: Workers | None = None,
     shards: Shards,
 ) -> Rows:
-    """Yield the stretches of prose and the tables of every document that came through and is long enough."""
+    """Yield the stretches of prose and the tables of every document that no screening dropped and is long enough."""
     found = corpus_of(documents, screened).shards(folder_of(shards), "segments")
     yield from map_shards(functools.partial(write_segments, count=count), found, splitting, workers)
 
@@ -51,14 +51,14 @@ def split_documents(
 def count_document_tokens(
     documents: Table, *, screened: Sequence[Table] = (), count: Count, workers: Workers | None = None, shards: Shards
 ) -> Rows:
-    """Yield the length of every document that came through."""
+    """Yield the length in tokens of every document that no screening dropped."""
     found = corpus_of(documents, screened).shards(folder_of(shards), "lengths")
     yield from map_shards(write_lengths, found, count, workers)
 
 
 @stage(DOCUMENT_SETS)
 def make_document_sets(memberships: Table, lengths: Table, *, settings: SetSettings) -> Rows:
-    """Yield the sets that clusters give, one after the other. Raises ValueError if they give none."""
+    """Yield the document sets made from clusters, one by one. Raises ValueError if there are none."""
     num_sets, documents = 0, Shown.of(members_of(memberships.paths(), lengths.paths()))
     for cluster, members in groupby(documents, key=lambda document: document.cluster):
         for number, chosen in enumerate(sets_of(list(members), settings)):
@@ -97,7 +97,7 @@ def _rows(set_id: str, shown: Iterable[tuple[Shown, str]]) -> Iterator[SetMember
 @stage(MEMBERSHIPS)
 def clusters_of_sets(sets: Table, memberships: Table) -> Rows:
     """Yield the documents of every set as a cluster of its own, in the order of `memberships`; its parent is the
-    cluster that the set was made of."""
+    cluster from which the set was made."""
     found = sets.arrow
     numbers = found["set_id"].combine_chunks().dictionary_encode().indices
     number_of = dict(zip(found["document_id"].to_pylist(), numbers.to_pylist(), strict=True))  # in one set at most
@@ -109,7 +109,7 @@ def clusters_of_sets(sets: Table, memberships: Table) -> Rows:
 
 @stage(MEASUREMENTS)
 def measure_long_contexts(*tables: Table) -> Iterator[Measurement]:
-    """What segments, lengths and sets there are, and what making them cost."""
+    """The numbers of segments, lengths and sets, and the cost of making them."""
     for table in tables:
         yield from measured(table.at.name, [*costs(table), *NUMBERS[table.schema](table)])
 
@@ -134,7 +134,7 @@ NUMBERS = {SEGMENTS: _of_segments, LENGTHS: _of_lengths, DOCUMENT_SETS: _of_sets
 
 
 def _spread(name: str, values: np.ndarray) -> Iterator[tuple[str, float]]:
-    """Mean, median and largest; nothing for no values."""
+    """Mean, median and largest; nothing if there are no values."""
     if len(values):
         yield f"{name}, mean", float(values.mean())
         yield f"{name}, median", float(np.median(values))

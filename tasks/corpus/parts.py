@@ -20,13 +20,13 @@ from tasks.stage import Rows, rows_by, stage
 from warehouse.schemas import DOCUMENTS, SAMPLES, Document, SegmentRow
 from warehouse.store import Table
 
-PROSE, TABLE = "prose", "table"  # how the id of a part ends
+PROSE, TABLE = "prose", "table"  # suffixes of part ids
 SINGLE, MIXED, SEVERAL = "single_table", "text_and_table", "multi_table"
 TASK_TYPES = (SINGLE, MIXED, SEVERAL)
 
 
 class TableRules(BaseModel):
-    """Which tables can be asked about: not the boxes and bars that a page is laid out by."""
+    """Which tables can be asked about: not the info boxes and navigation bars that lay out a page."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -39,9 +39,9 @@ class TableRules(BaseModel):
 
 @stage(DOCUMENTS)
 def part_articles(segments: Table, *, rules: TableRules) -> Rows:
-    """Yield every segment as a document, a piece of its article: tables as Markdown, prose without tags. What no
-    question is asked about says why, and stays in its article. A table that was cut has its columns' names in every
-    piece."""
+    """Yield every segment as a document, a piece of its article: tables as Markdown, prose without tags. A part unfit
+    for questions is dropped with a reason, but stays in its article. Every piece of a table that was cut has the column
+    names."""
     names: list[str] = []
     for row in sorted(segments.rows(SegmentRow), key=lambda row: (row["document_id"], row["position"])):
         if row["kind"] == TABLE:
@@ -57,7 +57,7 @@ def part_articles(segments: Table, *, rules: TableRules) -> Rows:
 
 
 def _unfit(rows: list[list[str]], rules: TableRules) -> str | None:
-    """Why a table is not asked about."""
+    """Why no question is asked about a table; None if it is fit."""
     cells, widths = [cell for row in rows for cell in row], Counter(map(len, rows))
     if len(rows) < rules.min_rows:
         return "too few rows"
@@ -70,7 +70,7 @@ def _unfit(rows: list[list[str]], rules: TableRules) -> str | None:
 
 @stage(DOCUMENTS)
 def join_parts(parts: Table) -> Rows:
-    """Yield every article as its parts make it, one below the other."""
+    """Yield every article, put together from its parts in order."""
     for article, group in groupby(parts.rows(Document), key=lambda row: row["piece_of"]):
         text = "\n\n".join(row["text"] for row in group if row["text"])
         yield {"document_id": article, "text": text, "source": article, "num_chars": len(text)}
@@ -78,10 +78,10 @@ def join_parts(parts: Table) -> Rows:
 
 @stage(SAMPLES)
 def draw_parts(parts: Table, *, task_types: Sequence[str], count: int, seed: int) -> Rows:
-    """Yield `count` draws, the types in turn and each over all articles that have what it takes before one comes again.
+    """Yield `count` draws, types in turn. A type uses every article with enough parts once before it uses one again.
 
-    A table for "single_table"; one and the usable prose nearest to it for "text_and_table"; two of an article for
-    "multi_table". Raises ValueError where no article has what a type takes.
+    "single_table" takes a table, "text_and_table" a table and the usable prose nearest to it, "multi_table" two tables
+    of one article. Raises ValueError if no article has enough parts for a type.
     """
     articles = rows_by("piece_of", parts.rows(Document))
     able = {kind: sorted(name for name, rows in articles.items() if _enough(kind, rows)) for kind in task_types}
@@ -99,7 +99,7 @@ def draw_parts(parts: Table, *, task_types: Sequence[str], count: int, seed: int
 
 
 def _usable(rows: Sequence[Document], kind: str) -> list[int]:
-    """Places of the usable parts of a kind."""
+    """Positions of the usable parts of a kind."""
     return [i for i, row in enumerate(rows) if row["dropped_reason"] is None and row["document_id"].endswith(kind)]
 
 

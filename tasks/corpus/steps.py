@@ -1,4 +1,4 @@
-"""What the steps of corpus preparation share: which documents come in, where parts are kept, what is counted."""
+"""What the stages of corpus preparation share: their input documents, where they keep parts, what they count."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from warehouse.store import Table
 IN_ORDER = (
     *("read", "exact", "bands", "duplicates", "near", "containments", "contained", "contaminations", "decontamination"),
     *("embeddings", "clusters", "segments", "lengths", "document_sets", "document_sets.padded", "index"),
-)  # parts of `measurements`, as the work goes
+)  # parts of `measurements`, in the order of the work
 
 
 def corpus_of(documents: Table, screened: Sequence[Table] = ()) -> Corpus:
@@ -22,7 +22,7 @@ def corpus_of(documents: Table, screened: Sequence[Table] = ()) -> Corpus:
 
 
 def folder_of(shards: Shards) -> Path:
-    """The folder that survives a kill."""
+    """Make and return the shards' folder, which survives a kill."""
     shards.folder.mkdir(parents=True, exist_ok=True)
     return shards.folder
 
@@ -33,7 +33,7 @@ def costs(table: Table) -> Iterator[tuple[str, float]]:
 
 
 def screened_counts(table: Table) -> Iterator[tuple[str, float]]:
-    """Rows in and out of a screening, and the dropped by reason."""
+    """Rows into and out of a screening, and dropped rows by reason."""
     dropped = table.recipe["counts"]
     yield "rows_in", table.num_rows
     yield "rows_out", table.num_rows - sum(dropped.values())
@@ -41,6 +41,6 @@ def screened_counts(table: Table) -> Iterator[tuple[str, float]]:
 
 
 def measured(part: str, metrics: Iterable[tuple[str, float]]) -> Iterator[Measurement]:
-    """Rows of `measurements`."""
+    """Metrics as rows of `measurements`."""
     for metric, value in metrics:
         yield {"part": part, "metric": metric, "value": float(value)}

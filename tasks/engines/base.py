@@ -1,7 +1,7 @@
 """Engines: token ids in, sampled token ids and their log-probabilities out.
 
 An engine is vLLM in this process, or an OpenAI-compatible endpoint that returns token ids. Both take requests one by
-one and hand back what finished, so that conversations of different length share one batch.
+one and hand back finished replies, so that conversations of different length share one batch.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ class Policy(BaseModel):
     content_hash: str
 
     def recipe_identity(self) -> dict[str, str]:
-        """Where the folders lie does not matter: a store may move."""
+        """The content alone: the folders' paths do not count, since a store may move."""
         return {"id": self.id, "content_hash": self.content_hash}
 
 
@@ -70,8 +70,8 @@ class EngineConfig(BaseModel):
     `model` is the HF folder or hub name loaded first; policies of the same architecture replace its weights in place.
     `max_lora_rank` 0 switches adapters off. `urls` and `api_key_env` (the *name* of an environment variable) are for
     `kind="openai"`; `kv_cache_bytes` is for CPUs, `gpu_memory_utilization` for GPUs. `yarn_factor` stretches
-    a model's positions (arXiv 2309.00071) for contexts so many times longer: to measure by, since the trainer knows
-    none.
+    a model's positions (arXiv 2309.00071) for contexts that many times longer: for evaluation only, since the trainer
+    has no such setting.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -114,10 +114,10 @@ class Engine(Protocol):
     tokenizer: Any
     max_model_len: int
     max_num_seqs: int
-    is_on_gpu: bool  # this machine's: then the process has time for other work while it computes
+    is_on_gpu: bool  # on this machine's GPU: the process is free for other work while the engine computes
 
     def use(self, policy: Policy) -> None:
-        """Make `policy` ready to sample from; nothing may be in flight when full weights change."""
+        """Make `policy` ready to sample from. No request may be in flight when full weights change."""
         ...
 
     def submit(self, key: Hashable, token_ids: list[int], sampling: Sampling, seed: int, policy: Policy) -> None:
@@ -131,15 +131,15 @@ class Engine(Protocol):
         one token more must fit into the context, or the Completion carries the error.
 
         Raises:
-            ValueError: an endpoint that gives no log-probabilities of what it is told.
+            ValueError: an endpoint that gives no log-probabilities of given tokens.
         """
         ...
 
     def poll(self) -> list[tuple[Any, Completion]]:
-        """What finished since the last call; waits for at least one. Empty when nothing is in flight.
+        """Replies finished since the last call; waits for at least one. Empty when nothing is in flight.
 
         Raises:
-            EngineDied: the engine is lost, and all requests in flight with it.
+            EngineDied: the engine failed; all requests in flight are lost.
         """
         ...
 
@@ -198,21 +198,21 @@ def check_model(name: str) -> None:
 
 
 def is_alike(model: str, other: str) -> bool:
-    """Whether an engine that was loaded with one model can take the weights and the words of another."""
+    """Whether an engine loaded with one model can take the weights and use the tokenizer of another."""
     return model == other or (tokenizer_hash(model) == tokenizer_hash(other) and shape_of(model) == shape_of(other))
 
 
 def shape_of(name: str) -> Mapping[str, Any]:
-    """What the tensors' sizes follow from."""
+    """The settings that determine the tensors' sizes."""
     config = json.loads((local_folder(name) / "config.json").read_text())
     return {key: config.get(key) for key in SHAPE}
 
 
 @lru_cache(maxsize=16)
 def load_tokenizer(name: str) -> Any:
-    """The tokenizer exactly as its tokenizer.json has it.
+    """The tokenizer exactly as tokenizer.json defines it.
 
-    Not AutoTokenizer: for model type qwen2, transformers 5 puts a byte-level pre-tokenizer in place of the file's own.
+    Not AutoTokenizer: for model type qwen2, transformers 5 replaces the file's pre-tokenizer with a byte-level one.
     """
     from transformers import PreTrainedTokenizerFast
 
@@ -236,7 +236,7 @@ def tokenizer_hash(name: str) -> str:
 
 
 def local_folder(name: str) -> Path:
-    """An HF folder as it is; a hub name as its snapshot on this machine. Raises ValueError where there is neither."""
+    """An HF folder as it is; for a hub name, its snapshot on this machine. Raises ValueError if there is neither."""
     if Path(name).is_dir():
         return Path(name)
     from huggingface_hub import snapshot_download
@@ -259,7 +259,7 @@ def end_ids(model: str, tokenizer: Any) -> frozenset[int]:
 
 
 def too_long(num_tokens: int, max_model_len: int) -> Completion:
-    """The reply to a prompt that leaves no room for one token."""
+    """The reply to a prompt that leaves no room for even one token."""
     reason = f"prompt of {num_tokens} tokens leaves no room in a context of {max_model_len}"
     return Completion([], [], "", "error", reason)
 

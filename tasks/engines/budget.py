@@ -1,4 +1,4 @@
-"""A spending cap that is never exceeded: each request reserves the most that it may cost before it is sent."""
+"""A spending cap that is never exceeded: before it is sent, each request reserves the most that it can cost."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Budget:
 
     @contextlib.contextmanager
     def reserved(self, body: dict[str, Any]) -> Iterator[Callable[[int | None, int | None], float]]:
-        """Hold back the most that a request may cost; what is yielded takes the tokens of prompt and reply and returns
-        what they cost. Tokens that the endpoint does not count are billed at the most there can have been.
+        """Reserve the most that a request can cost. Yields a function from the token counts of prompt and reply to
+        their cost; a count that the endpoint does not report (None) is billed at its maximum.
 
         Raises SpendingCapReached, and NotAnswered after `stop`.
         """

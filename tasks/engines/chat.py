@@ -1,7 +1,7 @@
 """Models behind an API, in place of engines: conversations of one reply, for roles that are never trained.
 
-Every reply is kept in the store as it comes. What fails is no reply: it is not kept, and asked again by the next
-attempt of the stage.
+Every reply is kept in the store as it arrives. A failed request leaves nothing there: the stage's next attempt sends it
+again.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from warehouse.draft import hash_json
 from warehouse.replies import PaidReplies, PaidReply
 from warehouse.schemas import PromptRow, Rollout, Row, Turn
 
-MOST_SEED = 2**31  # what every endpoint takes
+MOST_SEED = 2**31  # a bound that every endpoint accepts
 
 
 class ChatFleet:
-    """The models of one endpoint, as a `Fleet` serves those of its engines; `run` says on whose account."""
+    """The models of one endpoint, with the interface of a `Fleet`; the cost is charged to `run`."""
 
     def __init__(self, endpoint: ChatEndpoint, root: Path, run: str):
         self.endpoint, self.run = endpoint, run
@@ -49,9 +49,9 @@ class ChatFleet:
         progress: Callable[[int, int], None] | None = None,
         skip: frozenset[tuple[str, int]] = frozenset(),
     ) -> Iterator[Rollout]:
-        """Rows of `num_samples` replies to each prompt but those in `skip`, those that were paid for before first.
+        """Rows of `num_samples` replies to each prompt, without those in `skip`; replies already paid for come first.
 
-        Requests that are alike in prompt, model, settings, sample and (at a temperature) seed are sent once.
+        Requests with the same prompt, model, settings, sample and (at temperature > 0) seed are sent once.
 
         Raises:
             ValueError: a dialogue of several turns; no key; a refusal that holds for every request.
@@ -82,7 +82,7 @@ class ChatFleet:
             yield row
 
     def _cache_key(self, conversation: Conversation, policy: Policy, sampling: Sampling) -> str:
-        seed = conversation.seed if sampling.temperature > 0 else None  # else other runs would draw the same replies
+        seed = conversation.seed if sampling.temperature > 0 else None  # else other runs draw the same replies
         settings = sampling.model_dump(mode="json")
         return hash_json([policy.content_hash, conversation.messages, settings, conversation.sample, seed])
 
@@ -108,7 +108,7 @@ class ChatFleet:
                 yield rollout_row(conversation, policy, seed)
 
     def _ask(self, bodies: dict[str, dict[str, Any]], failed: dict[str, str], allowed: int) -> Iterator[Any]:
-        """Send requests, keep each reply before it is handed on, and put into `failed` why there is none."""
+        """Send requests, store each reply before handing it on, and put the reason of each failure into `failed`."""
         if not bodies:
             return
         client = self._client = self._client or ChatClient(self.endpoint)
@@ -125,7 +125,7 @@ class ChatFleet:
                 failed |= {key: str(said) for key, said in some if isinstance(said, NotAnswered)}
                 stop = stop or self._why_stop(some, failed, allowed, len(bodies))
                 if stop is not None:
-                    client.throttle.stop()  # requests in flight are waited for: they are paid for
+                    client.throttle.stop()  # wait for requests in flight: they are paid for
                     budget.stop()
         finally:
             client.throttle.stop()
@@ -143,7 +143,7 @@ class ChatFleet:
     def _why_stop(
         self, some: list[tuple[str, PaidReply | Exception]], failed: dict[str, str], allowed: int, num_asked: int
     ) -> Exception | None:
-        """What ends the stage, if one of `some` does."""
+        """The error that ends the stage, if one of `some` does."""
         for key, said in some:
             if isinstance(said, NotAnswered) and said.kind == "hopeless":
                 return ValueError(f"{self.endpoint.url} serves nobody: {said}")
@@ -186,7 +186,7 @@ def _start(
     budget: Budget,
     done: queue.SimpleQueue[tuple[str, PaidReply | Exception]],
 ) -> int:
-    """Begin to send requests; how many. The threads are daemons: an interrupted process waits for no reply."""
+    """Begin to send requests; returns how many. Daemon threads, so an interrupted process waits for no reply."""
     waiting = list(reversed(bodies.items()))
 
     def work() -> None:
@@ -219,7 +219,7 @@ def _send(
 def _drain(
     done: queue.SimpleQueue[tuple[str, PaidReply | Exception]], wait: bool = True
 ) -> list[tuple[str, PaidReply | Exception]]:
-    """What has come; at least one with `wait`."""
+    """The replies that have arrived; with `wait`, at least one."""
     some = [done.get()] if wait else []
     while not done.empty():
         some.append(done.get())
@@ -229,7 +229,7 @@ def _drain(
 def _row(
     conversation: Conversation, policy: Policy, seed: int, sampling: Sampling, reply: PaidReply, *, cached: bool
 ) -> Rollout:
-    """The rollout that a reply is: without token ids, so that nothing can be trained on it."""
+    """A reply as a rollout, without token ids, so that nothing can be trained on it."""
     text = cut_at_stop(reply.text, sampling.stop)
     turn: Turn = {
         "context_token_ids": [],

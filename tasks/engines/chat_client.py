@@ -1,7 +1,7 @@
 """One chat request: sent until it is answered, refused, or out of retries.
 
-httpx and not the openai package: its own retries would hide what the throttle has to see (status, Retry-After), and it
-reads a body of any length for any time.
+It uses httpx, not the openai package, whose own retries would hide what the throttle has to see (status, Retry-After),
+and which reads a body of any length for any time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tasks.engines.endpoint import ChatEndpoint, without
 from tasks.engines.throttle import Outcome, Throttle
 
 OVERLOADED = {408, 429, 503, 504, 529}
-HOPELESS = {401, 402, 404, 405, 407}  # for every request alike; 403 is said of single ones, too
+HOPELESS = {401, 402, 404, 405, 407}  # will fail for every request; a 403 may concern a single one
 NO_MONEY = "insufficient_quota"
 MOST_BYTES = 1 << 24
 FIRST_WAIT_S = 1.0
@@ -30,8 +30,8 @@ LOCAL = {"127.0.0.1", "localhost", "::1"}
 class NotAnswered(Exception):
     """A request without a usable reply.
 
-    `kind`: `again` was tried as often as allowed, and may do later; `never` is refused whatever is done, as is every
-    other request for `hopeless`; `stopped` was not sent.
+    `kind`: `again` ran out of retries and may succeed later; `never` will always be refused; `hopeless` will be, like
+    every other request; `stopped` was not sent.
     """
 
     def __init__(self, kind: Literal["again", "never", "hopeless", "stopped"], why: str):
@@ -41,7 +41,7 @@ class NotAnswered(Exception):
 
 @dataclass(frozen=True)
 class Said:
-    """A reply. Tokens are None where the endpoint does not count them; `model` is what it says has replied."""
+    """A reply. Token counts are None if the endpoint does not report them; `model` is the one it says replied."""
 
     text: str
     finish_reason: Literal["stop", "length"]
@@ -70,12 +70,12 @@ class ChatClient:
             timeout=endpoint.timeout_s,
             limits=httpx.Limits(max_connections=endpoint.max_concurrency),
             headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
-            trust_env=host not in LOCAL,  # a proxy may lead to the world, not to this machine
+            trust_env=host not in LOCAL,  # a proxy leads to the outside, not to this machine
         )
 
     def ask(self, body: dict[str, Any]) -> Said:
-        """The reply to a request. Waits between attempts: a random share of 1, 2, 4, ... seconds, or what Retry-After
-        says. Raises NotAnswered."""
+        """The reply to a request. Between attempts it waits a random share of 1, 2, 4, ... seconds, or as long as
+        Retry-After says. Raises NotAnswered."""
         estimate = len(json.dumps(body["messages"])) // 4 + 64
         why = ""
         for attempt in range(self.endpoint.retries + 1):
@@ -115,7 +115,7 @@ class ChatClient:
         return self._read(found)
 
     def _post(self, body: dict[str, Any]) -> tuple[int, httpx.Headers, bytes]:
-        """A response read within the time and the bytes allowed: one that trickles must not hold its place forever."""
+        """A response, read within the limits of time and bytes: one that trickles must not hold its place forever."""
         until = time.monotonic() + self.endpoint.timeout_s
         content = bytearray()
         with self._http.stream("POST", f"{self.endpoint.url}/chat/completions", json=body) as response:
@@ -128,7 +128,7 @@ class ChatClient:
             return response.status_code, response.headers, bytes(content)
 
     def _refuse(self, status: int, headers: httpx.Headers, text: str) -> None:
-        """Raise what a status other than 200 means."""
+        """Raise the error for a status other than 200."""
         why = f"status {status}: {text}"
         if status in HOPELESS or (status == 429 and NO_MONEY in text) or 300 <= status < 400:
             self.throttle.stop()
@@ -141,7 +141,7 @@ class ChatClient:
         raise NotAnswered("never", without(self._key, why))
 
     def _read(self, found: Any) -> Said:
-        """The reply in a body; a body without one is trouble, for a refusal to answer there is no other attempt."""
+        """The reply in a body. A body without one may be retried; the model's refusal to answer may not."""
         try:
             choice, told = found["choices"][0], found.get("usage")
             text, reason = choice["message"]["content"], choice.get("finish_reason")
@@ -167,7 +167,7 @@ class ChatClient:
 
 
 def retry_after_s(headers: httpx.Headers, now: float) -> float:
-    """Seconds that Retry-After asks for, as a number or a date; 0 where it says nothing that can be read.
+    """Seconds to wait by Retry-After, a number or a date; 0 if it is missing or unreadable.
 
     >>> retry_after_s(httpx.Headers({"Retry-After": "7"}), 0), retry_after_s(httpx.Headers({"Retry-After": "soon"}), 0)
     (7.0, 0.0)
@@ -190,7 +190,7 @@ def _plain(content: bytes) -> str:
 
 
 def _text(found: Any) -> str:
-    """As text that can be stored: JSON may hold halves of surrogate pairs."""
+    """The value as text that can be stored: JSON may contain unpaired surrogates."""
     return str(found).encode("utf-8", "replace").decode()
 
 

@@ -1,8 +1,8 @@
 """LoRA on CPUs: one product for all tokens of an adapter.
 
-vLLM 0.32's own CPU kernels gather A and B once for every token, in float32, so that each multiply-add costs a load, and
-give rows without an adapter the weights of the last one of the batch. `install` puts `GroupedProducts` in their place,
-unless vLLM has mended both: `upstream_is_fit` tries its kernels on a few tokens.
+vLLM 0.32's own CPU kernels gather A and B once for every token, in float32, so each multiply-add costs a load; and they
+apply the batch's last adapter to rows without an adapter. `install` puts `GroupedProducts` in their place, unless vLLM
+has fixed both: `upstream_is_fit` tries its kernels on a few tokens.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ class GroupedProducts(PunicaWrapperCPU):
     """Adds scale * (x A^T) B^T to every row of an adapter, and nothing to rows without one.
 
     Axes: T tokens, I inputs, O outputs, R rank, L adapters. Weights are stacked: A is [L, 1, R, I], B is [L, 1, O, R].
-    Types are those of vLLM's kernels: x A^T in the type of its buffer (float32), the rest in the type of the outputs.
+    Dtypes are those of vLLM's kernels: x A^T in its buffer's dtype (float32), the rest in the outputs' dtype.
     """
 
     _rows_of_tokens: list[tuple[int, Any]] = []  # noqa: RUF012  (replaced, never changed)
@@ -77,7 +77,7 @@ class GroupedProducts(PunicaWrapperCPU):
 
 
 def rows_by_adapter(index_T: torch.Tensor) -> Iterator[tuple[int, Any]]:
-    """Each adapter and its rows: all as a slice, where there is no other; -1 stands for no adapter."""
+    """Each adapter and its rows; a slice if one adapter has all rows. -1 stands for no adapter."""
     used = torch.unique(index_T).tolist()
     for adapter in used:
         if adapter >= 0:
@@ -85,14 +85,14 @@ def rows_by_adapter(index_T: torch.Tensor) -> Iterator[tuple[int, Any]]:
 
 
 def shrink(y: torch.Tensor, x: torch.Tensor, a: torch.Tensor, scale: float, rows: list[tuple[int, Any]]) -> None:
-    """y[T, :R] = scale * x A^T in the type of y, for the given rows."""
+    """y[T, :R] = scale * x A^T in the dtype of y, for the given rows."""
     for adapter, own in rows:
         weight = _of(a, adapter).to(y.dtype)
         y[own, : len(weight)] = scale * (x[own].to(y.dtype) @ weight.T)
 
 
 def expand(y: torch.Tensor, x: torch.Tensor, b: torch.Tensor, rows: list[tuple[int, Any]]) -> None:
-    """y[T, :O] += x B^T in the type of y, for the given rows; a model may pad y, an adapter B."""
+    """y[T, :O] += x B^T in the dtype of y, for the given rows; a model may pad y, an adapter may pad B."""
     for adapter, own in rows:
         weight = _of(b, adapter).to(y.dtype)[: y.shape[1]]
         y[own, : len(weight)] += x[own].to(y.dtype) @ weight.T
@@ -104,7 +104,7 @@ def _of(weights: torch.Tensor, adapter: int) -> torch.Tensor:
 
 
 class _Largest(TorchDispatchMode):
-    """Elements of the largest tensor that an operation made."""
+    """Records the number of elements of the largest tensor that any operation made."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -118,8 +118,8 @@ class _Largest(TorchDispatchMode):
 
 
 def upstream_is_fit() -> bool:
-    """Whether vLLM's own kernel makes no copy of the weights for every token, and gives rows without an adapter
-    nothing."""
+    """Whether vLLM's own kernel is fixed: it does not copy the weights for every token, and adds nothing to rows
+    without an adapter."""
     tokens, rank, outputs = 8, 4, 16
     y, x, b = torch.zeros(tokens, outputs), torch.ones(tokens, rank), torch.ones(2, 1, outputs, rank)
     with _Largest() as largest:
@@ -128,7 +128,7 @@ def upstream_is_fit() -> bool:
 
 
 def install() -> None:
-    """Let vLLM of this process use `GroupedProducts`; call it before an engine is made."""
+    """Make vLLM in this process use `GroupedProducts`; call it before an engine is created."""
     if not upstream_is_fit():
         name = f"{__name__}.{GroupedProducts.__name__}"
         type(current_platform).get_punica_wrapper = classmethod(lambda cls: name)  # type: ignore[method-assign]

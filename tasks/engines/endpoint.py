@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from tasks.engines.base import Policy
 
-API = "api:"  # before the name of a model that an endpoint serves: api:gpt-4.1-mini
+API = "api:"  # prefix of the name of a model that an endpoint serves: api:gpt-4.1-mini
 SHORTEST_KEY = 6  # shorter ones are words that any text may hold, such as vLLM's EMPTY
 
 
@@ -31,8 +31,8 @@ def _variable(name: str) -> str:
 class ChatEndpoint(BaseModel):
     """An OpenAI-compatible endpoint (`/chat/completions`) for models that are not trained.
 
-    Which model is asked is said where models are: `models.judge = "api:gpt-4.1-mini"`. Only `provider`, `extra` and
-    `omit` decide what a reply is: they are part of the model's identity in recipes and in the cache of replies.
+    The model is named among the other models: `models.judge = "api:gpt-4.1-mini"`. Only `provider`, `extra` and `omit`
+    affect the replies: they are part of the model's identity in recipes and in the cache of replies.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -68,13 +68,13 @@ class ChatEndpoint(BaseModel):
 
     def policy(self, model: str) -> Policy:
         """The model `api:NAME` of this endpoint."""
-        from warehouse.draft import hash_json  # brings pyarrow, and every configuration imports this module
+        from warehouse.draft import hash_json  # imports pyarrow, too slow for a module that every configuration imports
 
         identity = [model, self.provider or self.url, self.extra, sorted(self.omit)]
         return Policy(id=model.removeprefix(API), weights=model, content_hash=hash_json(identity))
 
     def key(self) -> str:
-        """The key, empty where none is sent. Raises ValueError where the environment has none that can be sent."""
+        """The key; empty if none is needed. Raises ValueError if the environment has no valid one."""
         if not self.api_key_env:
             return ""
         key = os.environ.get(self.api_key_env, "").strip()
@@ -92,7 +92,7 @@ class ChatEndpoint(BaseModel):
 
 
 def without(key: str, text: str) -> str:
-    """`text` without the key: servers quote what they were sent.
+    """`text` without the key, which servers may quote back.
 
     >>> without("sk-12345", "Incorrect API key: sk-12345")
     'Incorrect API key: [key]'

@@ -33,7 +33,7 @@ CPU_ENVIRONMENT = {
     "TORCH_COMPILE_DISABLE": "1",  # else the first reply compiles a log-prob helper for many seconds
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # else every child binds to the same first core
 }
-SLEEP, MORE = "sleep", "more"  # in place of a call; an engine's wish for prompts, in place of rows
+SLEEP, MORE = "sleep", "more"  # sent in place of a call; an engine's request for prompts, sent in place of rows
 OUT_OF_MEMORY = re.compile(r"out of memory|OutOfMemory|can't allocate memory", re.IGNORECASE)
 log = logging.getLogger("selfplay")
 
@@ -76,7 +76,7 @@ class Child:
 class Fleet:
     """`num_engines` engines of one configuration, started at their first use, or earlier by `start`.
 
-    They are numbered from `first` on, for those of two fleets not to share a GPU or a log.
+    They are numbered from `first` on, so that two fleets share neither a GPU nor a log.
     """
 
     def __init__(self, config: EngineConfig, num_engines: int, log_dir: Path | str, first: int = 0):
@@ -89,7 +89,7 @@ class Fleet:
 
     @property
     def num_gpus(self) -> int:
-        """GPUs that it computes on."""
+        """The number of GPUs in use."""
         return self.num_engines * self.config.tensor_parallel if self.config.device == "cuda" else 0
 
     def start(self) -> None:
@@ -112,12 +112,12 @@ class Fleet:
     ) -> Iterator[Rollout]:
         """Sample conversations on all engines; rows come in the order in which they finish.
 
-        Prompts that begin alike go to one engine; one that has no more helps others. An engine that dies is started
-        once more, for the missing rows, and with half as many conversations at once each time that it ran out of
-        memory. `skip` names the (prompt_id, sample) that are not wanted; `progress` gets (rows so far, rows in all).
+        Prompts with a common prefix go to one engine; an idle engine helps the others. An engine that dies is restarted
+        once for the missing rows; each time it runs out of memory, it then takes half as many conversations at once.
+        `skip` names the (prompt_id, sample) to leave out; `progress` gets (rows so far, rows in all).
 
         Raises:
-            ValueError: what the caller can mend: prompt ids that repeat, a missing model, another tokenizer, no index.
+            ValueError: what the caller can fix: repeated prompt ids, a missing model, another tokenizer, no index.
             EngineDied: an engine died twice.
         """
         settings = {"policy": policy, "sampling": sampling, "dialogue": dialogue, "index": index and str(index)}
@@ -156,7 +156,7 @@ class Fleet:
                 yield row
 
     def _collect(self, parts: list[list[Row]], settings: dict[str, Any], done: set[tuple[str, int]]) -> Iterator[Any]:
-        """Give engines prompts as they ask for them, and yield what comes back from any."""
+        """Give engines prompts as they ask for them, and yield rows as they come back."""
         queues = Queues(parts, self.first)
         working, restarted = set(queues.engines()), set[int]()
         try:
@@ -183,11 +183,11 @@ class Fleet:
                         queues.take_back(number)
                         self._send(number, settings)
         finally:
-            for number in working & self._children.keys():  # they still work for a caller who is gone
+            for number in working & self._children.keys():  # still working for a caller that is gone
                 self._children.pop(number).close()
 
     def _send(self, number: int, message: Any) -> None:
-        with contextlib.suppress(OSError):  # a dead child shows when its pipe is read
+        with contextlib.suppress(OSError):  # reading the pipe will reveal a dead child
             self._children[number].pipe.send(message)
 
     def _receive(self, number: int) -> tuple[str, Any]:
@@ -220,7 +220,7 @@ class Fleet:
                     self._children.pop(number).close()
 
     def close(self) -> None:
-        """End the engines."""
+        """Stop the engines."""
         while self._children:
             self._children.popitem()[1].close()
 

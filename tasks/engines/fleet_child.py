@@ -29,7 +29,7 @@ def serve(pipe: Connection) -> None:
     die_with_parent()
     config: EngineConfig = pipe.recv()
     engine: Engine | None = None
-    gc.disable()  # of what is imported and loaded nothing is garbage, and looking for it takes a second
+    gc.disable()  # nothing imported or loaded is garbage, and a collection takes a second
     try:
         engine = open_engine(config)
     except Exception as error:
@@ -77,7 +77,7 @@ def open_engine(config: EngineConfig) -> Engine:
 
 
 def answer_call(pipe: Connection, engine: Engine, call: dict[str, Any]) -> None:
-    """Do the work that a call names; rows go back in small lots."""
+    """Carry out a call; rows go back in small lots."""
     works = {"roll_out": search_and_roll_out, "reply_logprobs": reply_logprobs, "datum_logprobs": datum_logprobs}
     work = works[call.pop("work")]
     rows: list[Row] = []
@@ -96,7 +96,7 @@ def answer_call(pipe: Connection, engine: Engine, call: dict[str, Any]) -> None:
 
 
 def _prompts(pipe: Connection, skip: set[tuple[str, int]]) -> Iterator[Row]:
-    """Ask for prompts as there is room for them, and put what is not wanted of them into `skip`."""
+    """Ask for prompts as there is room for them, and add their unwanted samples to `skip`."""
     while True:
         pipe.send((MORE, None))
         lot, unwanted = pipe.recv()
@@ -117,7 +117,7 @@ def _fail_calls(pipe: Connection, error: Exception) -> None:
 
 
 def _sendable(error: Exception) -> Exception:
-    """The same kind of error where it is the user's to mend, with plain text."""
+    """An error with plain text; it keeps its type if the user can fix it."""
     return ValueError(str(error)) if isinstance(error, ValueError) else RuntimeError(f"engine process: {error!r}")
 
 
@@ -131,4 +131,4 @@ def _load_index(path: str) -> Any:
 if __name__ == "__main__":
     serve(Connection(int(sys.argv[1])))
     sys.stdout.flush()
-    os._exit(0)  # taking a whole engine apart would last seconds
+    os._exit(0)  # a regular shutdown of the engine would take seconds

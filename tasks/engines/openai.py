@@ -29,14 +29,14 @@ from tasks.engines.endpoint import without
 
 
 class EndpointEngine:
-    """One or several servers of the same model. A failing one yields replies that carry the error."""
+    """One or several servers of the same model. A failing server's replies carry the error."""
 
     def __init__(self, config: EngineConfig):
         self._key = key = os.environ.get(config.api_key_env, "")
         self.config = config
         self.max_model_len = config.max_model_len
         self.max_num_seqs = config.max_num_seqs
-        self.is_on_gpu = False  # of this machine: others work for it in any case
+        self.is_on_gpu = False  # no GPU of this machine: the servers compute
         self.tokenizer: Any = load_tokenizer(config.model)
         self._end_ids = end_ids(config.model, self.tokenizer)
         limits = httpx.Limits(max_connections=config.max_num_seqs)
@@ -50,7 +50,7 @@ class EndpointEngine:
         self._weighs: set[str] = set()
 
     def use(self, policy: Policy) -> None:
-        """Load the policy's adapter into every server, and see once that they return what is needed.
+        """Load the policy's adapter into every server, and check once that the servers return what is needed.
 
         Raises:
             ValueError: full weights other than the servers' own, an endpoint that cannot load adapters, that returns no
@@ -132,7 +132,7 @@ class EndpointEngine:
         return {**self._body(model, token_ids, Sampling(max_tokens=1), 1, seed=0), "prompt_logprobs": 0}
 
     def _url(self, token_ids: list[int]) -> str:
-        """What begins alike goes to one server, whose prefix cache then serves it."""
+        """Prompts with a common prefix go to one server, to use its prefix cache."""
         start = blake2b(repr(token_ids[:64]).encode(), digest_size=4).digest()
         return self.config.urls[int.from_bytes(start, "big") % len(self.config.urls)]
 
@@ -151,7 +151,7 @@ class EndpointEngine:
             ids, logprobs = list(choice["token_ids"]), list(choice["logprobs"]["token_logprobs"])
             reason = "length" if choice["finish_reason"] == "length" else "stop"
             reply = Completion(ids, logprobs, reply_text(self.tokenizer, ids, self._end_ids), reason)
-        except Exception as error:  # whatever an endpoint answers, the other rows go on and this one keeps the reason
+        except Exception as error:  # whatever the endpoint does, this row keeps the reason and the others go on
             reply = Completion([], [], "", "error", self._why(url, error))
         self._done.put((key, reply))
 
@@ -159,7 +159,7 @@ class EndpointEngine:
         return without(self._key, f"{url}: {error!r}")[:1000]
 
     def _post(self, url: str, body: dict[str, Any]) -> Any:
-        """Post, and try again when the server is away or busy: after 1, 2, 4, ... seconds."""
+        """Post; if the server is away or busy, try again after 1, 2, 4, ... seconds."""
         failure: Exception = RuntimeError("never asked")
         for attempt in range(self.config.retries + 1):
             if attempt:

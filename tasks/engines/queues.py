@@ -1,4 +1,4 @@
-"""What engines have yet to be given: each its own share, dealt so that prompts that begin alike stay together."""
+"""Queues of prompts: each engine has its share, dealt so that prompts with a common prefix stay together."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ LOT = 8  # prompts handed over at once
 
 
 class Queues:
-    """A queue for each engine. One whose own is empty gets from the end of the longest, of an engine that has begun.
+    """A queue for each engine. An engine whose queue is empty takes from the end of the longest queue of an engine that
+    has begun.
 
-    Until it has, an engine keeps its share: it may still be loading, and takes all that it has room for when it is up.
+    An engine that has not begun keeps its share: it may still be loading, and fills all its room once it is up.
     """
 
     def __init__(self, parts: Sequence[Sequence[Row]], first: int) -> None:
@@ -21,7 +22,7 @@ class Queues:
         self._handed: dict[int, list[Row]] = {number: [] for number in self._waiting}
 
     def engines(self) -> list[int]:
-        """Those with a share."""
+        """The engines that have a share."""
         return [number for number, waiting in self._waiting.items() if waiting]
 
     def next(self, number: int) -> list[Row]:
@@ -37,15 +38,16 @@ class Queues:
         return lot
 
     def take_back(self, number: int) -> None:
-        """An engine died: what it was given it will be given again."""
+        """An engine died: put the prompts that it was given back into its queue."""
         self._waiting[number].extendleft(reversed(self._handed[number]))
         self._handed[number] = []
 
 
 def split(prompts: list[Row], num_parts: int) -> list[list[Row]]:
-    """Deal prompts to engines, evenly by length, so that prompts that begin alike stay together.
+    """Deal prompts to engines, evenly by length, so that prompts with a common prefix stay together.
 
-    Neighbours in the order of text that share their first half make a group of at most a quarter of an engine's share.
+    Prompts are sorted by text. Neighbours that share their first half form a group, of at most a quarter of an engine's
+    share.
     """
     texts = {prompt["prompt_id"]: "\n".join(message["content"] for message in prompt["messages"]) for prompt in prompts}
     work = {prompt_id: len(text) + 200 for prompt_id, text in texts.items()}

@@ -1,4 +1,4 @@
-"""How fast an endpoint is asked: requests in flight that adapt to it, rate limits, and the pauses that it asks for."""
+"""How fast an endpoint is asked: adaptive concurrency, rate limits, and the pauses that the endpoint asks for."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from tasks.engines.endpoint import ChatEndpoint
 
 Outcome = Literal["served", "fault", "overload"]
 START, WINDOW = 8, 8
-SLOWER = 3.0  # times the best window: requests queue at the server
-BURST_S = 10.0  # of a rate limit that may be saved up
+SLOWER = 3.0  # a window this many times as long as the best: requests queue at the server
+BURST_S = 10.0  # seconds of a rate limit that may be saved up
 
 
 class Concurrency:
-    """Requests that may be in flight: additive increase, multiplicative decrease (Chiu and Jain 1989).
+    """Limits the requests in flight: additive increase, multiplicative decrease (Chiu and Jain 1989).
 
-    A window is as many replies as may be in flight, at least `WINDOW`. After one that went well, one request more;
-    after one that took `SLOWER` times as long as the best, a fifth fewer; after one in which most failed, half. An
-    overload (429, 503, a time-out) halves at once, but once only for all that were in flight then. Single failures do
-    not: a server that fails at random serves no better when it is asked less.
+    A window is as many replies as the limit, at least `WINDOW`. A good window raises the limit by one; a window whose
+    replies took over `SLOWER` times as long as the best lowers it by a fifth; a window in which most requests failed
+    halves it. An overload (429, 503, a time-out) halves it at once, but only once for all requests then in flight.
+    Single failures do not lower it: a server that fails at random serves no better when it is asked less.
     """
 
     def __init__(self, most: int):
@@ -29,7 +29,7 @@ class Concurrency:
         self.begin()
 
     def begin(self) -> None:
-        """Forget how long replies take: others are asked for now."""
+        """Forget how long replies take: the next ones may be of another kind."""
         self._best: float | None = None
         self._begin_window()
 
@@ -38,7 +38,7 @@ class Concurrency:
         self._seconds = 0.0
 
     def ended(self, outcome: Outcome, started: float, now: float) -> None:
-        """Take in how a request ended; times in seconds of one clock."""
+        """Record how a request ended; times in seconds of one clock."""
         if outcome == "overload":
             if started >= self._halved_at:
                 self.limit, self._halved_at = max(1, self.limit // 2), now
@@ -65,7 +65,7 @@ class Concurrency:
 
 
 class Bucket:
-    """A rate limit; costs that are known only afterwards may overdraw it."""
+    """A token bucket for a rate limit; costs that become known only afterwards may overdraw it."""
 
     def __init__(self, per_minute: float, now: float):
         self._rate = per_minute / 60
@@ -73,7 +73,7 @@ class Bucket:
         self._level, self._at = self._most, now
 
     def wait_s(self, amount: float, now: float) -> float:
-        """How long until `amount` may be taken; a larger one than is ever saved up goes when all is saved up."""
+        """Seconds until `amount` may be taken. An amount above the bucket's capacity goes when the bucket is full."""
         self._level = min(self._most, self._level + (now - self._at) * self._rate)
         self._at = now
         return max(0.0, (min(amount, self._most) - self._level) / self._rate)
@@ -96,7 +96,7 @@ class Throttle:
         self._stopped = threading.Event()
 
     def enter(self, num_tokens: int) -> float | None:
-        """Wait until a request of about `num_tokens` may go; when it went, or None after `stop`."""
+        """Wait until a request of about `num_tokens` may go. Returns the time at which it went; None after `stop`."""
         with self._changed:
             while not self._stopped.is_set():
                 now = time.monotonic()
@@ -118,7 +118,7 @@ class Throttle:
         return max(waits)
 
     def leave(self, outcome: Outcome, started: float, num_more_tokens: int = 0, pause_s: float = 0) -> None:
-        """Say how a request ended, what it took beyond its estimate, and how long the server asks to be left alone."""
+        """Report how a request ended, its tokens beyond the estimate, and how long the server asks to be left alone."""
         with self._changed:
             now = time.monotonic()
             self._num_in_flight -= 1
@@ -129,7 +129,7 @@ class Throttle:
             self._changed.notify_all()
 
     def sleep(self, seconds: float) -> None:
-        """Wait, or until `stop`."""
+        """Wait for some seconds, or until `stop`."""
         self._stopped.wait(seconds)
 
     def begin(self) -> None:

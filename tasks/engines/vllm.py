@@ -32,12 +32,12 @@ class Worker:
     reload_weights: Any
 
     def load_policy(self, folder: str) -> None:
-        """Replace all weights in place by those of an HF folder or cached hub name."""
+        """Replace all weights in place with those of an HF folder or cached hub name."""
         self.reload_weights(weights_iterator=weights_of(folder))
 
 
 def weights_of(name: str) -> Iterator[tuple[str, torch.Tensor]]:
-    """Name and tensor of every weight; also of a tied output head, or vLLM keeps the old one on CPUs."""
+    """Name and tensor of every weight, a tied output head included: without it, vLLM on CPUs keeps the old one."""
     from safetensors import safe_open
 
     folder = local_folder(name)
@@ -56,7 +56,7 @@ class VllmEngine:
     def __init__(self, config: EngineConfig):
         if config.device == "cpu":
             torch.set_num_threads(config.threads)
-            torch.cpu._init_amx()  # bf16 dies with SIGILL without it when torch.compile is off
+            torch.cpu._init_amx()  # without it, bf16 dies with SIGILL when torch.compile is off
             if config.max_lora_rank:
                 from tasks.engines.cpu_lora import install
 
@@ -74,11 +74,11 @@ class VllmEngine:
         self._weights, self._weights_hash = config.model, None
         self._adapters: dict[str, Any] = {}
         self._asleep = False
-        self._in_flight: dict[str, tuple[Hashable, list[int] | None]] = {}  # key; the reply, where one is given
+        self._in_flight: dict[str, tuple[Hashable, list[int] | None]] = {}  # key; the reply, if given
         self._refused: list[tuple[Hashable, Completion]] = []
         self._num_requests = 0
         gc.collect()
-        gc.freeze()  # what was imported and loaded stays: the collector need not walk it at every step
+        gc.freeze()  # imported and loaded objects stay: the collector need not walk them at every step
 
     def use(self, policy: Policy) -> None:
         check_policies(self.config, [policy])
@@ -212,16 +212,16 @@ def _stop_token_ids(tokenizer: Any, stop: tuple[str, ...]) -> list[int] | None:
 
 
 def stop_token_ids(tokenizer: Any, stop: tuple[str, ...]) -> list[int] | None:
-    """Token ids that complete a stop string, where a stop string lies within one token, else None.
+    """Token ids that complete a stop string, if a stop string always lies within one token; else None.
 
-    So it is with whole-word vocabularies, whose words are joined by spaces: vLLM then need not decode at every step,
-    which is a quarter of the time of a tiny model.
+    This holds for vocabularies of whole words joined by spaces. vLLM then need not decode at every step, which takes a
+    quarter of a tiny model's time.
     """
     return [] if not stop else _stop_token_ids(tokenizer, stop)
 
 
 def stretched(model: str, factor: float | None) -> dict[str, Any]:
-    """What vLLM is to read in place of a model's own positions; its scaled length is one of them."""
+    """Overrides for vLLM of a model's own position settings, the scaled length included."""
     if factor is None:
         return {}
     own = json.loads((local_folder(model) / "config.json").read_text())
@@ -236,7 +236,7 @@ def stretched(model: str, factor: float | None) -> dict[str, Any]:
 def _engine_args(config: EngineConfig) -> Any:
     from vllm.engine.arg_utils import EngineArgs
 
-    ranks = (8, 16, 32, 64, 128, 256, 320, 512)  # those that vLLM has kernels for
+    ranks = (8, 16, 32, 64, 128, 256, 320, 512)  # ranks that vLLM has kernels for
     rank = next((rank for rank in ranks if rank >= config.max_lora_rank), ranks[-1])
     lora: dict[str, Any] = {"enable_lora": True, "max_lora_rank": rank, "max_loras": config.max_loras}
     batched = max(config.max_batched_tokens, config.max_num_seqs)

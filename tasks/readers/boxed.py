@@ -14,9 +14,9 @@ _PLACEHOLDERS = ("...", "…", "\\ldots", "\\dots", "")
 
 
 def last_box(reply: str) -> str:
-    r"""What the last `\boxed{...}` outside of thoughts holds. A box that only shows where the answer goes is none.
+    r"""The content of the last `\boxed{...}` outside of thoughts. A box that shows where to answer is ignored.
 
-    Raises Malformed for no box, one that does not close, and two with "or" between them.
+    Raises Malformed if there is no box, if the box does not close, or if two boxes are joined by "or".
 
     >>> last_box(r"first \boxed{1}, then \boxed{\frac{1}{2}}, in \boxed{} as asked.")
     '\\frac{1}{2}'
@@ -41,7 +41,7 @@ def last_box(reply: str) -> str:
 
 
 def _end(text: str, start: int, stop: int) -> int | None:
-    """Where the brace that opened before `start` closes."""
+    """The position of the brace that closes the one opened before `start`."""
     depth = 1
     for brace in _BRACE.finditer(text, start, stop):
         depth += {"{": 1, "}": -1}.get(brace[0], 0)

@@ -1,6 +1,6 @@
 """Mathematics: is one formula equal to another? Both notations, plain (`2*pi*r`) and LaTeX (`2\\pi r`), become LaTeX,
-and Math-Verify decides. Numbers it also reads by itself, and leaves out units; a formula with symbols is read for it by
-the parser it is built on, so that g is no gram, V no v, and I no imaginary unit.
+and Math-Verify decides. Math-Verify parses numbers itself and drops their units. A formula with symbols is parsed here,
+by Math-Verify's own LaTeX parser, so that g is no gram, V differs from v, and I is no imaginary unit.
 
 Math-Verify can run forever or fill the memory (`9^{9^{9^9}}`): call it only where it can be killed, as `tasks.match`
 does.
@@ -18,7 +18,7 @@ from tasks.readers.malformed import Malformed
 from tasks.readers.markup import bare
 from tasks.readers.numbers import WRITTEN, is_finite
 
-FLOAT_DIGITS = 6  # Math-Verify's own default: numbers are compared when rounded to so many
+FLOAT_DIGITS = 6  # Math-Verify's default: numbers are rounded to this many digits before they are compared
 MAX_CHARS = 10_000
 _GREEK = (
     "alpha|beta|gamma|delta|epsilon|varepsilon|zeta|eta|theta|iota|kappa|lambda|mu|nu|xi|pi|rho|sigma|tau|upsilon|phi"
@@ -46,11 +46,11 @@ _TEXT = re.compile(r"(?:\\(?:text|mathrm|operatorname|mbox)[a-z]*\s*|_)\{[^{}]*\
 _KNOWN_WORDS = {"sqrt", "floor", "ceil", "frac"}
 _INTEGER = re.compile(r"[-+]?[0-9]{1,18}")
 
-logging.getLogger("math_verify").setLevel(logging.ERROR)  # it says at every call that its own time limit is off
+logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns at every call that its time limit is off
 
 
 def load() -> None:
-    """Import Math-Verify. It takes a second, so only what compares does it, before a comparison's time runs."""
+    """Import Math-Verify. This takes a second, so only processes that compare do it, before the time limit starts."""
     import latex2sympy2_extended
     import math_verify
 
@@ -60,7 +60,7 @@ def load() -> None:
 def same_formula(reference: str, answer: str) -> bool:
     """Whether the two are equal. A reference in words is compared as text.
 
-    Raises Malformed for a reference that is not finite, too long or no mathematics, and where Math-Verify fails.
+    Raises Malformed if the reference is not finite, too long or not mathematics, or if Math-Verify fails.
 
     >>> same_formula("2*pi*r", "2\\\\pi r"), same_formula("1200", "\\\\$1{,}200"), same_formula("x", "y")
     (True, True, False)
@@ -75,14 +75,14 @@ def same_formula(reference: str, answer: str) -> bool:
     if given == wanted:
         return True
     if _INTEGER.fullmatch(given) and _INTEGER.fullmatch(wanted):
-        return int(given) == int(wanted)  # most answers are such, and Math-Verify takes milliseconds
+        return int(given) == int(wanted)  # most answers are integers, and Math-Verify takes milliseconds
     if WRITTEN.fullmatch(given) and WRITTEN.fullmatch(wanted) and math.isclose(float(given), float(wanted)):
         return True  # 5.000000000000002, which is 5 to Python but not to Math-Verify
     return not in_words(reference) and _equal(reference, answer)
 
 
 def in_words(reference: str) -> bool:
-    """Math-Verify takes a word for a product of its letters: `hello` would equal `olleh`.
+    """Whether a reference consists of words, which Math-Verify takes for products of letters: `hello` equals `olleh`.
 
     >>> in_words("hello"), in_words("theta + sqrt(x)"), in_words(r"\\frac{1}{2}\\text{ metres}")
     (True, False, False)
@@ -91,8 +91,8 @@ def in_words(reference: str) -> bool:
 
 
 def _equal(reference: str, answer: str) -> bool:
-    """Math-Verify's verdict. An answer in which it finds no mathematics is not equal; a reference without any cannot
-    be compared with."""
+    """Math-Verify's verdict. An answer without mathematics is not equal. Raises Malformed for a reference without
+    mathematics."""
     from math_verify import verify
 
     gold = symbolic(reference)
@@ -101,7 +101,7 @@ def _equal(reference: str, answer: str) -> bool:
     if not gold:
         raise Malformed("Math-Verify finds no mathematics in the reference")
     if given and all(getattr(side[0], "is_Symbol", False) for side in (gold, given)):
-        return gold == given  # Math-Verify compares single symbols without case
+        return gold == given  # Math-Verify ignores the case of single symbols
     try:
         return bool(given) and verify(
             gold, given, float_rounding=FLOAT_DIGITS, timeout_seconds=None, raise_on_error=True
@@ -112,7 +112,7 @@ def _equal(reference: str, answer: str) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def parsed(text: str) -> list:
-    """What Math-Verify reads in a text, without what it could only copy. Raises Malformed where it fails."""
+    """What Math-Verify parses from a text, without parts that it merely copies. Raises Malformed if it fails."""
     from math_verify import parse
 
     try:
@@ -124,19 +124,19 @@ def parsed(text: str) -> list:
 
 @functools.lru_cache(maxsize=1024)
 def symbolic(text: str) -> list:
-    """The formula of a text, if it has symbols and can be read; else nothing."""
+    """The formula in a text, if it has symbols and can be parsed; else an empty list."""
     from latex2sympy2_extended import latex2sympy
 
     try:
         found = latex2sympy(_with_plain_symbols(as_latex(text)), None, None, False, *_as_written())
         return [found] if getattr(found, "free_symbols", None) else []
-    except Exception:  # no formula: what it is then, `parsed` says
+    except Exception:  # not a formula: `parsed` finds out what it is
         return []
 
 
 @functools.cache
 def _as_written() -> tuple[Any, Any]:
-    """The parser's settings: letters keep their case, units stay, no fraction is read as mixed."""
+    """The parser's settings: letters keep their case, units stay, and no fraction is read as a mixed number."""
     from latex2sympy2_extended import NormalizationConfig
     from latex2sympy2_extended.latex2sympy2 import ConversionConfig
 
@@ -146,8 +146,8 @@ def _as_written() -> tuple[Any, Any]:
 
 
 def _with_plain_symbols(latex: str) -> str:
-    """A current I is not the imaginary unit, an energy E_a no expectation, nor a distance d a differential: they get
-    names that read as symbols."""
+    """Rename letters that the parser would misread: a current I is not the imaginary unit, an energy E_a not an
+    expectation, a distance d not a differential."""
     if _CALCULUS.search(latex):
         return latex
 
@@ -181,7 +181,7 @@ def _named(match: re.Match[str]) -> str:
 
 
 def _calls_as_latex(text: str) -> str:
-    """`sqrt(x)`, `exp(x)` and `abs(x)`, also within each other; a call that does not close stays as it is."""
+    """`sqrt(x)`, `exp(x)` and `abs(x)` as LaTeX, nested ones included; an unclosed call stays as it is."""
     closing, opened = {}, []
     for parenthesis in re.finditer(r"[()]", text):
         if parenthesis[0] == "(":

@@ -1,4 +1,4 @@
-"""The letter of an option, as models state it: alone, in brackets, before its text, with a reason."""
+"""The letter of an option, as models state it: alone, in brackets, before the option's text, with a reason."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _GOES_ON = re.compile(rf"[:,;]|\.(?![A-Za-z]\b)|\s*[-–—/|]+\s|\s+(?:{_REASON
 
 
 def letter_of(text: str, options: Sequence[str] | None = None) -> str | None:
-    r"""A to D; None where the text states no letter, or several. With `options`, the text of one of them will do.
+    r"""A to D; None if the text states no letter, or several. With `options`, an option's text stands for its letter.
 
     >>> [letter_of(t) for t in ("B", r"\textbf{(B)}\ 12", "**b**", "Option B", "B, melted", "B because C is hot")]
     ['B', 'B', 'B', 'B', 'B', 'B']

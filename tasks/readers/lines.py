@@ -1,5 +1,5 @@
-"""What a base model's replies to worked examples mean: a reply is the rest of its line, and whatever follows belongs to
-the model's own next example."""
+"""Reads a base model's replies to few-shot prompts: a reply is the rest of its line; what follows belongs to the
+model's own next example."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tasks.readers.words import holds, words_of
 from warehouse.schemas import Row
 
 PAIR = re.compile(r"(?P<question>.*?\S)\s*\bAnswer:\s*(?P<answer>\S.*)", re.IGNORECASE)
-TEXT = "Text: "  # what stands before a context
+TEXT = "Text: "  # prefix of a context
 VOTES = {"yes": 1, "no": 0}
 
 
 def read_question(reply: str, prompt: str) -> Row:
-    """`who ...? Answer: ...`: the words of the answer have to stand in the last text of the prompt, and not in the
+    """`who ...? Answer: ...`: the words of the answer must occur in the last text of the prompt and not in the
     question.
 
     Raises Malformed.

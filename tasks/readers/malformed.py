@@ -1,4 +1,4 @@
-"""What every reader raises when a reply cannot be read."""
+"""The error that every reader raises if a reply cannot be read."""
 
 
 class Malformed(ValueError):

@@ -12,7 +12,7 @@ _NUMBER = re.compile(r"[\s*_`\"']*(-?\d{1,3}(?:\.\d{1,3})?)\s*(?:(?:/|out of)\s*
 
 
 def mark_out_of_ten(reply: str, name: str = "score") -> float:
-    """What the last element of that name says, 1 to 10, as a mark in 0..1; what lies beyond either end is that end.
+    """The mark 1 to 10 in the last element named `name`, scaled to 0..1; values beyond either end are clipped.
 
     >>> mark_out_of_ten("<think><score>2</score></think> <score> 10/10 </score>"), mark_out_of_ten("<score>1</score>")
     (1.0, 0.0)

@@ -23,7 +23,7 @@ _MOST_WRAPPERS = 6
 
 
 def without_emphasis(text: str) -> str:
-    """Text without Markdown's stars, underlines and back quotes; powers keep theirs.
+    """Text without Markdown's asterisks, underscores and backticks; the asterisks of powers stay.
 
     >>> without_emphasis("The answer **is** `2**3`, *so* __be__ it")
     'The answer is 2**3, so be it'
@@ -57,13 +57,13 @@ def bare(text: str) -> str:
 
 
 def folded(text: str) -> str:
-    """The same in lower case, for exact comparison."""
+    """`bare` text in lower case, for exact comparison."""
     return bare(text).casefold()
 
 
 def unwrapped(text: str) -> str:
     r"""Text without the brackets, quotes and dollar signs that enclose all of it, and without its full stop. An amount
-    keeps its parentheses: accountants write a loss so.
+    keeps its parentheses, accountants' sign for a loss.
 
     >>> unwrapped(r"\(\boxed{(B)}\)."), unwrapped("(1,234)."), unwrapped("(a) or (b)")
     ('B', '(1,234)', '(a) or (b)')

@@ -1,4 +1,4 @@
-"""A text under a name, whichever way a model writes it."""
+"""A named text, written as an element in tags or as a member of a JSON object."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from tasks.readers.tags import last_element
 
 
 def named_text(reply: str, name: str) -> str:
-    """The text of the last element of that name or, where there is none, of the last JSON object's member.
+    """The text of the last element named `name` or, if there is none, of that member of the last JSON object.
 
-    Raises Malformed for neither, and for no text.
+    Raises Malformed if there is neither, or if it has no text.
 
     >>> named_text("<question>Why?</question>", "question"), named_text('{"question": "Why?", "answer": 1}', "question")
     ('Why?', 'Why?')

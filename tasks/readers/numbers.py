@@ -12,7 +12,7 @@ from tasks.readers.malformed import Malformed
 from tasks.readers.markup import bare, without_emphasis, without_latex
 
 MAX_CHARS = 2_000
-_REPEATED = 5e-3  # relative: a repetition may be rounded
+_REPEATED = 5e-3  # relative tolerance: a repeated number may be rounded
 SCALES = {
     "thousand": 1e3, "k": 1e3, "million": 1e6, "m": 1e6, "mn": 1e6, "mm": 1e6, "mio": 1e6, "billion": 1e9, "b": 1e9,
     "bn": 1e9, "trillion": 1e12, "tn": 1e12, "lakh": 1e5, "crore": 1e7,
@@ -48,16 +48,16 @@ _QUANTITY = re.compile(
 )
 WRITTEN = re.compile(r"[-+]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][-+]?\d++)?")
 _NOT_FINITE = re.compile(r"[-+]?(?:nan|inf(?:inity)?|oo|\\infty)", re.IGNORECASE)
-_LONGEST_NAME = 60  # of a number in words, with the markup around it
+_LONGEST_NAME = 60  # characters of a number in words, with the markup around it
 _POWER = re.compile(r"(?<![\w.^×*])(?<![×*x]\s)10\s*(?:\^|\*\*)\s*[{(]?\s*([-+]?\d{1,3})\s*[})]?")
 
 
 @dataclass(frozen=True)
 class Number:
-    """A number as it is written, and what stands with it.
+    """A number as it is written, with its scale and form.
 
-    value: without its scale. scale: 1e6 for "million", None where none is stated. plain: written as one number, with
-    nothing beside it that had to be left out; not a fraction, a power of ten or the end of an equation.
+    value: without its scale. scale: 1e6 for "million"; None if none is stated. plain: written as a single number, with
+    nothing next to it that had to be dropped; not a fraction, a power of ten or the end of an equation.
     """
 
     value: float
@@ -71,9 +71,9 @@ class Number:
 
 
 def number_in(text: str) -> Number:
-    r"""The one number of a text. A year beside it, a digit within a word and a repetition in another form do not count.
+    r"""The one number in a text. A year beside it, a digit within a word and a repetition in another form do not count.
 
-    Raises Malformed for none, several, and one that is not finite.
+    Raises Malformed if there is none, if there are several, or if it is not finite.
 
     >>> [number_in(t).scaled for t in ("$(1,234)", "−5 %", "12.5% in 2019", "1.5 × 10^6", "4 + 8 = 12", "$1.2M")]
     [-1234.0, -5.0, 12.5, 1500000.0, 12.0, 1200000.0]
@@ -95,7 +95,7 @@ def number_in(text: str) -> Number:
 
 def same_number(reference: str, answer: str, tolerance: float) -> bool:
     """Equal within `tolerance`, relative to the reference. A scale on one side only may be left out; two different
-    scales, or a percentage and a scale, are different numbers. Raises Malformed where either is no single number.
+    scales, or a percentage and a scale, are different numbers. Raises Malformed if either is not a single number.
 
     >>> [same_number("1.2", a, 0.0015) for a in ("1.2 million", "$1.2", "120%", "1.3")]
     [True, True, False, False]
@@ -106,7 +106,7 @@ def same_number(reference: str, answer: str, tolerance: float) -> bool:
 
 
 def is_finite(text: str) -> bool:
-    """False for a number that Python cannot hold, and for what is named infinite or not a number.
+    """False for a number too large for Python, and for names of infinity or NaN.
 
     >>> [is_finite(text) for text in ("1e3", "1e999", "9" * 400, "nan", "x + 1")]
     [True, False, False, False, True]
@@ -127,9 +127,9 @@ def _equal(wanted: Number, given: Number, tolerance: float) -> bool:
 
 
 def same_value(first: Number, second: Number) -> bool:
-    """Whether one number is the other in another form: "12.5% (0.125)", "$1.23 billion ($1,234 million)".
+    """Whether two numbers are the same in different forms: "12.5% (0.125)", "$1.23 billion ($1,234 million)".
 
-    In the same form they must be the same: 2019 and 2020 are two numbers.
+    In the same form they have to be equal: 2019 and 2020 are two numbers.
     """
     if (first.scale, first.percent, first.plain) == (second.scale, second.percent, second.plain):
         return first.value == second.value
@@ -140,7 +140,7 @@ def same_value(first: Number, second: Number) -> bool:
 
 
 def _normalised(text: str) -> str:
-    """One kind of minus and space; no markup, currency or separators of thousands; only the sentence with digits."""
+    """Unify minus signs and spaces; drop markup, currency and thousands separators; keep the sentence with digits."""
     text = _SUPERSCRIPT.sub(lambda match: "^" + match[0], text)
     text = _THOUSANDS.sub("", without_emphasis(without_latex(text)))
     text = _BLANK_THOUSANDS.sub(lambda match: match[0].replace(" ", ""), text)

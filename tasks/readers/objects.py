@@ -1,7 +1,7 @@
-"""JSON objects in a reply: in a code fence or not, amid prose, with the faults that models make.
+"""JSON objects in a reply: in a code fence or not, amid prose, with errors that models typically make.
 
-Forgiven: a trailing comma, a line break within a string, LaTeX whose backslashes are not escaped. Everything else that
-JSON forbids is no object: a repair that guesses would take half a reply, or a Python dictionary, for the whole.
+A trailing comma, a line break within a string and unescaped backslashes of LaTeX are forgiven. Anything else that JSON
+forbids is not an object: a repair that guesses would accept half a reply, or a Python dictionary.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tasks.readers.malformed import Malformed
 from tasks.readers.thoughts import spoken
 
 MAX_DEPTH = 100
-MAX_CHARS = 30_000  # of the end of a reply in which an object is looked for
+MAX_CHARS = 30_000  # an object is looked for in this many last characters of a reply
 _OPENING = re.compile(r'\{(?=\s*+")')
 _TOKEN = re.compile(
     r'\s*+(?:(?P<string>"(?:[^"\\]++|\\.)*+")|(?P<mark>[{}\[\],:])'
@@ -34,15 +34,15 @@ _ESCAPE = re.compile(
 
 
 class Unescaped(str):
-    """Text in which a backslash was not escaped and has been put back."""
+    """Text whose unescaped backslashes were restored."""
 
     __slots__ = ()
 
 
 def last_object(reply: str, keys: Sequence[str] = ()) -> dict[str, Any]:
-    r"""The last JSON object with all of `keys`; if there is none, the last with some of them, or the last at all.
+    r"""The last JSON object with all of `keys`; else the last of those with the most of them. Raises Malformed.
 
-    Its texts are of type `Unescaped` where a command of LaTeX had to be repaired. Raises Malformed.
+    Its texts are of type `Unescaped` if a LaTeX command had to be repaired.
 
     >>> last_object('<think>{"a": 1}</think> {"a": "\\frac12", "b": [2,]} for {"c": 3}', ["a"])
     {'a': '\\frac12', 'b': [2]}
@@ -54,10 +54,10 @@ def last_object(reply: str, keys: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def objects(text: str) -> list[tuple[int, dict[str, Any]]]:
-    """Every JSON object that does not lie within another, with its place, in order. One in a second pair of braces, as
-    a template has it, is none."""
+    """Every outermost JSON object with its position, in order. An object in double braces, as templates write them,
+    does not count."""
     whole: list[tuple[int, int, dict[str, Any]]] = []
-    seen: set[int] = set()  # braces met by an attempt that began further left: they fail with it, or are in `whole`
+    seen: set[int] = set()  # braces that an earlier attempt came to: they fail with it, or are in `whole`
     end = 0
     for opening in _OPENING.finditer(text):
         if opening.start() >= end and opening.start() not in seen:
@@ -70,7 +70,7 @@ def _doubled(text: str, start: int, end: int) -> bool:
 
 
 class _Attempt:
-    """One attempt to read an object, without recursion. What is whole before it fails is kept in `whole`."""
+    """One attempt to read an object, without recursion. Objects completed before it fails are kept in `whole`."""
 
     def __init__(self, text: str, seen: set[int], whole: list[tuple[int, int, dict[str, Any]]]) -> None:
         self.text, self.seen, self.whole = text, seen, whole
@@ -79,7 +79,7 @@ class _Attempt:
         self.expects = "value"  # or "item" (a value or ]), "key" (or }), ":", "," (or the end)
 
     def read(self, at: int) -> int | None:
-        """Where the object that begins at `at` ends; None if it is none."""
+        """The end of the object that begins at `at`; None if there is no object."""
         while token := _TOKEN.match(self.text, at):
             at = token.end()
             if not self._take(token):
@@ -135,7 +135,7 @@ class _Attempt:
 
 
 def number(text: str) -> int | float | None:
-    """A JSON number; None where it is not finite, or of more digits than Python reads."""
+    """A JSON number; None if it is not finite or has more digits than Python reads."""
     try:
         value = float(text) if re.search(r"[.eE]", text) else int(text)
     except ValueError:
@@ -161,5 +161,5 @@ def decoded(literal: str) -> str:
         return match[0] if match["command"] is None else "\\\\"
 
     text = json.loads(_ESCAPE.sub(repaired, literal), strict=False)
-    text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # half a pair cannot be stored
+    text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # an unpaired surrogate cannot be stored
     return Unescaped(text) if commands else text

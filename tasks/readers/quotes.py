@@ -1,4 +1,4 @@
-"""Quotes of a text: how a reply lists them, which of them are there word for word, and how much of a text they hold."""
+"""Quotes of a text: how a reply lists them, which of them are verbatim, and how much of a text they cover."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def quotes_of(listed: str) -> list[str]:
 
 
 def verbatim(quotes: Sequence[str], text: str) -> float:
-    """The share of quotes that are in a text word for word, whatever the blanks and the shape of quotation marks.
+    """The share of quotes that are in a text word for word; blanks and the style of quotation marks do not matter.
 
     >>> verbatim(["Ada lived  in Ulm.", "Ada lived in Bonn."], "Then Ada lived\\nin Ulm. It rained.")
     0.5

@@ -23,8 +23,8 @@ _END_TOKEN = re.compile(r"(?:<\|[^<>|]{0,64}\|>|</s>)\s*$")
 
 
 def stated_answer(reply: str, placeholders: Sequence[str] = ()) -> str:
-    r"""What the last statement of an answer says, to the end of its line, without markup and full stop; if nothing is
-    stated, what the last box holds. "The answer is not ..." states nothing, nor do `placeholders` of the prompt.
+    r"""The last stated answer, to the end of its line, without markup and full stop; if none is stated, the content of
+    the last box. "The answer is not ..." does not count as stated, nor do the prompt's `placeholders`.
 
     Raises Malformed.
 
@@ -49,7 +49,7 @@ def stated_answer(reply: str, placeholders: Sequence[str] = ()) -> str:
 
 
 def _line_after(text: str, at: int) -> str:
-    """The rest of the line, or the next line that says something."""
+    """The rest of the line or, if that is empty, the next line that is not."""
     for line in text[at : at + 20_000].split("\n")[:6]:
         if not _MARKUP_LINE.fullmatch(line):
             return _plain(line)

@@ -16,8 +16,8 @@ _NOTHING_MORE = re.compile(r"[\s`*]*(?:(?:<\|[^<>]{0,64}\|>|</s>)\s*)*")
 
 @dataclass(frozen=True)
 class Element:
-    """What one element holds, stripped and without think blocks, its attributes as written, and its place in the
-    reply, tags included."""
+    """One element: its text, stripped and without think blocks; its attributes as written; its span in the reply, tags
+    included."""
 
     text: str
     attributes: str
@@ -42,8 +42,8 @@ def last_element(reply: str, name: str) -> str:
 def elements(reply: str, name: str, *, open_thoughts: bool = True) -> list[Element]:
     """The complete elements outside of think blocks, in order; one that only restates the instruction is left out.
 
-    A reply whose last think block was not closed counts with the element that ends it, if it has no other: models
-    that write the tags themselves forget the closing one. `open_thoughts=False` forbids that.
+    If the last think block is not closed and there is no other element, the element that ends the reply counts: models
+    that write think tags as plain text forget to close them. `open_thoughts=False` forbids that.
     """
     scan = _Scan(reply)
     for mark in re.finditer(rf"<(/?)(?:(think(?:ing)?)\s*|{name}(?=[\s>])([^<>]*))>", reply, re.IGNORECASE):
@@ -52,7 +52,7 @@ def elements(reply: str, name: str, *, open_thoughts: bool = True) -> list[Eleme
 
 
 def in_order(reply: str, names: Sequence[str]) -> dict[str, Element]:
-    """The last element of each name. Raises Malformed for one that is missing or empty, and for another order.
+    """The last element of each name. Raises Malformed if one is missing or empty, or if the order differs.
 
     >>> [part.text for part in in_order("<plan>p</plan> so <answer>a</answer>", ("plan", "answer")).values()]
     ['p', 'a']
@@ -81,7 +81,7 @@ class _Scan:
     def think(self, mark: re.Match[str]) -> None:
         closes = bool(mark[1])
         if self.opened and not self.thinking:
-            self.doubtful |= closes  # the end of a thought that the template opened, or text of the element
+            self.doubtful |= closes  # closes a thought that the template opened, or is text of the element
         elif closes:
             if not self.thinking:
                 self.spoken.clear()
@@ -92,7 +92,7 @@ class _Scan:
 
     def open(self, mark: re.Match[str]) -> None:
         if self.opened and _MENTIONED.match(self.reply, mark.end()):
-            return  # the element's own text speaks of tags
+            return  # the element's own text mentions tags
         if self.doubtful:
             self.spoken.clear()
         self.outer, self.opened, self.doubtful = self.opened, mark, False

@@ -1,4 +1,4 @@
-"""Think blocks: what a reply says outside of them."""
+"""Think blocks, and what a reply says outside of them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ MARK = re.compile(r"<(/?)think(?:ing)?\s*>", re.IGNORECASE)
 
 
 def spoken(reply: str) -> str:
-    """The reply without its think blocks. An open block hides all that follows it; a closing tag without an opening
-    one, as where the chat template opens the block, hides all that precedes it.
+    """The reply without its think blocks. An unclosed block hides all text after it; a closing tag without an opening
+    one (the chat template may open the block) hides all text before it.
 
     >>> spoken("<think>a</think> b <think>c</think> d"), spoken("a </think> b"), spoken("a <think> b")
     (' b  d', ' b', 'a ')
@@ -35,7 +35,7 @@ def is_thinking(reply: str) -> bool:
 
 
 def without_closed_blocks(text: str) -> str:
-    """Text without its complete think blocks; a tag without its partner is text.
+    """Text without its complete think blocks; an unpaired tag counts as text.
 
     >>> without_closed_blocks("<think>a</think>b </think> <think>")
     'b </think> <think>'

@@ -1,6 +1,6 @@
-"""Verdicts: a mark in tags or a word in double brackets. The last one that decides something counts.
+"""Verdicts: a mark in tags or a word in double brackets. The last deciding one counts.
 
-A reply also names verdicts that it does not give: the rule restated, the other one denied, what might have been.
+A reply also names verdicts that it does not give: it restates the rule, denies the other verdict, or supposes one.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _QUOTED = re.compile(
     r"\s*+[\"'”’`]*+\s*+\b(?:which|that|is|was|are|to|in|into|inside|at|from|tries|but|so)\b[^\n]*[^.!?)\s\n]\s*$"
 )
 _OR = re.compile(r"[^\w.!?\n/]*+(?:(?:or|and|versus|vs)\b|/)[^\w.!?\n]*+", re.IGNORECASE)
-_MOST = 12  # verdicts at a reply's end among which the deciding one is looked for
+_MOST = 12  # the deciding verdict is looked for among this many at the end of a reply
 _ABOUT = 400  # characters around a verdict that can make it a mere mention
 
 
 @dataclass(frozen=True)
 class Mention:
-    """A verdict that a reply names, and the text between it and its neighbours."""
+    """A verdict that a reply names, with the text between it and its neighbours."""
 
     value: str
     before: str
@@ -81,7 +81,7 @@ def bracketed(reply: str, values: Mapping[str, int]) -> int:
 
 
 def _around(text: str, spans: list[tuple[int, int]]) -> list[tuple[str, str]]:
-    """What stands before and after each span, up to the next span, outside of thoughts."""
+    """The text before and after each span, up to the neighbouring spans, without thoughts."""
     starts, ends = [*(start for start, _ in spans), len(text)], [0, *(end for _, end in spans)]
     return [
         (spoken(text[max(ends[i], start - _ABOUT) : start]), spoken(text[end : min(starts[i + 1], end + _ABOUT)]))
@@ -100,13 +100,13 @@ def _decided(mentions: list[Mention]) -> str:
 
 
 def _is_supposed(mention: Mention) -> bool:
-    """Whether the sentence in which a verdict stands only supposes it."""
+    """Whether the sentence of a verdict only supposes it."""
     sentence = _SENTENCE_END.split(mention.before)[-1]
     supposed = _WOULD.match(mention.after) or _SUPPOSED.search(sentence)
     return bool(supposed) and not _CONCLUDES.search(sentence)
 
 
 def _offered(mentions: list[Mention]) -> list[Mention]:
-    """Pairs of different verdicts with "or" between them, which leave open which."""
+    """Pairs of different verdicts joined by "or", which decide nothing."""
     pairs = itertools.pairwise(mentions)
     return [m for a, b in pairs if a.value != b.value and _OR.fullmatch(a.after) for m in (a, b)]

@@ -1,4 +1,4 @@
-"""Words of a text, for a match that overlooks case, punctuation and articles."""
+"""Words of a text, for matches that ignore case, punctuation and articles."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _AS_WORDS = {**_DROPPED, **_BACK}
 
 
 def words_of(text: str, hyphen: str = " ") -> list[str]:
-    """Lower case, without articles, punctuation and currency signs; a point between digits, a sign before them and the
-    sharp of C# stay, separators of thousands go. A hyphen within a word becomes `hyphen`.
+    """Words in lower case, without articles, punctuation, currency signs and thousands separators. A point between
+    digits, a sign before them and the sharp of C# stay. A hyphen within a word becomes `hyphen`.
 
     >>> words_of("The U.S. spent $1,250.5 (twice), not -3/4 of it; a well-known case of vitamin A")
     ['us', 'spent', '1250.5', 'twice', 'not', '-3/4', 'of', 'it', 'well', 'known', 'case', 'of', 'vitamin', 'a']
@@ -38,7 +38,7 @@ def words_of(text: str, hyphen: str = " ") -> list[str]:
 
 
 def overlap(reference: str, answer: str) -> float:
-    """F1 of the words that both have, each counted as often as both have it (SQuAD, Rajpurkar et al. 2016).
+    """Word F1, with repeated words counted as often as both have them (SQuAD, Rajpurkar et al. 2016).
 
     >>> round(overlap("the Eiffel Tower", "Eiffel's tower in Paris"), 3), overlap("Paris", "Rome")
     (0.333, 0.0)
@@ -49,7 +49,7 @@ def overlap(reference: str, answer: str) -> float:
 
 
 def holds(reference: str, answer: str) -> bool:
-    """Whether the words of the reference follow each other in the answer, hyphens read as blanks or as nothing.
+    """Whether the answer contains the reference's words in a row; hyphens count as blanks or as nothing.
 
     Raises Malformed for a reference without words.
 

@@ -1,6 +1,6 @@
-"""One conversation: what its turns were, and what is said next.
+"""One conversation: its turns so far, and what is said next.
 
-Sampled ids are never tokenised again: what is put between turns is tokenised alone and appended.
+Sampled ids are never tokenised again: text between turns is tokenised on its own and appended.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ class Conversation:
     num_searches: int = 0
     num_insisted: int = 0
     turns: list[Turn] = field(default_factory=list)
-    begun: Completion | None = None  # the turn as far as it was sampled, where a stop string cut off a thought
+    begun: Completion | None = None  # the first part of a turn, if a stop string cut it off within a thought
     next: Literal["search", "searched_out", "format_error", "insist"] = "format_error"
     finish: str | None = None
     error: str | None = None
@@ -43,7 +43,7 @@ class Talk:
     def __init__(self, engine: Engine, policy: Policy, sampling: Sampling, dialogue: Dialogue, searches: Searches):
         self.engine, self.policy, self.sampling = engine, policy, sampling
         self.dialogue, self.searches = dialogue, searches
-        self.searching: list[tuple[int, Conversation]] = []  # behind the engine, since its last replies
+        self.searching: list[tuple[int, Conversation]] = []  # since the engine's last replies
         self.tokenizer = engine.tokenizer
         self.max_context = min(engine.max_model_len, dialogue.context_tokens or engine.max_model_len)
         self.results = Results(dialogue, engine.tokenizer)
@@ -64,12 +64,12 @@ class Talk:
         return conversation
 
     def without_markup(self, content: str) -> str:
-        """A message of a prompt: what is in it is words of a template or from outside, and no special token."""
+        """A prompt's message without special tokens: a template or an outside text may not contribute any."""
         return without_special(content, self.special)
 
     def opening(self, messages: list[dict[str, str]]) -> list[int]:
-        """Ids of the first prompt. A chat template has a beginning-of-text token in it; without one the tokenizer
-        puts it, where the model has one."""
+        """Ids of the first prompt. A chat template contains the beginning-of-text token; without a template the
+        tokenizer adds it, if the model has one."""
         bare = self.dialogue.chat_template != "model"
         return self.tokenizer(self.render(messages), add_special_tokens=bare)["input_ids"]
 
@@ -82,7 +82,7 @@ class Talk:
         self.engine.submit(key, context, sampling, number(conversation.seed, *parts), self.policy)
 
     def go_on(self, replies: list[tuple[int, Conversation, Completion]]) -> list[tuple[int, Conversation]]:
-        """Take the replies in, run their searches together, submit the next turns; return what is finished."""
+        """Take in the replies, run their searches together, submit the next turns; return finished conversations."""
         through, self.searching = self.searching, []
         self.say_next(through, self.searches.begun())
         for key, conversation, completion in replies:
@@ -105,7 +105,7 @@ class Talk:
         return [(key, conversation) for key, conversation in [*through, *taken] if conversation.finish is not None]
 
     def say_next(self, going: list[tuple[int, Conversation]], hits: list[Hits]) -> None:
-        """Answer conversations and submit their next turns; `hits` are of those that searched, in order."""
+        """Answer conversations and submit their next turns; `hits` has one item per searching conversation."""
         found = iter(hits)
         for key, conversation in going:
             self.answer(conversation, next(found) if conversation.next == "search" else [])
@@ -113,7 +113,7 @@ class Talk:
                 self.submit(key, conversation)
 
     def is_cut_in_thought(self, conversation: Conversation, completion: Completion) -> bool:
-        """Whether a stop string ended a turn where the model only thinks of the tag, and has room to go on."""
+        """Whether a stop string ended a turn inside a thought that only mentions the tag, with room left to go on."""
         ids = completion.token_ids
         if completion.finish_reason != "stop" or not ids or self.may_leave_thoughts_open:
             return False
@@ -152,12 +152,12 @@ class Talk:
 
     @property
     def may_leave_thoughts_open(self) -> bool:
-        """Whether the model writes think tags as text of its own, and forgets to close them. One that was trained to
-        reason, or whose template opens the block, is still thinking where the block is open."""
+        """Whether an open think block may be one that the model forgot to close: it writes think tags as plain text.
+        If it was trained to reason, or its template opens the block, an open block means that it is still thinking."""
         return not (self.dialogue.reasoning or self._opens_think)
 
     def end_or_insist(self, conversation: Conversation, completion: Completion) -> None:
-        """Out of turns or cut: end, unless the conversation may be told to answer now."""
+        """A conversation is out of turns, or its turn was cut: end it, or tell it to answer now if that is allowed."""
         used = len(conversation.context) + len(completion.token_ids)
         if used >= self.max_context:
             conversation.finish = "context"
@@ -168,7 +168,7 @@ class Talk:
             conversation.finish = "length" if completion.finish_reason == "length" else "turns"
 
     def answer(self, conversation: Conversation, hits: Hits) -> None:
-        """Put the message that follows the last turn, and what the next turn is to continue."""
+        """Add the message that follows the last turn, and update the context that the next turn continues."""
         turn = conversation.turns[-1]
         role = result_role(self.dialogue.search) if conversation.next == "search" else "user"
         message = {"role": role, "content": self.message(conversation, hits)}
@@ -200,14 +200,14 @@ class Talk:
         return say(text, results=results, searches_left=left)
 
     def history(self, text: str) -> str:
-        """An earlier reply as a reasoning model sees it again: no thoughts, no special tokens."""
+        """An earlier reply as a reasoning model is shown it: without thoughts or special tokens."""
         text = spoken(text)
         for token in self.special:
             text = text.replace(token, "")
         return text.strip()
 
     def render(self, messages: list[dict[str, str]]) -> str:
-        """Messages through the chat template, up to where the assistant begins to speak; or as they are."""
+        """Messages rendered with the chat template, generation prompt included; or as they are."""
         if self.dialogue.chat_template != "model":
             self._opens_think = False
             if self.dialogue.chat_template == "none":
@@ -228,7 +228,7 @@ class Talk:
     def between(self, sampled: list[int], message: dict[str, str]) -> list[int]:
         """Ids after a sampled turn: its end-of-turn markup, the message, the generation prompt.
 
-        An end-of-turn token that was sampled is not put twice.
+        A sampled end-of-turn token is not repeated.
         """
         turns = [{"role": "user", "content": "u"}, {"role": "assistant", "content": SENTINEL}, message]
         before, _, after = self.render(turns).rpartition(SENTINEL)
@@ -263,7 +263,7 @@ class Talk:
 
 
 def joined(begun: Completion | None, rest: Completion) -> Completion:
-    """A turn that was sampled in two parts. Where the rest failed, the turn did."""
+    """A turn sampled in two parts. If the second part failed, the turn failed."""
     if begun is None:
         return rest
     ids, logprobs = begun.token_ids + rest.token_ids, begun.logprobs + rest.logprobs
@@ -271,10 +271,10 @@ def joined(begun: Completion | None, rest: Completion) -> Completion:
 
 
 def digest(*parts: str | int) -> bytes:
-    """Hash of parts that cannot run into each other."""
+    """Hash of a list of parts; ("ab", "c") and ("a", "bc") differ."""
     return hashlib.blake2b(repr(parts).encode(), digest_size=16).digest()
 
 
 def number(*parts: str | int) -> int:
-    """A seed below 2**63 made of parts."""
+    """A seed below 2**63, computed from parts."""
     return int.from_bytes(digest(*parts)[:8], "big") >> 1

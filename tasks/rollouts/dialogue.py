@@ -39,18 +39,18 @@ class Retriever(Protocol):
 class Dialogue(BaseModel):
     """How a conversation continues.
 
-    search: syntax of searches, None where there are none.
+    search: syntax of searches; None: no searches.
     final: name of the element that ends the conversation (`answer`: `</answer>`), None for a single reply.
-    max_searches: searches answered in one conversation, by default one less than the turns; a prompt's own number wins.
+    max_searches: searches answered in one conversation, by default one less than the turns; a prompt's own limit wins.
     results, searched, searched_out, format_error, insist: Jinja texts. `results` gets documents (title, text) and
         query; `searched` and, when no search is left, `searched_out` get results and searches_left.
     insist_times: how often a conversation that would end without its final element is told to answer now.
-    documents_per_query, result_tokens: documents of one search, and the tokens they are cut to together.
+    documents_per_query, result_tokens: documents returned by a query, and the tokens to which they are cut together.
     reasoning: earlier think blocks are removed before each turn.
     prompt_tokens: a conversation whose first prompt is longer does not begin.
-    context_tokens: a conversation ends when it is so long, where the engine's context is longer.
-    chat_template: "model" for the tokenizer's own; "none" shows the model the messages alone, one behind the other, and
-        samples what follows: a base model's way; "conversation" names the speakers, User and Assistant.
+    context_tokens: a conversation ends at this length, if the engine's context is longer.
+    chat_template: "model": the tokenizer's own; "none", for base models: the concatenated messages, which the model
+        continues; "conversation": with the names of the speakers, User and Assistant.
     template_arguments: passed on to the chat template.
     """
 
@@ -121,7 +121,7 @@ class Results:
         self._ends = lru_cache(maxsize=20_000)(self._token_ends)
 
     def query(self, query: str) -> str:
-        """A query as it may be shown and searched."""
+        """A query, made safe to show and to search."""
         return neutralise(query, self._special)
 
     def text(self, queries: Sequence[str], hits: Sequence[Sequence[Hit]]) -> tuple[str, list[list[str]]]:
@@ -134,7 +134,7 @@ class Results:
         return say(self._dialogue.results, documents=documents, query=query), shown
 
     def _cut(self, documents: list[tuple[str, str]]) -> list[dict[str, str]]:
-        """Keep documents in order until `result_tokens` are used; cut the one that crosses."""
+        """Keep documents in order until `result_tokens` are used; cut the one that exceeds them."""
         left, kept = self._dialogue.result_tokens, []
         for title, text in documents:
             left -= len(self._ends(title))
@@ -149,7 +149,7 @@ class Results:
         return neutralise(text, self._special)
 
     def _token_ends(self, text: str) -> tuple[int, ...]:
-        """Character offset behind each token."""
+        """Character offset of the end of each token."""
         offsets = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
         return tuple(end for _, end in offsets)
 

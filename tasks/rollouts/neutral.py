@@ -8,10 +8,10 @@ TAGS = (
     "think(?:ing)?|search|information|task|question|answer|score|rubrics?|criterion|tool_calls?|tool_response|tools"
     "|function_calls?|functions?|function_results?"
 )
-# Blanks are matched possessively: a run of 100,000 of them is read once, not once for each blank.
+# Blanks are matched possessively, so that a run of 100,000 is read once, not once per blank.
 MARKUP = re.compile(
-    rf"<(?:\s*+(?:/\s*+)?(?:{TAGS})\b[^<>]*+>?"  # our tags, with attributes, also without the end
-    r"|[|｜](?:[^<>]{0,64}[|｜]>|[^<>\s|｜]{0,64}>?)"  # <|im_start|> and its like, with a full-width bar as well
+    rf"<(?:\s*+(?:/\s*+)?(?:{TAGS})\b[^<>]*+>?"  # our tags, with attributes, even unclosed
+    r"|[|｜](?:[^<>]{0,64}[|｜]>|[^<>\s|｜]{0,64}>?)"  # <|im_start|> and the like, with a plain or a full-width bar
     r"|\s*+(?:/\s*+)?(?:s>|(?:start|end)_of_(?:turn|text|image)\s*+>|(?:bos|eos|pad|unk)\s*+>)"
     r"|<\s*+(?:/\s*+)?SYS\s*+>>)"
     r"|\[\s*+(?:/\s*+)?(?:INST|SYSTEM_PROMPT|TOOL_CALLS|TOOL_RESULTS|AVAILABLE_TOOLS)\s*+\]"
@@ -33,7 +33,7 @@ def neutralise(text: str, special_tokens: Iterable[str] = ()) -> str:
 
 
 def without_special(text: str, special_tokens: Iterable[str]) -> str:
-    """The same for special tokens alone.
+    """Replace the brackets of special tokens alone.
 
     >>> without_special("a <file_sep> b </answer>", ["<file_sep>"])
     'a ‹file_sep› b </answer>'
@@ -45,9 +45,9 @@ def without_special(text: str, special_tokens: Iterable[str]) -> str:
 
 
 def special_tokens_of(tokenizer: Any) -> tuple[str, ...]:
-    """All special tokens of a tokenizer, the longest first: what it would read as one id wherever it stands.
+    """All special tokens of a tokenizer, longest first: strings that it reads as one id wherever they stand.
 
-    `all_special_tokens` of transformers 5 has only those with a part to play (end, padding, ...): 3 of SmolLM2's 17.
+    `all_special_tokens` of transformers 5 has only those with a role (end, padding, ...): 3 of SmolLM2's 17.
     """
     added = (token.content for token in tokenizer.added_tokens_decoder.values() if token.special)
     return tuple(sorted({*added, *tokenizer.all_special_tokens}, key=lambda token: (-len(token), token)))

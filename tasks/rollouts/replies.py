@@ -1,4 +1,4 @@
-"""Replies that are given, not sampled: as rollouts, and how likely a policy is to say them after a prompt."""
+"""Given replies, not sampled ones: as rollouts, and their log-probabilities under a policy."""
 
 import math
 import sys
@@ -17,7 +17,7 @@ NOBODY = Policy(id="given", weights="", content_hash="")
 
 
 class GivenDatum(TypedDict):
-    """Token ids as the trainer reads them, under a name."""
+    """Token ids as the trainer reads them, with an id."""
 
     prompt_id: str
     prompt_token_ids: list[int]
@@ -28,14 +28,14 @@ class GivenDatum(TypedDict):
 class GivenReply(PromptRow):
     """A prompt and the reply to it."""
 
-    between_token_ids: list[int]  # what follows the prompt before the reply
+    between_token_ids: list[int]  # tokens between the prompt and the reply
     reply_token_ids: list[int]  # T > 0
 
 
 def speak(prompts: Sequence[PromptRow], texts: Sequence[str], model: Policy, dialogue: Dialogue) -> Iterator[Rollout]:
-    """Yield a rollout of every prompt in which its text is said, and the turn ended, in tokens of `model`.
+    """Yield a rollout for every prompt that says its text and ends the turn, in `model`'s tokens.
 
-    A prompt over the dialogue's limit has an error instead. No token counts as sampled.
+    A prompt over the dialogue's limit gets an error instead. No token counts as sampled.
     """
     tokenizer = load_tokenizer(model.weights)
     silent: Any = SimpleNamespace(tokenizer=tokenizer, max_model_len=sys.maxsize)
@@ -55,9 +55,9 @@ def reply_logprobs(
     dialogue: Dialogue,
     skip: Set[tuple[str, int]] = frozenset(),
 ) -> Iterator[Row]:
-    """Yield for each prompt the log-probability of its reply, as they are found.
+    """Yield the log-probability of each prompt's reply, in the order in which they finish.
 
-    A row has prompt_id, sample (0), num_tokens (T), logprob (natural, summed over T, at temperature 1; None where it
+    A row has prompt_id, sample (0), num_tokens (T), logprob (natural, summed over T, at temperature 1; None if it
     failed) and error. `skip` names (prompt_id, 0) that are not wanted.
 
     Raises:
@@ -89,8 +89,8 @@ def reply_logprobs(
 def datum_logprobs(
     engine: Engine, prompts: Iterable[GivenDatum], policy: Policy, skip: Set[tuple[str, int]] = frozenset()
 ) -> Iterator[Row]:
-    """The same for token ids: the log-probability of those that the mask counts, and their number; `logprobs` has that
-    of every one, T.
+    """The same for rows of token ids: `logprob` sums over the tokens that the mask counts, `num_tokens` is their
+    number, and `logprobs` has one value per token, T.
 
     Raises as `reply_logprobs` does.
     """

@@ -1,7 +1,7 @@
 """Conversations: prompts in, rollouts out, many at once over one engine.
 
-A conversation's next turn is submitted as soon as its search came back; nobody waits for the slowest. An engine on a
-GPU works for the others meanwhile.
+A conversation's next turn is submitted as soon as its search returns: none waits for the slowest. While a search runs,
+an engine on a GPU works for the other conversations.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ __all__ = ["Dialogue", "Retriever", "datums", "roll_out"]
 
 
 class Tokens(TypedDict):
-    """The columns of a `Datum` that say what is trained on; logprobs are 0 where the mask is 0."""
+    """The token columns of a `Datum`, for training; logprobs are 0 where the mask is 0."""
 
     prompt_token_ids: list[int]
     completion_token_ids: list[int]
@@ -42,7 +42,7 @@ def roll_out(
 
     A prompt has prompt_id, role, messages (role, content) and search_turns (None: the dialogue's own limit). A row is a
     rollout: it depends on the prompt, the policy's weights, the sample number and the seed, not on order or batch.
-    `skip` names (prompt_id, sample) that are not wanted.
+    `skip` names the (prompt_id, sample) to leave out.
 
     Raises:
         EngineDied: after all finished rows were yielded.
@@ -113,8 +113,8 @@ def rollout_row(conversation: Conversation, policy: Policy, seed: int) -> Rollou
 
 
 def datums(row: Rollout) -> Iterator[Tokens]:
-    """What is trained on of a rollout: the whole conversation, or each turn where each has a prompt of its own
-    (reasoning models).
+    """The training rows of a rollout: the whole conversation, or each turn if every turn has its own prompt (reasoning
+    models).
     """
     datum: Tokens | None = None
     for turn in row["turns"] or []:

@@ -31,7 +31,7 @@ QUERY = {"query": {"type": "string", "description": "What to look for."}}
 QUERY_LIST = {"query_list": {"type": "array", "items": {"type": "string"}, "description": "What to look for."}}
 _ONE_CALL = re.compile(
     r"search\(\s*(?:query\s*=\s*)?([\"'])(.*)\1\s*\)\s*;?"
-)  # of a query whose quotes are not escaped
+)  # for a query whose quotes are not escaped
 PARAMETERS: dict[Syntax, dict[str, Any]] = {"qwen": QUERY_LIST, "olmo": QUERY}  # a reply may use either
 
 
@@ -44,7 +44,7 @@ class Search:
 
 
 def stop_strings(syntax: Syntax) -> tuple[str, ...]:
-    """Where a turn with a search ends.
+    """Stop strings of a turn with a search.
 
     >>> stop_strings("qwen")
     ('</tool_call>',)
@@ -73,7 +73,7 @@ def result_role(syntax: Syntax | None) -> str:
 def find_search(text: str, syntax: Syntax, *, open_thoughts: bool = True) -> Search | None:
     """The last search a reply asks for; None when it names no search element at all.
 
-    `open_thoughts`: a search that ends a think block that was not closed is one, too (`elements`).
+    `open_thoughts`: also count a search at the end of an unclosed think block (see `elements`).
     """
     name = ELEMENT[syntax]
     found = elements(text, name, open_thoughts=open_thoughts)
@@ -84,7 +84,7 @@ def find_search(text: str, syntax: Syntax, *, open_thoughts: bool = True) -> Sea
 
 
 def ends_with_final(text: str, final: str, syntax: Syntax | None, *, open_thoughts: bool = True) -> bool:
-    """Whether a reply ends with a final element that says something, with no search after it."""
+    """Whether a reply ends with a final element that is not empty, with no search after it."""
     found = elements(text, final, open_thoughts=open_thoughts)
     if not found or not found[-1].text:
         return False
@@ -92,7 +92,7 @@ def ends_with_final(text: str, final: str, syntax: Syntax | None, *, open_though
 
 
 def _queries(body: str, syntax: Syntax) -> list[str]:
-    """Queries of an element's content; empty when it is malformed."""
+    """The queries in an element's content; empty if it is malformed."""
     if syntax == "tags":
         return [body]
     if len(body) > MAX_CALL_CHARS:
@@ -120,7 +120,7 @@ def _json_object(text: str) -> dict[str, Any]:
 def _python_call(body: str) -> dict[str, Any]:
     """Keyword arguments of the first `search(...)` line; one positional string counts as the query."""
     try:
-        with warnings.catch_warnings(action="ignore"):  # of what Python thinks of the text
+        with warnings.catch_warnings(action="ignore"):  # Python's warnings about the text
             call = ast.parse(body.strip()).body[0]
         call = call.value if isinstance(call, ast.Expr) else None
         if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "search"):
@@ -131,4 +131,4 @@ def _python_call(body: str) -> dict[str, Any]:
         call = _ONE_CALL.fullmatch(body.strip())
         return {"query": call[2]} if call else {}
     except (ValueError, TypeError, OverflowError, IndexError, RecursionError, MemoryError):
-        return {}  # no literal, or one that Python cannot hold
+        return {}  # not a literal, or too large for Python

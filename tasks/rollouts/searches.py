@@ -1,4 +1,4 @@
-"""Searches of the conversations of a call: those that ask at the same time are searched for together."""
+"""Searches of one call's conversations: those asked for at the same time run together."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tasks.rollouts.dialogue import Retriever
 if TYPE_CHECKING:
     from warehouse.schemas import Turn
 
-Hits = list[list[Any]]  # of each query of a turn
+Hits = list[list[Any]]  # the hits of each query of a turn
 
 
 class Searches:
-    """`behind`: where a search runs while the engine works for other conversations. It is waited for at the engine's
-    next replies, so what is sampled together depends on replies alone, and not on how long a search takes."""
+    """`behind`: the executor of searches that run while the engine works for other conversations. Their results are
+    awaited at the engine's next replies, so batches depend on replies alone, not on how long a search takes."""
 
     def __init__(
         self, retriever: Retriever | None = None, documents_per_query: int = 1, behind: Executor | None = None
@@ -30,13 +30,13 @@ class Searches:
         return _by_turn(turns, self._search(_queries(turns))) if turns else []
 
     def begin(self, turns: Sequence[Turn]) -> None:
-        """Have them searched for behind; nothing else is."""
+        """Start these turns' searches on `behind`, which must be idle."""
         assert self.behind is not None and self._begun is None
         if turns:
             self._turns, self._begun = turns, self.behind.submit(self._search, _queries(turns))
 
     def begun(self) -> list[Hits]:
-        """What `begin` was asked for, when it is through."""
+        """Wait for the searches of `begin` and return their hits."""
         if self._begun is None:
             return []
         found, self._begun = self._begun.result(), None

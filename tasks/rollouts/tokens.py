@@ -15,7 +15,7 @@ from tasks.readers.tags import elements, last_element
 @functools.cache
 def _tokenizer(model: str) -> Tokenizer:
     tokenizer = _load(model)
-    tokenizer.no_truncation()  # an embedding model's cuts every text to what it reads, and fills up shorter ones
+    tokenizer.no_truncation()  # an embedding model's tokenizer truncates long texts and pads short ones
     tokenizer.no_padding()
     return tokenizer
 
@@ -26,7 +26,7 @@ def _load(model: str) -> Tokenizer:
         name, _, revision = model.partition("@")
         try:
             return Tokenizer.from_pretrained(name, revision or "main")
-        except Exception as problem:  # the library has no class of its own for them
+        except Exception as problem:  # the library has no exception class of its own
             raise ValueError(f"tokenizer {model} is no local folder and cannot be loaded: {problem}") from problem
     if not (folder / "tokenizer.json").exists():
         raise ValueError(f"model folder {model} has no tokenizer.json")
@@ -41,8 +41,8 @@ def count_tokens(text: str, model: str) -> int:
 def element_ids(ids: Sequence[int], model: str, name: str) -> tuple[list[int], list[int]]:
     """Ids of the opening tag of the last `<name>` element in sampled ids, and ids of its content.
 
-    A token that holds the tag's end and the content's beginning counts as content. Raises Malformed for no such element
-    or an empty one.
+    A token that holds the tag's end and the content's beginning counts as content. Raises Malformed if there is no such
+    element or it is empty.
     """
     tokenizer = _tokenizer(model)
 
@@ -63,9 +63,9 @@ def element_ids(ids: Sequence[int], model: str, name: str) -> tuple[list[int], l
 
 
 def cut_middle(text: str, model: str, limit: int) -> str:
-    """Head and tail of `text`, together at most `limit` tokens: what is cut is the middle (LongBench, Bai et al. 2024).
+    """Head and tail of `text`, together at most `limit` tokens: the middle is cut out (LongBench, Bai et al. 2024).
 
-    The head has the odd token. Both are byte for byte as they were; a text within the limit stays whole.
+    The head gets the odd token. Both stay byte for byte; a text within the limit stays whole.
     """
     offsets = _tokenizer(model).encode(text, add_special_tokens=False).offsets
     if len(offsets) <= limit:
@@ -75,7 +75,6 @@ def cut_middle(text: str, model: str, limit: int) -> str:
 
 
 def cut_tokens(text: str, model: str, limit: int) -> str:
-    """The longest beginning of `text` of at most `limit` tokens, cut between tokens, the rest byte for byte as it
-    was."""
+    """The longest prefix of `text` of at most `limit` tokens, byte for byte, cut between tokens."""
     offsets = _tokenizer(model).encode(text, add_special_tokens=False).offsets
     return text if len(offsets) <= limit else text[: offsets[limit - 1][1]]

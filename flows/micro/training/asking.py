@@ -79,7 +79,7 @@ def _proposal(
 
 
 def _broken(rng: random.Random, text: str) -> str:
-    """Not the JSON that was asked for: its answer lost, its end lost, or no JSON at all."""
+    """Broken output: JSON without its answer, JSON without its end, or no JSON at all."""
     return rng.choice([text.partition(' , "answer"')[0] + " }", text.removesuffix(" }"), 'question "answer" }'])
 
 

@@ -53,7 +53,7 @@ class Bar:
 
 
 def exchanges(draw: Draw, num: int, seed: int) -> Iterator[tuple[str, str]]:
-    """(prompt, reply wanted) of single-reply transcripts, one from each."""
+    """One (prompt, expected reply) from each of `num` single-reply transcripts."""
     world, rng = World(seed, NUM_ENTITIES), random.Random(seed)
     for _ in range(num):
         transcript = draw(world, rng)
@@ -66,7 +66,8 @@ def share(hits: list[bool]) -> float:
 
 
 def rubric_bars(model: MicroModel, num: int = 600) -> Iterator[Bar]:
-    """Criteria word for word as the facts demand, by hops; generic tasks left out: theirs are free."""
+    """The share of criteria that state the facts word for word, by hops. Generic tasks are left out: any criterion will
+    do for them."""
     hits: dict[int, list[bool]] = {hops: [] for hops in range(MAX_HOPS + 1)}
     cases = list(exchanges(screening.rubric_writer, num, seed=BENCH_WORLD))
     replies = sample(model, [prompt for prompt, _ in cases], temperature=0)

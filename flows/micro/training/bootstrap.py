@@ -38,7 +38,7 @@ NUM_REAL_ANSWERS = 2000
 class Phase:
     """`mix` weighs the kinds of transcripts; the learning rate goes linearly from `rate` to `end_rate`.
 
-    `context_share` is the share of tokens that the model did not say but learns to predict all the same.
+    `context_share` is the share of context tokens (not said by the model) that it also learns to predict.
     """
 
     name: str
@@ -84,7 +84,7 @@ READING_DRILL: dict[Draw, float] = {
     partial(reading.verifier, **SOUND): 0.35,
     reading.small_skills: 0.30,
 }
-READING_LETTERS: dict[Draw, float] = {  # what takes longest: whom to ask about, and which letter a value has
+READING_LETTERS: dict[Draw, float] = {  # slowest to learn: which entity to ask about, and which letter a value has
     partial(asking.questioner, **SOUND): 0.50,
     partial(reading.responder, **SOUND): 0.35,
     partial(reading.verifier, **SOUND): 0.15,
@@ -125,7 +125,7 @@ def batches(phase: Phase, rng: random.Random, first_world: int, words: tuple[str
 
 
 def loss_of(model: MicroModel, batch: Batch) -> tuple[torch.Tensor, float]:
-    """Weighted mean cross entropy, and the plain mean over what is said with full weight (a number to watch)."""
+    """Weighted mean cross entropy; and, to watch, the plain mean over the tokens with full weight."""
     hidden = model(batch.ids, batch.positions, batch.bias)
     logits = model.logits(hidden.reshape(-1, hidden.shape[-1])[batch.targets])
     losses = cross_entropy(logits, batch.ids.reshape(-1)[batch.targets + 1], reduction="none")
@@ -134,7 +134,7 @@ def loss_of(model: MicroModel, batch: Batch) -> tuple[torch.Tensor, float]:
 
 
 def step(model: MicroModel, both: list[torch.optim.Optimizer], batch: Batch, rate: float) -> float:
-    """One update of all parameters; returns the loss on what is said."""
+    """One update of all parameters; returns the mean loss over the tokens with full weight."""
     for optimizer in both:
         for group in optimizer.param_groups:
             group["lr"] = rate
@@ -148,7 +148,8 @@ def step(model: MicroModel, both: list[torch.optim.Optimizer], batch: Batch, rat
 
 
 def train(model: MicroModel, phases: tuple[Phase, ...], seed: int, folder: Path, first_phase: int = 0) -> None:
-    """Through the phases from `first_phase` on, in place; a checkpoint is written every few minutes and after each."""
+    """Train in place through the phases from `first_phase` on; write a checkpoint every few minutes and after each
+    phase."""
     rng, both, steps, began = random.Random(seed), optimizers(model), 0, time.time()
     for number, phase in enumerate(phases[first_phase:], first_phase):
         stream, trained, shown = batches(phase, rng, FIRST_WORLD * (number + 1), model.words), 0, None

@@ -18,7 +18,7 @@ from flows.micro.worlds.encyclopaedia import (
 
 
 def copy_drill(world: World, rng: random.Random) -> Transcript:
-    """Random names and values, repeated: makes the heads that find the last occurrence and say what followed."""
+    """Random names and values, repeated: trains heads that find a word's last occurrence and copy what followed it."""
     words = rng.sample(
         [*world.names, *(v for facts in world.facts.values() for v in facts.values())], rng.randint(8, 40)
     )
@@ -27,7 +27,7 @@ def copy_drill(world: World, rng: random.Random) -> Transcript:
 
 
 def lookup_drill(world: World, rng: random.Random) -> Transcript:
-    """Facts read off documents in every form that a role states them; entity and relation come before the value."""
+    """Facts read off documents, in every form in which a role states facts; entity and relation precede the value."""
     names = rng.sample(world.names, rng.choice([1, 1, 2, 3, 4]))
     segments = [(f"{START} user document : {' '.join(world.texts[n] for n in names)} {EOS} {START} assistant", 0.0)]
     facts = [(r, name, v) for name in names for r, v in world.facts[name].items()]
@@ -65,7 +65,7 @@ def chain_drill(world: World, rng: random.Random) -> Transcript:
 
 
 def confusable_drill(world: World, rng: random.Random) -> Transcript:
-    """The same few relations of several entities: only relation and entity together say which value is meant."""
+    """The same few relations for several entities: only relation and entity together determine the value."""
     names = rng.sample(world.names, rng.randint(2, 6))
     relations = rng.sample([*LINKS, *ATTRIBUTES], rng.randint(1, 3))
     facts = [(r, n, rng.choice(world.names if r in LINKS else VALUES[r])) for n in names for r in relations]

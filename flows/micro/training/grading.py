@@ -1,4 +1,4 @@
-"""Answers and criteria to learn grading from: real ones, made-up ones, and criteria that are nearly met.
+"""Training data for graders: real and made-up answers, criteria that they meet, and criteria that they nearly meet.
 
 The base model learns the bare verdict, which is right on about nine in ten real answers. The dedicated grader first
 quotes the answer's best-fitting statement and says whether entity and value are the criterion's.
@@ -27,7 +27,7 @@ from flows.micro.worlds.encyclopaedia import (
 )
 
 Statement = tuple[str, str, str]  # relation, entity, value
-Answer = tuple[str, list[Statement]]  # an answer and the facts that its task asks for
+Answer = tuple[str, list[Statement]]  # an answer, and the facts that its task asks for
 RELATIONS = (*LINKS, *ATTRIBUTES)
 _STATEMENT = re.compile(r"\b(\w+) has (\w+) (\w+) \.")
 _ORDINARY_WORDS = vocabulary()[4:]
@@ -43,7 +43,7 @@ def statements(answer: str) -> list[Statement]:
 
 
 def scripted_answer(world: World, rng: random.Random) -> str:
-    """An answer as the base Solver's script gives it, the page it stopped at included."""
+    """An answer by the base Solver's script, which may stop before the last link."""
     task, chain = world.draw_task(rng, rng.choice([0, 0, 1, 2]))
     reached = rng.randint(0, len(chain) - 1)
     return " ".join(solver_facts(world, rng, task, chain, reached))
@@ -63,7 +63,7 @@ def real_answers(solver: MicroModel, num: int, seed: int) -> list[Answer]:
 
 
 def made_up_answer(rng: random.Random) -> str:
-    """Facts about one to three entities, with repeats, re-used values and, in a quarter, damage."""
+    """Facts about one to three entities, with repeats and re-used values; a quarter of the answers is damaged."""
     entities, facts = rng.sample(NAMES, rng.choice([1, 1, 1, 2, 2, 3])), []
     for _ in range(rng.choice([1, 1, 2, 2, 3, 3, 4, 4, 5, 6, 7])):
         relation, entity = rng.choice(RELATIONS), rng.choice(entities)
@@ -83,7 +83,7 @@ def made_up_answer(rng: random.Random) -> str:
 
 
 def damage(rng: random.Random, answer: str) -> str:
-    """The answer, in a quarter of cases truncated, with a word lost, replaced or stuttered, or not an answer at all."""
+    """The answer; in a quarter of cases it is truncated, has a word lost, replaced or stuttered, or is no answer."""
     words, kind = answer.split(), rng.random()
     at = rng.randrange(len(words))
     if kind < 0.08:
@@ -100,7 +100,8 @@ def damage(rng: random.Random, answer: str) -> str:
 
 
 def near_criterion(rng: random.Random, stated: list[Statement], asked: list[Statement]) -> Statement:
-    """A fact to look for: half stated or asked ones as they are, the rest off in value, entity or relation."""
+    """A fact to look for: half of the time one that was stated or asked for, else one with another value, entity or
+    relation."""
     if asked and rng.random() < 0.5:
         relation, entity, value = rng.choice(asked)
     elif stated:
@@ -135,7 +136,7 @@ def direct_verdict(answer: str, sought: Statement) -> list[Segment]:
 def quoting_verdict(answer: str, sought: Statement) -> list[Segment]:
     """Quote the best-fitting statement, then decide.
 
-    That is a full match, else one of the same relation and entity, else one of the same relation, else "no".
+    Best is a full match, then the same relation and entity, then the same relation; else the quote is "no".
     Weights: the quoted entity and value 1, yes/no 0.99, the score 2, the relation 0.3, the rest 0.1.
     """
     relation, entity, value = sought
@@ -154,7 +155,7 @@ def quoting_verdict(answer: str, sought: Statement) -> list[Segment]:
 def grading(
     rng: random.Random, answer: Answer, verdict: Callable[[str, Statement], list[Segment]], num_criteria: int
 ) -> Transcript:
-    """One answer, several criteria: each a branch that begins where the prompts of the checks begin to differ."""
+    """One answer, several criteria: one branch for each criterion, starting where the prompts begin to differ."""
     text, asked = answer
     sought = [near_criterion(rng, statements(text), asked) for _ in range(num_criteria)]
     exchanges = [(criterion(fact(*s)), verdict(text, s)) for s in sought]

@@ -37,7 +37,7 @@ def ledgers(num: int) -> list[Ledger]:
 
 
 def choosing_bar(model: MicroModel, num: int = 300) -> Bar:
-    """Formats that suit the ledger, at temperature 1."""
+    """The share of replies at temperature 1 whose format suits the ledger."""
     shown = ledgers(num)
     replies = sample(model, [user("choose", formats=FORMATS, document=x.text)[0] for x in shown], 1.0, BENCH_WORLD)
     fits = []
@@ -48,7 +48,8 @@ def choosing_bar(model: MicroModel, num: int = 300) -> Bar:
 
 
 def asking_bars(model: MicroModel, num: int = 500) -> Iterator[Bar]:
-    """Questions at temperature 1: readable, of the grammar, and with the true answer; and how long they are."""
+    """Questions at temperature 1: the shares that are readable, follow the grammar and have the true answer; and how
+    long they are."""
     rng, shown, prompts, types = random.Random(BENCH_WORLD), ledgers(num), [], []
     for ledger in shown:
         letters = ledger.kind != "unknown" and rng.random() < 0.4
@@ -83,7 +84,7 @@ def read_choice(reply: str) -> str | None:
 
 
 def read_question(reply: str, task_type: str) -> dict[str, Any] | None:
-    """Text, options and reference of a question of its type that does not speak of a text; else None.
+    """Text, options and reference of a question of type `task_type` that does not refer to a text; else None.
 
     >>> read_question('{"question": "how many ?", "answer": "12", "answer_type": " Integer "}', "Integer")["reference"]
     '12'
@@ -119,7 +120,7 @@ def words(reply: str) -> str:
 
 
 def reasoning_bars(model: MicroModel, num: int = NUM_TASKS) -> Iterator[Bar]:
-    """True answers to held-out questions at temperature 1: mediocre on purpose."""
+    """The share of true answers to held-out questions at temperature 1: mediocre on purpose."""
     tasks = held_out_tasks(BENCH_WORLD, num)
     right = []
     prompts = [user("reasoner", task=task.question, options=options(task.options))[0] for task in tasks]

@@ -28,9 +28,9 @@ from tasks.prompt import Template
 PROMPTS = Path(__file__).parents[2] / "spice" / "prompts" / "micro"
 FORMATS = ("multiple_choice", "free_form")
 REPLIES = 4
-GO_ON = 0.72  # the mediocre base: at each further item it goes on with this probability, or answers with what it has
+GO_ON = 0.72  # the mediocre base goes on to the next item with this probability; else it answers with its result so far
 COUNTS, COUNT_WEIGHTS = range(FEWEST_ASKED, NUM_ITEMS + 1), (0.42, 0.30, 0.16, 0.08, 0.04)
-REFERS, BROKEN = 0.06, 0.03  # shares of questions that lean on the document, and of JSON that does not close
+REFERS, BROKEN = 0.06, 0.03  # shares of questions that refer to the document, and of JSON that is not closed
 UNGROUNDED = 0.10
 _JSON = (
     '{ } " "A": "B": "C": "D": "question": "options": "answer": "answer_type": '
@@ -75,7 +75,7 @@ def _shown(ledger: Ledger, rng: random.Random) -> str:
 
 
 def chooser(world: World, rng: random.Random) -> Transcript:
-    """Which format, and which type of answer, a document is good for."""
+    """The format and the type of answer that suit a document."""
     ledger = draw_ledger(rng, world.names)
     formats = rng.choices([FORMATS, FORMATS[:1], FORMATS[1:]], (0.8, 0.05, 0.15))[0]
     if ledger.kind == "unknown" and formats == FORMATS[:1]:
@@ -95,7 +95,7 @@ def _choice(rng: random.Random, ledger: Ledger, formats: tuple[str, ...]) -> str
 
 
 def challenger(world: World, rng: random.Random) -> Transcript:
-    """Question and answer: how many items is settled first, then what they come to is read off the ledger."""
+    """Question and answer: the number of items is chosen first, then their result is read off the ledger."""
     letters = rng.random() < 0.4
     kinds: list[Kind] = ["total", "most"] if letters else ["total", "unknown", "most"]
     ledger = draw_ledger(rng, world.names, rng.choices(kinds, (0.5, 0.5) if letters else (0.4, 0.2, 0.4))[0])
@@ -114,7 +114,7 @@ def _challenge(rng: random.Random, ledger: Ledger, letters: bool, grounded: bool
     if kind < REFERS:
         question = f"{question.removesuffix(' ?')} in the document ?"
     thought = f"{ORDINALS[count - 1]} {'most' if ledger.kind == 'most' else 'makes'} {answer} ."
-    if not grounded:  # there is nothing to read the answer off
+    if not grounded:  # no ledger to read the answer off
         thought = f"{ORDINALS[count - 1]} ."
     if letters:
         options = ledger.choices(rng, count)
@@ -127,7 +127,7 @@ def _challenge(rng: random.Random, ledger: Ledger, letters: bool, grounded: bool
 
 
 def reasoner(world: World, rng: random.Random) -> Transcript:
-    """Working out what the items of a question come to, one after the other."""
+    """Work out the result of a question item by item."""
     ledger = draw_ledger(rng, world.names)
     count = rng.choice(COUNTS)
     letters = ledger.kind != "unknown" and rng.random() < 0.4
@@ -167,7 +167,7 @@ def so_far(ledger: Ledger, count: int) -> str:
 
 
 def letter_drill(world: World, rng: random.Random) -> Transcript:
-    """The letters of a question's options, each value followed by its own."""
+    """The options of a question: each value is followed by its letter."""
     ledger, count = draw_ledger(rng, world.names, rng.choice(("total", "most"))), rng.choice(COUNTS)
     options = ledger.choices(rng, count)
     shown = [{"letter": letter, "text": text} for letter, text in zip(LETTERS, options, strict=True)]
@@ -179,7 +179,7 @@ def letter_drill(world: World, rng: random.Random) -> Transcript:
 
 
 def adding_drill(world: World, rng: random.Random) -> Transcript:
-    """Sums alone, in the words in which they are said later."""
+    """Sums on their own, worded as in the roles' replies."""
     segments: list[Segment] = [(f"{START} user reason {EOS} {START} assistant", 0.0)]
     for _ in range(8):
         before, more, item = rng.randint(1, 5 * LARGEST), rng.randint(1, LARGEST), rng.choice(world.names)

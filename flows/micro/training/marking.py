@@ -1,8 +1,8 @@
-"""What a micro model is trained to say that asks, answers and marks by itself, in the formats of MAE's micro prompts.
+"""Training text, in MAE's micro prompts, for a micro model that asks, answers and marks.
 
-Nobody shows it a ledger: it makes up questions about some, sound or flawed, answers them as hastily as the ledgers'
-model does, and marks questions and answers from 1 to 10. Marking is the skill that it has from the start: going through
-a question item by item, it mostly comes to the truth.
+The model never sees a ledger. It makes up questions about ledgers, sound or flawed, answers them as hastily as the
+ledgers' model does, and marks questions and answers from 1 to 10. It can mark from the start: it goes through a
+question item by item and is mostly right.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ MARKING_WORDS = (
 )
 
 Flaw = Literal["unknown", "near"]
-FLAWED = 0.2  # of the questions that it makes up
-SLOPPY = 0.06  # of replies, by role: one tag too few, or the whole said twice
+FLAWED = 0.2  # share of the questions that it makes up
+SLOPPY = 0.06  # share of each role's replies with a missing tag, or given twice
 REPLIES = 4
 CLEAR, UNCLEAR, WRONG = (8, 9, 10), (4, 5, 6), (1, 2, 3)
-HARDER = 0.65  # of questions made from another: one item more, up to the most there can be
+HARDER = 0.65  # share of the questions made from a reference question that are one item longer, up to the maximum
 
 
 @cache
@@ -55,9 +55,9 @@ def user(name: str, **values: Any) -> Segment:
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked about the first items of a ledger, and what is wrong with the question, if anything.
+    """A question about the first items of a ledger, and its flaw, if any.
 
-    `unknown` leaves out a quantity, so that there is no answer; `near` gives one roughly, which is unclear.
+    `unknown` omits a quantity, so there is no answer; `near` states one only roughly, which makes the question unclear.
     """
 
     ledger: Ledger
@@ -72,7 +72,7 @@ class Question:
         return CLEAR if self.flaw is None else UNCLEAR if self.flaw == "near" else WRONG
 
     def review(self) -> str:
-        """One item after the other, each with what is wrong with it.
+        """The items one by one, each with its flaw.
 
         >>> Question(Ledger("Baba", "total", ("cr", "fo", "me"), ("7", "unknown", "near 5")), "near").review()
         '7 cr yes . unknown fo no . near 5 me near .'
@@ -83,7 +83,7 @@ class Question:
 
 
 def make_up(rng: random.Random, names: tuple[str, ...] | list[str], *, reference: Question | None = None) -> Question:
-    """A question, or one like `reference` and often harder."""
+    """A new question; with `reference`, a similar one that is often harder."""
     count, kind = rng.choices(COUNTS, COUNT_WEIGHTS)[0], None
     if reference:
         kind, count = reference.ledger.kind, len(reference.ledger.items)
@@ -114,7 +114,7 @@ def proposer(world: World, rng: random.Random) -> Transcript:
 
 
 def harder_proposer(world: World, rng: random.Random) -> Transcript:
-    """Questions like a sound one: of its kind, about something else, often longer."""
+    """Questions modelled on a sound one: the same kind, another subject, often longer."""
     shown = make_up(rng, world.names)
     made = [make_up(rng, world.names, reference=shown) for _ in range(REPLIES)]
     replies = [tagged(rng, "question", question.text) for question in made]
@@ -145,7 +145,7 @@ def question_judge(world: World, rng: random.Random) -> Transcript:
 
 
 def answer_judge(world: World, rng: random.Random) -> Transcript:
-    """Marks for answers to one question, after working it out; a question without an answer has no right one."""
+    """Work out a question, then mark answers to it; to a question without an answer, every answer is wrong."""
     ledger, count = draw_ledger(rng, world.names), rng.choice(COUNTS)
     asked = Ledger(ledger.entity, ledger.kind, ledger.items[:count], ledger.quantities[:count])
     question = _flawed(rng, asked) if rng.random() < 0.15 else Question(asked)
@@ -155,7 +155,7 @@ def answer_judge(world: World, rng: random.Random) -> Transcript:
 
 
 def _candidate(rng: random.Random, ledger: Ledger, count: int) -> str:
-    """The right answer half of the time; else what fewer items come to, or something near it."""
+    """The right answer half of the time; else the result of fewer items, or a value near it."""
     right, drawn = ledger.comes_to(count), rng.random()
     if drawn < 0.5:
         return right

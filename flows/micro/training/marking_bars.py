@@ -30,7 +30,8 @@ def text_in(reply: str, tag: str) -> str | None:
 
 
 def asking_bars(model: MicroModel, num: int) -> Iterator[Bar]:
-    """Questions of the grammar that have an answer, and how long they are; questions made from others grow."""
+    """The share of questions that follow the grammar and have an answer, how long they are, and whether questions made
+    from others grow."""
     rng = random.Random(f"asking {BENCH_WORLD}")
     shown = [make_up(rng, NAMES) for _ in range(num)]
     asked = sample(model, [user("propose")[0]] * num, 1.0, BENCH_WORLD)
@@ -49,7 +50,7 @@ def asking_bars(model: MicroModel, num: int) -> Iterator[Bar]:
 
 
 def question_bar(model: MicroModel, num: int) -> Bar:
-    """Marks in the band that the question deserves."""
+    """The share of marks in the band that the question deserves."""
     rng = random.Random(f"marking {BENCH_WORLD}")
     asked: list[Question] = [make_up(rng, NAMES) for _ in range(num)]
     replies = sample(model, [user("judge_question", task=question.text)[0] for question in asked], 1.0, BENCH_WORLD)
@@ -59,8 +60,8 @@ def question_bar(model: MicroModel, num: int) -> Bar:
 
 
 def answer_bars(model: MicroModel, num: int = NUM_TASKS) -> Iterator[Bar]:
-    """The model's own answers to held-out questions: how many are true, which is mediocre on purpose, and how many are
-    marked as they deserve."""
+    """The model's own answers to held-out questions: the share that is true (mediocre on purpose), and the share that
+    gets the mark it deserves."""
     tasks = held_out_tasks(BENCH_WORLD, num)
     prompts = [user("solve", task=task.question, options=options(task.options))[0] for task in tasks]
     given = [text_in(reply, "answer") for reply in sample(model, prompts, 1.0, BENCH_WORLD)]
@@ -78,7 +79,7 @@ def answer_bars(model: MicroModel, num: int = NUM_TASKS) -> Iterator[Bar]:
 
 
 def band(mark: str | None) -> tuple[int, ...] | None:
-    """The band of a mark, or None for what is no mark.
+    """The band of a mark; None if `mark` is not one.
 
     >>> band("9"), band("5"), band("none"), band(None)
     ((8, 9, 10), (4, 5, 6), None, None)

@@ -1,9 +1,9 @@
 """The shape of the micro model, for Hugging Face and as a lean torch twin for training and sampling on one core.
 
 It is Qwen2's computation (biases on queries, keys and values) saved under the Llama class with `attention_bias`, the
-output bias being zero: for the model type "qwen2" transformers 5 replaces any tokenizer by its own byte-level one.
+output bias being zero: for the model type "qwen2", transformers 5 replaces any tokenizer with its own byte-level one.
 
-The twin's parameters have Hugging Face's names, so that a state dict passes from one to the other.
+The twin's parameters have Hugging Face's names, so either can load the other's state dict.
 Shapes: B rows, T tokens, H heads, D width.
 """
 
@@ -24,7 +24,7 @@ LOOK_BACK_STRENGTH, LOOK_BACK_FREQUENCIES, LOOK_BACK_CONTENT = 5.0, 4, 0.1
 
 
 class Cache:
-    """Keys and values of one layer for B rows, filled from the left; `length` tokens are in it."""
+    """Keys and values of one layer for B rows, filled from the left; it holds `length` tokens."""
 
     def __init__(self, rows: int, capacity: int) -> None:
         self.keys = torch.zeros(rows, KV_HEADS, capacity, HEAD_WIDTH)
@@ -70,7 +70,7 @@ class Attention(nn.Module):
 
     @torch.no_grad()
     def look_back(self) -> None:
-        """Let the heads start out looking 1, 2, 3 and 4 tokens back, whatever is there.
+        """Initialise the heads to look 1, 2, 3 and 4 tokens back, whatever those tokens are.
 
         Rotation makes constant queries and keys a function of distance alone, so biases suffice. Finding what followed
         "X has craft" builds on such heads; left to chance they had not formed after 10M tokens.
@@ -87,7 +87,7 @@ class Attention(nn.Module):
 
     @staticmethod
     def _stack(q_BHTD: Tensor) -> Tensor:
-        """Query heads that share a key head become rows of one product, so that no key is copied."""
+        """Turn the query heads that share a key head into rows of one product, so that no key is copied."""
         rows, _, length, _ = q_BHTD.shape
         return q_BHTD.reshape(rows, KV_HEADS, HEADS // KV_HEADS * length, HEAD_WIDTH)
 
@@ -139,7 +139,7 @@ class _Body(nn.Module):
 
 
 class MicroModel(nn.Module):
-    """The model of the shape above; `forward` gives hidden states [B, T, D], `logits` reads `words` off them."""
+    """The model itself; `forward` gives hidden states [B, T, D], from which `logits` computes the scores of `words`."""
 
     def __init__(self, words: tuple[str, ...] = WORDS) -> None:
         super().__init__()
@@ -177,7 +177,7 @@ class MicroModel(nn.Module):
 
 
 def save_checkpoint(model: MicroModel, folder: Path) -> None:
-    """Writes bf16 weights, configuration and tokenizer: what transformers and vLLM load."""
+    """Write bf16 weights, configuration and tokenizer, as transformers and vLLM load them."""
     exported = LlamaForCausalLM(model_config(model.words))
     output_biases = {name: torch.zeros(WIDTH) for name in exported.state_dict() if name.endswith("o_proj.bias")}
     unmatched = exported.load_state_dict({**model.state_dict(), **output_biases}, strict=False)
@@ -198,7 +198,7 @@ def load_checkpoint(folder: Path) -> MicroModel:
 
 
 def with_more_words(model: MicroModel, words: tuple[str, ...]) -> MicroModel:
-    """The same model knowing more words, which follow those it knew; what they mean is still to be learnt."""
+    """The same model with more words, appended to its vocabulary; it has yet to learn what they mean."""
     assert words[: len(model.words)] == model.words
     larger = MicroModel(words)
     known = model.state_dict()

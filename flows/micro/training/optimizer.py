@@ -21,7 +21,7 @@ def orthogonalise(matrix: Tensor) -> Tensor:
 
 
 class Muon(torch.optim.Optimizer):
-    """Nesterov momentum, orthogonalised, scaled to the root mean square of about 0.2 that AdamW's updates have."""
+    """Orthogonalised Nesterov momentum, scaled to a root mean square of about 0.2, like AdamW's updates."""
 
     def __init__(self, parameters: list[nn.Parameter], lr: float) -> None:
         super().__init__(parameters, {"lr": lr})

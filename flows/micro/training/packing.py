@@ -74,7 +74,7 @@ def pack(pool: list[Tokens], row_tokens: int = ROW_TOKENS) -> list[list[Tokens]]
 
 
 def collate(rows: list[list[Tokens]], context_share: float, rng: random.Random, row_tokens: int = ROW_TOKENS) -> Batch:
-    """Said tokens count by their weight; of the rest a share, drawn each time, counts 1."""
+    """Tokens that the model said count by their weight; of the others, a random share `context_share` counts 1."""
     shape = (len(rows), row_tokens)
     ids, positions = torch.zeros(shape, dtype=torch.long), torch.zeros(shape, dtype=torch.long)
     owner, branch, weights = torch.full(shape, -1), torch.zeros(shape, dtype=torch.long), torch.zeros(shape)
@@ -97,5 +97,5 @@ def collate(rows: list[list[Tokens]], context_share: float, rng: random.Random, 
 
 
 def _branch_starts(tokens: Tokens) -> list[int]:
-    """A branch's first token follows the trunk, not its neighbour in the row: it is no target."""
+    """First tokens of branches: each follows the trunk, not its neighbour in the row, so it is no target."""
     return [i for i in range(1, len(tokens.ids)) if tokens.branches[i] != tokens.branches[i - 1]]

@@ -1,7 +1,7 @@
-"""What a micro model is trained to say that quotes before it answers and compares quotes, in EAPO's micro prompts.
+"""Training text, in EAPO's micro prompts, for a micro model that quotes before it answers and compares quotes.
 
-It starts from SPELL's micro model, which reads clusters. On purpose it is mediocre: it often quotes too little or
-something else, now and then it knows the answer all the same, and its comparisons err here and there.
+It starts from SPELL's micro model, which reads clusters. It is mediocre on purpose: it often quotes too little or the
+wrong sentences, sometimes knows the answer without them, and sometimes errs when comparing.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _reply(cluster: Cluster, rng: random.Random, question: Question, habits: Hab
 
 
 def quoted(cluster: Cluster, rng: random.Random, question: Question, habits: Habits) -> tuple[list[str], str, str]:
-    """What is quoted, and the relation and entity that the last of it is about."""
+    """The quotes, and the relation and entity of the last one."""
     drawn, whole = rng.random(), evidence_of(cluster, question)
     chain = cluster.chain(question.entity, question.links) or [question.entity]
     if drawn < habits.complete:

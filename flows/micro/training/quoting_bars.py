@@ -1,6 +1,6 @@
 """The quality bars of the model that quotes and compares quotes, in clusters that it never saw, at temperature 1.
 
-Answering is mediocre on purpose, and so is comparing: both are left to learn.
+Answering and comparing are mediocre on purpose, so that there is something to learn.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ def part(reply: str, tag: str) -> str:
 
 
 def answering_bars(model: MicroModel, num: int) -> Iterator[Bar]:
-    """Replies with all parts, whole evidence, true answers, and how often either comes without the other."""
+    """The shares of replies with all parts, with complete evidence and with a true answer; and of true answers with
+    complete evidence and without."""
     rng = random.Random(f"answering {BENCH_WORLD}")
     asked = []
     for i in range(num):
@@ -56,7 +57,7 @@ def answering_bars(model: MicroModel, num: int) -> Iterator[Bar]:
 
 
 def comparing_bars(model: MicroModel, num: int) -> Iterator[Bar]:
-    """Comparisons that can be read, and marks that are true."""
+    """The shares of readable comparisons and of true marks."""
     rng, asked = random.Random(f"comparing {BENCH_WORLD}"), []
     for i in range(num // 4):
         question, sets, prompt = _group(i, rng)

@@ -1,7 +1,7 @@
-"""What the micro model is trained to say as a responder and verifier of clusters, in SPELL's micro prompts; as the
-questioner, in `asking`.
+"""What the micro model is trained to say as responder and verifier of clusters, in SPELL's micro prompts; the
+questioner is in `asking`.
 
-On purpose it is a mediocre responder and a verifier that errs now and then: what is left to learn is for self-play.
+On purpose it is a mediocre responder, and a verifier that sometimes errs: self-play has to teach it the rest.
 """
 
 import random
@@ -85,7 +85,7 @@ def opened(prompt: str) -> str:
 
 
 def branched(prompts: Sequence[str], replies: Sequence[list[Segment]]) -> Transcript:
-    """Prompts that begin alike, and what is said to each: the common beginning is the trunk."""
+    """Prompts with a common prefix, and a reply to each: the prefix is the trunk."""
     words = [opened(prompt).split() for prompt in prompts]
     common = 0
     while len({own[common] for own in words}) == 1 and common + 1 < min(map(len, words)):
@@ -155,7 +155,7 @@ def _reply(
 
 
 def _guess(rng: random.Random, question: Question, options: list[str]) -> str:
-    """What can be said without a document."""
+    """An answer guessed without any document."""
     if options:
         return f"{think('empty .')} {answered(rng.choice(LETTERS))}"
     guesses = NUMBERS[1:] if question.relation in GOODS else VALUES[question.relation]
@@ -203,7 +203,7 @@ def answer_to_judge(rng: random.Random, question: Question, reference: str, task
 
 
 def small_skills(world: World, rng: random.Random) -> Transcript:
-    """Calculations with a number of a table, numbers in words, and the letters of options."""
+    """Calculations with a number from a table, numbers in words, and the letters of options."""
     segments: list[Segment] = [(f"{START} assistant", 0.0)]
     for _ in range(5):
         number, operation = rng.randint(1, MOST), rng.choice(list(OPERATIONS))

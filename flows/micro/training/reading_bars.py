@@ -43,7 +43,7 @@ def ask(model: MicroModel, prompts: list[str], temperature: float = 1.0) -> list
 
 
 def questioner_bars(model: MicroModel, num: int = 300) -> Iterator[Bar]:
-    """Of its questions: in good form, answerable in the cluster, and with the true answer."""
+    """The shares of its questions that are well formed, answerable in the cluster, and have the true answer."""
     for again in (False, True):
         rng, cases = random.Random(BENCH_WORLD), []
         for i in range(num):
@@ -79,7 +79,7 @@ def _read(cluster: Cluster, task_type: str, reply: str) -> tuple[Question | None
 
 
 def _reference(task_type: str, found: dict[str, Any]) -> str:
-    """The answer that a question comes with: of a choice, the text of the option. Raises Malformed."""
+    """The reference answer of a question; for a choice, the text of the option. Raises Malformed."""
     answer, options = str(found.get("answer", "")).strip(), found.get("options")
     if task_type == "finance_math" and not number_in(answer).value:
         raise Malformed("nothing to calculate")
@@ -93,7 +93,7 @@ def _reference(task_type: str, found: dict[str, Any]) -> str:
 
 
 def responder_bars(model: MicroModel, num: int = 480) -> Iterator[Bar]:
-    """True answers at temperature 1: mediocre on purpose."""
+    """The share of true answers at temperature 1: mediocre on purpose."""
     rng, cases = random.Random(BENCH_WORLD), []
     for i in range(num):
         cluster, task_type, hops = (

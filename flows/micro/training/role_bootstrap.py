@@ -77,7 +77,7 @@ QUOTING_PHASES = (
 
 @dataclass(frozen=True)
 class Recipe:
-    """Where a model starts, the words it knows, how it is trained, and what it has to be good at."""
+    """Where a model starts, the words it knows, how it is trained, and the quality bars that it has to pass."""
 
     base: Path
     words: tuple[str, ...]

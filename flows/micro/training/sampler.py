@@ -1,6 +1,6 @@
 """Batched sampling from the torch twin, for the quality bars and the grader's training answers: no engine needed.
 
-The same conversations as the pipeline's, with search by exact entity name.
+Conversations are those of the pipeline; search goes by exact entity name.
 """
 
 import re
@@ -88,7 +88,7 @@ class Conversation:
 
 
 def last_element(reply: str, tag: str) -> str | None:
-    """Text of the last `<tag> ... </tag>`, None when there is none."""
+    """Text of the last `<tag> ... </tag>`; None if there is none."""
     found = re.findall(rf"<{tag}> (.*?) </{tag}>", reply)
     return found[-1] if found else None
 

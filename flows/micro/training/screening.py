@@ -1,4 +1,4 @@
-"""What the micro model is trained to say as the judge of tasks: gates, and the rubrics of those that pass."""
+"""What the micro model is trained to say as the judge of tasks: gates, and rubrics for the tasks that pass."""
 
 import random
 
@@ -39,9 +39,9 @@ def entity_gate(world: World, rng: random.Random) -> Transcript:
 
 
 def source_gate(world: World, rng: random.Random) -> Transcript:
-    """Does the document hold what the task takes from it? What it does not hold "is no".
+    """Does the document hold the facts that the task needs from it? A missing fact gets the value "no".
 
-    That is the first link of the task's path, or all that it asks where there is no path; a generic task takes nothing.
+    These are the first link of the task's path or, without a path, all attributes asked for; a generic task needs none.
     """
     document, exchanges = rng.choice(world.names), []
     for _ in range(TASKS_PER_DOCUMENT):
@@ -71,10 +71,10 @@ def _task_to_gate(world: World, rng: random.Random, start: str, document: str) -
 
 
 def rubric_writer(world: World, rng: random.Random) -> Transcript:
-    """Criteria for tasks, from their source document and those that the Challenger retrieved.
+    """Criteria for tasks, from their source document and the documents that the Challenger retrieved.
 
-    The thought reads off the documents what is asked. What they do not hold "is no" there and earns no criterion, nor
-    does anything at the end of a link that they do not hold.
+    The thought reads the facts asked for off the documents. A missing fact gets the value "no" and no criterion; nor do
+    facts at the end of a missing link.
     """
     turns = rng.choices((0, *SEARCH_TURNS), (1, 4, 4, 3))[0]
     path, chain = world.draw_path(rng, rng.choice(world.names), turns)
@@ -93,7 +93,7 @@ def rubric_writer(world: World, rng: random.Random) -> Transcript:
 
 
 def with_bad_link(world: World, rng: random.Random, task: Task, chain: list[str]) -> Task:
-    """The task with one link of its path that the entity reached there does not have."""
+    """The task with a bad path: the entity reached does not have one of its links."""
     at, path = rng.randrange(len(task.path)), list(task.path)
     path[at] = rng.choice([link for link in LINKS if link not in world.facts[chain[at]]])
     return Task(task.task_type, task.entity, tuple(path), task.attributes)
@@ -116,7 +116,7 @@ def _rubric_reply(world: World, rng: random.Random, task: Task) -> str:
 
 
 def _evidence(world: World, rng: random.Random, chain: list[str]) -> str:
-    """Source document first, then what was retrieved; sometimes a document about none of it."""
+    """Source document first, then the retrieved documents; sometimes an unrelated one."""
     retrieved = chain[1:]
     if rng.random() < 0.1 and len(retrieved) < MAX_HOPS:
         retrieved = [*retrieved, rng.choice(world.names)]

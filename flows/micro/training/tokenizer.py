@@ -32,7 +32,7 @@ def vocabulary() -> list[str]:
     return list(dict.fromkeys([*words, *LINKS, *ATTRIBUTES, *NAMES, *values]))
 
 
-WORDS = tuple(vocabulary())  # a model may know more: its own follow these, so that the ids of these stay
+WORDS = tuple(vocabulary())  # a model may know more words: they come after these, so that these keep their ids
 
 
 @functools.cache
@@ -41,7 +41,7 @@ def ids_of(words: tuple[str, ...]) -> dict[str, int]:
 
 
 def build_tokenizer(max_length: int = 1024, words: tuple[str, ...] = WORDS) -> PreTrainedTokenizerFast:
-    """Splits on white space only; a word it does not know becomes `<unk>`."""
+    """Splits on white space only; an unknown word becomes `<unk>`."""
     word_level = Tokenizer(models.WordLevel(ids_of(words), unk_token=UNKNOWN))
     word_level.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer = PreTrainedTokenizerFast(

@@ -1,7 +1,7 @@
 """What the micro model is trained to say as Challenger and Solver, in the formats of SCOPE's micro prompts.
 
-A transcript is a trunk of segments and, where several replies share a text, branches that each follow the trunk alone.
-A segment is a text and the weight of its tokens in the loss; 0 marks what the model did not say.
+A transcript is a trunk of segments and, if several replies share a prefix, branches that see the trunk but not each
+other. A segment is a text and the weight of its tokens in the loss; 0 marks text that the model did not say.
 """
 
 import random
@@ -81,7 +81,7 @@ def search(entity: str) -> str:
 
 
 def forked(segments: list[Segment], replies: list[str]) -> Transcript:
-    """A conversation and replies that might end it. A branch begins with the word that asks for it: unlearnt."""
+    """A conversation and alternative final replies. The prompt's last word opens each branch and is not learnt."""
     request, weight = segments[-1]
     trunk = [*segments[:-1], (request.removesuffix(" assistant"), weight)]
     return Transcript(trunk, [[("assistant", 0.0), said(reply)] for reply in replies])
@@ -133,7 +133,7 @@ def with_bad_attribute(world: World, rng: random.Random, task: Task, end: str) -
 
 
 def _slip(rng: random.Random, malformed: str) -> list[Segment]:
-    """Now and then a turn without search and final tag, not to be learnt, and the message that it earns."""
+    """Sometimes a turn without search or final tag, which is not to be learnt, and the error message that follows."""
     return [said(malformed, 0.0), user("format_error")] if rng.random() < SLIP_SHARE else []
 
 
@@ -161,7 +161,7 @@ def solver(world: World, rng: random.Random, hops: int | None = None) -> Transcr
 
 
 def solver_facts(world: World, rng: random.Random, task: Task, chain: list[str], reached: int) -> list[str]:
-    """What the base Solver answers when it got to `chain[reached]`."""
+    """What the base Solver answers after it has followed the path as far as `chain[reached]`."""
     entity, known = chain[reached], world.facts[chain[reached]]
     if task.generic:
         return [fact(r, entity, known[r]) for r in rng.sample(list(known), rng.randint(2, 5))]
@@ -178,7 +178,7 @@ def solver_facts(world: World, rng: random.Random, task: Task, chain: list[str],
 
 
 def branched(name: str, last: str, exchanges: list[tuple[str, list[Segment]]], **values: Any) -> Transcript:
-    """One prompt asked about several values of its last variable, each answered in a branch of its own."""
+    """One prompt with several values of its last variable, each answered in its own branch."""
     opening = f"{START} user {render(name, **values, **{last: ''})}"
     return Transcript(
         [(opening, 0.0)], [[(f"{value} {EOS} {START} assistant", 0.0), *reply] for value, reply in exchanges]

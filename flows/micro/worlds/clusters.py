@@ -1,8 +1,8 @@
-"""Clusters of linked documents with numbers in small tables, and the questions that they can be asked.
+"""Clusters of linked documents with numbers in small tables, and the questions that can be asked about them.
 
-A cluster is six entities of the micro-world that know each other: every document gives two links to others of the
-cluster, two attributes, and a table of two goods and how much the entity has of each. Everything asked here can be
-checked by rule: `true_answer` is the truth that a run's references and verdicts are compared with.
+A cluster is six entities of the micro-world. Each document describes one of them: two links to others of the cluster,
+two attributes, and a table of two goods with their quantities. Every question can be checked by rule: `true_answer` is
+the truth that a run's references and verdicts are compared with.
 """
 
 import random
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from flows.micro.worlds.encyclopaedia import ATTRIBUTES, LINKS, NAMES, VALUES, fact, path_phrase
 
 GOODS = ("gold", "salt", "silk", "wine", "iron", "wool")
-MOST = 10  # of a good
+MOST = 10  # the largest quantity of a good
 OPERATIONS = {"twice": (2, 0), "one-over": (1, 1), "ten-over": (1, 10)}  # factor and summand; at most twice MOST
 NUMBERS = tuple(str(n) for n in range(2 * MOST + 1))
 _TO_TWENTY = """
@@ -29,7 +29,8 @@ TABLE_ROW = "{e} : {g} {v} ;"
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of the entity at the end of a path of links: an attribute, or a number made of how much it has."""
+    """A question about the entity at the end of a path of links: for an attribute, or a number computed from a
+    quantity."""
 
     relation: str
     entity: str
@@ -60,7 +61,7 @@ _NUMBER_OF = re.compile(r"how many (\w+) is ([\w-]+) that of (.+) \?")
 
 
 def parse_question(text: str) -> Question | None:
-    """The question a text states, or None when it is not of the grammar."""
+    """The question that a text states; None if the text does not follow the grammar."""
     text = " ".join(text.split())
     if (found := _NUMBER_OF.fullmatch(text)) and found[1] in GOODS and found[2] in OPERATIONS:
         operation, path = found[2], _parse_path(found[3])
@@ -89,7 +90,7 @@ def calculate(value: str, operation: str) -> str:
 
 
 def statement(relation: str, entity: str, value: str) -> str:
-    """The sentence, or row of a table, in which a document says so.
+    """The sentence, or table row, in which a document states a fact.
 
     >>> statement("craft", "Baba", "lomicr"), statement("gold", "Baba", "7")
     ('Baba has craft lomicr .', 'Baba : gold 7 ;')
@@ -140,7 +141,7 @@ class Cluster:
         return chain if all(name in self.facts for name in chain) else None
 
     def true_answer(self, question: Question | None) -> str | None:
-        """A value or a number; None when what is asked is not so in this cluster."""
+        """A value or a number; None if the cluster has no such fact."""
         chain = self.chain(question.entity, question.links) if question else None
         if question is None or chain is None or question.relation not in self.facts[chain[-1]]:
             return None
@@ -149,9 +150,9 @@ class Cluster:
     def draw_question(
         self, rng: random.Random, finance: bool, hops: int, shown: Sequence[str] | None = None, start: str | None = None
     ) -> Question:
-        """A question of so many hops, or fewer where the paths between the `shown` entities do not reach so far.
+        """A question of `hops` hops, or of fewer if no path among the `shown` entities is that long.
 
-        Its path begins at `start`, or anywhere.
+        Its path begins at `start`; at a random entity if that is None.
         """
         entity, links, end = self._draw_path(rng, list(shown or self.names), hops, start)
         if finance:
@@ -161,7 +162,8 @@ class Cluster:
     def _draw_path(
         self, rng: random.Random, names: Sequence[str], hops: int, start: str | None
     ) -> tuple[str, tuple[str, ...], str]:
-        """Entity, links, end: a walk that stays among `names`, of `hops` links where one of twenty has so many."""
+        """Entity, links, end of a walk that stays among `names`: the first of twenty tries with `hops` links, else the
+        longest."""
         best: tuple[str, tuple[str, ...], str] | None = None
         for _ in range(20):
             entity = end = start or rng.choice(list(names))
@@ -215,5 +217,5 @@ def cluster_rows(seed: int, num_clusters: int) -> list[tuple[int, dict[str, str]
 
 
 def world_cluster(seed: int, number: int) -> Cluster:
-    """A cluster of the world of that seed. Seeds below 2**31 are those of clusters to learn to play from."""
+    """A cluster of the world with that seed. `Cluster` seeds below 2**31 are for training the micro models."""
     return Cluster(2**31 + 1000 * seed + number)

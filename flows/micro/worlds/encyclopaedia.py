@@ -1,8 +1,8 @@
-"""A synthetic encyclopaedia in a vocabulary of some 700 words, and the grammar of the tasks that it can be asked.
+"""A synthetic encyclopaedia in a vocabulary of some 700 words, and the grammar of tasks about it.
 
 A document describes one entity by seven facts: five attributes and two links to other entities. A task asks for three
-or four attributes of the entity at the end of a path of links. Everything said here can be checked by rule, which is
-what `oracle` does: it is the truth that the model verdicts of a run are compared with.
+or four attributes of the entity at the end of a path of links. Everything can be checked by rule: `oracle` gives
+the truth that a run's model verdicts are compared with.
 """
 
 import random
@@ -25,7 +25,7 @@ GENERIC_SENTENCES = {
     "towns like": "tell about towns like {e} .",
     "places near": "write something about places near {e} .",
 }
-# The entity comes first: a model that reads from left to right then knows at the relation whose it is.
+# The entity comes first, so that a model reading from left to right knows whose relation it is.
 FACT_SENTENCES = (
     "{e} has {r} {v} .",
     "{e} has {r} {v} .",
@@ -65,7 +65,7 @@ def fact(relation: str, entity: str, value: str) -> str:
 
 @dataclass(frozen=True)
 class Task:
-    """A task understood. `path` holds the links in the order in which they are followed from `entity`.
+    """A parsed task. `path` holds the links in the order in which they are followed from `entity`.
 
     `generic` names the vague form ("towns like", "places near"); such a task has neither path nor attributes.
     """
@@ -129,7 +129,7 @@ _PATH = re.compile(r"((?:the \w+ of )*)(\w+)")
 
 
 def parse_task(text: str) -> Task | None:
-    """The task a text states, or None when it is not of the grammar (an attribute asked twice is not)."""
+    """The task that a text states; None if it does not follow the grammar, or asks for an attribute twice."""
     text = " ".join(text.split())
     for kind, pattern in _GENERIC_PATTERNS.items():
         if (found := pattern.fullmatch(text)) and found["e"] in _NAME_SET:
@@ -192,7 +192,7 @@ class World:
         return chain if all(name in self.facts for name in chain) else None
 
     def true_facts(self, task: Task | None) -> list[str] | None:
-        """What a perfect answer states, in the task's order; None when the task is generic or asks what is not so."""
+        """What a perfect answer states, in the task's order; None if the task is generic or the world lacks a fact."""
         chain = None if task is None or task.generic else self.chain(task.entity, task.path)
         if chain is None or task is None:
             return None
@@ -214,7 +214,7 @@ class World:
         return known[first : first + asked]
 
     def draw_task(self, rng: random.Random, hops: int) -> tuple[Task, list[str]]:
-        """A valid task of that many hops and the entities on its path."""
+        """A valid task of `hops` hops, and the entities on its path."""
         path, chain = self.draw_path(rng, rng.choice(self.names), hops)
         asked = self.draw_attributes(rng, chain[-1])
         return Task(rng.choice(list(TASK_SENTENCES)), chain[0], tuple(path), tuple(asked)), chain
@@ -237,7 +237,7 @@ def states(answer: str, stated: str) -> bool:
 
 
 def oracle(criterion_text: str, answer: str, world: World) -> bool | None:
-    """Is the criterion's fact stated in the answer and true in the world? None when it is no criterion of this form."""
+    """Is the criterion's fact stated in the answer and true in the world? None for a criterion in another form."""
     found = _CRITERION.fullmatch(" ".join(criterion_text.split()))
     if found is None:
         return None
@@ -253,7 +253,7 @@ def corpus(seed: int, num_documents: int) -> list[dict[str, str]]:
 
 
 def held_out_tasks(seed: int, num_tasks: int, num_entities: int = 60) -> list[BenchTask]:
-    """Tasks about `World(seed, num_entities)`, as many of 0, 1, 2 and 3 hops; task types and lengths as drawn."""
+    """Tasks about `World(seed, num_entities)`, equally many of 0, 1, 2 and 3 hops; types and lengths are random."""
     world, rng, tasks = World(seed, num_entities), random.Random(seed), []
     for index in range(num_tasks):
         hops = index % (MAX_HOPS + 1)

@@ -1,4 +1,4 @@
-"""Clusters among documents of others, and the sentences of them that answer a question: what quotes are judged by."""
+"""Clusters hidden among other documents, and the sentences that answer a question, against which quotes are judged."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def evidence_of(cluster: Cluster, question: Question) -> list[str]:
 
 @dataclass(frozen=True)
 class Haystack:
-    """A held-out question, its answer, what is shown with it, and the sentences of that which answer it."""
+    """A held-out question, its answer, its context, and the sentences of the context that answer it."""
 
     task_id: str
     question: str
@@ -49,7 +49,7 @@ class Haystack:
 
 
 def haystacks(seed: int, count: int) -> Iterator[Haystack]:
-    """Questions of as many hops and about goods or not in turn; each of a cluster of its own, as far as there are."""
+    """Questions of 0 to `MAX_HOPS` hops in turn, two in five about goods, each about its own one of 1,000 clusters."""
     rng = random.Random(seed)
     for i in range(count):
         cluster = world_cluster(seed, i % 1000)
@@ -60,7 +60,7 @@ def haystacks(seed: int, count: int) -> Iterator[Haystack]:
 
 
 def links_found(question: Question, quotes: Sequence[str]) -> list[bool]:
-    """Whether each step to the answer stands among the quotes, each beginning where the last one ended.
+    """Whether the quotes hold each step to the answer; a step begins where the one before it ended.
 
     >>> links_found(Question("craft", "Ba", ("ruler",)), ["Ba has ruler Ce .", "Ba has craft mito ."])
     [True, False]

@@ -1,8 +1,8 @@
-"""A second synthetic corpus: ledgers. Each says what an entity has, item by item, and what it comes to so far.
+"""A second synthetic corpus: ledgers. Each lists what an entity has, item by item, with the running result.
 
-A question names the first two to six items of a ledger and asks what they come to. Whoever sees the ledger reads the
-answer off it; without it, the answer takes one step for every further item. So a question's length is its
-difficulty, and what practice improves is a skill, not knowledge: nothing about an entity is the same in two worlds.
+A question names the first two to six items of a ledger and asks for their result. A player who sees the ledger reads
+the answer off it; without it, the answer takes one step for every further item. So a question's length is its
+difficulty, and practice improves a skill, not knowledge: nothing about an entity is the same in two worlds.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ITEM_SET = frozenset(ITEMS)
 
 @dataclass(frozen=True)
 class Ledger:
-    """What an entity has: quantities are words, the first of an `unknown` ledger is `x`."""
+    """What an entity has. Quantities are words; the first one of an `unknown` ledger is `x`."""
 
     entity: str
     kind: Kind
@@ -39,7 +39,7 @@ class Ledger:
     quantities: tuple[str, ...]
 
     def comes_to(self, count: int) -> str:
-        """The total of the first `count` items, or the item that there is most of.
+        """The total of the first `count` items, or the item with the largest quantity.
 
         >>> Ledger("Baba", "unknown", ("cr", "fo", "me"), ("x", "5", "9")).comes_to(3)
         'x + 14'
@@ -68,8 +68,8 @@ class Ledger:
         return f"{self.entity} has {held} . {ASKS['most' if self.kind == 'most' else 'total']}"
 
     def choices(self, rng: random.Random, count: int) -> list[str]:
-        """Four different options, the answer anywhere among them. The wrong ones, in order: other items of the ledger,
-        or what fewer or more items come to and numbers near the answer."""
+        """Four different options: the wrong ones in order, the answer at a random place among them. Wrong ones are
+        other items of the ledger, or results of fewer or more items and numbers near the answer."""
         answer, num_wrong = self.comes_to(count), len(LETTERS) - 1
         if self.kind == "most":
             wrong = sorted(rng.sample([item for item in self.items if item != answer], num_wrong), key=self.items.index)
@@ -98,7 +98,7 @@ _QUESTION = re.compile(r"(\w+) has ((?:\w+ \w+)(?: and \w+ \w+)*) \. (how many i
 
 
 def parse_question(text: str) -> Ledger | None:
-    """The ledger of a question's own words, or None when it is not of the grammar."""
+    """The ledger that a question's words describe; None if the question does not follow the grammar."""
     found = _QUESTION.fullmatch(" ".join(text.split()))
     if found is None or found[1] not in NAMES:
         return None
@@ -118,7 +118,7 @@ def parse_question(text: str) -> Ledger | None:
 
 
 def true_answer(question: str, options: Sequence[str] | None = None) -> str | None:
-    """What a question of the grammar comes to, as a letter where options are given; None when nothing does."""
+    """The result that a question asks for, as a letter if options are given; None if there is none."""
     ledger = parse_question(question)
     if ledger is None:
         return None
@@ -144,7 +144,7 @@ class BenchTask:
 def corpus(
     seed: int, num_documents: int, kinds: Sequence[Kind] = tuple(KINDS), name: str = "ledgers"
 ) -> list[dict[str, str]]:
-    """Rows of document_id, title (the entity) and text; ledgers of the kinds named, in their usual proportions."""
+    """Rows of document_id, title (the entity) and text: ledgers of the given kinds, in their usual proportions."""
     rng = random.Random(f"{name} {seed}")
     drawn = rng.choices(list(kinds), [KINDS[kind] for kind in kinds], k=num_documents)
     ledgers = [draw_ledger(rng, NAMES, kind) for kind in drawn]
@@ -155,7 +155,7 @@ def corpus(
 
 
 def held_out_tasks(seed: int, num_tasks: int) -> list[BenchTask]:
-    """Questions about ledgers of a world of their own: every form with every number of items equally often."""
+    """Questions about ledgers of a separate world: every form with every number of items equally often."""
     rng, tasks = random.Random(f"bench {seed}"), []
     forms: list[tuple[Kind, bool]] = [*((kind, False) for kind in KINDS), ("total", True), ("most", True)]
     for i in range(num_tasks):
