@@ -97,11 +97,10 @@ def update(
     """Yield one row per optimizer step; the new policy and its optimizer state lie in the table's files.
 
     The state may still be written while later stages run: the next update waits for it. If a run ends before it is
-    written, the update is rerun.
+    written, the update is rerun. A killed update resumes from the last optimizer step that it kept in `shards`.
 
     `references` are the batch's log-probabilities under `reference`, if an engine scored them (`tasks.references`).
-    `optimizer_state` is what `updated_policy` returned for the previous update. A killed update resumes from the last
-    optimizer step that it kept in `shards`.
+    `optimizer_state` is what `updated_policy` returned for the previous update.
 
     Raises ValueError for an empty batch, Cleaned if the policy or state it starts from was freed, and
     `tasks.training.grpo.NonFiniteUpdateError`, all before anything is published.

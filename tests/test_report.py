@@ -49,9 +49,8 @@ def task(task_id, text="a task", malformed=None):
 
 
 def selection(task_id, mean_score, reason=None):
-    bounds = '{"low": 0.2, "high": 0.8}'
-    known = {"task_id": task_id, "document_id": f"doc-{task_id}", "num_rollouts": 4, "bounds": bounds}
-    return {**known, "kept": reason is None, "reason": reason, "mean_score": mean_score}
+    known = {"task_id": task_id, "document_id": f"doc-{task_id}", "num_rollouts": 4, "reason": reason}
+    return {**known, "bounds": '{"low": 0.2, "high": 0.8}', "kept": reason is None, "mean_score": mean_score}
 
 
 def evaluation(score, error, metric="score", benchmark="exam"):
@@ -101,9 +100,9 @@ def made_store(root):
     publish(store, f"{step}/rewards", rewards, "normalise", 7.0, 0.5)
     chosen = [selection("t1", 0.5), selection("t2", 0.2), selection("t3", 0.9, "too easy")]
     publish(store, f"{step}/selections", [*chosen, selection("t4", None, "malformed task")], "keep", 7.5, 0.5)
-    metrics = [("loss", 0.1), ("kl", 0.02), ("clip_fraction", 0.01), ("grad_norm", 1.0)]
     update = {"policy": "p1", "parent": "p0", "role": "writer", "policy_hash": "h", "weights": "w", "optimizer_step": 1}
-    publish(store, f"{step}/updates", [{**update, "metrics": metrics}], "update", 8.0, 2.0)
+    update["metrics"] = [("loss", 0.1), ("kl", 0.02), ("clip_fraction", 0.01), ("grad_norm", 1.0)]
+    publish(store, f"{step}/updates", [update], "update", 8.0, 2.0)
     return store
 
 
