@@ -1,8 +1,8 @@
 """Questions about the tables and the prose of long articles, with answers and evidence, for methods that learn from
 given questions: EAPO's second source ("Wikipedia-based Mixed QA", appendix A of its paper).
 
-A question is kept if its evidence is quoted word for word from every part that was shown, and if whoever sees the
-parts, and nobody who does not, answers it as its writer did. Every other has the first reason why not.
+A question is kept if it quotes evidence word for word from every part that was shown, and if the model gives the
+writer's answer with the parts and not without them. A dropped question stores the first reason it failed.
 
 Departures
 - [our reading] The paper names no filter; these are the usual ones of questions that a model writes.
