@@ -1,6 +1,6 @@
 """The address of a table as a value: `run/iter-003/phase/step-007/table.label`.
 
-`parse` and `str` are inverses. The views of `warehouse.query` read the same parts in SQL.
+`parse` and `str` are inverses. The views of `warehouse.query` parse the same parts in SQL.
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-RUN_NAME = re.compile(r"(?!runs$)[^\W_][\w.+=@-]{0,99}")  # a folder's name, whole; `runs/runs` would mislead the views
+RUN_NAME = re.compile(r"(?!runs$)[^\W_][\w.+=@-]{0,99}")  # one whole folder name; `runs/runs` would mislead the views
 NUMBER = r"(\d{3}|[1-9]\d{3,})"  # as `{:03d}` writes it
 SHAPE = re.compile(rf"([^/]+)(?:/iter-{NUMBER})?(?:/([^/]+))??(?:/step-{NUMBER})?/([a-z]\w*)(?:\.([^/]+))?")
 
 
 def check_run_name(name: str) -> str:
-    """The name, if it is valid for a run: a path would leave the store, "." or "" would mean all runs.
+    """Return the name if it is valid for a run: a path would leave the store, "." or "" would mean all runs.
 
     >>> check_run_name("qwen3-8b.seed=1")
     'qwen3-8b.seed=1'
@@ -28,7 +28,7 @@ def check_run_name(name: str) -> str:
 
 
 def by_number(name: str) -> tuple[list[str | int], str]:
-    """A key to sort names by, in which numbers count as such.
+    """A sort key that orders the numbers within names by value.
 
     >>> sorted(["step-1000", "step-999", "report"], key=by_number)
     ['report', 'step-999', 'step-1000']
@@ -55,7 +55,7 @@ class Address:
     label: str | None = None
 
     def __post_init__(self) -> None:
-        """Raises ValueError for names that `parse` would read differently."""
+        """Raise ValueError for parts that `parse` would read differently."""
         text = str(self) if self.table else f"{self}/table"
         read = _read(text)
         if read[:4] != (self.run, self.iteration, self.phase, self.step) or (self.table and read[5] != self.label):
@@ -73,14 +73,14 @@ class Address:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The folders from the run down."""
+        """The names of the folders, from the run down."""
         iteration = None if self.iteration is None else f"iter-{self.iteration:03d}"
         step = None if self.step is None else f"step-{self.step:03d}"
         return tuple(filter(None, (self.run, iteration, self.phase, step, self.name)))
 
     @property
     def shown(self) -> str:
-        """A short name among a run's tables, place first.
+        """A short name for display within a run, place first.
 
         >>> Address("mine", 3, "solver", 7, "rollouts", "grade").shown, Address("mine", table="documents").shown
         ('3 solver 7 rollouts.grade', 'documents')

@@ -1,4 +1,4 @@
-"""Work behind the stages: files of a published table that are written while later stages run."""
+"""Background work of a flow: it writes files of published tables while later stages run."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 
 class Behind:
-    """One piece of work after another, in a thread. After one that failed none is begun."""
+    """A queue of work in one thread. Once a piece of work has failed, no other starts."""
 
     def __init__(self) -> None:
         self._thread: ThreadPoolExecutor | None = None
         self._work: list[Future[object]] = []
 
     def start(self, work: Callable[[], object]) -> None:
-        """Do `work` in the thread, after what is waiting there."""
+        """Queue `work`."""
         self._thread = self._thread or ThreadPoolExecutor(1, "behind")
         self._work.append(self._thread.submit(_after, self._work[-1] if self._work else None, work))
 
     def then(self, work: Callable[[], object]) -> None:
-        """Do `work` after what is waiting; at once if nothing is. Raises as `check` does."""
+        """Queue `work` if anything is waiting, else do it at once. Raises as `check` does."""
         self.check()
         if self._work:
             self.start(work)
@@ -27,12 +27,12 @@ class Behind:
             work()
 
     def check(self) -> None:
-        """Raises what failed."""
+        """Raise the exception of work that has failed."""
         while self._work and self._work[0].done():
             self._work.pop(0).result()
 
     def wait(self) -> None:
-        """Until everything is done. Raises what failed."""
+        """Wait until everything is done. Raises the exception of work that failed."""
         while self._work:
             self._work.pop(0).result()
 

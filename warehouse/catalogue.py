@@ -1,4 +1,4 @@
-"""The published tables of a store for a server: a recipe is read again only after it changed."""
+"""The published tables of a store, cached for a server: a recipe is read again only if it changed."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from warehouse.query import EMPTY
 from warehouse.store import Store
 from warehouse.table import Table
 
-FRESH_S = 1.0  # how long a listing of a run is taken for the present one
-HEAVY = ("code", "params")  # parts of a recipe that would fill the memory of a server
+FRESH_S = 1.0  # how long the listing of a run is cached
+HEAVY = ("code", "params")  # parts of a recipe that would fill a server's memory
 
 
 class Catalogue:
-    """Tables of runs, from their recipes; safe to use from several threads."""
+    """Tables of runs, known by their recipes. Thread-safe."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -36,9 +36,11 @@ class Catalogue:
         return [name for _, name in sorted(found, reverse=True) if name != EMPTY]
 
     def tables(self, run: str) -> list[Table]:
-        """The published tables of a run in order of address; recipes lack their `HEAVY` parts, and have `sources`: the
-        content hash, as it was then, of every table that went in, by address (None for a policy). Empty for a run that
-        there is not."""
+        """The published tables of a run, ordered by address; empty for a run that does not exist.
+
+        Their recipes lack the `HEAVY` parts and gain `sources`, which maps the address of every table that was read to
+        its content hash at that time (None for a policy).
+        """
         with self._lock:
             at, tables = self._listed.get(run, (0.0, []))
             if time.monotonic() - at > FRESH_S or not at:
@@ -47,15 +49,16 @@ class Catalogue:
             return tables
 
     def forget(self) -> None:
-        """Read the store again, however recently it was read."""
+        """Drop the cached listings."""
         with self._lock:
             self._listed.clear()
 
     def related(self, run: str, address: str) -> list[Table]:
-        """The table at an address, all that it was made from and all that was made from it: no other table of the run
-        knows its rows. Where a recipe does not say what went in, as none of a stage does, its table counts as related.
+        """The table at an address, all tables that it was made from, and all that were made from it. No other table of
+        the run can refer to its rows. A table whose recipe records no inputs, so one that no stage made, counts as
+        related.
 
-        A policy is no row: rollouts that it sampled are not related to the batch that it was updated on.
+        Policies do not relate tables: the rollouts that a policy sampled are unrelated to the batch it was trained on.
         """
         tables = {table.address: table for table in self.tables(run)}
         above = {a: [s for s, content in t.recipe["sources"].items() if content] for a, t in tables.items()}
@@ -84,7 +87,7 @@ class Catalogue:
                 return known[1]
             with open(path, "rb") as file:
                 recipe = json.load(file)
-        except (FileNotFoundError, ValueError):  # it goes, or was cut off
+        except (FileNotFoundError, ValueError):  # being removed, or truncated
             return None
         light = {key: value for key, value in recipe.items() if key not in HEAVY}
         light["sources"] = dict([*_sources(recipe.get("inputs")), *_sources(recipe.get("params"))])
@@ -103,7 +106,7 @@ def _reached(start: str, edges: Mapping[str, list[str]]) -> set[str]:
 
 
 def _sources(value: Any) -> Iterator[tuple[str, str | None]]:
-    """Address and content hash of the tables that a part of a recipe describes; a policy is known by its id alone."""
+    """Address and content hash of the tables that a part of a recipe describes; for a policy, its id and None."""
     if isinstance(value, dict):
         if "content_hash" in value and isinstance(address := value.get("address", value.get("id")), str):
             yield address, value["content_hash"] if "address" in value else None

@@ -1,7 +1,7 @@
-"""What may be removed of a run: optimizer states and weights between iterations, and on request rows of old rollouts.
+"""Free disk space in a run: remove optimizer states and weights of old steps and, on request, rows of old rollouts.
 
-A removed file stays in its table's recipe, marked as cleaned with its hash: the table stands, and what was made from it
-is as fresh as before. It is marked first, so what a kill leaves behind is marked and there; the next time removes it.
+A removed file stays in its table's recipe with its hash, marked as cleaned: the table and everything made from it stay
+fresh. Files are marked before they are removed. If a kill comes in between, the next cleaning removes them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Removal:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes that removal frees: none for a file that a forked run shares."""
+        """Bytes that the removal frees; a file shared with a forked run frees none."""
         return sum(self.table.contents[name]["bytes"] for name in self.files if not self._is_shared(name))
 
     def _is_shared(self, name: str) -> bool:
@@ -43,13 +43,13 @@ class Removal:
 def removable(
     store: Store, run: str, keep_last: int = 1, keep: Iterable[int] = (), rollouts: bool = False
 ) -> list[Removal]:
-    """What `clean` would remove of a run.
+    """What `clean` would remove from a run.
 
-    Kept are the last `keep_last` iterations and those named by `keep`, whole; of every other one each role's last
-    weights, which later stages and branches start from; and of each role the last update whatever it is, which the run
-    goes on from. Rows of rollouts go only with `rollouts`.
+    It keeps the last `keep_last` iterations and those in `keep` whole. Of every other iteration it keeps each role's
+    last weights, which later stages and forks start from. It always keeps each role's last update, from which the run
+    continues. Rows of rollouts are removed only with `rollouts`.
 
-    Raises ValueError for a run that is not there or that is being worked on.
+    Raises ValueError for a run that does not exist or that a process is working on.
     """
     tables = list(store.tables(run))
     if not tables:
@@ -67,11 +67,11 @@ def removable(
 
 
 def free_superseded(store: Store, update: Table) -> int:
-    """Remove what a published update leaves no use for: the optimizer state that it went on from, and the weights of
-    that update unless they are the last of their iteration. Returns bytes freed.
+    """Remove what a published update has superseded: the optimizer state that it continued from, and the weights beside
+    that state unless they are the last of their iteration. Returns the bytes freed.
 
-    It reads that one recipe, however long the run. What another run made stays, and so does everything where tables
-    stand unchecked (`Freshness.frees`).
+    Reads only that one recipe, however long the run. Removes nothing that another run made, and nothing at all if
+    tables count as fresh unchecked (`Freshness.frees`).
     """
     state = update.recipe["params"]["optimizer_state"]
     if state is None or not store.freshness.frees:
@@ -84,8 +84,8 @@ def free_superseded(store: Store, update: Table) -> int:
 
 
 def check_kept(root: Path, path: Path | str | None, again: str) -> None:
-    """Raise Cleaned if files of a published table that were at `path` are removed; `again` is what of its phase to
-    rerun. None and what lies outside the store at `root` pass."""
+    """Raise Cleaned if the files of a published table at `path` were removed; `again` names the stage of its phase to
+    rerun. Accepts None, and any path outside the store at `root`."""
     runs = root / RUNS
     if path is None or not Path(path).is_relative_to(runs):
         return
@@ -99,7 +99,7 @@ def check_kept(root: Path, path: Path | str | None, again: str) -> None:
 
 
 def remove(store: Store, removals: Iterable[Removal]) -> int:
-    """Mark files as cleaned, then remove them; returns bytes freed."""
+    """Mark files as cleaned, then remove them; returns the bytes freed."""
     freed = 0
     for removal in removals:
         recipe = json.loads((removal.table.folder / RECIPE).read_text())
@@ -113,7 +113,7 @@ def remove(store: Store, removals: Iterable[Removal]) -> int:
 
 
 def summary(removals: list[Removal]) -> list[Row]:
-    """A summary: one row per iteration and kind."""
+    """One row per iteration and kind of file."""
     by_place: dict[tuple[int, str], list[Removal]] = {}
     for removal in removals:
         by_place.setdefault((removal.table.at.iteration or 0, removal.kind), []).append(removal)
@@ -140,7 +140,7 @@ def _optimizers_and_weights(tables: list[Table], old: list[Table]) -> Iterator[R
 
 
 def _superseded(address: str, update: Table) -> list[Removal]:
-    """What is left of the checkpoint at `address`, from which `update` continued."""
+    """What remains to be removed of the checkpoint at `address`, from which `update` continued."""
     before = find_table(update.root, address)
     if before is None:
         return []
@@ -156,7 +156,7 @@ def _checkpoint(update: Table, weights: bool) -> Iterator[Removal]:
 
 
 def _grouped(tables: list[Table], key: Callable[[Address], Any]) -> Iterator[list[Table]]:
-    """Tables by a part of their address, each group in the order of `tables`."""
+    """Tables grouped by a part of their address, each group in the order of `tables`."""
     groups: dict[Any, list[Table]] = {}
     for table in tables:
         groups.setdefault(key(table.at), []).append(table)

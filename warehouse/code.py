@@ -1,9 +1,9 @@
-"""A fingerprint of a function and of the project's code it calls: comments and docstrings do not count.
+"""Fingerprint a function and the project code that it calls; comments and docstrings do not count.
 
-A stage is stale when its code changed. Its code is what it reaches: the names it mentions are followed through
-its module's globals into every function, class and constant of the packages that decide results. Annotations are not
-followed, nor is this package, which only keeps what stages make. Objects that are neither function, class nor constant
-(a schema, a compiled template) are not looked into.
+A stage is stale if its code changed. Its code is all that it reaches: the names it mentions are followed through its
+module's globals to every function, class and constant in the packages that decide results. Annotations are not
+followed, nor is this package, which only stores what stages make. An object that is neither function, class nor
+constant (a schema, a compiled template) is not inspected.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def fingerprint(function: Callable[..., Any]) -> dict[str, str]:
 
 @functools.cache
 def module_fingerprint(name: str) -> dict[str, str]:
-    """The same for a whole module that is too heavy to import here, and for those of the project that it imports."""
+    """The fingerprint of a module that is too heavy to import here, and of the project's modules that it imports."""
     found: dict[str, str] = {}
     _follow_imports(ast.parse(f"from {name} import *"), found)
     return dict(sorted(found.items()))
@@ -56,8 +56,8 @@ def _follow(thing: Any, found: dict[str, str]) -> None:
 
 
 def _reach(name: str, value: Any, found: dict[str, str]) -> None:
-    """What a mentioned name adds: the project's code is followed, a constant is taken by value, down to its items."""
-    value = inspect.unwrap(value)  # functools.cache and its like hide the function
+    """Add what a mentioned name stands for: project code is followed, a constant counts by value, item by item."""
+    value = inspect.unwrap(value)  # functools.cache and the like wrap the function
     if inspect.isfunction(value) or inspect.isclass(value):
         if value.__module__.split(".")[0] in PACKAGES:
             _follow(value, found)
@@ -78,7 +78,7 @@ def _reach(name: str, value: Any, found: dict[str, str]) -> None:
 
 
 def _follow_imports(tree: ast.AST, found: dict[str, str]) -> None:
-    """`from tasks.x import y` inside a function, or in a module taken whole: all of tasks.x counts, as text."""
+    """For `from tasks.x import y` inside a function, or in a module that counts whole, all of tasks.x counts."""
     for node in ast.walk(tree):
         name = node.module if isinstance(node, ast.ImportFrom) and not node.level else None
         if name and name.split(".")[0] in PACKAGES and name not in found:
@@ -101,7 +101,7 @@ def _mentions(tree: ast.AST, namespace: dict[str, Any]) -> Iterator[tuple[str, A
 
 
 def _parse(thing: Any) -> ast.AST:
-    """The definition of a function or class, found by name in its module's text."""
+    """The syntax tree of a function or class, found by name in its module's source."""
     tree: ast.AST = _module(inspect.getsourcefile(thing) or "", sys.modules[thing.__module__])
     for name in thing.__qualname__.split("."):
         if name == "<lambda>":
@@ -113,15 +113,15 @@ def _parse(thing: Any) -> ast.AST:
 
 @functools.cache
 def _module(path: str, loaded: ModuleType | int) -> ast.AST:
-    """A module's tree, read once per load: a file edited during a run is not the code that runs.
+    """A module's syntax tree, read once per import: edits during a run do not change the code that runs.
 
-    `loaded` is the module, or the time of change of one that is not imported here.
+    `loaded` is the module, or the modification time of its file if it is not imported here.
     """
     return _bare(ast.parse(Path(path).read_text(encoding="utf-8")))
 
 
 def _bare(tree: ast.AST) -> ast.AST:
-    """Without docstrings, and functions without decorators and annotations: none changes what a function yields."""
+    """The tree without docstrings, decorators and annotations: none of these changes what a function yields."""
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             node.decorator_list, node.returns = [], None

@@ -25,10 +25,10 @@ from warehouse.schemas import Row, Schema
 RECIPE = "recipe.json"
 SEAL = "recipe_hash"
 PART, PARTS = "part-00000.parquet", "part-*.parquet"
-PART_BYTES = 1 << 28  # of rows in memory, before compression
-LARGE = 1 << 24  # bytes of a file that takes longer to hash than a thread to start
+PART_BYTES = 1 << 28  # size of the rows in memory, before compression
+LARGE = 1 << 24  # bytes; hashing a larger file takes longer than starting a thread
 FILES, ALIVE = "files", ".alive"
-AWAITS = "awaits"  # in a recipe: folders of files that are written after the table was published
+AWAITS = "awaits"  # in a recipe: folders of files that are still to be written after publishing
 REASONS = ("malformed", "reason", "unscorable", "dropped_reason")  # columns that say why a row is not used
 SAMPLED = "num_sampled_tokens"  # a column
 Chunk = Sequence[Mapping[str, Any]] | pa.Table | Path
@@ -50,11 +50,11 @@ class Draft:
         fcntl.flock(self._alive, fcntl.LOCK_EX)
         self._writer: pq.ParquetWriter | None = None
         self._hashes: dict[tuple[str, int, int], str] = {}
-        self.tokens: int | None = None  # that were sampled, or trained on
+        self.tokens: int | None = None  # number of tokens sampled or trained on
         self.awaited: dict[str, Callable[[Path], object]] = {}
 
     def later(self, name: str, write: Callable[[Path], object]) -> None:
-        """Publish the rows without the folder `name` of `files`, which `write` fills after that."""
+        """Publish the table without the folder `name` of its `files`; `write` fills that folder afterwards."""
         self.awaited[name] = write
 
     @property
@@ -64,7 +64,7 @@ class Draft:
     def write(self, chunk: Chunk) -> None:
         """Append rows: dicts, an Arrow table, or a whole Parquet file, which becomes a part of its own.
 
-        A column that the schema lacks or a null it forbids is a ValueError naming both.
+        Raises ValueError, naming table and column, for a column that the schema lacks or a null that it forbids.
         """
         if isinstance(chunk, Path):
             self._adopt(chunk)
@@ -119,7 +119,7 @@ class Draft:
         return pa.Table.from_pylist(list(rows), schema=self.schema.arrow)
 
     def finish(self) -> dict[str, Any]:
-        """Close the files of rows; returns what the recipe records of them."""
+        """Close the Parquet files; returns what the recipe records about the draft's files."""
         if not self._num_parts:
             self.write([])
         self._close_part()
@@ -130,7 +130,7 @@ class Draft:
         return {"num_rows": self.num_rows, "content_hash": content_hash, "contents": contents}
 
     def contents(self) -> dict[str, dict[str, Any]]:
-        """What a recipe says of every file, by its path below the table's folder."""
+        """What a recipe records about every file, by its path below the table's folder."""
         paths, contents = sorted(p for p in self.folder.rglob("*") if p.is_file()), {}
         for path, hashed in zip(paths, self._hashed(paths), strict=True):
             found = path.stat()
@@ -139,11 +139,11 @@ class Draft:
         return contents
 
     def hash_folder(self, folder: Path) -> str:
-        """As the function of that name; `finish` does not read the files again."""
+        """Like the function of that name; `finish` then need not read the files again."""
         return hash_folder(folder, self._hashed)
 
     def _hashed(self, paths: Sequence[Path]) -> list[str]:
-        """Hashes of files, each read once unless it changes: several at a time."""
+        """Hashes of files, several at a time; each file is read once unless it changes."""
         known = [(str(path), found.st_size, found.st_mtime_ns) for path in paths for found in [path.stat()]]
         new = [file for file in known if file not in self._hashes]
         hashes = hash_files([Path(file[0]) for file in new])
@@ -160,7 +160,7 @@ class Draft:
 
 
 class Shards:
-    """What a long stage has made so far, in parts that are complete or absent; the same recipe finds them again."""
+    """What a long stage has made so far, in parts that are complete or absent; the same recipe finds them on resume."""
 
     def __init__(self, folder: Path, tmp: Path, schema: Schema) -> None:
         self.folder, self.schema, self._tmp = folder, schema, tmp
@@ -197,7 +197,7 @@ def hash_json(value: Any) -> str:
 
 
 def hash_files(paths: Sequence[Path]) -> list[str]:
-    """Large files side by side: hashing lets other threads run."""
+    """Hashes of files; large ones in parallel, since hashing releases the interpreter lock."""
     if sum(path.stat().st_size > LARGE for path in paths) < 2:
         return [hash_file(path) for path in paths]
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
@@ -218,19 +218,19 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def write_recipe(path: Path, recipe: dict[str, Any]) -> dict[str, Any]:
-    """Write a recipe with a hash over all of it, and return that."""
+    """Write a recipe sealed with a hash over all of it; returns the sealed recipe."""
     sealed = {**recipe, SEAL: seal_of(recipe)}
     write_json(path, sealed)
     return sealed
 
 
 def seal_of(recipe: dict[str, Any]) -> str:
-    """The hash over a recipe, but for the one that it has."""
+    """The hash over a recipe without its seal."""
     return hash_json({name: value for name, value in json.loads(json.dumps(recipe)).items() if name != SEAL})
 
 
 def exchange(one: Path, other: Path) -> None:
-    """Swap two folders, atomically where the kernel can (Linux), else through a third name."""
+    """Swap two folders: atomically if the kernel can (Linux), else through a third name."""
     libc = ctypes.CDLL(None, use_errno=True)
     if hasattr(libc, "renameat2"):
         names = [os.fsencode(path) for path in (one, other)]

@@ -1,8 +1,8 @@
-"""The result of a query as CSV, JSON or Parquet: batch by batch, every value exact.
+"""Export the result of a query as CSV, JSON or Parquet: batch by batch, every value exact.
 
-CSV and JSON: dates, times and intervals are ISO 8601; lists, structs and maps are JSON; bytes are hexadecimal. In CSV a
-null is an empty field and an empty string is `""`. JSON has no number for NaN, infinities and long decimals: they are
-strings.
+In CSV and JSON, dates, times and intervals are ISO 8601; lists, structs and maps are JSON; bytes are hexadecimal. In
+CSV a null is an empty field and an empty string is `""`. JSON has no number for NaN, infinities and long decimals:
+these are written as strings.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from typing import IO, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-NUMBERS, AS_THEY_ARE = (int, float), (str, int, bool, type(None))  # what most values are: the quick way
+NUMBERS, AS_THEY_ARE = (int, float), (str, int, bool, type(None))  # types of most values, for the fast path
 QUOTED = re.compile(r'[",\r\n]|^\s|\s$|^$')
 
 
 def csv_lines(reader: pa.RecordBatchReader) -> Iterator[str]:
-    """RFC 4180 with a header, but lines end in a single newline."""
+    """CSV by RFC 4180 with a header, except that lines end in a single newline."""
     yield _csv_line(reader.schema.names)
     for row in _rows(reader):
         yield _csv_line(row)
 
 
 def json_lines(reader: pa.RecordBatchReader) -> Iterator[str]:
-    """One array, a line for each row's object. Raises ValueError for two columns of one name."""
+    """A JSON array with one object per row, each on its own line. Raises ValueError if two columns share a name."""
     names = _distinct(reader.schema)
     before = "[\n"
     for row in _rows(reader):
@@ -41,7 +41,7 @@ def json_lines(reader: pa.RecordBatchReader) -> Iterator[str]:
 
 
 def write_parquet(reader: pa.RecordBatchReader, file: IO[bytes]) -> None:
-    """Arrow to Parquet: no row becomes a Python object. Raises ValueError for two columns of one name."""
+    """Write Arrow batches as Parquet; no row becomes a Python object. Raises ValueError if two columns share a name."""
     _distinct(reader.schema)
     with pq.ParquetWriter(file, reader.schema, compression="zstd") as writer:
         for batch in reader:
@@ -49,7 +49,7 @@ def write_parquet(reader: pa.RecordBatchReader, file: IO[bytes]) -> None:
 
 
 def first_rows(reader: pa.RecordBatchReader, count: int) -> tuple[list[dict[str, Any]], bool]:
-    """At most `count` rows, and whether there are more. A name that repeats is numbered: `run`, `run (2)`."""
+    """At most `count` rows, and whether there are more. A repeated name is numbered: `run`, `run (2)`."""
     seen: Counter[str] = Counter()
     names = []
     for name in reader.schema.names:
@@ -111,7 +111,7 @@ def _json_value(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """A value as text or number, where Python has a type of its own for it."""
+    """A value of one of Python's richer types, as text or number."""
     if isinstance(value, pa.MonthDayNano):
         seconds = Decimal(value.nanoseconds).scaleb(-9).normalize()
         return f"P{value.months}M{value.days}DT{seconds:f}S"

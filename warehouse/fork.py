@@ -1,13 +1,13 @@
 """Fork a run after an iteration: the new run shares the files of those tables and rebuilds none of them.
 
-The files are hard links, so nothing is copied. Cleaning or rebuilding a table of one run leaves the other's alone:
-published files are replaced or removed, never written to. Recipes are copied, with the new run's name in the
-addresses of inputs. A table of the shared iterations is marked as inherited: it stands whatever the settings are now
-(`Freshness`), so a fork continues with other settings from the next iteration on. Tables outside iterations follow the
-rule of every run, which finds them fresh under the new name.
+The files are hard links, so nothing is copied. Cleaning or rebuilding a table of one run does not affect the other:
+published files are replaced or removed, never edited. Recipes are copied, with the new run's name in the addresses of
+inputs. Tables of the shared iterations are marked as inherited: they stay fresh whatever the settings are now
+(`Freshness`), so a fork can continue with other settings from the next iteration on. Tables outside iterations follow
+the rule of every run, which finds them fresh under the new name.
 
-Rows keep what they say: a policy that the first run trained is still called after it, and seeds derived from addresses
-are those it was sampled with. `Table.file` finds a policy's files where its table stands now.
+Rows are unchanged: a policy that the first run trained keeps that run's name, and seeds derived from addresses are the
+ones used for sampling. `Table.file` finds a policy's files at its table's current address.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ NOTE = (
     "Tables of the shared iterations keep the rows, ids and seeds that they were made with, and stand whatever the "
     "settings are now. Seeds of later tables derive from this run's own addresses."
 )
-OWN_ADDRESSES = ("address", "optimizer_state")  # parameters of stages that begin with the run's name
+OWN_ADDRESSES = ("address", "optimizer_state")  # stage parameters whose values begin with the run's name
 
 
 @dataclass(frozen=True)
@@ -55,10 +55,10 @@ def check(store: Store, run: str, new: str, iteration: int) -> None:
 
 
 def fork(store: Store, run: str, new: str, iteration: int, kept: dict[str, Any]) -> Fork:
-    """Make the run `new` of `run` up to and including an iteration, whole or not at all; `kept` are the JSON files to
-    keep beside it, by name.
+    """Make the run `new` from `run` up to and including an iteration, whole or not at all. `kept` holds the JSON files
+    to write beside its tables, by name.
 
-    Raises ValueError as `check` does, Damaged for a table that lost files, RuntimeError for one that is being made.
+    Raises ValueError as `check` does, Damaged for a table that lost files, RuntimeError for one that is being built.
     """
     check(store, run, new, iteration)
     shared = _shared(store, run, iteration)
@@ -77,7 +77,7 @@ def fork(store: Store, run: str, new: str, iteration: int, kept: dict[str, Any])
 
 
 def check_own(store: Store, addresses: Iterable[str]) -> None:
-    """Raise ValueError if one of the tables was inherited: tables that depend on it would not be rebuilt."""
+    """Raise ValueError if any of the tables is inherited: tables that depend on it would not be rebuilt."""
     for address in sorted(addresses):
         origin = store.get(address).recipe.get(INHERITED)
         if origin:
@@ -88,8 +88,7 @@ def check_own(store: Store, addresses: Iterable[str]) -> None:
 
 
 def _shared(store: Store, run: str, iteration: int) -> list[Table]:
-    """All tables that an iteration or an earlier one made, and of those outside iterations that need no
-    later one."""
+    """All tables of this and earlier iterations, and those outside iterations that depend on no later one."""
     tables = list(store.tables(run))
     if not tables:
         raise ValueError(f"there is no run {run!r}; `selfplay status` lists the runs")
@@ -107,7 +106,7 @@ def _shared(store: Store, run: str, iteration: int) -> list[Table]:
 
 
 def _last_iteration(table: Table) -> int:
-    """The iteration of a table; of one outside iterations the last that its recipe mentions, -1 for none."""
+    """The iteration of a table; for one outside iterations, the last that its recipe mentions, or -1."""
     if table.at.iteration is not None:
         return table.at.iteration
     told = json.dumps([table.recipe.get("inputs", {}), table.recipe.get("params", {})])
@@ -116,7 +115,7 @@ def _last_iteration(table: Table) -> int:
 
 @contextlib.contextmanager
 def _staged(store: Store) -> Iterator[Path]:
-    """A folder in `tmp/`, known as alive as long as this process lives; removed unless it was renamed."""
+    """A folder in `tmp/`, marked as alive while this process lives; removed unless it was renamed."""
     folder = store.root / "tmp" / uuid.uuid4().hex
     with store.writable(), open(folder.with_suffix(ALIVE), "w") as alive:
         fcntl.flock(alive, fcntl.LOCK_EX)
@@ -154,7 +153,7 @@ def _present(table: Table) -> dict[str, dict[str, Any]]:
 
 
 def _renamed(value: Any, run: str, new: str) -> Any:
-    """The same with the new run's name in the address of every table of the run."""
+    """The value with the new run's name in the address of every table of the run."""
     if isinstance(value, list):
         return [_renamed(item, run, new) for item in value]
     if not isinstance(value, dict):

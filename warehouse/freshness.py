@@ -1,7 +1,7 @@
 """Which published tables are fresh, and which are rebuilt.
 
-Resume, retry, rerun and "why" are one thing: the flow is run once more, and at every stage one of the rules below
-looks at what is published there.
+Resuming, retrying, rerunning and `why` work alike: the flow runs again, and at every stage one of the rules below
+inspects the table published there.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ INHERITED = "inherited"  # in the recipe of a table that a forked run shares: fr
 
 
 class Freshness:
-    """The rule of every run: a table stands when the same recipe made it and its bytes are those published."""
+    """The rule of every run: a table is fresh if the same recipe made it and its bytes are those published."""
 
-    works = True  # False: nothing is made or written
+    works = True  # False: nothing is built or written
 
     @property
     def frees(self) -> bool:
-        """Whether a table that stands was checked, so that what it has superseded may go."""
+        """Whether every fresh table was checked, so that what it superseded may be removed."""
         return self.works
 
     def why_make(self, address: str, made: Table | None, recipe: Recipe) -> str | None:
         """Why a stage has to run; None if the table published at its address is fresh.
 
-        An inherited table stands whatever the settings are now. Raises Damaged for one that is not whole.
+        An inherited table is fresh whatever the settings are now. Raises Damaged if its files are not intact.
         """
         if made is None:
             return NEVER_MADE
@@ -46,27 +46,27 @@ class Freshness:
         return next(iter(made.problems()), None)
 
     def notes(self) -> Recipe:
-        """What the recipe of a table made under this rule says besides."""
+        """What else to record in the recipe of a table made under this rule."""
         return {}
 
     def passed(self, table: Table, recipe: Recipe, again: Again) -> None:
-        """Called with every table, built or fresh, before the flow continues; `recipe` is what would build it now."""
+        """Called with every table, built or fresh, before the flow continues; `recipe` would build it now."""
 
 
 def key_of(recipe: Recipe) -> str:
-    """A hash of everything that decides a table: stage, code, columns, parameters, and inputs by their content."""
+    """A hash of everything that determines a table: stage, code, columns, parameters, and inputs by content."""
     identity = {name: recipe[name] for name in ("stage", "code", "columns", "params")}
     inputs = {name: table["content_hash"] for name, table in recipe["inputs"].items()}
     return hash_json({**identity, "inputs": inputs})
 
 
 def why_stale(old: Recipe, new: Recipe) -> str:
-    """One line: the input, parameter or code that differs from what the table was made with."""
+    """One line: the parameter, input or code that differs from what the table was made with."""
     return next(changes(old, new), "another stage made it")
 
 
 def changes(old: Recipe, new: Recipe) -> Iterator[str]:
-    """Every difference of two recipes, most telling first: settings, prompts and SQL, then inputs, then code."""
+    """All differences between two recipes, most telling first: settings, prompts and SQL, then inputs, then code."""
     yield from changed_settings(old, new)
     yield from _changed_names("input", dict(inputs(old)), dict(inputs(new)))
     if old.get("columns") != new["columns"]:
@@ -102,7 +102,7 @@ def _changed_values(where: str, old: Any, new: Any) -> Iterator[str]:
 
 
 def inputs(recipe: Recipe) -> Iterator[tuple[str, str]]:
-    """(address, content hash) of every table a recipe reads, wherever in its parameters it stands."""
+    """(address, content hash) of every table that a recipe reads, however deep in its parameters."""
     for source in _tables_in([*recipe.get("inputs", {}).values(), *recipe.get("params", {}).values()]):
         yield source["address"], source["content_hash"]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from warehouse.draft import hash_file, hash_json
 
-SETTLED_NS = 2_000_000_000  # a file younger than that may change once more within the resolution of its time
+SETTLED_NS = 2_000_000_000  # a younger file may change again without a change of its modification time
 
 
 def remembered_hash(folder: Path, memory: Path) -> str:

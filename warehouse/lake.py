@@ -1,7 +1,7 @@
-"""DuckDB for a server over a store: the views of one run, or of all, over the files that are published now.
+"""DuckDB for a server: the views of one run, or of all runs of a store, over the files that are published now.
 
-The views have the names and columns of those in `warehouse.query`, so a statement shown here may be repeated by
-`selfplay sql`; but they name their files, so that nothing is searched for and other runs cost nothing.
+The views have the same names and columns as those in `warehouse.query`, so a statement shown here also works in
+`selfplay sql`. But they list their files: nothing is globbed, and other runs cost nothing.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from warehouse.table import Table
 
 ALL = ""  # stands for all runs
 MEMORY_LIMIT = "2GB"
-KEPT_NEAR = 16  # schemas of some tables of a run
+KEPT_NEAR = 16  # number of cached schemas over subsets of a run's tables
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Answer:
-    """Rows of a statement, and the seconds that it took."""
+    """The rows of a statement, and how long it took, in seconds."""
 
     rows: list[Row]
     seconds: float
 
 
 class Lake:
-    """Answers statements over the views; safe to use from several threads."""
+    """Answers statements over the views. Thread-safe."""
 
     def __init__(self, store: Store) -> None:
         self.store, self.catalogue = store, Catalogue(store)
         self._connection = duckdb.connect(config={"memory_limit": MEMORY_LIMIT})
         self._connection.execute("set parquet_metadata_cache = true")
-        self._seen: dict[str, tuple[list[list[Table]], str]] = {}  # listing that a run's schema is of, its name
-        self._near: dict[str, str] = {}  # schemas of some tables, by what they are
-        self._sources: dict[str, dict[str, str]] = {}  # what views read, by schema and table
+        self._seen: dict[str, tuple[list[list[Table]], str]] = {}  # run -> tables listed, schema's name
+        self._near: dict[str, str] = {}  # hash of some tables -> their schema's name
+        self._sources: dict[str, dict[str, str]] = {}  # schema -> table -> what its view reads
         self._lock = threading.Lock()
         for schema in TABLES.values():
             empty = f"create table main.empty_{schema.name} as select *, '' as filename from empty_rows"
@@ -59,10 +59,10 @@ class Lake:
         parameters: dict[str, Any] | None = None,
         near: tuple[Table, ...] | None = None,
     ) -> Answer:
-        """Rows of one statement over the views of `run`, of the tables `near` only where they are given: what DuckDB
-        does for each file, though no row of it is wanted, adds up. Raises duckdb.Error on bad SQL.
+        """The rows of one statement over the views of `run`, or of the tables `near` alone if given: DuckDB spends time
+        on every file, even if it yields no row. Raises duckdb.Error on bad SQL.
 
-        A table that is republished while it is read is read again.
+        Retries once if a table is republished while it is read.
         """
         started = time.perf_counter()
         rows = self._again(lambda: self._rows(run, sql, parameters, near))
@@ -83,11 +83,11 @@ class Lake:
             return work()
 
     def tables(self, run: str) -> list[Table]:
-        """The published tables of a run, or of all."""
+        """The published tables of a run, or of all runs."""
         return [table for name in ([run] if run else self.catalogue.runs()) for table in self.catalogue.tables(name)]
 
     def _schema(self, run: str) -> str:
-        """The database schema that holds the run's views of what is published now."""
+        """The database schema with the run's views over what is published now."""
         tables = [self.catalogue.tables(name) for name in ([run] if run else self.catalogue.runs())]
         with self._lock:
             seen, name = self._seen.get(run, ([], f"run {len(self._seen)}"))
@@ -97,7 +97,7 @@ class Lake:
         return name
 
     def _schema_of(self, tables: tuple[Table, ...]) -> str:
-        """One of some tables of a run; the last ones are kept, for a page asks several statements."""
+        """The schema over some tables of a run. The last few are cached, since a page runs several statements."""
         key = hash_json([[table.address, table.content_hash] for table in tables])
         with self._lock:
             if key not in self._near:
@@ -131,7 +131,7 @@ class Lake:
 
 
 def source_of(schema: Schema, tables: list[Table]) -> str:
-    """What a view reads: the files as they are where all have this code's columns, else nulls for those they lack."""
+    """What a view reads: the files as they are if all have this code's columns, else with nulls in missing columns."""
     empty = f"main.empty_{schema.name}"
     if not tables:
         return empty

@@ -1,4 +1,4 @@
-"""Locks on addresses: one file each in `folder`, held by flock, which the kernel releases when the holder dies."""
+"""Locks on addresses: one file each in `folder`, locked by flock, which the kernel releases when the holder dies."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def hold(folder: Path, address: str) -> Iterator[None]:
 
 
 def check_free(folder: Path, address: str) -> None:
-    """Raise RuntimeError, naming the holder, if an address is held. It writes nothing: creating and removing a lock
-    file costs more than all else of finding a table fresh."""
+    """Raise RuntimeError, naming the holder, if an address is locked. Writes nothing: creating and removing a lock file
+    would cost more than the rest of the freshness check."""
     with contextlib.suppress(FileNotFoundError), open(_file(folder, address)) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -50,11 +50,11 @@ def held(folder: Path) -> Iterator[dict[str, Any]]:
 
 def _locked(folder: Path, address: str) -> TextIO:
     path = _file(folder, address)
-    for patience_s in (0.0, 0.02, 0.1, 0.0):  # `held` looks at a free lock for an instant
+    for patience_s in (0.0, 0.02, 0.1, 0.0):  # `held` briefly locks free files
         file = open(path, "a+")  # noqa: SIM115
         with contextlib.suppress(BlockingIOError, FileNotFoundError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):  # else its last holder removed it meanwhile
+            if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):  # else the last holder removed it meanwhile
                 return file
         file.seek(0)
         text = file.read()

@@ -1,4 +1,4 @@
-"""A policy of a run as a model: its weights or adapter, and a model card that says where it came from."""
+"""Export a policy of a run as a model: its weights or adapter, and a model card that states its origin."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ ADAPTER = "adapter_model.safetensors"
 
 
 def write_policy(store: Store, run: str, role: str, iteration: int | None, folder: Path) -> str:
-    """Copy the policy of a role as an iteration left it (None: the last) and write its card; returns its id.
+    """Copy a role's policy as it was after an iteration (None: the last) and write its card; returns its id.
 
-    Raises ValueError for a role without updates or a folder that holds anything, and Cleaned where the weights are
-    gone.
+    Raises ValueError for a role without updates or a folder that is not empty, and Cleaned if the weights were removed.
     """
     updates = _updates(store, run, role, iteration)
     last = updates[-1].rows()[-1]
@@ -43,7 +42,7 @@ def write_policy(store: Store, run: str, role: str, iteration: int | None, folde
 
 
 def _updates(store: Store, run: str, role: str, iteration: int | None) -> list[Table]:
-    """The role's updates in order, up to an iteration."""
+    """The role's updates in order, up to and including an iteration."""
     found: dict[str, list[Table]] = {}
     for table in store.tables(run):
         if table.schema is UPDATES:
@@ -58,7 +57,7 @@ def _updates(store: Store, run: str, role: str, iteration: int | None) -> list[T
 
 
 def card(store: Store, run: str, role: str, updates: list[Table]) -> str:
-    """The model card: header for the hub, how it was trained, scores, lineage, licences of what it read."""
+    """The model card: header for the hub, training, scores, lineage, and licences of the documents it read."""
     lake, last = Lake(store), updates[-1].rows()[-1]
     base = updates[0].rows()[0]["parent"]
     about = _rows(lake, run, "select weights, policy_hash from policies where run = $run and policy = $base", base=base)

@@ -1,4 +1,4 @@
-"""A run's tables as a dataset: Parquet in Hugging Face's layout, and a card that says what is in it.
+"""Export a run's tables as a dataset: Parquet in Hugging Face's layout, with a dataset card.
 
 FOLDER/README.md              the card: its header names a configuration for each table
 FOLDER/tasks/train-*.parquet  run, iteration, phase, step, label and the columns of the table
@@ -74,7 +74,8 @@ def write_dataset(store: Store, run: str, folder: Path) -> dict[str, int]:
 
 
 def _write(schema: Schema, tables: list[Table], folder: Path) -> int:
-    """All rows of tables of one kind, in files of about `FILE_ROWS`; a table's bytes are checked as it is read."""
+    """Write all rows of the tables of one kind, in files of about `FILE_ROWS` rows, and return their number. Checks
+    each table's bytes."""
     folder.mkdir(parents=True)
     columns = pa.schema([*ADDRESS, *(pa.field(f.name, _loadable(f.type)) for f in schema.arrow)])
     writer, written, total, files = None, 0, 0, 0
@@ -170,7 +171,7 @@ def _size(num_rows: int) -> str:
 
 
 def cell(value: Any) -> str:
-    """Text in a Markdown table: no markup, no line break, no new column.
+    """Escape a value for a Markdown table: no markup, no line break, no new column.
 
     >>> cell("a|b <img>\\n*c*")
     'a\\\\|b \\\\<img\\\\> \\\\*c\\\\*'

@@ -1,4 +1,4 @@
-"""DuckDB over every table of every run: one view a table, read straight from the published Parquet.
+"""DuckDB over every table of every run: one view per table, straight over the published Parquet files.
 
 The views live in `<store>/warehouse.duckdb`, so plain `duckdb -readonly data/store/warehouse.duckdb` sees what
 `selfplay sql` sees.
@@ -25,17 +25,17 @@ from warehouse.store import Store
 
 SQL = Path(__file__).parent / "sql"
 DATABASE, STAMP = "warehouse.duckdb", "warehouse.version"
-WILD = re.compile(r"[*?\[]")  # what a pattern of files takes for more than itself
+WILD = re.compile(r"[*?\[]")  # characters with a meaning in a glob pattern
 EMPTY = "_empty"  # a run of zero-row tables, so that every glob matches a file
 
 
 def connect(root: Path | str) -> duckdb.DuckDBPyConnection:
-    """A read-only connection with all views; in memory where the store itself can only be read."""
+    """A read-only connection with all views; in memory if the store's folder is read-only."""
     store = Store(root)
     try:
         return duckdb.connect(str(write_views(store)), read_only=True)
     except (OSError, duckdb.IOException):
-        if os.access(store.root, os.W_OK):  # the file is damaged, and only views are in it
+        if os.access(store.root, os.W_OK):  # the file is damaged, but holds only views
             (store.root / STAMP).unlink(missing_ok=True)
             return duckdb.connect(str(write_views(store)), read_only=True)
     connection = duckdb.connect()
@@ -45,7 +45,7 @@ def connect(root: Path | str) -> duckdb.DuckDBPyConnection:
 
 
 def write_views(store: Store) -> Path:
-    """Write `warehouse.duckdb`, which holds only views; it is replaced atomically when a view changed."""
+    """Write `warehouse.duckdb`, which holds only views; it is replaced atomically if a view changed."""
     path, stamp = store.root / DATABASE, store.root / STAMP
     statements = _views(store)
     version = hash_json([duckdb.__version__, *statements, *(str(schema.arrow) for schema in TABLES.values())])
@@ -54,7 +54,7 @@ def write_views(store: Store) -> Path:
     for schema in TABLES.values():
         _publish_empty(store, schema)
     fresh = store.root / "tmp" / f"{uuid.uuid4().hex}.duckdb"
-    with tempfile.TemporaryDirectory(prefix="selfplay-views-") as folder:  # DuckDB writes below no path with a "?"
+    with tempfile.TemporaryDirectory(prefix="selfplay-views-") as folder:  # DuckDB cannot write below a path with a "?"
         with duckdb.connect(f"{folder}/{DATABASE}") as connection:
             for statement in statements:
                 connection.execute(statement)
@@ -65,7 +65,7 @@ def write_views(store: Store) -> Path:
 
 
 def query(root: Path | str, sql: str, parameters: dict[str, Any] | None = None) -> list[Row]:
-    """Rows of a query over the views. Raises duckdb.Error on bad SQL."""
+    """The rows of a query over the views. Raises duckdb.Error on bad SQL."""
     with connect(root) as connection:
         result = connection.execute(sql, parameters or None)
         if result is None:
@@ -74,7 +74,7 @@ def query(root: Path | str, sql: str, parameters: dict[str, Any] | None = None) 
 
 
 def run_sql(sql: str, tables: dict[str, pa.Table], parameters: dict[str, Any]) -> list[Row]:
-    """Rows of a stage's query: `tables` are visible under their names, `$name` takes a parameter."""
+    """The rows of a stage's query: `tables` are visible under their names, `$name` refers to a parameter."""
     with in_memory() as connection:
         for name, table in tables.items():
             connection.register(name, table)
@@ -82,15 +82,15 @@ def run_sql(sql: str, tables: dict[str, pa.Table], parameters: dict[str, Any]) -
 
 
 def in_memory() -> duckdb.DuckDBPyConnection:
-    """A connection that sees only what it is given."""
+    """A connection to an empty in-memory database."""
     connection = duckdb.connect()
     connection.execute("set threads = 2")
     return connection
 
 
 def out_of_core(scratch: Path | None = None, memory_mb: int = 1024) -> duckdb.DuckDBPyConnection:
-    """A connection for more rows than memory holds: one thread, and what exceeds `memory_mb` goes to disk in
-    `scratch`, which must be its own (by default a folder among the system's temporary files)."""
+    """A connection for more rows than memory holds: it runs one thread and spills what exceeds `memory_mb` to
+    `scratch`, a folder for it alone (by default among the system's temporary files)."""
     folder = Path(tempfile.gettempdir()) / f"selfplay-{uuid.uuid4().hex}" if scratch is None else scratch
     settings = {"threads": 1, "memory_limit": f"{memory_mb}MB", "temp_directory": str(folder)}
     return duckdb.connect(config={**settings, "preserve_insertion_order": False})
@@ -109,7 +109,7 @@ def _publish_empty(store: Store, schema: Schema) -> None:
             try:
                 store.publish(draft, address, {"key": str(schema.arrow), "stage": "empty"})
             except OSError as problem:
-                if problem.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # else another process was quicker
+                if problem.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # these mean that another process was faster
                     raise
 
 
@@ -119,7 +119,7 @@ def _views(store: Store) -> list[str]:
 
 
 def replies_view() -> str:
-    """The view `replies`: place, rollout_id, parsed and malformed of every reply that a table holds the reading of."""
+    """The view `replies`: place, rollout_id, parsed and malformed of every reply that some table holds parsed."""
     return "create view replies as\n" + "\nunion all\n".join(
         _replies_of(schema.name, schema.parsed) for schema in TABLES.values() if schema.parsed
     )
@@ -148,7 +148,7 @@ def as_pattern(path: Path) -> str:
 
 
 def _view(store: Store, schema: Schema) -> str:
-    """The view of a table over the files of all runs. Names come from the code, never from a user."""
+    """The view of a table over the files of all runs. The names in it come from the code, never from a user."""
     glob = f"{as_pattern(store.root)}/runs/**/{schema.name}*/{PARTS}".replace("'", "''")
     files = f"read_parquet('{glob}', filename = true, union_by_name = true, hive_partitioning = false)"
     return f"""
@@ -158,8 +158,8 @@ def _view(store: Store, schema: Schema) -> str:
 
 
 def view_of(schema: Schema, source: str) -> str:
-    """The view `<name>`, or `<name>_table` where another is built on it: the rows of `source`, which has their
-    `filename`, and the parts of their `Address`, which the patterns mirror for phases in lower case below an
+    """The view `<name>`, or `<name>_table` if another view is built on it: the rows of `source`, which has a column
+    `filename`, with the parts of their `Address`. The patterns mirror that class for lower-case phases below an
     iteration."""
     suffix = "_table" if (SQL / "views" / f"{schema.name}.sql").exists() else ""
     return f"""

@@ -1,8 +1,8 @@
-"""A user's SQL over the views: one statement that reads published tables. It writes nothing and opens no other file.
+"""Run a user's SQL over the views: one statement that reads published tables, writes nothing and opens no other file.
 
-DuckDB's own settings are half of it: without external access it opens files below `allowed_directories` alone. Those it
-may also write, by `copy ... to`, even inside a `with`; so a statement must first bind as the argument of DuckDB's table
-function `query`, which takes a single SELECT and refuses everything that writes.
+DuckDB's own settings do half of it: without external access it opens only files below `allowed_directories`. It may
+still write there with `copy ... to`, even inside a `with`. So a statement must first bind as the argument of DuckDB's
+table function `query`, which accepts a single SELECT and refuses everything that writes.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class NotAllowed(ValueError):
 def answer(
     root: Path | str, statement: str, within_s: float | None = None, memory_limit: str | None = None
 ) -> Iterator[pa.RecordBatchReader]:
-    """The result of a statement, a few thousand rows at a time; what exceeds `memory_limit` goes to disk.
+    """The result of a statement, a few thousand rows at a time; what exceeds `memory_limit` spills to disk.
 
-    Raises NotAllowed for what is not a plain question, ValueError without a statement or after `within_s`, duckdb.Error
-    on bad SQL.
+    Raises NotAllowed for a statement that does more than read tables, ValueError for an empty one or after `within_s`
+    seconds, duckdb.Error on bad SQL.
     """
     with tempfile.TemporaryDirectory(prefix="selfplay-sql-") as scratch, connect(root) as connection:
         if memory_limit:
@@ -49,14 +49,14 @@ def answer(
             try:
                 yield rows
             finally:
-                connection.interrupt()  # of a query that nobody reads to its end
+                connection.interrupt()  # ends a query whose rows are not all read
                 rows.close()
 
 
 def _lock(connection: duckdb.DuckDBPyConnection, runs: Path, scratch: str) -> None:
-    """Let the connection read below `runs`, spill large sorts to `scratch`, and nothing else from now on."""
+    """From now on the connection may only read below `runs` and spill large sorts to `scratch`."""
     connection.execute(f"set temp_directory = {_quoted(scratch)}")
-    below = ", ".join(_quoted(f"{path}/") for path in (runs, as_pattern(runs)))  # files are named in both ways
+    below = ", ".join(_quoted(f"{path}/") for path in (runs, as_pattern(runs)))  # DuckDB checks names of both forms
     connection.execute(f"set allowed_directories = [{below}]")
     connection.execute("set enable_external_access = false")
     connection.execute("set lock_configuration = true")
@@ -71,13 +71,13 @@ def _check(connection: duckdb.DuckDBPyConnection, statement: str) -> None:
         told = str(problem)
         if "single SELECT" in told or "must be at the top level" in told:
             raise NotAllowed(ONLY_READS) from None
-        connection.execute(f"explain {statement}")  # a mistake is then shown where the user made it
+        connection.execute(f"explain {statement}")  # raises an error at the user's own position in the statement
         raise NotAllowed(told.partition("\n\nLINE ")[0]) from None
 
 
 @contextlib.contextmanager
 def _ended(connection: duckdb.DuckDBPyConnection, within_s: float | None) -> Iterator[None]:
-    """End what takes longer."""
+    """Interrupt a statement that takes longer than `within_s`; raises ValueError then."""
     late = threading.Event()
 
     def end() -> None:
@@ -106,7 +106,7 @@ def _explained() -> Iterator[None]:
     except OSError as problem:
         if problem.errno is not None:
             raise
-        raise ValueError(str(problem)) from None  # Arrow's word for what DuckDB found wrong with a value
+        raise ValueError(str(problem)) from None  # how Arrow reports a value that DuckDB rejects
 
 
 def _quoted(text: str) -> str:

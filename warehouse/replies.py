@@ -1,7 +1,7 @@
-"""Replies that were paid for, kept in the store: the same request costs nothing again, in any run.
+"""A cache of paid replies in the store: a request that was answered once costs nothing again, in any run.
 
-`<store>/replies.sqlite`; several processes may read and write it, and a kill loses nothing that was put in. Remove the
-file to forget them all.
+It lies in `<store>/replies.sqlite`. Several processes may read and write it, and a kill loses nothing that was stored.
+Remove the file to clear the cache.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ create table if not exists replies (
 
 @dataclass(frozen=True)
 class PaidReply:
-    """What a request was answered. `cost` is in the currency of the prices it was asked at."""
+    """The reply to a request. `cost` is in the currency of the prices in force at the time."""
 
     text: str
     finish_reason: str
@@ -36,7 +36,7 @@ class PaidReply:
 
 
 class PaidReplies:
-    """The replies under a store's root. The rollback journal and not WAL: a store may lie on a network disk."""
+    """The cache under a store's root. It uses SQLite's rollback journal, not WAL: a store may lie on a network disk."""
 
     def __init__(self, root: Path):
         self.path = root / FILE
@@ -48,7 +48,7 @@ class PaidReplies:
             yield connection
 
     def find(self, keys: Iterable[str]) -> dict[str, PaidReply]:
-        """Those of `keys` that were answered."""
+        """The replies to those of `keys` that are cached."""
         wanted, found = list(keys), {}
         with self._open() as connection:
             for i in range(0, len(wanted), AT_ONCE):
@@ -60,13 +60,13 @@ class PaidReplies:
         return found
 
     def put(self, replies: dict[str, PaidReply], run: str) -> None:
-        """Keep replies, all or none; of two to one request the first stays."""
+        """Store replies, all or none. A request that has a reply keeps it."""
         now = time.time()
         rows = [(key, *astuple(reply), run, now) for key, reply in replies.items()]
         with self._open() as connection:
             connection.executemany("insert or ignore into replies values (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
 
     def spent(self, run: str) -> float:
-        """What the replies that a run asked for have cost."""
+        """The cost of the replies that a run paid for."""
         with self._open() as connection:
             return connection.execute("select coalesce(sum(cost), 0) from replies where run = ?", [run]).fetchone()[0]

@@ -1,4 +1,4 @@
-"""What one flow run may do instead of resuming: rerun some stages, or rebuild nothing and say what is stale."""
+"""What a flow run may do instead of resuming: rerun some stages, or rebuild nothing and report what is stale."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from warehouse.table import Table, find_table
 
 
 class Unmade(RuntimeError):
-    """An inquiry came to a table that does not exist."""
+    """An inquiry reached a table that does not exist."""
 
 
 class Enough(Exception):
-    """Everything asked for is rebuilt: the flow stops here."""
+    """Everything requested is rebuilt: the flow stops here."""
 
 
 @dataclass
 class Inquiry(Freshness):
-    """Makes nothing: takes every table as it is, and notes whether a run would rebuild it and why.
+    """Builds nothing: takes every table as it is, and notes whether a run would rebuild it and why.
 
-    `found` are the addresses that a flow comes to, each with the reason or None; `stopped` says why the flow stops by
-    itself after them, if it does.
+    `found` holds the addresses that the flow reaches, each with the reason or None; `stopped` says why the flow would
+    stop by itself after them, if it would.
     """
 
     works = False
@@ -33,7 +33,7 @@ class Inquiry(Freshness):
 
     @property
     def unmade(self) -> str | None:
-        """The address at which it ended because no table is there."""
+        """The address at which the inquiry ended because no table exists there."""
         return self.found[-1][0] if self.found and self.found[-1][1] == NEVER_MADE else None
 
     def why_make(self, address: str, made: Table | None, recipe: Recipe) -> str | None:
@@ -47,9 +47,9 @@ class Inquiry(Freshness):
 class Rerun(Freshness):
     """Rebuilds the tables at `addresses`, once per `rerun_id`: a retry of the same rerun continues with the rest.
 
-    Other tables follow the rule of every run, so exactly what depends on a changed result is rebuilt. With
-    `dependents` they are rebuilt even where the result came out the same; with `only` nothing else is touched, and the
-    flow stops when the last of the addresses is rebuilt.
+    Other tables follow the rule of every run, so exactly those that depend on a changed result are rebuilt. With
+    `dependents` they are rebuilt even if the result is the same. With `only` nothing else is touched, and the flow
+    stops when the last of the addresses is rebuilt.
     """
 
     rerun_id: str
@@ -90,7 +90,7 @@ class Rerun(Freshness):
 def chosen(store: Store, run: str, stage: str, iteration: int | None = None, step: int | None = None) -> frozenset[str]:
     """Addresses of a run's tables by name: `rollouts.grade`, `rollouts` (all labels), `phase/updates` or a pattern.
 
-    Raises ValueError naming what there is.
+    Raises ValueError if there is none; the message lists the run's tables.
     """
     tables = [table.at for table in store.tables(run)]
     if not tables:

@@ -1,4 +1,4 @@
-"""What a run has made, what it is making, and how long each stage took: read from recipes and locks."""
+"""What a run has built, what it is building, and how long each stage took: read from recipes and locks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from warehouse.store import Store, Table
 
 
 def runs(store: Store) -> list[Row]:
-    """One row a run: tables, rows, bytes are not counted; seconds are the sum of its stages'."""
+    """One row per run: numbers of iterations, tables and rows, the seconds of all stages, and the wall time in s."""
     found: dict[str, list[Table]] = {}
     for table in store.tables():
         found.setdefault(table.at.run, []).append(table)
@@ -34,7 +34,7 @@ def _run_row(name: str, tables: list[Table]) -> dict[str, Any]:
 
 
 def stages(store: Store, run: str) -> list[Row]:
-    """One row a published table of a run, in order of making."""
+    """One row per published table of a run, in the order of building."""
     tables = sorted(store.tables(run), key=lambda t: t.recipe["started_at"])
     return [
         {
@@ -52,7 +52,7 @@ def stages(store: Store, run: str) -> list[Row]:
 
 
 def working(store: Store, run: str | None = None) -> list[Row]:
-    """One row a table being made right now."""
+    """One row per table that is being built right now."""
     return [
         {"address": w["address"], "pid": w["pid"], "host": w["host"], "seconds": round(time.time() - w["since"], 1)}
         for w in store.working(run)

@@ -2,8 +2,8 @@
 
 `runs/<run>/iter-003/solver/step-007/rollouts.grade/` holds `part-00000.parquet`, `recipe.json` and, for a policy,
 its files.
-The address is for people; the recipe is for truth. A table is written in `tmp/` and becomes visible by one rename.
-What a long stage has so far lies under `unfinished/`, for the same stage to go on from.
+People read the address; what a table holds is defined by its recipe. A table is written in `tmp/` and published by one
+rename. A long stage stores its parts under `unfinished/`, so that it can resume from them.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Place:
 
 
 class Store:
-    """All runs under one root folder; `freshness` decides which of their tables stand while a flow works on them.
+    """All runs under one root folder; while a flow works on them, `freshness` decides which tables are rebuilt.
 
     Raises IncompatibleStore for a store whose schema has another version (`warehouse.version`).
     """
@@ -84,7 +84,7 @@ class Store:
         self.root = Path(root).resolve()
         self.freshness = freshness or Freshness()
         self.behind = Behind()
-        self.watchers: list[Callable[[Table], None]] = []  # told of every table that a flow passes, made or fresh
+        self.watchers: list[Callable[[Table], None]] = []  # called with every table that a flow passes, built or fresh
         with self.writable():
             self._make_folders()
             check_version(self.root, self.runs)
@@ -101,10 +101,10 @@ class Store:
 
     @contextlib.contextmanager
     def writable(self) -> Iterator[None]:
-        """Say what to do where the disk refuses: raises Unwritable for a full or read-only one, a quota, or rights."""
+        """Explain a refused write: raises Unwritable for a full or read-only disk, a quota, or missing permissions."""
         try:
             yield
-        except Exception as problem:  # libraries report a full disk in words of their own
+        except Exception as problem:  # libraries report a full disk by exceptions of their own
             free = shutil.disk_usage(self.root if self.root.exists() else Path.cwd()).free
             refused = isinstance(problem, OSError) and problem.errno in REFUSALS
             if isinstance(problem, Unwritable) or not (refused or free < NEARLY_FULL):
@@ -115,19 +115,19 @@ class Store:
             ) from problem
 
     def run(self, name: str) -> Place:
-        """Where a run writes. Raises ValueError for a name that no run can have."""
+        """Where a run writes. Raises ValueError for a name that is not valid for a run."""
         return Place(self, Address(check_run_name(name)))
 
     @property
     def runs(self) -> Path:
-        """What addresses, and paths of files in tables, are below."""
+        """The folder that addresses, and file paths stored in tables, are relative to."""
         return self.root / RUNS
 
     def folder(self, address: str) -> Path:
         return self.runs / address
 
     def find(self, address: str) -> Table | None:
-        """The table published at an address, or None: one whose recipe is lost or cut off was never made."""
+        """The table published at an address, or None. A table whose recipe is lost or truncated counts as missing."""
         return find_table(self.root, address)
 
     def get(self, address: str) -> Table:
@@ -137,8 +137,8 @@ class Store:
         return table
 
     def tables(self, run: str | None = None) -> Iterator[Table]:
-        """All published tables, of one run or of all, in order of address, step 999 before step 1000; what goes
-        meanwhile is passed over."""
+        """All published tables of one run, or of all, ordered by address with step 999 before step 1000. Skips tables
+        that are removed meanwhile."""
         for folder, folders, files in os.walk(self.runs if run is None else self.runs / check_run_name(run)):
             folders.sort(key=by_number)
             if RECIPE in files:
@@ -147,7 +147,7 @@ class Store:
                     yield table
 
     def without_recipe(self, run: str) -> Iterator[str]:
-        """Addresses in a run that hold rows and no recipe that can be read: something removed it or cut it off."""
+        """Addresses in a run that hold rows but no readable recipe: something removed or truncated it."""
         for folder, folders, files in os.walk(self.folder(check_run_name(run))):
             folders.sort(key=by_number)
             if fnmatch.filter(files, PARTS):
@@ -168,7 +168,7 @@ class Store:
             draft.discard()
 
     def shards(self, schema: Schema, address: str, key: str) -> Shards:
-        """Where the stage that makes `address` by the recipe `key` keeps its parts until it publishes."""
+        """Where the stage that makes `address` by the recipe `key` stores its parts until it publishes the table."""
         return Shards(self._unfinished(address) / key, self.root / "tmp", schema)
 
     def _unfinished(self, address: str) -> Path:
@@ -194,7 +194,7 @@ class Store:
                     os.unlink(held.name)
 
     def publish(self, draft: Draft, address: str, recipe: dict[str, Any]) -> Table:
-        """Make a draft visible at its address in one rename, in place of what stood there."""
+        """Publish a draft at its address by one rename, replacing any table there."""
         recipe = {**recipe, "table": draft.schema.name, **draft.finish()}
         if draft.awaited:
             recipe[AWAITS] = [f"{FILES}/{name}" for name in draft.awaited]
@@ -202,19 +202,20 @@ class Store:
         folder = self.folder(address)
         folder.parent.mkdir(parents=True, exist_ok=True)
         if folder.exists():
-            exchange(draft.folder, folder)  # what stood there is discarded with the draft
+            exchange(draft.folder, folder)  # the old table is discarded with the draft
         else:
             os.rename(draft.folder, folder)
         shutil.rmtree(self._unfinished(address), ignore_errors=True)
         return Table(self.root, address, recipe)
 
     def write_behind(self, table: Table, files: Mapping[str, Callable[[Path], object]]) -> None:
-        """Fill folders of a table's files while later stages run, each by the function at its name; see `behind`."""
+        """Fill folders of a table's files while later stages run. `files` maps each folder to the function that writes
+        it; see `behind`."""
         for name, write in files.items():
             self.behind.start(partial(self._add, table, name, write))
 
     def _add(self, table: Table, name: str, write: Callable[[Path], object]) -> None:
-        """A folder becomes visible by one rename, and a part of the table by the recipe that says so."""
+        """One rename makes the folder visible; the amended recipe then makes it part of the table."""
         started = time.monotonic()
         with self.lock(table.address), self.draft(table.schema) as draft:
             write(draft.files / name)
@@ -242,7 +243,7 @@ class Store:
         os.replace(fresh, path)
 
     def kept(self, run: str, name: str) -> Any:
-        """What `keep` wrote, or None. Raises Damaged for a file that was cut off, or that is none of ours."""
+        """What `keep` wrote, or None. Raises Damaged for a truncated file, or one that `keep` did not write."""
         path = self.folder(check_run_name(run)) / name
         try:
             value = json.loads(path.read_bytes())
@@ -256,16 +257,16 @@ class Store:
 
     @contextlib.contextmanager
     def lock(self, address: str) -> Iterator[None]:
-        """Hold an address while working on it. Raises RuntimeError, naming the holder, if it is held."""
+        """Lock an address while working on it. Raises RuntimeError, naming the holder, if it is locked."""
         with locks.hold(self.root / LOCKS, address):
             yield
 
     def check_free(self, address: str) -> None:
-        """Raise RuntimeError, naming the holder, if somebody is working on an address."""
+        """Raise RuntimeError, naming the holder, if an address is locked."""
         locks.check_free(self.root / LOCKS, address)
 
     def working(self, run: str | None = None) -> Iterator[dict[str, Any]]:
-        """What is being made right now, of one run or of all: address, pid, host, since (s since the epoch)."""
+        """The tables being built right now, in one run or in all: address, pid, host, since (s since the epoch)."""
         for work in locks.held(self.root / LOCKS):
             if run in (None, Address.parse(work["address"]).run):
                 yield work

@@ -1,4 +1,4 @@
-"""A published table: a handle on rows and files that are checked when they are read."""
+"""A published table: a handle on rows and files, which it checks when reading."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ R = TypeVar("R")
 Tabular = TypeVar("Tabular", pa.Table, pa.RecordBatch)
 RUNS = "runs"  # the folder of a store that holds its tables
 BATCH_ROWS = 4_096
-PUBLISHED = {"table", "contents", "content_hash", "num_rows"}  # what every recipe says
+PUBLISHED = {"table", "contents", "content_hash", "num_rows"}  # keys of every recipe
 
 
 class Damaged(ValueError):
@@ -35,7 +35,7 @@ class Cleaned(ValueError):
 
 @dataclass(frozen=True)
 class Table:
-    """A published table of the store at `root`: a handle, its rows still on disk."""
+    """A handle on a published table of the store at `root`; the rows stay on disk until they are asked for."""
 
     root: Path
     address: str
@@ -43,7 +43,7 @@ class Table:
 
     @cached_property
     def at(self) -> Address:
-        """The address as a value. Raises ValueError where no stage can have written."""
+        """The address as a value. Raises ValueError if it is not the address of a table."""
         return Address.parse(self.address)
 
     @property
@@ -64,7 +64,7 @@ class Table:
 
     @property
     def runs(self) -> Path:
-        """What addresses, and paths of files in tables, are below."""
+        """The folder that addresses, and file paths stored in tables, are relative to."""
         return self.root / RUNS
 
     @property
@@ -72,8 +72,8 @@ class Table:
         return self.folder / FILES
 
     def file(self, path: str) -> Path:
-        """Where a file of this table lies, by its path in the rows: it begins with the address that the table was first
-        published at, which is another one in a run that was forked."""
+        """The file that a path in this table's rows names. The path begins with the address at which the table was
+        first published; in a forked run that is the source run's address."""
         return self.files / path.partition(f"/{FILES}/")[2]
 
     @property
@@ -83,7 +83,7 @@ class Table:
 
     @property
     def awaits(self) -> tuple[str, ...]:
-        """Folders of files that are not written yet (`Store.write_behind`), or that a kill has lost."""
+        """Folders of files that are not written yet (`Store.write_behind`), or never will be because of a kill."""
         return tuple(self.recipe.get(AWAITS, ()))
 
     @property
@@ -98,14 +98,14 @@ class Table:
 
     @cached_property
     def arrow(self) -> pa.Table:
-        """All rows, after checking that the bytes are those published. Raises `Damaged` and `Cleaned`."""
+        """All rows. Raises Damaged if the bytes are not those published, Cleaned if the rows were removed."""
         files = (pq.ParquetFile(pa.BufferReader(self._checked(part))) for part in self.parts)  # `read_table` would
         parts = [file.read() for file in files]  # import pandas
         return with_columns(pa.concat_tables(parts), self.schema.arrow)
 
     def paths(self) -> list[Path]:
-        """The Parquet files, for queries over more rows than memory holds. Raises as `arrow` does, on other sizes or
-        times than those published, or other bytes where the time differs."""
+        """The Parquet files, for queries over more rows than memory holds. Raises as `arrow` does, but reads a file's
+        bytes only if its modification time changed and its size did not."""
         self._check_presence()
         if problem := next(self.problems(), None):
             raise Damaged(f"{problem}; repeat `selfplay run` to rebuild it")
@@ -121,8 +121,8 @@ class Table:
                     yield with_columns(batch, wanted)
 
     def rows_with(self, column: str, values: Iterable[str]) -> list[Row]:
-        """The rows, in order, whose `column` is one of `values`: of the others that column alone is read. Raises as
-        `paths` does."""
+        """The rows, in order, whose `column` is one of `values`. Row groups without such a row are read in that column
+        only. Raises as `paths` does."""
         wanted, found = pc.field(column).isin(pa.array(sorted(set(values)), pa.string())), []
         for path in self.paths():
             with pq.ParquetFile(path, pre_buffer=False) as file:
@@ -147,9 +147,9 @@ class Table:
             raise Cleaned(f"the rows of {self.address} were cleaned away; `selfplay rerun` makes them again")
 
     def problems(self, thorough: bool = False) -> Iterator[str]:
-        """Each published file that is lost or changed.
+        """One sentence for each published file that is lost or changed.
 
-        A file whose size and time of change are those published is taken to be it; `thorough` reads them all.
+        A file of the published size and modification time counts as unchanged; `thorough` reads every file.
         """
         if thorough and SEAL in self.recipe and self.recipe[SEAL] != seal_of(self.recipe):
             yield f"{self.address}/{RECIPE} is not what was published: its bytes changed"
@@ -174,15 +174,15 @@ class Table:
     def rows(self, kind: type[R]) -> list[R]: ...
 
     def rows(self, kind: type | None = None) -> list[Any]:
-        """All rows, as dicts; for the type checker as the TypedDict `kind`. Raises TypeError if it has other columns,
-        and as `arrow` does."""
+        """All rows as dicts; the type checker sees them as the TypedDict `kind`. Raises as `arrow` does, and TypeError
+        if `kind` has columns that the table lacks."""
         if kind is not None and (unknown := kind.__annotations__.keys() - set(self.schema.arrow.names)):
             raise TypeError(f"{self.address} has no column {', '.join(sorted(unknown))}: it holds no {kind.__name__}")
         return self.arrow.to_pylist(maps_as_pydicts="strict")
 
 
 def find_table(root: Path, address: str) -> Table | None:
-    """The table published in the store at `root`, or None: one whose recipe is lost or cut off was never made."""
+    """The table published at an address of the store at `root`, or None if its recipe is lost or truncated."""
     try:
         path = root / RUNS / address / RECIPE
         found = path.stat()
@@ -193,8 +193,8 @@ def find_table(root: Path, address: str) -> Table | None:
 
 @functools.lru_cache(maxsize=4096)
 def _read_recipe(path: Path, inode: int, mtime_ns: int) -> dict[str, Any]:
-    """A recipe as it was written, parsed once: a report of every iteration looks at all tables up to it. Recipes are
-    replaced, never written to, so another one has another inode."""
+    """A recipe, parsed once: the report of every iteration looks at all tables up to it. Recipes are replaced and never
+    edited, so a new recipe has a new inode."""
     recipe = json.loads(path.read_bytes())
     if not isinstance(recipe, dict) or not recipe.keys() >= PUBLISHED:
         raise ValueError(f"{path} is no recipe")
@@ -202,7 +202,7 @@ def _read_recipe(path: Path, inode: int, mtime_ns: int) -> dict[str, Any]:
 
 
 def with_columns(rows: Tabular, fields: Iterable[pa.Field]) -> Tabular:
-    """The rows with a column for every field: null in those that were added to the schema after they were written."""
+    """The rows with a column for every field; columns added to the schema after the rows were written are null."""
     for field in fields:
         if field.name not in rows.schema.names:
             rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))

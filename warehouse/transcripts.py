@@ -1,8 +1,8 @@
-"""A run's conversations in the Parquet layout of Inspect Scout: a row a rollout.
+"""Export a run's conversations in the Parquet layout of Inspect Scout: one row per rollout.
 
-Scout's own columns, then what only this project knows of a rollout, which Scout takes for its metadata. A conversation
-is what was asked, each reply, and what the policy was told after it. A model that reasons reads its earlier turns
-without their thoughts; here every turn is whole.
+Scout's own columns come first, then this project's, which Scout treats as metadata. A conversation holds the prompt,
+each reply, and the message that followed it. A reasoning model reads its earlier turns without their thoughts; here
+every turn is whole.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ OURS = (
     "num_searches malformed advantage"
 )
 COLUMNS = pa.schema([(name, TYPES.get(name, TEXT)) for name in f"{SCOUT} {OURS}".split()])
-LIMITS = {"length": "tokens", "context": "context", "turns": "turns"}  # how a rollout ended -> what limit that was
+LIMITS = {"length": "tokens", "context": "context", "turns": "turns"}  # finish reason -> the limit that was reached
 ROLES = ("system", "user", "assistant", "tool")
 BATCH_ROWS, FILE_ROWS = 1_000, 50_000
 
@@ -42,7 +42,7 @@ BATCH_ROWS, FILE_ROWS = 1_000, 50_000
 def write_transcripts(store: Store, run: str, folder: Path) -> int:
     """Write FOLDER/transcripts_*.parquet; returns the number of rollouts.
 
-    Raises ValueError for a run without rollouts, or a folder that holds anything.
+    Raises ValueError for a run without rollouts, or a folder that is not empty.
     """
     tables = [table for table in store.tables(run) if table.has_rows]
     if not any(table.schema is ROLLOUTS for table in tables):
@@ -68,7 +68,7 @@ def _batches(rows: Iterator[Row]) -> Iterator[list[Row]]:
 
 
 def _transcripts(tables: list[Table], flow: str) -> Iterator[Row]:
-    """Place by place, for that is where prompts, rewards and readings of rollouts stand."""
+    """Transcripts place by place: the prompts, rewards and parsed replies of rollouts are at the same place."""
 
     def place(table: Table) -> tuple[Any, ...]:
         return table.at.iteration or 0, table.at.phase or "", table.at.step or 0
@@ -86,7 +86,7 @@ def _transcripts(tables: list[Table], flow: str) -> Iterator[Row]:
 
 
 def _told(tables: Iterable[Table]) -> dict[str, Row]:
-    """What is known of a rollout beside itself, by its id: reward, advantage, why it was not read or not paid."""
+    """What other tables say about a rollout, by its id: reward, advantage, why it is malformed or unscorable."""
     found: dict[str, Row] = {}
     for table in tables:
         names = table.schema.arrow.names

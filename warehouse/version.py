@@ -1,14 +1,14 @@
-"""The version of a store's schema: what its tables were written with, and whether this code can read them.
+"""The schema version of a store: which columns its tables were written with, and whether this code can read them.
 
 `<store>/schema.json` holds a small integer, a hash of all columns, and the columns of every table:
 `{"version": 2, "hash": "...", "tables": {"tasks": {"task_id": "string", "text": "string or null"}}}`.
 
-- A store stays readable where columns were only added that may be null, or may be null now and never were before: rows
-  written earlier have null in the new columns. Its record is brought up to date when it is opened. A stage whose own
-  table has other columns than before is stale, and a run makes it again when it gets there.
-- Anything else (a column removed, renamed, of another type or meaning, one added that is never null) needs a new
-  VERSION here and a line below. A store of another version is refused with `IncompatibleStore`, which says what to do.
-- A store without the record that holds runs is of version 1.
+- A store stays readable if the only changes are new nullable columns, and columns that became nullable: rows written
+  earlier have null in the new columns. Opening such a store updates its record. A stage is stale if the columns of its
+  own table changed; a run rebuilds it when it gets there.
+- Any other change (a column removed, renamed, of another type or meaning, or added without nulls) needs a new VERSION
+  here and a line below. A store of another version is refused with `IncompatibleStore`, which says what to do.
+- A store that holds runs but no record has version 1.
 
 Versions:
 1. before versions were recorded
@@ -34,7 +34,7 @@ Tables = dict[str, dict[str, str]]  # table -> column -> type
 
 
 class IncompatibleStore(ValueError):
-    """A store written with columns that this code does not have, or without some that it needs."""
+    """A store with columns that this code does not have, or without some that it needs."""
 
 
 def columns() -> Tables:
@@ -46,10 +46,9 @@ def columns() -> Tables:
 
 
 def check_version(root: Path, runs: Path) -> None:
-    """Record the version of a new store, or of one that can be read; raise IncompatibleStore for another.
+    """Record the version of a new or readable store; raise IncompatibleStore for any other.
 
-    `runs` is the folder of its tables. A record of columns that cannot be written, as in a store that can only be
-    read, is left as it is.
+    `runs` is the folder of its tables. If the record cannot be updated, as in a read-only store, it stays as it is.
     """
     before = _recorded(root)
     if before is None and any(not run.name.startswith("_") for run in runs.iterdir()):
@@ -67,7 +66,7 @@ def check_version(root: Path, runs: Path) -> None:
 
 
 def incompatible(before: Tables, now: Tables) -> Iterator[str]:
-    """Why rows of `before` cannot be read as those of `now`; a table that only one of them has is no reason."""
+    """Why rows of `before` cannot be read as rows of `now`; a table that only one of them has does not matter."""
     for table in before.keys() & now.keys():
         then, needed = before[table], now[table]
         for name, kind in then.items():

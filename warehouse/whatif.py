@@ -1,5 +1,5 @@
-"""What a run's rewards and selections would have been with another setting, reward, filter or window: computed from
-what is stored. Nothing is sampled and nothing is published."""
+"""What a run's rewards and selections would have been with another setting, reward, filter or window, computed from
+stored tables. Nothing is sampled and nothing is published."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from warehouse.schemas import PROMPTS
 from warehouse.store import Store
 from warehouse.table import Table
 
-SAMPLERS = {"fleet", "trainer", "harness"}  # tools of stages whose tables stand as they are
+SAMPLERS = {"fleet", "trainer", "harness"}  # tools of the stages that a what-if never repeats
 CODE = "code"
 
 
 @dataclass(kw_only=True)
 class WhatIf(Inquiry):
-    """Plays a run as it went and computes in `scratch` what would have come out otherwise.
+    """Replays a run and computes in `scratch` the tables that would have come out differently.
 
     The flow reads the stored tables, so it takes the same steps again. Of the tables in `wanted`, those whose recipe
-    differs from the stored one are rebuilt in `scratch`, and so are those that read a changed table.
-    Prompts, rollouts and updates stand. Raises ValueError where a setting would have changed one of these.
+    differs from the stored one are rebuilt in `scratch`, and so are those that read a changed table. Prompts, rollouts
+    and updates stay as they are. Raises ValueError if a setting would have changed one of these.
     """
 
     scratch: Store
@@ -49,7 +49,7 @@ class WhatIf(Inquiry):
 
 
 def leading_to(store: Store, addresses: frozenset[str]) -> frozenset[str]:
-    """The addresses, and those of all tables that they were made from."""
+    """The given addresses, and those of all tables that their tables were made from."""
     found: set[str] = set()
     waiting = list(addresses)
     while waiting:
@@ -61,7 +61,7 @@ def leading_to(store: Store, addresses: frozenset[str]) -> frozenset[str]:
 
 
 def _without_code(recipe: Recipe) -> Recipe:
-    """Its parameters without the code of functions among them: what was asked and sampled is not asked again."""
+    """The recipe's parameters without the code of functions among them: changed code does not resample anything."""
     return {"params": _settings(recipe.get("params", {}))}
 
 

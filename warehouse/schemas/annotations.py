@@ -1,4 +1,4 @@
-"""The table of what people say of rollouts, tasks and verdicts that they have read."""
+"""The table of people's labels on rollouts, tasks and verdicts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of answers: what was answered, every verdict on it, and the scores and rewards made of them."""
+"""Tables of answers: the answers, every verdict on them, and the scores and rewards computed from these."""
 
 from __future__ import annotations
 

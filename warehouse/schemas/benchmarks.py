@@ -1,4 +1,4 @@
-"""Tables of benchmarks: their items, the score of every answer to one, and the metrics and comparisons made of them."""
+"""Tables of benchmarks: items, the score of every answer to an item, and the metrics and comparisons made of these."""
 
 from __future__ import annotations
 

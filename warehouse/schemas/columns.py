@@ -1,4 +1,4 @@
-"""What a table is described by: a TypedDict whose annotations are its columns, and the register of all tables.
+"""How a table is described: a TypedDict whose annotations are its columns, and the registry of all tables.
 
     class Vote(TypedDict):
         judge_rollout_id: Annotated[str, "the rollout that voted"]
@@ -11,9 +11,9 @@
         parsed=Parsed("judge_rollout_id", "vote"),
     )
 
-The first note says what the column means, the second what a null means: a column without one is never null. Arrow types
-follow from the annotations: str, bool, float (64 bits), int (32 bits), `Long` and the other aliases below, list[...],
-dict[str, float] (a map), and TypedDicts (structs, whose fields may be null and need no notes).
+The first note says what the column means, the second what a null means; a column without the second is never null.
+Arrow types follow from the annotations: str, bool, float (64 bits), int (32 bits), `Long` and the other aliases below,
+list[...], dict[str, float] (a map), and TypedDicts (structs, whose fields may be null and need no notes).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ARROW = {str: pa.string(), int: pa.int32(), float: pa.float64(), bool: pa.bool_(
 
 @dataclass(frozen=True)
 class Column:
-    """One column; `nulls` says what a null means, and an empty string that nulls are not allowed."""
+    """One column; `nulls` says what a null means, and is empty if nulls are not allowed."""
 
     name: str
     type: pa.DataType
@@ -47,9 +47,9 @@ class Column:
 
 @dataclass(frozen=True)
 class Parsed:
-    """Which columns of a table of parsed replies name the rollout and hold what was read of its last reply.
+    """Which columns of a table of parsed replies name the rollout and hold what was read from its last reply.
 
-    Where one reply becomes several rows, `order` is the column that puts them in order.
+    If one reply yields several rows, `order` is the column that orders them.
     """
 
     rollout: str
@@ -81,10 +81,10 @@ TABLES: dict[str, Schema] = {}
 
 
 def define(name: str, row: type, *, grain: str, key: str, parsed: Parsed | None = None) -> Schema:
-    """The schema of a TypedDict, entered into the register; `key` names its columns, separated by blanks.
+    """Register and return the schema of a TypedDict; `key` names its key columns, separated by blanks.
 
-    Raises TypeError for a column without its notes or of a type that no Arrow type stands for, for a key that is no
-    column, and for a column `malformed` without `parsed`: it says which reply could not be read.
+    Raises TypeError for a column without its notes or without an Arrow type, for a key that is not a column, and for a
+    column `malformed` without `parsed`, which tells whose reply was malformed.
     """
     columns = tuple(_column(f"{name}.{c}", hint) for c, hint in get_type_hints(row, include_extras=True).items())
     names = {c.name for c in columns}

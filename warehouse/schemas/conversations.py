@@ -1,4 +1,4 @@
-"""Tables of what is asked and said: prompts, conversations sampled for them, how likely replies are elsewhere."""
+"""Tables of conversations: prompts, the rollouts sampled from them, and how likely replies are under other prompts."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Every table of corpus preparation: its grain, key, columns, units and nulls.
 
-Millions of documents are joined by their number, the 0-based row of `documents`, and shown by their id.
+Joins over millions of documents use a document's number, its 0-based row in `documents`; people see its id.
 """
 
 from __future__ import annotations

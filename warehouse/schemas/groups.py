@@ -1,4 +1,4 @@
-"""Tables of what a step leaves to the next: tasks remembered, and rollouts chosen to be trained on."""
+"""Tables of what a step passes to the next: remembered tasks, and rollouts chosen for training."""
 
 from __future__ import annotations
 

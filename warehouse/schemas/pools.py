@@ -1,4 +1,4 @@
-"""Tables of many tasks together: labels by majority, novelty within a batch, and pools that last over iterations."""
+"""Tables over many tasks: majority labels, novelty within a batch, and pools that persist across iterations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of tasks: what they are written about, the tasks, their checks and rubrics, and which are trained on."""
+"""Tables of tasks: the samples they are written from, the tasks, their gates and rubrics, and which are trained on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of training: what an update reads, what it did, and the policies it starts from."""
+"""Tables of training: what an update reads, what it did, and the policies that a run starts from."""
 
 from __future__ import annotations
 
