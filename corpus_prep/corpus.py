@@ -1,6 +1,6 @@
 """The documents that enter a step: Parquet files of a `documents` table, and which rows still count.
 
-A document's number is its 0-based row over all files. Work is divided into shards: row groups of one file.
+A document's number is its 0-based row across all files. Work is divided into shards: row groups of one file.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import pyarrow.parquet as pq
 from warehouse.query import out_of_core
 from warehouse.schemas.corpus import SCREENINGS
 
-SHARD_BYTES, SHARD_DOCUMENTS = 1 << 27, 1 << 16  # of one shard: decoded columns, and documents
-BATCH_BYTES = 1 << 24  # of documents held at once
+SHARD_BYTES, SHARD_DOCUMENTS = 1 << 27, 1 << 16  # limits of one shard: bytes of decoded columns, and documents
+BATCH_BYTES = 1 << 24  # documents in memory at once
 
 
 def sql(name: str) -> str:
-    """The text of a query, read once as a constant of a module, so that it is part of a stage's recipe."""
+    """The text of a query. Modules read it into a constant, so that it is part of a stage's recipe."""
     return (Path(__file__).parent / "sql" / f"{name}.sql").read_text(encoding="utf-8")
 
 
@@ -32,7 +32,7 @@ NUMBERED, COUNTING = sql("documents"), sql("counting")
 
 @dataclass(frozen=True)
 class Shard:
-    """Neighbouring documents: the unit of map work. `counts` (bool, one a row) says which of them to read."""
+    """Neighbouring documents: the unit of map work. `counts` (bool, one per row) says which of them to read."""
 
     out: Path
     file: Path
@@ -46,7 +46,7 @@ class Shard:
             yield numbers, batch.column(0)
 
     def batches(self, columns: list[str]) -> Iterator[tuple[np.ndarray, pa.RecordBatch]]:
-        """The same with any columns of them."""
+        """Numbers and the given columns of the documents that count, a few MB at a time."""
         with pq.ParquetFile(self.file, pre_buffer=False) as file:
             groups = [file.metadata.row_group(group) for group in self.row_groups]
             row_bytes = sum(g.total_byte_size for g in groups) // max(sum(g.num_rows for g in groups), 1) + 1
@@ -60,14 +60,14 @@ class Shard:
 
 @dataclass(frozen=True)
 class Corpus:
-    """Files of documents; of earlier steps' screenings, whose documents that were not kept do not count."""
+    """Files of documents, and of earlier steps' screenings; documents that a screening did not keep do not count."""
 
     files: tuple[Path, ...]
     screenings: tuple[Path, ...] = ()
 
     @cached_property
     def firsts(self) -> np.ndarray:
-        """The number of each file's first document, and of the one behind the last."""
+        """The number of each file's first document, and at the end the number of documents."""
         return np.cumsum([0, *(pq.read_metadata(file).num_rows for file in self.files)])
 
     @property
@@ -76,7 +76,7 @@ class Corpus:
 
     @cached_property
     def counts(self) -> np.ndarray:
-        """Which documents count (bool, one a document)."""
+        """Which documents count (bool, one per document)."""
         found = np.zeros(self.num_documents, bool)
         with self.connect() as connection:
             for batch in connection.sql(COUNTING).to_arrow_reader():
@@ -84,7 +84,7 @@ class Corpus:
         return found
 
     def connect(self, scratch: Path | None = None) -> duckdb.DuckDBPyConnection:
-        """DuckDB with views `documents` (all columns and `document`, the number) and `screenings`."""
+        """DuckDB with the views `documents` (all columns, and the number as `document`) and `screenings`."""
         connection = out_of_core(scratch)
         names = [str(file) for file in self.files]
         connection.read_parquet(names, file_row_number=True, filename=True).create_view("document_rows")
@@ -94,7 +94,8 @@ class Corpus:
         return connection
 
     def shards(self, folder: Path, name: str, only: np.ndarray | None = None) -> list[Shard]:
-        """Shards to be made as `folder/name-00000`, ...; of the documents that count, or `only` of those (bool)."""
+        """Shards with outputs `folder/name-00000`, ..., over the documents that count and, if given, are in `only`
+        (bool)."""
         counts = self.counts if only is None else self.counts & only
         spans = [span for file in range(len(self.files)) for span in self._spans(file)]
         return [
@@ -109,7 +110,7 @@ class Corpus:
             yield from (batch for _, batch in shard.batches(columns))
 
     def _spans(self, file: int) -> Iterator[tuple[int, tuple[int, ...], int, int]]:
-        """Row groups of a file that make a shard together, the number of the first document, and how many they are."""
+        """The shards of a file: file, row groups, the number of the first document, and the number of rows."""
         metadata = pq.read_metadata(self.files[file])
         first, groups, rows, size = int(self.firsts[file]), [], 0, 0
         for number in range(metadata.num_row_groups):
@@ -125,7 +126,7 @@ class Corpus:
 
 
 def view_parquet(connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[Path], schema: pa.Schema) -> None:
-    """The rows of Parquet files under a name; no files are no rows."""
+    """Name a view over the rows of Parquet files; without files it is empty."""
     if files:
         connection.read_parquet([str(file) for file in files]).create_view(name)
     else:

@@ -1,4 +1,4 @@
-"""Scripts that are written without blanks between words: there a character, or two, stand for a word."""
+"""Scripts written without spaces between words; in these, one or two characters count as a word."""
 
 from __future__ import annotations
 
@@ -12,4 +12,4 @@ UNSPACED = (  # first and last code point
     (0xF900, 0xFAFF),
     (0x20000, 0x2FFFF),
 )
-UNSPACED_CLASS = "".join(f"{chr(first)}-{chr(last)}" for first, last in UNSPACED)  # of a regular expression
+UNSPACED_CLASS = "".join(f"{chr(first)}-{chr(last)}" for first, last in UNSPACED)  # for a regular expression

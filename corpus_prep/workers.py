@@ -1,8 +1,7 @@
-"""Map work over shards: in this process, in a pool of processes, or on a Ray cluster, with one kind of function.
+"""Map work over shards: in this process, in a pool of processes, or on a Ray cluster, with the same functions.
 
-`process(spec, settings)` makes the file or folder `spec.out`. It appears under that name only when it is whole, and
-existing shards are not recomputed: after a kill the same call resumes. On several machines all of them have to see
-the folders.
+`process(spec, settings)` makes the file or folder `spec.out`. It gets that name only when it is complete, and existing
+shards are not recomputed: after a kill, repeating the call resumes. On several machines, all must see the same folders.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ PR_SET_PDEATHSIG = 1
 
 
 class Workers(BaseModel):
-    """Who does the work. It does not change the result.
+    """Where the work runs, which does not change the result.
 
-    count: processes on this machine; one means this process. On Ray, the CPUs of a cluster that is started here;
-    with an `address` (as ray.init takes it, `auto` for the one that runs) that cluster's own CPUs count.
+    count: processes on this machine; 1 means this process. On Ray, the number of CPUs of a cluster to start here; with
+    an `address` (as for ray.init; `auto` for the running cluster) that cluster's own CPUs count.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -43,7 +42,7 @@ class Workers(BaseModel):
 
 
 class Spec(Protocol):
-    """What one call makes, a dataclass: where to, and from what."""
+    """What one call makes: a dataclass with the output's path and the inputs."""
 
     @property
     def out(self) -> Path: ...
@@ -55,9 +54,9 @@ Process = Callable[[S, C], None]
 
 
 def map_shards(process: Process[S, C], specs: Sequence[S], settings: C, workers: Workers | None = None) -> list[Path]:
-    """Make every spec's `out` that is not there yet; all of them, in the order of the specs.
+    """Make every spec's `out` that does not exist yet; returns all of them, in the order of the specs.
 
-    Raises what `process` raises, after the shards already begun. Those made stay.
+    Raises what `process` raises, once the shards already begun have ended. Finished shards stay.
     """
     workers = workers or Workers()
     missing = [spec for spec in specs if not spec.out.exists()]
@@ -71,7 +70,7 @@ def map_shards(process: Process[S, C], specs: Sequence[S], settings: C, workers:
 
 
 def _make_whole(process: Process[Any, Any], settings: Any, spec: Any) -> str:
-    """Make a shard beside its place and rename it when it is whole."""
+    """Make a shard under a temporary name beside its place, and rename it when it is complete."""
     fresh = spec.out.with_name(f".{spec.out.name}.{uuid.uuid4().hex}")
     try:
         process(dataclasses.replace(spec, out=fresh), settings)
@@ -87,7 +86,7 @@ def _here(work: Callable[[Any], str], specs: Iterable[Any], workers: Workers) ->
 
 
 def _in_pool(work: Callable[[Any], str], specs: Iterable[Any], workers: Workers) -> Iterator[str]:
-    spawn = multiprocessing.get_context("spawn")  # this process has threads, which a fork would not survive
+    spawn = multiprocessing.get_context("spawn")  # this process has threads, which do not survive a fork
     with ProcessPoolExecutor(workers.count, spawn, _end_with_parent) as pool:
         begun = [pool.submit(work, spec) for spec in specs]
         try:
@@ -98,7 +97,7 @@ def _in_pool(work: Callable[[Any], str], specs: Iterable[Any], workers: Workers)
 
 
 def _end_with_parent() -> None:
-    """A pool's processes would wait for work forever after their parent was killed."""
+    """End with the parent: otherwise a pool's processes would wait for work forever after it was killed."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 

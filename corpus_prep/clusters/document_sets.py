@@ -1,7 +1,8 @@
 """Document sets: documents of one cluster, optionally padded with others to fill a context.
 
-A set is made of one cluster, its documents in order of their similarity to the centre, dealt out in turn if
-it gives several sets. A padded set has distractors from other clusters among its members, up to a number of tokens.
+A set comes from one cluster. Its documents are taken in order of similarity to the centre; if the cluster yields
+several sets, they are dealt out in turn. A padded set mixes distractors from other clusters among its members, up to a
+number of tokens.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
-TRIES = 100  # at drawing a distractor that is not there yet
+TRIES = 100  # attempts to draw a distractor that is not in the set yet
 
 
 class SetSettings(BaseModel):
@@ -24,13 +25,13 @@ class SetSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     size: PositiveInt = 20
-    """Documents of a set, at most (SPELL: about 20)."""
+    """The most documents in a set (SPELL: about 20)."""
     smallest: PositiveInt = 10
-    """Clusters that cannot give so many give no set."""
+    """The fewest documents in a set; a cluster that cannot give so many yields no set."""
     max_tokens: PositiveInt | None = None
-    """Of all documents of a set; what does not fit is left out."""
+    """Limit on the total length of a set; documents that do not fit are left out."""
     whole: bool = False
-    """A cluster is a set, whatever its size, or gives none where it does not fit."""
+    """Make each cluster one set, whatever its size; a cluster beyond `max_tokens` yields none."""
 
     @model_validator(mode="after")
     def _smallest_is_not_larger(self) -> Self:
@@ -47,7 +48,7 @@ class Padding(BaseModel):
     budgets: tuple[PositiveInt, ...] = (32_768, 65_536, 131_072)
     """Tokens of a padded set, members and distractors; one is drawn for each set (EAPO: 32K to 128K)."""
     slack: float = Field(default=0.02, ge=0, lt=1)
-    """Of the budget may be left empty."""
+    """Share of the budget that may stay empty."""
     seed: int = 0
 
 
@@ -67,7 +68,7 @@ class Shown:
 
 
 def sets_of(cluster: Sequence[Shown], settings: SetSettings) -> Iterator[list[Shown]]:
-    """The sets of one cluster, whose documents come most similar first."""
+    """The sets of one cluster, given its documents, most similar first."""
     most = settings.max_tokens if settings.max_tokens is not None else float("inf")
     if settings.whole:
         if len(cluster) >= settings.smallest and sum(document.num_tokens for document in cluster) <= most:
@@ -95,10 +96,10 @@ class Distractors:
         self._clusters, self._lengths = (in_order[name].to_numpy() for name in ("cluster", "num_tokens"))
 
     def pad(self, set_id: str, members: Sequence[Shown], padding: Padding) -> tuple[int, list[tuple[Shown, str]]]:
-        """The budget drawn for a set, and its documents in random order, each `member` or `distractor`. A set that is
-        longer than its budget gets no distractor.
+        """The budget drawn for a set, and its documents in random order, each marked `member` or `distractor`. A set
+        longer than its budget gets no distractors.
 
-        The draw depends on the seed and the set's id alone.
+        The draw depends only on the seed and the set's id.
         """
         rng = random.Random(f"{padding.seed} {set_id}")
         budget = rng.choice(padding.budgets)

@@ -10,7 +10,7 @@ import pyarrow as pa
 from warehouse.query import out_of_core
 
 SQL = Path(__file__).parents[1] / "sql"
-CHARS = 2_000  # of a document's beginning that are looked at
+CHARS = 2_000  # only this much of each document's beginning is read
 NUM_KEYWORDS = 8
 
 

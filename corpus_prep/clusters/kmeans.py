@@ -1,8 +1,8 @@
 """Cluster vectors into clusters of bounded size: k-means on two levels, then split and dissolve until all fit.
 
-A first k-means makes about sqrt(K) cells, a second one makes clusters within each cell: N * sqrt(K) comparisons a round
-in place of N * K. A cluster above the largest size is split by k-means again; one below the smallest is dissolved, its
-members going to the nearest clusters that have room.
+A first k-means makes about sqrt(K) cells, a second one makes clusters within each cell: N * sqrt(K) comparisons per
+round instead of N * K. A cluster above the largest size is split by k-means again. One below the smallest is dissolved:
+its members move to the nearest clusters with room.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ class Clustering(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     by: Literal["meaning", "source", "title"] = "meaning"
-    """What documents of a cluster share. A source or title of its own, as the report that paragraphs are of, needs no
-    vectors, and the bounds do not hold."""
+    """What the documents of a cluster share. Clusters by source or title, such as the report that paragraphs come from,
+    need no vectors and ignore the bounds."""
     size: PositiveInt = 20
-    """Documents of a cluster, about; dissolving makes the mean a little larger. 20 is SPELL's: 50,000 clusters of a
-    million documents."""
+    """Approximate number of documents in a cluster; dissolving raises the mean slightly. 20 is SPELL's: 50,000 clusters
+    from a million documents."""
     smallest: float = Field(default=0.5, gt=0, le=1)
     largest: float = Field(default=2.0, ge=1)
-    """Bounds of a cluster, in multiples of `size`."""
+    """Bounds on the size of a cluster, in multiples of `size`."""
     iterations: PositiveInt = 10
     sample: PositiveInt = 256
-    """Documents a first-level cell that its k-means is made from."""
+    """Training documents of the first k-means, per cell."""
     seed: int = 0
     threads: PositiveInt = 1
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """The fewest and most documents of a cluster."""
+        """The fewest and the most documents in a cluster."""
         return max(1, int(np.ceil(self.smallest * self.size))), int(self.largest * self.size)
 
 
 @dataclass(frozen=True)
 class Clusters:
-    """Of each document its cluster and cosine to its centre; of each cluster its cell. Clusters of a cell are
-    neighbours."""
+    """For each document, its cluster and its cosine to the cluster's centre; for each cluster, its cell. Clusters of
+    one cell are neighbours."""
 
     cluster: np.ndarray
     similarity: np.ndarray
@@ -109,7 +109,7 @@ def _within_bounds(vectors: np.ndarray, settings: Clustering) -> np.ndarray:
 
 
 def _split(members: np.ndarray, vectors: np.ndarray, settings: Clustering) -> list[np.ndarray]:
-    """Members in groups of at most the largest size; two groups of allowed size are preferred to one twice as large."""
+    """Split members into groups of at most the largest size; prefers two groups within bounds to one twice as large."""
     smallest, largest = settings.bounds
     num_groups = round(len(members) / settings.size)
     if num_groups < 2 and len(members) <= largest:
@@ -118,7 +118,7 @@ def _split(members: np.ndarray, vectors: np.ndarray, settings: Clustering) -> li
     groups = [members[own == number] for number in np.unique(own)]
     if len(members) <= largest and min(map(len, groups)) < smallest:
         return [members]
-    if len(groups) == 1:  # all alike: nothing to split by
+    if len(groups) == 1:  # all equal: k-means cannot split them
         return np.array_split(members, num_groups)
     return [part for group in groups for part in _split(group, vectors, settings)]
 

@@ -1,4 +1,4 @@
-"""Lengths of documents in tokens, counted shard by shard, and clusters with them."""
+"""Lengths of documents in tokens, counted shard by shard, and the members of clusters with their lengths."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ def write_lengths(shard: Shard, count: Count) -> None:
 
 
 def members(memberships: Sequence[Path], lengths: Sequence[Path]) -> Iterator[pa.RecordBatch]:
-    """document_id, cluster and num_tokens of all clustered documents: clusters one after the other, most similar
-    first."""
+    """document_id, cluster and num_tokens of all clustered documents, cluster by cluster, most similar first."""
     given = {"memberships": [str(path) for path in memberships], "lengths": [str(path) for path in lengths]}
     with out_of_core() as connection:
         yield from connection.sql(MEMBERS, params=given).to_arrow_reader(ROWS_AT_ONCE)

@@ -1,7 +1,7 @@
 """Split long texts into stretches of prose and tables, each within a number of tokens.
 
-Tables are Markdown's (rows of bars, the second one of dashes) and HTML's (`<table> ... </table>`, whatever stands
-between). Only blanks between stretches are lost.
+Tables are Markdown's (rows with bars, dashes in the second) and HTML's (`<table> ... </table>`, whatever is between).
+Nothing is lost but the blanks between stretches.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def write_segments(shard: Shard, splitting: Splitting, count: Count) -> None:
 
 
 def segments(text: str, max_tokens: int, count: Count) -> Iterator[Segment]:
-    """The stretches of a text, in order. One that is too long is cut between paragraphs or rows, or where that is not
-    enough between lines, sentences, words, and characters at last."""
+    """The stretches of a text, in order. One that is too long is cut between paragraphs or rows; if that is not enough,
+    between lines, then sentences, words, and finally characters."""
     for kind, stretch in _stretches(text):
         for part in _fitting(stretch, max_tokens, count, TABLE_CUTS if kind == "table" else PROSE_CUTS):
             yield Segment(kind, part, count(part))
@@ -82,7 +82,7 @@ def _stretches(text: str) -> Iterator[tuple[Literal["prose", "table"], str]]:
 
 
 def _tables(text: str) -> list[tuple[int, int]]:
-    """Where tables begin and end, in order and apart; a table within a table belongs to it."""
+    """Where tables begin and end, in order and without overlap; a nested table belongs to the outer one."""
     found, depth, begin = [], 0, 0
     for tag in HTML_TABLE.finditer(text):
         if not tag[1]:
@@ -101,7 +101,7 @@ def _tables(text: str) -> list[tuple[int, int]]:
 
 
 def _fitting(text: str, max_tokens: int, count: Count, cuts: tuple[str, ...]) -> Iterator[str]:
-    """Parts within the limit, each as long as possible, split at the first kind of boundary that suffices."""
+    """Parts within the limit, each as long as possible, cut at the first kind of boundary that suffices."""
     if count(text) <= max_tokens or not cuts:
         yield text
         return

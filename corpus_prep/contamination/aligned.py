@@ -1,10 +1,10 @@
 """Find passages that a document contains edited or in part, by local alignment of words.
 
-Where a document and a passage share a seed, a run of few words that few documents and few passages have, the words
-around it are aligned (Smith and Waterman 1981): equal words add their information, -log2 of how often the word
-occurs, every other word costs GAP_BITS. Nine words of ten are still an alignment where hardly a run of 13 is left.
-A passage is found if enough of its words are equal and carry enough information; words of common phrases carry none.
-Answers are not searched for: they belong in documents.
+A seed is a short run of words that few documents and few passages contain. If a document and a passage share a seed,
+the words around it are aligned (Smith and Waterman 1981): equal words add their information, -log2 of the word's
+frequency, and every other word costs GAP_BITS. With one word in ten replaced, this still aligns where hardly any run of
+13 words survives. A passage is found if enough of its words are equal and carry enough information; words of common
+phrases carry none. Answers are not searched for: they belong in documents.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from corpus_prep.corpus import Corpus, Shard
 from corpus_prep.dedup.canaries import sample
 from corpus_prep.workers import Workers, map_shards
 
-REACH = 128  # words to either side of a seed that are aligned
-SAMPLE = 500  # documents whose words tell how often words occur
-MIN_WORDS = 1 << 16  # of fewer words none tell how often they occur
+REACH = 128  # words aligned on either side of a seed
+SAMPLE = 500  # documents from which word frequencies are estimated
+MIN_WORDS = 1 << 16  # fewer words than this are too few to estimate frequencies from
 GAP_BITS = 6.0
 SEEDS = pa.schema([("passage", pa.int64()), ("gram", pa.uint64()), ("size", pa.int32()), ("word", pa.int64())])
 CANDIDATES = pa.schema(
@@ -37,11 +37,11 @@ ALIGNED = pa.schema(
     [
         ("document", pa.int64()),
         ("passage", pa.int64()),
-        ("share", pa.float64()),  # of the passage's words
-        ("bits", pa.float64()),  # information of the equal words that are not part of common phrases
+        ("share", pa.float64()),  # share of the passage's words that are equal
+        ("bits", pa.float64()),  # information of the equal words outside common phrases
         ("is_whole", pa.bool_()),  # whether the passage is aligned from its first word to its last
         ("start", pa.int64()),  # first character
-        ("end", pa.int64()),  # the character behind the last
+        ("end", pa.int64()),  # one past the last character
     ]
 )
 
@@ -52,26 +52,27 @@ class AlignmentRule(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     seed_words: PositiveInt = 5
-    """Words of a seed; of a question of at most twice as many words, one less."""
+    """Words in a seed; one fewer for a question of at most twice as many words."""
     seed_documents: PositiveInt = 5
-    """A seed that occurs in more documents is a common phrase, ..."""
+    """A seed in more documents than this is a common phrase, ..."""
     seed_passages: PositiveInt = 8
-    """... and so is one of more passages: words of such are aligned, but say nothing."""
+    """... and so is one in more passages: the words of common phrases are aligned, but carry no information."""
     min_share: float = Field(default=0.45, gt=0, le=1)
-    """Of a question's or context's words, that have to be equal, ..."""
+    """Share of a question's or context's words that must be equal, ..."""
     min_bits: float = Field(default=200, gt=0)
-    """... with so much information: about 16 words that are not the most frequent ones. Or, for a question: ..."""
+    """... and the least information in them: about 16 words that are not among the most frequent. Alternatively, for a
+    question: ..."""
     question_share: float = Field(default=0.85, gt=0, le=1)
     """... this share of its words, ..."""
     question_bits: float = Field(default=40, ge=0)
-    """... with so much information where the first and the last of them are equal, too, ..."""
+    """... and this much information if its first and last words are equal, too, ..."""
     question_part_bits: float = Field(default=90, ge=0)
-    """... and so much where they are not: a document answers a question in the words that follow the first."""
+    """... or this much if they are not: a document answers a question in the words that follow the first."""
 
 
 def passage_seeds(passages: pa.Table, rule: AlignmentRule, least: dict[str, int]) -> pa.Table:
-    """The seeds of passages: passage (its row), gram, size, word (its place in the passage). `least` says of how many
-    words a passage of a kind has to be; other kinds are not looked for."""
+    """The seeds of passages: passage (its row), gram, size, word (its place in the passage). `least` gives the fewest
+    words of a passage by kind; kinds that it lacks are not searched for."""
     kinds, parts = passages["kind"].to_numpy(), [SEEDS.empty_table()]
     needed = np.array([least.get(kind, 1 << 62) for kind in kinds], np.int64)
     for some in words(passages["text"]):
@@ -90,8 +91,8 @@ def passage_seeds(passages: pa.Table, rule: AlignmentRule, least: dict[str, int]
 
 @dataclass(frozen=True)
 class Passages:
-    """Of all passages' words one behind the other: hashes, information, and which are part of no common phrase; and
-    where each passage begins."""
+    """All passages' words in sequence: hashes, information, and which are outside common phrases; `starts` says where
+    each passage begins."""
 
     hashes: np.ndarray
     bits: np.ndarray
@@ -107,7 +108,7 @@ class Passages:
 def align(
     corpus: Corpus, passages: pa.Table, common: pa.Table, candidates: Path, folder: Path, workers: Workers | None
 ) -> list[Path]:
-    """Files of ALIGNED, the best alignment of every candidate. `folder` keeps partial results across kills."""
+    """Files of ALIGNED, with the best alignment of every candidate. Partial results in `folder` survive a kill."""
     write_passages(passages, corpus, common, folder / "passages.npz")
     some = documents_of(candidates, corpus.num_documents)
     given = (folder / "passages.npz", candidates)
@@ -115,8 +116,8 @@ def align(
 
 
 def write_passages(passages: pa.Table, corpus: Corpus, common: pa.Table, file: Path) -> None:
-    """Write the words of passages with their information, by their frequency in the passages and a sample of the
-    corpus. common: rows of SEEDS that are common phrases."""
+    """Write the words of passages with their information, which follows from their frequency in the passages and in a
+    sample of the corpus. common: the rows of SEEDS that are common phrases."""
     parts = list(words(passages["text"]))
     hashes = np.concatenate([part.hash for part in parts])
     of = np.concatenate([part.document for part in parts])
@@ -132,7 +133,7 @@ def write_passages(passages: pa.Table, corpus: Corpus, common: pa.Table, file: P
 
 
 def write_aligned(shard: Shard, given: tuple[Path, Path]) -> None:
-    """Map: the best alignment at every candidate (a Parquet file of CANDIDATES, in order) in a shard's documents."""
+    """Map step: the best alignment at every candidate (a sorted Parquet file of CANDIDATES) in a shard's documents."""
     words_file, candidates_file = given
     last = shard.first + len(shard.counts) - 1
     candidates = pq.read_table(
@@ -167,8 +168,8 @@ def _align(found: Words, numbers: np.ndarray, columns: list[np.ndarray], passage
 
 @njit(cache=True, nogil=True)
 def _align_all(hashes, begins, ends, words, passages, passage_words, own_hashes, own_bits, own_rare, starts):
-    """For every candidate of the best alignment: information (float64), and as columns its equal words, its first and
-    last word in `hashes`, and whether it reaches from the passage's first word to its last."""
+    """For every candidate, its best alignment: information (float64), and as int64 rows the number of equal words, its
+    first and last word in `hashes`, and whether it spans the passage from its first word to its last."""
     found, places = np.zeros(len(words)), np.zeros((4, len(words)), np.int64)
     for i in range(len(words)):
         own_start, own_end = starts[passages[i]], starts[passages[i] + 1]
@@ -185,8 +186,8 @@ def _align_all(hashes, begins, ends, words, passages, passage_words, own_hashes,
 
 @njit(cache=True, nogil=True)
 def _best(hashes, own, bits, is_rare):
-    """The best local alignment: information and number of its equal words, its first and last words in `hashes` and
-    in `own`."""
+    """The best local alignment: information and number of its equal words, first, last, own first, own last: its ends
+    in `hashes` and in `own`."""
     n = len(own)
     score, held = np.zeros(n + 1), np.zeros(n + 1)
     equal, begun, own_begun = np.zeros(n + 1, np.int64), np.zeros(n + 1, np.int64), np.arange(n + 1)

@@ -1,4 +1,4 @@
-"""Find documents that are near-duplicates of a whole passage: MinHash, as for duplicates, with exact Jaccards."""
+"""Find documents that are near-duplicates of a whole passage: by MinHash, as for duplicates, with exact Jaccards."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from corpus_prep.dedup.minhash import MinHashing, band_hashes
 from warehouse.schemas.corpus import BANDS
 
 PAIRS = sql("alike_pairs")
-MIN_WORDS = 13  # of a passage: shorter ones are headings and stock phrases
+MIN_WORDS = 13  # in a passage; shorter ones are headings and stock phrases
 PAIRS_AT_ONCE = 2_048
 KINDS = ("question", "context", "whole")  # answers belong in documents
 
@@ -22,8 +22,8 @@ KINDS = ("question", "context", "whole")  # answers belong in documents
 def find_alike(
     corpus: Corpus, passages: pa.Table, bands: Sequence[Path], settings: MinHashing, folder: Path
 ) -> Iterator[pa.Table]:
-    """Rows of `contaminations` by the rule `minhash`: pairs from the threshold of `settings` on. bands: files of the
-    corpus' band table, made with the same settings."""
+    """Rows of `contaminations` for the rule `minhash`: pairs at or above the threshold of `settings`. bands: files of
+    the corpus's band table, made with the same settings."""
     with corpus.connect(folder / "spilled") as connection:
         view_parquet(connection, "bands", bands, BANDS.arrow)
         connection.register("passage_bands", _bands(passages, settings))
@@ -35,7 +35,7 @@ def find_alike(
 
 
 def _bands(passages: pa.Table, settings: MinHashing) -> pa.Table:
-    """The band table of the passages that are compared: passage (its row), band, hash."""
+    """The band table of the passages to compare: passage (its row), band, hash."""
     texts, kinds = passages["text"].to_pylist(), passages["kind"].to_pylist()
     long = [kind in KINDS and len(text.split()) >= MIN_WORDS for text, kind in zip(texts, kinds, strict=True)]
     numbers = np.flatnonzero(long)

@@ -1,8 +1,8 @@
 """Evaluation sets as passages: every text in them that a document of the corpus might contain.
 
 A benchmark is a .json, .jsonl(.gz), .csv, .tsv or .parquet file, or a folder of such files. Its rows are searched at
-every depth for fields that are known to hold questions, answers or contexts; a list of strings or a table is one text.
-A question after its passage in one field is also a text of its own.
+every depth for fields that hold questions, answers or contexts; a list of strings or a table counts as one text. If one
+field holds a passage followed by a question, the question is also a text of its own.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ ANSWERS = ("answer", "answers", "solution", "output", "target", "criterion", "ru
 CONTEXTS = ("context", "contexts", "passage", "passages", "article", "document", "documents", "text", "table")
 IDS = ("id", "_id", "uid", "unique_id", "key")
 WHOLE = "whole"
-WRAPPING = re.compile(r"^\s*(?:question|q)\s*:\s*|\s*\b(?:answer|a)\s*:\s*$", re.IGNORECASE)  # of prompts made of it
+WRAPPING = re.compile(r"^\s*(?:question|q)\s*:\s*|\s*\b(?:answer|a)\s*:\s*$", re.IGNORECASE)  # labels in a prompt
 
 ASKED = re.compile(r"(?:\n|\bquestion:)\s*(?:question:\s*)?([^\n?]{10,300}\?)\s*$", re.IGNORECASE)
 
 
 class Benchmark(BaseModel):
-    """A benchmark and the names of its text fields, at any depth, case-insensitive."""
+    """A benchmark and the names of its text fields, which match at any depth and in any case."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -42,17 +42,17 @@ class Benchmark(BaseModel):
 
     @property
     def kinds(self) -> dict[str, str]:
-        """Field name in lower case -> kind of its texts."""
+        """Lower-case field name -> kind of its texts."""
         named = {"answer": self.answers, "context": self.contexts, "question": self.questions}
         return {name.lower(): kind for kind, names in named.items() for name in names}
 
 
 def read_passages(benchmark: Benchmark) -> Iterator[dict[str, str]]:
-    """Yield benchmark, passage (its row, and its place in it: unique within the benchmark), kind and text. A row's
-    contexts come one by one and, of kind `whole`, together, as a corpus would hold them.
+    """Yield benchmark, passage (row and place in the row, unique within the benchmark), kind and text. A row's contexts
+    come one by one and also together, of kind `whole`, as a corpus would hold them.
 
     Raises:
-        ValueError: the path is missing, holds no supported file, or none of its rows has a known field.
+        ValueError: the path does not exist, holds no supported file, or has no row with a known field.
     """
     files, num_passages = _files(Path(benchmark.path)), 0
     for file in files:
@@ -78,7 +78,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def read_rows(file: Path) -> Iterator[Any]:
-    """The rows of a .json, .jsonl(.gz) or .parquet file, in order."""
+    """The rows of a file of one of the SUPPORTED types, in order."""
     if file.name.endswith(".parquet"):
         with pq.ParquetFile(file, pre_buffer=False) as parquet:
             for batch in parquet.iter_batches(256):
@@ -94,7 +94,8 @@ def read_rows(file: Path) -> Iterator[Any]:
 
 
 def _top_rows(content: Any) -> list[Any]:
-    """The rows of a JSON file: a list, or the first list of objects in it (`{"version": 1, "data": [...]}`)."""
+    """The rows of a JSON file: its list, or the first list of objects in its object (`{"version": 1, "data":
+    [...]}`)."""
     if isinstance(content, list):
         return content
     lists = [v for v in content.values() if isinstance(v, list) and v and isinstance(v[0], dict)]
@@ -115,7 +116,7 @@ def _of_row(benchmark: Benchmark, number: str, row: Any) -> Iterator[dict[str, s
 
 
 def _texts(value: Any, kinds: dict[str, str], kind: str | None = None) -> Iterator[tuple[str, str]]:
-    """Kind and text of every field of a known name, at any depth."""
+    """Kind and text of every field with a known name, at any depth."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from _texts(inner, kinds, kinds.get(key.lower()))
@@ -127,7 +128,7 @@ def _texts(value: Any, kinds: dict[str, str], kind: str | None = None) -> Iterat
 
 
 def _joined(value: Any) -> str:
-    """A string, or a list or table of them in reading order."""
+    """A string, or the strings of a list or table joined in reading order."""
     if isinstance(value, list):
         rows = any(isinstance(item, list) for item in value)
         return ("\n" if rows else " ").join(filter(None, map(_joined, value)))

@@ -1,10 +1,10 @@
 """Find documents that contain passages of evaluation sets, by n-gram containment.
 
-Every run of 13 words of a passage is looked up in the documents (a shorter question is one run, its whole). Runs that
-occur in many documents are common phrases and do not count. A passage is found in a document that holds a required
-share of its runs, or a long unbroken stretch of them. 13 words, 8 at least, and 10 documents are those of Brown et al.,
-"Language Models are Few-Shot Learners" (arXiv 2005.14165, appendix C); there one run suffices, which would drop 25 of
-11,457 clean documents where this drops 6 (`decontamination` in data/bench/corpus.jsonl).
+Every run of 13 words of a passage is looked up in the documents; a shorter question is one run. Runs that occur in many
+documents are common phrases and do not count. A passage is found if a document holds the required share of its runs, or
+a long unbroken stretch of them. The numbers (13 words, at least 8, and 10 documents) are those of Brown et al.,
+"Language Models are Few-Shot Learners" (arXiv 2005.14165, appendix C). In that paper one run suffices, which would drop
+25 of 11,457 clean documents; this rule drops 6 (`decontamination` in data/bench/corpus.jsonl).
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ HITS = pa.schema(
     [
         ("document", pa.int64()),  # its number
         ("gram", pa.uint64()),
-        ("size", pa.int32()),  # words of the run
+        ("size", pa.int32()),  # number of words in the run
         ("word", pa.int64()),  # 0-based place of its first word in the document
         ("start", pa.int64()),  # its first character
-        ("end", pa.int64()),  # the character behind it
-        ("alone", pa.bool_()),  # whether it is a sentence or a line
+        ("end", pa.int64()),  # one past its last character
+        ("alone", pa.bool_()),  # whether it is a whole sentence or line
     ]
 )
 RUNS, SPANS, FOUND, ROWS = (sql(n) for n in ("runs", "run_spans", "found_passages", "contaminations"))
@@ -45,12 +45,12 @@ CANDIDATES_OF, EDITED, SCREEN = sql("alignment_candidates"), sql("aligned_passag
 COMMON_SEEDS = sql("common_seeds")
 NO_SIZES = pa.array([], pa.int32())
 SLOTS_PER_GRAM = 8
-AROUND = 40  # characters that are looked at around a short question
+AROUND = 40  # characters inspected on either side of a short question
 ENDED = re.compile(
     r"(?:^|[.!?:;\n\r|>\])\"“”»]|\d[.)])[ \t]*[\"“”‘’'(*_#\-–—]*[ \t]*$"
-)  # before a sentence: what ends another
-BEGUN = re.compile(r"[\"“”‘’')*_]*[ \t]*[,\-–—]?[ \t]*(?:[.!?;:…\n\r|<]|$)")  # behind a sentence: its end
-ROWS_AT_ONCE = 2_048  # of found spans, with their texts
+)  # what precedes a sentence: the end of another
+BEGUN = re.compile(r"[\"“”‘’')*_]*[ \t]*[,\-–—]?[ \t]*(?:[.!?;:…\n\r|<]|$)")  # what follows a sentence: its end
+ROWS_AT_ONCE = 2_048  # found spans with their texts
 
 
 class NgramRule(BaseModel):
@@ -59,30 +59,30 @@ class NgramRule(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     ngram: PositiveInt = 13
-    """Words of a run; a passage of fewer is one run."""
+    """Words in a run; a shorter passage is one run."""
     min_words: PositiveInt = 5
-    """Shorter questions are not looked for, nor are contexts shorter than a run and answers shorter than two: answers
-    belong in documents, and short contexts are headings."""
+    """Shorter questions are not searched for. Neither are contexts shorter than one run, which are headings, nor
+    answers shorter than two runs: answers belong in documents."""
     alone_words: int = 7
-    """Questions of this many words or fewer have to be a whole sentence or line."""
+    """Questions of this many words or fewer must be a whole sentence or line of the document."""
     max_documents: PositiveInt = 10
-    """A run that occurs in more documents is a common phrase, except within a passage of at least two runs'
-    length that a document contains whole."""
+    """A run in more documents than this is a common phrase, except in a passage of at least two runs' length that a
+    document contains whole."""
     min_share: float = Field(default=0.5, gt=0, le=1)
-    """Share of a passage's uncommon runs that must occur in the document, ..."""
+    """Share of a passage's uncommon runs that must be in the document, ..."""
     min_span_words: PositiveInt = 50
     """... or an unbroken stretch of this many of its words, with an uncommon run among them."""
     reported_share: float = Field(default=0.2, gt=0, le=1)
-    """Passages found to this share are stored, too: what a stricter rule would drop."""
+    """Passages found to at least this share are stored, too; they show what a stricter rule would drop."""
 
 
 def passage_runs(passages: pa.Table, rule: NgramRule) -> pa.Table:
-    """The runs to look for, of rows of `passages`: passage (its row), gram, size."""
+    """The runs of `passages` to search for: passage (its row), gram, size."""
     kind = passages["kind"].to_numpy()
     found = [pa.table({"passage": pa.array([], pa.int64()), "gram": pa.array([], pa.uint64()), "size": NO_SIZES})]
     for some in words(passages["text"]):
         counts = np.unique(some.document, return_counts=True)[1]
-        length = np.repeat(counts, counts)  # of the passage, for each of its words
+        length = np.repeat(counts, counts)  # for each word, the length of its passage
         for size in range(min(rule.min_words, rule.ngram), rule.ngram + 1):
             gram, first = grams(some, size)
             of = kind[some.document[first]]
@@ -99,14 +99,15 @@ def write_runs(passages: pa.Table, rule: NgramRule, file: Path) -> None:
 
 
 def write_seeds(passages: pa.Table, rule: NgramRule, alignment: AlignmentRule, file: Path) -> None:
-    """Write the seeds of passages that are looked for edited: those that have runs."""
+    """Write the seeds of the passages to search for in edited form: contexts of at least one run, and questions of more
+    than `alone_words` words."""
     least = {"question": rule.alone_words + 1, "context": rule.ngram}
     pq.write_table(passage_seeds(passages, alignment, least), file)
 
 
 def write_hits(shard: Shard, given: tuple[Path, Path | None, int]) -> None:
-    """Map: where runs and seeds (Parquet files with the columns gram and size) stand in a shard's documents, as HITS;
-    of runs of `alone_words` or fewer, whether they stand alone."""
+    """Map step: where runs and seeds (Parquet files with the columns gram and size) occur in a shard's documents, as
+    HITS; for runs of `alone_words` or fewer, also whether they stand alone."""
     finder = _finder(*given)
     with pq.ParquetWriter(shard.out, HITS, compression="zstd") as writer:
         for numbers, texts in shard.texts():
@@ -129,7 +130,7 @@ class Finder:
         self._sets = {int(n): _HashSet(np.unique(gram[size == n])) for n in np.unique(size)}
 
     def hits(self, numbers: np.ndarray, texts: pa.Array) -> Iterator[pa.RecordBatch]:
-        """HITS of documents of these numbers."""
+        """HITS in the texts of documents with these numbers."""
         for found in words(texts):
             for size, known in self._sets.items():
                 gram, first = grams(found, size)
@@ -148,8 +149,7 @@ class Finder:
                 yield pa.record_batch(columns, schema=HITS)
 
     def _alone(self, texts: pa.Array, gram: np.ndarray, document: np.ndarray, start: np.ndarray, end: np.ndarray):
-        """Whether nothing but a sentence's or line's end stands before and behind each stretch (bool); of long runs it
-        is not asked."""
+        """Whether each stretch is a whole sentence or line (bool); true for long runs, which are not inspected."""
         alone = ~np.isin(gram, self._short)
         for i in np.flatnonzero(~alone):
             text = texts[int(document[i])].as_py()
@@ -159,7 +159,7 @@ class Finder:
 
 
 class _HashSet:
-    """Sorted hashes behind a bitmap of their first bits, which rejects most others with one lookup."""
+    """Sorted hashes behind a bitmap of their first bits, which rejects most other hashes with one lookup."""
 
     def __init__(self, hashes: np.ndarray):
         self._hashes = hashes
@@ -169,7 +169,7 @@ class _HashSet:
         self._slots[hashes >> self._shift] = True
 
     def find(self, hashes: np.ndarray) -> np.ndarray:
-        """Places of those that are in the set."""
+        """Indices of the given hashes that are in the set."""
         likely = np.flatnonzero(self._slots[hashes >> self._shift])
         place = np.minimum(np.searchsorted(self._hashes, hashes[likely]), len(self._hashes) - 1)
         return likely[self._hashes[place] == hashes[likely]]
@@ -186,9 +186,9 @@ def find_passages(
     folder: Path,
     workers: Workers | None,
 ) -> Iterator[Found]:
-    """Look for the runs (a Parquet file of `passage_runs`) in all documents, and where not enough of them are found,
-    for the passages edited or in part; documents from number `num_own` on do not make a run common. `folder`
-    keeps partial results across kills."""
+    """Search all documents for the runs (a Parquet file of `passage_runs`) and, where too few of them are found, for
+    edited or partial passages. Documents from number `num_own` on do not make a run common. Partial results in `folder`
+    survive a kill."""
     seeds = folder / "seeds.parquet" if alignment is not None else None
     if alignment is not None and seeds is not None:
         write_seeds(passages, rule, alignment, seeds)
@@ -228,12 +228,12 @@ class Found:
     num_own: int
 
     def rows(self) -> Iterator[pa.RecordBatch]:
-        """Rows of `contaminations` for the corpus' own documents, by the rules `ngrams` and `aligned`."""
+        """Rows of `contaminations` for the corpus's own documents, by the rules `ngrams` and `aligned`."""
         found = self.connection.sql(ROWS, params={"num_documents": self.num_own})
         yield from found.to_arrow_reader(ROWS_AT_ONCE)
 
     def beyond(self) -> set[tuple[int, int]]:
-        """Document and passage, by number, of what would drop documents behind the corpus' own."""
+        """(document, passage), by number, of every match that would drop a document after the corpus's own."""
         found = self.connection.sql(
             "select document, passage from found where removes union select document, passage from edited where removes"
         )

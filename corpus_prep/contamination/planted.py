@@ -1,7 +1,7 @@
 """Canaries of decontamination: passages planted in documents to measure the recall of the search.
 
-They come in kinds, by turns: `verbatim`; `edited`, with a tenth of the words replaced; `half`, the first half of a
-context; `short`, a question of few words on a line of its own. A kind without passages is left out.
+The kinds take turns: `verbatim`; `edited`, with a tenth of the words replaced; `half`, the first half of a context;
+`short`, a question of few words on a line of its own. A kind without passages is left out.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from corpus_prep.dedup.canaries import behind, sample
 
 PLANTED = pa.schema([("document", pa.int64()), ("passage", pa.int64()), ("kind", pa.string()), ("found", pa.bool_())])
 VERBATIM, EDITED, HALF, SHORT = "verbatim", "edited", "half", "short"
-HALVED_WORDS = 60  # of a context that is halved, at least
+HALVED_WORDS = 60  # shorter contexts are not halved
 
 
 @dataclass(frozen=True)
 class Canary:
-    """Document and passage by number, and the kind of planting."""
+    """Document and passage by number, and the kind of canary."""
 
     document: int
     passage: int
@@ -36,8 +36,9 @@ class Canary:
 def plant_passages(
     corpus: Corpus, passages: pa.Table, rule: NgramRule, edited: bool, count: int, seed: int, file: Path
 ) -> tuple[Corpus, list[Canary]]:
-    """The corpus with copies of up to `count` of its documents behind its own, each with a passage between two words,
-    written to `file`; and what was put where. edited: whether passages edited and in part are looked for."""
+    """The corpus with up to `count` more documents, and the canaries. The documents, written to `file`, are copies of
+    its own, each with a passage planted between two words. edited: whether edited and partial passages are planted,
+    too."""
     hosts, rng = sample(corpus, count, seed)["text"].to_pylist(), random.Random(seed)
     texts, found = passages["text"].to_pylist(), []
     of_kind = {kind: numbers for kind, numbers in _kinds(passages, rule, edited).items() if numbers}
@@ -52,7 +53,7 @@ def plant_passages(
 
 
 def _kinds(passages: pa.Table, rule: NgramRule, edited: bool) -> dict[str, list[int]]:
-    """Passages that may be put in as each kind."""
+    """The passages that can be planted as each kind."""
     found: dict[str, list[int]] = {VERBATIM: [], SHORT: []} | ({EDITED: [], HALF: []} if edited else {})
     for number, (kind, text) in enumerate(zip(passages["kind"].to_pylist(), passages["text"].to_pylist(), strict=True)):
         length = len(text.split())
@@ -83,7 +84,7 @@ def put(passage: str, host: str, rng: random.Random, alone: bool = False) -> str
 
 
 def write_planted(planted: list[Canary], found: set[tuple[int, int]], file: Path) -> None:
-    """Write the canaries as Parquet, with whether each was found."""
+    """Write the canaries as Parquet, each with whether it was found."""
     rows = [
         {"document": c.document, "passage": c.passage, "kind": c.kind, "found": (c.document, c.passage) in found}
         for c in planted
@@ -92,7 +93,7 @@ def write_planted(planted: list[Canary], found: set[tuple[int, int]], file: Path
 
 
 def planted_recall(file: Path) -> Iterator[tuple[str, float]]:
-    """Of all canaries and of each kind: how many there are, and the share that was found."""
+    """For all canaries and for each kind: their number, and the share that was found."""
     rows = pq.read_table(file, schema=PLANTED).to_pylist()
     planted = Counter(kind for row in rows for kind in ("", row["kind"]))
     found = Counter(kind for row in rows if row["found"] for kind in ("", row["kind"]))

@@ -1,8 +1,8 @@
 """Hash the words of texts, straight from Arrow's buffers; n-grams are compared by these hashes.
 
-A word is a run of letters and digits, folded: compatibility forms, accents and case do not count. Scripts written
-without spaces (`corpus_prep.scripts`) have a word for each character. Every character folds to at most one other, so a
-word's place in the text is known without looking twice.
+A word is a run of letters and digits, folded: compatibility forms, accents and case do not count. In scripts written
+without spaces (`corpus_prep.scripts`) each character is a word. Every character folds to at most one other, so one pass
+gives both a word's hash and its place in the text.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from numba import njit
 from corpus_prep.dedup.units import mix
 from corpus_prep.scripts import UNSPACED
 
-MAX_BYTES = 1 << 20  # of text worked on at once: 32 MiB of arrays
+MAX_BYTES = 1 << 20  # bytes of text processed at once, which take 32 MiB of arrays
 FOLDED = 0x30000  # characters from here on (private use, tags) are skipped
-SKIPPED, SEPARATOR, ALONE = -1, 0, 1 << 24  # of the folding table: no character, no word, a word by itself
+SKIPPED, SEPARATOR, ALONE = -1, 0, 1 << 24  # entries of the folding table: ignored, between words, a word by itself
 SEED, PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)  # FNV-1a's
 WEIGHT = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Words(NamedTuple):
-    """Words of texts, in order. Of each its text (0-based), characters, and hash when folded."""
+    """Words of texts, in order: each with its text (0-based), first and one past last character, and folded hash."""
 
     document: np.ndarray
     start: np.ndarray
@@ -37,7 +37,7 @@ class Words(NamedTuple):
 
 
 def words(texts: pa.Array | pa.ChunkedArray) -> Iterator[Words]:
-    """The words of the texts, whole texts of together about MAX_BYTES at a time. A null is an empty text."""
+    """The words of the texts, in batches of whole texts of about MAX_BYTES. A null counts as an empty text."""
     chunks, first = texts.chunks if isinstance(texts, pa.ChunkedArray) else [texts], 0
     for chunk in chunks:
         chunk = pc.fill_null(chunk.cast(pa.large_string()), "")
@@ -46,7 +46,7 @@ def words(texts: pa.Array | pa.ChunkedArray) -> Iterator[Words]:
         start = 0
         while start < len(chunk):
             stop = max(start + 1, int(np.searchsorted(offsets, offsets[start] + MAX_BYTES, side="right")) - 1)
-            most = int(offsets[stop] - offsets[start])  # a word has a byte at least
+            most = int(offsets[stop] - offsets[start])  # every word has at least one byte
             found = Words(*(np.empty(most, kind) for kind in (np.int64, np.int64, np.int64, np.uint64)))
             count = _find_words(content, offsets[start : stop + 1], _table(), first + start, *found)
             yield Words(*(column[:count] for column in found))
@@ -55,14 +55,14 @@ def words(texts: pa.Array | pa.ChunkedArray) -> Iterator[Words]:
 
 
 def grams(found: Words, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """All runs of n words that lie in one text: the hash of each, and the place in `found` of its first word."""
+    """All runs of n words within one text: the hash of each, and the index in `found` of its first word."""
     count = max(len(found.hash) - n + 1, 0)
     first = np.flatnonzero(found.document[:count] == found.document[len(found.document) - count :])
     return _hash_runs(found.hash, first, n), first
 
 
 def folded(text: str) -> list[tuple[str, int, int]]:
-    """The same words one by one, as text, with their places: for display, and to check the fast version."""
+    """The same words one by one, as text with their places: for display, and to check the fast version."""
     table, out = _table(), []
     word, start, end = "", 0, 0
     for place, character in enumerate(text):
@@ -79,7 +79,7 @@ def folded(text: str) -> list[tuple[str, int, int]]:
 
 
 def out_of_line(word: str) -> bool:
-    """Whether the character is a word by itself."""
+    """Whether the word is a character that is a word by itself."""
     return any(low <= ord(word[0]) <= high for low, high in UNSPACED)
 
 
@@ -105,7 +105,7 @@ def _fold(character: str) -> int:
 
 @njit(cache=True, nogil=True)
 def _find_words(content, offsets, table, first, document, start, end, hashes):
-    """Fill the columns of the words of texts numbered from `first`; how many there are."""
+    """Fill the columns with the words of texts numbered from `first`; returns the number of words."""
     count = 0
     for text in range(len(offsets) - 1):
         at, place, value, is_open, is_alone = offsets[text], 0, SEED, False, False

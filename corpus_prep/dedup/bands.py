@@ -1,11 +1,11 @@
 """The band table, and the candidate pairs of documents that it yields.
 
-A shard's rows are in one row group a band, in order of hash, so that a partition (some bands, or a range of hashes of
-one) reads only its own pages of every shard: the shuffle needs no files of its own, and goes as far as a file system is
-shared.
+A shard writes one row group per band, sorted by hash. A partition is several bands, or a range of one band's hashes,
+and reads only its own pages of every shard: the shuffle needs no files of its own, and works wherever the file system
+is shared.
 
-Crowds. A bucket of m documents has m(m-1)/2 pairs; text that thousands of documents share would dominate the
-cost. Buckets above `max_bucket` give no pairs: they are handed on as crowds, which are compared through leaders
+Crowds. A bucket of m documents has m(m-1)/2 pairs, so text that thousands of documents share would dominate the cost.
+Buckets above `max_bucket` yield no pairs but become crowds, which are compared through leaders
 (`edges.compare_crowds`).
 """
 
@@ -25,12 +25,12 @@ from corpus_prep.dedup.minhash import MinHashing, band_hashes
 from warehouse.query import out_of_core
 from warehouse.schemas.corpus import BANDS
 
-PARTITION_ROWS = 1 << 23  # of the band table, read at once
+PARTITION_ROWS = 1 << 23  # rows of the band table in memory at once
 PAIRS = pa.schema([("first", pa.int64()), ("second", pa.int64())])
 CROWDS = pa.schema([("bucket", pa.uint64()), ("document", pa.int64())])
 BUCKETS, PAIRED, CROWDED = sql("buckets"), sql("pairs"), sql("crowds")
 ROWS_AT_ONCE = 1 << 16
-FORMAT: Any = {  # hashes cannot be compressed, and of numbers the upper bytes are alike
+FORMAT: Any = {  # hashes do not compress; document numbers share their upper bytes
     "use_dictionary": False,
     "compression": {"document": "zstd", "band": "zstd", "hash": "none"},
     "column_encoding": {"document": "BYTE_STREAM_SPLIT", "band": "PLAIN", "hash": "PLAIN"},
@@ -39,8 +39,8 @@ FORMAT: Any = {  # hashes cannot be compressed, and of numbers the upper bytes a
 
 @dataclass(frozen=True)
 class Partition:
-    """Bands from one to another and hashes from one to another, both included, of all shards of the band table.
-    `out` is made a folder."""
+    """A range of bands and a range of hashes, both inclusive, over all shards of the band table. `out` becomes a
+    folder."""
 
     out: Path
     files: tuple[Path, ...]
@@ -49,7 +49,7 @@ class Partition:
 
 
 def write_bands(shard: Shard, settings: MinHashing) -> None:
-    """Map: the band table of a shard's documents. Documents without shingles are in no candidate pair."""
+    """Map step: the band table of a shard's documents. Documents without shingles are left out: they match nothing."""
     numbers, hashes = [np.empty(0, np.int64)], [np.empty((0, settings.num_bands), np.uint64)]
     for batch, texts in shard.texts():
         found, has_shingles = band_hashes(texts, settings)
@@ -65,7 +65,7 @@ def write_bands(shard: Shard, settings: MinHashing) -> None:
 
 
 def partitions(files: Sequence[Path], folder: Path, settings: MinHashing) -> list[Partition]:
-    """All partitions of a band table, each so large that it fits into memory: several bands, or a part of one."""
+    """All partitions of a band table, each of a size that fits in memory: several bands, or a part of one."""
     rows = max(sum(pq.read_metadata(file).num_rows for file in files) // settings.num_bands, 1)
     together, cuts = max(PARTITION_ROWS // rows, 1), -(-rows // PARTITION_ROWS)
     bounds = [cut * (1 << 64) // cuts for cut in range(cuts + 1)]
@@ -82,8 +82,8 @@ def partitions(files: Sequence[Path], folder: Path, settings: MinHashing) -> lis
 
 
 def find_candidates(partition: Partition, max_bucket: int) -> None:
-    """Map: `pairs.parquet` (first < second) of documents in one bucket, `crowds.parquet` of buckets too large for
-    that."""
+    """Map step: write `pairs.parquet`, the pairs (first < second) of documents in one bucket, and `crowds.parquet`, the
+    buckets too large for pairs."""
     partition.out.mkdir()
     first_band, last_band = partition.bands
     low, high = partition.hashes

@@ -18,15 +18,15 @@ from warehouse.schemas.corpus import DOCUMENTS
 
 DRAWN = sql("drawn")
 MIN_WORDS = 40
-JACCARDS = (0.75, 0.98)  # what edits aim at
+JACCARDS = (0.75, 0.98)  # range of target similarities for edits
 CANARIES = pa.schema(
     [("document", pa.int64()), ("original", pa.int64()), ("jaccard", pa.float64()), ("found", pa.bool_())]
 )
 
 
 def plant(corpus: Corpus, count: int, seed: int, shingling: Shingling, file: Path) -> tuple[Corpus, pa.Table]:
-    """The corpus with edited copies of up to `count` of its documents behind its own, written to `file`; and the
-    canaries: their number, their original's, and the exact Jaccard of both."""
+    """The corpus with edited copies of up to `count` of its documents appended, written to `file`; and the canaries:
+    each copy's number, its original's number, and the exact Jaccard of the two."""
     originals = sample(corpus, count, seed)
     texts = originals["text"].to_pylist()
     words = [word for text in texts for word in text.split()]
@@ -39,7 +39,7 @@ def plant(corpus: Corpus, count: int, seed: int, shingling: Shingling, file: Pat
 
 
 def behind(corpus: Corpus, texts: list[str], file: Path) -> Corpus:
-    """The corpus with further documents behind its own, written to `file`."""
+    """The corpus with further documents appended, written to `file`."""
     ids = [f"canary-{number}" for number in range(len(texts))]
     lengths = [len(text) for text in texts]
     given = {"document_id": ids, "title": ids, "text": texts, "source": ids, "num_chars": lengths}
@@ -49,7 +49,7 @@ def behind(corpus: Corpus, texts: list[str], file: Path) -> Corpus:
 
 
 def write_found(canaries: pa.Table, edges: Iterable[tuple[np.ndarray, np.ndarray]], file: Path) -> None:
-    """Write the canaries as Parquet, with whether there is an edge between each and its original."""
+    """Write the canaries as Parquet, each with whether there is an edge between it and its original."""
     wanted = dict(zip(canaries["document"].to_pylist(), canaries["original"].to_pylist(), strict=True))
     first_canary, found = min(wanted, default=0), set()
     for first, second in edges:
@@ -61,10 +61,10 @@ def write_found(canaries: pa.Table, edges: Iterable[tuple[np.ndarray, np.ndarray
 
 
 def edit(text: str, vocabulary: list[str], shingle_size: int, rng: random.Random) -> str:
-    """Replace, remove, insert or swap words until about a share of shingles is left as one of JACCARDS says.
+    """Replace, remove, insert or swap words until the Jaccard is about a target drawn from the range JACCARDS.
 
-    An edit of one word changes `shingle_size` shingles of n: with k edits apart from each other the Jaccard
-    is (n - k * size) / (n + k * size).
+    Editing one word changes `shingle_size` of n shingles: with k edits far apart from each other the Jaccard is
+    (n - k * size) / (n + k * size).
     """
     words = text.split()
     target = rng.uniform(*JACCARDS)
@@ -82,7 +82,7 @@ def edit(text: str, vocabulary: list[str], shingle_size: int, rng: random.Random
 
 
 def sample(corpus: Corpus, count: int, seed: int) -> pa.Table:
-    """Columns document and text of documents that have words enough to be edited."""
+    """Columns document and text of up to `count` random documents of at least MIN_WORDS words."""
     candidates = np.flatnonzero(corpus.counts)
     drawn = np.random.default_rng(seed).choice(candidates, min(3 * count, len(candidates)), replace=False)
     with corpus.connect() as connection:

@@ -1,7 +1,7 @@
-"""Contained documents: all or a share of their shingles are also in a longer document.
+"""Contained documents: all or most of their shingles are also in a longer document.
 
-Resemblance does not see them: a page quoted whole in a book has a Jaccard of next to nothing with it. Candidates are
-documents that have one of the rarest shingles of a shorter one (`corpus_prep.dedup.prefixes`); shares are exact.
+Jaccard similarity misses them: for a page quoted whole in a book it is close to zero. A candidate pair is a document
+and a longer one that has one of its rarest shingles (`corpus_prep.dedup.prefixes`); shares are exact.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ ROWS_AT_ONCE = 1 << 16
 
 
 class Containment(BaseModel):
-    """What counts as a document inside another."""
+    """When a document counts as contained in another."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    share: float = Field(default=0.9, gt=0, le=1, description="of its shingles that the other has")
-    min_shingles: PositiveInt = Field(default=20, description="of a document; shorter ones are quoted everywhere")
+    share: float = Field(default=0.9, gt=0, le=1, description="share of its shingles that the other has")
+    min_shingles: PositiveInt = Field(default=20, description="shorter documents are quoted everywhere")
     max_holders: PositiveInt = Field(
-        default=64, description="documents compared for a shingle: those with the most shingles"
+        default=64, description="documents compared per shingle: those with the most shingles"
     )
-    common: PositiveInt = Field(default=100, description="documents: what stands in more is boilerplate")
+    common: PositiveInt = Field(default=100, description="a shingle in more documents is boilerplate")
     shingling: Shingling = Shingling()
 
 
 @dataclass(frozen=True)
 class Part:
-    """The sets of a shard, and what to look for in them."""
+    """The sets of a shard, and what to search them for."""
 
     out: Path
     folder: Path
@@ -58,8 +58,8 @@ class Part:
 def find_containments(
     corpus: Corpus, settings: Containment, folder: Path, workers: Workers | None, counts_file: Path
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of `containments`: documents and, of those that stay, one that holds them. `folder` keeps partial results
-    across kills. counts_file: what was found of boilerplate, as JSON."""
+    """Rows of `containments`: contained documents, each with a document that holds it and stays. Partial results in
+    `folder` survive a kill. counts_file: where to write the counts of boilerplate, as JSON."""
     shards = corpus.shards(folder, "sets")
     map_shards(write_sets, shards, settings.shingling, workers)
     folders = tuple(shard.out for shard in shards)
@@ -86,7 +86,7 @@ def screen_held(corpus: Corpus, files: Sequence[Path], scratch: Path) -> Iterato
 
 
 def write_rare(part: Part, settings: Containment) -> None:
-    """Map: the rarest shingles of every document that is long enough, as SHINGLES."""
+    """Map step: the rarest shingles of every document that is long enough, as SHINGLES."""
     sets, counts = OpenSets(part.folder), np.load(part.counts, mmap_mode="r")
     sizes = np.diff(sets.offsets)
     chosen = np.zeros(sets.documents.max(initial=-1) + 1, bool)
@@ -96,7 +96,7 @@ def write_rare(part: Part, settings: Containment) -> None:
 
 
 def write_holders(part: Part, rare: tuple[Path, ...]) -> None:
-    """Map: which documents have shingles that are among the rarest of any (files of SHINGLES)."""
+    """Map step: the documents that have any of these rarest shingles (files of SHINGLES)."""
     wanted = np.unique(np.concatenate([pq.read_table(file, columns=["hash"])["hash"].to_numpy() for file in rare]))
     sets = OpenSets(part.folder)
     slots = np.zeros(1 << 24, bool)
@@ -110,7 +110,7 @@ def write_holders(part: Part, rare: tuple[Path, ...]) -> None:
 
 
 def _pairs(rare: Sequence[Path], holders: Sequence[Path], settings: Containment, folder: Path) -> pa.Table:
-    """Columns document and holder, by document: the holder is longer, or as long and earlier."""
+    """Columns document and holder, ordered by document: the holder is longer, or as long and earlier."""
     with out_of_core(folder / "spilled") as connection:
         connection.read_parquet([str(file) for file in rare]).create_view("rare")
         connection.read_parquet([str(file) for file in holders]).create_view("holders")
@@ -118,7 +118,8 @@ def _pairs(rare: Sequence[Path], holders: Sequence[Path], settings: Containment,
 
 
 def _held(sets: ShingleSets, pairs: pa.Table, settings: Containment) -> pa.Table:
-    """From the longest document to the shortest: one that a document which stays holds goes with the first such."""
+    """Walk from the longest document to the shortest: a document is dropped for the first one that holds it and
+    stays."""
     document, holder = pairs["document"].to_numpy(), pairs["holder"].to_numpy()
     share = sets.containments(document, holder)
     enough = share >= settings.share - 1e-9
@@ -133,7 +134,8 @@ def _held(sets: ShingleSets, pairs: pa.Table, settings: Containment) -> pa.Table
 
 
 def _boilerplate(folders: Sequence[Path], counts: np.ndarray, common: int) -> dict[str, int]:
-    """How many documents share text with more than `common` others, and of how many that is the half."""
+    """How many documents share text with more than `common` others, and for how many that is at least half of their
+    text."""
     some, half = 0, 0
     for folder in folders:
         sets = OpenSets(folder)

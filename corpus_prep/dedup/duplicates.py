@@ -22,9 +22,9 @@ ROWS_AT_ONCE = 1 << 16
 
 
 def screen_exact(corpus: Corpus, keep: Keep, folder: Path, workers: Workers | None = None) -> Iterator[pa.RecordBatch]:
-    """Rows of `screenings`, in the order of the corpus: of the documents with the same words in the same order one is
-    kept. Case, punctuation and white space do not tell texts apart, except for texts without words. `folder`
-    keeps partial results across kills."""
+    """Rows of `screenings`, in corpus order: of the documents with the same words in the same order one is kept. Case,
+    punctuation and white space do not count, except in texts without words. Partial results in `folder` survive a
+    kill."""
     hashes = map_shards(hash_texts, corpus.shards(folder, "text-hashes"), None, workers)
     with corpus.connect(folder) as connection:
         view_parquet(connection, "text_hashes", hashes, TEXT_HASHES)
@@ -35,14 +35,14 @@ def screen_exact(corpus: Corpus, keep: Keep, folder: Path, workers: Workers | No
 def screen_families(
     corpus: Corpus, families: pa.Table, keep: Keep, reason: str, scratch: Path | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of `screenings`: of every family (columns document and family, both numbers) one document is kept."""
+    """Rows of `screenings`: one document of every family (columns document and family, both numbers) is kept."""
     with corpus.connect(scratch) as connection:
         connection.register("members", families)
         yield from _screen(connection, keep, reason)
 
 
 def hash_texts(shard: Shard, settings: None) -> None:
-    """Map: numbers and text hashes of a shard's documents, as Parquet."""
+    """Map step: numbers and text hashes of a shard's documents, as Parquet."""
     with pq.ParquetWriter(shard.out, TEXT_HASHES) as writer:
         for numbers, texts in shard.texts():
             high, low = text_hashes(texts)

@@ -1,10 +1,10 @@
 """Turn candidates into edges: compare every pair exactly once, and crowds through leaders.
 
-A crowd is a bucket too large for all its pairs. Its first document leads: all others are compared with it, and those as
-similar as the threshold leave with it. This is repeated with the rest until they are few enough for all pairs, or
-`max_leaders` have led, so a document is compared at most max_leaders times. Documents left after that are compared with
-all that share one of their rarest shingles (`corpus_prep.dedup.prefixes`). Pairs that resemble no leader and share only
-text that more than `max_bucket` documents have can still be lost.
+A crowd is a bucket with too many documents to compare all pairs. Its first document leads: all others are compared with
+it, and those at or above the threshold leave with it. This repeats until the rest are few enough for all pairs, or
+`max_leaders` documents have led; so a document is compared at most max_leaders times. Documents left after that are
+compared with all that share one of their rarest shingles (`corpus_prep.dedup.prefixes`). A pair can still be missed if
+neither resembles a leader and they share only text that more than `max_bucket` documents have.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ PAIRS_AT_ONCE = 1 << 20
 class Comparing(BaseModel):
     """How candidates are compared.
 
-    floor: pairs from this Jaccard on are stored, so that other thresholds need no new comparison.
-    max_bucket: documents of a bucket up to which all its pairs are compared.
-    max_leaders: rounds over a larger one.
+    floor: pairs at or above this Jaccard are stored, so that another threshold needs no new comparison.
+    max_bucket: the most documents in a bucket for comparing all its pairs.
+    max_leaders: rounds over a larger bucket.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -53,7 +53,7 @@ class Comparing(BaseModel):
 
 @dataclass(frozen=True)
 class Found:
-    """Parquet files of edges (first, second, jaccard), some twice, and what it took to find them."""
+    """Parquet files of edges (first, second, jaccard), some of them repeated, and counts of the work done."""
 
     files: list[Path]
     counts: dict[str, int]
@@ -61,7 +61,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Candidates:
-    """All partitions' pairs, to be made one table."""
+    """The pairs of all partitions, to merge into one table."""
 
     out: Path
     folders: tuple[Path, ...]
@@ -79,7 +79,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Crowds:
-    """The crowds of a partition. `out` is made a folder."""
+    """The crowds of a partition. `out` becomes a folder."""
 
     out: Path
     crowds: Path
@@ -94,7 +94,7 @@ def find_edges(
     folder: Path,
     workers: Workers | None = None,
 ) -> Found:
-    """Compare all candidates of a band table. `folder` keeps partial results across kills."""
+    """Compare all candidates of a band table. Partial results in `folder` survive a kill."""
     parts = map_shards(find_candidates, partitions(bands, folder, settings), comparing.max_bucket, workers)
     [pairs] = map_shards(merge_pairs, [Candidates(folder / "pairs", tuple(parts))], None, workers)
     crowds = [part / "crowds.parquet" for part in parts if pq.read_metadata(part / "crowds.parquet").num_rows]
@@ -125,8 +125,8 @@ def compare_left(
     folder: Path,
     workers: Workers | None,
 ) -> list[Path]:
-    """Files of edges among documents that their crowds left uncompared, by their rarest shingles: as if each shingle
-    were a band of its own."""
+    """Files of edges among the documents that crowds left uncompared, found by their rarest shingles, each treated as a
+    band of its own."""
     log.warning(
         "%d documents share text with more than %d others: they are compared by their rarest shingles only",
         *(len(left), comparing.max_bucket),
@@ -149,7 +149,7 @@ def compare_left(
 
 
 def merge_pairs(candidates: Candidates, settings: None) -> None:
-    """Map, of one shard: every pair once, in order."""
+    """Map step over a single shard: every pair once, in order."""
     spilled = candidates.out.with_name(f"{candidates.out.name}-spilled")
     with out_of_core(spilled) as connection, pq.ParquetWriter(candidates.out, PAIRS) as writer:
         connection.read_parquet([str(part / "pairs.parquet") for part in candidates.folders]).create_view("pairs")
@@ -159,7 +159,7 @@ def merge_pairs(candidates: Candidates, settings: None) -> None:
 
 
 def compare_pairs(comparison: Comparison, comparing: Comparing) -> None:
-    """Map: the edges among a row group of pairs."""
+    """Map step: the edges among a row group of pairs."""
     with pq.ParquetFile(comparison.pairs, pre_buffer=False) as file:
         pairs = file.read_row_group(comparison.row_group)
     first, second = (pairs[name].to_numpy() for name in PAIRS.names)
@@ -168,7 +168,8 @@ def compare_pairs(comparison: Comparison, comparing: Comparing) -> None:
 
 
 def compare_crowds(crowds: Crowds, settings: tuple[Comparing, float]) -> None:
-    """Map: the edges found in a partition's crowds (`edges.parquet`), and counts (`counts.json`)."""
+    """Map step: the edges in a partition's crowds (`edges.parquet`), the documents left uncompared (`left.npy`), and
+    counts (`counts.json`)."""
     comparing, threshold = settings
     table = pq.read_table(crowds.crowds)
     buckets, documents = table["bucket"].to_numpy(), table["document"].to_numpy()
@@ -197,7 +198,7 @@ def compare_crowds(crowds: Crowds, settings: tuple[Comparing, float]) -> None:
 
 
 def read_edges(files: Sequence[Path], threshold: float) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """First and second documents of the edges from a Jaccard on, some at a time."""
+    """First and second documents of the edges at or above a Jaccard, in batches."""
     for file in files:
         with pq.ParquetFile(file, pre_buffer=False) as parquet:
             for batch in parquet.iter_batches(ROWS_AT_ONCE, columns=EDGES.names):
@@ -207,7 +208,7 @@ def read_edges(files: Sequence[Path], threshold: float) -> Iterator[tuple[np.nda
 
 
 def ordered_edges(corpus: Corpus, files: Sequence[Path], scratch: Path) -> Iterator[pa.RecordBatch]:
-    """Rows of `duplicates`: every edge between the corpus' own documents once, in order."""
+    """Rows of `duplicates`: every edge between the corpus's own documents once, in order."""
     with corpus.connect(scratch / "spilled") as connection:
         view_parquet(connection, "edges", files, EDGES)
         parameters = {"num_documents": corpus.num_documents}
@@ -221,7 +222,7 @@ def _edges(first: np.ndarray, second: np.ndarray, jaccards: np.ndarray, floor: f
 
 
 def _documents(corpus: Corpus, files: Sequence[Path]) -> np.ndarray:
-    """Which documents pairs and crowds name (bool)."""
+    """Which documents are in pairs or crowds (bool)."""
     found = np.zeros(corpus.num_documents, bool)
     for file in files:
         with pq.ParquetFile(file, pre_buffer=False) as parquet:

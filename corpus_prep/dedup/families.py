@@ -12,7 +12,7 @@ from numba import njit
 def find_families(edges: Iterable[tuple[np.ndarray, np.ndarray]], num_documents: int) -> pa.Table:
     """Connected components: columns document and family (its smallest document), for documents that have an edge.
 
-    Memory is 8 bytes a document of the corpus, whatever the number of edges.
+    Takes 8 bytes of memory per document of the corpus, whatever the number of edges.
     """
     parents = np.arange(num_documents)
     for first, second in edges:

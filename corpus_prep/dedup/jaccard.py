@@ -1,7 +1,7 @@
 """Exact Jaccard similarities of documents, from their sets of shingles on disk.
 
-Sets are of 64-bit hashes: two different shingles of a pair of documents with a thousand of them are taken for one with
-a probability of about 1e-13.
+The sets hold 64-bit hashes: for a pair of documents of a thousand shingles each, the probability that two different
+shingles collide is about 1e-13.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ HASHES, DOCUMENTS, OFFSETS = "hashes.u64", "documents.npy", "offsets.npy"
 
 @dataclass(frozen=True)
 class ShingleSets:
-    """The sets of many documents, in the folders of shards; `firsts` are their first documents, ascending.
+    """The sets of many documents, in the folders of shards; `firsts` holds each shard's first document, ascending.
 
-    A shard is mapped into memory only while its pairs are compared, so memory does not grow with their number.
+    A shard is mapped into memory only while its pairs are compared, so memory does not grow with the number of shards.
     """
 
     folders: tuple[Path, ...]
@@ -37,15 +37,15 @@ class ShingleSets:
 
     @property
     def num_documents(self) -> int:
-        """The number behind that of the last document."""
+        """One more than the number of the last document."""
         return max((int(OpenSets(folder).documents.max(initial=-1)) + 1 for folder in self.folders[-1:]), default=0)
 
     def jaccards(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        """The similarity of every pair (float64), given as document numbers. All have to have sets."""
+        """The similarity (float64) of every pair, given by document numbers. Every document must have a set."""
         return self._compared(first, second, _jaccards)
 
     def containments(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        """Which share of the first's shingles the second has (float64)."""
+        """The share of the first document's shingles that the second has (float64)."""
         return self._compared(first, second, _containments)
 
     def _compared(self, first: np.ndarray, second: np.ndarray, compare: Compare) -> np.ndarray:
@@ -64,11 +64,12 @@ class ShingleSets:
 
 
 class OpenSets:
-    """A shard's sets: documents (int64, ascending), offsets (int64, one more), and on disk the hashes (uint64)."""
+    """A shard's sets: documents (int64, ascending), offsets (int64, one more), and hashes (uint64, mapped from
+    disk)."""
 
     def __init__(self, folder: Path) -> None:
         self.documents, self.offsets = np.load(folder / DOCUMENTS), np.load(folder / OFFSETS)
-        is_empty = self.offsets[-1] == 0  # what cannot be mapped
+        is_empty = self.offsets[-1] == 0  # an empty file cannot be mapped
         self.hashes = np.empty(0, np.uint64) if is_empty else np.asarray(np.memmap(folder / HASHES, np.uint64, "r"))
 
     def rows(self, documents: np.ndarray) -> np.ndarray:
@@ -76,7 +77,7 @@ class OpenSets:
 
 
 def write_sets(shard: Shard, shingling: Shingling) -> None:
-    """Map: the sets of a shard's documents."""
+    """Map step: the sets of a shard's documents."""
     shard.out.mkdir()
     numbers, sizes = [np.empty(0, np.int64)], [np.zeros(1, np.int64)]
     with open(shard.out / HASHES, "wb") as file:
@@ -90,14 +91,14 @@ def write_sets(shard: Shard, shingling: Shingling) -> None:
 
 
 def jaccards_of_texts(texts: pa.Array, others: pa.Array, shingling: Shingling) -> np.ndarray:
-    """The similarity of every text and the other one at its place (float64)."""
+    """The similarity (float64) of each text with the other text at the same index."""
     one, other, rows = shingle_sets(texts, shingling), shingle_sets(others, shingling), np.arange(len(texts))
     return _jaccards(one.hashes, one.offsets, rows, other.hashes, other.offsets, rows)
 
 
 @njit(cache=True, nogil=True)
 def _in_both(hashes, offsets, row, other_hashes, other_offsets, other_row):
-    """How many hashes two sets share."""
+    """The number of hashes that two sets share."""
     one, one_end = offsets[row], offsets[row + 1]
     other, other_end = other_offsets[other_row], other_offsets[other_row + 1]
     both = 0

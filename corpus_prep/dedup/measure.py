@@ -19,7 +19,7 @@ CHAINED = sql("chained")
 
 
 def jaccard_histogram(files: Sequence[Path]) -> Iterator[tuple[float, int]]:
-    """How many pairs there are from each twentieth of Jaccard on, up to the next."""
+    """The number of pairs in each bin of Jaccard, 0.05 wide, by the bin's lower end; empty bins are left out."""
     counts = np.zeros(len(BINS) - 1, np.int64)
     for file in files:
         with pq.ParquetFile(file, pre_buffer=False) as parquet:
@@ -29,7 +29,7 @@ def jaccard_histogram(files: Sequence[Path]) -> Iterator[tuple[float, int]]:
 
 
 def canary_recall(file: Path, threshold: float) -> Iterator[tuple[str, float]]:
-    """Of the canaries from a Jaccard on: how many there are, and the share that was found; the same in twentieths."""
+    """The number of canaries at or above a Jaccard and the share that was found; then that share in bins of 0.05."""
     canaries = pq.read_table(file, schema=CANARIES)
     jaccards, found = canaries["jaccard"].to_numpy(), canaries["found"].to_numpy()
     counted = jaccards >= threshold
@@ -51,5 +51,5 @@ def count_chained(screenings: Sequence[Path], duplicates: Sequence[Path], thresh
 
 
 def _histogram(jaccards: np.ndarray) -> np.ndarray:
-    """Counts in BINS; rounding keeps 0.85 out of the bin below."""
+    """Counts in BINS; rounding keeps 0.85 out of the bin below it."""
     return np.histogram(np.round(jaccards, 9), np.round(BINS, 9))[0]

@@ -1,7 +1,7 @@
-"""MinHash signatures and their bands, equal bit for bit to datasketch's, but for many texts at once.
+"""MinHash signatures and their bands for many texts at once, bit for bit equal to datasketch's.
 
 The permutations are those of `datasketch.MinHash` (scheme affine32); the 32-bit hash of a shingle is the upper half of
-`shingles.shingle_hash`. `reference_signature` computes the same through datasketch itself.
+`shingles.shingle_hash`. `reference_signature` computes the same with datasketch itself.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
 from corpus_prep.dedup.shingles import WEIGHT, Shingling, mix, shingle, shingle_hash
 
-EMPTY = np.uint32(0xFFFFFFFF)  # datasketch's value of a signature that has seen nothing
+EMPTY = np.uint32(0xFFFFFFFF)  # datasketch's value for a signature of no shingles
 FACTOR_1, FACTOR_2 = np.uint32(0x85EBCA6B), np.uint32(0xC2B2AE35)  # MurmurHash3's 32-bit finaliser, as datasketch
 SHIFT_1, SHIFT_2 = np.uint32(16), np.uint32(13)
 UPPER_HALF = np.uint64(32)
 
 
 class MinHashing(BaseModel):
-    """How near-duplicates are searched for. The defaults are those of datasketch's `MinHashLSH` in SPELL's recipe:
-    Jaccard threshold 0.8, 128 permutations.
+    """How to search for near-duplicates. The defaults are those of datasketch's `MinHashLSH` in SPELL's recipe: Jaccard
+    threshold 0.8, 128 permutations.
 
-    Two texts are compared when one of their bands is equal: `num_bands` pieces of `band_rows` values each, which
-    happens with probability 1 - (1 - jaccard^rows)^bands. The widest bands are taken that find a pair right at the
-    threshold with probability `recall` or more. At 0.8 and 128 permutations: 21 bands of 6 rows, 0.998 (16 bands of 8
-    rows, as often used, would find 0.947).
+    A signature is cut into `num_bands` bands of `band_rows` values. Two texts are compared if any of their bands are
+    equal, which happens with probability 1 - (1 - jaccard^rows)^bands. Bands are as wide as they can be while a pair
+    right at the threshold is still found with probability `recall`. At 0.8 and 128 permutations that is 21 bands of 6
+    rows, with 0.998; the often used 16 bands of 8 rows would reach only 0.947.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -39,8 +39,8 @@ class MinHashing(BaseModel):
     threshold: float = Field(default=0.8, gt=0, le=1)
     num_permutations: PositiveInt = 128
     seed: int = 1
-    recall: float = Field(default=0.99, gt=0, lt=1, description="at the threshold, by the bands alone")
-    rows: PositiveInt | None = Field(default=None, description="rows of a band, where they are not to be derived")
+    recall: float = Field(default=0.99, gt=0, lt=1, description="of pairs at the threshold, by the bands alone")
+    rows: PositiveInt | None = Field(default=None, description="rows of a band; by default derived from recall")
     shingling: Shingling = Shingling()
 
     @model_validator(mode="after")
@@ -75,20 +75,20 @@ class MinHashing(BaseModel):
 
 
 def signatures(texts: pa.Array, settings: MinHashing) -> np.ndarray:
-    """uint32 (D, num_permutations). A text without shingles has EMPTY everywhere."""
+    """Signatures, uint32 (D, num_permutations). A text without shingles has EMPTY everywhere."""
     hashes, offsets = shingle(texts, settings.shingling)
     return _sign(hashes, offsets, *permutations(settings.num_permutations, settings.seed))
 
 
 def band_hashes(texts: pa.Array, settings: MinHashing) -> tuple[np.ndarray, np.ndarray]:
-    """uint64 (D, num_bands), equal where a band of two texts is equal, and which texts have shingles at all (D)."""
+    """Band hashes, uint64 (D, num_bands), equal if two texts' bands are equal; and which texts have shingles (D)."""
     hashes, offsets = shingle(texts, settings.shingling)
     signed = _sign(hashes, offsets, *permutations(settings.num_permutations, settings.seed))
     return _band(signed, settings.num_bands, settings.band_rows), np.diff(offsets) > 0
 
 
 def reference_signature(shingles: Iterable[Sequence[bytes]], settings: MinHashing) -> np.ndarray:
-    """The signature of one text by datasketch, from its shingles as sequences of words or characters in UTF-8."""
+    """datasketch's signature of one text, from its shingles as sequences of words or characters in UTF-8."""
     made = MinHash(
         settings.num_permutations, settings.seed, hashfunc=lambda s: shingle_hash(s) >> 32, scheme="affine32"
     )

@@ -1,9 +1,9 @@
 """The rarest shingles of documents, of which similar documents must share at least one.
 
-Of two sets, the second of which holds a share t of the first: among the first |x| - ceil(t |x|) + 1 shingles of the
-first, in any order of all shingles, is one that the second has (Chaudhuri, Ganti and Kaushik 2006: the prefix filter).
-In order of how many documents have them, text that thousands share comes last. Shingles are counted in slots, by the
-first bits of their hashes: those of one slot count together, which changes the order for all documents alike.
+Prefix filter (Chaudhuri, Ganti and Kaushik 2006): if a set holds a share t of a set x, then it has at least one of the
+first |x| - ceil(t |x|) + 1 shingles of x, in any fixed order of all shingles. Here the order is by how many documents
+have a shingle, so text that thousands share comes last. Shingles are counted in slots, by the first bits of their
+hashes; those that share a slot are counted together, which changes the order for all documents alike.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from corpus_prep.dedup.jaccard import OpenSets
 
 SLOT_BITS = 24
 SHIFT = np.uint64(64 - SLOT_BITS)
-COUNT_SHIFT, MOST = np.uint64(40), np.uint32((1 << 24) - 1)  # of a key of a shingle: its count, and bits of its hash
+COUNT_SHIFT, MOST = np.uint64(40), np.uint32((1 << 24) - 1)  # a shingle's sort key: its count, then bits of its hash
 
 
 def count_shingles(folders: Sequence[Path], chosen: np.ndarray) -> np.ndarray:
-    """In how many of the chosen documents (bool, by number) the shingles of each slot stand (uint32)."""
+    """For each slot, how often the chosen documents (bool, by number) have one of its shingles (uint32)."""
     counts = np.zeros(1 << SLOT_BITS, np.uint32)
     for folder in folders:
         sets = OpenSets(folder)
@@ -31,7 +31,7 @@ def count_shingles(folders: Sequence[Path], chosen: np.ndarray) -> np.ndarray:
 
 
 def prefixes(sets: OpenSets, chosen: np.ndarray, counts: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray]:
-    """Documents (int64) and hashes (uint64) of their rarest shingles, but for those of one document only."""
+    """Documents (int64) and the hashes (uint64) of their rarest shingles, without shingles in only one document."""
     size = int((sets.offsets[1:] - sets.offsets[:-1])[chosen[sets.documents]].sum())
     documents, hashes = np.empty(size, np.int64), np.empty(size, np.uint64)
     rows = chosen[sets.documents]

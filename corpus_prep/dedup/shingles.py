@@ -1,8 +1,8 @@
-"""Shingles of texts: every n neighbouring words (or characters) as one 64-bit hash.
+"""Shingles of texts: every n consecutive words (or characters) as one 64-bit hash.
 
-`corpus_prep.dedup.units` defines a word. The default, 5 words, is that of Lee et al., "Deduplicating Training
-Data Makes Language Models Better" (arXiv 2107.06499), and of FineWeb (arXiv 2406.17557). A text of fewer words than
-n is one shingle; a text without words has none.
+`corpus_prep.dedup.units` defines a word. The default of 5 words is that of Lee et al., "Deduplicating Training Data
+Makes Language Models Better" (arXiv 2107.06499), and of FineWeb (arXiv 2406.17557). A text of fewer than n words is one
+shingle; a text without words has none.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ WEIGHT, OTHER_WEIGHT = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD
 
 
 class Shingling(BaseModel):
-    """What the shingles of a text are."""
+    """How a text is divided into shingles."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -37,25 +37,25 @@ class Shingles(NamedTuple):
 
 
 def shingle(texts: pa.Array, shingling: Shingling) -> Shingles:
-    """The shingles of every text, repeated ones included. A null is an empty text."""
+    """The shingles of every text, including repeated ones. A null counts as an empty text."""
     return Shingles(*_fold(*hash_units(texts, shingling.unit), shingling.size))
 
 
 def shingle_sets(texts: pa.Array, shingling: Shingling) -> Shingles:
-    """The same as sets: each text's shingles once, in ascending order of their hashes."""
+    """The distinct shingles of every text, in ascending order of their hashes."""
     hashes, offsets = shingle(texts, shingling)
     return Shingles(*_sort_and_drop_repeated(hashes, offsets))
 
 
 def text_hashes(texts: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """Two uint64 a text, equal where two texts have the same words in the same order; a text without words is taken
-    by its bytes."""
+    """Two uint64 per text, equal if two texts have the same words in the same order; a text without words is hashed by
+    its bytes."""
     return _hash_sequences(*hash_units(texts, "words"), *buffers(texts.cast(pa.large_string())))
 
 
 def shingle_hash(units: Sequence[bytes]) -> int:
-    """The hash of one shingle, from its words or characters in UTF-8: what the compiled loops compute, for reference
-    backends that hash shingle by shingle.
+    """The hash of one shingle, from its words or characters in UTF-8. Equal to what the compiled loops compute; for
+    reference backends that hash shingle by shingle.
 
     >>> hex(shingle_hash([b"to", b"be", b"or", b"not", b"to"]))
     '0x6c71e77bd927bb7d'
@@ -68,7 +68,7 @@ def shingle_hash(units: Sequence[bytes]) -> int:
 
 @njit(cache=True, nogil=True)
 def _fold(units, offsets, size):
-    """Every `size` neighbouring units as one hash, and their offsets."""
+    """Every `size` consecutive units as one hash, and the offsets of the texts."""
     num_texts = len(offsets) - 1
     weights = np.ones(size, np.uint64)
     for i in range(size - 1, 0, -1):
@@ -104,7 +104,7 @@ def _sort_and_drop_repeated(hashes, offsets):
 
 @njit(cache=True, nogil=True)
 def _hash_sequences(units, offsets, data, starts):
-    """Two hashes of each text's units in their order; of its bytes where it has none."""
+    """Two hashes of each text's sequence of units, or of its bytes if it has none."""
     num_texts = len(offsets) - 1
     high, low = np.empty(num_texts, np.uint64), np.empty(num_texts, np.uint64)
     for d in range(num_texts):

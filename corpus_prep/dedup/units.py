@@ -1,7 +1,7 @@
-"""Hash the units of texts, words or characters, straight from Arrow's string buffers by compiled loops.
+"""Hash the units of texts, words or characters, straight from Arrow's string buffers with compiled loops.
 
-Words are what separators leave of the text in NFKC and lower case: runs of letters, marks and digits; a character of a
-script written without blanks (`corpus_prep.scripts`) is a word of its own. Invisible characters do not count.
+Words are runs of letters, marks and digits in the text's lower-case NFKC form. A character of a script written without
+spaces (`corpus_prep.scripts`) is a word of its own. Invisible characters do not count.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numba import njit
 
 from corpus_prep.scripts import UNSPACED
 
-# A code point is no part of a word, part of one, or a word by itself.
+# A code point is outside words, part of a word, or a word by itself.
 SEPARATOR, LETTER, WORD = np.uint8(0), np.uint8(1), np.uint8(2)
 KIND, UNSETTLED = np.uint8(3), np.uint8(4)
 HANGUL_JAMO = slice(0x1100, 0x1200)
@@ -28,15 +28,15 @@ MIX_1, MIX_2, SHIFT = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC5
 BLOCK = 8  # bytes
 ONES, HIGHS, ALL = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080), np.uint64(2**64 - 1)
 GATHER = np.uint64(0x0102040810204080)  # times a block of zeros and ones: its first byte as the lowest of the top bits
-CASE = np.uint64(0x20)  # what the lower-case letters of ASCII have and the upper-case ones lack; digits have it too
+CASE = np.uint64(0x20)  # the bit set in ASCII's lower-case letters and digits, and clear in its upper-case letters
 BLANK = np.uint64(0x20)
 
 
 def hash_units(texts: pa.Array, unit: str) -> tuple[np.ndarray, np.ndarray]:
-    """The hashes of all words or characters (uint64), and where each text's begin (int64, D + 1). A null is an empty
-    text."""
+    """The hashes of all words or characters (uint64), and where each text's hashes begin (int64, D + 1). A null counts
+    as an empty text."""
     data, starts = buffers(_normalise(pc.fill_null(texts.cast(pa.large_string()), "")))
-    if len(data) < BLOCK:  # the loops load that much at once
+    if len(data) < BLOCK:  # the loops load a whole block at once
         data = np.pad(data, (0, BLOCK))
     fill, most = (_hash_words, len(data) + 1) if unit == "words" else (_hash_characters, 2 * len(data))
     units, offsets = np.empty(most, np.uint64), np.empty(len(starts), np.int64)
@@ -45,7 +45,7 @@ def hash_units(texts: pa.Array, unit: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def unit_hash(unit: bytes) -> int:
-    """The hash of one word or character in UTF-8: what the compiled loops compute, for reference."""
+    """The hash of one word or character in UTF-8; a reference for the compiled loops."""
     value = 0
     for at in range(0, len(unit), BLOCK):
         value = mix_int(value ^ int.from_bytes(unit[at : at + BLOCK], "little"))
@@ -61,7 +61,7 @@ def buffers(texts: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _normalise(texts: pa.LargeStringArray) -> pa.LargeStringArray:
-    """NFKC and lower case. Texts of ASCII are left as they are: the loops that hash words fold their case."""
+    """NFKC and lower case. ASCII texts stay as they are: the loops that hash words fold their case."""
     beyond = pc.call_function("invert", [pc.call_function("string_is_ascii", [texts])])
     return _replace(texts, beyond, lambda some: pc.call_function("utf8_lower", [_nfkc(some)]))
 
@@ -74,15 +74,15 @@ def _nfkc(texts: pa.LargeStringArray) -> pa.LargeStringArray:
 
 
 def _replace(texts: pa.Array, which: pa.BooleanArray, make: Callable[[pa.Array], pa.Array]) -> pa.Array:
-    """The texts, some of them rewritten."""
+    """The texts, those in `which` replaced by what `make` returns."""
     some = texts.filter(which)
     return pc.call_function("replace_with_mask", [texts, which, make(some)]) if len(some) else texts
 
 
 @functools.cache
 def _kinds() -> np.ndarray:
-    """Of each code point below TOLD_APART (uint8): its kind, and whether it is UNSETTLED, that is NFKC may change what
-    words it is part of, alone or by joining it to what stands before it (Unicode Standard Annex 15, quick check)."""
+    """For each code point below TOLD_APART (uint8): its kind, and whether it is UNSETTLED. NFKC may change which words
+    an unsettled one is part of, alone or by joining it to what precedes it (Unicode Standard Annex 15, quick check)."""
     points = [chr(c) for c in range(TOLD_APART)]
     kinds = np.array([_in_words(c) for c in points], np.uint8)
     for first, last in UNSPACED:
@@ -104,7 +104,7 @@ def _in_words(character: str) -> bool:
 
 
 def mix_int(value: int) -> int:
-    """The same as `mix`."""
+    """`mix`, for Python integers."""
     for factor in (MIX_1, MIX_2):
         value = (value ^ value >> int(SHIFT)) * int(factor) & (1 << 64) - 1
     return value ^ value >> int(SHIFT)
@@ -120,7 +120,7 @@ def mix(value):
 
 @njit(cache=True, nogil=True)
 def _code_point(data, at, end):
-    """The code point that begins at a byte, and where the next one begins. The text is valid UTF-8."""
+    """The code point that begins at a byte of valid UTF-8, and where the next one begins."""
     byte = np.int64(data[at])
     if byte < 0x80:
         return byte, at + 1
@@ -134,7 +134,7 @@ def _code_point(data, at, end):
 
 @njit(cache=True, nogil=True)
 def _may_change(data, starts, kinds):
-    """Which texts have a character that NFKC may change."""
+    """Which texts have a character that NFKC may change (bool)."""
     found = np.zeros(len(starts) - 1, np.bool_)
     for d in range(len(starts) - 1):
         at, end = starts[d], starts[d + 1]
@@ -146,7 +146,7 @@ def _may_change(data, starts, kinds):
 
 @njit(cache=True, nogil=True)
 def _block(data, at):
-    """Eight bytes, the first one lowest. The compiler makes one load of it."""
+    """Eight bytes, the first one lowest. The compiler turns this into one load."""
     at = np.uint64(at)
     return (
         np.uint64(data[at])
@@ -162,15 +162,15 @@ def _block(data, at):
 
 @njit(cache=True, nogil=True)
 def _between(block, first, last):
-    """Of eight bytes of ASCII: the highest bit of those from one to another."""
+    """In eight bytes of ASCII, the highest bit of every byte between `first` and `last`, inclusive."""
     return (block + ONES * np.uint64(0x80 - first)) & ~(block + ONES * np.uint64(0x7F - last)) & HIGHS
 
 
 @njit(cache=True, nogil=True)
 def _find_words(data, at, end, kinds, places):
-    """Fill `places` with where the words of a text begin and end, in turns; how many there are. Eight bytes of ASCII
-    are worked on at once: a place is always written and only sometimes counted, since a branch at every end of a word
-    would cost more than all the rest."""
+    """Fill `places` with the places where words of a text begin and end, alternately; returns how many. Eight bytes of
+    ASCII are processed at once: a place is always written but only sometimes counted, since a branch at every end of a
+    word would cost more than all the rest."""
     count, within = 0, np.uint64(0)
     while at < end:
         block = _block(data, at) if at + BLOCK <= end else HIGHS
@@ -200,14 +200,14 @@ def _find_words(data, at, end, kinds, places):
 
 @njit(cache=True, nogil=True)
 def _lowered(data, at):
-    """Eight bytes, in lower case where they are ASCII: in a word that is a letter or a digit."""
+    """Eight bytes, the ASCII ones in lower case; within a word these are letters and digits."""
     block = _block(data, at)
     return block | (~block & HIGHS) >> np.uint64(2)
 
 
 @njit(cache=True, nogil=True)
 def _hash_unit(data, at, end):
-    """The hash of the bytes from one place to another."""
+    """The hash of the bytes from `at` to `end`."""
     value = np.uint64(0)
     while end - at > BLOCK:
         value = mix(value ^ _lowered(data, at))
@@ -232,7 +232,7 @@ def _hash_words(data, starts, kinds, units, offsets):
 
 @njit(cache=True, nogil=True)
 def _hash_characters(data, starts, kinds, units, offsets):
-    """Fill `units` with the hashes of the characters of all texts' words, one blank between words."""
+    """Fill `units` with the hashes of the characters in all texts' words, with one blank between words."""
     count = 0
     for d in range(len(starts) - 1):
         offsets[d] = count

@@ -1,4 +1,4 @@
-"""Turn raw files into document rows. Every file and row yields one; a row that cannot be used carries the reason."""
+"""Turn raw files into document rows. Every file or record yields a row; one that cannot be used carries the reason."""
 
 import dataclasses
 import os
@@ -30,12 +30,12 @@ MAX_TITLE_CHARS = 80
 
 @dataclass(frozen=True, slots=True)
 class DocumentRow:
-    """One document. Key: document_id, unique among all rows of a corpus, dropped ones included.
+    """One document. Key: document_id, unique among all rows of a corpus, including dropped ones.
 
-    source: the corpus' own source column, else the path (with `:line` or `:row`, counted from 1).
-    num_chars: characters of the text as found; None where it could not be read.
-    dropped_reason: None for a usable document. A dropped row has an empty text, save duplicate_id, which keeps its own.
-    date: ISO 8601. piece_of: the id of the document that this is a piece of; the piece's own ends in `#2of7`.
+    source: the corpus's own source column, else the path (with `:line` or `:row`, counted from 1).
+    num_chars: characters of the text as found; None if it could not be read.
+    dropped_reason: None for a usable document. A dropped row has an empty text, except for duplicate_id.
+    date: ISO 8601. piece_of: the id of the document that this is a piece of; a piece's own id ends in `#2of7`.
     """
 
     document_id: str
@@ -53,8 +53,8 @@ class DocumentRow:
 
 @dataclass
 class CorpusCounts:
-    """Rows so far: kept, and dropped by reason. Files: found and begun. Documents: cut into pieces, rid of characters
-    that cannot be seen, and renamed, since another one has their id."""
+    """Rows so far: kept, and dropped by reason. Files: found and begun. Documents: cut into pieces, repaired (invisible
+    characters removed), and renamed because another document has their id."""
 
     num_files: int = 0
     num_files_begun: int = 0
@@ -80,14 +80,14 @@ def read_corpus(
 ) -> Iterator[DocumentRow]:
     """Stream the documents of a file, of a folder (recursive, sorted), or of a Hugging Face dataset (`hf:...`).
 
-    Files and folders whose names begin with a dot are left out; any other file of a type not in SUPPORTED gives a row
-    `unsupported_type`. Ids that are not given come from the path below the corpus, so they survive a move of the whole.
-    Documents of one id and different texts are all kept, the later ones under `ID#PLACE`. One of more than `max_chars`
-    is dropped; one of more than `piece_chars` is cut into pieces, each a document.
-    `counts` is filled while reading; `progress` is called with it every 1,000 rows and at the end.
+    Skips files and folders whose names begin with a dot; any other file of a type not in SUPPORTED yields a row
+    `unsupported_type`. A document without an id is named by its path below the corpus, so ids survive a move of the
+    corpus. Documents that share an id but not a text are all kept, the later ones as `ID#PLACE`. A document of more
+    than `max_chars` is dropped; one of more than `piece_chars` is cut into pieces, each a document. `counts` is filled
+    while reading; `progress` is called with it every 1,000 rows and at the end.
 
     Raises:
-        ValueError: at once for a missing path or nothing of a supported type; at the end if no document was usable.
+        ValueError: at once for a missing path or one without supported files; at the end if no document was usable.
     """
     counts = CorpusCounts() if counts is None else counts
     rows = _Rows(columns or Columns(), max_chars, piece_chars, counts)
@@ -113,7 +113,7 @@ def _corpus_files(root: Path) -> list[Path]:
 
 
 def _walk(root: Path) -> Iterator[Path]:
-    """Files below root, links to folders followed once."""
+    """Files below root; links to folders are followed once."""
     visited = set()
     for folder, subfolders, names in os.walk(root, followlinks=True):
         real = os.path.realpath(folder)
@@ -131,7 +131,7 @@ def _found_in_files(root: Path, files: list[Path], rows: "_Rows", counts: Corpus
 
 
 class _Rows:
-    """Makes rows of what was found, under ids that no two of them share."""
+    """Makes rows from what was found, under unique ids."""
 
     def __init__(self, columns: Columns, max_chars: int, piece_chars: int | None, counts: CorpusCounts) -> None:
         self.columns, self.max_chars, self.piece_chars, self.counts = columns, max_chars, piece_chars, counts
@@ -202,7 +202,7 @@ class _Rows:
             yield dataclasses.replace(row, document_id=own, text=text, num_chars=len(text), piece_of=whole)
 
     def _text_of(self, found: Found) -> tuple[str, int | None, DroppedReason | None]:
-        """The text, its length as found, and why it cannot be used."""
+        """The text, its length as found, and why it cannot be used, or None."""
         value = first_value(found.fields, self.columns.text)
         has_column = any(name in found.fields for name in self.columns.text)
         if found.reason is not None:
@@ -229,8 +229,9 @@ class _Rows:
         return text, num_chars, None
 
     def _title_and_text(self, fields: Mapping[str, object], text: str) -> tuple[str, str]:
-        """The given title; else a quoted first line of `contents` (taken out of the text, as in Pyserini's and
-        FlashRAG's Wikipedia dumps), a markdown heading, the file's name, or the beginning of the first line."""
+        """The title and the text. Without a given title it is a quoted first line of `contents` (removed from the text,
+        as in Pyserini's and FlashRAG's Wikipedia dumps), a markdown heading, the file's name, or the beginning of the
+        first line."""
         if title := to_text(first_value(fields, self.columns.title)).strip():
             return title, text
         first, _, rest = text.lstrip().partition("\n")

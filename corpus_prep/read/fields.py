@@ -1,4 +1,4 @@
-"""Values of a corpus' columns, of whatever type in the file."""
+"""Convert the values of a corpus's columns, whatever their type in the file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def to_number(value: object) -> float | None:
 
 
 def to_date(value: object) -> str | None:
-    """ISO 8601, in UTC where it names a zone, so that dates of one precision are in order as texts; else None.
+    """An ISO 8601 date, in UTC if it names a zone, so that dates of one precision sort as text; else None.
 
     >>> to_date("2022-02-09T10:00:00+02:00"), to_date(b"2022-02-09"), to_date(2022), to_date("last week")
     ('2022-02-09T08:00:00', '2022-02-09', '2022', None)
@@ -44,7 +44,7 @@ def to_date(value: object) -> str | None:
 
 
 def to_text(value: object) -> str:
-    """A short value as text that can be stored; no value, or one that is no text and no whole number, is ''."""
+    """A short value as text that can be stored; '' for None and for any value but text and whole numbers."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     if not isinstance(value, str | int):

@@ -1,6 +1,6 @@
-"""Files of a corpus: the kinds that can be read, how they are opened, and what comes out of them.
+"""Files of a corpus: the supported types, how they are opened, and what is found in them.
 
-Any of them may be compressed, but for Parquet: `.gz`, `.bz2`, `.xz` or `.zst` behind its own ending.
+All but Parquet may be compressed: `.gz`, `.bz2`, `.xz` or `.zst` follows the type's own ending.
 """
 
 import bz2
@@ -25,12 +25,12 @@ TABLES, ARCHIVES = (".csv", ".tsv"), (".warc", ".wet")
 SUPPORTED = (*PLAIN, *PAGES, *LINES, ".json", *TABLES, *ARCHIVES, ".pdf", ".parquet")
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 UTF16_AND_32_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)
-PAGE_BYTES_PER_CHAR = 16  # of a web page, markup and scripts included, for each character of text
-PDF_BYTES_PER_CHAR = 64  # of a PDF, fonts and pictures included
+PAGE_BYTES_PER_CHAR = 16  # a web page's bytes, with markup and scripts, per character of text
+PDF_BYTES_PER_CHAR = 64  # a PDF's bytes, with fonts and pictures
 
 
 class Columns(BaseModel):
-    """Names under which a corpus may hold each field; the first that a row has a value for counts."""
+    """Names under which a corpus may hold each field; the first one with a value in a row counts."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -49,7 +49,8 @@ class Columns(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A document as it lies in its file. place: path below the corpus (with position), its id where none is given."""
+    """A document as found in its file. place: path below the corpus (with position), which is the id if none is
+    given."""
 
     place: str
     source: str
@@ -59,7 +60,8 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A file to be read, decompressed: its path, the names that its documents go by, and what may be read of it."""
+    """A file to read: its path, how its documents are named, the columns to read, and the longest text allowed.
+    Decompresses it."""
 
     file: Path
     place: str
@@ -87,7 +89,7 @@ class Opened:
         return path.open("rb")
 
     def content(self, bytes_per_char: int) -> bytes | None:
-        """All of it, or None where it cannot be a document of `max_chars`."""
+        """The whole content, or None if it is too long for a document of `max_chars`."""
         most = bytes_per_char * self.max_chars
         if self.file.stat().st_size > most:
             return None
@@ -99,12 +101,12 @@ class Opened:
         return Found(self.place, f"{self.source} ({remark})" if remark else self.source, reason=reason)
 
     def at(self, number: int, fields: Mapping[str, object]) -> Found:
-        """What lies at a position, counted from 1."""
+        """A record at a position, counted from 1."""
         return Found(f"{self.place}:{number}", f"{self.source}:{number}", fields)
 
 
 def ending(name: str) -> str:
-    """The ending that tells how a file is read, with that of its compression; nothing where none is known.
+    """The ending of a file of a supported type, with that of its compression; else ''.
 
     >>> ending("A.JSONL.gz"), ending("a.parquet"), ending("a.parquet.gz"), ending("a.gz")
     ('.JSONL.gz', '.parquet', '', '')

@@ -1,4 +1,4 @@
-"""What lies in a file of a corpus: each document, or each thing that cannot be one with the reason."""
+"""Read a file of a corpus: yield each document, and each record that cannot be one with the reason."""
 
 import lzma
 import zlib
@@ -25,7 +25,7 @@ from corpus_prep.read.records import json_lines, json_rows, parquet_rows, table_
 
 
 def plain(opened: Opened) -> Iterator[Found]:
-    content = opened.content(4)  # UTF-8 has at most 4 bytes a character
+    content = opened.content(4)  # UTF-8 has at most 4 bytes per character
     if content is None:
         yield opened.dropped("too_long")
     else:
@@ -45,7 +45,7 @@ READERS: dict[tuple[str, ...], Callable[[Opened], Iterator[Found]]] = {
 
 
 def found_in(file: Path, place: str, columns: Columns, max_chars: int) -> Iterator[Found]:
-    """Everything in one file, in order. What is wrong with it comes out as a reason."""
+    """Everything in one file, in order. A file that cannot be read yields a reason."""
     opened = Opened(file, place, printable(file), columns, max_chars)
     kind = next((k for k in SUPPORTED if ending(file.name).lower().startswith(k)), None)
     try:

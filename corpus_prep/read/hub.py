@@ -1,4 +1,4 @@
-"""Hugging Face datasets as a corpus, streamed: nothing is downloaded whole."""
+"""Read a Hugging Face dataset as a corpus. It is streamed, never downloaded whole."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,16 +8,17 @@ from corpus_prep.read.files import Found
 
 SCHEME = "hf:"
 OPTIONS = ("config", "split", "revision")
-SAVED = ("state.json", "dataset_dict.json")  # what `Dataset.save_to_disk` leaves
+SAVED = ("state.json", "dataset_dict.json")  # files that `Dataset.save_to_disk` writes
 
 
 def is_dataset(path: str) -> bool:
-    """Whether `path` names a dataset: `hf:owner/name?config=...&split=...&revision=...`, or a folder saved by it."""
+    """Whether `path` is a dataset: `hf:owner/name?config=...&split=...&revision=...`, or a folder that `datasets`
+    saved."""
     return path.startswith(SCHEME) or any((Path(path) / name).is_file() for name in SAVED)
 
 
 def found_in_dataset(path: str) -> Iterator[Found]:
-    """The rows of a dataset, its splits in order; ids are made of split and row number, counted from 1.
+    """The rows of a dataset, split by split; ids consist of split and row number, counted from 1.
 
     Raises ValueError for an unknown option, a hub name without a revision, or a dataset that cannot be opened.
     """

@@ -1,4 +1,4 @@
-"""Documents that are laid out: web pages, archives of them, PDF."""
+"""Read documents with a layout: web pages, web archives and PDF."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def page(opened: Opened) -> Iterator[Found]:
 
 
 def article(content: bytes) -> dict[str, object]:
-    """The text of a web page without menus and footers, all of it where no article stands out; and its title."""
+    """Title and text of a web page, without menus and footers; all of its text if no main part can be identified."""
     import lxml.etree as etree
     import trafilatura  # 0.4 s
     from lxml import html
 
     if is_binary(content):
-        return {"text": content}  # named binary, or UTF-16, by its decoder
+        return {"text": content}  # the decoder later reports binary, or an encoding
     try:
         tree = html.fromstring(content.replace(b"\0", b""))
     except (etree.ParserError, ValueError):
@@ -40,8 +40,8 @@ def article(content: bytes) -> dict[str, object]:
 
 
 def archived(opened: Opened) -> Iterator[Found]:
-    """The pages of a WARC file, and the texts of a WET file. What is no document in it (requests, metadata) is passed
-    over; a page that the server refused and what is no text are told."""
+    """The pages of a WARC file, or the texts of a WET file. Skips requests and metadata; yields a reason for a page
+    that the server refused and for content that is not text."""
     from warcio.archiveiterator import ArchiveIterator
     from warcio.exceptions import ArchiveLoadFailed
 
@@ -73,7 +73,7 @@ def _of_record(opened: Opened, number: int, record: Any) -> Found:
 
 
 def pdf(opened: Opened) -> Iterator[Found]:
-    """The text of a PDF, page by page, as it is stored: one that was scanned has none."""
+    """The stored text of a PDF, page by page; a scanned PDF has none."""
     try:
         import pypdf
     except ImportError:
@@ -83,12 +83,12 @@ def pdf(opened: Opened) -> Iterator[Found]:
     if content is None:
         yield opened.dropped("too_long")
         return
-    logging.getLogger("pypdf").setLevel(logging.ERROR)  # it warns of every oddity of a file
+    logging.getLogger("pypdf").setLevel(logging.ERROR)  # it warns about every oddity of a file
     try:
         reader = pypdf.PdfReader(io.BytesIO(content))
         text = "\n\n".join(found.extract_text() for found in reader.pages)
         title = (reader.metadata and reader.metadata.title) or ""
-    except Exception as error:  # a damaged file raises whatever its damage leads to
+    except Exception as error:  # a damaged file can raise anything
         yield opened.dropped("unreadable", f"{type(error).__name__}: {error}")
         return
     yield Found(opened.place, opened.source, {"text": text, "title": str(title), "file_name": opened.stem})

@@ -1,16 +1,16 @@
-"""Long texts cut into pieces, where they pause."""
+"""Cut long texts into pieces at pauses: paragraphs, lines, sentences or words."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 PAUSES = ("\n\n", "\n", ". ", " ")  # in order of preference
-SLACK = 0.25  # of a piece's length, to either side of where it would end
+SLACK = 0.25  # share of a piece's length by which its end may move either way
 
 
 def cut(text: str, max_chars: int) -> Iterator[str]:
-    """Pieces of about one length, of at most `max_chars`, which together are the text. A piece ends with a paragraph
-    if one ends near by, else with a line, a sentence, a word.
+    """Pieces of about equal length, at most `max_chars`, that together make up the text. A piece ends with a paragraph
+    if one ends nearby, else with a line, a sentence or a word.
 
     >>> list(cut("One two.\\n\\nThree four.", 12)), list(cut("abcdefgh", 3)), list(cut("short", 9))
     (['One two.\\n\\n', 'Three four.'], ['abc', 'def', 'gh'], ['short'])

@@ -1,4 +1,4 @@
-"""Which documents are worth learning from: length, language, a score that the corpus states, published heuristics."""
+"""Filter documents by quality: length, language, a score that the corpus states, published heuristics."""
 
 import re
 from collections import Counter
@@ -8,29 +8,29 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from corpus_prep.scripts import UNSPACED_CLASS
 
-LANGUAGE_CHARS = 2_000  # enough to tell a language
+LANGUAGE_CHARS = 2_000  # enough to identify a language
 STOP_WORDS = {"the", "be", "to", "of", "and", "that", "have", "with"}
 PAIR = re.compile(f"[{UNSPACED_CLASS}]{{1,2}}")
 BULLETS = ("•", "-", "*", "‣", "◦")
 
 
 class QualityRules(BaseModel):
-    """What a document must hold."""
+    """What a document must satisfy."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     min_chars: int = Field(default=100, ge=0)
     max_chars: int | None = Field(default=32_768, ge=1, description="of a document, or of a piece of one")
     long: Literal["cut", "drop"] = Field(
-        default="cut", description="documents of more than max_chars: cut into pieces where they pause, or dropped"
+        default="cut", description="documents of more than max_chars: cut into pieces at pauses, or dropped"
     )
     min_score: float | None = Field(
-        default=None, description="of the corpus' score column; a document without one fails"
+        default=None, description="of the corpus's score column; a document without a score fails"
     )
-    languages: tuple[str, ...] = Field(default=(), description="ISO 639-1 codes to keep; none: any, and none is told")
+    languages: tuple[str, ...] = Field(default=(), description="ISO 639-1 codes to keep; none: keep all, identify none")
     heuristics: Literal["none", "gopher"] = Field(
         default="none",
-        description="rules of Rae et al. 2021 (arXiv 2112.11446, table A1); that of stop words for English only",
+        description="rules of Rae et al. 2021 (arXiv 2112.11446, table A1); the stop-word rule for English only",
     )
 
     @property
@@ -39,7 +39,7 @@ class QualityRules(BaseModel):
 
     @property
     def piece_chars(self) -> int | None:
-        """How long a document may be before it is cut."""
+        """The most characters of a document that is not cut; None if none is."""
         return self.max_chars if self.long == "cut" else None
 
 
@@ -57,9 +57,9 @@ def first_failing(text: str, score: float | None, language: str | None, rules: Q
 
 
 def gopher(text: str, language: str | None = None) -> str | None:
-    """The first of Gopher's rules that a text breaks, or None. Where words are not spaced two characters are taken for
-    one, whose length says nothing. Words of three letters and stop words are asked of English, or where the language
-    is not told.
+    """The first of Gopher's rules that a text breaks, or None. In scripts without spaces, two characters count as one
+    word, and word lengths are ignored. Stop words, and a mean of three letters per word, are required of English texts
+    and of texts of unknown language.
 
     >>> gopher("one two"), gopher("the " * 200 + "and " * 100), gopher("zzz " * 200)
     ('num_words', None, 'few_stop_words')
@@ -85,7 +85,7 @@ def gopher(text: str, language: str | None = None) -> str | None:
 
 
 def _repetition(lines: list[str]) -> str | None:
-    """Lines that say what others said, by number and by characters (the same table)."""
+    """Gopher's limits on repeated lines, by number and by characters (the same table)."""
     if len(lines) < 2:
         return None
     counts = Counter(lines)
@@ -98,7 +98,7 @@ def _repetition(lines: list[str]) -> str | None:
 
 
 def language_of(text: str) -> str:
-    """ISO 639-1 code of a text's likeliest language (py3langid; Lui and Baldwin 2012)."""
+    """ISO 639-1 code of a text's most likely language (py3langid; Lui and Baldwin 2012)."""
     import py3langid  # 0.5 s
 
     return py3langid.classify(re.sub(r"\s+", " ", text[:LANGUAGE_CHARS]))[0]

@@ -1,4 +1,4 @@
-"""Files of many documents: JSON, lines of JSON, CSV, Parquet."""
+"""Read files of many documents: JSON, JSON lines, CSV, Parquet."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 from corpus_prep.read.files import Found, Opened
 
 JSON_BYTES_PER_CHAR = 12  # the longest escape of one character: a surrogate pair, \ud83d\ude00
-OTHER_BYTES = 65_536  # of a record, for fields other than its text
-WRAPPED_BYTES = 1 << 26  # of a JSON object that holds its rows in a list: it is read whole
-PARQUET_ROWS_AT_ONCE = 256  # unbuffered: Arrow's read-ahead keeps every byte of the file until its end
+OTHER_BYTES = 65_536  # allowance per record for fields other than its text
+WRAPPED_BYTES = 1 << 26  # limit of a JSON object that holds its rows in a list, since it is read whole
+PARQUET_ROWS_AT_ONCE = 256  # read without pre-buffering: Arrow's read-ahead keeps the whole file in memory
 CHUNK = 1 << 20
 
 
@@ -52,7 +52,8 @@ def _dropped(opened: Opened, number: int, reason: Any) -> Found:
 
 
 def json_rows(opened: Opened) -> Iterator[Found]:
-    """A list of objects, read one by one; or an object: its first list of objects, else itself."""
+    """The rows of a JSON file: a list of objects, read one by one; or of an object its first list of objects, or the
+    object itself if it has a text or no such list."""
     with opened.stream() as stream:
         beginning = stream.read(CHUNK)
         if beginning.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"["):
@@ -75,8 +76,8 @@ def json_rows(opened: Opened) -> Iterator[Found]:
 
 
 def _listed(opened: Opened, beginning: bytes, stream: BinaryIO) -> Iterator[Found]:
-    """The items of a JSON list. Twice as much is read whenever an item is not whole, so all of it is parsed a few times
-    at most; what is broken ends the file, since nothing says where the next item begins."""
+    """The items of a JSON list. Whenever an item is incomplete, twice as much is read, so nothing is parsed more than a
+    few times. A broken item ends the file, since nothing says where the next one begins."""
     decoder, number, most = json.JSONDecoder(), 0, _record_bytes(opened)
     text = io.TextIOWrapper(io.BufferedReader(_Joined(beginning, stream)), encoding="utf-8-sig")
     pending, chunk = "", CHUNK
@@ -90,7 +91,7 @@ def _listed(opened: Opened, beginning: bytes, stream: BinaryIO) -> Iterator[Foun
                 record, end = decoder.raw_decode(pending)
             except ValueError:
                 record, end = None, len(pending)
-            if end == len(pending):  # not whole, or a number that might go on
+            if end == len(pending):  # incomplete, or a number that might continue
                 more = text.read(chunk)
                 if not more or len(pending) > most:
                     number += 1
@@ -107,7 +108,7 @@ def _listed(opened: Opened, beginning: bytes, stream: BinaryIO) -> Iterator[Foun
 
 
 class _Joined(io.RawIOBase):
-    """Bytes that were read, and what comes behind them."""
+    """A stream of bytes that were already read, followed by the rest."""
 
     def __init__(self, beginning: bytes, rest: BinaryIO) -> None:
         self._parts = [io.BytesIO(beginning), rest]
@@ -125,8 +126,8 @@ class _Joined(io.RawIOBase):
 
 
 def table_rows(opened: Opened) -> Iterator[Found]:
-    """The rows of a CSV file with a line of names; of a .tsv, between tabs. Values are handed on as bytes: one that is
-    no UTF-8 must not cost the file."""
+    """The rows of a CSV file with a header line; a .tsv is separated by tabs. Values are passed on as bytes, so that
+    one that is not UTF-8 does not lose the file."""
     csv.field_size_limit(max(csv.field_size_limit(), opened.max_chars + OTHER_BYTES))
     tab = ".tsv" in opened.file.name.lower()
     with opened.stream() as stream:
@@ -168,7 +169,7 @@ def parquet_rows(opened: Opened) -> Iterator[Found]:
 
 
 def undecoded(column: pa.Array) -> pa.Array:
-    """Strings as bytes: Arrow does not check that they are UTF-8, and one bad value must not cost its batch."""
+    """Strings as bytes: Arrow does not check that they are UTF-8, and one bad value must not lose its batch."""
     if isinstance(column, pa.DictionaryArray):
         column = column.dictionary_decode()
     is_text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)

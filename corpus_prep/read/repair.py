@@ -1,17 +1,17 @@
-"""Characters that nobody sees and that hide words from every search."""
+"""Remove invisible characters, which hide words from every search."""
 
 from __future__ import annotations
 
 import re
 
-CONTROLS = bytes([*range(9), *range(0x0E, 0x20), 0x7F])  # of ASCII, but for tab, line and page breaks
-UNSEEN = "\xad\u200b\u2060\ufeff\ufffe\uffff"  # not U+200C and U+200D: Persian, Indic scripts and emoji have them
+CONTROLS = bytes([*range(9), *range(0x0E, 0x20), 0x7F])  # ASCII's, except tab, line and page breaks
+UNSEEN = "\xad\u200b\u2060\ufeff\ufffe\uffff"  # not U+200C and U+200D: Persian, Indic scripts and emoji need them
 INVISIBLE = re.compile(f"[{re.escape(CONTROLS.decode() + UNSEEN)}]")
-BINARY_SHARE = 0.01  # a text of more NULs than these is none
+BINARY_SHARE = 0.01  # content with a larger share of NULs is not text
 
 
 def is_binary(content: bytes) -> bool:
-    """Whether NULs are more than strays: a filing of 928,682 characters with five of them is a text.
+    """Whether content has more than stray NULs: a filing of 928,682 characters with five of them is a text.
 
     >>> is_binary(b"PK\\0\\0"), is_binary(b"x" * 1000 + bytes(5)), is_binary(b"")
     (True, False, False)
@@ -20,8 +20,8 @@ def is_binary(content: bytes) -> bool:
 
 
 def repaired(text: str) -> str:
-    """The text without control characters, soft hyphens, zero-width blanks and byte order marks; lone surrogates are
-    joined where they are pairs, else become U+FFFD.
+    """The text without control characters, soft hyphens, zero-width spaces and byte order marks. Surrogates are joined
+    if they are pairs; others become U+FFFD.
 
     >>> repaired("re\\xadpair\\0ed\\u200b text\\n"), repaired("\\ud83d\\ude00 \\ud800!")
     ('repaired text\\n', '😀 \ufffd!')

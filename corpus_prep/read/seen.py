@@ -1,4 +1,4 @@
-"""Which texts were seen before, in a dozen or two bytes each: identities of documents, of which there are millions."""
+"""Remember which texts were seen before, in 12 to 24 bytes each: there are millions of document ids."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ FIRST_SLOTS = 1 << 16
 
 
 class Seen:
-    """A set of texts that only grows. It keeps 64 bits of a hash of each: of 4 million texts two are taken for one
-    with probability 4e-7, of 100 million with 3e-4."""
+    """A set of texts that only grows. It stores a 64-bit hash of each: the probability of a collision is 4e-7 among 4
+    million texts, 3e-4 among 100 million."""
 
     def __init__(self) -> None:
         self._slots, self._num = array("Q", bytes(8 * FIRST_SLOTS)), 0
@@ -30,7 +30,7 @@ class Seen:
             self._grow()
 
     def _slot(self, value: int) -> int:
-        """Where a hash is, or the empty slot where it belongs."""
+        """The slot of a hash, or the empty slot where it belongs."""
         slots, mask = self._slots, len(self._slots) - 1
         at = value & mask
         while slots[at] and slots[at] != value:

@@ -1,4 +1,4 @@
-"""Tables of real articles as rows of cells: Markdown's, and HTML's as it is found, tags broken or left open."""
+"""Read tables of real articles as rows of cells: Markdown, and HTML with broken or unclosed tags."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _DASHES = re.compile(r"[\s|:-]*-[\s|:-]*")
 
 
 def table_rows(text: str) -> list[list[str]]:
-    """The cells of every row that has any text, the names of the columns first; a cell of several rows stands in each,
-    one of several columns has empty ones behind it. A table within a cell is left out.
+    """The cells of every row that has any text, column names first. A cell that spans rows is repeated in each; one
+    that spans columns is followed by empty cells. A table within a cell is left out.
 
     >>> table_rows("| City | Year |\\n|---|---|\\n| Ulm | 1902 |")
     [['City', 'Year'], ['Ulm', '1902']]
@@ -37,8 +37,8 @@ def table_rows(text: str) -> list[list[str]]:
 
 
 def _spread(found: Iterable[list[str]]) -> list[list[str]]:
-    """Rows of cells, of attributes and texts in turn."""
-    rows, below = list[list[str]](), dict[int, tuple[str, int]]()  # column -> what reaches into the next rows, how many
+    """Rows of cells, from rows of attributes and texts in alternation."""
+    rows, below = list[list[str]](), dict[int, tuple[str, int]]()  # column -> text that spans rows, rows left
     for parts in filter(None, found):
         row, still = list[str](), dict[int, tuple[str, int]]()
         cells = iter(zip(parts[::2], parts[1::2], strict=True))
@@ -61,7 +61,7 @@ def _spread(found: Iterable[list[str]]) -> list[list[str]]:
 
 
 def begins_table(text: str) -> bool:
-    """Whether a table's text begins with its beginning, and not within it.
+    """Whether a table's text starts at the table's beginning, not in its middle.
 
     >>> begins_table("<Table> <Tr> <Td> 7"), begins_table("| a |\\n|---|\\n| 7 |"), begins_table("| 7 |")
     (True, True, False)
@@ -71,7 +71,7 @@ def begins_table(text: str) -> bool:
 
 
 def plain(text: str) -> str:
-    """Text without tags, its entities read and its blanks made one.
+    """Text without tags, entities decoded, and every run of blanks collapsed to one.
 
     >>> plain("<P> 40 &deg; N <B>or</B>\\n so </P>")
     '40 ° N or so'
@@ -80,7 +80,7 @@ def plain(text: str) -> str:
 
 
 def paragraphs(text: str) -> str:
-    """Prose with its paragraphs and headings on lines of their own, and no tags.
+    """Prose without tags, with paragraphs and headings on lines of their own.
 
     >>> paragraphs("<H2> History </H2> <P> It began. </P> <P> It ended. </P>")
     'History\\n\\nIt began.\\n\\nIt ended.'
@@ -91,7 +91,7 @@ def paragraphs(text: str) -> str:
 
 
 def as_markdown(rows: Sequence[Sequence[str]]) -> str:
-    """Rows as a Markdown table, short ones filled up; the first names the columns.
+    """Rows as a Markdown table, the first as its header; short rows are filled up.
 
     >>> print(as_markdown([["City", "Year"], ["Ulm | Neu-Ulm"]]))
     | City | Year |

@@ -1,4 +1,4 @@
-"""Ranking by words: BM25 for where there is no embedding model."""
+"""Rank by words: BM25, used without an embedding model."""
 
 import json
 import re
@@ -25,8 +25,8 @@ BM25_SETTINGS = {"k1": K1, "b": B, "method": METHOD, "title_repeats": TITLE_REPE
 
 
 def _words(text: str) -> list[str]:
-    """What documents and queries are compared by. Of a script without blanks every two neighbouring characters are a
-    word, as in Lucene's CJKAnalyzer.
+    """The words by which documents and queries are compared. In a script without spaces every two neighbouring
+    characters are a word, as in Lucene's CJKAnalyzer.
 
     >>> _words("The 2 Cafe\u0301s"), _words("\u6c34\u4e2d\u56fd GDP\u5317\u4eac")
     (['the', '2', 'cafés'], ['水中', '中国', 'gdp', '北京'])
@@ -45,10 +45,10 @@ def _parts(run: str) -> Iterator[str]:
 
 
 def write_bm25(titles_and_texts: Iterable[tuple[str, str]], folder: Path) -> None:
-    """Write bm25_*.npy (word scores by word, as compressed columns) and the vocabulary.
+    """Write bm25_*.npy (scores by word, as compressed sparse columns) and the vocabulary.
 
-    The scores are those of bm25s (Lu 2024, arXiv:2407.03618), bit for bit. bm25s itself holds every word of every
-    document in memory, several times over: 4 KB a document of 100 words.
+    The scores are bit for bit those of bm25s (Lu 2024, arXiv:2407.03618). bm25s itself holds every word of every
+    document in memory several times over: 4 KB for a document of 100 words.
 
     Raises:
         ValueError: no document holds a word.
@@ -65,7 +65,7 @@ def write_bm25(titles_and_texts: Iterable[tuple[str, str]], folder: Path) -> Non
 
 
 def _write_scores(inverter: Inverter, documents_W: np.ndarray, folder: Path) -> None:
-    """Score every word of every document, one after the other into files that numpy maps."""
+    """Score every word of every document, streamed into files that numpy can map."""
     lengths_D = np.asarray(inverter.lengths)
     idf_W = np.log(1 + (len(lengths_D) - documents_W + 0.5) / (documents_W + 0.5)).astype(np.float32)
     discount_D = K1 * ((1 - B) + B * lengths_D / lengths_D.mean())
@@ -86,8 +86,8 @@ def _write_header(file: BinaryIO, length: int, kind: Any) -> None:
 
 
 class Bm25Ranker:
-    """Sums the word scores (Lucene's idf, always positive). bm25s' own search is not used: it fills up to k
-    with documents that share no word with the query, and leaves the order of ties open."""
+    """Sums the word scores (Lucene's idf, always positive). bm25s's own search is not used: it fills up to k with
+    documents that share no word with the query, and does not define the order of ties."""
 
     def __init__(self, folder: Path, num_documents: int):
         self._scores, self._rows, self._starts = (

@@ -1,4 +1,4 @@
-"""Texts to vectors, with sentence-transformers."""
+"""Embed texts as vectors with sentence-transformers."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from corpus_prep.corpus import Shard
     from corpus_prep.search.settings import EmbeddingConfig
 
-TEXTS_AT_ONCE = 16_384  # encoded in order of length, shortest last, so that little is padded
+TEXTS_AT_ONCE = 16_384  # sorted by length, longest first, which saves padding
 KEPT_EVERY_S = 5.0
 Pair = tuple[str | None, str]  # title and text
-CHARS_PER_TOKEN = 16  # a text is cut to so many characters a token that the model reads, before it is cut into tokens
+CHARS_PER_TOKEN = 16  # before tokenizing, a text is cut to this times the model's limit in tokens
 
 
 class Encoder:
-    """Texts to normalised float32 vectors. Threads may share it: they take turns."""
+    """Embeds texts as normalised float32 vectors. Threads may share it; they take turns."""
 
     def __init__(self, config: EmbeddingConfig):
         self.config = config
@@ -56,16 +56,16 @@ class Encoder:
         return self([self.config.query_prefix + text for text in texts])
 
     def documents(self, titles_and_texts: Iterable[Pair]) -> np.ndarray:
-        """Vectors of documents as they are stored: float16, but for a float32 model."""
+        """Vectors of documents as they are stored: float32 for a float32 model, else float16."""
         vectors = self([f"{self.config.document_prefix}{title or ''}\n{text}" for title, text in titles_and_texts])
         return vectors.astype(np.float32 if self.config.dtype == "float32" else np.float16)
 
 
 def write_vectors(encoder: Encoder, shard: Shard, progress: Callable[[int], None] = lambda num: None) -> int:
-    """Write the vectors of a shard's documents; the file is there when it is whole. How many there are.
+    """Write the vectors of a shard's documents, whole or not at all; returns their number.
 
-    What is done is kept every few seconds in a folder beside it, so a kill costs no more. The texts of a batch are the
-    same whenever work was cut off, and so are the vectors. progress: called with the number of documents done.
+    Finished vectors are saved every few seconds in a folder beside the file, so a kill loses no more than that. Batches
+    are the same after a kill, and so are the vectors. progress: called with the number of documents done.
     """
     parts = shard.out.with_name(f"{shard.out.name}.parts")
     parts.mkdir(exist_ok=True)
@@ -84,8 +84,8 @@ def write_vectors(encoder: Encoder, shard: Shard, progress: Callable[[int], None
 
 
 def _resumed(encoder: Encoder, pairs: Sequence[Pair], place: Path, progress: Callable[[int], None]) -> np.ndarray:
-    """Vectors of documents, a batch at a time, longest first, so that little is padded. Parts are `place-00000000.npy`,
-    ..., named by how many were done before."""
+    """Vectors of documents, a batch at a time, longest first to save padding. Parts are `place-00000000.npy`, ...,
+    named by the number of documents before them."""
     order = np.argsort([-len(text) for _, text in pairs], kind="stable")
     found = [np.load(file) for file in sorted(place.parent.glob(f"{place.name}-*.npy"))]
     saved = done = sum(map(len, found))
@@ -117,12 +117,12 @@ def batched(pairs: Iterable[Pair], size: int) -> Iterator[list[Pair]]:
 
 
 def vectors_of(encoder: Encoder, titles_and_texts: Iterable[Pair]) -> Iterator[np.ndarray]:
-    """The vectors of documents, some thousands at a time."""
+    """The vectors of documents, a few thousand at a time."""
     yield from map(encoder.documents, batched(titles_and_texts, TEXTS_AT_ONCE))
 
 
 def join_vectors(blocks: Iterable[np.ndarray], count: int, file: Path) -> None:
-    """Write blocks of vectors, together `count`, as one array that can be mapped. Raises ValueError on another sum."""
+    """Write blocks of vectors as one array that can be mapped. Raises ValueError if they are not `count` in total."""
     joined, start = None, 0
     for block in blocks:
         if joined is None:

@@ -1,8 +1,9 @@
-"""Documents to a search index, and the one Retriever that rollouts use: BM25 where there is no embedding model.
+"""Build a search index from documents, and search it with the one Retriever that rollouts use; without an embedding
+model it ranks by BM25.
 
 Documents pass through `indexed` one by one. An index folder holds `documents.arrow` (memory-mapped), the ranker's
-arrays, and `manifest.json`: content hash, settings, and size and hash of every file. It is written beside its place and
-renamed when whole.
+arrays, and `manifest.json`: content hash, settings, and the size and hash of every file. It is written beside its final
+place and renamed when complete.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ if TYPE_CHECKING:
     from corpus_prep.search.encoder import Encoder
 
 
-PIECES = 8  # ranked for each document that is asked for
+PIECES = 8  # rows ranked for each requested document, if documents are cut into pieces
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A found document; of one that is indexed in pieces the text of the best. score: BM25, or the cosine of the
+    """A found document; if documents are cut into pieces, its best piece. score: BM25, or the cosine of the
     embeddings."""
 
     document_id: str
@@ -52,7 +53,7 @@ class Hit:
 
 class Ranker(Protocol):
     def rank(self, queries: list[str], k: int) -> list[list[tuple[int, float]]]:
-        """For each query at most k (row number, score), best first, ties by row number."""
+        """For each query at most k (row number, score), best first, ties in order of row number."""
         ...
 
 
@@ -65,7 +66,7 @@ class Retriever:
         self._columns = [documents.column(name) for name in DOCUMENT_SCHEMA.names]
 
     def search(self, queries: list[str], k: int) -> list[list[Hit]]:
-        """At most k hits a query, best first. A query that is empty or shares no known word with any document gets [].
+        """At most k hits per query, best first. An empty query gets [], as does one without a word of the index (BM25).
 
         Raises:
             ValueError: k < 1.
@@ -96,12 +97,12 @@ def indexed(
 ) -> Iterator[DocumentRow]:
     """Pass documents on; when they end, write an index of those that were not dropped.
 
-    embedding: None for BM25. search: how its vectors are searched. vectors: a file of those of the documents, in their
-    order and made by `embedding`; without them, or for pieces of documents, they are computed.
+    embedding: None for BM25. search: how vectors are searched. vectors: a file of the documents' vectors, in their
+    order and made with `embedding`; without it, or if documents are cut into pieces, the vectors are computed.
 
     Raises:
-        ValueError: folder has content, two documents share an id, none is usable, the vectors are not as many, or the
-            model cannot be loaded.
+        ValueError: the folder is not empty, two documents share an id, no document is usable, the number of vectors is
+            wrong, or the model cannot be loaded.
     """
     folder = Path(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -140,19 +141,20 @@ def build_index(
     search: VectorSearch | None = None,
     vectors: Path | None = None,
 ) -> Path:
-    """Write an index of the documents: `indexed`, for where nobody else wants them."""
+    """Write an index of the documents and return its folder: `indexed` for callers that do not need the documents."""
     for _ in indexed(documents, folder, embedding, search, vectors):
         pass
     return Path(folder)
 
 
 def load_index(folder: str | Path, device: str | None = None, verify: bool = True) -> Retriever:
-    """Open an index folder. device: for the embedding model, in place of the one it was built on.
+    """Open an index folder. device: where the embedding model runs, if not where it ran for building.
 
     verify: hash every file (about 1 s per GB); sizes are always checked.
 
     Raises:
-        ValueError: no index, another format, a missing or changed file, or a model that is not the index's.
+        ValueError: there is no index, it has another format, a file is missing or changed, or the model is not the one
+            that built it.
     """
     folder = Path(folder)
     manifest = read_manifest(folder, verify)
@@ -173,7 +175,7 @@ def load_index(folder: str | Path, device: str | None = None, verify: bool = Tru
 def _write_ranker(
     num_documents: int, folder: Path, encoder: Encoder | None, search: VectorSearch | None, vectors: Path | None
 ) -> dict[str, Any]:
-    """Write what the ranker reads; its settings, for the manifest."""
+    """Write the ranker's files; returns its settings, for the manifest."""
     if encoder is None and vectors is None:
         write_bm25(read_documents(folder), folder)
         return {"bm25": BM25_SETTINGS, "search": None}
@@ -191,7 +193,7 @@ def _write_ranker(
 
 
 def _link(file: Path, to: Path) -> None:
-    """The same file under another name; a copy where the file system has no such thing. Nobody writes to it."""
+    """Hard-link a file that is never written to again; copy it if the file system has no hard links."""
     try:
         os.link(file, to)
     except OSError:
@@ -199,6 +201,6 @@ def _link(file: Path, to: Path) -> None:
 
 
 def _encoder(config: EmbeddingConfig) -> Encoder:
-    from corpus_prep.search.encoder import Encoder  # brings torch, which BM25 does without
+    from corpus_prep.search.encoder import Encoder  # imports torch, which BM25 does not need
 
     return Encoder(config)

@@ -1,4 +1,4 @@
-"""The folder of a search index: its documents, and a manifest that tells whether it is whole."""
+"""The folder of a search index: its documents, and a manifest to check that it is intact."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def fingerprint(file: Path) -> dict[str, Any]:
 
 
 class DocumentsFile:
-    """The documents of an index while they are written, a few thousand in memory; those of more than `chunk_chars` in
-    pieces, a row each. content_hash: of every id, title and text, in order, with their lengths."""
+    """Writes the documents of an index, with a few thousand in memory. Documents of more than `chunk_chars` are cut
+    into pieces, a row each. content_hash: over every id, title and text, in order."""
 
     def __init__(self, path: Path, chunk_chars: int | None = None):
         self._chunk_chars, self.num_rows = chunk_chars, 0
@@ -102,7 +102,7 @@ class DocumentsFile:
 
 
 def read_documents(folder: Path) -> Iterator[tuple[str, str]]:
-    """Title and text of every row, a few thousand in memory: mapped ones would stay there as they are read."""
+    """Title and text of every row, a few thousand in memory; if the file were mapped, all that was read would stay."""
     with pa.OSFile(str(folder / "documents.arrow")) as source, pa.ipc.open_file(source) as file:
         for number in range(file.num_record_batches):
             batch = file.get_batch(number)

@@ -1,7 +1,7 @@
-"""Which word stands how often in which document, turned from documents to words on disk.
+"""An inverted index, built on disk: how often each word occurs in which document.
 
-Words are gathered in blocks, each sorted and written; then all blocks are read side by side, a range of words at a
-time. What stays in memory is the vocabulary, a length a document, and a block.
+Words are collected in blocks, each sorted and written; then all blocks are read in parallel, a range of words at a
+time. Memory holds the vocabulary, one length per document, and one block.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from pathlib import Path
 
 import numpy as np
 
-BLOCK = 1 << 22  # words of a block, and postings read at once
+BLOCK = 1 << 22  # words in a block, and postings read at once
 ROW_BITS, ROWS = 32, (1 << 32) - 1
 
 
 @dataclass(frozen=True)
 class Postings:
-    """Words in order of their ids, the documents of each in order: how often it stands in them."""
+    """Words in order of their ids, the documents of each word in order, and its count in each document."""
 
     words: np.ndarray
     rows: np.ndarray
@@ -27,7 +27,7 @@ class Postings:
 
 
 class Inverter:
-    """Documents, added one by one, to postings. `vocabulary`: word -> id; `lengths`: words of each document."""
+    """Turns documents, added one by one, into postings. `vocabulary`: word -> id; `lengths`: words of each document."""
 
     def __init__(self, folder: Path) -> None:
         self.vocabulary: dict[str, int] = {}
@@ -45,7 +45,7 @@ class Inverter:
             self._write()
 
     def finish(self) -> np.ndarray:
-        """In how many documents each word stands."""
+        """Write the last block; returns the number of documents that contain each word."""
         self._write()
         return self._documents
 
@@ -60,7 +60,7 @@ class Inverter:
         self._ids, self._rows, self._num_blocks = array("i"), array("q"), self._num_blocks + 1
 
     def postings(self) -> Iterator[Postings]:
-        """All of them, some words at a time, and a word of more than a block alone."""
+        """All postings, some words at a time; a word with more than a block of postings comes alone."""
         ends = np.cumsum(self._documents)
         low = 0
         while low < len(ends):
@@ -71,7 +71,7 @@ class Inverter:
 
     def _of(self, low: int, high: int) -> Iterator[Postings]:
         parts = (self._part(number, low << ROW_BITS, high << ROW_BITS) for number in range(self._num_blocks))
-        if high == low + 1:  # in order already: one word, and the blocks in the order of the documents
+        if high == low + 1:  # already sorted: a single word, and blocks in document order
             yield from (_postings(keys, counts) for keys, counts in parts)
             return
         keys, counts = map(np.concatenate, zip(*parts, strict=True))
@@ -79,7 +79,7 @@ class Inverter:
         yield _postings(keys[order], counts[order])
 
     def _part(self, number: int, low: int, high: int) -> tuple[np.ndarray, np.ndarray]:
-        """A range of keys of a block. The files are unmapped again, so that what was read does not stay in memory."""
+        """A range of a block's keys. The files are unmapped again, so that what was read does not stay in memory."""
         keys, counts = (np.load(self._file(name, number), mmap_mode="r") for name in ("keys", "counts"))
         start, end = np.searchsorted(keys, (low, high))
         return np.array(keys[start:end]), np.array(counts[start:end])

@@ -1,4 +1,4 @@
-"""Settings of a search: the embedding model, and how its vectors are searched."""
+"""Settings of search: the embedding model, and how its vectors are searched."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class EmbeddingConfig(BaseModel):
     device: str | None = None
     """None: a GPU if there is one."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
-    """Of the model and of the product; what it finds is scored again in float32. On a CPU without bfloat16 instructions
-    (avx512_bf16, amx_bf16) only float32 is quick."""
+    """Precision of the model and of the exact search; the candidates are scored again in float32. On a CPU without
+    bfloat16 instructions (avx512_bf16, amx_bf16) only float32 is fast."""
     batch_size: PositiveInt = 64
 
     @model_validator(mode="before")
@@ -45,7 +45,7 @@ class EmbeddingConfig(BaseModel):
 
 
 def check_model(config: EmbeddingConfig) -> None:
-    """Raises ValueError for a model that is not there, without loading it."""
+    """Raise ValueError for a model that does not exist, without loading it."""
     from huggingface_hub import hf_hub_download
 
     try:
@@ -64,10 +64,10 @@ Kind = Literal["exact", "ivf_sq8", "ivf_pq"]
 
 
 class VectorSearch(BaseModel):
-    """How an index is searched: by words, or by vectors of one of these kinds.
+    """How the vectors of an index are searched.
 
-    exact: a product with all of them, in memory of the device, in the model's dtype.
-    ivf_sq8, ivf_pq: a faiss inverted file, mapped from disk, with a byte a dimension or `pq_bytes` a vector.
+    exact: a product with all vectors, in the device's memory and the model's dtype.
+    ivf_sq8, ivf_pq: a faiss inverted file, mapped from disk, with one byte per dimension or `pq_bytes` per vector.
     auto: exact up to 2 GiB of stored vectors (1.4 million of 768 dimensions in 16 bits), ivf_sq8 up to 64 GiB, else
     ivf_pq.
     """
@@ -76,19 +76,19 @@ class VectorSearch(BaseModel):
 
     kind: Literal["auto"] | Kind = "auto"
     lists: PositiveInt | None = None
-    """Of the inverted file. None: 4 * sqrt(documents), faiss' guideline."""
+    """Lists of the inverted file. None: 4 * sqrt(documents), faiss's guideline."""
     probes: PositiveInt = 64
-    """Lists looked into for a query."""
+    """Lists searched per query."""
     pq_bytes: PositiveInt = 96
     candidates: PositiveInt | None = None
-    """Documents a hit that are scored again in float32. None: 4, and 32 for ivf_pq."""
+    """Documents per hit that are scored again in float32. None: 4, or 32 for ivf_pq."""
     seed: int = 0
     chunk_chars: PositiveInt | None = None
-    """Longer documents are cut where they pause and found by their best piece, which is what is shown. None: a document
-    is one, of which an embedding sees the beginning."""
+    """Longer documents are cut into pieces at pauses; a search finds and shows a document's best piece. None: documents
+    stay whole, and an embedding sees only their beginning."""
 
     def resolved(self, vector_DH: np.ndarray) -> VectorSearch:
-        """With everything settled that was left to the size."""
+        """The settings with every default that depends on the vectors filled in."""
         num, dimensions = vector_DH.shape
         size = num * dimensions * vector_DH.itemsize
         kind = self.kind if self.kind != "auto" else choose(size)

@@ -1,4 +1,4 @@
-"""Ranking by meaning: candidates from an exact product or a faiss index, scored again in float32."""
+"""Rank by meaning: candidates come from an exact product or a faiss index and are scored again in float32."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 VECTORS, IVF, LISTS = "vectors.npy", "ivf.faiss", "ivf.lists"
 SCORES_AT_ONCE = 1 << 26  # 256 MiB of float32
-ROWS_AT_ONCE = 1 << 20  # added to a faiss index in memory, before they go to disk
-TRAINING_ROWS = 64  # a list
-SAME_MODEL_COSINE = 0.99  # bfloat16 and another batch shape stay above it; another model does not
+ROWS_AT_ONCE = 1 << 20  # rows of a faiss index in memory before it is written to disk
+TRAINING_ROWS = 64  # per list
+SAME_MODEL_COSINE = 0.99  # bfloat16 and other batch shapes stay above it; other models do not
 
 
 def write_search(vectors: Path, search: VectorSearch, folder: Path) -> VectorSearch:
-    """Write what the search needs besides the vectors; the settings, settled."""
+    """Write what the search needs besides the vectors; returns the resolved settings."""
     vector_DH = np.load(vectors, mmap_mode="r")
     search = search.resolved(vector_DH)
     if search.kind != "exact":
@@ -29,7 +29,7 @@ def write_search(vectors: Path, search: VectorSearch, folder: Path) -> VectorSea
 
 
 class VectorRanker:
-    """Ranks by cosine: the best `candidates` * k by the search, in float32. Threads may share it."""
+    """Ranks by cosine in float32, among the best `candidates` * k of the search. Threads may share it."""
 
     def __init__(self, folder: Path, encoder: Encoder, search: VectorSearch):
         self._encoder, self._search = encoder, search
@@ -37,7 +37,7 @@ class VectorRanker:
         self._nearest: Nearest = Exact(self._stored_DH, encoder) if search.kind == "exact" else Ivf(folder, search)
 
     def check(self, title: str, text: str) -> None:
-        """Raises ValueError if this model does not give the first document the vector stored for it."""
+        """Raise ValueError if this model's vector of the first document is not close to the stored one."""
         vector, stored = self._encoder.documents([(title, text)])[0], self._stored_DH[0].astype(np.float32)
         cosine = float(vector.astype(np.float32) @ stored) if vector.shape == stored.shape else 0.0
         if cosine < SAME_MODEL_COSINE:
@@ -56,7 +56,7 @@ class VectorRanker:
         return ranked
 
     def rank_vectors(self, query_QH: np.ndarray, k: int) -> list[list[tuple[int, float]]]:
-        """The same for queries that are vectors already (float32, of length 1)."""
+        """Rank for queries given as vectors (float32, of length 1)."""
         num = min((self._search.candidates or 1) * k, len(self._stored_DH))
         ranked = []
         for vector, rows in zip(query_QH, self._nearest(query_QH, num), strict=True):
@@ -69,7 +69,7 @@ class VectorRanker:
 
 class Nearest(Protocol):
     def __call__(self, query_QH: np.ndarray, num: int) -> np.ndarray:
-        """Rows of about the `num` best documents of each query, [queries, num], -1 where there are fewer."""
+        """Rows of approximately the `num` best documents for each query, [queries, num]; -1 if there are fewer."""
         ...
 
 
@@ -99,7 +99,7 @@ class Ivf:
     def __init__(self, folder: Path, search: VectorSearch):
         import faiss
 
-        merged = (folder / LISTS).exists()  # such lists are mapped anyway, and lost with the flag that maps others
+        merged = (folder / LISTS).exists()  # merged lists are mapped anyway; IO_FLAG_MMAP would lose them
         flags = faiss.IO_FLAG_READ_ONLY | (faiss.IO_FLAG_ONDISK_SAME_DIR if merged else faiss.IO_FLAG_MMAP)
         self._index: Any = faiss.read_index(str(folder / IVF), flags)
         self._probes = search.probes
@@ -113,14 +113,14 @@ class Ivf:
 
 
 def _write_ivf(vector_DH: np.ndarray, search: VectorSearch, folder: Path) -> None:
-    """Train on a sample, add block by block, and merge the blocks on disk: memory holds one block."""
+    """Train on a sample, add vectors block by block, and merge the blocks on disk: memory holds one block."""
     import faiss
     from faiss.contrib.ondisk import merge_ondisk
 
     num, dimensions = vector_DH.shape
     codes = (
         "SQ8" if search.kind == "ivf_sq8" else f"PQ{search.pq_bytes}np"
-    )  # no polysemous codes: minutes, and of no use here
+    )  # no polysemous codes: they take minutes and have no use here
     index: Any = faiss.index_factory(dimensions, f"IVF{search.lists},{codes}", faiss.METRIC_INNER_PRODUCT)
     for means in (index.cp, index.pq.cp) if search.kind == "ivf_pq" else (index.cp,):
         means.seed, means.min_points_per_centroid, means.niter = search.seed, 1, 10
