@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -81,6 +82,16 @@ def allot(shares: Mapping[int, int], total: int) -> list[int]:
     for key in by_remainder[: total - sum(counts.values())]:
         counts[key] += 1
     return [key for key in sorted(shares) for _ in range(counts[key])]
+
+
+def batches_needed(missing: float, size: int, most: int) -> int:
+    """Batches of `size` candidates to draw at once for `missing` items: at most `most`, and as many as are needed even
+    if every candidate is kept, so that drawing them together draws none too many.
+
+    >>> [batches_needed(missing, 500, 8) for missing in (5120, 1195, 20)]
+    [8, 3, 1]
+    """
+    return min(math.ceil(missing / size), most)
 
 
 def _draw(ids: pa.ChunkedArray, seed: int, epoch: str, skip: int) -> Iterator[str]:

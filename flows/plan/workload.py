@@ -7,10 +7,11 @@ number of a round.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from tasks.sample import batches_needed
 from tasks.training.grpo import GRPOSettings
 
 BASE = "base"
@@ -87,6 +88,20 @@ class Step:
     times: float
     asked: tuple[Asked, ...]
     update: PlannedUpdate | None = None
+
+
+def draws_until(target: int, kept: float, size: int, most: int) -> Iterator[int]:
+    """Candidates of each draw until `target` are kept, of which a share is: batches of `size`, `most` at once while all
+    are needed.
+
+    >>> list(draws_until(1000, 0.5, 100, 1)) == [100] * 20, list(draws_until(1000, 0.5, 100, 8))
+    (True, [800, 600, 300, 200, 100])
+    """
+    missing = float(target)
+    while missing > 0:
+        drawn = size * batches_needed(missing, size, most)
+        yield drawn
+        missing -= kept * drawn
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from pydantic import Field, PositiveInt, model_validator
 
 from corpus_prep.search.settings import EmbeddingConfig
 from flows import profile
-from flows.plan.workload import Asked, Lengths, PlannedRole, PlannedUpdate, Step, Workload
+from flows.plan.workload import Asked, Lengths, PlannedRole, PlannedUpdate, Step, Workload, draws_until
 from flows.profile import Interval, MethodSettings, Settings, Shares
 from flows.scope.judge_settings import JudgeSettings
 from tasks.given import GivenTasks
@@ -122,6 +122,7 @@ class PoolSettings(Settings):
     )
     candidates_per_batch: int = Field(default=500, ge=1)
     max_batches: int = Field(default=100, ge=1, description="then the pool is short")
+    batches_at_once: int = Field(default=1, ge=1, description="while that many are needed: longest replies overlap")
     solver_rollouts: int = Field(default=4, ge=1, description="N of the filter")
     window: Interval = (0.2, 0.8)
     tasks_per_document: int = Field(default=1, ge=1)
@@ -214,16 +215,15 @@ class Config(MethodSettings):
     def workload(self) -> Workload:
         c, pool, s, role = self.challenger, self.pool, self.solver, self._planned_roles()
         proposed = role["challenger"].asked(c.prompts_per_step, c.group_size)
-        candidates = role["challenger"].asked(pool.candidates_per_batch)
-        batches = s.steps * s.prompts_per_step / (candidates.number * KEPT)
         answered = role["solver"].asked(s.prompts_per_step, s.group_size)
         graded = role["grade"].asked(answered.number * CRITERIA)
         solving = Step(s.steps, (answered, graded), PlannedUpdate(s.update, (answered,)))
         if pool.given:
             return Workload((solving,))
         asking = Step(c.steps, self._judged(role, proposed, c.solver_rollouts), PlannedUpdate(c.update, (proposed,)))
-        pooling = Step(batches, self._judged(role, candidates, pool.solver_rollouts))
-        return Workload((asking, pooling, solving))
+        draws = draws_until(s.steps * s.prompts_per_step, KEPT, pool.candidates_per_batch, pool.batches_at_once)
+        pooling = [Step(1, self._judged(role, role["challenger"].asked(n), pool.solver_rollouts)) for n in draws]
+        return Workload((asking, *pooling, solving))
 
     def _judged(self, role: dict[str, PlannedRole], proposed: Asked, answers: int) -> tuple[Asked, ...]:
         """l.7-11 for tasks that are proposed."""

@@ -37,6 +37,7 @@ from flows.scope.held_out import replay, score_held_out
 from flows.scope.information import measure_information
 from flows.scope.steps import Pool, Scope, given_pool, judge_tasks, keep_moderate, learn, sample_documents, solve_batch
 from tasks.monitor import check_pool
+from tasks.sample import batches_needed
 from warehouse.store import Place
 
 SHORT_POOL = "Raise pool.max_batches, widen pool.window, or set pool.short_pool=fewer_steps."
@@ -86,12 +87,14 @@ def collect_tasks(scope: Scope, iteration: Place, challenger: Player, solver: Pl
     if cfg.given:
         return given_pool(scope.run, iteration.phase("pool"), cfg.given, (iteration.at.iteration or 1) - 1, target)
     pool = Pool()  # l.19
-    while pool.num_kept < target and len(pool.batches) < cfg.max_batches:  # l.20
-        step = iteration.phase("pool").step(len(pool.batches) + 1)
-        samples = sample_documents(scope, step, cfg.candidates_per_batch, len(pool.batches), cfg.max_batches)
+    while pool.num_kept < target and pool.num_batches < cfg.max_batches:  # l.20
+        step = iteration.phase("pool").step(len(pool.judged) + 1)
+        most = min(cfg.batches_at_once, cfg.max_batches - pool.num_batches)
+        drawn = batches_needed(target - pool.num_kept, cfg.candidates_per_batch, most)
+        samples = sample_documents(scope, step, cfg.candidates_per_batch, pool.num_batches, cfg.max_batches, drawn)
         how = {"examinee": scope.roles.screener, "n": 1, "answers": cfg.solver_rollouts}
         judged = judge_tasks(scope, step, challenger, solver, samples, **how)  # l.21-23
-        pool = pool.with_batch(judged, keep_moderate(scope, step, judged, pool, target))  # l.24-26
+        pool = pool.with_batches(drawn, judged, keep_moderate(scope, step, judged, pool, target))  # l.24-26
     check_pool(pool.selections, target, allow_short=cfg.short_pool != "error", way_out=SHORT_POOL)
     monitor.watch_tasks(scope, iteration, challenger, pool)
     return pool

@@ -42,12 +42,11 @@ def measure_information(scope: Scope, place: Place, challenger: Player, pool: Po
     about = {"tasks": pool.tasks, "documents": scope.documents, "near": near, "drawn": drawn}
     shown = partial(with_documents, chosen=chosen, most=n)
     proposing = replace(roles.challenger, name="task", about=partial(openings, ask=roles.challenger.about, shown=shown))
-    _measure(scope, place, proposing, challenger.policy, [judged.rollouts for judged in pool.batches], **about)
+    _measure(scope, place, proposing, challenger.policy, [judged.rollouts for judged in pool.judged], **about)
     about["rubrics"] = pool.rubrics
-    marking = replace(
-        roles.rubric_writer, name="rubric", about=partial(mark_schemes, ask=roles.rubric_writer.about, shown=shown)
-    )
-    rollouts = [judged.rubrics.rollouts for judged in pool.batches]
+    asked = partial(mark_schemes, ask=roles.rubric_writer.about, shown=shown)
+    marking = replace(roles.rubric_writer, name="rubric", about=asked)
+    rollouts = [judged.rubrics.rollouts for judged in pool.judged]
     _measure(scope, place, marking, run.model("rubric_writer"), rollouts, **about)
 
 

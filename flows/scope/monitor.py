@@ -37,7 +37,7 @@ def watch_canaries(scope: Scope, place: Place, tasks: Tables, rubrics: Tables) -
 def watch_tasks(scope: Scope, iteration: Place, challenger: Player, pool: Pool) -> None:
     """Raises Alarm where candidate tasks say nothing or repeat each other, or too few of them pass, or too many that
     should not."""
-    if pool.batches:
+    if pool.judged:
         about = {"policy": challenger.policy.id, "benchmark": POOL, "tasks": pool.tasks}
         scope.run.watch(iteration.phase("monitor"), tasks_written, label="tasks", **about)
         scope.run.watch_pool(iteration, challenger.policy.id, pool.selections, passed=NOT_NEEDED)

@@ -80,24 +80,26 @@ class Solved:
 
 @dataclass(frozen=True)
 class Pool:
-    """The tasks of one iteration: candidates in batches with their rubrics, and which of them are kept."""
+    """The tasks of one iteration: candidates with their rubrics, and which of them are kept."""
 
     tasks: tuple[Table, ...] = ()
     rubrics: tuple[Table, ...] = ()
     selections: tuple[Table, ...] = ()
-    batches: tuple[Judged, ...] = ()  # that the Challenger wrote
+    judged: tuple[Judged, ...] = ()  # that the Challenger wrote
+    num_batches: int = 0
 
-    def with_batch(self, batch: Judged, selections: Table) -> Pool:
-        tasks, rubrics = (*self.tasks, batch.tasks), (*self.rubrics, batch.rubrics.rows)
-        return Pool(tasks, rubrics, (*self.selections, selections), (*self.batches, batch))
+    def with_batches(self, number: int, judged: Judged, selections: Table) -> Pool:
+        tasks, rubrics = (*self.tasks, judged.tasks), (*self.rubrics, judged.rubrics.rows)
+        more = (*self.selections, selections), (*self.judged, judged)
+        return Pool(tasks, rubrics, *more, self.num_batches + number)
 
     @property
     def num_kept(self) -> int:
         return sum(row["kept"] for table in self.selections for row in table.rows())
 
 
-def sample_documents(scope: Scope, step: Place, num_samples: int, number: int, per_iteration: int) -> Table:
-    """l.6 and l.20: documents, each with a task type and a number of search turns.
+def sample_documents(scope: Scope, step: Place, size: int, number: int, per_iteration: int, batches: int = 1) -> Table:
+    """l.6 and l.20: `batches` of documents, each with a task type and a number of search turns.
 
     No document comes twice, in this iteration or a later one, before the corpus is used up.
     """
@@ -105,12 +107,12 @@ def sample_documents(scope: Scope, step: Place, num_samples: int, number: int, p
     return sample(
         step,
         scope.documents,
-        num_samples=num_samples,
+        num_samples=batches * size,
         task_types=cfg.task_types,
         search_turns=cfg.challenger.search_turns,
         seed=cfg.seed,
         epoch=step.at.phase or "",
-        skip=((iteration - 1) * per_iteration + number) * num_samples,
+        skip=((iteration - 1) * per_iteration + number) * size,
     )
 
 
@@ -164,10 +166,7 @@ def keep_moderate(scope: Scope, step: Place, judged: Judged, pool: Pool, target:
     cfg = scope.run.cfg.pool
     low, high = cfg.window
     bounds = {"low": low, "high": high, "min_rollouts": cfg.min_graded_rollouts, "seed": scope.run.cfg.seed}
-    limits = (
-        Limit(cfg.tasks_per_document, NOT_NEEDED[0], per="document_id"),
-        Limit(target, NOT_NEEDED[1]),
-    )
+    limits = (Limit(cfg.tasks_per_document, NOT_NEEDED[0], per="document_id"), Limit(target, NOT_NEEDED[1]))
     about = {"tasks": judged.tasks, "scores": judged.scores}
     return keep(step, DIFFICULTY_WINDOW, limits=limits, earlier=pool.selections, **about, **bounds)
 
