@@ -56,7 +56,7 @@ test-fast: full ## tests that take seconds
 test-slow: full ## tests with real servers, engines and trainers
 	$(PYTEST) -m slow --no-loadscope-reorder --durations=8 $$(grep -rl --include='test_*.py' 'mark\.slow' tests)
 
-test-light: ## fast tests of all that needs no torch or vLLM
+test-light: ## fast tests of rewards, readers, SQL and the warehouse: no torch or vLLM, under two minutes
 	@$(INSTALL) dev cpu gpu
 	$(PYTEST) -m "not slow" --light
 

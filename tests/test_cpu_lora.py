@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 CASES = Path(__file__).parent / "support" / "cpu_lora_cases.py"
 
 
+@pytest.mark.needs("vllm")
 def test_lora_products_by_group_equal_vllms_own_and_the_formula():
     done = subprocess.run(
         [

@@ -1,6 +1,6 @@
 """`pytest --light`: the tests that need no package beyond requirements/dev.txt.
 
-A file whose import needs one of `HEAVY` is not collected, unless it is named. A test that meets one later, or is marked
+A file of `ASIDE`, or one whose import needs one of `HEAVY`, is not collected, unless it is named. A test that meets one later, or is marked
 `needs("package")` because a process that it starts does, is skipped. A closing line counts both. The packages are
 hidden where they are installed, so that the same tests run everywhere. Without `--light` nothing is left out: a missing
 package is a failure.
@@ -32,6 +32,20 @@ HEAVY = {
     "trl",
     "vllm",
 }
+ASIDE = (  # services, child processes and corpus tools: beside rewards, readers, SQL and the warehouse, a minute more
+    "end_to_end/test_services.py",
+    "test_chat_processes.py",
+    "test_containment.py",
+    "test_corpus_formats.py",
+    "test_decontamination.py",
+    "test_dedup.py",
+    "test_light.py",
+    "test_long_context.py",
+    "test_minhash.py",
+    "test_orphans.py",
+    "test_prepare_corpus.py",
+)
+TESTS = SOURCE / "tests"
 OURS = ("flows", "tasks", "warehouse", "corpus_prep", "tests")
 
 
@@ -95,7 +109,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     light = config.getoption("light") and collection_path.suffix == ".py"
-    return True if light and needs(collection_path) else None
+    return True if light and (_aside(collection_path) or needs(collection_path)) else None
+
+
+def _aside(file: Path) -> bool:
+    return file.is_relative_to(TESTS) and str(file.relative_to(TESTS)) in ASIDE
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -129,6 +147,6 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     skipped = [reason.rsplit(" ", 1)[1] for reason in reasons if "Skipped: needs " in reason]
     packages = sorted(set(skipped).union(*map(needs, files)))
     terminalreporter.write_line(
-        f"--light left out {len(files)} files and {len(skipped)} tests that need {', '.join(packages)}; "
-        "`make test` runs them"
+        f"--light left out {len(ASIDE)} files of services and corpus tools, {len(files)} files and {len(skipped)} tests "
+        f"that need {', '.join(packages)}; `make test` runs them"
     )
