@@ -8,6 +8,9 @@ SQL = corpus_prep flows tasks warehouse
 SMOLLM2 = data/models/smollm2/config.json
 PYTEST = $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile
 
+# Tests and flows start hundreds of short processes: each would compile its modules again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help install install-gpu harness companions install-dev full any types demo demo-english test test-fast test-slow test-light \
 	lint format lock bench bench-corpus bench-viewer fuzz mutants chaos claims micro clean-services

@@ -1,9 +1,9 @@
 """`pytest --light`: the tests that need no package beyond requirements/dev.txt.
 
-A file of `ASIDE`, or one whose import needs one of `HEAVY`, is not collected, unless it is named. A test that meets one later, or is marked
-`needs("package")` because a process that it starts does, is skipped. A closing line counts both. The packages are
-hidden where they are installed, so that the same tests run everywhere. Without `--light` nothing is left out: a missing
-package is a failure.
+A file of `ASIDE`, or one whose import needs one of `HEAVY`, is not collected, unless it is named. A test that meets
+one later, or is marked `needs("package")` because a process that it starts does, is skipped. A closing line counts
+both. The packages are hidden where they are installed, so that the same tests run everywhere. Without `--light` nothing
+is left out: a missing package is a failure.
 """
 
 from __future__ import annotations
@@ -147,6 +147,6 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     skipped = [reason.rsplit(" ", 1)[1] for reason in reasons if "Skipped: needs " in reason]
     packages = sorted(set(skipped).union(*map(needs, files)))
     terminalreporter.write_line(
-        f"--light left out {len(ASIDE)} files of services and corpus tools, {len(files)} files and {len(skipped)} tests "
-        f"that need {', '.join(packages)}; `make test` runs them"
+        f"--light left out {len(ASIDE)} files of services and corpus tools, "
+        f"{len(files)} files and {len(skipped)} tests that need {', '.join(packages)}; `make test` runs them"
     )
