@@ -2,8 +2,10 @@
 baselines, several seeds each, and says which claims hold (`flows.study`). A claim holds if it holds for every seed.
 
 It plays whatever is missing (runs resume where they stopped), in this process and without Prefect's server. After each
-variant it writes `data/bench/STUDY-claims.md` and `.jsonl` and a page with figures: a row has all seeds, or is missing.
-Thresholds of claims are written down in the store before anything is played; the tables say of which this is so.
+variant it writes `data/bench/STUDY-claims.md` and `.jsonl` and a page with figures. These have a row for every variant
+that the store has a finished run of; the column *seeds* says of how many. Thresholds of claims are written down in the
+store before anything is played; the tables say of which this is so. `--list` plays nothing: it says which runs are
+finished, and estimates how long the others take.
 """
 
 from __future__ import annotations
@@ -12,9 +14,11 @@ import argparse
 import json
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from statistics import fmean
 
 from flows.command.launch import find_method
+from flows.command.tables import print_table
 from flows.request import Request
 from flows.service.site import SOURCE, open_store
 from flows.study import STUDIES, Claim, Seed, Study
@@ -24,6 +28,9 @@ from warehouse.draft import write_json
 from warehouse.schemas import Row
 
 BENCH = SOURCE / "data" / "bench"
+SEEDS = (0, 1, 2)
+
+Runs = Mapping[str, Sequence[Seed]]  # the seeds that each variant has
 
 
 def prepare(study: Study) -> None:
@@ -33,20 +40,70 @@ def prepare(study: Study) -> None:
         method.run(Request(flow=method.name, profile=study.corpus, run=study.corpus))
 
 
-def play(study: Study, variant: str, seed: int) -> None:
+def request(study: Study, variant: str, seed: int) -> Request:
+    """What is asked for. One engine, because seeds may run side by side."""
+    settings = {**study.variants[variant], "seed": study.seed_of(variant, seed), "num_engines": 1}
+    name, flow = study.run_name(variant, seed), f"{study.method}-iteration"
+    return Request(flow=flow, profile=study.profile_of(variant), run=name, overrides=settings)
+
+
+def play(asked: Request) -> None:
     """Play one run, or resume it."""
-    method = find_method(f"{study.method}-iteration")
-    settings = {
-        **study.variants[variant],
-        "seed": study.seed_of(variant, seed),
-        "num_engines": 1,
-    }  # seeds may run side by side
-    name, began = study.run_name(variant, seed), time.monotonic()
+    began = time.monotonic()
     try:
-        method.run(Request(flow=method.name, profile=study.profile_of(variant), run=name, overrides=settings))
+        find_method(asked.flow).run(asked)
     except Alarm as stop:  # an alarm is a result, too
-        print(f"{name}: stopped: {stop}", flush=True)
-    print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
+        print(f"{asked.run}: stopped: {stop}", flush=True)
+    print(f"{asked.run}: {time.monotonic() - began:.0f} s", flush=True)
+
+
+def next_stage(asked: Request) -> str | None:
+    """The stage that a run would play next, and why; None if it is finished, by an alarm or at its end."""
+    if not any(open_store().tables(asked.run)):
+        return "not begun"
+    found = find_method(asked.flow).inquire(asked, {}).found
+    return next((f"{address}: {why}" for address, why in found if why), None)
+
+
+def finished(study: Study, seeds: Sequence[int] = SEEDS) -> Runs:
+    """The seeds whose runs are finished, by variant."""
+    return {
+        variant: [Seed(study, n) for n in seeds if next_stage(request(study, variant, n)) is None]
+        for variant in study.variants
+    }
+
+
+def progress(study: Study, seeds: Sequence[int] = SEEDS) -> list[Row]:
+    """One row per variant: its finished seeds, what the others would play next, and roughly how long all of it takes.
+
+    A run takes as long as the finished ones of its variant did, or those of its study.
+    """
+    left = {v: {n: next_stage(request(study, v, n)) for n in unique(study, v, seeds)} for v in study.variants}
+    taken = {v: [seconds(study.run_name(v, n)) for n, why in of.items() if why is None] for v, of in left.items()}
+    every = [s for of in taken.values() for s in of]
+    rows = []
+    for variant, of in left.items():
+        typical, todo = taken[variant] or every, {n: why for n, why in of.items() if why}
+        rows.append(
+            {
+                "study": study.name,
+                "variant": variant,
+                "finished seeds": ", ".join(str(n) for n in of if n not in todo),
+                "left": "; ".join(f"{n}: {why}" for n, why in todo.items()),
+                "minutes left": round(len(todo) * fmean(typical) / 60) if typical else None if todo else 0,
+            }
+        )
+    return rows
+
+
+def unique(study: Study, variant: str, seeds: Sequence[int]) -> list[int]:
+    """Its seeds that make different runs."""
+    return list(dict.fromkeys(study.seed_of(variant, n) for n in seeds))
+
+
+def seconds(run: str) -> float:
+    """What the stages of a run took, together."""
+    return sum(table.recipe["seconds"] for table in open_store().tables(run))
 
 
 def write_down(study: Study) -> dict[str, Row]:
@@ -66,13 +123,14 @@ def set_before(claim: Claim, written: Row, study: Study, seeds: Sequence[Seed]) 
     return written["threshold"] == claim.threshold and written["at"] <= min(began, default=written["at"])
 
 
-def describe_variants(study: Study, variants: Sequence[str], seeds: Sequence[Seed]) -> list[Row]:
+def describe_variants(study: Study, runs: Runs) -> list[Row]:
     """One row per variant: the held-out score before, its gain, and every metric at the end of its runs."""
     found = []
-    for variant in variants:
+    for variant, seeds in runs.items():
         scores = [seed.series(variant) for seed in seeds]
         gains = [seed.gain(variant) for seed in seeds]
-        row = {"variant": variant, "before": summary([s[0] for s in scores]), "gain": summary(gains)}
+        row = {"variant": variant, "seeds": counted(seeds)}
+        row |= {"before": summary([s[0] for s in scores]), "gain": summary(gains)}
         for column, (benchmark, metric) in study.metrics.items():
             ends = [series[-1] for seed in seeds if (series := seed.series(variant, metric, benchmark))]
             row[column] = summary(ends) if ends else "–"
@@ -80,24 +138,34 @@ def describe_variants(study: Study, variants: Sequence[str], seeds: Sequence[See
     return found
 
 
-def judge_claims(study: Study, variants: Sequence[str], seeds: Sequence[Seed]) -> list[Row]:
-    """One row per claim whose variants were all played."""
+def judge_claims(study: Study, runs: Runs) -> list[Row]:
+    """One row per claim, over the seeds that all its variants have. What is true of too few seeds stays open."""
     found, written = [], write_down(study)
     for claim in study.claims:
-        if set(claim.runs.values()) <= set(variants):
-            values = [seed.value(claim) for seed in seeds]
-            found.append(
-                {
-                    "claim": claim.says,
-                    "number": claim.number,
-                    "threshold": claim.threshold,
-                    "set before": "yes" if set_before(claim, written[claim.says], study, seeds) else "no",
-                    "mean ± s.e.": summary(values),
-                    "by seed": ", ".join(f"{value:.3f}" for value in values),
-                    "shows in every seed": "yes" if all(map(claim.holds, values)) else "no",
-                }
-            )
+        first, *others = claim.runs.values()
+        seeds = [seed for seed in runs.get(first, ()) if all(seed in runs.get(other, ()) for other in others)]
+        if not seeds:
+            continue
+        values = [seed.value(claim) for seed in seeds]
+        shows = "no" if not all(map(claim.holds, values)) else "yes" if len(seeds) >= len(SEEDS) else "open"
+        found.append(
+            {
+                "claim": claim.says,
+                "number": claim.number,
+                "threshold": claim.threshold,
+                "set before": "yes" if set_before(claim, written[claim.says], study, seeds) else "no",
+                "seeds": counted(seeds),
+                "mean ± s.e.": summary(values),
+                "by seed": ", ".join(f"{value:.3f}" for value in values),
+                "shows in every seed": shows,
+            }
+        )
     return found
+
+
+def counted(seeds: Sequence[Seed]) -> str:
+    """How many seeds a row is of: all, or how many of those that it should have."""
+    return str(len(seeds)) if len(seeds) >= len(SEEDS) else f"{len(seeds)} of {len(SEEDS)}"
 
 
 def summary(values: Sequence[float]) -> str:
@@ -121,38 +189,49 @@ def as_markdown(rows: list[Row]) -> str:
     return "".join(f"| {' | '.join(map(str, line))} |\n" for line in lines)
 
 
-def report(study: Study, variants: Sequence[str], seeds: Sequence[Seed]) -> str:
+def report(study: Study, runs: Runs) -> str:
     """Write the tables and the page; returns the tables."""
-    described, judged = describe_variants(study, variants, seeds), judge_claims(study, variants, seeds)
+    described, judged = describe_variants(study, runs), judge_claims(study, runs)
     tables = {"Claims": judged, "Variants, at the end of their runs": described}
     text = "\n".join(as_markdown(rows) for rows in tables.values() if rows)
     BENCH.mkdir(parents=True, exist_ok=True)
     (BENCH / f"{study.name}-claims.md").write_text(text, encoding="utf-8")
     lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in [*judged, *described]]
     (BENCH / f"{study.name}-claims.jsonl").write_text("".join(lines), encoding="utf-8")
-    groups = {variant: [study.run_name(variant, seed.number) for seed in seeds] for variant in variants}
+    groups = {variant: [study.run_name(variant, seed.number) for seed in seeds] for variant, seeds in runs.items()}
     path = report_runs(open_store(), f"{study.name}-claims", groups, tables)
     return f"{text}\npage: {path}"
+
+
+def play_study(study: Study, variants: Sequence[str], seeds: Sequence[int]) -> None:
+    """Play the variants one after the other, and report after each all that is finished."""
+    write_down(study)
+    prepare(study)
+    for variant in variants:
+        for seed in unique(study, variant, seeds):
+            play(request(study, variant, seed))
+        runs = {name: has for name, has in finished(study, sorted({*SEEDS, *seeds})).items() if has}
+        print(report(study, runs), flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("studies", nargs="*", choices=STUDIES, help="all, where none is named")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
     parser.add_argument("--variants", nargs="+", help="only these; all have to exist in every study named")
+    parser.add_argument("--list", action="store_true", help="play nothing; say what is finished and what is left")
     args = parser.parse_args()
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
-    for name in args.studies or STUDIES:
-        study = Study.load(name)
+    studies = [Study.load(name) for name in args.studies or STUDIES]
+    if args.list:
+        print_table([row for study in studies for row in progress(study, args.seeds)])
+        return
+    for study in studies:
         variants = args.variants or list(study.variants)
         if unknown := set(variants) - set(study.variants):
-            parser.error(f"{name} has no variant {', '.join(sorted(unknown))}; there are {', '.join(study.variants)}")
-        write_down(study)
-        prepare(study)
-        for number, variant in enumerate(variants, start=1):
-            for seed in args.seeds:
-                play(study, variant, seed)
-            print(report(study, variants[:number], [Seed(study, seed) for seed in args.seeds]), flush=True)
+            all_of_it = ", ".join(study.variants)
+            parser.error(f"{study.name} has no variant {', '.join(sorted(unknown))}; there are {all_of_it}")
+        play_study(study, variants, args.seeds)
 
 
 if __name__ == "__main__":

@@ -141,9 +141,14 @@ class Run(Generic[Config]):
         Raises Alarm before an iteration begins if the held-out scores of earlier iterations show that rewards mislead.
         """
         for t in range(first, self.cfg.iterations + 1):
-            self._course.before_iteration(self.watch, self.place, t, self.models["base"].id)
+            try:
+                self._course.before_iteration(self.watch, self.place, t, self.models["base"].id)
+            finally:  # it measures the iteration before, whose report shows that
+                if t > first:
+                    report(self.place, iteration=t - 1)
             yield t, self.place.iteration(t)
-            report(self.place, iteration=t)
+            if t == self.cfg.iterations:
+                report(self.place, iteration=t)
 
     def sample(
         self,

@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from tasks.reports import checks, learning, needles, types
+from tasks.reports import checks, learning, measures, needles, types
 from tasks.reports import information as informing
 from tasks.reports.data import Source, open_source, tables_until
 from tasks.reports.draw import Colours, Plot, by, percent
@@ -117,7 +117,7 @@ def _sections(rows: dict[str, list[Row]], iteration: int) -> list[Section]:
             [
                 learning.held_out(rows["evaluations"], colours),
                 learning.held_out_parts(rows["evaluations"], colours),
-                *_if_drawn(needles.found(rows["needles"])),
+                *_if_drawn(measures.also_measured(rows["evaluations"]), needles.found(rows["needles"])),
                 learning.task_scores(rows["task_scores"], colours),
             ],
         ),
@@ -143,13 +143,19 @@ def _sections(rows: dict[str, list[Row]], iteration: int) -> list[Section]:
         Section(
             "Judge, updates, time",
             [
-                checks.judge(rows["judge"], colours),
+                _judge(rows, colours),
                 *_if_drawn(types.disagreements(rows["disagreements"])),
                 learning.updates(rows["updates"], colours),
                 checks.wall_time(rows["wall_times"]),
             ],
         ),
     ]
+
+
+def _judge(rows: dict[str, list[Row]], colours: Colours) -> Plot:
+    """Verdicts with a known truth, or else marks."""
+    verdicts, marks = checks.judge(rows["judge"], colours), measures.judge_monitor(rows["evaluations"])
+    return marks if marks.svg and not verdicts.svg else verdicts
 
 
 def _if_drawn(*plots: Plot) -> list[Plot]:

@@ -39,27 +39,38 @@ def seeds(tmp_path, monkeypatch):
             measured = {"score": score, "answer_tokens": 10.0 + iteration}
             rows = [row("evaluations", benchmark="micro", metric=m, score=v) for m, v in measured.items()]
             publish(store.run(STUDY.run_name(variant, seed)).iteration(iteration), "evaluations", *rows)
-    return [Seed(STUDY, number) for number in (0, 1)]
+    return {variant: [Seed(STUDY, number) for number in (0, 1)] for variant in STUDY.variants}
 
 
-def test_a_claim_shows_only_if_it_holds_in_every_seed(seeds):
-    learns, helps = claims.judge_claims(STUDY, list(STUDY.variants), seeds)
+def test_a_claim_shows_only_if_it_holds_in_every_seed(seeds, monkeypatch):
+    monkeypatch.setattr(claims, "SEEDS", (0, 1))
+    learns, helps = claims.judge_claims(STUDY, seeds)
     assert (learns["mean ± s.e."], learns["by seed"]) == ("0.375 ± 0.125", "0.250, 0.500")
     assert learns["shows in every seed"] == "yes"
     assert (helps["mean ± s.e."], helps["by seed"]) == ("0.000 ± 0.125", "0.125, -0.125")
     assert helps["shows in every seed"] == "no"
 
 
+def test_a_row_of_too_few_seeds_says_so_and_its_claim_stays_open_unless_it_failed(seeds):
+    """Of three seeds "whole" has two, which both gain 0.2; there is one without memory, where that does not help."""
+    fewer = {"whole": seeds["whole"], "no Memory": seeds["no Memory"][1:]}
+    learns, helps = claims.judge_claims(STUDY, fewer)
+    assert (learns["seeds"], learns["shows in every seed"]) == ("2 of 3", "open")
+    assert (helps["seeds"], helps["by seed"], helps["shows in every seed"]) == ("1 of 3", "-0.125", "no")
+    assert [row["seeds"] for row in claims.describe_variants(STUDY, fewer)] == ["2 of 3", "1 of 3"]
+
+
 def test_a_claim_of_a_variant_that_was_not_played_is_not_judged(seeds):
-    assert [judged["claim"] for judged in claims.judge_claims(STUDY, ["whole"], seeds)] == [
+    assert [judged["claim"] for judged in claims.judge_claims(STUDY, {"whole": seeds["whole"]})] == [
         "self-play raises the held-out score"
     ]
 
 
 def test_variants_are_described_at_the_end_of_their_runs(seeds):
-    whole, without = claims.describe_variants(STUDY, list(STUDY.variants), seeds)
+    whole, without = claims.describe_variants(STUDY, seeds)
     assert whole == {
         "variant": "whole",
+        "seeds": "2 of 3",
         "before": "0.250 ± 0.000",
         "gain": "0.375 ± 0.125",
         "tokens": "11.000 ± 0.000",
@@ -68,7 +79,7 @@ def test_variants_are_described_at_the_end_of_their_runs(seeds):
 
 
 def test_tables_lines_and_a_page_are_written(seeds, tmp_path):
-    said = claims.report(STUDY, list(STUDY.variants), seeds)
+    said = claims.report(STUDY, seeds)
     lines = (tmp_path / "bench" / "toy-claims.jsonl").read_text().splitlines()
     assert [json.loads(line).get("claim") for line in lines] == [
         "self-play raises the held-out score", "memory helps", None, None
@@ -99,12 +110,12 @@ def test_every_method_has_a_study():
 
 def test_a_threshold_was_set_before_the_runs_if_it_was_written_down_then_and_is_the_same_now(seeds, monkeypatch):
     """The runs of the fixture began at 0, so nothing was written down before them."""
-    learns, helps = claims.judge_claims(STUDY, list(STUDY.variants), seeds)
+    learns, helps = claims.judge_claims(STUDY, seeds)
     assert (learns["threshold"], helps["threshold"]) == ("at least 0.2", "above 0")
     assert (learns["set before"], helps["set before"]) == ("no", "no")
     before = {claim.says: {"threshold": "above 0", "at": -1.0} for claim in STUDY.claims}
     monkeypatch.setattr(claims, "write_down", lambda study: before)
-    judged = claims.judge_claims(STUDY, list(STUDY.variants), seeds)
+    judged = claims.judge_claims(STUDY, seeds)
     assert [row["set before"] for row in judged] == ["no", "yes"]  # the first was above 0 then, at least 0.2 now
 
 
@@ -115,21 +126,53 @@ def test_what_was_written_down_first_stays(seeds):
     assert first["threshold"] == "at least 0.2"
 
 
-def test_a_study_is_reported_after_each_variant_and_a_variant_may_have_a_profile_of_its_own(seeds, monkeypatch):
-    played, told = [], []
-    study = replace(STUDY, profiles={"no Memory": "another"})
+@pytest.fixture
+def played(monkeypatch):
+    """The requests that `claims` plays; a run is finished once it was played, and before only "whole" with seed 2."""
+    found, study = [], replace(STUDY, profiles={"no Memory": "another"}, seedless=("no Memory",))
+
+    def next_stage(asked):
+        done = {"toy-whole-2", *(request.run for request in found)}
+        return (
+            None if asked.run in done else "not begun" if asked.run == "toy-whole-0" else "iter-001/rewards: never made"
+        )
+
     monkeypatch.setattr(claims.Study, "load", lambda name: study)
-    monkeypatch.setattr(claims, "find_method", lambda name: SimpleNamespace(name=name, run=played.append))
-    monkeypatch.setattr(claims, "report", lambda study, variants, seeds: told.append((list(variants), len(played))))
+    monkeypatch.setattr(claims, "find_method", lambda name: SimpleNamespace(name=name, run=found.append))
+    monkeypatch.setattr(claims, "next_stage", next_stage)
+    return found
+
+
+def test_a_study_is_reported_after_each_variant_with_all_that_is_finished(seeds, played, monkeypatch):
+    """A variant may have a profile of its own, and one that no seed changes is played once."""
+    told = []
+    monkeypatch.setattr(
+        claims, "report", lambda study, runs: told.append({v: [s.number for s in of] for v, of in runs.items()})
+    )
     monkeypatch.setattr(sys, "argv", ["claims", "scope", "--seeds", "0", "1"])
     claims.main()
     assert [(asked.run, asked.profile) for asked in played] == [
         ("toy-whole-0", "micro"),
         ("toy-whole-1", "micro"),
         ("toy-no-memory-0", "another"),
-        ("toy-no-memory-1", "another"),
     ]
-    assert told == [(["whole"], 2), (["whole", "no Memory"], 4)]
+    assert told == [{"whole": [0, 1, 2]}, {"whole": [0, 1, 2], "no Memory": [0, 1, 2]}]
+
+
+def test_what_is_left_is_listed_and_nothing_is_played(seeds, played, monkeypatch, capsys):
+    """The finished run took two minutes, and so may the others."""
+    monkeypatch.setattr(claims, "seconds", lambda run: 120.0 if run == "toy-whole-2" else 0.0)
+    whole, without = claims.progress(claims.Study.load("toy"))
+    left = "0: not begun; 1: iter-001/rewards: never made"
+    assert whole == {"study": "toy", "variant": "whole", "finished seeds": "2", "left": left, "minutes left": 4}
+    assert (without["finished seeds"], without["minutes left"]) == ("", 2)
+    monkeypatch.setattr(sys, "argv", ["claims", "scope", "--list"])
+    claims.main()
+    assert "not begun" in capsys.readouterr().out and not played
+
+
+def test_a_run_that_was_never_begun_has_no_next_stage_to_look_for(seeds):
+    assert claims.next_stage(claims.request(Study.load("mae"), "SFT", 0)) == "not begun"
 
 
 def test_claims_of_scope_are_numbers_of_its_runs(tmp_path, monkeypatch):

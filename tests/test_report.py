@@ -121,6 +121,15 @@ def test_the_headline_counts_the_gain_and_what_was_kept_and_not_read(store):
     assert tiles["wall time"] == ("11.0 s", "36 % neither generation nor update")
 
 
+def test_a_pause_of_more_than_a_minute_is_no_wall_time(store):
+    """Iteration 1 took 11 s to 11 s; a stage of 1 s follows after 50 s, and another after 61 s: 11 + 51 + 1."""
+    step = "r/iter-001/alpha/step-002"
+    publish(store, f"{step}/prompts", [prompt("q")], "ask", 61.0, 1.0)
+    publish(store, f"{step}/tasks", [task("t5")], "read", 123.0, 1.0)
+    [_, row] = rows_of(store, "wall_times")
+    assert (row["wall_s"], row["generation_s"]) == (63.0, 5.0)
+
+
 def test_candidates_stand_in_the_bar_of_their_score_and_the_unscored_in_none(store):
     bars = [(r["centre"], r["kept"], r["n"]) for r in rows_of(store, "difficulty")]
     assert bars == [(0.2, True, 1), (0.5, True, 1), (0.9, False, 1)]

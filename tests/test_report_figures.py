@@ -6,6 +6,7 @@ import pytest
 
 from tasks.reports.draw import Colours
 from tasks.reports.learning import updates
+from tasks.reports.measures import also_measured, judge_monitor
 from tasks.reports.types import disagreements, kept_by_type
 
 
@@ -29,3 +30,23 @@ def test_a_power_of_ten_stands_apart_from_the_title_of_its_panel():
     figure = updates([{**about, "step": k, "value": k / 10_000} for k in (1, 2)], Colours())
     at = texts(figure.svg)
     assert at["1e−4"] > at["share of clipped tokens"] + 100
+
+
+def measured(benchmark, metric, *scores):
+    return [{"benchmark": benchmark, "metric": metric, "iteration": t, "score": s} for t, s in enumerate(scores)]
+
+
+def test_shares_besides_the_score_are_drawn_those_that_changed_most_first():
+    rows = [*measured("exam", "score", 0.1, 0.9), *measured("exam", "score_hard", 0.1, 0.9)]
+    rows += [*measured("exam", "recall", 0.5, 0.75), *measured("exam", "answer_tokens", 20.0, 30.0)]
+    rows += [*measured("choice", "best_of_n", 0.75, 0.25), *measured("batch monitor", "reward", 0.2, 0.3)]
+    figure = also_measured([*rows, *measured("exam", "once", 0.5)])
+    assert figure.title == "Also measured: choice: best of n 0.75 → 0.25; exam: recall 0.50 → 0.75"
+    assert {"exam: recall", "choice: best of n"} <= set(texts(figure.svg))
+    assert also_measured(measured("exam", "score", 0.1, 0.9)).svg is None
+
+
+def test_errors_of_marks_are_drawn_where_a_judge_is_monitored():
+    rows = [*measured("exam", "recall", 0.5), *measured("judge monitor", "mark_error", 0.02, 0.2)]
+    assert judge_monitor(rows).title == "Judge's marks: mark error 0.02 → 0.20"
+    assert judge_monitor(rows[:1]).svg is None

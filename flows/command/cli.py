@@ -149,7 +149,7 @@ def why(name: str, stage: str | None, iteration: int | None, step: int | None, s
     wanted = chosen(store, name, stage or "*", iteration, step)
     whole = (stage, iteration, step) == (None, None, None)  # with what was never made
     inquiry = inquire(asked, dict(map(read_setting, settings)))
-    found = [(address, why) for address, why in inquiry.found if whole or address in wanted]
+    found = [(address, why) for address, why in dict(inquiry.found).items() if whole or address in wanted]
     stale = [{"address": address, "stale because": reason} for address, reason in found if reason]
     if stage or stale:
         rows = [{"address": address, "stale because": reason or "it is fresh"} for address, reason in found]

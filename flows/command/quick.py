@@ -21,13 +21,12 @@ def why_here(run: str, rerun: dict[str, Any] | None, inquire: Callable[[], Inqui
     if any(store.working(run)):
         return None
     if rerun is None:
-        return _why_finished(inquire().found) if any(store.tables(run)) else None
+        return _why_finished(dict(inquire().found)) if any(store.tables(run)) else None
     return _why_rerun_here(run, rerun) if rerun.get("only") else None
 
 
-def _why_finished(stages: list[tuple[str, str | None]]) -> str | None:
-    stale = any(reason for _, reason in stages)
-    return None if stale else f"in this process: all {len(stages)} stages are fresh"
+def _why_finished(stages: dict[str, str | None]) -> str | None:
+    return None if any(stages.values()) else f"in this process: all {len(stages)} stages are fresh"
 
 
 def _why_rerun_here(run: str, rerun: dict[str, Any]) -> str | None:

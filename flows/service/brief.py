@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from flows.service.api import API
+from flows.service.condensed import Condensed
 from flows.service.site import Site
 from flows.service.watch import log_line
 from warehouse.table import Table
@@ -27,6 +28,7 @@ def recorded(site: Site, api: API, flow_run: dict[str, Any], say: Say = print) -
 
     Its process file tells others that this process runs it, and after a kill that it died.
     """
+    say = Condensed(say)
     process, log = site.process(f"flow-{flow_run['id']}"), _Log(flow_run["id"], say)
     process.write(os.getpid())
     try:
@@ -34,6 +36,7 @@ def recorded(site: Site, api: API, flow_run: dict[str, Any], say: Say = print) -
         with _heard_by(log):
             yield
     except BaseException as problem:
+        say.end()
         told = f"{type(problem).__name__}: {problem}"
         log.keep(datetime.now(UTC), logging.ERROR, told)
         api.write_logs(log.lines)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
 
+from flows.service.condensed import Condensed
 from flows.service.outcast import end_when_given_up
 from flows.service.prefect_import import import_prefect
 from flows.service.site import Site
@@ -24,7 +25,7 @@ def run_here(site: Site, method: Any, flow_run: dict[str, Any], parameters: dict
     from prefect.client.schemas.objects import FlowRun
     from prefect.flow_engine import run_flow
 
-    process = site.process(f"flow-{flow_run['id']}")
+    say, process = Condensed(say), site.process(f"flow-{flow_run['id']}")
     process.write(os.getpid())
     end_when_given_up(flow_run["id"])
     try:
@@ -32,6 +33,7 @@ def run_here(site: Site, method: Any, flow_run: dict[str, Any], parameters: dict
             run_flow(method.flow, flow_run=FlowRun.model_validate(flow_run), parameters=parameters)
         say(f"{datetime.now():%H:%M:%S} {flow_run['name']} completed")
     finally:
+        say.end()
         process.path.unlink(missing_ok=True)
 
 

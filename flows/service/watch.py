@@ -12,6 +12,7 @@ import httpx
 from flows.service import services
 from flows.service.api import API, ENDED
 from flows.service.at_work import made_by, store_of
+from flows.service.condensed import Condensed
 from flows.service.site import Site
 from flows.service.waiting import on_terminal, waiting
 from warehouse.store import Store
@@ -47,10 +48,12 @@ def watch(site: Site, api: API, flow_run: dict[str, Any], say: Say = print) -> s
 
     Raises RuntimeError when the server does not answer for minutes, or no worker lives to take the flow run.
     """
+    say = Condensed(say)
     run = _Run(site, api, flow_run, say)
     with waiting(run.waits_for):
         while not run.ended():
             time.sleep(POLL_S)
+    say.end()
     last = run.now
     if last["state_type"] != "COMPLETED":
         say(f"{last['name']} ended as {last['state_name'].lower()}: {last['state']['message'] or 'no message'}")

@@ -215,7 +215,10 @@ def _paint_judge(axes: list[Any], of_truth: dict[str, list[Row]], colours: Colou
 
 
 def wall_time(rows: list[Row]) -> Plot:
-    note = "From the first stage's start to the last one's end. Between stages: what no stage accounts for."
+    note = (
+        "From the first stage's start to the last one's end, without pauses of more than a minute. Between stages: "
+        "what no stage accounts for."
+    )
     if not rows:
         return Plot("time", "No stage has been timed", note)
     last = rows[-1]

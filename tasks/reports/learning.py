@@ -124,7 +124,7 @@ def _marker(rows: list[Row]) -> str | None:
 def answer_lengths(rows: list[Row], colours: Colours) -> Plot:
     note = "Tokens of the text of readable answers: median, and the band from the 10th to the 90th percentile."
     if not rows:
-        return Plot("answer-lengths", "No answer could be read", note)
+        return Plot("answer-lengths", "No readable answer was counted in tokens", note)
     of_phase = by(rows, "phase")
     says = [f"{p} {_first_last([{**r, 'mean': r['p50']} for r in found])}" for p, found in of_phase.items()]
     title = "Median answer length in tokens: " + "; ".join(says).replace(".00", "")

@@ -1,0 +1,66 @@
+"""Figures of what else is measured from iteration to iteration: by the held-out evaluations, and of a judge."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tasks.reports.draw import GREY, PALETTE, Plot, by, draw, legend, short
+from tasks.reports.learning import COMPLETED, MONITOR, SCORE
+from warehouse.schemas import Row
+
+MOST = len(PALETTE)
+NAMED = 3  # in the title
+
+
+def also_measured(evaluations: list[Row]) -> Plot:
+    """Shares besides the score and its parts, of benchmarks that are no monitors."""
+    note = "Other measurements of the held-out evaluations that are shares; of many, those that changed most."
+    series = {
+        name: rows
+        for name, rows in _series([r for r in evaluations if not r["benchmark"].endswith(" monitor")]).items()
+        if len(rows) > 1 and all(0 <= r["score"] <= 1 for r in rows)
+    }
+    if not series:
+        return Plot("also-measured", "Nothing else was measured in the held-out evaluations", note)
+    chosen = dict(sorted(series.items(), key=lambda pair: -abs(_change(pair[1])))[:MOST])
+    return Plot("also-measured", f"Also measured: {_says(chosen)}", note, draw(_paint, chosen, "share"))
+
+
+def judge_monitor(evaluations: list[Row]) -> Plot:
+    """Errors of marks against the truth, where the marks are no verdicts of pass or fail."""
+    note = "Of the judge's marks in training against the known truth, the mean of an iteration. None of it is paid."
+    series = _series([r for r in evaluations if r["benchmark"] == MONITOR])
+    if not series:
+        return Plot("judge-monitor", "No mark has a known truth", note)
+    return Plot("judge-monitor", f"Judge's marks: {_says(series)}", note, draw(_paint, series, "mean"))
+
+
+def _series(rows: list[Row]) -> dict[str, list[Row]]:
+    """Measurements by iteration under the metric's name, with the benchmark's in front where there are several."""
+    rows = [r for r in rows if r["metric"] != SCORE and not r["metric"].startswith(f"{SCORE}_")]
+    several = len({r["benchmark"] for r in rows}) > 1
+    named = by(rows, "benchmark", "metric")
+    return {(f"{b}: {m}" if several else m).replace("_", " "): found for (b, m), found in named.items()}
+
+
+def _change(rows: list[Row]) -> float:
+    return rows[-1]["score"] - rows[0]["score"]
+
+
+def _says(series: dict[str, list[Row]]) -> str:
+    return "; ".join(f"{name} {_first_last(rows)}" for name, rows in list(series.items())[:NAMED])
+
+
+def _first_last(rows: list[Row]) -> str:
+    first, last = f"{rows[0]['score']:.2f}", f"{rows[-1]['score']:.2f}"
+    return last if len(rows) == 1 else f"{first} → {last}"
+
+
+def _paint(axes: Any, series: dict[str, list[Row]], ylabel: str) -> None:
+    for colour, (name, rows) in zip(PALETTE, series.items(), strict=False):
+        x = [r["iteration"] for r in rows]
+        axes.plot(x, [r["score"] for r in rows], marker="o", color=colour, label=short(name))
+    axes.axhline(0, color=GREY, linewidth=0.8)
+    axes.set_xticks(sorted({r["iteration"] for rows in series.values() for r in rows}))
+    axes.set(xlabel=COMPLETED, ylabel=ylabel)
+    legend(axes, 2)
