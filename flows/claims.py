@@ -3,9 +3,9 @@ baselines, several seeds each, and says which claims hold (`flows.study`). A cla
 
 It plays whatever is missing (runs resume where they stopped), in this process and without Prefect's server. After each
 variant it writes `data/bench/STUDY-claims.md` and `.jsonl` and a page with figures. These have a row for every variant
-that the store has a finished run of; the column *seeds* says of how many. Thresholds of claims are written down in the
-store before anything is played; the tables say of which this is so. `--list` plays nothing: it says which runs are
-finished, and estimates how long the others take.
+that the store has a finished and fresh run of; the column *seeds* says of how many seeds. Thresholds of claims are
+written down in the store before anything is played; the tables say of which this is so. `--list` plays nothing: it says
+which runs are finished, and estimates how long the others take.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def next_stage(asked: Request) -> str | None:
     if not any(open_store().tables(asked.run)):
         return "not begun"
     found = find_method(asked.flow).inquire(asked, {}).found
-    return next((f"{address}: {why}" for address, why in found if why), None)
+    return next((f"{address.partition('/')[2]}: {why}" for address, why in found if why), None)
 
 
 def finished(study: Study, seeds: Sequence[int] = SEEDS) -> Runs:
@@ -89,11 +89,23 @@ def progress(study: Study, seeds: Sequence[int] = SEEDS) -> list[Row]:
                 "study": study.name,
                 "variant": variant,
                 "finished seeds": ", ".join(str(n) for n in of if n not in todo),
-                "left": "; ".join(f"{n}: {why}" for n, why in todo.items()),
+                "left": "; ".join(f"{', '.join(map(str, ns))}: {why}" for why, ns in together(todo).items()),
                 "minutes left": round(len(todo) * fmean(typical) / 60) if typical else None if todo else 0,
             }
         )
     return rows
+
+
+def together(left: Mapping[int, str]) -> dict[str, list[int]]:
+    """Seeds by what they have in common.
+
+    >>> together({0: "not begun", 2: "not begun"})
+    {'not begun': [0, 2]}
+    """
+    found: dict[str, list[int]] = {}
+    for seed, why in left.items():
+        found.setdefault(why, []).append(seed)
+    return found
 
 
 def unique(study: Study, variant: str, seeds: Sequence[int]) -> list[int]:
