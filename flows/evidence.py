@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from flows.long_context import exact
 from flows.questions import correctness
 from flows.run import Role, Run
+from tasks.accepted import equal
 from tasks.ask import readable
 from tasks.compare import not_compared
 from tasks.match import match
@@ -48,11 +48,6 @@ class Outcome:
         comparing = self.run.cfg.match
         limits: dict[str, Any] = {"time_limit_s": comparing.time_limit_s, "num_workers": comparing.processes}
         return {"matches": match(at, answers, tasks, compare=equal, label=label, **limits), "votes": ()}
-
-
-def equal(task: Task, answer: str) -> bool:
-    """Whether an answer has exactly the words of an accepted answer."""
-    return exact(task, answer) == 1
 
 
 def outcomes(answers: list[Answer], matches: list[Match], votes: list[Vote]) -> dict[str, bool | None]:

@@ -12,9 +12,10 @@ from pydantic import Field
 
 from flows import profile
 from flows.run import Run
+from tasks.accepted import accepted, best_overlap, exact
 from tasks.corpus.documents import corpus_identity
 from tasks.item_scores import pass_at
-from tasks.readers.words import overlap, words_of
+from tasks.readers.words import words_of
 from tasks.stage import Rows, Tables, rows_by, stage
 from warehouse.schemas import ANSWERS, DOCUMENTS, RUBRICS, TASKS, Answer, Match, Row, Task, Vote
 from warehouse.store import Place, Table
@@ -122,21 +123,6 @@ def _lines(path: str) -> Iterator[tuple[int, Row]]:
 
 
 # ---- answers to them ----------------------------------------------------------------------------------------------
-
-
-def accepted(task: Row | Task) -> list[str]:
-    """All answers that are right."""
-    return task.get("accepted") or [task["reference"] or ""]
-
-
-def exact(task: Task, answer: str | None) -> float:
-    """1 for an answer with exactly the words of an accepted answer, else 0."""
-    return float(answer is not None and any(words_of(answer) == words_of(a) for a in accepted(task)))
-
-
-def best_overlap(task: Task, answer: str | None) -> float:
-    """Word F1 with the nearest accepted answer."""
-    return 0.0 if answer is None else max(overlap(a, answer) for a in accepted(task))
 
 
 def answers_to_judge(answers: list[Answer], tasks: list[Task]) -> Iterator[Row]:

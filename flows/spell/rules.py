@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from flows.long_context import accepted
 from flows.micro.worlds.clusters import same_answer
+from tasks.accepted import accepted
 from tasks.prompt import Row
 from tasks.readers.letters import letter_of
 from tasks.readers.malformed import Malformed

@@ -17,11 +17,11 @@ from functools import partial
 from typing import Any
 
 from flows.corpora import open_documents
-from flows.evidence import equal
 from flows.method import method
 from flows.run import Replies, Role, Run, templates
 from flows.tables.config import Config
 from flows.tables.readers import first_row, read_evidence, read_question
+from tasks.accepted import equal
 from tasks.ask import readable
 from tasks.corpus.long_context import split_documents
 from tasks.corpus.parts import draw_parts, join_parts, part_articles
