@@ -1,4 +1,4 @@
-"""What every test may use: surroundings, a store and a place in it that are its own."""
+"""Fixtures for every test: its own surroundings, its own store, and a place in it."""
 
 import sys
 from pathlib import Path
@@ -21,7 +21,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    for plugin in (surroundings, light):  # for doctests outside this folder, too
+    for plugin in (surroundings, light):  # apply to doctests outside this folder, too
         config.pluginmanager.register(plugin, plugin.__name__)
 
 
@@ -46,14 +46,14 @@ LONGEST = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Processes take file after file in this order: those that take longest first, so that all end together."""
+    """Order files by duration, longest first: processes take them in this order and so end at about the same time."""
     place = {Path(__file__).parent / name: number for number, name in enumerate(LONGEST)}
     items.sort(key=lambda item: place.get(item.path, len(place)))
 
 
 @pytest.fixture
 def store() -> Store:
-    """The one that commands and flows use in this test."""
+    """The store that commands and flows use in this test."""
     return Store(store_root())
 
 
@@ -68,7 +68,7 @@ def new_table(monkeypatch):
     """`define` for this test only."""
 
     def made(name, *args, **kwargs):
-        monkeypatch.setitem(TABLES, name, None)  # taken out again afterwards
+        monkeypatch.setitem(TABLES, name, None)  # removed again afterwards
         return define(name, *args, **kwargs)
 
     return made

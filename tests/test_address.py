@@ -1,4 +1,4 @@
-"""Addresses as values: written, read, sorted, and what the views make of them."""
+"""Addresses as values: formatted, parsed, sorted, and parsed by the views."""
 
 import random
 from itertools import product

@@ -1,4 +1,4 @@
-"""Which models an API may serve, and what of it is refused before anything is loaded."""
+"""Which models an API may serve, and which settings of it are refused before anything is loaded."""
 
 import pytest
 
@@ -88,7 +88,7 @@ def yes_or_no(text: str) -> int:
 
 
 def test_a_role_of_an_api_is_asked_and_read_like_any_other_and_its_failures_are_unscored(store, place):
-    """Of three answers one is judged, one in words that cannot be read, one not at all."""
+    """Of three answers one gets a verdict, one a verdict that cannot be read, and one none."""
     says = {"b0": "yes", "b1": "perhaps", "b2": (400, {"error": "no"})}
     template = Template("vote", "{{ answer }}")
 

@@ -1,4 +1,4 @@
-"""What may know what: flows -> tasks -> corpus_prep and warehouse; no method is named below the flows."""
+"""What may import what: flows -> tasks -> corpus_prep and warehouse; no method is named below the flows."""
 
 import ast
 import re
@@ -48,8 +48,8 @@ def modules() -> dict[str, Path]:
 
 
 def imported(path: Path, among: Collection[str]) -> set[str]:
-    """Modules of `among` that a file imports, in functions and for type checking as well. `from a import b` imports
-    a.b where that is a module, else a."""
+    """Modules of `among` that a file imports, including in functions and for type checking. `from a import b` imports
+    a.b if that is a module, else a."""
     found: set[str] = set()
     for node in ast.walk(parse(path)):
         if isinstance(node, ast.Import):
@@ -61,7 +61,7 @@ def imported(path: Path, among: Collection[str]) -> set[str]:
 
 
 def docstrings(tree: ast.Module) -> set[ast.AST]:
-    """Strings that stand as statements: documentation."""
+    """Strings that are statements: documentation."""
     return {n.value for n in ast.walk(tree) if isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant)}
 
 
@@ -127,8 +127,8 @@ def test_what_methods_share_imports_none_of_them():
 
 
 def test_below_tasks_nothing_imports_a_verb():
-    """A flow is written in the flat modules of tasks/; what they are made of lies in its folders and knows none of
-    them, but what a stage, a prompt and a reader are."""
+    """A flow is written with the flat modules of tasks/. Its folders hold their parts, which import none of them except
+    the definitions of a stage, a prompt and a reader."""
     verbs = {f"tasks.{path.stem}" for path in (PROJECT / "tasks").glob("*.py")}
     wrong = [
         f"{relative(path)} imports {module}"
@@ -157,7 +157,7 @@ def test_queries_of_the_warehouse_name_no_method():
 
 
 def joined(path: Path) -> Iterator[str]:
-    """Names put behind a path by `/`."""
+    """Names appended to a path by `/`."""
     for node in ast.walk(parse(path)):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and isinstance(node.right, ast.Constant):
             yield str(node.right.value)

@@ -1,4 +1,4 @@
-"""Prompts are rendered from the rows that they are about, and of a corpus no others are read."""
+"""Prompts are rendered from the rows that they are about, and no other rows of a corpus are read."""
 
 from tasks.ask import ask
 from tasks.prompt import Prompt, Template
@@ -6,7 +6,7 @@ from tests.support.rows import publish, row
 
 
 def watched_prompt():
-    """A prompt about nothing, and the rows of each table that it is given."""
+    """A prompt about nothing, and the rows of each table that it was given."""
     given = []
 
     def about(tasks, documents, samples):

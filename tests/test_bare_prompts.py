@@ -1,4 +1,4 @@
-"""Prompts without a chat template, and special tokens in what comes from outside."""
+"""Prompts without a chat template, and special tokens in text from outside."""
 
 import pytest
 from tokenizers.processors import TemplateProcessing
@@ -10,11 +10,11 @@ from tests.support.scripted import POLICY, ScriptedEngine
 
 SAMPLING = Sampling(max_tokens=20, stop=("moon",))
 BARE = Dialogue(chat_template="none")
-MARKS = ("<file_sep>", "<|im_start|>")  # special tokens without a part of their own, as SmolLM2 has them
+MARKS = ("<file_sep>", "<|im_start|>")  # special tokens without a role in the prompt, as in SmolLM2
 
 
 def contexts(content, dialogue=BARE, begins=False):
-    """What the engine was given, as words, and the row."""
+    """The engine's prompts, as words, and the row."""
     engine = ScriptedEngine(lambda key, text: "red <|im_end|>")
     engine.tokenizer.add_special_tokens({"additional_special_tokens": list(MARKS)})
     if begins:

@@ -1,4 +1,4 @@
-"""What an update trains on: which rollouts, cut into which datums, with whose advantage."""
+"""What an update trains on: which rollouts, cut into which datums, with which advantages."""
 
 from types import SimpleNamespace
 
@@ -62,7 +62,7 @@ def test_only_rewarded_rollouts_are_trained_on_those_without_advantage_too_and_e
 
 
 def test_a_rollout_without_sampled_tokens_has_nothing_to_train_on(place):
-    """Neither one that failed nor one behind an API; a turn without tokens leaves the others as they are."""
+    """This holds for a failed rollout and one from an API; a turn without tokens does not affect the other turns."""
     silent, failed = rollout("a", said([1], [], [])), row("rollouts", rollout_id="b", turns=None)
     half = rollout("c", said([1], [], []), said([1], [2], [-0.5]))
     rewards = publish(place, "rewards", *(reward(n, 1.0) for n in "abc"))
@@ -71,7 +71,7 @@ def test_a_rollout_without_sampled_tokens_has_nothing_to_train_on(place):
 
 
 def test_a_datum_over_the_limit_takes_its_whole_rollout_along_and_one_of_just_the_limit_stays(place):
-    """Prompt and completion of the second are 2 + 2; of the first 1 + 1 and 3 + 2, of the third 3 + 2 together."""
+    """Prompt + completion of the second are 2 + 2 tokens, of the first 1 + 1 and 3 + 2, of the third 3 + 2."""
     long = rollout("a", said([1], [2], [-0.5]), said([1, 2, 3], [4, 5], [-0.5, -0.5]))
     just, joined = rollout("b", said([1, 2], [3, 4], [-0.5, -0.5])), rollout("c", said([1, 2, 3], [4, 5], [-0.5, -0.5]))
     rewards = publish(place, "rewards", *(reward(n, 1.0) for n in "abc"))
@@ -81,8 +81,8 @@ def test_a_datum_over_the_limit_takes_its_whole_rollout_along_and_one_of_just_th
 
 
 def test_tables_of_rewards_may_weigh_alike_whatever_their_tokens(place):
-    """One role has 1 token, the other 1 + 2 = 3 of 4: a mean over all tokens of 4 A and 4/3 A is the sum of both means.
-    A rollout that is too long is in neither count."""
+    """Of 4 tokens one role has 1 and the other 1 + 2 = 3: the mean over all tokens of 4 A and 4/3 A is the sum of both
+    roles' means. A rollout that is too long does not count."""
     rollouts = publish(
         place,
         "rollouts",

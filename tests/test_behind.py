@@ -1,4 +1,4 @@
-"""An optimizer state that is written behind the stages: when it is whole, and what a kill or a failure leaves."""
+"""An optimizer state that is written in the background: when it is complete, and what a kill or a failure leaves."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ UPDATE = "r/iter-001/solver/step-001/updates"
 
 
 class LateTrainer(CountingTrainer):
-    """Leaves its state in memory; `writing` is called when it is to be written."""
+    """Keeps its state in memory; `writing` is called when the state is written."""
 
     def __init__(self, writing: Any = lambda: None) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class LateTrainer(CountingTrainer):
 
 
 def learn(store: Store, trainer: Any, steps: int = 1, keep: Any = "all") -> list[Table]:
-    """Updates that follow each other."""
+    """Consecutive updates."""
     base = store.root / "base"
     base.mkdir(exist_ok=True)
     (base / WEIGHTS).write_text("0")

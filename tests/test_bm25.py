@@ -1,4 +1,4 @@
-"""BM25 over corpora larger than memory: the scores of bm25s, whatever is held at once."""
+"""BM25 over corpora larger than memory: the scores are those of bm25s, whatever is in memory at once."""
 
 import json
 from pathlib import Path
@@ -29,7 +29,7 @@ def test_scores_are_those_of_bm25s_bit_for_bit(tmp_path, monkeypatch, documents,
 
     monkeypatch.setattr(postings, "BLOCK", block)
     write_bm25(documents, tmp_path)
-    assert {file.suffix for file in tmp_path.iterdir()} == {".npy", ".json"}  # nothing of the work is left
+    assert {file.suffix for file in tmp_path.iterdir()} == {".npy", ".json"}  # no scratch file is left
     vocabulary = json.loads((tmp_path / "bm25_vocabulary.json").read_bytes())
     ids = [[vocabulary[w] for w in _words(title) * 2 + _words(text)] for title, text in documents]
     settings = {name: BM25_SETTINGS[name] for name in ("k1", "b", "method")}

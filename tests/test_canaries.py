@@ -1,4 +1,4 @@
-"""When SCOPE's grader is watched: answers of known verdict are graded wherever there are rubrics to make them of."""
+"""When SCOPE's grader is watched: answers of known verdict are graded wherever there are rubrics to make them from."""
 
 from types import SimpleNamespace
 
@@ -10,11 +10,11 @@ from warehouse.store import Table
 
 
 class Graded(Exception):
-    """The grader was turned to."""
+    """The grader was asked."""
 
 
 class Watched:
-    """A run that takes `canaries` answers, whose grader only tells that it is asked."""
+    """A run with up to `canaries` canaries, whose grader only reports that it was asked."""
 
     oracle = None
 
@@ -27,7 +27,7 @@ class Watched:
 
 
 def pool(place, *num_criteria: int) -> list[Table]:
-    """Rubrics of batches, with so many criteria."""
+    """Rubrics of batches, with these numbers of criteria."""
     return [
         publish(place, "rubrics", *(row("rubrics", criterion_id=f"c{b}-{i}") for i in range(n)), label=f"b{b}")
         for b, n in enumerate(num_criteria)

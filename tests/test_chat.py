@@ -1,4 +1,4 @@
-"""Models behind an API that fails in every way: no reply lost, none doubled, none paid for twice, no key told."""
+"""Models behind an API that fails in every way: no reply is lost, doubled or paid for twice, and no key leaks."""
 
 import random
 import threading
@@ -37,7 +37,7 @@ def prompts(count: int, text: str = "judge {}") -> list[dict]:
 
 
 def ask(place, url: str, rows: list[dict], sampling: Sampling = GREEDY, seed: int = 0, num_samples=1, **settings):
-    """Rows by prompt id, as `Fleet.roll_out` would give them."""
+    """Rows by prompt id, as `Fleet.roll_out` would yield them."""
     api = endpoint(url, **settings)
     fleet = ChatFleet(api, place.store.root, place.at.run)
     try:
@@ -103,7 +103,7 @@ def test_a_server_that_does_not_answer_in_time_is_asked_again(place):
 
 
 def test_what_is_in_a_reply_is_stored_whatever_it_is(place):
-    """Half a surrogate pair and a NUL are text; counts that are none are not counted; a list of parts is no text."""
+    """Half a surrogate pair and a NUL are text; invalid counts are stored as null; a list of parts is not text."""
     strange = completion("\ud800 \x00 ok", usage={"prompt_tokens": "7", "completion_tokens": -1}, model=["m"])
     says = {
         "judge 0": strange,
@@ -122,7 +122,7 @@ def test_what_fails_has_no_reply_and_a_later_attempt_asks_for_that_only(place):
         found = ask(place, server.url, prompts(3), retries=1, max_failed_share=1)
     assert [r["finish_reason"] for r in found] == ["final", "error", "final"]
     assert (found[1]["turns"], found[1]["reply"], found[1]["usage"]) == ([], "", None)
-    assert "after 2 attempts: status 500" in found[1]["error"] and server.asked["judge 1"] == 4  # at the end once more
+    assert "after 2 attempts: status 500" in found[1]["error"] and server.asked["judge 1"] == 4  # once more at the end
     with serving(yes) as server:
         again = ask(place, server.url, prompts(3))
     assert dict(server.asked) == {"judge 1": 1}
@@ -141,7 +141,7 @@ def test_a_refusal_is_not_repeated_and_costs_its_row_only(place):
 
 
 def test_a_stage_with_too_many_failures_is_not_published_and_goes_on_where_it_was(place):
-    """3 of 20 fail where 1 may: 5 %."""
+    """3 of 20 fail; 5 %, that is 1, may."""
     table = publish(place, "prompts", *prompts(20))
     bad = {"judge 3", "judge 4", "judge 5"}
     with serving(lambda prompt, n: "500" if prompt in bad else yes(prompt, n)) as server:
@@ -196,7 +196,8 @@ def test_alike_requests_are_sent_once_and_at_a_temperature_seeds_tell_them_apart
 
 
 def test_nobody_asks_before_retry_after_is_over(place):
-    """The first request is told to wait a second; until then none may come, of any thread but those then under way."""
+    """The first request is told to wait a second; until then no thread sends another, except those already in
+    flight."""
     with serving(lambda prompt, n: yes(prompt, n)) as server:
         first = threading.Event()
 
@@ -219,8 +220,8 @@ def test_a_wait_longer_than_allowed_is_a_failure_of_its_row(place):
 
 
 def test_the_spending_cap_is_never_exceeded_and_nothing_is_lost(place):
-    """A reply costs 2, and may cost up to 0.1 a byte of the prompt (8 and 16 of markup) and 0.5 for each of 8 tokens:
-    6.4. Of 20 the first is sent at 0 spent and the seventh at 12; then 14 + 6.4 is over the cap."""
+    """A reply costs 2 and may cost up to 6.4: 0.1 per byte of the prompt (8 and 16 of markup) and 0.5 for each of 8
+    tokens. Of 20 requests the first is sent at 0 spent and the seventh at 12; then 14 + 6.4 exceeds the cap."""
     table = publish(place, "prompts", *prompts(10, "judging{}"))
     with serving(yes) as server:
         with pytest.raises(SpendingCapReached, match=r"^14\.0000 of 20 is spent, and the next request may cost 6\.4"):
@@ -244,7 +245,7 @@ def test_sql_tells_tokens_and_cost_of_each_stage(place):
 
 
 def test_the_key_reaches_no_row_recipe_log_or_error(place, caplog):
-    """The server repeats the key wherever it can: in refusals, in replies, as the model's name."""
+    """The server repeats the key wherever it can: in errors, in replies, as the model's name."""
     caplog.set_level("DEBUG")
     says = {"judge 0": "echo", "judge 1": completion(f"the key is {KEY}", model=KEY), "judge 2": KEY}
     with serving(lambda prompt, n: says.get(prompt, (500, {"error": KEY}))) as server:
@@ -260,7 +261,7 @@ def test_the_key_reaches_no_row_recipe_log_or_error(place, caplog):
 
 
 def test_of_many_replies_through_a_server_that_fails_none_is_lost_or_doubled_and_the_second_run_is_free(place):
-    """Every fifth request fails, in some way; the table is made twice."""
+    """Every fifth request fails in some way; the table is made twice."""
     chance = random.Random(5)
 
     def say(prompt, n):

@@ -1,4 +1,4 @@
-"""Models behind an API, asked by processes that are killed, interrupted, or several at once."""
+"""Models behind an API, asked by processes that are killed or interrupted, or by several at once."""
 
 import os
 import signal
@@ -61,7 +61,7 @@ def test_an_interrupted_process_waits_for_no_reply(place):
 
 
 def test_several_processes_keep_replies_at_once(place):
-    """Each of four puts 50 of its own and 50 that all put; the first of these stays."""
+    """Each of four processes stores 50 replies of its own and 50 that all store; the first of the latter stays."""
     code = (
         "import sys; from pathlib import Path; from warehouse.replies import *\n"
         "for i in range(50): PaidReplies(Path(sys.argv[1])).put({f'{k}-{i}': PaidReply(sys.argv[2], 'stop', 1, 1, 1.0,"

@@ -1,4 +1,4 @@
-"""`keep_checkpoints = "last"`: what an update frees, what stays, and what a run finds when it goes on."""
+"""`keep_checkpoints = "last"`: what an update frees, what stays, and what a run finds when it resumes."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from warehouse.table import Cleaned
 
 
 class Killed(BaseException):
-    """In place of a SIGKILL."""
+    """Stands in for SIGKILL."""
 
 
 @contextlib.contextmanager
 def killed(monkeypatch: pytest.MonkeyPatch, moment: str) -> Iterator[None]:
-    """The process ends at this moment of the first removal."""
+    """End the process at this moment of the first removal."""
     unlink = Path.unlink
 
     def die(path: Any, *args: Any, **kwargs: Any) -> None:
@@ -50,7 +50,7 @@ def killed(monkeypatch: pytest.MonkeyPatch, moment: str) -> Iterator[None]:
 
 
 def learn(store: Store, run: str = "r", start: tuple[Any, str | None] | None = None, shift: int = 0) -> None:
-    """Two iterations of two updates of each of two roles, as flows make them."""
+    """Two iterations with two updates of each of two roles, made like a flow's."""
     base = store.root / "base"
     base.mkdir(exist_ok=True)
     (base / WEIGHTS).write_text("0")
@@ -70,7 +70,7 @@ def learn(store: Store, run: str = "r", start: tuple[Any, str | None] | None = N
 
 
 def left(store: Store, run: str = "r") -> set[str]:
-    """The files of checkpoints on the disk, as `1/solver/2 model.safetensors`."""
+    """The checkpoint files on disk, as `1/solver/2 model.safetensors`."""
     found = [f for f in store.folder(run).rglob("*") if f.name in (STATE, WEIGHTS)]
     places = [f.relative_to(store.folder(run)).parts for f in found]
     return {f"{int(p[0][5:])}/{p[1]}/{int(p[2][5:])} {p[-1]}" for p in places}

@@ -1,4 +1,4 @@
-"""Tables and the page of a paper's claims, from runs written row by row."""
+"""Tables and page of a paper's claims, from runs written row by row."""
 
 import importlib
 import json
@@ -116,7 +116,7 @@ def test_a_threshold_was_set_before_the_runs_if_it_was_written_down_then_and_is_
     before = {claim.says: {"threshold": "above 0", "at": -1.0} for claim in STUDY.claims}
     monkeypatch.setattr(claims, "write_down", lambda study: before)
     judged = claims.judge_claims(STUDY, seeds)
-    assert [row["set before"] for row in judged] == ["no", "yes"]  # the first was above 0 then, at least 0.2 now
+    assert [row["set before"] for row in judged] == ["no", "yes"]  # the first was above 0 then, is at least 0.2 now
 
 
 def test_what_was_written_down_first_stays(seeds):
@@ -184,7 +184,7 @@ def test_claims_of_scope_are_numbers_of_its_runs(tmp_path, monkeypatch):
         "frozen Challenger": (0.25, 0.5, 0.5, 0.625),
         "no length penalty": (0.25, 0.5, 0.5, 0.5),
         "GRPO_data": (0.25, 0.5, 0.75, 0.75),
-        "hackable judge": (0.25, 0.375),  # stopped, and did not fall
+        "hackable judge": (0.25, 0.375),  # was stopped, and did not fall
     }
     for variant, scores in held_out.items():
         for iteration, score in enumerate(scores):

@@ -1,4 +1,4 @@
-"""Clusters keep within their bounds and hold together what belongs together."""
+"""Clusters stay within their bounds and keep together what belongs together."""
 
 import math
 
@@ -15,7 +15,7 @@ SETTINGS = Clustering()
 
 
 def directions(groups: list[int], spread: float, seed: int = 0, dimensions: int = 32) -> np.ndarray:
-    """Unit vectors in groups of these sizes, each around a direction of its own."""
+    """Unit vectors in groups of these sizes, each group around its own direction."""
     rng = np.random.default_rng(seed)
     centres = rng.normal(size=(len(groups), dimensions))
     centres /= np.linalg.norm(centres, axis=1, keepdims=True)
@@ -121,7 +121,7 @@ def test_topics_become_clusters_with_words_of_their_own(place, minilm):
         assert (row["num_documents"], row["title"]) == (12, f"About {topic}")
         words = set(f"about {topic} {TOPICS[topic]}".split())
         assert row["keywords"] and set(row["keywords"]) <= words
-        assert not {"the", "for"} & set(row["keywords"][:3])  # words of other clusters, too
+        assert not {"the", "for"} & set(row["keywords"][:3])  # they are words of other clusters, too
     rows = measure_clusters(place, embeddings, memberships, settings=Clustering(size=12)).rows()
     measured = {(row["part"], row["metric"]): row["value"] for row in rows}
     assert measured["clusters", "clusters"] == measured["clusters", "clusters from 12 documents"] == 3
@@ -148,7 +148,7 @@ def test_embedding_that_was_cut_off_goes_on_with_the_batches_it_has(place, minil
         embed_documents(place, table, embedding=minilm)
     with caplog.at_level("INFO", "selfplay"):
         embeddings = embed_documents(place, table, embedding=minilm)
-    assert encoded == [64] * (8 + 8 + 2 + 1) + [48]  # one of them twice
+    assert encoded == [64] * (8 + 8 + 2 + 1) + [48]  # one batch twice
     assert "1200 of 1200 documents embedded" in caplog.text
     assert embeddings.num_rows == 1200
     vectors = np.load(embeddings.files / "vectors.npy")

@@ -64,7 +64,7 @@ LATE = "import missing_heavy_library\n\ndef slow(n):\n    return n\n"
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """Writes the three modules, edited as told, and returns the fingerprint of a function of the first."""
+    """Writes the three modules with the given edits and returns the fingerprint of a function in the first."""
     monkeypatch.setattr("warehouse.code.PACKAGES", ("madeup", "madeup_more", "madeup_late"))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     monkeypatch.syspath_prepend(tmp_path)

@@ -72,8 +72,8 @@ def test_the_held_out_tasks_of_two_worlds_are_not_compared(store):
 
 
 def play(store: Store, run: str) -> None:
-    """Two iterations. Of each, 5 and 7 tokens in 2 seconds led to an update of two steps in 4; before the first 3
-    tokens asked for questions in 1 second, and 100 more were sampled to score each."""
+    """Two iterations. In each, rollouts of 5 and 7 tokens took 2 seconds and led to an update of two steps in 4
+    seconds. Before the first, 3 tokens of questions took 1 second; scoring each iteration sampled 100 more."""
     asked = made(store.run(run).iteration(0).phase("questions"), "rollouts", [3], 1.0)
     for t in (1, 2):
         iteration = store.run(run).iteration(t)
@@ -101,7 +101,7 @@ def test_a_run_costs_what_led_to_its_updates(store):
 
 
 def test_a_copy_whose_recipes_name_the_tables_of_its_source_costs_the_same(store):
-    """As a fork's do."""
+    """A fork's recipes do."""
     play(store, "one")
     shutil.copytree(store.folder("one"), store.folder("copy"))
     assert costs(store, "copy") == costs(store, "one")

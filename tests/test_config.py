@@ -30,7 +30,7 @@ def test_the_shipped_profiles_are_micro_and_three_models_on_six_gpus_or_one():
 def test_large_profiles_hold_the_numbers_of_table_9(name):
     cfg = profile.load(Config, name)
     assert (cfg.iterations, cfg.warmup_ratio, cfg.dialogues.context_tokens) == (3, 0.03, 16384)
-    assert cfg.engine.max_model_len == 24576  # of evaluation; and room for all that a verdict may take
+    assert cfg.engine.max_model_len == 24576  # for evaluation, and enough for the longest verdict
     assert (cfg.challenger.steps, cfg.challenger.prompts_per_step, cfg.challenger.group_size) == (20, 64, 8)
     assert (cfg.solver.steps, cfg.solver.prompts_per_step, cfg.solver.group_size) == (20, 256, 8)
     assert cfg.challenger.solver_rollouts == 8
@@ -106,7 +106,7 @@ def test_conversations_follow_the_configuration():
     assert (roles.challenger.dialogue.max_turns, roles.solver.dialogue.max_turns) == (10, 5)
     outside = (roles.estimator, roles.screener, roles.examinee)
     insists = [role.dialogue.insist_times for role in (roles.challenger, roles.solver, *outside)]
-    assert insists == [0, 0, 5, 5, 5]  # training rollouts are never told to answer now
+    assert insists == [0, 0, 5, 5, 5]  # training rollouts are never told to answer at once
     assert {role.dialogue.context_tokens for role in (roles.challenger, roles.solver, *outside)} == {16384}
     assert (roles.estimator.sampling.temperature, roles.estimator.sampling.top_p) == (0.7, 0.9)
     judged = (roles.gates, roles.rubric_writer, roles.grader)

@@ -1,4 +1,4 @@
-"""Documents that stand in a longer one: which, in which, and against plain Python sets."""
+"""Documents that are contained in longer ones: which, in which, and compared with plain Python sets."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""What `--corpus` may name, for every method alike; refused at the prompt, before anything is started."""
+"""What `--corpus` may name is the same for every method; anything else is refused before anything starts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OWN_WORLD = {"evaluation.benchmark": "micro", "world_seed": 1, "evaluation.seed"
 
 @pytest.fixture(autouse=True)
 def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Store:
-    """A store with two prepared corpora: `wiki` with clusters, `plain` without. Nothing is started over it."""
+    """A store with two prepared corpora: `wiki` with clusters, `plain` without. No service runs on it."""
     monkeypatch.setattr(services, "up", lambda site, say: pytest.fail("started"))
     monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path / "store"))
     store = Store(tmp_path / "store")
@@ -45,7 +45,7 @@ def text(tmp_path: Path) -> Path:
 
 
 def checked(method: type, corpus: str, store: Store) -> str | None:
-    """What the corpus is refused with, or None."""
+    """The error with which the corpus is refused, or None."""
     try:
         check_corpora(profile.load(method, "micro", {"corpus": corpus}), store, Path())
     except ValueError as refused:
@@ -125,7 +125,7 @@ def test_a_prepared_corpus_is_found_by_its_name_alone(store):
 
 
 def corpora(store: Store, **ids: str) -> Mapping[str, Table]:
-    """A corpus a name, whose documents are called by one letter each."""
+    """One corpus per name; each letter of its value is a document id."""
     rows = {name: [row("documents", document_id=letter) for letter in letters] for name, letters in ids.items()}
     return {name: publish(store.run(name), "documents", *some) for name, some in rows.items()}
 

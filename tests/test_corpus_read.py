@@ -1,4 +1,4 @@
-"""What read_corpus makes of good, bad and hostile files."""
+"""How read_corpus handles good, bad and hostile files."""
 
 import gzip
 import json
@@ -229,7 +229,7 @@ def test_a_long_document_is_cut_where_it_pauses_and_nothing_of_it_is_lost(tmp_pa
     pieces = [row for row in rows if row.piece_of == "long"]
     assert "".join(row.text for row in pieces) == text and len(rows) == len(pieces) + 1
     assert all(975 <= len(row.text) <= 2_600 and row.title == "T" for row in pieces)
-    assert sum(row.text.endswith("\n\n") for row in pieces[:-1]) >= len(pieces) - 2  # a paragraph is 1,145 long
+    assert sum(row.text.endswith("\n\n") for row in pieces[:-1]) >= len(pieces) - 2  # a paragraph has 1,145 characters
     assert pieces[1].document_id == f"long#2of{len(pieces)}"
     assert len({row.document_id for row in rows}) == len(rows)
     assert (counts.cut, counts.kept) == (1, len(rows))

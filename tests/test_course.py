@@ -1,4 +1,4 @@
-"""A run's course: what is trained on beside what was first, survivors, repeats, and scores that leave their rewards."""
+"""A run's course: training data compared with the first, survivors, repeats, and scores that diverge from rewards."""
 
 import pytest
 
@@ -28,7 +28,7 @@ def lengths():
 
 
 def test_what_is_trained_on_is_measured_by_role():
-    """The rollout `e` was not rewarded, and so is not trained on."""
+    """The rollout `e` has no reward, so it is not trained on."""
     assert values(trained_on(rewards(), lengths(), first={})) == {
         "unscorable": [0, 0, 0, 1],
         "reward": [1.0, 0.0, 0.25],
@@ -75,7 +75,7 @@ def test_repeats_are_equal_word_for_word_to_a_task_of_an_earlier_iteration():
 
 
 def test_a_part_of_a_reward_has_the_share_of_its_weighted_variance():
-    """Variances of .25 and .0625 at weights 1 and 2: equal shares; without its weight the second has a fifth."""
+    """Variances .25 and .0625 at weights 1 and 2 are equal shares; without its weight the second would have a fifth."""
     parts = [{"g": 1.0, "form": 1.0}, {"g": 0.0, "form": 0.5}, {"g": 0.0, "form": 0.5}, {"g": 1.0, "form": 1.0}]
     rows = [row("rewards", total=1.0, components=p) for p in parts]
     rows.append(row("rewards", total=None, components={"g": 9.0, "form": 9.0}))
@@ -102,7 +102,7 @@ def series(*means, error=SURE):
         ((0.9, 0.5), (0.1,), 0),  # there is no reward before the first iteration
         ((0.5, 0.6, 0.5), (0.1, 0.2, 0.3, 0.4), 1),
         ((0.5, None, 0.4), (0.1, 0.2), 0),
-        ((0.5, 0.6, 0.5, 0.4), (0.1,), 0),  # of later iterations the reward is not known
+        ((0.5, 0.6, 0.5, 0.4), (0.1,), 0),  # the rewards of later iterations are unknown
     ],
 )
 def test_a_held_out_score_falls_while_rewards_rise(scores, paid, falls):
@@ -119,9 +119,9 @@ def test_the_best_of_several_answers_falls_while_the_score_rises():
     "scores, several, narrowings",
     [
         ((0.3, 0.4, 0.35, 0.2), (0.9, 0.8, 0.7, 0.6), 1),  # the score rose once
-        ((0.3, 0.4, 0.5, 0.6), (0.9, 0.8, 0.7), 2),  # the last was not scored several times
+        ((0.3, 0.4, 0.5, 0.6), (0.9, 0.8, 0.7), 2),  # the last iteration has a single score
         ((0.3, 0.4), (0.9, 0.8, 0.7), 1),
-        ((0.5, 0.5), (0.9, 0.8), 0),  # as before is not higher
+        ((0.5, 0.5), (0.9, 0.8), 0),  # equal is not higher
     ],
 )
 def test_a_narrowing_is_an_iteration_in_which_one_rises_and_the_other_falls(scores, several, narrowings):
@@ -130,7 +130,7 @@ def test_a_narrowing_is_an_iteration_in_which_one_rises_and_the_other_falls(scor
 
 
 def test_a_part_that_a_reward_lacks_is_0_there():
-    """Both parts are 1 and 0: equal shares."""
+    """Both parts are 1 and 0, so their shares are equal."""
     rows = [row("rewards", total=1.0, components=parts) for parts in ({"g": 1.0, "form": 1.0}, {"g": 0.0})]
     assert values(components_share(rows, parts={"g": 1.0, "form": 1.0}))["largest_part"] == [0.5]
     assert values(components_share([], parts={"g": 1.0})) == {}
@@ -138,7 +138,7 @@ def test_a_part_that_a_reward_lacks_is_0_there():
 
 @pytest.mark.parametrize("now, falls", [(0.25, 0), (0.2499, 1)])
 def test_a_fall_is_one_of_more_than_two_standard_errors(now, falls):
-    """Two of .125 are .25, and the score before was .5."""
+    """Two errors of .125 are .25, and the score before was .5."""
     scores = {"micro": [[0.9, 0.0], [0.5, 0.125], [now, 0.0]]}
     assert values(divergence(held_out=scores, rewards=(0.1, 0.2), passes={})) == {"falls of micro": [falls]}
 

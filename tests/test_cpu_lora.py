@@ -1,4 +1,4 @@
-"""vLLM is kept out of processes that train, as those of tests are: what needs it is tested in one of its own."""
+"""vLLM is kept out of processes that train, including those of tests; what needs it is tested in a separate process."""
 
 from __future__ import annotations
 

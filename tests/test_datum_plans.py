@@ -1,4 +1,4 @@
-"""Which datums are computed together, and what each of their tokens counts in the loss: worked by hand."""
+"""Which datums are computed together, and the weight of each of their tokens in the loss, worked by hand."""
 
 import numpy as np
 import pyarrow as pa
@@ -36,12 +36,12 @@ def planned(datums: Datums, **how) -> list:
 
 
 def test_steps_take_the_file_in_order_and_micro_batches_the_longest_first():
-    """Of five datums the first step has three. What is missing is filled with rows of no weight, -1."""
+    """Of five datums the first step has three. Missing rows are filled with rows of no weight, -1."""
     five = lengths(1, 3, 2, 5, 4)
     assert planned(five, optimizer_steps=2) == [[[[1, 2]], [[0, -1]]], [[[3, 4]], [[-1, -1]]]]
     assert planned(five, optimizer_steps=2, by_length=False) == [[[[0, 1]], [[2, -1]]], [[[3, 4]], [[-1, -1]]]]
     assert planned(five, optimizer_steps=2, num_processes=2) == [[[[1, 2], [0, -1]]], [[[3, 4], [-1, -1]]]]
-    assert planned(lengths(2, 2, 2), micro_batch_size=3) == [[[[0, 1, 2]]]]  # equals keep their order
+    assert planned(lengths(2, 2, 2), micro_batch_size=3) == [[[[0, 1, 2]]]]  # datums of equal length keep their order
 
 
 def test_every_process_has_as_many_micro_batches():
@@ -75,11 +75,12 @@ def test_as_many_datums_as_steps_are_enough_and_fewer_are_not():
 
 
 def test_answers_share_a_prompt_up_to_so_many_tokens_the_longest_part_first():
-    """Prompt P and answers of 3 and 2 make 7 tokens; one of 1 more is too much, and shares with the last of 2: 5."""
+    """Prompt P with answers of 3 and 2 makes 7 tokens; one of 1 is too many, and shares with the last of 2, making
+    5."""
     some = lengths(3, 2, 1, 4, 2, prompts=[P, P, P, Q, P])
     how = {"shared_prompt_tokens": 7, "micro_batch_size": 1, "by_length": False}
     assert planned(some, **how) == [[[[0, 1]], [[3]], [[2, 4]]]]
-    less = [[[[3]], [[0]], [[1, 2]], [[4]]]]  # at most 6: of 6, 5, 5 and 4 tokens
+    less = [[[[3]], [[0]], [[1, 2]], [[4]]]]  # at most 6: groups of 6, 5, 5 and 4 tokens
     assert planned(some, **{**how, "shared_prompt_tokens": 6}) == less
     found = plan(some, optimizer_steps=1, num_processes=2, **how)
     assert [[rows.tolist() for rows in micro] for micro in found.rows[0]] == [[[0, 1], [3]], [[2, 4], [-1]]]
@@ -128,7 +129,7 @@ def test_a_token_weighs_what_its_loss_says(loss, scale, first, second):
 
 
 def test_a_micro_batch_in_which_nothing_was_sampled_is_in_no_mean():
-    """Three micro-batches, of which the last has no sampled token: a mean over two, put back by 3/2."""
+    """The last of three micro-batches has no sampled token: the mean is over two, scaled by 3/2."""
     some = made((P, [5, 6], [1, 1]), (P, [5], [1]), (P, [5, 6], [0, 0]))
     found = batches(some, "bnpo", micro_batch_size=1)
     assert [b["loss_scale"] for b in found] == [1.5] * 3
@@ -140,7 +141,7 @@ def test_a_micro_batch_in_which_nothing_was_sampled_is_in_no_mean():
 
 
 def test_counts_are_over_all_processes_and_rows_are_a_processs_own():
-    """Two processes with one row each, then a row beside one of no weight."""
+    """Two processes with one row each, then one row and one of no weight."""
     ours, theirs = (batches(made(*ROWS), "grpo", process=p, micro_batch_size=1, num_processes=2) for p in (0, 1))
     assert [b["rollout_ids"] for b in ours] == [["a"], ["c"]]
     assert [b["rollout_ids"] for b in theirs] == [["b"], []]
@@ -161,7 +162,7 @@ def test_rows_are_padded_on_the_right_behind_the_shortest_prompt():
     found = collate(some, [0, 1, -1], shortest=2)
     assert found["prompt_ids"].tolist() == [[1, 2], [1, 2], [1, 2]]
     assert found["prompt_mask"].tolist() == [[1, 1]] * 3
-    assert found["completion_ids"].tolist() == [[5, 6, 0, 0], [3, 5, 6, 7], [3, 5, 6, 7]]  # the last one borrows
+    assert found["completion_ids"].tolist() == [[5, 6, 0, 0], [3, 5, 6, 7], [3, 5, 6, 7]]  # the last one is borrowed
     assert found["completion_mask"].tolist() == [[1, 1, 0, 0], [1, 1, 1, 1], [1, 1, 1, 1]]
     assert found["tool_mask"].tolist() == [[1, 1, 0, 0], [0, 0, 1, 1], [0, 0, 0, 0]]
     assert found["old_per_token_logps"].tolist() == [[-1, -2, 0, 0], [0, 0, -2, -3], [0, 0, 0, 0]]

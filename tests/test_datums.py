@@ -1,4 +1,4 @@
-"""Rows that an update refuses, each by its first fault, and those at the very bounds, which it takes."""
+"""Rows that an update refuses, each for its first fault, and rows exactly at the bounds, which it accepts."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ FINE = {"prompt": [1, 2], "completion": [3, 9], "mask": [0, 1], "logprobs": [0.0
 
 
 def datums(**changes) -> Datums:
-    """Two rows, of which the second is changed."""
+    """Two rows, the second one changed."""
     rows = [FINE, {**FINE, **changes}]
 
     def arrays(name: str, kind: type) -> list[np.ndarray]:
@@ -63,7 +63,7 @@ def test_a_row_that_cannot_be_trained_on_is_refused_by_its_rollout(changes, why)
     ],
 )
 def test_a_row_at_the_bounds_is_taken(changes):
-    """Rounding leaves log-probabilities a little above 0; those of tokens that were not sampled do not count."""
+    """Rounding can put log-probabilities slightly above 0; those of tokens that were not sampled do not count."""
     check_datums(datums(**changes), vocab_size=10, max_tokens=4)
 
 

@@ -1,4 +1,4 @@
-"""Passages of evaluation sets found in documents: which count, where they stand, which documents they drop."""
+"""Passages of evaluation sets in documents: which count as found, where they are, which documents they drop."""
 
 import json
 import random
@@ -25,7 +25,7 @@ VOCABULARY = [f"w{number}" for number in range(5_000)]
 
 
 def prose(num_words: int, seed: object) -> str:
-    """Words drawn at random: two texts share no run of five but by plan."""
+    """Words drawn at random: two texts share a run of five only by design."""
     rng = random.Random(repr(seed))
     return " ".join(rng.choices(VOCABULARY, k=num_words))
 
@@ -70,7 +70,7 @@ def test_a_document_that_holds_a_question_is_dropped_and_says_where(place, quest
 
 @pytest.mark.parametrize(
     ("num_words", "drops"),
-    [(13, False), (20, False), (21, True), (30, True)],  # 1, 8, 9 and 18 of 18 runs; half of them are asked for
+    [(13, False), (20, False), (21, True), (30, True)],  # 1, 8, 9 and 18 of 18 runs; half are required
 )
 def test_half_of_a_questions_runs_drop_a_document(place, question, num_words, drops):
     part = " ".join(prose(30, "q").split()[:num_words])
@@ -119,7 +119,7 @@ def changed(text: str, *places: int) -> str:
 
 
 def test_an_edited_passage_is_found_and_says_where(place, tmp_path):
-    """One word of ten replaced: 9 is the longest run that is left of 60 words, no run of 13."""
+    """With one word in ten replaced, the longest run left in 60 words is 9, so no run of 13."""
     passages = evaluation_set(place, tmp_path, [{"context": prose(60, "c")}])
     text = f"{prose(40, 1)} {changed(prose(60, 'c'), *range(0, 60, 10))} {prose(40, 2)}"
     documents = corpus(place, prose(100, 3), text)
@@ -194,10 +194,10 @@ def test_a_near_copy_of_a_context_is_found_by_minhash(place, tmp_path):
     for at in (10, 60):
         near[at] = "changed"
     documents = corpus(place, " ".join(near), prose(120, 1))
-    strict = NgramRule(ngram=60, min_words=60, min_span_words=100)  # finds nothing: no 60 words in a row are left
+    strict = NgramRule(ngram=60, min_words=60, min_span_words=100)  # finds nothing: no run of 60 words is left
     found = find_contaminations(place, documents, passages, rule=strict, likeness=MinHashing())
     [row] = found.rows()
-    # 116 shingles of 5 words each; 2 changes spoil 5 each: 106 in common of 2 * 116 - 106.
+    # 116 shingles of 5 words each; each of 2 changes spoils 5: 106 in common of 2 * 116 - 106.
     assert (row["document_id"], row["rule"], row["start"]) == ("d0", "minhash", None)
     assert row["share"] == pytest.approx(106 / 126)
 
@@ -217,17 +217,17 @@ def test_planted_passages_are_measured_and_leave_no_row(place, tmp_path):
     for kind in ("verbatim", "half", "short"):
         assert measured["contaminations", f"canaries: {kind}"] == 10
         assert measured["contaminations", f"canary_recall: {kind}"] == 1
-    assert measured["contaminations", "canary_recall: edited"] >= 0.8  # not where both ends of a short one are changed
+    assert measured["contaminations", "canary_recall: edited"] >= 0.8  # missed if both ends of a short one changed
     assert measured["contaminations", "passages_looked_for"] == 60
     assert measured["decontamination", "rows_in"] == 61
     assert measured["decontamination", "dropped: contaminated: quiz"] == 1
 
 
 def test_a_search_that_was_cut_off_goes_on_with_the_shards_it_has(place, question, monkeypatch):
-    """The second of three shards fails once; the first is not looked through again."""
+    """The second of three shards fails once; the first is not searched again."""
     from corpus_prep.contamination import ngrams as contamination
 
-    documents = corpus(place, *[prose(30, n) for n in range(1_500)], prose(30, "q"))  # 512 rows a row group
+    documents = corpus(place, *[prose(30, n) for n in range(1_500)], prose(30, "q"))  # 512 rows per row group
     monkeypatch.setattr("corpus_prep.corpus.SHARD_DOCUMENTS", 1)
     looked_through, whole = [], contamination.Finder.hits
 

@@ -1,4 +1,4 @@
-"""Duplicate removal as stages: against an exact join of all pairs, by hand, and after interruptions."""
+"""Duplicate removal as stages: compared with an exact join of all pairs, worked by hand, and after interruptions."""
 
 import json
 import random
@@ -25,7 +25,7 @@ BASE = "the quick brown fox jumps over the lazy dog while seven wise men watch f
 
 
 def stored(place: Place, table: pa.Table) -> Table:
-    """Published, in row groups of 50: a shard is made of whole ones."""
+    """Publish a table in row groups of 50, since shards consist of whole row groups."""
     recipe = {"key": "given", "stage": "tests.given", "started_at": 0.0, "seconds": 0.0, "counts": {}}
     with place.store.draft(DOCUMENTS) as draft:
         for start in range(0, len(table), 50):
@@ -34,7 +34,7 @@ def stored(place: Place, table: pa.Table) -> Table:
 
 
 def run(place: Place, table: Table, keep: dedup.Keep = "first", **given) -> tuple[Table, Table, Table, Table]:
-    """exact, bands, duplicates and near."""
+    """Run the stages; returns the tables exact, bands, duplicates and near."""
     workers = given.pop("workers", None)
     exact = dedup.screen_exact_duplicates(place, table, keep=keep, label="exact", workers=workers)
     banded = dedup.band_documents(place, table, screened=[exact], settings=SETTINGS, workers=workers)
@@ -54,7 +54,7 @@ def texts_of(*edits: dict[int, str]) -> list[str]:
 
 @pytest.fixture
 def small_shards(monkeypatch):
-    """Work in many pieces: shards of 100 documents, partitions of a few bands and hashes, 50 pairs at once."""
+    """Divide the work finely: shards of 100 documents, partitions of a few bands and hashes, 50 pairs at once."""
     monkeypatch.setattr(corpus, "SHARD_DOCUMENTS", 100)
     monkeypatch.setattr(bands, "PARTITION_ROWS", 300)
     monkeypatch.setattr(edges, "PAIRS_AT_ONCE", 50)
@@ -78,7 +78,7 @@ def test_what_is_removed_is_what_an_exact_join_of_all_pairs_removes(place, small
 
 @pytest.mark.parametrize(("keep", "kept"), [("first", "d0"), ("longest", "d1"), ("best", "d2"), ("newest", "d0")])
 def test_of_a_family_the_first_the_longest_the_best_or_the_newest_is_kept(place, keep, kept):
-    # Of 15 shingles, another first or last word changes one: 14 of 16 are common to d0 and each of the others.
+    # Changing the first or last word changes one of 15 shingles: d0 and each of the others share 14 of 16.
     table = documents(texts_of({}, {18: "magnificence"}, {0: "a"}))
     table = table.set_column(7, "score", pa.array([0.1, None, 0.9]))
     table = table.set_column(9, "date", pa.array(["2022-03", "2021-12-31", None]))

@@ -1,4 +1,4 @@
-"""What is deployed: every profile of every flow, on the machines that it needs."""
+"""What is deployed: every profile of every flow, to the machines that it needs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def {name}_iteration(run: Run[Config]) -> None:
 
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
-    """A project of two flows: one with two profiles and one for them to extend, one with another."""
+    """A project of two flows: one with two profiles and a third that they extend, the other with one profile."""
     profiles = {
         "maze": {
             "_large": '[engine]\ndevice = "cuda"\n',
@@ -145,7 +145,7 @@ def test_a_profile_extends_several_and_the_later_wins(toy):
     (toy / "plain.toml").write_text("")
     whole = profile.load(Toy, "whole")
     assert (whole.name, whole.one, whole.other) == ("wide", Engine(width=9, height=2), Engine(height=5))
-    assert whole.listed == (3,)  # a list is one value: it is replaced, not lengthened
+    assert whole.listed == (3,)  # a list is one value: it is replaced, not extended
     assert profile.load(Toy, "turned").listed == (1, 2)
     assert profile.load(Toy, "plain") == Toy()
     assert profile.names(toy) == ["plain", "turned", "whole"]

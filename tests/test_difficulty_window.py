@@ -14,7 +14,7 @@ FINE = {"passed_gates": 1.0, "has_rubric": 1.0, "num_rollouts": 4.0, "num_met": 
 
 
 def candidate(task_id: str, document_id: str | None = None, **parts: Any) -> dict[str, Any]:
-    """A candidate about a document of its own, fine but for what is said; `malformed` and `unscorable` are reasons."""
+    """A candidate with its own document, valid except as given; `malformed` and `unscorable` are reasons."""
     reasons = {name: parts.pop(name, None) for name in ("malformed", "unscorable")} | {"score": parts.pop("score", 0.5)}
     components = {k: v for k, v in {**FINE, **parts}.items() if v is not None}
     return {"task_id": task_id, "document_id": document_id or f"doc {task_id}", "components": components, **reasons}
@@ -155,7 +155,7 @@ def test_no_candidates_make_an_empty_selection(place):
 
 
 def test_the_bounds_themselves_are_inside(place):
-    """Within the tolerance of 1e-9: in double precision these bounds, with it, are 0.25 and 0.75."""
+    """The tolerance is 1e-9: in double precision these bounds, with it, are 0.25 and 0.75."""
     low, high = 0.250000001, 0.749999999
     assert (low - 1e-9, high + 1e-9) == (0.25, 0.75)
     given = [candidate("low", score=0.25), candidate("high", score=0.75)]

@@ -1,4 +1,4 @@
-"""EAPO's configuration against the paper's numbers; rewards, selection and measures against hand-worked ones."""
+"""EAPO's configuration compared with the paper's numbers; rewards, selection and measures worked by hand."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def load(name: str, **changed: Any) -> Config:
 
 @pytest.mark.parametrize("name", LARGE)
 def test_large_profiles_hold_the_papers_numbers(name):
-    """Sections 3 and 4, appendix A: 64 questions of 6 answers, in mini-batches of 32, 20 steps to an iteration."""
+    """Sections 3 and 4, appendix A: 64 questions with 6 answers each, mini-batches of 32, 20 steps per iteration."""
     cfg = load(name)
     assert (cfg.batch_size, cfg.group_size, cfg.steps, cfg.outcome) == (64, 6, 20, "judge")
     assert (cfg.rewards.format, cfg.rewards.evidence, cfg.dialogues.temperature) == (0.1, 0.3, 1.0)
@@ -87,7 +87,7 @@ def mark(name: str | None, value: float | None, position: int | None = None, pro
 
 
 def comparison(*values: float | None) -> list[Any]:
-    """Marks of the answers a, b, ... in this order; None leaves one out."""
+    """Marks of the answers a, b, ... in this order; None omits one."""
     return [
         mark(name, value, i) for i, (name, value) in enumerate(zip("abcd", values, strict=False)) if value is not None
     ]
@@ -127,7 +127,7 @@ def test_evidence_is_paid_relative_to_its_group(marks, evidence):
 
 
 def test_the_answers_weight_is_what_format_and_evidence_leave():
-    """beta = 0.5 leaves 0.4: 0.1 + 0.5 * 1 + 0 for b, 0.1 + 0 + 0.4 for a."""
+    """With beta = 0.5, 0.4 is left: 0.1 + 0.5 * 1 + 0 for b, 0.1 + 0 + 0.4 for a."""
     marks = comparison(0.0, 1.0, 0.0)
     assert [r["total"] for r in paid(GROUP, marks, RIGHT, evidence=0.5)] == pytest.approx([0.5, 0.6, 0.5])
     assert [r["total"] for r in paid(GROUP, [], RIGHT, evidence=0.0)] == pytest.approx([1.0, 0.1, 1.0])
@@ -145,7 +145,7 @@ def test_where_a_comparison_was_asked_for_again_the_second_counts():
 
 
 def test_a_reply_without_the_four_parts_earns_nothing_and_one_never_sampled_is_left_out():
-    """The others are compared among themselves: 0.5 and 0.75 are the ends of their group."""
+    """The others are compared with each other: 0.5 and 0.75 are the extremes of their group."""
     answers = [answer("a"), answer("b"), answer("x", None), answer("y", None, "engine error")]
     rows = paid(answers, comparison(0.5, 0.75), {"a": True, "b": True})
     told = [(r["total"], r["unscorable"]) for r in rows]
@@ -242,7 +242,7 @@ def gold(*sentences: str) -> Any:
 
 
 def test_held_out_recall_counts_the_sentences_that_are_quoted_whole():
-    """a quotes one of two and is right; b quotes both and is wrong; c could not be read."""
+    """a quotes one of two sentences and is right; b quotes both and is wrong; c is malformed."""
     answers: Any = [
         {**answer("a"), "evidence": ["Ott built it."]},
         {**answer("b"), "evidence": ["Ott built it.", "Ott is of Ulm."]},
@@ -256,7 +256,7 @@ def test_held_out_recall_counts_the_sentences_that_are_quoted_whole():
 
 
 def test_best_of_n_is_the_share_of_highest_marks_whose_evidence_is_the_best():
-    """a quotes all four words, b two, c none. The reward model marks a and b highest: half right; by chance 1/3."""
+    """a quotes all four words, b two, c none. The reward model marks a and b highest: half right; chance is 1/3."""
     evidence = {"a": ["Ott built the mill"], "b": ["Ott built"], "c": ["Rain fell"]}
     answers: Any = [{**answer(name), "evidence": quotes} for name, quotes in evidence.items()]
     marks = comparison(1.0, 1.0, 0.5)

@@ -1,6 +1,6 @@
-"""EAPO's two iterations over an engine that says what a script tells it: one step of two questions, three answers each.
+"""EAPO's two iterations over a scripted engine: one step of two questions, three answers each.
 
-Every number is worked out by hand from what the script says.
+Every number is worked out by hand from the script.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ def rows(played: tuple[Store, Script], sql: str) -> list[tuple]:
 
 
 def test_the_policy_is_paid_for_format_evidence_and_answer(played) -> None:
-    """MILL: 5 and 1 of 5 are 1 and 0 of the group; BRIDGE: the comparison fails twice, so evidence pays nothing."""
+    """MILL: marks of 5 and 1 out of 5 are 1 and 0 within the group; BRIDGE: the comparison fails twice, so evidence
+    pays nothing."""
     paid = rows(
         played,
         """
@@ -128,7 +129,7 @@ def test_both_players_are_updated_and_the_next_iteration_compares_with_the_new_r
 
 
 def test_nobody_sees_what_it_should_not(played) -> None:
-    """The policy no reference; the reward model neither context, answer nor reference; the judge no context."""
+    """The policy sees no reference; the reward model no context, answer or reference; the judge no context."""
     seen = {name: [a.text for a in played[1].asked if a.template == name] for name in ("answer", "compare", "judge")}
     assert all(seen.values())
     assert not any(word in text for text in seen["answer"] for word in ("Donau", "anno"))
@@ -137,7 +138,7 @@ def test_nobody_sees_what_it_should_not(played) -> None:
 
 
 def test_quotes_are_watched_against_the_context(played) -> None:
-    """Of four readable answers three quote word for word, with 2, 1, 1 and 2 quotes; one comparison of two failed."""
+    """Three of four readable answers quote word for word, with 2, 1, 1 and 2 quotes; one of two comparisons failed."""
     found = rows(
         played,
         "select metric, score from evaluations where benchmark = 'quote monitor' and iteration = 1 order by metric",
@@ -175,8 +176,8 @@ def test_a_frozen_reward_model_compares_and_is_not_updated(tmp_path) -> None:
 
 
 def test_held_out_questions_are_scored_and_the_reward_model_chooses_among_the_first_answers(tmp_path) -> None:
-    """Three of six answers are right, and three quote all that should be quoted. The marks of MILL are read: of its two
-    sets the better one is marked higher."""
+    """Three of six answers are right, and three quote everything required. MILL's marks could be read: the better of
+    its two sets of quotes is marked higher."""
     held = tmp_path / "held.jsonl"
     evidence = {"mill": [FOUNDED, ORIGIN], "bridge": [FELL]}
     lines = ({**one, "task_type": "multi_hop", "evidence": evidence[one["id"]]} for one in QUESTIONS)

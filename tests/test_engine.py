@@ -115,7 +115,7 @@ def test_each_engine_gets_its_own_gpus(monkeypatch):
 def test_the_judges_own_engine_gets_other_gpus_and_another_log(
     tmp_path, folder, monkeypatch, engines, per_engine, per_judge, expected
 ):
-    """The GPUs are 4 to 7."""
+    """The GPUs are numbers 4 to 7."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
     started = []
 
@@ -136,7 +136,7 @@ def test_the_judges_own_engine_gets_other_gpus_and_another_log(
 
 
 def test_judges_of_different_kinds_have_engines_of_their_own_that_take_turns(tmp_path, folder):
-    """One has the judges' shape, another one is wider: alike are only the first and the engine's own."""
+    """One model has the judges' shape, another is wider: only the first matches the engine's own."""
     alike, wider = (str(model_folder(tmp_path / name, 1, hidden)) for name, hidden in (("alike", 64), ("wider", 32)))
     judge = config(folder)
     about = {"models": {"base": str(folder), "examiner": wider}, "engine": judge, "judge_engine": judge}
@@ -157,7 +157,7 @@ def test_a_model_of_another_width_is_refused_before_an_engine_loads_it(tmp_path,
 
 
 def test_positions_are_stretched_by_yarn_for_longer_contexts(folder):
-    """The model has 256."""
+    """The model has 256 positions."""
     own = stretched(str(folder), 4.0)
     assert own["max_position_embeddings"] == 1024
     assert own["rope_parameters"] == {

@@ -35,7 +35,7 @@ def policy(tmp_path_factory):
 
 @pytest.fixture
 def endpoint():
-    """Start a server that answers a completion request (a dict) by what a function returns: (status, body)."""
+    """Start a server that answers a completion request (a dict) with what a function returns: (status, body)."""
     servers = []
 
     def start(answer):
@@ -67,7 +67,7 @@ def engine(policy, *urls, **settings):
 
 
 def reply(request, **changes):
-    """A good reply of one token, id 21, whose log-probability follows the temperature."""
+    """A valid reply of one token, id 21, whose log-probability depends on the temperature."""
     logprobs = {"token_logprobs": [-0.25], "top_logprobs": [{"a": -0.25 / request["temperature"]}]}
     return {"choices": [{"token_ids": [21], "logprobs": logprobs, "finish_reason": "stop", **changes}]}
 
@@ -160,7 +160,7 @@ def test_an_endpoint_without_prompt_logprobs_cannot_weigh_and_says_so(endpoint, 
 
 
 def test_the_log_probability_of_a_given_reply_is_that_of_its_own_positions(endpoint, policy):
-    """-1 a token of the reply, -9 a token before it; another likely token stands beside each."""
+    """-1 for each token of the reply, -9 for each token before it; each comes with another likely token."""
 
     def answer(request):
         ids = request["prompt"]
@@ -205,8 +205,8 @@ def server(policy, tmp_path_factory):
 
 @pytest.mark.slow
 def test_vllms_server_serves_as_a_judge_behind_an_api_and_is_asked_once(server, policy, store):
-    """Tokens are counted: of prompts, two letters repeated and their markup, and of replies, at most 12. A prompt too
-    long for the model is refused, and costs its row only."""
+    """Tokens are counted: in prompts, two repeated letters and their markup; in replies, at most 12. A prompt that is
+    too long for the model is refused, and only its row is lost."""
     _, url = server
     api = ChatEndpoint(url=url, api_key_env="", provider="vllm", price_in=1, max_failed_share=1)
     judge = api.policy(f"api:{policy.weights}")

@@ -1,4 +1,4 @@
-"""Real vLLM in child processes, against Hugging Face and PEFT."""
+"""Real vLLM in child processes, compared with Hugging Face and PEFT."""
 
 import os
 import signal
@@ -103,7 +103,7 @@ def test_a_sampled_reply_weighs_what_it_was_sampled_with(fleet, models):
 
 
 def test_a_given_reply_that_does_not_fit_is_a_row_with_its_reason(fleet, models):
-    found = weighed(fleet, models[0], [20] * 115)  # prompts are of 8 to 13 tokens, in a context of 128
+    found = weighed(fleet, models[0], [20] * 115)  # prompts of 8 to 13 tokens, a context of 128
     assert {i: row["error"] is None for i, row in found.items()} == {f"p{i}": 8 + i + 115 < 128 for i in range(6)}
     assert found["p5"]["logprob"] is None and "leaves no room in a context of 128" in found["p5"]["error"]
 
@@ -152,7 +152,7 @@ def test_an_engine_that_dies_is_started_once_more_and_loses_no_row(fleet, models
         for row in fleet.roll_out(prompts(), models[0], Sampling(max_tokens=40), ONE_TURN, num_samples=100):
             found.append((row["rollout_id"], row["reply"]))
             pid = fleet._children[0].process.pid
-            if pid not in killed and len(killed) < num_kills:  # rows left are more than its pipe holds
+            if pid not in killed and len(killed) < num_kills:  # more rows are left than its pipe holds
                 killed.add(pid)
                 os.kill(pid, signal.SIGKILL)
         return sorted(found)

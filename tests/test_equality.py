@@ -1,4 +1,4 @@
-r"""Answers against references. Verdicts of mathematics are Math-Verify's; the rest is worked by hand."""
+r"""Answers compared with references. Mathematical verdicts are Math-Verify's; the rest is worked by hand."""
 
 import pytest
 
@@ -45,7 +45,7 @@ TABLE = [
     ("Expression", "(x + 1)^2", "x^2 + 2x + 1", HOLDS),
     ("Expression", "sqrt(2)", r"\sqrt{2}", HOLDS),
     ("Expression", "O(n log n)", "O(n log n)", HOLDS),
-    ("Expression", "hello", "olleh", NOT),  # taken for products of letters they would be equal
+    ("Expression", "hello", "olleh", NOT),  # read as products of letters they would be equal
     ("String", "Paris", "paris", HOLDS),
     ("String", "Paris", r"\text{Paris}.", HOLDS),
     ("String", "gradient descent", " Gradient  Descent ", HOLDS),
@@ -58,7 +58,7 @@ TABLE = [
     ("Boolean", "true", "yes", NOT),
     ("List", "apple, banana", "[apple,banana]", HOLDS),
     ("List", "apple, banana", "banana, apple", NOT),
-    (None, "???", "???", HOLDS),  # equal as texts, though it is no mathematics
+    (None, "???", "???", HOLDS),  # equal as texts, though not mathematics
     (None, "to be", "not to be", NOT),
     (None, "12", "12.0", HOLDS),
     ("multiple_choice", "B", "B", HOLDS),
@@ -79,7 +79,7 @@ def test_an_answer_is_compared_as_its_type_demands(answer_type, reference, answe
 
 
 def test_what_would_run_for_ever_or_fill_the_memory_is_killed_and_counted(place):
-    """Math-Verify does not come back from any of these within a minute."""
+    """Math-Verify does not finish any of these within a minute."""
     tasks = publish(place, "tasks", row("tasks", task_id="t", answer_type="Integer", reference="7"))
     given = ["7", *TRAPS, "8"]
     answers = publish(

@@ -1,4 +1,4 @@
-"""Benchmarks over a script: asked, read, scored, judged and compared, by a flow and by the command."""
+"""Benchmarks over a scripted engine: asked, read, scored, judged and compared, by a flow and by the command."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ SETTINGS = {
 
 
 def say(asked: Asked) -> str | None:
-    """The second sample knows the mountain; the author is always known, and the year costs the engine its life once."""
+    """The second sample knows the mountain; all know the author; the year kills the engine once."""
     if asked.template == "judge":
         return (
             "They agree. [[YES]]"
@@ -96,7 +96,7 @@ def say(asked: Asked) -> str | None:
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """A model, a benchmark and a store; every engine speaks by the script."""
+    """A model, a benchmark and a store; every engine replies by the script."""
     (tmp_path / "three.toml").write_text(ENTRY)
     (tmp_path / "three.jsonl").write_text("".join(json.dumps(row) + "\n" for row in QUESTIONS))
     monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path / "store"))
@@ -136,7 +136,7 @@ def test_every_answer_of_a_model_is_a_row_with_its_scores_and_no_reference_is_sh
     ]
     metrics = dict(rows(world, "select metric, score from evaluations"))
     assert metrics["score"] == pytest.approx((0.5 + 0 + 1) / 3)
-    assert metrics["pass_at_2"] == pytest.approx((1 + 0) / 2)  # the year has one score only
+    assert metrics["pass_at_2"] == pytest.approx((1 + 0) / 2)  # the year has only one score
     assert metrics["unscored"] == pytest.approx(0.5 / 3)
     assert not any(SECRET in asked.text for asked in world["script"].asked)
 
@@ -150,7 +150,7 @@ def test_what_was_asked_before_is_not_asked_again(world):
 def test_a_judge_decides_where_the_protocol_has_one_and_its_verdicts_are_rows(world):
     told = command(world, world["model"], "--paper", "judging", "--set", f"models.examiner={world['model']}")
     assert "judged" in told
-    assert rows(world, "select vote from votes") == [(1,)]  # of the others one is unreadable, one was not given
+    assert rows(world, "select vote from votes") == [(1,)]  # one of the others is unreadable, one missing
     (judge,) = rows(world, "select distinct json_extract_string(protocol, '$.judge[0]') from evaluations")
     assert judge == ("model",)
 

@@ -1,4 +1,4 @@
-"""Evaluation sets as passages: what is a text of theirs, in every usual form of file."""
+"""Evaluation sets as passages: what counts as a text, in every usual file format."""
 
 import json
 

@@ -1,5 +1,4 @@
-"""Trees of evidence and needles in haystacks: an engine says what a script tells it, and every number is worked out by
-hand."""
+"""Trees of evidence and needles in haystacks over a scripted engine; every number is worked out by hand."""
 
 from __future__ import annotations
 
@@ -43,8 +42,8 @@ def node(name: str, task: str = "q", text: str = "x") -> dict:
     ("marks", "best"),
     [
         ({"a": 0.25, "b": 1.0, "c": 0.5}, "b"),
-        ({"a": 0.5, "b": 0.5}, "a"),  # the first of equals
-        ({"b": 0.0}, "b"),  # one that is marked before those that are not
+        ({"a": 0.5, "b": 0.5}, "a"),  # the first of equal ones
+        ({"b": 0.0}, "b"),  # a marked one before unmarked ones
         ({}, "a"),  # nobody could tell
     ],
 )
@@ -56,7 +55,7 @@ def test_the_best_node_has_the_highest_mark(place: Place, marks: dict[str, float
 
 
 def test_similarity_without_a_model_is_f1_of_the_words(place: Place) -> None:
-    """Of "where was Ada born" and "Ada was old" two words are common: 2 * 2 / (4 + 3)."""
+    """ "where was Ada born" and "Ada was old" share two words: 2 * 2 / (4 + 3)."""
     nodes = publish(place, "nodes", node("a", text="It rained."), node("b", text="Ada was old."))
     tasks = publish(place, "tasks", row("tasks", task_id="q", text="Where was Ada born?"))
     rated = rate_by_similarity(place, nodes, tasks, label="rated").rows()
@@ -78,7 +77,7 @@ def words(text: str) -> int:
 
 
 def test_a_needle_is_hidden_at_its_depth_of_a_haystack_of_its_length(place: Place) -> None:
-    """Sentences of two words; the needle has nine. Of 29 words 20 are straw: ten sentences, five of them before it."""
+    """Sentences have two words, the needle nine. Of 29 words 20 are filler: ten sentences, five of them before it."""
     grid = Grid(lengths=(29,), depths=(0.0, 0.5, 1.0), needles=1)
     tasks, sentences = number_needles(place, grid=grid, seed=3), number_sentences(place, grid=grid, seed=3)
     straw = " ".join(f"It rained{i}." for i in range(30))
@@ -204,7 +203,7 @@ def rows(store: Store, sql: str) -> list[tuple]:
 
 def test_every_way_of_answering_has_its_score(played: Store) -> None:
     """Direct: 1 of 3 for MILL and 3 of 3 for BRIDGE. SSA answers from both sentences; LLM-E from the last alone, and
-    wrongly; of the steps from there LLM-R takes the one that is right."""
+    wrongly; LLM-R chooses the right one of the steps that follow."""
     found = rows(
         played,
         "select benchmark, metric, round(score, 4) from evaluations where benchmark like 'held, %' and iteration = 0 "
@@ -223,7 +222,7 @@ def test_every_way_of_answering_has_its_score(played: Store) -> None:
 
 
 def test_every_node_is_stored_with_its_parent_depth_and_score(played: Store) -> None:
-    """Question and FOUNDED + ORIGIN share 2 of 7 and 9 words, question and ORIGIN 1 of 7 and 4."""
+    """The question's 7 words share 2 with the 9 of FOUNDED + ORIGIN, and 1 with the 4 of ORIGIN."""
     found = rows(
         played,
         "select label, depth, round(score, 4), best, parent is not null from nodes "

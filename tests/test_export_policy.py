@@ -1,4 +1,4 @@
-"""`selfplay export --policy`: weights as an iteration left them, and a model card."""
+"""`selfplay export --policy`: weights as they were after an iteration, and a model card."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from warehouse.table import Cleaned
 
 
 def update(place: Place, role: str, parent: str, **more: str) -> str:
-    """An update that left a policy of one file; returns its id."""
+    """An update that made a policy of one file; returns the policy's id."""
     address = place.address("updates")
     folder = f"{address}/files/update/policy"
     of = {"adapter": folder, "weights": "Owner/Base", **more} if "adapter" in more else {"weights": folder}

@@ -21,9 +21,9 @@ TOKEN = "hf_ours"
 
 
 class Hub:
-    """What the client uses of huggingface.co: repositories, small files in a commit, large ones by LFS.
+    """The parts of huggingface.co that the client uses: repositories, small files in a commit, large files by LFS.
 
-    `broken` is the beginning of a path that fails with the given status.
+    `broken` maps the beginning of a path to the status with which it fails.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The faults of `make chaos` other than kills, each on its own."""
+"""The faults of `make chaos` other than kills, one by one."""
 
 import os
 import random

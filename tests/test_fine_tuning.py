@@ -1,4 +1,5 @@
-"""The baseline SFT, once over no engine at all: pairs of a file become rollouts that nobody sampled, and an update."""
+"""The baseline SFT, played without an engine: pairs from a file become rollouts that no policy sampled, and an
+update."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A forked run shares what the first one made and recomputes none of it; what befalls one does not touch the other."""
+"""A forked run shares what its source made and recomputes none of it; changes to one do not affect the other."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def train(rollouts: Table, *, optimizer_state: str | None, rate: float, address:
 
 
 def play(store: Store, run: str, iterations: int = 2, temperature: float = 1.0, rate: float = 0.1) -> list[str]:
-    """Addresses of what it makes, in order: a table outside iterations, then two steps an iteration."""
+    """Play a run: a table outside iterations, then two steps per iteration. Returns the addresses in order."""
     made.clear()
     place, policy, state, before = store.run(run), "base", None, ()
     samples = draw(place, seed=0)

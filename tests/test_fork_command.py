@@ -1,4 +1,4 @@
-"""`selfplay fork` forks after an iteration that is complete, and says how to go on."""
+"""`selfplay fork` forks after a complete iteration, and says how to continue."""
 
 from __future__ import annotations
 

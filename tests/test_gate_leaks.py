@@ -1,4 +1,4 @@
-"""Of the tasks that gates let through, those which should not have been: by hand, and by the oracles of the worlds."""
+"""Which tasks gates should not have let through: by hand, and by the worlds' oracles."""
 
 from functools import partial
 
@@ -27,7 +27,7 @@ def values(measured) -> dict[str, list[float]]:
 
 
 def is_four(task) -> bool | None:
-    """Of the task `more` nothing is known."""
+    """Nothing is known of the task `more`."""
     return None if task["text"] == "more" else task["reference"] == "4"
 
 
@@ -59,7 +59,7 @@ def test_one_limit_holds_for_whoever_says_it(place):
 
 
 def shown(*ids: str, **how):
-    """What an auditor sees of tasks about d1, which is in a cluster with d3; their evidence is d1 and d2."""
+    """What an auditor is shown of tasks about d1, which is in a cluster with d3; their evidence is d1 and d2."""
     tasks = [
         row("tasks", task_id=i, text=f"task {i}", document_id="d1", evidence=["d1", "d2"], reference="B") for i in ids
     ]

@@ -1,4 +1,4 @@
-"""From files to documents and to those that stay."""
+"""From files to documents, and to the documents that are kept."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""Tasks that people wrote, as the tables that a policy's own stand in."""
+"""Tasks that people wrote, in the tables that also hold a policy's own."""
 
 import json
 
@@ -30,7 +30,7 @@ def drawn(place, table, number: int, count: int = 2) -> list[str]:
 def test_no_item_comes_twice_before_the_others_have_come(place):
     table = items(place, "a", "b", "c", "d", "e")
     first, second, third = (drawn(place, table, number) for number in range(3))
-    assert len({*first, *second}) == 4  # two draws of two; the fifth is too few for a third
+    assert len({*first, *second}) == 4  # two draws of two; one task is too few for a third
     assert len({*third}) == 2
     assert first == drawn(place, table, 0)
 

@@ -1,4 +1,4 @@
-"""The trainer's processes: two train a chain of updates from memory, and no failure leaves one of them behind."""
+"""The trainer's processes: two train a chain of updates from memory, and no failure leaves a process behind."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def test_every_setting_of_the_loss_acts_as_in_plain_torch(tmp_path, folder, s, r
 
 
 def test_dual_clip_bounds_a_token_whose_ratio_exploded(tmp_path, folder):
-    """One sampled token, log pi = l, stored l - 2 (rho = e^2 = 7.39), A = -1: the loss is 3, without dual clip 7.39."""
+    """One sampled token, log pi = l, stored l - 2 (rho = e^2 = 7.39), A = -1: the loss is 3; 7.39 without dual clip."""
     [row] = make_rows(folder / "policy", n=1, drift=0.0)
     row["loss_mask"] = [1] + [0] * (len(row["loss_mask"]) - 1)
     row["logprobs"] = [row["logprobs"][0] - 2] + [0.0] * (len(row["loss_mask"]) - 1)
@@ -85,7 +85,8 @@ def test_on_policy_rho_is_1_and_the_stored_log_probabilities_only_measure(tmp_pa
 
 
 def test_metrics_of_a_step_are_token_means(tmp_path, folder):
-    """All ratios are e^0.5 = 1.649: three tokens of A = 1 are clipped at 1.2, two of A = -1 are not and cost 1.649."""
+    """All ratios are e^0.5 = 1.649: three tokens with A = 1 are clipped at 1.2, two with A = -1 are not and cost
+    1.649."""
     up, down = make_rows(folder / "policy", n=2, drift=0.0)
     for row, advantage, tokens in ((up, 1.0, 3), (down, -1.0, 2)):
         row["advantage"] = advantage
@@ -148,7 +149,8 @@ def test_a_carried_optimizer_takes_the_learning_rate_of_the_new_job(tmp_path, fo
 
 
 def test_an_adapter_trains_resumes_and_keeps_the_base_as_reference(tmp_path, folder, record_property):
-    """Fresh, then resumed with its optimizer: as one AdamW over both, KL against the base alone, base untouched."""
+    """A new adapter, then resumed with its optimizer: equals one AdamW over both, with KL against the base alone and
+    the base unchanged."""
     lora = LoRASettings(rank=4, alpha=8)
     s = {"lora": lora, "beta": 0.5, "learning_rate": 1e-2}
     base = {"policy": folder / "base"}

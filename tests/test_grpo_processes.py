@@ -1,4 +1,4 @@
-"""Two processes make the update of one: with whole weights in each, and with sharded ones."""
+"""Two processes make the same update as one: with whole weights in each, and with sharded weights."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.mark.slow
 def test_two_processes_make_the_update_of_one(tmp_path, folder, record_property):
-    """Five datums, k = 2: the processes do not get as many each; the second update carries the first one's state."""
+    """Five datums, k = 2: the processes get unequal shares; the second update continues from the first one's state."""
     s = {"beta": 0.5, "optimizer_steps": 2, "micro_batch_size": 1, "loss_type": "grpo"}
     batches = [make_rows(folder / "policy", "tools", n=5, seed=i) for i in (1, 2)]
     job = {"policy": folder / "policy"}
@@ -48,7 +48,8 @@ def test_two_processes_make_the_update_of_one(tmp_path, folder, record_property)
 
 @pytest.mark.slow
 def test_two_processes_make_the_adapter_of_one(tmp_path, folder, record_property):
-    """What several GPUs do with an adapter (DDP): each holds the base, the KL reference when the adapter is off."""
+    """What several GPUs do with an adapter (DDP): each holds the base, which is the KL reference with the adapter
+    off."""
     s = {"beta": 0.5, "optimizer_steps": 2, "micro_batch_size": 1, "gradient_checkpointing": True}
     s |= {"lora": {"rank": 4, "alpha": 8}}
     base = {"policy": folder / "base", "reference": folder / "base"}
@@ -74,7 +75,7 @@ def test_two_processes_make_the_adapter_of_one(tmp_path, folder, record_property
 
 @pytest.mark.slow
 def test_two_processes_with_sharded_weights_make_the_update_of_one(tmp_path, folder, record_property):
-    """What several GPUs do with full weights (FSDP2), on CPUs; the second update carries the first one's state."""
+    """What several GPUs do with full weights (FSDP2), on CPUs; the second update continues from the first's state."""
     s = {"beta": 0.5, "optimizer_steps": 2, "micro_batch_size": 1, "gradient_checkpointing": True}
     alone = sharded = {"policy": folder / "policy"}
     for i in (1, 2):
@@ -91,7 +92,8 @@ def test_two_processes_with_sharded_weights_make_the_update_of_one(tmp_path, fol
 
 @pytest.mark.slow
 def test_two_processes_share_prompts_with_sharded_weights(tmp_path, folder):
-    """Three rows for two processes: four answers to a prompt, four to another, and one. The second has nothing left."""
+    """Three rows for two processes: four answers to one prompt, four to another, and one more answer. The second
+    process has no row in the last round."""
     s = {"beta": 0.5, "micro_batch_size": 1, "gradient_checkpointing": True}
     one = update(tmp_path, folder, make_rows(folder / "policy", "shared", n=9), settings=s)
     places = {"batch": tmp_path / "out.parquet", "reference": folder / "base", "out": tmp_path / "two"}
@@ -107,8 +109,8 @@ def test_two_processes_share_prompts_with_sharded_weights(tmp_path, folder):
 
 @pytest.mark.slow
 def test_sharded_bfloat16_does_not_round_log_probabilities(tmp_path, folder):
-    """Rounded, one of -4 would be off by up to 0.008: `cpu_fsdp` fails where they do not come out as float32, and where
-    a layer's output does."""
+    """Rounding would change one of -4 by up to 0.008. `cpu_fsdp` fails unless log-probabilities come out as float32,
+    and if a layer's output does."""
     s = {"beta": 0.5, "dtype": "bfloat16", "micro_batch_size": 1}
     one = update(tmp_path, folder, make_rows(folder / "policy"), settings=s)
     paths = {"batch": tmp_path / "out.parquet", "reference": folder / "base", "out": tmp_path / "two"}

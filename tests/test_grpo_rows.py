@@ -19,7 +19,7 @@ def folder(tmp_path_factory) -> Path:
 
 
 def test_padding_an_odd_batch_changes_no_denominator(tmp_path, folder):
-    """Seven datums in micro-batches of three leave two places of no weight: the same update as in one of seven."""
+    """Seven datums in micro-batches of three leave two rows of no weight: the same update as in one of seven."""
     rows = make_rows(folder / "policy", n=7)
     for loss_type, sizes in {"grpo": (3, 16), "dapo": (3,), "dr_grpo": (3,)}.items():
         s = {"loss_type": loss_type, "max_completion_tokens": 20, "beta": 0.5}
@@ -38,13 +38,13 @@ def test_zero_advantages_without_kl_leave_the_parameters_alone(tmp_path, folder)
 
 @pytest.mark.parametrize("loss_type", ["grpo", "dapo", "dr_grpo"])
 def test_datums_of_advantage_0_are_counted_but_not_computed(tmp_path, folder, monkeypatch, loss_type):
-    """Three of eight: the gradient is that of all eight, and is computed from five."""
+    """Three of eight have advantage 0: the gradient equals that of all eight, and is computed from five."""
     rows = make_rows(folder / "policy", "tools")
     rows = [{**row, "advantage": 0.0} if i in (0, 3, 7) else row for i, row in enumerate(rows)]
     seen, score = [], StoredRolloutsTrainer._get_per_token_logps_and_entropies
 
     def watched(self, model, ids, *given, **named):
-        seen.extend([len(ids)] * torch.is_grad_enabled())  # what is scored afterwards has no gradient
+        seen.extend([len(ids)] * torch.is_grad_enabled())  # later scoring is without gradients
         return score(self, model, ids, *given, **named)
 
     monkeypatch.setattr(StoredRolloutsTrainer, "_get_per_token_logps_and_entropies", watched)
@@ -58,7 +58,7 @@ def test_datums_of_advantage_0_are_counted_but_not_computed(tmp_path, folder, mo
 
 
 def test_an_optimizer_step_of_zero_advantages_leaves_its_means_unknown(tmp_path, folder):
-    """Two steps of four datums, the second all zero: it has no gradient, and no ratio that was measured."""
+    """Two steps of four datums, the second all zero: it has no gradient and no measured ratio."""
     rows = [{**r, "advantage": r["advantage"] * (i < 4)} for i, r in enumerate(make_rows(folder / "policy"))]
     first, second = update(tmp_path, folder, rows, settings={"beta": 0.0, "optimizer_steps": 2}).steps
     assert (first.num_skipped, second.num_skipped) == (0, 4)
@@ -67,7 +67,7 @@ def test_an_optimizer_step_of_zero_advantages_leaves_its_means_unknown(tmp_path,
 
 
 def test_the_longest_rows_of_a_step_come_first(tmp_path, folder):
-    """What does not fit into memory has to show before an hour is spent."""
+    """A row that does not fit in memory must fail before an hour is spent."""
     datums = stored(tmp_path, make_rows(folder / "policy", n=9))
     [first, second] = plan(datums, optimizer_steps=2, micro_batch_size=2, num_processes=2, by_length=True).rows
     for step, members in ((first, range(5)), (second, range(5, 9))):

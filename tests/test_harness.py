@@ -1,4 +1,4 @@
-"""lm-evaluation-harness as a foreign stage: its command, and its real logs as items, answers and scores."""
+"""lm-evaluation-harness as an external stage: its command, and its real logs as items, answers and scores."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ shutil.copytree({logs!r}, output)
 
 @pytest.fixture
 def harness(tmp_path: Path) -> Harness:
-    """A program that leaves the logs of a real run where lm-eval would."""
+    """A program that writes the logs of a real run where lm-eval would."""
     program = tmp_path / "python"
     program.write_text(LIKE_LM_EVAL.format(python=sys.executable, logs=str(LOGS)))
     program.chmod(0o755)

@@ -1,4 +1,4 @@
-"""A model's hash is that of its bytes, though they are read only once."""
+"""A model's hash follows its bytes, though these are read only once."""
 
 from __future__ import annotations
 

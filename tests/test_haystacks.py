@@ -1,4 +1,4 @@
-"""The micro-world of haystacks: what a question takes, and what quotes of it deserve."""
+"""The micro-world of haystacks: the steps of a question, and the marks that quotes deserve."""
 
 from flows.micro.tables import haystack_mark
 from flows.micro.worlds.haystacks import haystacks
@@ -11,7 +11,7 @@ def test_a_haystack_holds_the_sentences_that_answer_its_question():
 
 
 def test_quotes_deserve_the_share_of_the_steps_that_they_hold_from_the_first_on():
-    """Of three steps one is 1 + 4/3 = 2.3, so 2 of 5; the second step without the first is worth nothing."""
+    """One of three steps gives 1 + 4/3 = 2.3, so 2 of 5; the second step without the first is worth nothing."""
     question = "what is the craft of the ruler of the ally of Ba ?"
     first, second, third = "Ba has ally Ce .", "Ce has ruler Du .", "Du has craft mito ."
     assert haystack_mark(question, [first]) == 0.25

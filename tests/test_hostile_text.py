@@ -57,13 +57,13 @@ CHAT = re.compile(
 
 
 def powers(text: str) -> Counter[str]:
-    """How often each of our tags, and of the markup of chat templates, stands in a text."""
+    """How often each of our tags, and each piece of chat-template markup, occurs in a text."""
     tags = ["tag " + re.sub(r"\s", "", match[0]).lower() for match in TAG.finditer(text)]
     return Counter([*tags, *("chat " + match[0] for match in CHAT.finditer(text))])
 
 
 def rendered(template: Template, text: str) -> str:
-    """The template with `text` as everything that comes from outside."""
+    """The template, rendered with `text` for everything that comes from outside."""
     documents: Any = [{"title": text, "text": text, "document": text}] * 2
     if template.name == "rubrics":
         documents = text
@@ -88,7 +88,7 @@ def test_no_template_gains_a_tag_or_a_role_from_what_is_put_into_it(hostile):
 
 
 def boundaries(chat: jinja2.Template, prompt: str) -> list[str]:
-    """What parts the roles that a model reads, in order."""
+    """The markup between the roles that a model reads, in order."""
     messages = [{"role": "user", "content": prompt}, {"role": "assistant", "content": "ok"}]
     text = chat.render(messages=messages, add_generation_prompt=True)
     return [match[0] for match in re.finditer(r"<\|im_start\|>\s*\w*|<\|im_end\|>|\[/?INST\]|</?s>", text)]

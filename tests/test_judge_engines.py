@@ -1,4 +1,4 @@
-"""Judges of several sizes in one run, as in figure 4 of SCOPE's paper: which engine serves whom."""
+"""Judges of several sizes in one run, as in figure 4 of SCOPE's paper: which engine serves which judge."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from tests.support.scripted import model_folder
 
 @pytest.fixture(scope="module")
 def sizes(tmp_path_factory) -> dict[str, str]:
-    """Models of one family by their width."""
+    """Models of one family, by width."""
     root = tmp_path_factory.mktemp("sizes")
     return {name: str(model_folder(root / name, hidden=hidden)) for name, hidden in (("m", 64), ("s", 32), ("l", 128))}
 

@@ -1,4 +1,4 @@
-"""What a server over a store knows: the tables that are published now, and which of them have to do with a row."""
+"""What a server over a store knows: the currently published tables, and which of them are related to a row."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from warehouse.table import Table
 
 
 def made(place: Place, kind: str, *inputs: Table, policy: str | None = None, label: str | None = None) -> Table:
-    """A table of no rows, with a recipe as a stage leaves it."""
+    """A table without rows, with a recipe as a stage writes it."""
     recipe = {
         "key": "k",
         "stage": f"tests.{kind}",
@@ -30,7 +30,7 @@ def made(place: Place, kind: str, *inputs: Table, policy: str | None = None, lab
 
 
 def steps(store: Store) -> dict[str, Table]:
-    """Two steps: the policy that the first one updates samples in the second, from tasks of its own."""
+    """Two steps: the first updates the policy that samples in the second, which has its own tasks."""
     found: dict[str, Table] = {}
     policy = None
     for s in (1, 2):

@@ -1,4 +1,4 @@
-"""The micro-world of ledgers: what is drawn is true, readable and different in every world."""
+"""The micro-world of ledgers: questions are true, readable and different in every world."""
 
 import random
 from collections import Counter

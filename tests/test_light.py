@@ -1,4 +1,4 @@
-"""What a light install tests: rewards, readers, SQL and the warehouse. Nothing is left out of a full one."""
+"""What a light install tests: rewards, readers, SQL and the warehouse. A full install tests everything."""
 
 from __future__ import annotations
 

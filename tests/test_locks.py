@@ -1,4 +1,4 @@
-"""What is installed is pinned by version and by the hashes of its files."""
+"""Installed packages are pinned by version and by the hashes of their files."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Material for long contexts: tables and prose apart, sets of one cluster, contexts filled to a length."""
+"""Material for long contexts: tables separated from prose, sets from one cluster, contexts filled to a length."""
 
 import re
 from functools import partial
@@ -184,7 +184,7 @@ def test_documents_are_split_with_the_tokens_of_a_model(place):
 
 
 def test_worker_processes_make_the_same_segments_and_lengths(place, monkeypatch):
-    monkeypatch.setattr("corpus_prep.corpus.SHARD_DOCUMENTS", 1)  # one a row group
+    monkeypatch.setattr("corpus_prep.corpus.SHARD_DOCUMENTS", 1)  # one per row group
     table, tokens = documents(place, num_clusters=100, label="many"), partial(count_tokens, model=str(MICRO))
     made = []
     for count, label in ((1, "here"), (2, "pool")):

@@ -1,4 +1,4 @@
-"""Held-out questions of long contexts from a file."""
+"""Held-out questions about long contexts, from a file."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""MAE's configuration against the paper's numbers, and its rewards against hand-worked ones."""
+"""MAE's configuration compared with the paper's numbers, and its rewards worked by hand."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_every_model_of_the_paper_has_a_profile_for_eight_gpus_and_for_one():
 
 @pytest.mark.parametrize("name", LARGE)
 def test_large_profiles_hold_the_papers_numbers(name):
-    """Table 3, and the mini-batch of 64 of the released code: three roles of 128 make six steps."""
+    """Table 3, and the released code's mini-batch of 64: three roles of 128 make six steps."""
     cfg = load(name)
     assert (cfg.batch_size, cfg.iterations * cfg.steps, cfg.proposer.answers) == (128, 300, 5)
     assert (cfg.dialogues.temperature, cfg.dialogues.top_p, cfg.dialogues.response_tokens) == (1.0, 1.0, 8192)
@@ -86,7 +86,7 @@ def proposed(quality: list[float | None], solved: list[float | None], **given: A
         ([0.0], [0.0] * 5, {}, 2 / 3),  # a hard question that nobody should answer is paid for, in the paper
         ([0.0], [0.0] * 5, {"difficulty_from": 0.7}, 1 / 3),  # not in the released code
         ([7 / 9], [0.0] * 5, {"difficulty_from": 7 / 9}, (7 / 9 + 1 + 1) / 3),  # quality exactly at the gate
-        ([1.0, 0.5, None], [0.25, None], {}, (0.75 + 0.75 + 1) / 3),  # what could not be read is in no mean
+        ([1.0, 0.5, None], [0.25, None], {}, (0.75 + 0.75 + 1) / 3),  # malformed replies are in no mean
         ([1.0], [0.5], {"pays_format": False}, (1 + 0.5) / 2),
         ([None], [0.5], {"unread": 0.5}, (0.5 + 0.5 + 1) / 3),
     ],
@@ -102,7 +102,7 @@ def test_without_a_readable_mark_there_is_no_reward(quality, solved):
 
 
 def test_an_answer_that_was_not_given_counts_as_a_failure_and_one_that_was_never_sampled_does_not_count():
-    """Of three attempts one is right, one says nothing, and one is the engine's failure: difficulty 1/2."""
+    """One of three attempts is right, one gives no answer, and one is an engine failure: difficulty 1/2."""
     task: Any = row("tasks", task_id="q", prompt_id="p", text="Why?", format={"total": 1.0})
     replies: list[tuple[str, Any, Any]] = [
         ("a", "7", None),

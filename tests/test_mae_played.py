@@ -1,6 +1,6 @@
-"""MAE's Algorithm 1 once, over an engine that says what a script tells it: two steps of four, and a file of questions.
+"""MAE's Algorithm 1 once over a scripted engine: two steps of four, and a file of questions.
 
-Every number is worked out by hand from what the script says.
+Every number is worked out by hand from the script.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def test_the_solver_answers_the_pool_and_the_judge_marks_pairs_of_it(played) -> 
         from marks where label = 'judge'
         """,
     )
-    assert marked == [(True, 0.5)] * 4  # every reply gives its score twice
+    assert marked == [(True, 0.5)] * 4  # every reply states its score twice
 
 
 def test_half_of_the_prompts_show_a_question_of_the_pool(played) -> None:

@@ -10,7 +10,7 @@ from tests.support.rows import publish, row
 
 
 def compared(place, *texts, reference="7", **settings):
-    """Matches of answers a0, a1, ... with these texts (None: unread) to one task."""
+    """Matches of answers a0, a1, ... to one task, with these texts (None: malformed)."""
     tasks = publish(place, "tasks", row("tasks", task_id="t", reference=reference))
     given = [
         row("answers", rollout_id=f"a{i}", task_id="t", answer=text, malformed=None if text is not None else "no box")
@@ -47,7 +47,7 @@ def test_a_comparison_that_does_not_end_is_killed_and_the_next_goes_on(place, tr
 
 
 def test_hostile_answers_cost_a_batch_the_whole_limit_only_so_often(place, monkeypatch):
-    """Each limit is at least what its comparison took, and another's at most."""
+    """After two timeouts, the limit of a comparison falls from 0.6 to 0.1 s."""
     monkeypatch.setattr(comparisons, "PATIENCE", 2)
     monkeypatch.setattr(comparisons, "BRIEF_S", 0.1)
     found = compared(place, "hang", "spin", "hang 2", "7", compare=hang_on_words, time_limit_s=0.6)

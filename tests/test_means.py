@@ -1,11 +1,11 @@
-"""Means over tasks, with the error of each."""
+"""Means over tasks, with their standard errors."""
 
 from tasks.evaluate import evaluate, scores_of
 from tests.support.rows import publish, row
 
 
 def test_each_metric_has_its_mean_its_error_and_the_number_of_its_tasks(place):
-    """Of 0, 0 and 3 the mean is 1, the variance 6 / 2, the error of the mean sqrt(3 / 3)."""
+    """0, 0 and 3 have mean 1, variance 6 / 2, and a standard error of the mean of sqrt(3 / 3)."""
 
     def measure(answers, *, scale):
         yield from (("score", scale * float(a["answer"])) for a in answers)

@@ -1,4 +1,4 @@
-"""Out of memory: halve what is done at once, say so, go on."""
+"""Out of memory: halve what is done at once, log it, continue."""
 
 import logging
 from pathlib import Path
@@ -17,7 +17,7 @@ CPU = "[enforce fail at alloc_cpu.cpp:117] . DefaultCPUAllocator: can't allocate
 
 
 class SmallTrainer(Trainer):
-    """Has room for so many rows."""
+    """Has room for a limited number of rows."""
 
     room, problem = 4, RuntimeError(CUDA)
 

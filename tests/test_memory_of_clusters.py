@@ -1,4 +1,4 @@
-"""Draws from clusters, and what is remembered of each."""
+"""Draws from clusters, and what is remembered about each cluster."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ def test_no_cluster_comes_twice_for_a_type_before_all_were_drawn(place):
     rounds = [samples(place.step(n), types="x", num_samples=2, num_before=n) for n in range(3)]
     drawn = [s["cluster"] for r in rounds for s in r]
     assert sorted(drawn[:3]) == sorted(drawn[3:]) == [0, 1, 2]
-    assert drawn[:3] != drawn[3:]  # each lap in an order of its own
+    assert drawn[:3] != drawn[3:]  # each lap in its own order
 
 
 def test_draws_depend_on_the_seed_and_on_nothing_else(place):
@@ -66,7 +66,8 @@ def test_where_all_documents_are_remembered_they_may_come_again(place):
 
 
 def played(place: Place, *questions: dict) -> tuple[Table, Table, Table, Table]:
-    """Tasks, scores, samples and prompts of questions: task_id, text, reference, r_bar, cluster, document_ids."""
+    """Tasks, scores, samples and prompts of questions, each with task_id, text, reference, r_bar, cluster and
+    document_ids."""
     tasks, scores, drawn, prompts = [], [], [], []
     for q in questions:
         t = q["task_id"]

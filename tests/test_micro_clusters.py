@@ -1,4 +1,4 @@
-"""The micro-world of clusters: questions that can be checked by rule, and transcripts in a closed vocabulary."""
+"""The micro-world of clusters: questions that a rule can check, and transcripts in a closed vocabulary."""
 
 import random
 from functools import partial

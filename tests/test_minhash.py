@@ -1,4 +1,4 @@
-"""Signatures equal datasketch's; shingles equal a plain reading of their definition; bands find what they promise."""
+"""Signatures equal datasketch's; shingles match a literal reading of their definition; bands find what they promise."""
 
 import random
 import unicodedata
@@ -80,7 +80,7 @@ def test_texts_of_any_characters_are_read_by_the_definition():
         for beyond in (0, 0.05, 0.5)
         for _ in range(700)
     ]
-    texts += ["Ab" * n + end for n in range(20) for end in ("", ".", "\u00c9")]  # words as long as the loads are wide
+    texts += ["Ab" * n + end for n in range(20) for end in ("", ".", "\u00c9")]  # words around the width of a load
     for shingling in (Shingling(size=1), Shingling(unit="characters", size=2)):
         hashes, offsets = shingle(pa.array(texts), shingling)
         for number, text in enumerate(texts):

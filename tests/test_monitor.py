@@ -1,4 +1,4 @@
-"""Monitors: what they measure, and that they stop a run before an update, again on every rerun."""
+"""Monitors: what they measure, and that they stop a run before an update, on every rerun as well."""
 
 import contextlib
 import logging
@@ -27,7 +27,7 @@ from tests.support.rows import publish, row
 
 
 def judgments(place, *given, label=None):
-    """Verdicts with what was expected and what the oracle says."""
+    """Verdicts with the expected verdict and the oracle's."""
     rows = (
         row("judgments", rollout_id=str(i), verdict=verdict, expected=expected, oracle=oracle)
         for i, (verdict, expected, oracle) in enumerate(given)
@@ -36,7 +36,7 @@ def judgments(place, *given, label=None):
 
 
 def means(measure, **given):
-    """Metric -> mean, and how many values it is of."""
+    """Metric -> mean, and the number of values."""
     values = {}
     for metric, value in measure(**given):
         values.setdefault(metric, []).append(value)
@@ -93,7 +93,7 @@ def test_the_alarm_is_raised_again_by_a_rerun_until_the_limit_is_raised(place, c
 
 
 def test_a_judge_that_was_never_perfect_is_stopped_only_when_it_gets_worse(place):
-    """Half of the first canaries were misjudged; then again half, then none, then three of four."""
+    """Half of the canaries are misjudged at first, then half again, then none, then three of four."""
     first, better = judgments(place, *ERRING, label="first"), [(1, 1, None), (0, 0, None)]
     worse = [(0, 1, None), (1, 0, None), (None, 1, None), (0, 0, None)]
     found = {
@@ -199,7 +199,7 @@ def replies(place, *malformed):
     ],
 )
 def test_a_malformed_reply_is_the_policys_and_a_failure_the_engines(place, limits, said):
-    """Of five replies the engine failed to give one; of the other four one could not be read."""
+    """The engine failed at one of five replies; one of the other four is malformed."""
     table = replies(place, None, "no box", "engine error", None, None)
     limits = Limits(**{"max_malformed": None, "max_engine_failure": None, **limits})
     with pytest.raises(Alarm, match=said) if said else contextlib.nullcontext():

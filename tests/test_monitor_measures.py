@@ -1,4 +1,4 @@
-"""What monitors measure, by hand on rows where right and wrong are not as many; and the limits that hold by default."""
+"""What monitors measure, worked by hand on rows with unequal numbers of right and wrong; and the default limits."""
 
 import pytest
 from pydantic import ValidationError
@@ -47,7 +47,7 @@ ANSWERS = [row("answers", rollout_id=i, answer=text) for i, text in (("right", "
 
 
 def knows_four(task, answer: str) -> bool | None:
-    """Whether an answer to the sum is 4; of another task nothing is known."""
+    """Whether an answer to the sum is 4; nothing is known of any other task."""
     assert task["text"] is not None and answer is not None, "what cannot be read is not asked about"
     return answer == "4" if task["text"] == "a sum" else None
 
@@ -113,7 +113,7 @@ def test_references_err_where_the_truth_is_another():
 
 
 def test_marks_err_on_the_wrong_side_of_the_middle():
-    """0.5 is on the side of what is right. What marks a task, and not an answer, is compared with nothing."""
+    """0.5 counts as right. A mark of a task rather than an answer is compared with nothing."""
     about = [(0.9, "right"), (0.5, "right"), (0.4, "right"), (0.49, "wrong"), (0.5, "wrong"), (None, "right")]
     about += [(1.0, "none"), (1.0, None)]
     rows = [row("marks", mark=mark, rollout_id=rollout and f"t {rollout}") for mark, rollout in about]

@@ -1,4 +1,4 @@
-"""Stages take tables and settings by name, and say which they need."""
+"""Stages take tables and settings by name, and name the ones that they need."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def tables(place) -> dict[str, Any]:
 
 
 def pay(answers: list, tasks: list, gates: tuple | list = (), *, weight: float = 1.0) -> Iterator[dict]:
-    """`weight` for each answer and for each gate."""
+    """Pay `weight` for each answer and for each gate."""
     for answer in answers:
         yield scored(answer, weight * (1 + len(gates)), {"n": float(len(tasks))})
 

@@ -78,7 +78,7 @@ def test_rows_are_compared_within_any_column_of_another_table(place):
 
 
 def test_columns_of_several_tables_combine(place):
-    """Roles of the rollouts, types of their tasks: a/x has 1 and 0, a/y has 4 alone, b/x has 2 and 6."""
+    """By the role of the rollouts and the type of their tasks: a/x has 1 and 0, a/y only 4, b/x has 2 and 6."""
     given = [("a", "x", 1.0), ("a", "x", 0.0), ("a", "y", 4.0), ("b", "x", 2.0), ("b", "x", 6.0), ("b", "x", None)]
     rollouts = [row("rollouts", rollout_id=str(i), role=role) for i, (role, _, _) in enumerate(given)]
     tasks = publish(place, "tasks", *(row("tasks", task_id=kind, task_type=kind) for kind in "xy"))

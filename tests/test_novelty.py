@@ -1,4 +1,4 @@
-"""BLEU of many pairs, clusters of similar tasks, and the earlier task that each is most similar to."""
+"""BLEU of many pairs, clusters of similar tasks, and the most similar earlier task of each."""
 
 import numpy as np
 import pytest
@@ -50,13 +50,13 @@ def test_no_words_are_like_no_others():
 
 
 def given(*rows: tuple[str, str, float]):
-    """A similarity of texts as listed, in either order, else 0."""
+    """A similarity function with the listed values, in either order; 0 for other pairs."""
     table = {frozenset((a, b)): value for a, b, value in rows}
     return lambda H, R: np.array([[table.get(frozenset((h, r)), 0.0) for r in R] for h in H])
 
 
 def test_linkage_is_by_the_average_distance():
-    """a and b are 0.2 apart; c is 0.3 from a and 0.8 from b: 0.55 from both on average."""
+    """a and b are 0.2 apart; c is 0.3 from a and 0.8 from b, so 0.55 on average."""
     similarity = given(("a", "b", 0.8), ("a", "c", 0.7), ("b", "c", 0.2))
     assert clusters_of("abc", similarity, 0.5) == [0, 0, 1]
     assert clusters_of("abc", similarity, 0.56) == [0, 0, 0]
@@ -68,7 +68,8 @@ def test_clusters_are_merged_below_the_distance_and_not_at_it():
 
 
 def test_the_earlier_of_two_texts_is_the_hypothesis():
-    """By the shorter hypothesis 0.61 (brevity e^(1 - 6/4)), by the longer one 0.54 (precisions 4/6, 3/5, 2/4, 1/3)."""
+    """With the shorter text as hypothesis it is 0.61 (brevity e^(1 - 6/4)), with the longer one 0.54 (precisions 4/6,
+    3/5, 2/4, 1/3)."""
     short, long = "a b c d", "a b c d e f"
     assert bleu([short], [long])[0, 0] == pytest.approx(0.6065, abs=1e-4)
     assert bleu([long], [short])[0, 0] == pytest.approx(0.5081, abs=1e-4)
@@ -116,7 +117,7 @@ def test_the_most_similar_earlier_task_is_named_and_never_the_task_itself(place)
     found = novelty(place, tasks=tasks(place, "what is 2 plus 3 ?", "name a lake in France"), earlier=before).rows()
     assert [r["nearest"] for r in found] == ["t7", "t8"]
     assert found[0]["similarity"] == 1.0
-    # 4/5 words, 2/4 pairs, no triple (0.1/3) and no four (0.1/2)
+    # 4/5 words, 2/4 bigrams, no trigram (0.1/3) and no 4-gram (0.1/2)
     assert found[1]["similarity"] == pytest.approx((4 / 5 * 2 / 4 * 0.1 / 3 * 0.1 / 2) ** 0.25)
 
 

@@ -1,4 +1,4 @@
-"""The changes that a mutation test makes are the slips of a hand, and none of what only speaks."""
+"""The changes that a mutation test makes are slips of the hand, and none touches mere text."""
 
 from tests.bench.one_token import mutants
 

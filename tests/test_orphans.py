@@ -1,4 +1,4 @@
-"""A child process ends with its parent, also where the parent was gone before the child could ask who it is."""
+"""A child process ends with its parent, even if the parent had ended before the child could look for it."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ CHILD = "from tasks.processes.child_process import die_with_parent; die_with_par
 
 
 def start(environment: dict[str, str]) -> psutil.Process:
-    """A child whose parent has ended before the child ran a line: its id comes from that parent."""
+    """A child whose parent ended before the child ran a line; the environment holds the parent's id."""
     starter = f"""
         import os, subprocess, sys
         from tasks.processes.child_process import told_parent

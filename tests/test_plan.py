@@ -1,4 +1,4 @@
-"""What a profile needs of GPUs, disk and hours is known before any is rented, and a machine without it is refused."""
+"""A profile's need of GPUs, disk and hours is known before renting them, and too small a machine is refused."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.bench.gpu_plans import TABLE, gpu_profiles, table
 from tests.support.rows import publish, row, turn
 
 H100, H200 = GPUS["h100-80"], GPUS["h200-141"]
-TINY = {  # 100 embeddings of 8 numbers; a layer: 4 x 64 of attention, 3 x 128 of MLP, two norms; a norm
+TINY = {  # 100 embeddings of 8; one layer with 4 x 64 in attention, 3 x 128 in the MLP, two norms; a last norm
     "model_type": "llama",
     "vocab_size": 100,
     "hidden_size": 8,
@@ -70,7 +70,7 @@ def test_a_model_of_unknown_shape_is_named_with_the_way_out():
 
 
 def test_trained_weights_cost_sixteen_bytes_a_parameter_over_all_gpus(tiny):
-    """float32 weights and gradients, two moments; the bfloat16 reference two more."""
+    """float32 weights and gradients and two moments; the bfloat16 reference costs two more."""
     settings = GRPOSettings(dtype="bfloat16", beta=0.1, micro_batch_size=1)
     shape = shape_of(tiny)
     kinds = update_memory(shape, settings, ranks=4, tokens=10).kinds
@@ -87,7 +87,7 @@ def test_every_gpu_of_an_adapter_holds_the_whole_base(tiny):
 
 
 def test_the_plans_of_all_profiles_are_kept():
-    """A change of a profile, a rate or the arithmetic shows here; `python -m tests.bench.gpu_plans` keeps it."""
+    """A change of a profile, a rate or the arithmetic shows here; `python -m tests.bench.gpu_plans` records it."""
     assert table() == TABLE.read_text(encoding="utf-8")
     readme = (SOURCE / "README.md").read_text(encoding="utf-8")
     assert table() in readme
@@ -106,7 +106,7 @@ def test_the_number_of_gpus_is_that_of_the_engines_or_of_the_trainer():
     assert make_plan(cfg, H100).num_gpus == 6
     judge_engine = {"model": "Qwen/Qwen3-8B", "max_model_len": 8192, "device": "cuda", "tensor_parallel": 4}
     cfg = profile.load(RZero, "qwen3-4b-base-8gpu", {**given, "judge_engine": judge_engine})
-    assert make_plan(cfg, H100).num_gpus == 12  # the judge's four lie behind the first eight
+    assert make_plan(cfg, H100).num_gpus == 12  # the judge's four follow the first eight
 
 
 def test_what_does_not_fit_comes_with_changes_after_which_it_does():
@@ -130,13 +130,14 @@ def test_every_update_of_a_configuration_is_found_by_its_name():
 
 
 def test_conversations_trained_turn_by_turn_have_a_datum_each():
-    """Three turns of 10 after a prompt of 100, 5 between: 140 at the end; the datums begin with 100, 115 and 130."""
+    """Three turns of 10 tokens after a prompt of 100, with 5 between them, end at 140; the datums' prompts have 100,
+    115 and 130."""
     lengths = Lengths(100, 10, turns=3, added=5, by_turn=True)
     assert (lengths.whole, lengths.datums, lengths.datum_tokens) == (140, 3, 120)
 
 
 def test_the_lengths_of_an_earlier_run_replace_the_assumed_ones(store):
-    """Two turns of 4 and 2 sampled tokens after a prompt of 3, with 5 between them; then one of 6 after 1."""
+    """Turns of 4 and 2 sampled tokens after a prompt of 3, with 5 between them; then one turn of 6 after 1."""
     first = turn("a", context_token_ids=[1, 2, 3], sampled_token_ids=[1] * 4)
     second = turn("b", context_token_ids=[1] * 5, sampled_token_ids=[1] * 2, continues=True)
     alone = turn("c", context_token_ids=[1], sampled_token_ids=[1] * 6)
@@ -209,7 +210,7 @@ def test_a_machine_that_a_plan_does_not_fit_is_refused_with_the_way_out():
 
 
 def test_a_run_is_refused_before_anything_is_loaded(monkeypatch, tmp_path):
-    """A driver that says it has one old card."""
+    """The driver reports one old card."""
     driver = tmp_path / "nvidia-smi"
     driver.write_text("#!/bin/sh\necho '0, GPU-aa, 24576, 535.1'\n")
     driver.chmod(0o755)
@@ -222,8 +223,9 @@ def test_a_run_is_refused_before_anything_is_loaded(monkeypatch, tmp_path):
 
 
 def test_an_update_from_memory_waits_for_the_policys_files_only():
-    """8.19 GB in a byte each. Engines: 16.4 / 20 + 16.4 / 25 + 1 = 2.5. Shares to the GPU and back: 2 x 14 x 8.19 / 6 /
-    50 = 0.8. A sixth of the policy, to the host and to disk: 16.4 / 6 x 0.625 = 1.7. Its hashes: 16.4 / 19.2 = 0.9."""
+    """8.19 GB at one byte per parameter. Engines: 16.4 / 20 + 16.4 / 25 + 1 = 2.5 s. Shares to the GPU and back:
+    2 x 14 x 8.19 / 6 / 50 = 0.8 s. A sixth of the policy, to the host and to disk: 16.4 / 6 x 0.625 = 1.7 s. Its
+    hashes: 16.4 / 19.2 = 0.9 s."""
     seconds, behind = [], []
     for resident in (True, False):
         cfg = profile.load(Scope, "qwen3-8b-6gpu", {"resident_trainer": resident})
@@ -233,8 +235,8 @@ def test_an_update_from_memory_waits_for_the_policys_files_only():
     assert seconds[0] == pytest.approx(2.5 + 0.8 + 1.7 + 0.9, abs=0.15)
     # A sixth of the state to disk, 98.3 / 6 / 2 = 8.2, and its hashes, 98.3 / 19.2 = 5.1, while engines generate.
     assert behind == pytest.approx([8.2 + 5.1, 0.0], abs=0.1)
-    # Processes 20 more. Whole weights, from the page cache and sharded: 49.1 / 4 + 49.1 / 8 = 18.4. A sixth of the
-    # state, read, to the GPU, and back: (1 / 4 + 1 / 8 + 1 / 8) x 16.4 = 8.2. It is written before engines go on.
+    # Starting processes: 20 more. Whole weights, from the page cache and sharded: 49.1 / 4 + 49.1 / 8 = 18.4. A sixth
+    # of the state, read, to the GPU, and back: (1 / 4 + 1 / 8 + 1 / 8) x 16.4 = 8.2. It is written before engines run.
     assert seconds[1] == pytest.approx(seconds[0] - 0.8 + 20 + 18.4 + 8.2 + behind[0], abs=0.1)
 
 

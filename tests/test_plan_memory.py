@@ -1,4 +1,4 @@
-"""The memory that a plan states is that of the libraries: on tensors without data, and in real processes."""
+"""The memory that a plan states is what the libraries use: on tensors without data, and in real processes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ CASES = [
 @pytest.mark.slow
 @pytest.mark.parametrize(("model", "changes", "ranks", "tokens"), CASES)
 def test_a_plan_states_what_the_libraries_hold(model, changes, ranks, tokens, record_property):
-    """Three layers at full width. An upgrade of torch, Accelerate, TRL, PEFT or transformers that changes it fails."""
+    """Three layers at full width. Fails if an upgrade of torch, Accelerate, TRL, PEFT or transformers changes it."""
     config = {**MODELS[model], "num_hidden_layers": 3}
     settings = GRPOSettings(dtype="bfloat16", gradient_checkpointing=True, micro_batch_size=1, **changes)
     stated = update_memory(Shape.of(config), settings, ranks=ranks, tokens=tokens)
@@ -54,7 +54,7 @@ def test_a_plan_states_what_the_libraries_hold(model, changes, ranks, tokens, re
 @pytest.mark.slow
 @pytest.mark.parametrize(("model", "lora"), [("Qwen/Qwen2.5-7B-Instruct", None), ("Qwen/Qwen3-8B", LORA)])
 def test_a_plan_states_what_a_prompt_with_its_answers_holds(model, lora, record_property):
-    """Eight answers of 512 tokens behind 16,384, and the prompt's keys and values eight times in one layer."""
+    """Eight answers of 512 tokens after a prompt of 16,384, whose keys and values are held eight times in one layer."""
     config = {**MODELS[model], "num_hidden_layers": 3}
     about = {"beta": 0.0, "micro_batch_size": 1, "shared_prompt_tokens": 20480, "lora": lora}
     settings = GRPOSettings(dtype="bfloat16", gradient_checkpointing=True, **about)
@@ -83,8 +83,8 @@ PROMPT, TOKENS = 2, 512
 
 @pytest.mark.slow
 def test_two_real_processes_hold_what_is_simulated(tmp_path, record_property):
-    """The project's trainer, sharded over two processes on CPUs, two optimizer steps of three micro-batches each: its
-    last micro-batch, which has gradients and moments beside it, against the second one on tensors without data."""
+    """The project's trainer, sharded over two CPU processes, makes two optimizer steps of three micro-batches each. Its
+    last micro-batch, when gradients and moments exist, is compared with the second one on tensors without data."""
     Qwen3ForCausalLM(Qwen3Config(**{k: v for k, v in SMALL.items() if k != "model_type"})).save_pretrained(
         tmp_path / "m"
     )

@@ -1,4 +1,4 @@
-"""Pools that last over iterations: what enters, what leaves and why, and what is drawn."""
+"""Pools that persist across iterations: what enters, what leaves and why, and what is drawn."""
 
 from collections import Counter
 
@@ -55,7 +55,7 @@ def test_what_equals_an_entry_does_not_enter_and_says_so(place):
     assert inside(found) == ["a"]
     assert reasons(found) == {"b": "same text as another", "c": "same text as another"}
     third = pool(place.step(3), previous=found)
-    assert [r["entry_id"] for r in third.rows()] == ["a"]  # what left is told once
+    assert [r["entry_id"] for r in third.rows()] == ["a"]  # what left is listed once
 
 
 def test_unique_columns_hold_within_a_group_and_nulls_equal_nothing():
@@ -189,7 +189,7 @@ def weigh(entry):
 
 
 def test_weights_make_entries_come_early_in_proportion(place):
-    """Weights 3 : 1 : 0: in laps of two, a is first in three of four (standard error 0.014); c never comes."""
+    """Weights 3 : 1 : 0: in laps of two, a comes first in three of four (standard error 0.014); c never comes."""
     found = drawn(place, pool(place, tasks=tasks(place, *"abc")), 2_000, weigh=weigh)
     assert set(found) == {"a", "b"}
     assert Counter(found[::2])["a"] / 1_000 == pytest.approx(0.75, abs=0.05)

@@ -4,7 +4,7 @@ from flows.service.prefect_import import import_prefect
 
 
 def test_a_task_takes_no_slots_of_limits_on_its_tags():
-    """It would ask the server, and none is running."""
+    """Taking slots would ask the server, and none is running."""
     import_prefect()
     from prefect import task_engine
 

@@ -24,7 +24,7 @@ PROFILE = "text"
 
 @pytest.fixture
 def corpus(tmp_path, monkeypatch):
-    """30 passages; a copy of one, another with one word changed, one too short, and a question made of a third."""
+    """30 passages; a copy of one, another with one word changed, a text too short, and a question made from a third."""
     passages = pq.read_table(WIKI, columns=["id", "title", "text"]).to_pylist()
     longest = sorted(passages, key=lambda p: -len(p["text"]))
     copied, edited, asked = longest[0], longest[1], longest[2]
@@ -71,7 +71,7 @@ def test_what_goes_says_why_and_the_rest_stays_in_order_with_an_index(corpus):
         ("short", "too_short", None),
         ("copy", "exact_duplicate", known["copied"]),
         (known["edited"], "near_duplicate", "edited"),  # the longer one stays
-        ("2wiki-33", "near_duplicate", "2wiki-37"),  # the passages' own
+        ("2wiki-33", "near_duplicate", "2wiki-37"),  # a pair among the passages
         (known["asked"], "contaminated: quiz", None),
     }
     assert ids == [r["id"] for r in lines(tmp_path) if r["id"] not in {row["document_id"] for row in dropped}]
@@ -79,7 +79,7 @@ def test_what_goes_says_why_and_the_rest_stays_in_order_with_an_index(corpus):
     assert [row["value"] for row in recalls] == [1.0, 1.0]
     page = (tmp_path / "store" / "reports" / "wiki" / "corpus.html").read_text()
     assert page.count("<svg") >= 2
-    assert "Doubtful pairs" in page and "<mark>changed</mark>" in page  # of the edited copy, beside its original
+    assert "Doubtful pairs" in page and "<mark>changed</mark>" in page  # the edited copy beside its original
     [largest, *_] = ask(table, "families")
     assert {f["stays"]: f["go"] for f in ask(table, "families")}["edited"] == [known["edited"]]
     assert largest["documents"] == 2
@@ -148,7 +148,7 @@ def test_rules_that_nothing_meets_stop_the_flow_with_their_counts(corpus):
     tmp_path, _ = corpus
     with pytest.raises(ValueError, match=r"none of 33 documents is usable: low_score 33\..*quality.min_score=null"):
         run(tmp_path, **{"quality.min_chars": 0, "quality.min_score": 1.0})
-    assert len(Store(tmp_path / "store").get("wiki/documents").rows()) == 33  # each with its reason, to be looked at
+    assert len(Store(tmp_path / "store").get("wiki/documents").rows()) == 33  # each with its reason, for inspection
 
 
 def test_what_an_earlier_configuration_dropped_is_not_reported_again(corpus):

@@ -1,4 +1,4 @@
-"""A method on a prepared corpus: the flow from raw text to document sets, and clusters of task types drawn from it."""
+"""A method on a prepared corpus: the flow from raw text to document sets, and the clusters drawn for task types."""
 
 import json
 from pathlib import Path
@@ -41,7 +41,7 @@ def minilm() -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory, minilm) -> Store:
-    """Passages of Wikipedia as they are, and again with the ids that rows of a file have."""
+    """Wikipedia passages as they are, and again with the ids of rows in a file."""
     folder = tmp_path_factory.mktemp("site")
     pq.write_table(pq.read_table(WIKI).drop_columns("id"), folder / "numbered.parquet")
     with pytest.MonkeyPatch.context() as patch:
@@ -147,7 +147,7 @@ def test_what_is_missing_is_said_before_any_document_is_read(tmp_path, monkeypat
 def test_paragraphs_of_a_report_are_a_cluster_that_finance_sees_whole_and_in_order(
     tmp_path, store, minilm, monkeypatch
 ):
-    """30 paragraphs: reports of six, and two paragraphs of none. The tokens of the longest report are one too many."""
+    """30 paragraphs: reports of six, and two paragraphs of no report. The longest report is one token too long."""
     monkeypatch.setenv("SELFPLAY_STORE", str(store.root))
     rows = pq.read_table(WIKI, columns=["text"]).to_pylist()
     named = [{**row, "id": f"p{i:02}", "report": f"report {i % 5}" if i < 28 else ""} for i, row in enumerate(rows)]

@@ -1,4 +1,5 @@
-"""An engine that still samples from the policy before an update shows; another agrees with the trainer."""
+"""The probe detects an engine that still samples from the policy before an update; any other agrees with the
+trainer."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from tests.test_update import BASE, InThisProcess
 
 
 class Told(Fleet):
-    """A fleet of which each row's score is known."""
+    """A fleet with a given score for each row."""
 
     def __init__(self, folder: Path, scores: list[float]) -> None:
         super().__init__(EngineConfig(model=str(BASE), max_model_len=64), 1, folder)

@@ -1,4 +1,4 @@
-"""Engines take prompts as they have room: what one has not begun another does, and every row comes once."""
+"""Engines take prompts as they have room: another does what one has not begun, and every row comes once."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_an_engine_that_died_gets_what_it_had_and_what_it_took_from_others():
 
 
 class Child:
-    """An engine in a thread. The second dies once, at the prompt that is told."""
+    """An engine in a thread. The second one dies once, at the given prompt."""
 
     fatal: str | None = None
     served: dict[int, int]

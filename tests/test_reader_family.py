@@ -1,4 +1,4 @@
-"""The readers of tasks/readers that find where a reply says something: thoughts, tags, verdicts, JSON, boxes."""
+"""The readers in tasks/readers that locate content in a reply: thoughts, tags, verdicts, JSON, boxes."""
 
 import pytest
 
@@ -13,7 +13,7 @@ VOTES = {"YES": 1, "NO": 0}
 
 
 def read(reader, *given):
-    """What is read, or why it is not."""
+    """What is read, or why the reply is malformed."""
     try:
         return reader(*given)
     except Malformed as problem:
@@ -127,7 +127,7 @@ def test_a_judge_cut_off_while_it_quotes_a_score_gives_none(tail):
         ('{"a": 1} {"a": 2}', {"a": 2}),
         ('{"b": 1} {"b": 2}', {"b": 2}),
         ('{"b": {"a": 1}}', {"b": {"a": 1}}),
-        ('{"b": 1, "c": {"a": 2}, "d": ', {"a": 2}),  # what is whole in what was cut off
+        ('{"b": 1, "c": {"a": 2}, "d": ', {"a": 2}),  # the complete part of a truncated reply
         ('```json\n{"a": 1}\n```', {"a": 1}),
         ('<think>{"a": 1}</think>{"a": 2}', {"a": 2}),
         ('{"a": 1.5e3}', {"a": 1500.0}),

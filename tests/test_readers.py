@@ -178,7 +178,7 @@ def said(rollout, prompt):
 
 @pytest.mark.parametrize(("finish", "reason"), CUT.items())
 def test_only_a_conversation_that_ended_well_is_read(finish, reason):
-    """Of SCOPE's roles these; a part of its format is measured all the same."""
+    """Checked with SCOPE's Challenger and Solver; parts of the format are still measured."""
     roles = Roles(profile.load(Config, "micro"))
     for role in (roles.challenger, roles.solver):
         said = {"finish_reason": finish, "reply": "<task>a</task><answer>a</answer>"}
@@ -223,7 +223,7 @@ def test_the_ids_of_a_row_are_those_of_its_prompt_as_far_as_its_table_has_them()
     }
     assert (task["task_id"], task["document_id"], task["search_turns"]) == ("q", "d", 2)  # a new task has a new id
     graded = {"judge_rollout_id": "q", "rollout_id": "answered", "task_id": "t", "criterion_id": "c"}
-    assert select(verdict, graded) == graded  # what was judged, and the rollout of the judge
+    assert select(verdict, graded) == graded  # what was judged, and the judge's rollout
     for found, name in ((answer, "answers"), (task, "tasks"), (verdict, "judgments")):
         assert found.keys() <= {column.name for column in TABLES[name].columns}, name
 

@@ -1,4 +1,4 @@
-"""The method that the README works through, as it stands there."""
+"""The README's worked method, exactly as printed there."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.rows import row, turn
 
 @pytest.fixture
 def ttrl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The files of the method, importable as a package of flows."""
+    """The method's files, importable as a package of flows."""
     written = write_method("ttrl", tmp_path)
     names = ["__init__.py", "config.py", "flow.py", "micro.toml", "solver.jinja"]
     assert sorted(Path(name).name for name in written) == names
@@ -51,7 +51,7 @@ def test_a_new_method_is_the_worked_one_under_its_own_name(tmp_path: Path) -> No
 
 
 def snippet(*parts: str) -> str:
-    """The block of Python in the README that holds these."""
+    """The block of Python in the README that contains these parts."""
     blocks = re.findall(r"^```python\n(.*?)^```$", (SOURCE / "README.md").read_text(encoding="utf-8"), re.M | re.S)
     [found] = [block for block in blocks if all(part in block for part in parts)]
     return found

@@ -1,4 +1,4 @@
-"""A KL reference that engines score: the trainer loads none, and makes the update that it makes with one."""
+"""A KL reference scored by engines: the trainer loads no reference, and makes the same update as with one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Table 4 of SCOPE's paper: the last turn of one checkpoint after the searches of another."""
+"""Table 4 of SCOPE's paper: one checkpoint's last turn after another's searches."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Replies in the style of real models, each read as a careful reader would; and replies made to break the readers."""
+"""Replies in the style of real models, each read as a careful person would; and replies made to break the readers."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def test_every_reply_is_read_as_a_careful_reader_takes_it(path):
 
 
 def test_fuzzed_replies_crash_no_reader_and_inject_no_verdict():
-    report = fuzz.fuzzed(seed=0, num=499)  # from 500 on with long ones
+    report = fuzz.fuzzed(seed=0, num=499)  # from 500 on it includes long ones
     assert report.num_replies == 499
     assert (report.crashes, report.injected) == ({}, {})
 

@@ -74,7 +74,7 @@ def store(tmp_path):
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
-    """The report of the same run, made once for the tests that only read it."""
+    """The report of the same run, built once for the tests that only read it."""
     return report(made_store(tmp_path_factory.mktemp("store")).run("r"), 1)
 
 
@@ -112,7 +112,7 @@ def rows_of(store, name, iteration=1):
 
 
 def test_the_headline_counts_the_gain_and_what_was_kept_and_not_read(store):
-    """Gain 0.5 - 0.2, error hypot(0.03, 0.04); 11 s of wall, 5 generating and 2 updating."""
+    """Gain 0.5 - 0.2, error hypot(0.03, 0.04); 11 s of wall time, 5 generating and 2 updating."""
     with open_source(store, "r", 1) as source:
         tiles = {name: (value, remark) for name, value, remark in headline(collect(source))}
     assert tiles["held-out score, exam"] == ("0.500", "+0.300 ± 0.050 since iteration 0")

@@ -1,4 +1,4 @@
-"""What stands on the axes of a report's figures."""
+"""The axes of a report's figures."""
 
 import re
 
@@ -11,7 +11,7 @@ from tasks.reports.types import disagreements, kept_by_type
 
 
 def texts(svg: str | None) -> dict[str, float]:
-    """Every text of a figure and where it stands, in points from the left."""
+    """Every text of a figure and its position, in points from the left."""
     return {text: float(x) for x, text in re.findall(r'<text [^>]*x="([\d.]+)"[^>]*>([^<]*)</text>', svg or "")}
 
 

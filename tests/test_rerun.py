@@ -1,4 +1,4 @@
-"""Rerun, why, shards, verify and clean: what is made again, and what is not."""
+"""Rerun, why, shards, verify and clean: what is rebuilt, and what is not."""
 
 from typing import Any
 
@@ -23,14 +23,14 @@ made: list[str] = []
 
 @stage(SAMPLES)
 def first(*, ids: tuple[str, ...], address: str) -> Rows:
-    """Yield a row an id."""
+    """Yield one row per id."""
     made.append(address)
     yield from (row("samples", sample_id=i) for i in ids)
 
 
 @stage(SAMPLES)
 def count(source: Table, *, address: str) -> Rows:
-    """Yield one row that says how many there were."""
+    """Yield one row with the number of rows of `source`."""
     made.append(address)
     yield row("samples", sample_id=str(source.num_rows))
 
@@ -42,7 +42,7 @@ def last(sources: tuple[Table, ...], *, address: str) -> Rows:
 
 
 def play(store: Store, ids: tuple[str, ...] = ("a", "b")) -> list[str]:
-    """A flow of three stages in each of two iterations; returns what it made, by its end if it stopped early."""
+    """A flow of three stages in each of two iterations; returns what it made, even if it stopped early."""
     made.clear()
     try:
         for t in (1, 2):

@@ -1,4 +1,4 @@
-"""An update goes on from what the one before left in memory, and writes the files of one that reads the disk."""
+"""An update continues from what the last one left in memory, and writes the same files as one that reads the disk."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_an_update_without_a_state_before_it_takes_nothing(tmp_path, folder):
 
 
 def test_a_failed_update_leaves_its_start_to_be_read_from_disk(tmp_path, folder):
-    """Its weights in memory were half trained."""
+    """The weights in memory are half trained."""
     rows = make_rows(folder / "policy", n=5)
     first = update(tmp_path, folder, rows, "first", settings=CHAIN)
     broken = [{**rows[0], "advantage": 1e38}, {**rows[1], "advantage": 1e38}]
@@ -117,7 +117,7 @@ def test_where_memory_is_short_nothing_is_held(tmp_path, folder, monkeypatch):
 
 
 def test_a_policy_rounded_for_engines_is_trained_in_float32(tmp_path, folder):
-    """Two updates of 1e-6 a step, which bfloat16 would round away, add up; engines get what they became, rounded."""
+    """Two updates of 1e-6 per step, which bfloat16 would round away, add up; engines get the result, rounded."""
     from safetensors.torch import load_file
 
     exact, rounded = {**CHAIN, "learning_rate": 1e-6}, {**CHAIN, "learning_rate": 1e-6, "export_dtype": "bfloat16"}

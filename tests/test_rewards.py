@@ -15,7 +15,7 @@ from tasks.rubrics import share_met
         (0.5, 0.5, 1.0),
         (0.75, 0.5, 0.5),
         (1.0, 0.5, 0.0),
-        # tau 0.25: both sides fall by 1 over min(tau, 1 - tau) = 0.25, so the far end is cut at 0
+        # tau 0.25: both sides fall by 1 over min(tau, 1 - tau) = 0.25, so the far end is clipped at 0
         (0.0, 0.25, 0.0),
         (0.25, 0.25, 1.0),
         (0.375, 0.25, 0.5),
@@ -112,7 +112,7 @@ THINKS, SILENT = "<think>a</think> b", "b"
     [
         ([THINKS] * 3, [True, True, False], 2, True, (1, 1, 1)),
         ([THINKS, SILENT, SILENT], [True, False, False], 2, True, (1 / 3, 0.5, 1)),
-        ([THINKS] * 4, [True] * 3 + [False], 1, False, (1, 1, 0)),  # more searches than asked for: 1 at most
+        ([THINKS] * 4, [True] * 3 + [False], 1, False, (1, 1, 0)),  # more searches than requested: 1 at most
         ([SILENT], [False], 3, False, (0, 0, 0)),
         ([], [], 1, False, (0, 0, 0)),
     ],

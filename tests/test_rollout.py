@@ -186,7 +186,7 @@ REASONING = TALK.model_copy(update={"reasoning": True})
 
 
 def test_a_thought_that_a_stop_string_cut_off_goes_on_in_the_same_turn():
-    """A model that restates `<answer> and </answer>` while it thinks would lose its turn there."""
+    """Otherwise a model that restates `<answer> and </answer>` while thinking would lose its turn."""
 
     def reply(_, text):
         return (

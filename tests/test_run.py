@@ -1,4 +1,4 @@
-"""What a method is written in: how players learn, and how they are found again."""
+"""The interface that methods are written with: how players learn, and how they are found again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from warehouse.store import Place, Store, Table
 
 
 class Bench:
-    """A run whose trainer only counts. `slept` are the engines that gave their memory back."""
+    """A run whose trainer only counts. `slept` lists the engines that released their memory."""
 
     def __init__(self, store: Store, name: str = "r", device: str = "cpu") -> None:
         base = store.root / "base"
@@ -37,7 +37,7 @@ class Bench:
         return SimpleNamespace(config=SimpleNamespace(device=device), sleep=lambda: self.slept.append(name))
 
     def learn(self, at: Place, player: Player, *temperatures: float, advantage: float = 1.0, **how: Any) -> Player:
-        """On one rollout of each temperature."""
+        """Learn from one rollout of each temperature."""
         names = [f"t{i}" for i, _ in enumerate(temperatures)]
         tables = [sampled(at, name, t) for name, t in zip(names, temperatures, strict=True)]
         paid = (row("rewards", rollout_id=name, total=1.0, advantage=advantage) for name in names)
@@ -46,7 +46,7 @@ class Bench:
 
 
 def sampled(at: Place, rollout_id: str, temperature: float) -> Table:
-    """A rollout of one token, in a table that was sampled at a temperature."""
+    """A rollout of one token, in a table sampled at a temperature."""
     recipe = {"key": "k", "params": {"sampling": {"temperature": temperature}}, "counts": {}}
     with at.store.draft(TABLES["rollouts"]) as draft:
         draft.write([row("rollouts", rollout_id=rollout_id, turns=[turn("x")])])
@@ -64,7 +64,7 @@ def bench(store) -> Bench:
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_an_update_compares_log_probabilities_at_the_temperature_of_its_rollouts(bench, place, temperature):
-    """Not at that of its settings, 0.125."""
+    """The temperature of its settings, 0.125, does not count."""
     bench.learn(place, bench.run.player("solver"), temperature, temperature)
     (job,) = bench.trainer.jobs
     assert job.settings.temperature == temperature
@@ -116,7 +116,7 @@ def test_a_player_is_found_as_an_iteration_left_it(bench, store):
     players = {name: bench.run.player(name) for name in ("challenger", "solver")}
     left = {0: dict(players)}
     for t in (1, 2, 3):
-        for name in players if t != 2 else ("solver",):  # the challenger rests in the second
+        for name in players if t != 2 else ("solver",):  # the challenger does not train in the second
             for b in (1, 2):
                 players[name] = bench.learn(bench.run.place.iteration(t).phase(name).step(b), players[name], 1.0)
         left[t] = dict(players)
@@ -127,7 +127,7 @@ def test_a_player_is_found_as_an_iteration_left_it(bench, store):
 
 
 def test_a_player_of_another_run_is_found_by_the_name_of_that_run_alone(bench, store):
-    """Run `r2` has a name that begins like that of run `r`."""
+    """The name of run `r2` begins like that of run `r`."""
     other = Bench(store, "r2")
     bench.learn(bench.run.place.iteration(1).phase("solver").step(1), bench.run.player("solver"), 1.0)
     theirs = other.run.player("solver")

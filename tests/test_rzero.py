@@ -81,7 +81,7 @@ def test_a_value_out_of_range_says_where_and_what_is_allowed(setting, says):
 # ---- rewards --------------------------------------------------------------------------------------------------------
 
 
-# 1 - 2 |share - 1/2| for answers of which 0 to 4 of 4 agree: the majority of four is never below 1
+# 1 - 2 |share - 1/2| when 1 to 4 of 4 answers agree: the majority of four is never below 1
 @pytest.mark.parametrize(("share", "paid"), [(0.25, 0.5), (0.5, 1.0), (0.75, 0.5), (1.0, 0.0)])
 def test_a_question_is_worth_most_where_half_of_the_answers_agree(share, paid):
     assert rewards.uncertainty(share) == paid
@@ -95,7 +95,7 @@ def test_a_question_is_worth_most_where_half_of_the_answers_agree(share, paid):
         (0.75, 0.125, 1.0, 0.375),
         (0.75, 0.125, 2.0, 0.25),
         (0.75, 0.125, 0.0, 0.5),  # the ablation
-        (0.75, 0.625, 1.0, 0.0),  # never below nothing
+        (0.75, 0.625, 1.0, 0.0),  # never below 0
         (1.0, 0.25, 1.0, 0.0),
         (None, 0.0, 1.0, 0.0),  # no question, or no readable answer to it
     ],
@@ -134,7 +134,7 @@ def test_what_is_paid_names_its_parts_and_what_was_not_sampled_is_unscorable():
 
 
 def kept(place, *given: tuple[dict, dict | None], delta: float = 0.25, seed: int = 0) -> list[dict]:
-    """Selections of questions, given as the columns of a task and of its label."""
+    """Selections of questions, each given as the columns of a task and of its label."""
     tasks = [row("tasks", task_id=f"t{i}", **task) for i, (task, _) in enumerate(given)]
     labels = [row("labels", task_id=f"t{i}", **label) for i, (_, label) in enumerate(given) if label is not None]
     tables = {"tasks": publish(place, "tasks", *tasks), "labels": publish(place, "labels", *labels)}
@@ -170,7 +170,7 @@ def test_a_question_is_kept_between_the_bounds_or_says_why_not(place, task, labe
 
 @pytest.mark.parametrize(("agreeing", "reason"), [(6, None), (14, None), (5, "too hard"), (15, "too easy")])
 def test_bounds_that_no_binary_fraction_hits_are_inside(place, agreeing, reason):
-    """Of 20 answers with delta 0.2: 0.3 and 0.7."""
+    """With 20 answers and delta 0.2 they are 0.3 and 0.7."""
     assert kept(place, ({}, majority(agreeing, 20)), delta=0.2)[0]["reason"] == reason
 
 
@@ -200,7 +200,7 @@ def test_kept_questions_come_first_in_an_order_drawn_by_the_seed(place):
 
 
 def test_the_bounds_of_informative_questions_are_inside(place):
-    """Within the tolerance of 1e-9: in double precision these bounds, with it, are 3/8 and 5/8."""
+    """The tolerance is 1e-9: in double precision these bounds, with it, are 3/8 and 5/8."""
     delta = 0.12499999899999999
     assert (0.5 - delta - 1e-9, 0.5 + delta + 1e-9) == (0.375, 0.625)
     for agreeing in (3, 5):

@@ -1,4 +1,4 @@
-"""R-Zero, one iteration over a script: sections 3.2 to 3.4 of arXiv 2508.05004, counted by hand."""
+"""R-Zero, one iteration over a scripted engine: sections 3.2 to 3.4 of arXiv 2508.05004, worked by hand."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ HALF, MOST, EASY = "Sum twenty with three!", "Name a prime below ten", "Spiders:
 SILENT, QUARTERS, HARD = "Why is there something?", "Pick any digit you like", "Roll one die of eight sides"
 SOUND = (HALF, MOST, QUARTERS)  # neither easy nor hard
 SECRET = "4711"
-ANSWERS: dict[str, list[str | None]] = {  # eight to each question; a Solver step takes the first two
+ANSWERS: dict[str, list[str | None]] = {  # eight per question; a Solver step uses the first two
     HALF: ["23", "23", "32", "32", "32", "23", "32", "23"],
     MOST: ["7", "unboxed", "7", "5", None, None, None, "7"],
     EASY: ["8"] * 8,
@@ -41,12 +41,12 @@ ANSWERS: dict[str, list[str | None]] = {  # eight to each question; a Solver ste
     QUARTERS: list("12341234"),
     HARD: list("12345678"),
 }
-TRAINING = [HALF, MOST, EASY, "malformed", None, HALF]  # three of either prompt
+TRAINING = [HALF, MOST, EASY, "malformed", None, HALF]  # three for each of two prompts
 CANDIDATES = [HALF, MOST, EASY, "malformed", None, SILENT, QUARTERS, HARD]
 
 
 def speaker(*questions: str | None):
-    """The Challenger poses one question after the other."""
+    """The Challenger asks the questions in order."""
     left = list(questions)
 
     def say(asked: Asked) -> str | None:
@@ -85,7 +85,7 @@ def rows(played: tuple[Store, Script], sql: str) -> list[tuple]:
 def test_the_challenger_is_paid_for_split_answers_less_the_share_of_like_questions(played) -> None:
     """Five of the six attempts count in eq. 4: the engine failed at one. HALF comes twice, so 2/5 are alike.
 
-    The first three get 0.6, 0.3 and 0: a mean of 0.3, and a standard deviation that is the root of 0.06.
+    The first three get 0.6, 0.3 and 0, with a mean of 0.3 and a standard deviation of sqrt(0.06).
     """
     paid = rows(
         played,
@@ -99,7 +99,7 @@ def test_the_challenger_is_paid_for_split_answers_less_the_share_of_like_questio
         [
             (HALF, None, 0.6, 1.225),  # 1 - 2/5
             (MOST, None, 0.3, 0.0),  # 1/2 - 1/5
-            (EASY, None, 0.0, -1.225),  # 0 - 1/5, but not below nothing
+            (EASY, None, 0.0, -1.225),  # 0 - 1/5, but not below 0
             (HALF, None, 0.6, 1.0),
             (None, "no JSON object", 0.0, -1.0),
             (None, "engine error", None, 0.0),
@@ -163,7 +163,7 @@ def test_the_solver_trains_once_on_each_kept_question_and_is_paid_for_agreeing_w
         (HALF, 1.0, 0.0),
         (HALF, 1.0, 0.0),
     ]
-    assert {step for _, step, *_ in paid} == {1, 2, 3}  # as many steps as there are batches, not the five allowed
+    assert {step for _, step, *_ in paid} == {1, 2, 3}  # one step per batch, not the five allowed
     assert rows(played, "select phase, count(*) from batches group by all order by all") == [
         ("challenger", 5),
         ("solver", 6),
@@ -185,7 +185,7 @@ def test_each_player_is_updated_by_itself_and_speaks_as_its_last_update(played) 
 
 
 def test_a_step_whose_answers_are_all_paid_alike_is_not_trained_on(played) -> None:
-    """Both answers to HALF agree with its label; of the other two questions one answer does."""
+    """Both answers to HALF agree with its label; one answer to each of the other two questions does."""
     flat = rows(played, "select step from rewards where phase = 'solver' group by step having max(advantage) = 0")
     assert len(flat) == 1
     assert flat[0] not in rows(played, "select step from updates where role = 'solver'")
@@ -197,7 +197,7 @@ def test_the_solver_is_shown_the_question_and_nothing_else(played) -> None:
     assert {tuple(text.split("\n\n")) for text in shown} == {(question, ending) for question in ANSWERS}
     assert not any(SECRET in text for text in shown)
     asked = {asked.text for asked in played[1].asked if asked.template == "challenger"}
-    assert len(asked) == 1  # a question is made out of nothing: no document, no earlier question
+    assert len(asked) == 1  # a question is made from nothing: no document, no earlier question
 
 
 def test_the_report_is_made_without_a_held_out_score(played) -> None:
@@ -222,7 +222,7 @@ AUDITED = {"challenger.steps": 0, "solver.candidates": 4}
 
 
 def test_questions_that_passed_and_that_an_auditor_rejects_stop_the_run_before_its_update(tmp_path) -> None:
-    """The filter lets HALF, MOST and QUARTERS through; the auditor is shown these with their labels, and takes HALF."""
+    """The filter passes HALF, MOST and QUARTERS; the auditor sees these with their labels, and accepts HALF."""
     with pytest.raises(Alarm, match=r"gate_leak of auditor is 0\.667, the limit is 0\.5\..*monitor\.max_gate_leak"):
         play(tmp_path, *SOUND, EASY, models=("models.auditor",), **AUDITED, **{"monitor.max_gate_leak": 0.5})
     assert query(tmp_path / "store", "select * from updates") == []

@@ -14,7 +14,7 @@ TYPES = ("planning", "writing")
 
 @pytest.fixture
 def documents(store):
-    """Nine documents to use, and two dropped ones."""
+    """Nine usable documents, and two dropped ones."""
     used = [row("documents", document_id=f"d{i}") for i in range(9)]
     dropped = [row("documents", document_id=f"x{i}", dropped_reason="empty") for i in range(2)]
     return publish(store.run("r"), "documents", *used, *dropped)
@@ -34,7 +34,7 @@ def ids(rows: list[dict]) -> list[str]:
     ("total", "counts"),
     [
         (9, (4, 3, 2)),
-        (64, (29, 21, 14)),  # quotas 28.44, 21.33, 14.22: the one left goes to .44
+        (64, (29, 21, 14)),  # quotas 28.44, 21.33, 14.22: the remaining one goes to .44
         (10, (5, 3, 2)),
         (11, (5, 4, 2)),  # quotas 4.89, 3.67, 2.44
         (1, (1, 0, 0)),

@@ -1,4 +1,4 @@
-"""The baseline GRPO_data, once, over a script: given tasks with rubrics train the Solver, and nobody asks."""
+"""The baseline GRPO_data, once, over a scripted engine: given tasks with rubrics train the Solver; no role asks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SCOPE's Algorithm 1, once, over a script: nine documents whose tasks fail or succeed each in a way of its own.
+"""SCOPE's Algorithm 1, once, over a scripted engine: nine documents whose tasks each fail or succeed in their own way.
 
 The rewards, advantages and reasons below are worked by hand from the script and eq. 1-7 of arXiv 2605.31433.
 """
@@ -97,7 +97,7 @@ def answer(asked: Asked) -> str:
 
 
 def grade(asked: Asked) -> str:
-    """An honest grader, but for riddles, and one verdict that is given at the second time only."""
+    """A grader that is honest except about riddles, and gives one verdict only at the second attempt."""
     given = found(r"<answer>\n(.*?)\n</answer>", asked)
     criterion = found(r"<criterion>\nNames (fact \d of \w+\.)", asked)
     if "riddle" in given or (criterion == "fact 1 of Arvel." and criterion in given and asked.attempt == 0):
@@ -166,7 +166,7 @@ def test_challengers_are_paid_for_format_and_for_tasks_that_are_done_half_the_ti
     totals = [(town, (first.get(town, 0.5), None if town == "Arvel" else 0.0)) for town in TOWNS]
     assert [(town, total) for town, total, _ in paid] == [(town, total) for town, pair in totals for total in pair]
     signs = Counter(round(advantage) for *_, advantage in paid)
-    assert signs == {1: 6, -1: 6, 0: 6}  # none in a group of one (Arvel), and none where both have nothing
+    assert signs == {1: 6, -1: 6, 0: 6}  # 0 in a group of one (Arvel), and if both earned nothing
 
 
 def test_solvers_are_paid_for_criteria_met_format_and_searches(played) -> None:
@@ -196,7 +196,7 @@ def test_each_policy_is_updated_once_on_all_that_it_sampled(played) -> None:
     assert rows(
         played, "select role, count(*) from batches join rollouts using (run, rollout_id) group by all order by all"
     ) == [
-        ("challenger", 17),  # of 18 one was an engine's error
+        ("challenger", 17),  # one of 18 was an engine error
         ("solver", 8),
     ]
     learnt = rows(played, "select role, metrics['grad_norm'] > 0 from updates order by role")
@@ -223,7 +223,7 @@ def test_an_unreadable_verdict_is_asked_for_once_more_and_then_left_out(played) 
     counts = Counter(
         (found(r"Write of (\w+)", a), a.attempt) for a in played[1].asked if a.template == "grade" and a.attempt
     )
-    # in both stages and in training: 2 answers of Arvel state fact 1; of Ilmen 4 answers have 4 criteria, in 2 stages
+    # in both stages and in training: 2 answers about Arvel state fact 1; 4 about Ilmen have 4 criteria, in 2 stages
     assert counts == {("Arvel", 1): 2 + 2 + 2, ("Ilmen", 1): 16 + 16}
     unread = rows(played, "select count(*) from judgments where verdict is null")
     assert unread == [(32,)]

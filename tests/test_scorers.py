@@ -1,4 +1,4 @@
-"""Scorers of answers: against other implementations of the same metric, and vectors worked by hand."""
+"""Scorers of answers, compared with other implementations of the same metric and with cases worked by hand."""
 
 import json
 import random
@@ -77,9 +77,9 @@ def test_a_number_may_differ_by_so_much():
     [
         ("12.51", 1.0, 1.0),  # 12.5 * 1.0015 is 12.51875
         ("12.52", 0.0, 0.0),
-        ("1,250", 1.0, 0.0),  # a hundredfold
+        ("1,250", 1.0, 0.0),  # a hundred times
         ("1,251", 1.0, 0.0),  # and within 0.15 %
-        ("125.1", 0.0, 0.0),  # a tenfold has to be exact
+        ("125.1", 0.0, 0.0),  # ten times must be exact
         ("125", 1.0, 0.0),
         ("-12.5", 1.0, 0.0),
         ("-12.51", 0.0, 0.0),

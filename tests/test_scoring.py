@@ -53,7 +53,7 @@ def solve(answers, judgments=(), rubrics=None, **settings) -> list[dict]:
 
 
 def test_difficulty_is_the_mean_over_the_rollouts_that_count():
-    # a: 3 of 3; b: 0 of 3; c wrote no answer, d has one verdict of three: neither counts. g_bar = 1/2, the tent's top
+    # a: 3 of 3; b: 0 of 3; c has no answer, d one verdict of three: neither counts. g_bar = 1/2, the tent's peak
     answers = [answer("a"), answer("b"), answer("c", None), answer("d")]
     judged = [*verdicts("a", 1, 1, 1), *verdicts("b", 0, 0, 0), *verdicts("d", 1, None, None)]
     found = propose(answers=answers, judgments=judged)
@@ -66,7 +66,7 @@ def test_difficulty_is_the_mean_over_the_rollouts_that_count():
 @pytest.mark.parametrize(
     ("given", "g_bar", "num_rollouts"),
     [
-        ((1, 1, None, None), 0.5, 1),  # exactly half have a verdict: it counts, the others are not met
+        ((1, 1, None, None), 0.5, 1),  # exactly half have a verdict: it counts, and the others are not met
         ((1, 0, None, None), 0.25, 1),
         ((1, None, None, None), None, 0),
         ((None, None, None, None), None, 0),
@@ -142,7 +142,7 @@ ENGINE, FULL = "engine error", "no room left in the context"
 
 
 def unasked(rows: list[dict]) -> list[dict]:
-    """Judgments of which the engine did not give those without a verdict."""
+    """Judgments in which those without a verdict are engine failures."""
     return [{**one, "malformed": ENGINE if one["verdict"] is None else None} for one in rows]
 
 
@@ -166,7 +166,7 @@ def test_a_task_that_the_judge_was_not_asked_about_is_unscorable_and_not_paid_fo
 def test_a_task_whose_answers_were_never_sampled_is_unscorable():
     found = propose(answers=[answer("a", None, malformed=ENGINE), answer("b", None, malformed="no answer element")])
     assert (found["total"], found["unscorable"]) == (None, ENGINE)
-    # too long a task is the Challenger's own doing
+    # a task that is too long is the Challenger's own fault
     assert propose(answers=[answer("a", None, malformed="prompt over the limit")])["total"] == 0.5
 
 
@@ -174,7 +174,7 @@ def test_what_is_decided_without_the_failed_judge_is_paid():
     assert propose(gates=[gate(False), failed_gate(ENGINE)], rubrics=[])["total"] == 0.5
     no_format = [task(form=dict.fromkeys(GOOD, 0.0))]
     assert propose(no_format, gates=[failed_gate(ENGINE)], rubrics=[])["total"] == 0.0
-    # one answer of two is graded, 1 of 2: the tent's top
+    # one of two answers is graded, 1 of 2: the tent's peak
     judged = [*verdicts("a", 1, 0), *verdicts("b", None, None, malformed=ENGINE)]
     found = propose(rubrics=rubric([1, 1]), answers=[answer("a"), answer("b")], judgments=judged)
     assert (found["total"], found["components"]["num_rollouts"]) == (1.5, 1)
@@ -182,10 +182,10 @@ def test_what_is_decided_without_the_failed_judge_is_paid():
 
 def test_criteria_that_the_judge_was_not_asked_about_count_neither_way():
     lost = unasked(verdicts("a", 1, 0, None, None))
-    assert solve([answer("a")], lost)[0]["components"]["g"] == 0.5  # 1 of 2; where they were not met, 1 of 4
+    assert solve([answer("a")], lost)[0]["components"]["g"] == 0.5  # 1 of 2; counted as not met it would be 1 of 4
     (found,) = solve(
         [answer("a")], unasked(verdicts("a", 1, None, None, None))
-    )  # 1 of 4 is below coverage, and not the Solver's doing
+    )  # 1 of 4 is below coverage, which is not the Solver's fault
     assert (found["total"], found["unscorable"]) == (None, ENGINE)
     unread = [{**one, "malformed": "no score element"} for one in verdicts("a", 1, None, None, None)]
     (found,) = solve([answer("a")], unread)
@@ -221,7 +221,7 @@ def test_a_solver_is_paid_by_eq_6():
 
 @pytest.mark.parametrize(
     ("tokens", "factor"), [(27, 1.0), (28, 1.0), (46, 0.525), (64, 0.05), (65, 0.05)]
-)  # 46 is half the way from 28 to 64
+)  # 46 is halfway from 28 to 64
 def test_length_limits_are_settings(tokens, factor):
     (found,) = solve([answer("a", answer_tokens=tokens)], verdicts("a", 1, 1, 1, 1), length_soft=28, length_hard=64)
     assert found["total"] == pytest.approx(factor + 0.5)

@@ -10,7 +10,7 @@ from tests.support.scripted import ScriptedEngine
 
 @pytest.mark.parametrize("reasoning", [False, True])
 def test_searches_beside_an_engine_on_a_gpu_make_the_same_rows(reasoning):
-    """Of six conversations some search once or twice, one errs, one answers at once."""
+    """Six conversations: some search once or twice, one fails, one answers at once."""
 
     def reply(_, text):
         turns = text.count("assistant") - 1
@@ -28,7 +28,7 @@ def test_searches_beside_an_engine_on_a_gpu_make_the_same_rows(reasoning):
 
 
 def test_an_engine_on_a_gpu_works_for_others_while_one_searches():
-    """Of two conversations the second searches; the first is answered before its search came back."""
+    """The second of two conversations searches; the first is answered before that search returns."""
     released = threading.Event()
 
     class Slow(Library):

@@ -1,4 +1,4 @@
-"""Seed questions of several data sets, from rows in the form that each is published in."""
+"""Seed questions of several data sets, from rows in each set's published format."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from flows.command import cli
 from flows.seeds import Source, draw, read_sources
 
 SEEDS = Path("flows/mae/seeds.toml")
-ROWS = {  # two rows of each, as the training split has them; the second is the first with another question
+ROWS = {  # two rows of each, as in the training split; the second is the first with another question
     "gsm8k": {"question": "How many clips?", "answer": "48/2 = <<48/2=24>>24 clips.\n#### 72"},
     "commonsenseqa": {
         "id": "075e",

@@ -11,7 +11,7 @@ from corpus_prep.read.seen import FIRST_SLOTS, Seen
 
 
 def test_what_was_added_is_known_and_nothing_else_while_it_grows():
-    ids = [f"document {number}" for number in range(FIRST_SLOTS)]  # the slots double on the way
+    ids = [f"document {number}" for number in range(FIRST_SLOTS)]  # the slots double meanwhile
     random.Random(0).shuffle(ids)
     seen = Seen()
     for number, text in enumerate(ids):

@@ -1,4 +1,4 @@
-"""Answers behind one prompt, computed with it once, make the update that each of them makes with its own copy."""
+"""Answers that share one computed prompt make the same update as each of them with its own copy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def folder(tmp_path_factory) -> Path:
 
 
 def shared_rows(folder: Path, n: int = 10) -> list[dict]:
-    """Four answers to a prompt, four to another, two to a third; the second token of each is not the policy's."""
+    """Four answers to one prompt, four to another, two to a third; the second token of each is not the policy's."""
     rows = make_rows(folder / "policy", "shared", n=n)
     for row in rows:
         row["loss_mask"][1], row["logprobs"][1] = 0, 0.0
@@ -47,7 +47,8 @@ def test_parameters_change_as_in_plain_torch(tmp_path, folder, loss_type, change
 
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_an_adapter_changes_as_without(tmp_path, folder, checkpointing):
-    """So do all metrics: the reference, the policy with its adapter off, is computed on packed rows as well."""
+    """All metrics are the same, too: the reference, the policy with its adapter off, is also computed on packed
+    rows."""
     rows = shared_rows(folder)
     about = {"policy": folder / "base", "reference": folder / "base"}
     s = {"lora": {"rank": 4, "alpha": 8}, "beta": 0.5, "gradient_checkpointing": checkpointing, "micro_batch_size": 1}
@@ -62,12 +63,12 @@ def test_an_adapter_changes_as_without(tmp_path, folder, checkpointing):
 
 
 def test_a_prompt_is_computed_once(tmp_path, folder, monkeypatch):
-    """Prompts of P tokens with answers of T: P - 1 and the sum of T positions go through the model for each."""
+    """For a prompt of P tokens with answers of T tokens, P - 1 plus the sum of T positions pass through the model."""
     rows, seen = shared_rows(folder), []
     score = StoredRolloutsTrainer._get_per_token_logps_and_entropies
 
     def watched(self, model, *given, **named):
-        counted = torch.is_grad_enabled()  # what is scored afterwards has no gradient
+        counted = torch.is_grad_enabled()  # later scoring is without gradients
         hook = model.get_input_embeddings().register_forward_hook(
             lambda _, ids, __: seen.append(ids[0].numel() * counted)
         )

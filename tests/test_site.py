@@ -1,4 +1,4 @@
-"""What a site reads from files and the environment: what is wrong is named, and nothing secret gets out."""
+"""What a site reads from files and the environment: mistakes are named, and no secret leaks."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_process_is_known_whatever_the_clock_says(tmp_path: Path, monkeypatch:
 
 
 def test_no_proxy_is_asked_for_our_server(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where both spellings are set, Python's libraries read the lower one, which often lacks 127.0.0.1."""
+    """If both spellings are set, Python's libraries read the lower-case one, which often lacks 127.0.0.1."""
     asked: list[str] = []
 
     class Proxy(http.server.BaseHTTPRequestHandler):
@@ -112,7 +112,7 @@ def test_no_proxy_is_asked_for_our_server(site: Site, monkeypatch: pytest.Monkey
 def test_a_worker_has_a_temporary_folder_of_its_own_and_its_flows_the_users(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Prefect's worker keeps files in `runner_storage` there, which in /tmp may be another user's."""
+    """Prefect's worker keeps files in its `runner_storage`, which in /tmp may belong to another user."""
     show = "import tempfile; from flows.service import flow_process as f; print(tempfile.gettempdir()); "
     show += "tempfile.tempdir = None; f._restore_temporary_folder(); print(tempfile.gettempdir())"
     for users in (None, str(site.root)):

@@ -1,4 +1,4 @@
-"""Controls: what a gain may come from other than right answers."""
+"""Controls: what a gain may come from besides right answers."""
 
 from collections import Counter
 

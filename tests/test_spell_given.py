@@ -1,4 +1,5 @@
-"""SPELL's baseline RLVR: fixed questions, consistency-filtered, once over a script; and the file of the micro-world."""
+"""SPELL's baseline RLVR: fixed questions, filtered for consistency, over a scripted engine; and the micro-world's
+file."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ LINES = [
     {"id": "half", "task_type": GENERAL, "answer": "Rome", "second_answer": "It is Rome."},
     {"id": "once", "task_type": FINANCE, "answer": "1,250", "second_answer": "1250.9"},
     {"id": "all", "task_type": CHOICE, "answer": "B", "options": ["one", "two"], "second_answer": "B"},
-    {"id": "none", "task_type": GENERAL, "answer": "Oslo"},  # written by people: nobody answered it again
+    {"id": "none", "task_type": GENERAL, "answer": "Oslo"},  # written by people: has no second answer
     {"id": "other", "task_type": GENERAL, "answer": "Rome", "second_answer": "Romeo"},
     {"id": "vague", "task_type": FINANCE, "answer": "7", "second_answer": "hard to say"},
 ]

@@ -45,7 +45,7 @@ def test_the_rule_holds_any_accepted_answer():
 
 
 def test_exact_match_and_f1_take_the_nearest_accepted_answer_and_give_nothing_for_none():
-    """ "M. Scriven, 1855" has two words of "Joseph M. Scriven": F1 is 2 * 2 / (3 + 3)."""
+    """ "M. Scriven, 1855" shares two words with "Joseph M. Scriven": F1 is 2 * 2 / (3 + 3)."""
     task = row(
         "tasks",
         task_id="t",
@@ -72,7 +72,7 @@ def test_exact_match_and_f1_take_the_nearest_accepted_answer_and_give_nothing_fo
 
 
 def test_a_question_is_as_hard_as_a_fixed_responder_fails_by_the_rule_and_by_the_judge():
-    """Of four answers to each, one is right by the rule and another by the judge: 1 - 2/4. Letters are not judged."""
+    """One of four answers is right by the rule and another by the judge: 1 - 2/4. Letters are not judged."""
     tasks = [row("tasks", task_id=t, task_type=t) for t in ("general_qa", "multiple_choice")]
     matches = [
         row("matches", rollout_id=f"{t['task_id']}-{i}", task_id=t["task_id"], matched=i == 0)

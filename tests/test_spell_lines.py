@@ -1,4 +1,4 @@
-"""The prompts `lines`: what a base model's continuation means, and how short an answer has to be."""
+"""The prompts `lines`: how a base model's continuation is read, and how short an answer must be."""
 
 from functools import partial
 
@@ -41,7 +41,7 @@ def test_a_question_and_its_answer_stand_on_the_first_line(reply, question, answ
         ("", "no question with its answer on one line"),
         (" where was ada born?\nAnswer: London", "no question with its answer on one line"),
         (" Answer: London", "no question with its answer on one line"),
-        (" where? Answer: Rome", "the answer does not stand in the text"),  # it stands in the worked example
+        (" where? Answer: Rome", "the answer does not stand in the text"),  # it is in the worked example
         (" where? Answer: .", "the answer does not stand in the text"),
         (" was ada born in London? Answer: London", "the question gives its answer away"),
     ],
@@ -78,7 +78,7 @@ def cfg():
 
 
 def test_every_role_is_asked_for_the_rest_of_a_line(cfg):
-    """The last line of its prompt ends without a blank: a token of these models begins with one."""
+    """The last line of the prompt ends without a blank, since these models' tokens begin with one."""
     roles, document = Roles(cfg), Roles(cfg).questioner.about.keywords["document"]
     text = [row("documents", document_id="a", title="Ada", text="Ada was\nborn.")]
     sample = row("samples", sample_id="s", document_id="a", document_ids=["a"], task_type="general_qa", cluster=0)

@@ -1,4 +1,4 @@
-"""Replies as models give them: in form, nearly in form, and hostile."""
+"""Replies as models write them: well-formed, nearly well-formed, and hostile."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Rewards of the three roles from stored rows, with numbers of the paper's equations worked by hand."""
+"""Rewards of the three roles from stored rows, with the paper's equations worked by hand."""
 
 from typing import Any
 
@@ -134,8 +134,8 @@ def test_rival_rewards_of_the_questioner(reward, expected):
         (YES8, 1),
         (NO8, 0),
         ([1] * 5 + [0] * 3, 1),
-        ([1] * 4 + [0] * 4, 0),  # a tie is no
-        ([1] * 4 + [0] * 3 + [None], 0),  # an unreadable vote is no yes
+        ([1] * 4 + [0] * 4, 0),  # a tie counts as no
+        ([1] * 4 + [0] * 3 + [None], 0),  # an unreadable vote is not a yes
         ([1] * 5 + [None] * 3, 1),
         ([1] * 4 + [None] * 4, 0),
         ([None] * 8, None),
@@ -153,7 +153,7 @@ def test_the_majority_is_strict(given, decided):
     [
         ([1] * 5 + [0] * 3, 0.625),
         ([1] * 4 + [0] * 4, 0.5),
-        ([1] * 4 + [0] * 1 + [None] * 3, 0.2),  # four of eight are no majority: the one no is
+        ([1] * 4 + [0] * 1 + [None] * 3, 0.2),  # four of eight are no majority, so the share is that of the one no
         ([1] * 8, 1.0),
     ],
 )

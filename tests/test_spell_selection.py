@@ -1,4 +1,4 @@
-"""Role-specific dynamic sampling: given rows, expected choices."""
+"""Role-specific dynamic sampling: given rows and expected choices."""
 
 from collections import Counter
 from typing import Any
@@ -16,7 +16,7 @@ TYPES = ["general_qa", "finance_math", "multiple_choice"]
 
 
 def question(task_id: str, right: int | None = 4, of: int = 8, **given: Any) -> dict[str, Any]:
-    """A question with `right` of its answers right; None was not answered. `total` is the questioner's reward."""
+    """A question with `right` of its answers right; None if it was not answered. `total` is the questioner's reward."""
     parts = {"grounded": given.pop("grounded", 1.0), "num_answers": 0.0, "num_right": 0.0, "num_readable": 0.0}
     if right is not None:
         parts |= {"num_answers": float(of), "num_right": float(right), "num_readable": float(given.pop("readable", of))}
@@ -108,7 +108,7 @@ def test_the_order_is_drawn_by_the_seed_and_by_nothing_else(place):
 
 
 def test_a_question_whose_own_answer_few_readable_answers_share_is_rather_wrong_than_hard(place):
-    """A third of the readable ones at least: 2 of 8 are too few, 2 of 6 are enough."""
+    """At least a third of the readable answers must agree: 2 of 8 are too few, 2 of 6 are enough."""
     given = [question("few", 2), question("third", 2, readable=6), question("half", 4)]
     found = reasons(take(place, given, right_share=1 / 3))
     assert found == {"few": "too few answers right", "third": None, "half": None}
@@ -134,8 +134,8 @@ def test_as_many_negatives_as_positives_are_taken_of_each_type(place):
 
 
 def test_a_shortage_of_negatives_passes_to_the_next_type(place):
-    # general: 3 positives, 1 negative, so 2 short; finance: 1 positive, 2 negatives, 1 its own and 1 passed on, so 1
-    # short; choice: no positive, 5 negatives, the 1 left over
+    # general: 3 positives, 1 negative, so 2 missing; finance: 1 positive, 2 negatives, 1 of them its own and 1 passed
+    # on, so 1 missing; choice: no positive, 5 negatives, the 1 left over
     given = [question(f"g+{i}") for i in range(3)] + [question("g-", 0)]
     given += [question("f+", task_type="finance_math")]
     given += [question(f"f-{i}", 8, task_type="finance_math") for i in range(2)]
@@ -158,8 +158,8 @@ def test_solvable_questions_beyond_the_batch_are_neither_positives_nor_negatives
 
 
 def test_solvable_questions_beyond_the_batch_make_up_for_no_shortage_of_negatives(place):
-    """General: two positives, one negative and two solvable ones that the batch lacks, of which one no group tells of.
-    It is one negative short, so that one of finance is taken."""
+    """General has two positives, one negative, and two solvable ones that are not in the batch, one of them without a
+    group. It lacks one negative, so it takes one of finance."""
     given = [*(question(t) for t in ("a", "b", "beyond", "unknown")), question("n", 0)]
     given += [question(t, 0, task_type="finance_math") for t in ("f", "g")]
     tables = published(place, given)
@@ -215,7 +215,7 @@ def test_both_ends_of_the_share_are_inside(place, share, reason):
 
 @pytest.mark.parametrize(("share", "bounds"), [(0.625, {"low": 0.625000001}), (0.75, {"high": 0.749999999})])
 def test_a_share_that_is_just_the_bound_with_its_tolerance_is_inside(place, share, bounds):
-    """The bound less, or and, 1e-9 is the share to the last bit."""
+    """The bound minus, or plus, 1e-9 equals the share to the last bit."""
     assert (bounds.get("low", share + 1e-9) - 1e-9, bounds.get("high", share - 1e-9) + 1e-9) == (share, share)
     assert votes(place, ("a", 1, 1, share), **bounds).rows()[0]["reason"] is None
 

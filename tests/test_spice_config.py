@@ -54,7 +54,7 @@ def test_large_profiles_hold_the_papers_numbers(name):
     u = cfg.update
     assert (u.loss_type, u.beta, u.optimizer_steps, u.max_completion_tokens) == ("dr_grpo", 0.0, 1, 8192)
     assert (u.lora is None, u.learning_rate) == ((True, 1e-6) if name.endswith("8gpu") else (False, 1e-5))
-    # steps 200 and 640 of the paper, and what lies between
+    # the paper's steps 200 and 640, and some between
     assert [40 * t for t in (cfg.probes.opponent, *cfg.probes.checkpoints)] == [200, 200, 320, 440, 560, 640]
     assert (cfg.probes.num_documents, cfg.probes.attempts) == (128, 128)
 

@@ -1,7 +1,8 @@
-"""SPICE's Algorithm 1, once over a script: of three documents one is asked about well at once, one late, one never.
+"""SPICE's Algorithm 1, once over a scripted engine: one of three documents gets a valid question at once, one late, one
+never.
 
-Rewards and advantages are worked by hand from the script, section 2 of arXiv 2510.24684 and the profile's sizes:
-groups of 6 of up to 24 attempts, and 8 answers.
+Rewards and advantages are worked by hand from the script, section 2 of arXiv 2510.24684 and the profile's sizes: groups
+of 6 from up to 24 attempts, and 8 answers.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ SETTINGS = {
     "probes.checkpoints": [],
 }
 CHOICE = '{"suitable_for_mcq": false, "suitable_for_free_form": true, "best_answer_type": "Integer"}'
-INVALID = (  # said in turn
+INVALID = (  # used in turn
     "I would rather not.",
     '{"question": "What is 7 + 5?", "answer": "a dozen", "answer_type": "Integer"}',
     '{"question": "What is 7 + 5?", "answer_type": "Integer"}',
@@ -43,7 +44,7 @@ INVALID = (  # said in turn
 
 
 class Roles:
-    """Who says what; counts the attempts about each document."""
+    """Replies by role; counts the attempts about each document."""
 
     def __init__(self) -> None:
         self.choices, self.attempts = Counter[str](), Counter[str]()

@@ -1,4 +1,4 @@
-"""What the Challenger and the Reasoner may say, and what they may not."""
+"""Which replies of the Challenger and the Reasoner are valid."""
 
 import json
 from pathlib import Path

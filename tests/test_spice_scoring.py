@@ -1,4 +1,4 @@
-"""From answers and comparisons to rewards, by hand."""
+"""From answers and comparisons to rewards, worked by hand."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which attempts make a group, and which question of a document the Reasoner trains on: given and expected rows."""
+"""Which attempts form a group, and which question about a document the Reasoner trains on: given and expected rows."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def group(place, tasks, **bounds) -> list[str]:
         (15, 1, (8, 0)),  # 7.5
         (3, 13, (2, 6)),  # 1.5
         (11, 13, (4, 4)),  # 3.67
-        (1, 1023, (1, 7)),  # 0.008: the one valid question is drawn all the same
+        (1, 1023, (1, 7)),  # 0.008: the one valid question is drawn anyway
         (2, 3, (2, 3)),  # fewer attempts than a group
     ],
 )
@@ -112,7 +112,7 @@ def test_one_valid_question_of_a_document_is_drawn_and_the_others_say_why_not(pl
     assert reasons.pop("e") == "no answer could be compared"
     assert sorted(map(str, reasons.values())) == ["None", "another question of its document is drawn"]
     assert all(r["kept"] == (r["reason"] is None) for r in found)
-    assert len(found) == 5  # what was left out of the groups has no score, and is not asked about again
+    assert len(found) == 5  # attempts outside the groups have no score, and are not asked again
 
 
 @pytest.mark.parametrize("rate", [0.0, 1.0])

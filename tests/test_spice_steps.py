@@ -1,4 +1,4 @@
-"""A step of SPICE over an engine that says what a script tells it: rounds of attempts, who asks, who sees what."""
+"""A step of SPICE over a scripted engine: rounds of attempts, who asks, who sees what."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from warehouse.schemas import DOCUMENTS
 
 LEARNING, STRONG = (Policy(id=name, weights=name, content_hash=name) for name in ("learning", "strong"))
 SECRET = "seven and five make twelve"
-ASKS_ONE_THING = {"monitor.max_copy": None, "monitor.max_gate_leak": None}  # of which the ledgers know nothing
+ASKS_ONE_THING = {"monitor.max_copy": None, "monitor.max_gate_leak": None}  # about which the ledgers know nothing
 
 
 @dataclass
 class ScriptedFleet:
-    """Says `reply(kind, document, number)` to the number-th prompt about a document; keeps all prompts it saw."""
+    """Gives `reply(kind, document, number)` to the number-th prompt about a document; remembers all prompts."""
 
     reply: Callable[[str, str, int], str]
     seen: list[tuple[str, str, str]] = field(default_factory=list)
@@ -72,7 +72,7 @@ QUESTION = json.dumps({"question": "What is 7 + 5?", "answer": 12, "answer_type"
 
 
 def script(role: str, document: str, number: int) -> str:
-    """d0 asks well at once; d1 at its 15th attempt; d2 never; half of the answers are right."""
+    """d0 gets a valid question at once, d1 at the 15th attempt, d2 never; half of the answers are right."""
     if role == "choose":
         return CHOICE
     if role == "reasoner":
@@ -221,7 +221,7 @@ def test_a_step_needs_as_many_documents_as_the_corpus_has(place):
 
 
 def trained_on(place, monkeypatch, settings: list | None = None, **changed: Any) -> list[dict]:
-    """The batch of one step; with what settings goes into `settings`."""
+    """The batch of one step; appends the update's settings to `settings`."""
     batches: list[dict] = []
 
     def learn_nothing(step, rows_, **given: Any):
@@ -245,7 +245,7 @@ def test_both_roles_are_trained_on_in_one_batch_with_advantages_of_their_own_gro
 
 
 def test_an_optimizer_step_may_have_so_many_trajectories_in_a_random_order(place, monkeypatch):
-    """34 trajectories: three steps of about 11. One step on all of them is on-policy."""
+    """34 trajectories make three steps of about 11. One step on all of them is on-policy."""
     given: list = []
     whole = trained_on(place, monkeypatch, given)
     parts = trained_on(place.step(7), monkeypatch, given, trajectories_per_update=11)

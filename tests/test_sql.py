@@ -1,4 +1,4 @@
-"""`selfplay sql`: exact values out of the store, and nothing into it."""
+"""`selfplay sql` reads exact values from the store and writes nothing to it."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def with_files(*, draft: Draft, address: str) -> Iterator[dict]:
 
 @pytest.fixture
 def said(caplog):
-    """What the stages logged since it was last asked."""
+    """What the stages have logged since the last call."""
     caplog.set_level(logging.INFO, "selfplay")
 
     def take() -> list[str]:
@@ -167,7 +167,7 @@ def test_edited_code_remakes_the_table_and_is_named_but_words_about_it_do_not(
 def test_a_stage_that_fails_midway_leaves_the_store_as_it_was(place):
     before = publish(place, "samples", row("samples", sample_id="old"))
     with pytest.raises(ValueError, match="the engine died"):
-        fail_midway(place, count=2000)  # more than one chunk of rows is written by then
+        fail_midway(place, count=2000)  # by then more than one chunk of rows is written
     assert place.store.get(before.address).rows() == before.rows()
     assert os.listdir(place.store.root / "tmp") == os.listdir(place.store.root / "locks") == []
 
@@ -243,7 +243,7 @@ def sample(*, tokens: tuple[int, ...], engines: Any) -> Iterator[dict]:
 
 
 def test_what_a_stage_costs_stands_beside_its_rows(place):
-    """Tokens are those of its rows; GPU-seconds are its seconds on all GPUs of its tools, 0 on CPUs."""
+    """Tokens are those of its rows; GPU-seconds are its seconds times the GPUs of its tools, 0 on CPUs."""
     six_gpus, cpu = (Fleet(engine(d), n, place.store.root) for d, n in (("cuda", 6), ("cpu", 2)))
     on_gpus = sample(place, tokens=(5, 7), engines=six_gpus, label="gpus").recipe
     on_cpu = sample(place, tokens=(), engines=cpu, label="cpu").recipe

@@ -35,7 +35,7 @@ make(store.run("s"), count=20_000)
 
 
 def test_a_disk_that_takes_no_more_is_said_and_nothing_is_half_there(store, tmp_path):
-    """A limit on the size of files refuses what a full disk would."""
+    """A limit on file sizes refuses writes like a full disk."""
     script = tmp_path / "full.py"
     script.write_text(FULL)
     environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
@@ -145,7 +145,7 @@ def test_damaged_files_are_found(store, how):
 
 
 def test_a_recipe_that_says_something_else_is_found_though_no_file_changed(store):
-    """`table` is what its rows are read by, `seconds` nothing that a hash of a file covers."""
+    """`table` decides how its rows are read; no hash of a file covers `seconds`."""
     publish(store.run("r"), "samples", *samples("a"))
     path = store.folder("r/samples") / RECIPE
     said = json.loads(path.read_text())
@@ -158,7 +158,7 @@ def test_a_recipe_that_says_something_else_is_found_though_no_file_changed(store
         ]
     store.amend("r/samples", said)  # as `selfplay clean` does
     assert not list(store.get("r/samples").problems(thorough=True))
-    path.write_text(json.dumps({k: v for k, v in said.items() if k != "recipe_hash"}))  # of an older version
+    path.write_text(json.dumps({k: v for k, v in said.items() if k != "recipe_hash"}))  # as written by an older version
     assert not list(store.get("r/samples").problems(thorough=True))
 
 

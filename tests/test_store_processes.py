@@ -1,4 +1,4 @@
-"""A store and processes that die or meet: locks, drafts left behind, what a kill may leave."""
+"""A store with processes that die or collide: locks, abandoned drafts, what a kill may leave."""
 
 import errno
 import fcntl
@@ -86,7 +86,7 @@ def test_the_lock_of_a_killed_process_is_free(store):
 
 
 def test_looking_at_a_lock_does_not_refuse_who_wants_it(store):
-    with open(store.root / "locks" / "r~samples", "a+") as looking:  # what `working` does, drawn out
+    with open(store.root / "locks" / "r~samples", "a+") as looking:  # what `working` does, but for longer
         fcntl.flock(looking, fcntl.LOCK_SH)
         timer = threading.Timer(0.05, lambda: fcntl.flock(looking, fcntl.LOCK_UN))
         timer.start()
@@ -118,7 +118,7 @@ def test_no_two_hold_one_lock_however_they_come_and_go(store):
 
 
 def test_a_store_may_lie_on_nfs(store, monkeypatch):
-    """There only a file that is open for writing can be locked for oneself (flock(2)): no folder can."""
+    """NFS grants exclusive locks only on files that are open for writing (flock(2)), not on folders."""
     flock = fcntl.flock
 
     def flock_on_nfs(file, how):

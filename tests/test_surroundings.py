@@ -1,4 +1,4 @@
-"""A test sees nothing of its user's: not the shell, not the store, not the services."""
+"""A test sees nothing of the user's: neither shell nor store nor services."""
 
 from __future__ import annotations
 

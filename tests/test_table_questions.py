@@ -1,4 +1,4 @@
-"""Questions about tables of long articles: how articles come apart, and which questions of a script are kept."""
+"""Questions about tables in long articles: how articles are split, and which questions of a script are kept."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ARTICLE = f"<P> {PROSE} </P> {HTML} <P> {PROSE} </P> {BOX}\n\n{MARKDOWN}\n"
     ("text", "rows"),
     [
         (HTML, [["Port", "Year"], ["Ulm", "1904"], ["Bonn", "1908"], ["Köln", "1911"]]),
-        ("<TABLE><TR><TD>a<TD>b<TR><TD>c</TABLE>", [["a", "b"], ["c"]]),  # nothing but the table is closed
+        ("<TABLE><TR><TD>a<TD>b<TR><TD>c</TABLE>", [["a", "b"], ["c"]]),  # only the table is closed
         ("<table><tr><td>a <table><tr><td>x</td></tr></table> b</td></tr></table>", [["a b"]]),
         ("a | b\n--|--\n`x\\|y` | 2", [["a", "b"], ["`x\\|y`", "2"]]),
         ("<table> no rows </table>", [["no rows"]]),
@@ -78,7 +78,7 @@ def test_the_pieces_of_a_table_that_was_cut_have_the_names_of_its_columns(place:
 
 
 def test_every_type_is_drawn_from_what_it_takes(place: Place) -> None:
-    """The prose nearest to the first table is the one before it."""
+    """The prose nearest to the first table is the passage before it."""
     made = segments(place, PROSE, HTML, PROSE, BOX, MARKDOWN)
     parts = part_articles(place, made, rules=TableRules(), label="parts")
     samples = draw_parts(place, parts, task_types=TASK_TYPES, count=6, seed=0).rows()
@@ -150,7 +150,7 @@ ANSWERS = {"Which port is the last of the list?": "Köln", "Who dug it?": "Ott",
 
 
 def say(asked: Asked) -> str:
-    """The question about prose and table quotes the table alone."""
+    """The question about prose and table quotes only the table."""
     if asked.template == "write":
         kind = 0 if asked.text.count("<part>") == 1 else 1 if "Ott" in asked.text else 2
         question, answer = list(ANSWERS.items())[kind]

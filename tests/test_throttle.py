@@ -1,4 +1,4 @@
-"""How fast an endpoint is asked: worked by hand, with clocks that a test sets."""
+"""How fast requests are sent to an endpoint: worked by hand, with clocks that a test sets."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def test_concurrency_grows_by_one_after_as_many_replies_as_may_be_in_flight():
 
 
 def test_an_overload_halves_it_once_for_all_that_were_in_flight():
-    """The first is told at 5 s; those that began before that tell nothing new. The next begins at 6 s."""
+    """The first overload is reported at 5 s; requests that began before then add nothing. The next begins at 6 s."""
     concurrency = Concurrency(most=64)
     concurrency.ended("overload", started=1, now=5)
     for started in (0, 2, 4.9):
@@ -49,20 +49,20 @@ def test_replies_three_times_as_slow_as_the_best_window_lower_it_by_a_fifth():
     assert ended(concurrency, 8, seconds=1) == 9
     assert ended(concurrency, 9, seconds=3) == 10
     assert ended(concurrency, 10, seconds=3.1) == 8
-    concurrency.begin()  # of another stage, whose replies are longer
+    concurrency.begin()  # another stage's, with longer replies
     assert ended(concurrency, 8, seconds=9) == 9
 
 
 def test_a_rate_limit_saves_up_ten_seconds_and_may_be_overdrawn():
-    """120 a minute are 2 a second: 20 are saved up."""
+    """120 a minute are 2 a second, so 20 are saved up."""
     bucket = Bucket(per_minute=120, now=0)
     assert bucket.wait_s(20, now=0) == 0
     bucket.take(20)
     assert bucket.wait_s(3, now=0) == 1.5
     assert bucket.wait_s(3, now=1) == 0.5
-    bucket.take(12)  # 2 - 12 = -10: what a reply took beyond its estimate
+    bucket.take(12)  # 2 - 12 = -10: a reply took more than its estimate
     assert bucket.wait_s(1, now=1) == 5.5
-    assert bucket.wait_s(50, now=1) == 15  # more than is ever saved up: when 20 are
+    assert bucket.wait_s(50, now=1) == 15  # more than is ever saved up: wait for 20
     assert bucket.wait_s(20, now=1000) == 0
     bucket.take(20)
     assert bucket.wait_s(1, now=1000) == 0.5

@@ -1,4 +1,4 @@
-"""Lengths are those of the text, whatever a tokenizer was last used for."""
+"""Lengths depend only on the text, whatever a tokenizer was last used for."""
 
 import pytest
 from tokenizers import Tokenizer
@@ -12,7 +12,7 @@ from tests.support.scripted_play import any_text_model
 
 @pytest.fixture
 def model(tmp_path) -> str:
-    """A folder like an embedding model's: its tokenizer cuts texts to 4 tokens and fills up to 8."""
+    """A folder like an embedding model's: its tokenizer truncates texts to 4 tokens and pads to 8."""
     tokenizer = Tokenizer(WordLevel({"<pad>": 0, "<unk>": 1}, unk_token="<unk>"))
     tokenizer.pre_tokenizer = WhitespaceSplit()
     tokenizer.enable_truncation(4)

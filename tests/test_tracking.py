@@ -1,4 +1,4 @@
-"""`tracking`: updates, evaluations and alarms in trackio or Weights & Biases, without a table becoming stale."""
+"""`tracking`: updates, evaluations and alarms in trackio or Weights & Biases, without making any table stale."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NONE = {"models": {"base": "m"}, "engine": {"max_model_len": 8}}
 
 
 class Library(ModuleType):
-    """What trackio and wandb have in common, written down instead of shown."""
+    """The common interface of trackio and wandb, which records calls instead of showing them."""
 
     def __init__(self, broken: bool = False) -> None:
         super().__init__("trackio")
@@ -129,7 +129,7 @@ def test_it_is_no_part_of_the_configuration_that_a_run_is_known_by() -> None:
 
 def test_turned_on_after_a_run_it_gets_everything_and_nothing_is_made_again(request, tmp_path) -> None:
     store, script = play(tmp_path, *TRAINING, *CANDIDATES)
-    library = request.getfixturevalue("library")  # after the trainer's own search for such libraries
+    library = request.getfixturevalue("library")  # after the trainer has looked for such libraries
     asked = len(script.asked)
     made = {table.address: table.recipe["started_at"] for table in store.tables("r")}
     again, script = play(tmp_path, tracking="trackio")

@@ -1,4 +1,4 @@
-"""The oracle of duplicate removal, against sets worked by hand."""
+"""The oracle of duplicate removal, compared with sets worked by hand."""
 
 from tests.support.truth import defined_shingles, exact_join, families, judge, word_shingles
 
@@ -16,7 +16,7 @@ def test_texts_without_words_are_alike_only_where_they_are_equal():
 
 def test_the_join_has_pairs_right_at_the_threshold_and_none_below():
     words = list("abcdefghi")
-    texts = [" ".join(words[:8]), " ".join(words[:9]), " ".join(words[:7])]  # of 4, 5 and 3 shingles
+    texts = [" ".join(words[:8]), " ".join(words[:9]), " ".join(words[:7])]  # 4, 5 and 3 shingles
     assert exact_join([word_shingles(text) for text in texts], 0.8) == {(0, 1): 4 / 5}
     assert exact_join([word_shingles(text) for text in texts], 0.75) == {(0, 1): 4 / 5, (0, 2): 3 / 4}
 
@@ -28,6 +28,6 @@ def test_families_are_joined_through_others():
 def test_a_removal_is_justified_by_who_stayed():
     chain = {(0, 1): 0.9, (1, 2): 0.8, (4, 5): 1.0}
     assert judge({1, 2, 5}, chain) == (2, 1, 0, 0)  # 2 resembles 0 only through 1
-    assert judge({0, 1, 2}, chain) == (0, 0, 3, 1)  # nothing of the first family stayed, both of the second did
-    assert judge({1, 3}, chain) == (1, 0, 1, 2)  # 3 is like nothing
+    assert judge({0, 1, 2}, chain) == (0, 0, 3, 1)  # none of the first family stayed, both of the second did
+    assert judge({1, 3}, chain) == (1, 0, 1, 2)  # 3 resembles nothing
     assert judge({1, 3}, chain).recall == 1 / 3

@@ -1,4 +1,4 @@
-"""A role of which nothing can be read stops the run, or warns."""
+"""A role whose replies are all malformed stops the run, or causes a warning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The update stage: which models it hands to the trainer, and what it leaves behind."""
+"""The update stage: which models it passes to the trainer, and what it writes."""
 
 import shutil
 import subprocess
@@ -32,7 +32,7 @@ DATUM = {
 
 
 class InThisProcess:
-    """A trainer without a process of its own."""
+    """A trainer that runs in this process."""
 
     def train(self, job: UpdateJob) -> UpdateResult:
         from tasks.training.trainer import train
@@ -42,7 +42,7 @@ class InThisProcess:
 
 @pytest.fixture
 def hub_model(tmp_path, monkeypatch) -> str:
-    """A model known by its hub name: it lies in the hub's cache, and the hub cannot be reached."""
+    """A model known by its hub name: it is in the hub's cache, and the hub cannot be reached."""
     kept = tmp_path / "hub" / "models--lab--micro-base"
     shutil.copytree(BASE, kept / "snapshots" / ("a" * 40))
     (kept / "refs").mkdir()
@@ -89,7 +89,7 @@ def test_a_trainer_stays_for_the_next_update_if_it_is_resident(tmp_path, residen
 
 
 def test_a_trainer_of_one_process_sees_one_gpu_that_of_the_first_engine(tmp_path, monkeypatch):
-    """TRL refuses several: Trainer would make a DataParallel of them."""
+    """TRL refuses several GPUs: Trainer would wrap the model in DataParallel."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
     assert Group(tmp_path / "log", 1, "cuda", 1).environment()["CUDA_VISIBLE_DEVICES"] == "4"
     assert "CUDA_VISIBLE_DEVICES" not in Group(tmp_path / "log", 2, "cuda", 1).environment()
@@ -106,7 +106,7 @@ def test_the_allocator_of_a_gpu_trainer_can_grow_its_blocks_unless_told_otherwis
 
 @pytest.mark.slow
 def test_a_resident_trainer_writes_each_state_behind_its_update_and_goes_on_from_memory(store, tmp_path):
-    """Two updates, the first state superseded; then the second once more, from disk, by a trainer of its own."""
+    """Two updates, the first state superseded; then the second again, from disk, by a new trainer."""
     from tasks.training.held import GOES_ON
 
     log, base = tmp_path / "log", Policy(id="base", weights=str(BASE), content_hash="0")

@@ -1,4 +1,4 @@
-"""The readers of tasks/readers that say what a text means: letters, numbers, statements, words, formulas."""
+"""The readers in tasks/readers that interpret a text: letters, numbers, statements, words, formulas."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from tasks.readers.words import holds
 
 
 def read(reader, *given):
-    """What is read, or why it is not."""
+    """What is read, or why the text is malformed."""
     try:
         return reader(*given)
     except Malformed as problem:
@@ -79,7 +79,7 @@ def test_the_text_of_exactly_one_option_stands_for_its_letter():
         ("3 crore", 3e7),
         ("3.2x", 3.2),
         ("12 tonnes of CO2e", 12),
-        ("12 m2", 12e6),  # "m" is read as million; alone it may also be left out
+        ("12 m2", 12e6),  # "m" is read as million; a lone unit may also be ignored
         ("1.5 × 10^6", 1.5e6),
         (r"1.5 \times 10^{-3}", 1.5e-3),
         ("10^6", 1e6),
@@ -124,7 +124,7 @@ def test_a_scale_counts_where_both_state_one(reference, answer, same):
 
 
 def test_a_long_row_of_digits_with_something_behind_is_read_in_one_pass():
-    """One that tried every way to split the digits took half a minute."""
+    """A reader that tried every way to split the digits took half a minute."""
     assert is_finite("1" * 50_000 + "f(" * 25_000)
     assert not is_finite("1" * 100_000)
 
@@ -189,7 +189,7 @@ def test_words_that_mean_the_same_are_found_and_no_others(reference, answer, fou
     ("reference", "answer", "same"),
     [
         ("2*pi*r", r"2\pi r", True),
-        ("rho*g*h", r"\rho g h", True),  # g and h are no grams and hours
+        ("rho*g*h", r"\rho g h", True),  # g and h are not grams and hours
         ("2*g", "2", False),
         ("m*v", "mV", False),
         ("delta", r"\Delta", False),
@@ -214,7 +214,7 @@ def test_formulas_are_compared_in_one_notation(reference, answer, same):
 @pytest.mark.parametrize(
     ("reference", "answer", "same"),
     [
-        ("A*exp(-E_a/(R*T))", r"Ae^{-\frac{E_a}{RT}}", True),  # an energy, no expectation
+        ("A*exp(-E_a/(R*T))", r"Ae^{-\frac{E_a}{RT}}", True),  # an energy, not an expectation
         ("E_k/2", r"\frac{E_k}{2}", True),
         ("E0 + I1*R", r"E_0 + I_1R", True),  # the index is one character
         ("I_1/2", r"\frac{I_1}{2}", True),

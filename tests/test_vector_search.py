@@ -1,4 +1,4 @@
-"""Search over vectors: what the ways of searching find of what an exact search finds, and from where."""
+"""Search over vectors: how much of an exact search's result each kind of search finds, and from where it reads."""
 
 import shutil
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +21,7 @@ NUM, DIMENSIONS = 4_000, 64
 
 
 class Plain:
-    """Stands where the embedding model stands: for queries that are vectors already."""
+    """In place of the embedding model, for queries that are already vectors."""
 
     device, dtype = "cpu", None
 

@@ -1,4 +1,4 @@
-"""The version of a store's schema: which stores can be read, and what is said of the others."""
+"""The version of a store's schema: which stores can be read, and the errors for the others."""
 
 import json
 from pathlib import Path
@@ -23,7 +23,7 @@ def define_things(new_table, **hints):
 
 
 def made_store(root: Path, new_table) -> Store:
-    """A store of things that had a size only."""
+    """A store of things with a size and nothing else."""
     define_things(new_table, size=SIZE)
     store = Store(root)
     publish(store.run("r"), "things", row("things", thing_id="a", size=3), row("things", thing_id="b", size=4))
@@ -35,7 +35,7 @@ def record(store: Store) -> dict:
 
 
 def test_columns_change_with_the_version_or_stay_readable():
-    """If this fails: see `warehouse.version` for whether VERSION has to be raised; then write the file again by
+    """If this fails, `warehouse.version` says whether VERSION must be raised; then rewrite the file with
     `python -m warehouse.version > tests/data/schema.json`."""
     stored = json.loads(SNAPSHOT.read_text())
     if stored["version"] == VERSION:

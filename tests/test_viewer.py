@@ -1,4 +1,4 @@
-"""The viewer: every page of a run shows what is stored, whatever the stored texts try."""
+"""The viewer: every page of a run shows what is stored, whatever the stored texts attempt."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ PAGES = [
 
 
 def client_of(store: Store) -> TestClient:
-    """One that was given the token."""
+    """A client that has the token."""
     key = Key(4218)
     client = TestClient(make_app(store, key), base_url=HOST, follow_redirects=False)
     client.cookies.set(key.cookie, key.token)

@@ -1,4 +1,4 @@
-"""Nothing of the store is served without the token, under another name, or to another page."""
+"""The store is never served without the token, under another host name, or to another site's page."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_request_from_another_page_is_refused(stranger, key):
     for origin in ("http://evil.example", "null", "http://127.0.0.1:4217", "https://127.0.0.1:4218"):
         assert stranger.get("/", headers={"Origin": origin}).status_code == 403, origin
         assert stranger.post("/open", content=key.token, headers={"Origin": origin}).status_code == 403, origin
-    assert stranger.post("/open", content=key.token).status_code == 403  # from nowhere
+    assert stranger.post("/open", content=key.token).status_code == 403  # without an origin
 
 
 def test_every_answer_forbids_inline_scripts_framing_and_requests_elsewhere(stranger, key):

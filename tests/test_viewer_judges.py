@@ -1,4 +1,4 @@
-"""What the viewer shows of judges, of what was dropped, and of single tokens."""
+"""What the viewer shows about judges, dropped candidates and single tokens."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.test_viewer import client_of, open_page
 
 @pytest.fixture
 def browser(store):
-    """Beside what `lay` writes: a gate that refuses and one that cannot be read, a group that is not trained on, and a
-    vote on and marks of an answer and of the task."""
+    """Adds to what `lay` writes: a gate that refuses and a malformed one, a group that is not trained on, a vote on an
+    answer, and marks for an answer and for the task."""
     place = lay(store).iteration(1).phase("training").step(2)
     publish(
         place,

@@ -1,4 +1,4 @@
-"""Labels: kept by person and thing, and what gates and judges are worth against them."""
+"""Labels: stored by person and thing, and used to measure gates and judges."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ def test_a_label_from_another_page_is_refused(store):
 
 
 def test_precision_and_recall_of_a_gate_and_a_judge(store):
-    """The gate passes t1 to t3 and refuses t4 and t5. People call t1, t2 and t4 good, t3 a leak, t5 bad: 2 of the 3 it
-    passes are good, and 2 of the 3 good ones pass; of the 2 others it lets 1 through. The judge says met, met, not met,
-    and is right, wrong, wrong: 1 of its 2 "met" is one, and so is 1 of the 2 that are."""
+    """The gate passes t1 to t3 and refuses t4 and t5. People call t1, t2 and t4 good, t3 a leak, t5 bad: 2 of the 3
+    that pass are good, 2 of the 3 good ones pass, and 1 of the 2 others does. The judge says met, met, not met, and is
+    right, wrong, wrong: 1 of its 2 "met" is true, and it finds 1 of the 2 that are."""
     place = store.run("r").iteration(1).phase("pool")
     gates = [row("gates", task_id=f"t{i}", gate="g", kind="rule", passed=i < 4) for i in range(1, 6)]
     publish(place, "gates", *gates)

@@ -1,4 +1,4 @@
-"""The viewer asked wrongly: every mistake is a page that says what is wrong, and no statement holds the server up."""
+"""Bad requests to the viewer: every mistake yields a page that explains it, and no statement blocks the server."""
 
 from __future__ import annotations
 

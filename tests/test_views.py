@@ -17,7 +17,8 @@ VIEWS = (
 
 
 def make_run(store: Store, run: str, title: str) -> None:
-    """One iteration: a task is written and learnt from, kept, answered and learnt from. Both runs use the same ids."""
+    """One iteration: a task is written and trained on, kept, answered, and its answer trained on. Both runs use the
+    same ids."""
     top = store.run(run)
     publish(top, "documents", row("documents", document_id="d", title=title), row("documents", document_id="other"))
     publish(top, "policies", row("policies", policy="base", role="base", policy_hash="h0"))
@@ -88,7 +89,7 @@ def rollout(rollout_id: str, prompt_id: str, role: str, **given) -> dict:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory) -> Path:
-    """A store with two runs whose ids are the same, under a path that looks like a run itself."""
+    """A store with two runs of the same ids, under a path that looks like a run itself."""
     store = Store(tmp_path_factory.mktemp("runs") / "runs" / "iter-007")
     write_views(store)
     make_run(store, "one", "Moon")

@@ -13,7 +13,7 @@ ENGINE = "engine error"
 
 
 def answers_to(place, task_id, *texts, label="given"):
-    """Answers a0, a1, ... with these texts; None is unread, and ENGINE was never sampled."""
+    """Answers a0, a1, ... with these texts; None is malformed, and ENGINE was never sampled."""
     rows = [
         row(
             "answers",
@@ -134,7 +134,7 @@ def test_a_fault_of_the_rule_is_not_taken_for_a_difference(place):
 
 
 def test_classes_are_formed_in_the_order_of_sampling():
-    """Where near is not transitive, an answer joins the first class whose first member is near."""
+    """If nearness is not transitive, an answer joins the first class whose first member is near."""
     near = classes(["1", "2", "3", "2"], lambda a, b: abs(int(a) - int(b)) <= 1)
     assert near.members == [[0, 1, 3], [2]]
 

@@ -22,7 +22,7 @@ from warehouse.store import Store
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    """R-Zero, one iteration over the script of `test_rzero_played`."""
+    """One iteration of R-Zero over the script of `test_rzero_played`."""
     return play(tmp_path_factory.mktemp("whatif"), *TRAINING, *CANDIDATES)[0]
 
 
@@ -54,7 +54,7 @@ def test_a_run_asked_about_as_it_was_played_changes_nothing(ask, store) -> None:
 
 
 def test_a_wider_window_names_the_tasks_that_it_would_keep(ask, store) -> None:
-    """The share of HARD is 1/8: beyond 0.5 - 0.25, within 0.5 - 0.4."""
+    """The share of HARD is 1/8: outside 0.5 - 0.25, inside 0.5 - 0.4."""
     before = contents(store)
     told = ask("--set", "solver.delta=0.4")
     assert [(was, now, task) for _, _, was, now, task in cells(told, "Roll one")] == [("too hard", "kept", HARD)]
@@ -69,8 +69,8 @@ def test_a_narrower_window_names_the_tasks_that_it_would_drop(ask) -> None:
 
 
 def test_another_weight_changes_three_rewards_and_no_rank(ask) -> None:
-    """Without the share of like questions HALF earns 1 twice, MOST 1/2 and EASY 0; before 0.6, 0.3 and 0. The reply
-    without a question earns 0, and what was not sampled nothing."""
+    """Without the penalty for similar questions HALF earns 1 twice, MOST 1/2 and EASY 0; before, 0.6, 0.3 and 0. The
+    reply without a question earns 0, and the one that was not sampled has no reward."""
     (of_scores,) = cells(ask("rewards", "--set", "challenger.repetition_weight=0"), "challenger/rewards")
     assert of_scores[1:] == ["6", "3", "1.000", "0.300", "0.500", "1", "1", "0"]
 
@@ -81,8 +81,8 @@ def reversed_pay(tasks: list[Task], labels: list[Label], novelties: list[Novelty
 
 
 def test_an_edited_reward_is_taken_as_it_stands_now(ask, monkeypatch) -> None:
-    """EASY and the unread reply earned 0, and 0 is what they earn: of the others ranks and signs turn round. Advantages
-    were 1.2, 0, -1.2 and 1, -1."""
+    """EASY and the malformed reply still earn 0; the others' ranks and signs are reversed. Advantages were 1.2, 0, -1.2
+    and 1, -1."""
     monkeypatch.setattr("flows.rzero.flow.pay_challenger", reversed_pay)
     (of_rewards,) = cells(ask("challenger/rewards"), "challenger/rewards")
     assert of_rewards[1:] == ["6", "3", "-1.000", "0.300", "-0.300", "1", "1", "4"]

@@ -1,4 +1,4 @@
-"""Words as n-grams see them: folded, with their places, hashed alike by the fast way and by the plain one."""
+"""Words as n-grams see them: folded, with their places, and hashed alike by the fast and the plain implementation."""
 
 import numpy as np
 import pyarrow as pa

@@ -1,4 +1,4 @@
-"""Map work: whole or not there, never made twice, the same by every kind of worker."""
+"""Map work: outputs are complete or absent, never made twice, and the same for every kind of worker."""
 
 import sys
 from dataclasses import dataclass

@@ -1,7 +1,8 @@
-"""What decontamination finds, by class of edit: passages of real evaluation sets put into real documents.
+"""What decontamination finds, by class of edit: passages of real evaluation sets planted in real documents.
 
-`SELFPLAY_DATA=... python -m tests.bench.contamination`: a line a class, and one for clean documents and CPU-seconds.
-Hosts are pieces of PEPs and books, cleaned of what the evaluation sets hold; every planted document holds one passage.
+`SELFPLAY_DATA=... python -m tests.bench.contamination`: one line per class, and one for clean documents and
+CPU-seconds. The host documents are pieces of PEPs and books, cleaned of all that the evaluation sets hold; each holds
+one passage.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ def verbatim(text: str, rng: random.Random, vocabulary: list[str]) -> str:
 
 
 def messed(text: str, rng: random.Random, vocabulary: list[str]) -> str:
-    """Another case, other punctuation, other white space."""
+    """Change case, punctuation and white space."""
     words = (word.upper() if rng.random() < 0.5 else word.title() for word in text.split())
     return "".join(word.strip(".,;:?!()") + rng.choice([" ", "  ", "\n", ", ", " - "]) for word in words)
 
 
 def changed(share: float) -> Edit:
-    """A share of the words replaced, at least one."""
+    """Replace a share of the words, at least one."""
 
     def change(text: str, rng: random.Random, vocabulary: list[str]) -> str:
         words = text.split()
@@ -52,7 +53,7 @@ def changed(share: float) -> Edit:
 
 
 def edited(text: str, rng: random.Random, vocabulary: list[str]) -> str:
-    """A tenth of the words replaced, removed, put in, or swapped with their neighbour."""
+    """Replace, remove, insert, or swap with their neighbour, a tenth of the words."""
     words = text.split()
     for _ in range(max(round(0.1 * len(words)), 1)):
         at, kind = rng.randrange(1, len(words)), rng.choice(("replace", "remove", "insert", "swap"))
@@ -69,7 +70,7 @@ def half(text: str, rng: random.Random, vocabulary: list[str]) -> str:
 
 
 def sentence(text: str, rng: random.Random, vocabulary: list[str]) -> str:
-    """Its longest sentence."""
+    """The longest sentence of the text."""
     return max(text.replace("\n", " ").split(". "), key=len)
 
 
@@ -132,7 +133,7 @@ def batches(place: Place, clean: set[str]) -> Iterator[pa.Table]:
 
 
 def planted(place: Place, passages: Table) -> list[str]:
-    """A document a class and number, in the order of CLASSES."""
+    """One document per class and number, in the order of CLASSES."""
     folder, rng = data_folder(), random.Random(0)
     assert folder is not None
     hosts, vocabulary = [], []

@@ -1,13 +1,13 @@
 """Fuzz the readers: `python -m tests.bench.fuzz [N [FIRST_SEED]]`, or `make fuzz N=1000000 SEED=0`.
 
-Reads N replies, made of fragments and of real replies cut, doubled and mixed, with every reader, and 100,000 characters
-of each of the patterns that have hung one. Reports crashes (any exception but Malformed), the slowest reading, and
-verdicts injected: a judge that quotes the reply, neutralised, must be read as it decides, and a quotation alone not at
-all. Exits with 1 for a crash, an injection, or a reading of more than 0.1 s.
+Every reader reads N replies, made of fragments and of real replies that were cut, doubled and mixed, and 100,000
+characters of each pattern that has hung a reader. The report lists crashes (any exception but Malformed), the slowest
+reading, and injected verdicts: a judge that quotes the reply, neutralised, must be read as it decides, and a quotation
+alone must not be read at all. Exits with 1 for a crash, an injection, or a reading that takes more than 0.1 s.
 
-A seed makes the same 2,000 replies every time, and four of 100,000 characters that mix the patterns. To go on after an
-interruption, give the number still to do and the seed after the one printed last. The generator is our own and not
-hypothesis: most of what it makes are replies of models, cut, doubled and mixed, and it needs neither shrinking nor a
+A seed always makes the same 2,000 replies, and four of 100,000 characters that mix the patterns. To continue after an
+interruption, give the number still to do and the seed after the last one printed. The generator is our own rather than
+hypothesis: most of its output is replies of models, cut, doubled and mixed, and it needs neither shrinking nor a
 database of examples.
 """
 
@@ -117,7 +117,7 @@ class Report:
             self.slowest_s, self.slowest = other.slowest_s, other.slowest
 
     def read(self, reply: str, shown: str) -> None:
-        """One reply with every reader, and as something that a judge quotes."""
+        """Read one reply with every reader, and as a judge's quotation."""
         self.num_replies += 1
         for name, reader in READERS.items():
             self.timed(name, reader, reply, shown)
@@ -133,8 +133,8 @@ class Report:
                 self.injected[f"an element {name} by {shown}"] += 1
 
     def timed(self, name: str, reader: Callable[[str], Any], reply: str, shown: str) -> Any:
-        """What is read; None for nothing."""
-        began, read = time.thread_time(), None  # of this thread alone, whatever else the machine does
+        """What the reader reads, or None."""
+        began, read = time.thread_time(), None  # this thread's time alone, whatever else the machine does
         try:
             read = reader(reply)
         except Malformed:
@@ -172,7 +172,7 @@ def mutated(rng: random.Random, reply: str, real: list[str]) -> str:
 
 
 def long_reply(rng: random.Random, length: int = LONG) -> str:
-    """Two or three patterns, in turn or one after the other: what is slow only after or between something else."""
+    """Two or three patterns, alternating or one after the other: some are slow only after or between others."""
     some = rng.sample(PATTERNS, rng.randint(2, 3))
     if rng.random() < 0.5:
         some = ["".join(some)]
@@ -191,7 +191,7 @@ def fuzzed(seed: int, num: int) -> Report:
 
 
 def stretched(patterns: list[str], length: int = LONG) -> Report:
-    """Every pattern repeated to `length` characters; by itself, and as what the tags of a reply enclose."""
+    """Read every pattern repeated to `length` characters, by itself and enclosed in a reply's tags."""
     report = Report()
     for pattern in patterns:
         long = (pattern * (length // len(pattern) + 1))[:length]

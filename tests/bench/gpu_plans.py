@@ -30,7 +30,7 @@ def gpu_profiles() -> Iterator[tuple[str, MethodSettings]]:
 
 
 def rows() -> Iterator[str]:
-    """On 80 GB cards; where a profile does not fit there, on 141 GB cards as well."""
+    """Plans for 80 GB cards and, if a profile does not fit there, for 141 GB cards."""
     for name, cfg in gpu_profiles():
         for card in CARDS:
             plan = make_plan(cfg, GPUS[card], cfg.workload())

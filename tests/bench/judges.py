@@ -1,7 +1,7 @@
 """Verdicts of a judge behind an API that fails: `python -m tests.bench.judges [N]`.
 
-N verdicts (10,000) through a server that fails every fifth request, then the same again; and 1,000 through one that
-serves twelve requests at once, 50 ms each, and answers 429 to more. Exits with 1 where a verdict is
+Asks for N verdicts (10,000) through a server that fails every fifth request, then for the same again; and for 1,000
+through one that serves twelve requests at once, 50 ms each, and answers 429 to any more. Exits with 1 if a verdict is
 lost, doubled, or paid for twice.
 """
 
@@ -44,7 +44,7 @@ def failing(num: int) -> bool:
 
 
 class Busy(ChatServer):
-    """Serves `AT_ONCE` requests at a time and refuses the others."""
+    """Serves `AT_ONCE` requests at a time and refuses any more."""
 
     num_now, num_refused = 0, 0
     counting = threading.Lock()

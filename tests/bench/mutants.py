@@ -1,11 +1,11 @@
 """Change one token at a time and see whether a fast test fails: `python -m tests.bench.mutants [SHARE [NAME...]]`.
 
-A share of all mutants (1.0), drawn by a seed, of the files whose path holds a NAME; survivors are listed. Exits with 1
-where fewer than 90 % are killed. `make mutants` plays all.
+Tests a seeded share of all mutants (1.0) of the files whose path contains a NAME, and lists the survivors. Exits with 1
+if fewer than 90 % are killed. `make mutants` tests all.
 
-mutmut leaves decorated functions alone (every stage is one) and knows no SQL; cosmic-ray starts one pytest a mutant and
-writes into the checkout. Here packages are imported once, and a mutant is a forked process that imports the project
-with one file changed on the way: nothing is written, and it costs little more than the tests that kill it.
+mutmut skips decorated functions, which all stages are, and does not support SQL; cosmic-ray starts one pytest per
+mutant and writes to the checkout. Here packages are imported once, and a mutant is a forked process that imports the
+project with one file changed in memory: nothing is written, and a mutant costs little more than the tests that kill it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import pytest
 from tests.bench.one_token import Mutant, mutants
 
 SOURCE = Path(__file__).resolve().parents[2]
-TESTS: dict[str, str] = {  # file -> the tests that are to kill its mutants, besides its own examples
+TESTS: dict[str, str] = {  # file -> the tests that should kill its mutants, besides its doctests
     "tasks/score.py": "scoring named_tables",
     "tasks/normalise.py": "normalise spell_selection",
     "tasks/batch.py": "batch",
@@ -67,7 +67,7 @@ def tests_of(path: str) -> list[str]:
 
 
 def start(path: str, mutant: Mutant | None) -> int:
-    """Play the tests of a file in a forked process; its id. It ends with 0 if all of them pass."""
+    """Run the tests of a file in a forked process and return its id. It exits with 0 if all of them pass."""
     pid = os.fork()
     if pid:
         return pid
@@ -93,26 +93,26 @@ def change(path: Path, text: str) -> None:
 
 
 def play(some: list[Played], num_workers: int) -> Iterator[tuple[Played, bool]]:
-    """Each mutant, as it ends, and whether the tests passed; `None` is the file as it is."""
+    """Yield each mutant as it ends, with whether its tests passed; `None` stands for the unchanged file."""
     running: dict[int, Played] = {}
     for number, played in enumerate(some, start=1):
         running[start(*played)] = played
         while len(running) >= (num_workers if number < len(some) else 1):
             pid, status = os.wait()
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(pid, signal.SIGKILL)  # what its tests started
+                os.killpg(pid, signal.SIGKILL)  # and what its tests started
             yield running.pop(pid), os.waitstatus_to_exitcode(status) == 0
 
 
 def check_unchanged(paths: list[str], num_workers: int) -> None:
-    """Exit where tests fail without a change."""
+    """Exit if tests fail on the unchanged files."""
     failing = [path for (path, _), passed in play([(path, None) for path in paths], num_workers) if not passed]
     if failing:
         sys.exit(f"tests fail without a change: {', '.join(failing)}")
 
 
 def import_packages(paths: list[str]) -> None:
-    """Import what the tests of these files import, but the project."""
+    """Import what the tests of these files import, except the project."""
     files = sorted({test for path in paths for test in tests_of(path)})
     code = f"import sys, pytest; pytest.main(['-q', '--collect-only', *{files}]); print('\\n' + ' '.join(sys.modules))"
     told = subprocess.run([sys.executable, "-c", code], cwd=SOURCE, capture_output=True, text=True, check=True)

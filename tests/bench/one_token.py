@@ -1,4 +1,4 @@
-"""A file with one token changed, in every way that a slip of the hand would: other comparisons, operators, numbers."""
+"""Change one token of a file in every way that a slip of the hand might: comparisons, operators, numbers."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ TOKEN = re.compile(
     r"\b(?:is not null|is null|left join|and|or|not|min|max|asc|desc|true|false)\b"
     r"|<>|[<>]=?|[=+/]|(?<=[\w)] )[-*]|(?<!e-)\b\d+\b"
 )
-SILENT = re.compile(r"--.*|'[^'\n]*'|partition by[^;]*?(?=order by)")  # a partition is the same by a negated condition
+SILENT = re.compile(r"--.*|'[^'\n]*'|partition by[^;]*?(?=order by)")  # negating a condition keeps a partition the same
 TESTED = (ast.Name, ast.Attribute, ast.Call, ast.Subscript)
-Point = tuple[ast.expr | ast.stmt, str, Callable[[], None]]  # where, how it reads, and what makes the change
+Point = tuple[ast.expr | ast.stmt, str, Callable[[], None]]  # node, its text, and the change
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,8 @@ def _name(node: ast.AST) -> str:
 
 
 def _code(node: ast.AST) -> Iterator[ast.AST]:
-    """What runs, but messages, assertions and warnings: no annotations, decorators or texts with values."""
+    """The nodes of code that runs, except messages, assertions and warnings: no annotations, decorators or
+    f-strings."""
     if isinstance(node, (ast.JoinedStr, ast.Raise, ast.Assert, ast.Import, ast.ImportFrom)):
         return
     if isinstance(node, ast.keyword) and node.arg == "strict":  # of zip: an assertion

@@ -1,7 +1,7 @@
-"""Benchmarks: `make bench`. Each is a ratio against a named peer, both timed in one run, in CPU seconds of one thread.
+"""Benchmarks: `make bench`. Each compares ours with a named peer, timed in the same run in CPU-seconds of one thread.
 
-Prints a table and appends JSON lines (name, ours, peer, ratio, unit) to data/bench/bench.jsonl. A ratio above 1 is
-in our favour.
+Prints a table and appends JSON lines (name, ours, peer, ratio, unit) to data/bench/bench.jsonl. A ratio above 1 is in
+our favour.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MODEL = SOURCE / "data" / "micro" / "base"
 
 
 def cpu_s(work: Callable[[], Any], repeats: int = 3) -> float:
-    """The least CPU time of several runs, after one that warms up."""
+    """The least CPU time of several runs, after a warm-up run."""
     work()
     times = []
     for _ in range(repeats):
@@ -41,7 +41,7 @@ def cpu_s(work: Callable[[], Any], repeats: int = 3) -> float:
 
 
 def line(name: str, peer_name: str, ours: float, peer: float, unit: str) -> dict[str, Any]:
-    """`ours` and `peer` are costs: the ratio says how many times cheaper ours is."""
+    """A line of two costs; the ratio says how many times cheaper ours is."""
     return {
         "name": name,
         "ours": round(ours, 6),
@@ -53,7 +53,7 @@ def line(name: str, peer_name: str, ours: float, peer: float, unit: str) -> dict
 
 
 def search() -> dict[str, Any]:
-    """512 queries at once over 400 documents, against bm25s' own retrieval with the same scores."""
+    """512 queries at once over 400 documents, against bm25s's own retrieval with the same scores."""
     import bm25s
 
     from corpus_prep.read.documents import DocumentRow
@@ -128,8 +128,7 @@ def _datums(count: int) -> list[dict[str, Any]]:
 
 
 def bookkeeping() -> dict[str, Any]:
-    """A stage of no work, with its recipe, hashes, lock and publishing, against a bare Parquet file of the same
-    rows."""
+    """An empty stage, with its recipe, hashes, lock and publishing, against a bare Parquet file of the same rows."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -150,7 +149,7 @@ def bookkeeping() -> dict[str, Any]:
 
 
 def thousand_stages(count: int = 1000) -> list[dict[str, Any]]:
-    """A flow of a thousand stages of no work under Prefect, made and then found fresh, in seconds of wall time, against
+    """A flow of a thousand empty stages under Prefect, built and then found fresh, in seconds of wall time, against
     Prefect's own tasks with persisted and then cached results."""
     os.environ["PREFECT_LOGGING_LEVEL"] = "ERROR"
     from prefect import flow, task
@@ -196,7 +195,7 @@ def thousand_stages(count: int = 1000) -> list[dict[str, Any]]:
 
 
 def wait_for_idle_children(at_most_s: float = 300.0) -> None:
-    """Prefect's server goes on with the events of a flow for a while after it; what follows would wait for it."""
+    """Wait until child processes are idle: Prefect's server processes a flow's events for a while after the flow."""
     children, end = psutil.Process().children(recursive=True), time.monotonic() + at_most_s
     busy_percent = 100.0
     while busy_percent > 10 and time.monotonic() < end:

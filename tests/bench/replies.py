@@ -1,6 +1,6 @@
 """How many replies the readers misread, by reader: `python -m tests.bench.replies [FILE...]`.
 
-Files are named `<method>_*.jsonl` and hold cases as `tests.support.replies` describes; by default the project's own.
+Files are named `<method>_*.jsonl` and hold cases as described in `tests.support.replies`; the default is the project's.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tests.support.replies import EITHER, REPLIES, Case, Outcome, cases, play
 
 
 def attempt(case: Case) -> Outcome:
-    """As `play`; a crash counts as misread."""
+    """Like `play`, but a crash counts as misread."""
     try:
         return play(case)
     except Exception as problem:

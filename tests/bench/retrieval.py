@@ -1,7 +1,7 @@
 """Benchmarks of decontamination, clusters and retrieval: `make bench-corpus`, with SELFPLAY_DATA naming real data.
 
-As in tests.bench.pipeline: ours against a named peer in one run, CPU-seconds of one thread; lines are appended to
-data/bench/corpus.jsonl. Vectors are those of latent semantic analysis, which need no model to be fetched.
+As in tests.bench.pipeline, each compares ours with a named peer in one run, in CPU-seconds of one thread, and appends
+lines to data/bench/corpus.jsonl. Vectors come from latent semantic analysis, so no model has to be downloaded.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from warehouse.store import Place, Store
 BENCH = Path(__file__).parents[2] / "data" / "bench" / "corpus.jsonl"
 NUM_PASSAGES, DIMENSIONS, NUM_QUERIES, K = 100_000, 128, 256, 3
 NUM_CANARIES = 300
-CONTAMINATED = "tatqa-"  # documents made of an evaluation set's own contexts
+CONTAMINATED = "tatqa-"  # prefix of documents made of an evaluation set's own contexts
 
 Line = dict[str, Any]
 
 
 def main() -> None:
-    """All benchmarks, or those named."""
+    """Run all benchmarks, or those named."""
     faiss.omp_set_num_threads(1)
     torch.set_num_threads(1)
     BENCH.parent.mkdir(parents=True, exist_ok=True)
@@ -61,7 +61,8 @@ def main() -> None:
 
 
 def clusters() -> Iterator[Line]:
-    """Vectors to clusters of 20, against flat k-means of as many, by faiss and scikit-learn (mini-batches)."""
+    """Vectors to clusters of 20, against flat k-means with as many clusters, by faiss and scikit-learn
+    (mini-batches)."""
     from sklearn.cluster import MiniBatchKMeans
 
     vectors, _ = lsa()
@@ -80,7 +81,7 @@ def clusters() -> Iterator[Line]:
 
 
 def of_clusters(name: str, vectors: np.ndarray, own: np.ndarray, seconds: float) -> Line:
-    """How well clusters keep to 10..40 documents, and how near documents are to the mean of theirs."""
+    """How well clusters keep to 10..40 documents, and how near documents are to their cluster's mean."""
     sizes = np.bincount(own)
     smallest, largest = Clustering().bounds
     fits = (sizes >= smallest) & (sizes <= largest)
@@ -99,7 +100,7 @@ def of_clusters(name: str, vectors: np.ndarray, own: np.ndarray, seconds: float)
 
 
 def retrieval() -> Iterator[Line]:
-    """256 queries at once, the three best documents of each, against faiss' exact index over the same vectors."""
+    """The three best documents for each of 256 queries at once, against faiss's exact index over the same vectors."""
     vectors, queries = lsa()
     peer: Any = faiss.IndexFlatIP(vectors.shape[1])
     peer.add(vectors)
@@ -123,7 +124,7 @@ def retrieval() -> Iterator[Line]:
 
 
 class Given:
-    """Stands where the embedding model stands: queries are vectors already."""
+    """In place of the embedding model: queries are already vectors."""
 
     device, dtype = "cpu", torch.float32
 
@@ -133,8 +134,8 @@ def write(folder: Path, kind: str) -> VectorSearch:
 
 
 def decontamination() -> Iterator[Line]:
-    """300 passages of evaluation sets put into documents: found by n-grams and by MinHash; clean documents dropped by
-    our rule and by the rule that one shared run of 13 words is enough."""
+    """300 passages of evaluation sets planted in documents: how many n-grams and MinHash find, and how many clean
+    documents are dropped by our rule and by the rule that one shared run of 13 words is enough."""
     with tempfile.TemporaryDirectory() as folder:
         place = Store(folder).run("bench")
         table, sets = all_documents(place), evaluation_sets(Path(folder))
@@ -175,7 +176,7 @@ def decontamination() -> Iterator[Line]:
 
 
 def runs_of_words() -> Iterator[Line]:
-    """Documents looked through for the runs of all passages, against sets of word tuples in Python."""
+    """Search documents for the runs of all passages, against sets of word tuples in Python."""
     texts = passages(20_000)
     with tempfile.TemporaryDirectory() as folder:
         place = Store(folder).run("bench")
@@ -208,7 +209,7 @@ def stored(rows: list[pa.Table]) -> Iterator[pa.Table]:
 
 
 def all_documents(place: Place) -> Any:
-    """Whole documents of all corpora; generated ones where there is no data."""
+    """Whole documents of all corpora; generated ones without data."""
     folder = data_folder()
     if folder is None:
         return stored(place, [documents(list(generated(10_000)))])
@@ -231,7 +232,7 @@ def evaluation_sets(scratch: Path) -> list[Benchmark]:
 
 @cache
 def lsa() -> tuple[np.ndarray, np.ndarray]:
-    """Unit vectors of passages, and of pieces of 12 words of some of them as queries."""
+    """Unit vectors of passages and, as queries, of 12-word pieces of some of them."""
     from sklearn.decomposition import TruncatedSVD
     from sklearn.feature_extraction.text import TfidfVectorizer
 
@@ -245,7 +246,7 @@ def lsa() -> tuple[np.ndarray, np.ndarray]:
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:
-    vectors = vectors.astype(np.float32) + 1e-6  # a text without a known word has a direction, too
+    vectors = vectors.astype(np.float32) + 1e-6  # gives a direction even to a text without known words
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 

@@ -1,8 +1,8 @@
-"""How long searches keep an engine on a GPU idle: `python -m tests.bench.searches`, on its thread and beside it.
+"""How long searches keep an engine on a GPU idle, on its thread and beside it: `python -m tests.bench.searches`.
 
-A simulation on a clock of its own: a step of the engine takes a fixed time, every turn ends after a number of steps of
-its own, and searches that are asked for together take as long as plans assume of one. The conversations are those that
-`roll_out` plays, and both ways make the same rows. Idle is the share of the time in which no step runs. A line goes to
+This is a simulation with its own clock: an engine step takes a fixed time, every turn ends after its own number of
+steps, and searches requested together take as long as plans assume for one. `roll_out` plays the conversations, and
+both ways produce the same rows. Idle is the share of time in which no step runs. Appends a line to
 data/bench/bench.jsonl.
 """
 
@@ -31,7 +31,7 @@ class Clock:
     idle: float = 0.0
 
     def wait(self, seconds: float) -> None:
-        """Without a step of the engine."""
+        """Advance the clock without an engine step."""
         self.now, self.idle = self.now + seconds, self.idle + seconds
 
 
@@ -53,7 +53,7 @@ class TimedSearches(Searches):
 
 
 class SimulatedEngine(ScriptedEngine):
-    """Says what its script says, so many steps later."""
+    """Replies by its script, a number of steps later."""
 
     def __init__(self, clock: Clock, is_on_gpu: bool) -> None:
         super().__init__(_reply, max_model_len=400)
@@ -70,7 +70,7 @@ class SimulatedEngine(ScriptedEngine):
         self.left = {key: left - steps for key, left in self.left.items()}
         for key in [key for key, left in self.left.items() if not left]:
             del self.left[key]
-            self._queue.sort(key=lambda request: request[0] == key)  # the last one is answered
+            self._queue.sort(key=lambda request: request[0] == key)  # `poll` answers the last one
             found += super().poll()
         return found
 

@@ -1,9 +1,9 @@
-"""What a prompt costs that eight answers share: `python -m tests.bench.shared_prompts`.
+"""The cost of a prompt that eight answers share: `python -m tests.bench.shared_prompts`.
 
-Generation computes it once (vLLM's prefix cache). The update computes it in every row, as TRL's trainer lays rows out;
-unless it shares prompts: the lines compare that with the prompt in every row, and with answers alone.
-CPU seconds of one thread and a tiny model, 2,048 + 128 tokens unless `--prompt 16384 --answer 1024` asks for the
-paper's lengths (minutes). Lines go to data/bench/bench.jsonl.
+Generation computes the prompt once (vLLM's prefix cache). The update computes it in every row, as TRL's trainer lays
+rows out, unless it shares prompts. The lines compare sharing with the prompt in every row and with answers alone, in
+CPU-seconds of one thread and a tiny model, on 2,048 + 128 tokens; `--prompt 16384 --answer 1024` sets the paper's
+lengths (minutes). Appends lines to data/bench/bench.jsonl.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.bench.pipeline import BENCH, MODEL, line
 
 G, VOCAB = 8, 600
 NAMES = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
-SHAPES = {  # what is another than the micro model's
+SHAPES = {  # differences from the micro model's shape
     "micro": {},
     "small": {**dict(zip(NAMES, (384, 1024, 6, 6, 2), strict=True)), "head_dim": 64},
     "english": {**dict(zip(NAMES, (576, 1536, 30, 9, 3), strict=True)), "head_dim": 64, "vocab_size": 49_152},
@@ -38,7 +38,7 @@ SHAPES = {  # what is another than the micro model's
 
 @dataclass(frozen=True)
 class Lengths:
-    """Tokens of the prompt and of each answer, and how often a step is timed after one that warms up."""
+    """Tokens of the prompt and of each answer, and how many steps are timed after a warm-up step."""
 
     prompt: int
     answer: int
@@ -50,8 +50,8 @@ class Lengths:
 
 
 def long_model(folder: Path, lengths: Lengths) -> Path:
-    """Random weights and a context that is long enough: the micro model's shape, one of ten million parameters, or
-    SmolLM2's of 135 million."""
+    """A model of random weights whose context is long enough, in the micro model's shape, one of ten million
+    parameters, or SmolLM2's of 135 million."""
     import torch
     from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
@@ -117,8 +117,8 @@ def generation(folder: Path, lengths: Lengths) -> list[dict[str, Any]]:
 
 
 def update(folder: Path, lengths: Lengths) -> list[dict[str, Any]]:
-    """One GRPO step on eight answers behind one prompt: the prompt computed once (`shared_prompt_tokens`), in every row
-    (as TRL's own trainer does), and left out."""
+    """One GRPO step on eight answers to one prompt, with the prompt computed once (`shared_prompt_tokens`), computed in
+    every row (as by TRL's own trainer), and left out."""
     rng = np.random.default_rng(0)
     prompt = rng.integers(5, VOCAB, lengths.prompt).tolist()
     answers, advantages = rng.integers(5, VOCAB, (G, lengths.answer)).tolist(), rng.normal(size=G).tolist()
@@ -139,7 +139,7 @@ def update(folder: Path, lengths: Lengths) -> list[dict[str, Any]]:
 def train_s(
     folder: Path, prompt: list[int], answers: list[list[int]], advantages: list[float], repeats: int, **changes: int
 ) -> float:
-    """CPU seconds of the optimizer step itself, loading left out."""
+    """CPU-seconds of the optimizer step alone, without loading."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

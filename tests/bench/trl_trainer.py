@@ -1,8 +1,8 @@
 """An update with shared prompts against TRL's own GRPOTrainer on the same rows: `python -m tests.bench.trl_trainer`.
 
-Eight answers behind one prompt, 2,048 + 128 tokens unless `--prompt 16384 --answer 1024` asks for the paper's lengths.
-TRL generates and scores nothing: its trainer is given the rows where it would. Each trainer has a process of its own,
-of one thread; both make the same update, or the benchmark fails. Lines go to data/bench/bench.jsonl.
+Eight answers to one prompt, 2,048 + 128 tokens; `--prompt 16384 --answer 1024` sets the paper's lengths. TRL generates
+and scores nothing: its trainer gets the rows instead. Each trainer runs in its own process with one thread; unless both
+make the same update, the benchmark fails. Appends lines to data/bench/bench.jsonl.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PEER = "TRL's GRPOTrainer, a prompt in every row"
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one optimizer step: CPU seconds, loading left out; peak MB of the process; norm of the gradient."""
+    """The cost of one optimizer step: CPU-seconds without loading, the process's peak MB, and the gradient's norm."""
 
     cpu_s: float
     peak_mb: float
@@ -46,7 +46,7 @@ def rows(lengths: Lengths) -> tuple[list[int], list[list[int]], list[float]]:
 
 
 def ours(folder: Path, lengths: Lengths) -> Cost:
-    """The prompt computed once."""
+    """Our trainer, which computes the prompt once."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -77,7 +77,7 @@ def ours(folder: Path, lengths: Lengths) -> Cost:
 
 
 def theirs(folder: Path, lengths: Lengths) -> Cost:
-    """TRL as it is installed: none of the project's changes to it are imported."""
+    """TRL as installed: none of the project's changes to it are imported."""
     os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
     import torch
     from datasets import Dataset
@@ -117,7 +117,7 @@ def theirs(folder: Path, lengths: Lengths) -> Cost:
 
 
 def _cost(make: Callable[[int], Any], norm_of: Callable[[Any], float], repeats: int) -> Cost:
-    """The least of several steps; with more than one, after one that warms up."""
+    """The least of several steps; with more than one, after a warm-up step."""
     times, norm = [], math.nan
     for number in range(repeats + (repeats > 1)):
         trainer = make(number)

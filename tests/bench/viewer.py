@@ -1,9 +1,9 @@
 """The viewer over a large store: `python -m tests.bench.viewer [FOLDER]`.
 
-It makes a store of 1,000,000 rollouts in over 3,000 tables in FOLDER unless it is there. For every page it prints, and
-appends to data/bench/viewer.jsonl, the time to its first paint in Chromium, the processor time of the server (which
-other work on the machine does not change), the time of its statements, the same in plain DuckDB over the store's own
-views, and the memory of the server. What a page asks for by itself after its first paint is measured as a page.
+Makes a store of 1,000,000 rollouts in over 3,000 tables in FOLDER unless it exists. For every page it prints, and
+appends to data/bench/viewer.jsonl: the time to its first paint in Chromium, the server's processor time (which other
+work on the machine does not change), the time of its statements, their time in plain DuckDB over the store's own views,
+and the server's memory. A part that a page loads by itself after its first paint is measured as a page.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ BENCH = Path(__file__).parents[2] / "data" / "bench" / "viewer.jsonl"
 ITERATIONS, STEPS = 10, 25
 PROMPTS, GROUP = 500, 8
 DOCUMENTS = 20_000
-POOL = 2_000  # different replies
+POOL = 2_000  # distinct replies
 MADE_FROM = {
     "tasks": ["samples"],
     "prompts": ["tasks"],
@@ -106,7 +106,7 @@ def make_store(folder: Path) -> Store:
 
 
 def step_tables(key: str, texts: np.ndarray, rng: np.random.Generator) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The tables of a step: 500 tasks, 8 answers to each, a verdict on each answer."""
+    """The tables of a step: 500 tasks, 8 answers to each task, a verdict on each answer."""
     n = PROMPTS * GROUP
     of = np.repeat(np.arange(PROMPTS), GROUP)
     prompts, rollouts = [f"{key}p{i}" for i in range(PROMPTS)], [f"{key}r{i}" for i in range(n)]
@@ -170,7 +170,7 @@ def publish(place: Place, name: str, given: dict[str, Any]) -> None:
 
 
 def paint(tab: Tab, address: str) -> float:
-    """Milliseconds from asking for the page to its first paint."""
+    """Milliseconds from requesting the page to its first paint."""
     tab.open(address)
     script = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
     tab.wait(f"({script}) !== undefined")
@@ -178,7 +178,7 @@ def paint(tab: Tab, address: str) -> float:
 
 
 class Server:
-    """The viewer over the large store in this process, and what its statements took."""
+    """The viewer over the large store in this process, and the times of its statements."""
 
     def __init__(self, store: Store) -> None:
         listening = listen(None)
@@ -208,7 +208,7 @@ def measure(server: Server, tab: Tab, path: str) -> dict[str, Any]:
 
 
 def in_plain_duckdb(store: Store, asked: Asked) -> float:
-    """Milliseconds of the same statements, each once before."""
+    """Milliseconds of the same statements, after a warm-up run of each."""
     with duckdb.connect(str(write_views(store)), read_only=True) as plain:
 
         def ask() -> None:

@@ -1,15 +1,15 @@
-"""Break a run at random, go on, and compare with a run that was never touched: `make chaos N=50`.
+"""Break a run at random, resume it, and compare it with an undisturbed run: `make chaos N=50`.
 
-Both runs have one name in stores of their own, so that addresses, ids and seeds are the same. After every fault the run
-is asked for again, as a user would, until it has completed; runs follow each other, each in a fresh store, until all
-faults are through. Kinds of faults take turns:
+Both runs have the same name in separate stores, so addresses, ids and seeds are the same. After every fault the command
+is repeated, as a user would, until the run completes. Runs follow one another, each in a new store, until all faults
+have happened. The kinds of faults take turns:
 
 - SIGKILL to the flow, its engine, its trainer, the worker, the server, or all of them, as when the machine restarts;
 - SIGSTOP to one of them for up to 20 s (`stop`), or to the flow until the server gives it up after two minutes
-  (`silence`): it comes back to find that, or is still there when the run is asked for again;
-- a file cut to half or to nothing (`damage`), and a clock that steps by an hour (`clock`).
+  (`silence`): the flow then wakes up to find this, or is still stopped when the command is repeated;
+- a file truncated to half or to nothing (`damage`), and a clock that steps by an hour (`clock`).
 
-All the time a folder of another user is in the way. Appends one JSON line to data/bench/chaos.jsonl; comparison.py says
+Throughout, another user's folder is in the way. Appends one JSON line to data/bench/chaos.jsonl; comparison.py defines
 what counts as equal.
 """
 
@@ -56,13 +56,13 @@ SETTINGS = {
 }
 PROCESSES = ("flow", "worker", "engine", "trainer", "server")
 KINDS = (*PROCESSES, "all", "stop", "silence", "damage", "clock")
-WINDOW_S = (1.0, 25.0)  # after the flow's start, or after the last fault that it outlived
+WINDOW_S = (1.0, 25.0)  # after the flow's start, or after the last fault that it survived
 GIVEN_UP_S = services.SILENCE_S + 60.0
 
 
 @dataclass
 class Chaos:
-    """One harness: the services of its own, the faults so far by their kind, and when the last may begin."""
+    """The harness: its own services, the faults so far by kind, and when the last one may begin."""
 
     site: Site
     rng: random.Random
@@ -70,25 +70,25 @@ class Chaos:
     until: float = math.inf
     faults: Counter[str] = field(default_factory=Counter)
     recovery_s: list[float] = field(default_factory=list)
-    damaged: bool = False  # since the run was last asked for
+    damaged: bool = False  # since the command was last repeated
 
     def play(self, store: Path, num_faults: int) -> None:
-        """Bring the run in `store` to its end, through at most so many faults."""
+        """Bring the run in `store` to completion, through at most `num_faults` faults."""
         os.environ["SELFPLAY_STORE"] = str(store)
-        services.down(self.site, say=_quiet)  # the worker hands its environment on
+        services.down(self.site, say=_quiet)  # the worker passes on its environment
         left, self.damaged = num_faults, False
         while True:
             api = services.up(self.site, say=_quiet)
             again, self.damaged = self.damaged, False
             run = api.submit(DEPLOYMENT, {"profile": "micro", "run": RUN, "overrides": self.settings})
             state, left = self.follow(api, store, run["id"], left)
-            if state == "COMPLETED" and not self.damaged:  # else it may have passed what was damaged
+            if state == "COMPLETED" and not self.damaged:  # else it may have passed the damaged file before
                 return
             if left == num_faults and not again:
                 raise RuntimeError(f"the run ended as {state} though nothing was broken: see {self.site.logs}")
 
     def follow(self, api: API, store: Path, run_id: str, left: int) -> tuple[str, int]:
-        """Until the flow run ends: its last state, and how many faults are left."""
+        """Wait until the flow run ends; returns its last state and the number of faults left."""
         due = time.monotonic() + self.rng.uniform(*WINDOW_S)
         while True:
             try:
@@ -108,7 +108,7 @@ class Chaos:
             time.sleep(0.2)
 
     def disturb(self, api: API, store: Path, run_id: str) -> bool:
-        """Bring about a fault of a kind that no other is rarer than; False if none of these is possible now."""
+        """Cause a fault of one of the kinds used least so far; False if none of them is possible now."""
         fewest = min(self.faults[kind] for kind in KINDS)
         rarest = [kind for kind in KINDS if self.faults[kind] == fewest]
         self.rng.shuffle(rarest)
@@ -120,7 +120,7 @@ class Chaos:
         return False
 
     def fault(self, kind: str, api: API, store: Path, run_id: str) -> bool:
-        """False if there is nothing now that it could hit."""
+        """Cause a fault of this kind; False if there is nothing that it could hit now."""
         if kind in (*PROCESSES, "all"):
             killed = PROCESSES if kind == "all" else (kind,)
             return kill([victim for name in killed for victim in self.processes(name, run_id)])
@@ -151,7 +151,7 @@ class Chaos:
 
 
 def kill(victims: list[psutil.Process]) -> bool:
-    """SIGKILL; False if there is no process."""
+    """Send SIGKILL; False if there is no process."""
     for victim in victims:
         with contextlib.suppress(psutil.NoSuchProcess):
             victim.kill()

@@ -1,8 +1,8 @@
-"""Two runs of one name, table by table and row by row.
+"""Compare two runs of the same name, table by table and row by row.
 
-Numbers may differ by 1e-3: a generation that was cut in two is computed in other batches, in which float32 sums round
-differently (log-probabilities by about 1e-6), and training carries that on. Everything discrete, token by token, has to
-be the same; times are left out.
+Numbers may differ by 1e-3: an interrupted generation is computed in other batches, in which float32 sums round
+differently (log-probabilities by about 1e-6), and training propagates the difference. Everything discrete must be the
+same, token by token; times are ignored.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TOLERANCE = 1e-3
 
 @dataclass
 class Comparison:
-    """How the tables of a run differ from those of the untouched one."""
+    """How the tables of a run differ from those of the undisturbed run."""
 
     rows_lost: int = 0
     rows_doubled: int = 0

@@ -1,5 +1,5 @@
-"""Faults other than kills that `make chaos` brings about: processes that stand still, some until they are given up,
-damaged files, clocks that step, another user's folder in the way."""
+"""The faults of `make chaos` other than kills: stopped processes, some until the server gives them up; damaged files;
+clocks that step; another user's folder in the way."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import psutil
 
 PAUSE_S = (1.0, 20.0)
 POLL_S = 1.0
-BACK_S = (0.0, 8.0)  # a flow that comes back looks every five seconds whether it was given up
+BACK_S = (0.0, 8.0)  # a flow that resumes checks every five seconds whether it was given up
 STEP_S = 3600.0
 
 
 def pause(processes: Sequence[psutil.Process], rng: random.Random) -> bool:
-    """SIGSTOP, and SIGCONT a while later. False where none of them is there any more."""
+    """SIGSTOP, and SIGCONT a while later. False if none of the processes exists any more."""
     stopped = []
     for process in processes:
         try:
@@ -38,8 +38,8 @@ def pause(processes: Sequence[psutil.Process], rng: random.Random) -> bool:
 
 
 def silence(flow: Sequence[psutil.Process], given_up: Callable[[], bool], limit_s: float, rng: random.Random) -> bool:
-    """SIGSTOP until the server gives the flow run up. In half of the cases SIGCONT, and a while to notice that. False
-    where there is no flow, or where it was not given up within `limit_s`."""
+    """SIGSTOP until the server gives up the flow run; in half of the cases SIGCONT then, and time to notice. False if
+    there is no flow, or if it was not given up within `limit_s`."""
     if not flow:
         return False
     flow[0].suspend()
@@ -56,9 +56,9 @@ def silence(flow: Sequence[psutil.Process], given_up: Callable[[], bool], limit_
 
 
 def damage(store: Path, pids: Path, rng: random.Random) -> bool:
-    """Cut a file to half, or to nothing: of a published table, its recipe, the files beside its rows (weights, an
-    optimizer's state), an unfinished table or update, the database of views, remembered hashes or a pid file. False
-    where there is no such file."""
+    """Truncate a file to half, or to nothing: of a published table, its recipe, the files beside its rows (weights, an
+    optimizer state), an unfinished table or update, the database of views, cached hashes or a pid file. False if there
+    is no such file."""
     below = ("runs/chaos/**/part-*.parquet", "runs/chaos/**/recipe.json", "runs/chaos/**/files/**/*", "unfinished/**/*")
     found = [store.glob(pattern) for pattern in (*below, "*.duckdb", "model-hashes.json")]
     kinds = [sorted(path for path in paths if path.is_file()) for paths in (*found, pids.glob("flow-*.json"))]
@@ -73,8 +73,8 @@ def damage(store: Path, pids: Path, rng: random.Random) -> bool:
 
 
 def step_clock(folders: Sequence[Path], rng: random.Random) -> bool:
-    """Let all files be an hour older or younger than they are, as after a step of the clock: its own belongs to the
-    whole machine. The time at which a published file was last changed is part of what is checked, too."""
+    """Make all files an hour older or newer, as after a step of the clock, which itself cannot change for one test
+    alone. Modification times of published files are part of what the store checks."""
     step = rng.choice((-STEP_S, STEP_S))
     files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
     for path in files:
@@ -87,7 +87,7 @@ def step_clock(folders: Sequence[Path], rng: random.Random) -> bool:
 
 
 def occupy(scratch: Path) -> None:
-    """Let another user have been here before: what Prefect's worker would make in the temporary folder is there, and
-    is nothing that it could use."""
+    """Pretend that another user was here first: what Prefect's worker would create in the temporary folder exists, and
+    the worker cannot use it."""
     scratch.mkdir(parents=True, exist_ok=True)
     (scratch / "runner_storage").write_text("mine")

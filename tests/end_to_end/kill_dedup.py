@@ -1,9 +1,9 @@
-"""Kill a search for duplicates at random, go on, and compare with one that was never touched.
+"""Kill a search for duplicates at random, resume it, and compare it with an undisturbed one.
 
     python -m tests.end_to_end.kill_dedup --documents 200000 --kills 12
 
-Both run the stages over the same generated documents in stores of their own. Kills are spread evenly over what the
-untouched search made, tables and parts of them: each follows one of these by a random time, seeded. Appends a JSON line
+Both run the stages over the same generated documents in separate stores. Kills are spread evenly over the tables and
+parts that the undisturbed search made: each kill follows one of these after a random, seeded time. Appends a JSON line
 to data/bench/corpus.jsonl.
 """
 
@@ -36,7 +36,7 @@ RUN, CHUNK, COPIES, POLL_S = "killed", 5_000, 0.25, 0.005
 
 
 class Moment(NamedTuple):
-    """A table or a part of one was made; how long it took until the next one was."""
+    """A table, or a part of one, that was made, and the time until the next one."""
 
     name: str
     wait_s: float
@@ -44,7 +44,7 @@ class Moment(NamedTuple):
 
 @stage(DOCUMENTS)
 def given(count: int) -> Iterator[pa.Table]:
-    """Generated documents, a quarter of them edited copies of others of their chunk."""
+    """Generated documents, a quarter of them edited copies of others in their chunk."""
     for first in range(0, count, CHUNK):
         size = min(CHUNK, count - first)
         copies = int(size * COPIES)
@@ -52,7 +52,7 @@ def given(count: int) -> Iterator[pa.Table]:
 
 
 def search(store: Path, count: int, steps: str) -> None:
-    """All stages, as a flow would call them, or only the documents."""
+    """Run all stages as a flow would, or only make the documents."""
     place, settings = Store(store).run(RUN), MinHashing()
     table = given(place, count)
     if steps == "documents":
@@ -70,7 +70,8 @@ def begin(store: Path, count: int) -> subprocess.Popen[bytes]:
 
 
 def compare(count: int, kills: int, seed: int = 0) -> dict[str, Any]:
-    """A line: what kills came after, and whether all tables are equal. Raises RuntimeError where a search fails."""
+    """The result line: what each kill followed, and whether all tables are equal. Raises RuntimeError if a search fails
+    by itself."""
     with tempfile.TemporaryDirectory() as folder:
         untouched, killed = Path(folder) / "untouched", Path(folder) / "killed"
         process = begin(untouched, count)
@@ -92,7 +93,7 @@ def compare(count: int, kills: int, seed: int = 0) -> dict[str, Any]:
 
 
 def watch(store: Path, process: subprocess.Popen[bytes]) -> Iterator[Moment]:
-    """What a search makes, one after the other."""
+    """What a search makes, in order."""
     seen, last = {""}, time.monotonic()
     name = ""
     while process.poll() is None:
@@ -105,7 +106,7 @@ def watch(store: Path, process: subprocess.Popen[bytes]) -> Iterator[Moment]:
 
 
 def made(store: Path) -> set[str]:
-    """Addresses of tables, and `address: part` of what is made of the next one. The beginning is the empty name."""
+    """Addresses of tables, and `address: part` for the parts of the next one. The empty name is the beginning."""
     found = {recipe.parent.relative_to(store / "runs").as_posix() for recipe in store.glob(f"runs/*/*/{RECIPE}")}
     try:
         parts = [path for path in store.glob("unfinished/*/*/[!.]*") if not path.name.endswith("spilled")]
@@ -115,7 +116,7 @@ def made(store: Path) -> set[str]:
 
 
 def kill(moments: list[Moment], store: Path, count: int, kills: int, rng: random.Random) -> Iterator[str]:
-    """Begin a search again and again and kill it. Names what it had made last, before each kill that hit."""
+    """Start a search again and again and kill it. Yields, for each kill that hit, what the search had made last."""
     for number in range(kills):
         name, wait_s = moments[number * (len(moments) - 1) // max(kills - 1, 1)]
         process = begin(store, count)

@@ -1,4 +1,4 @@
-"""A small part of `make chaos`: kills, and the tables of a run that was never touched."""
+"""A small part of `make chaos`: kills, and a comparison with an undisturbed run."""
 
 import pytest
 

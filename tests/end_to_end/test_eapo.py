@@ -1,4 +1,5 @@
-"""EAPO for real, without Prefect's server: one model quotes and answers, another compares quotes; TRL trains both."""
+"""EAPO with real engines, without Prefect's server: one model quotes and answers, another compares quotes; TRL trains
+both."""
 
 from __future__ import annotations
 

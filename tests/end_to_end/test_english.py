@@ -46,7 +46,7 @@ def store(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pat
     (folder / "nq.jsonl").write_text("\n".join(lines[:24]) + "\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SELFPLAY_STORE", str(folder / "store"))
-        patch.chdir(SOURCE)  # profiles name their files from there
+        patch.chdir(SOURCE)  # profiles name files relative to it
         prepare_corpus.run(Request(flow="prepare-corpus", profile="english", run="english"))
         settings = {**SHORT, "evaluation.benchmark": str(folder / "nq.jsonl")}
         asked = Request(flow="spell-iteration", profile="smollm2", run="r", overrides=settings)
@@ -55,7 +55,7 @@ def store(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pat
 
 
 def test_the_tokenizer_is_smollms(model: Path) -> None:
-    """Every digit is a token; the 17 special tokens are one each."""
+    """Every digit is one token, and so is each of the 17 special tokens."""
     assert [count_tokens(text, str(model)) for text in ("1874", "<file_sep>", "<|im_start|>")] == [4, 1, 1]
 
 
@@ -68,7 +68,7 @@ def test_no_passage_of_the_corpus_is_of_a_benchmark_and_each_is_a_cluster(store:
 
 def test_the_model_asks_answers_and_is_updated_on_what_it_was_sampled_with(store: Path) -> None:
     [asked] = query(store, "select count(text) as readable, count(*) as n from tasks where phase = 'play'")
-    assert asked["n"] == 16 and asked["readable"] >= 4  # about half of them are, by 40 a step in a whole run
+    assert asked["n"] == 16 and asked["readable"] >= 4  # about half are readable in a full run, of 40 per step
     [update] = query(store, "select metrics['mean_ratio'] as ratio, metrics['num_datums'] as datums from updates")
     assert update["datums"] in (4, 8, 12)  # groups of four
     assert update["ratio"] == pytest.approx(1.0, abs=0.05)  # bfloat16 in engine and trainer

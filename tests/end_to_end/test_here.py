@@ -1,4 +1,4 @@
-"""Flow runs in the process of the command: what they make, what the server knows of them, and when they are chosen."""
+"""Flow runs in the command's own process: what they make, what the server records, and when they are chosen."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TEXT = (
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """The project's own flows under a server of their own, with a finished corpus `c`."""
+    """The project's own flows under a separate server, with a finished corpus `c`."""
     folder = tmp_path_factory.mktemp("here")
     site = Site(home=with_database(folder / "home", tmp_path_factory), port_choice=free_port())
     (folder / "texts").mkdir()
@@ -60,7 +60,7 @@ def again(site: Site, *more: str) -> str:
 
 
 def last_run(site: Site) -> tuple[dict[str, Any], list[str]]:
-    """The flow run that ended last, and its log."""
+    """The last flow run to end, and its log."""
     api = API.of(site)
     [run] = api.http.post("/flow_runs/filter", json={"sort": "START_TIME_DESC", "limit": 1}).json()
     return run, [line["message"] for line in api.logs(run["id"], "2000-01-01T00:00:00+00:00")]
@@ -77,7 +77,7 @@ def test_a_finished_run_that_is_asked_for_again_needs_no_worker_and_is_recorded(
 
 
 def task_runs(site: Site, run: dict[str, Any]) -> dict[str, str]:
-    """Name -> state of the tasks of a flow run."""
+    """Name -> state of a flow run's tasks."""
     asked = {"flow_runs": {"id": {"any_": [run["id"]]}}}
     return {task["name"]: task["state_type"] for task in API.of(site).http.post("/task_runs/filter", json=asked).json()}
 
@@ -106,7 +106,7 @@ def test_work_of_more_than_a_moment_goes_to_a_worker(site: Site) -> None:
 
 @pytest.mark.slow
 def test_here_is_the_whole_of_prefect(site: Site) -> None:
-    """Its tasks are recorded, as a worker's are."""
+    """Its tasks are recorded like a worker's."""
     again(site, "--from", "screenings.near", "--here")
     run, _ = last_run(site)
     tasks = task_runs(site, run)

@@ -1,4 +1,4 @@
-"""MAE for real, without Prefect's server: one model asks, answers and marks through vLLM, and TRL trains it."""
+"""MAE with real engines, without Prefect's server: one model asks, answers and marks through vLLM; TRL trains it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SMALL = {
     "num_engines": 1,
     "proposer.answers": 2,
     "evaluation.num_tasks": 25,
-    "monitor.max_gate_leak": None,  # of so few questions, most may be wrong by chance
+    "monitor.max_gate_leak": None,  # with so few questions, most may be wrong by chance
 }
 
 

@@ -1,4 +1,4 @@
-"""Workers that died, and flows that come back after the server gave them up."""
+"""Workers that died, and flows that resume after the server gave them up."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def kill_worker(site: Site) -> None:
 
 
 def stopped_and_given_up(site: Site, api: API, name: str, **settings: float) -> tuple[dict[str, Any], psutil.Process]:
-    """A flow run at work, its process stopped by SIGSTOP, and marked Crashed as the server does after two minutes."""
+    """A flow run whose process was stopped by SIGSTOP and marked Crashed, as the server does after two minutes."""
     run = api.submit(DEPLOYMENT, launch.make_parameters("micro", name, overrides={"sleep_s": 600, **settings}))
     wait_until(lambda: state(api, run) == "RUNNING")
     process = site.process(f"flow-{run['id']}").find()
@@ -82,7 +82,7 @@ def test_a_dead_worker_is_noticed_and_started_again(running: Site, capsys: pytes
 
 @pytest.mark.slow
 def test_a_worker_that_cannot_live_is_an_error_that_shows_its_log(running: Site) -> None:
-    """As where another user has the folder in which Prefect's worker keeps files."""
+    """For example, if another user owns the folder where Prefect's worker keeps its files."""
     kill_worker(running)
     storage: Path = running.home / "tmp" / "runner_storage"
     aside = storage.rename(storage.with_name("aside")) if storage.exists() else None
@@ -90,7 +90,7 @@ def test_a_worker_that_cannot_live_is_an_error_that_shows_its_log(running: Site)
     try:
         api = API.of(running)
         run = api.submit(DEPLOYMENT, launch.make_parameters("micro", "never"))
-        with contextlib.suppress(RuntimeError):  # seen at once where the machine is quick
+        with contextlib.suppress(RuntimeError):  # detected at once on a fast machine
             services.up(running)
         with pytest.raises(
             RuntimeError, match=r"(?s)the worker of the cpu pool ends .*worker-cpu\.log.*runner_storage"

@@ -1,4 +1,5 @@
-"""R-Zero for real, without Prefect's server: vLLM samples, Math-Verify compares, DuckDB selects, TRL trains."""
+"""R-Zero with real engines, without Prefect's server: vLLM samples, Math-Verify compares, DuckDB selects, TRL
+trains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole of it, for real: Prefect's server, worker and deployment, vLLM, Parquet, DuckDB, TRL."""
+"""The whole system with real parts: Prefect's server, worker and deployment, vLLM, Parquet, DuckDB, TRL."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ SMALL = {
     "solver.prompts_per_step": 4,
     "solver.group_size": 4,
     "judge.canaries": 40,
-    "monitor.max_canary_error": 0.2,  # of so few, some may be wrong by chance
+    "monitor.max_canary_error": 0.2,  # with so few, some may be wrong by chance
     "monitor.max_judge_minus_oracle": 0.2,
     "evaluation.num_tasks": 24,
 }
 
 
 class Site:
-    """A Prefect home, a port and a store that are this test's own."""
+    """This test's own Prefect home, port and store."""
 
     def __init__(self, folder: Path) -> None:
         with socket.socket() as free:
@@ -103,7 +103,7 @@ def test_the_demo_shows_held_out_scores_and_no_monitors(site: Site, played: str)
 
 
 def test_sampling_and_training_see_the_same_log_probabilities(site: Site, played: str) -> None:
-    """One step on its own rollouts is on-policy: rho is 1 but for rounding."""
+    """One step on its own rollouts is on-policy: rho is 1 up to rounding."""
     for row in site.rows(f"select metrics['mean_ratio'] as rho from updates where run = '{played}'"):
         assert row["rho"] == pytest.approx(1, abs=1e-4)
 
@@ -140,7 +140,7 @@ def test_prompts_and_retrieved_text_are_masked_out_of_the_loss(site: Site, playe
 def test_the_report_needs_nothing_else(site: Site, played: str) -> None:
     text = (site.store / "reports" / played / "iter-001.html").read_text()
     assert 'src="http' not in text
-    assert set(re.findall(r'href="(http[^/]*//[^/:]*)', text)) == {"http://127.0.0.1"}  # the viewer's, if it is started
+    assert set(re.findall(r'href="(http[^/]*//[^/:]*)', text)) == {"http://127.0.0.1"}  # the viewer, if it is running
 
 
 def test_the_same_command_again_rebuilds_nothing(site: Site, played: str) -> None:
@@ -198,7 +198,7 @@ def test_clean_asks_first_and_leaves_nothing_to_be_made_again(site: Site, played
 
 @pytest.fixture(scope="module")
 def play(site: Site) -> Iterator[Callable[..., None]]:
-    """Play a run in this process, without the server; all such runs share an engine and a trainer."""
+    """Play a run in this process, without the server; all these runs share an engine and a trainer."""
 
     def made(name: str, corpus: Path | None = None, **changed: Any) -> None:
         asked = {"flow": "scope-iteration", "profile": "micro", "run": name, "overrides": {**SMALL, **changed}}

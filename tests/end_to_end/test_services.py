@@ -1,4 +1,4 @@
-"""Server, workers and deployments: what is written where, who may talk to the server, and coming back after a kill."""
+"""Server, workers and deployments: what is written where, who may talk to the server, and recovery after a kill."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_plain_prefect_in_the_project_folder_exits_as_the_flow_ended(running: Si
 def test_selfplay_run_prints_the_whole_log_and_tells_success_from_failure(
     running: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """More lines in a moment than the server hands out at once."""
+    """More lines at once than the server returns in one answer."""
     parameters = launch.make_parameters("micro", "micro", overrides={"lines": 450})
     assert start.run_flow(running, "scope-iteration", parameters)
     printed = capsys.readouterr().out
@@ -142,7 +142,7 @@ def test_selfplay_run_prints_the_whole_log_and_tells_success_from_failure(
 def test_a_flow_run_has_the_store_and_the_gpus_of_the_one_who_asks(
     running: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Not those that its worker was started with."""
+    """It does not get those that its worker was started with."""
     monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     assert start.run_flow(running, "scope-iteration", launch.make_parameters("micro", "micro"))
@@ -192,7 +192,7 @@ def test_one_run_is_stopped_with_its_children_and_the_others_go_on(
     with pytest.raises(ValueError, match="no flow run of 'mine' is running"):
         at_work.stop(running, "mine")
     at_work.stop(running, "other")
-    time.sleep(3.0)  # its worker hears of the dead process
+    time.sleep(3.0)  # until its worker notices the dead process
     assert [state(api, run) for run in (mine, other, waiting)] == ["CANCELLED"] * 3
 
 

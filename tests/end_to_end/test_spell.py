@@ -29,7 +29,7 @@ SMALL = {
     "sampling.max_rounds": 2,
     "evaluation.num_tasks": 18,
     "evaluation.samples": 2,
-    "monitor.max_gate_leak": None,  # of so few questions, most may be wrong by chance
+    "monitor.max_gate_leak": None,  # with so few questions, most may be wrong by chance
 }
 
 

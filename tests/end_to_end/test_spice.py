@@ -1,4 +1,4 @@
-"""SPICE for real, without Prefect's server: vLLM samples, Math-Verify compares, DuckDB selects, TRL trains."""
+"""SPICE with real engines, without Prefect's server: vLLM samples, Math-Verify compares, DuckDB selects, TRL trains."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_groups_and_drawn_questions_are_as_the_method_says(played: Played) -> No
     groups = played.rows(
         "select count(*) as n from scores where label = 'challenger' group by step, iteration, group_id"
     )
-    assert max(row["n"] for row in groups) == 6  # less where choices could not be read
+    assert max(row["n"] for row in groups) == 6  # fewer if choices could not be read
     drawn = played.rows("select count(*) as n from selections where kept group by iteration, step, document_id")
     assert drawn and {row["n"] for row in drawn} == {1}
     answers = played.rows("select count(*) as n from scores where label = 'reasoner' group by group_id")

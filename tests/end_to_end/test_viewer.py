@@ -1,4 +1,4 @@
-"""The viewer in a real browser: what only one can show."""
+"""The viewer in a real browser: what only a browser can show."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The viewer in a real browser over a run of SCOPE whose engines speak by a script: while it is at work, and after."""
+"""The viewer in a real browser over a SCOPE run with scripted engines, during the run and afterwards."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from warehouse.store import Store
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(find() is None, reason="no chromium is installed")]
 
 SELFPLAY = str(Path(sys.executable).parent / "selfplay")
-OF_A_KIND = 3  # pages of one kind that are opened
+OF_A_KIND = 3  # pages to open of each kind
 LINKS = "[...document.querySelectorAll('a[href^=\"/\"]')].map(a => a.getAttribute('href'))"
 
 
 class Held:
-    """A run in a thread of its own that stops at its first answer until it is let go."""
+    """A run in its own thread that stops at its first answer until it is released."""
 
     def __init__(self, folder: Path) -> None:
         self.store, self.answering, self.let_go = Store(folder / "store"), threading.Event(), threading.Event()

@@ -1,8 +1,8 @@
-"""Run a command where another user has been: `python -m tests.support.another_user make test`.
+"""Run a command where another user has been before: `python -m tests.support.another_user make test`.
 
-The project's own store holds runs that are called as those of tests are, made by other flows, and damaged ones; the
-shell has settings, GPUs and proxies of no use. Exits as the command does, or with 1 if it changed that store. A store
-that exists is left as it is.
+The project's own store holds runs of other flows with the names that tests use, and damaged runs; the shell has useless
+settings, GPUs and proxies. Exits with the command's status, or with 1 if the command changed that store. An existing
+store is left as it is.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SHELL = {
 
 
 def lay(root: Path) -> None:
-    """Runs of another flow with tables of their own, two of them damaged, and a database that was cut off."""
+    """Write runs of another flow with their own tables, two of them damaged, and a truncated database."""
     store = Store(root)
     for run in RUNS:
         store.keep(run, "config.json", {"another": {"setting": 1}})
@@ -49,7 +49,7 @@ def lay(root: Path) -> None:
 
 
 def listing(root: Path) -> dict[str, tuple[int, int]]:
-    """Bytes and time of change (ns) of everything in a folder."""
+    """Size in bytes and modification time (ns) of everything in a folder."""
     return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in sorted(root.rglob("*"))}
 
 

@@ -1,4 +1,4 @@
-"""A chat endpoint that misbehaves as a test says, and counts what it was asked."""
+"""A chat endpoint that misbehaves as a test tells it, and counts its requests."""
 
 import json
 import socket
@@ -16,14 +16,14 @@ FAULTS = ("429", "500", "503", "529", "reset", "cut", "cut length", "html", "no 
 
 
 def completion(text: Any, **changes: Any) -> dict[str, Any]:
-    """A good body: the prompt took 10 tokens, the reply 2."""
+    """A valid body: 10 tokens in the prompt, 2 in the reply."""
     choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
     usage = {"prompt_tokens": 10, "completion_tokens": 2, "total_tokens": 12}
     return {"object": "chat.completion", "model": "judge-2026", "choices": [choice], "usage": usage, **changes}
 
 
 class ChatServer:
-    """`say(prompt, n)` says what the n-th request (from 1) with this prompt gets: a text, a body, (status, body,
+    """`say(prompt, n)` returns what the n-th request (from 1) with this prompt gets: a text, a body, (status, body,
     headers), or one of `FAULTS`."""
 
     def __init__(self, say: Callable[[str, int], Any]):

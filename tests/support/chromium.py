@@ -1,4 +1,4 @@
-"""A real Chromium without a window, driven over its own DevTools protocol."""
+"""A real headless Chromium, driven over its own DevTools protocol."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def find() -> str | None:
 
 
 class Tab:
-    """One page. `requests` are the addresses that it asked for, `said` what its console said."""
+    """One page. `requests` holds the addresses that it requested, `said` the messages on its console."""
 
     def __init__(self, socket: Connection) -> None:
         self._socket, self._numbers = socket, itertools.count(1)
@@ -64,7 +64,7 @@ class Tab:
         return found["result"].get("value")
 
     def enter(self, address: str) -> None:
-        """The address that a viewer printed, with its token."""
+        """Open the address that a viewer printed, with its token."""
         self.eval("window.left = true")
         self.call("Page.navigate", url=address)
         self.wait("!window.left && document.querySelector('.bar')")
@@ -78,14 +78,14 @@ class Tab:
     def wait(self, condition: str, within_s: float = 15.0) -> None:
         end = time.monotonic() + within_s
         while time.monotonic() < end:
-            with contextlib.suppress(AssertionError):  # the page is being changed for another
+            with contextlib.suppress(AssertionError):  # another page is being loaded
                 if self.eval(f"!!({condition})"):
                     return
             time.sleep(0.05)
         raise TimeoutError(condition)
 
     def click(self, selector: str, condition: str) -> None:
-        """Click on what `selector` finds first; wait for a page of which `condition` holds."""
+        """Click on the first match of `selector`; wait for a page on which `condition` holds."""
         self.wait(f"document.querySelector({selector!r})")
         self.eval(f"document.querySelector({selector!r}).click()")
         self.wait(f"document.readyState === 'complete' && ({condition})")
@@ -123,7 +123,7 @@ def chromium() -> Iterator[Tab]:
 
 
 def _address(file: Path) -> str:
-    """Of the first tab."""
+    """The address of the first tab."""
     import httpx
 
     end = time.monotonic() + START_S

@@ -1,4 +1,4 @@
-"""Comparisons for the tests of `match`: what a worker process is given must be importable there."""
+"""Comparisons for the tests of `match`, in a module that worker processes can import."""
 
 import os
 import time
@@ -9,7 +9,7 @@ from tasks.prompt import Malformed
 
 
 def compare(task: dict[str, Any], answer: str) -> bool:
-    """Equal texts match; an answer can also ask for what may go wrong."""
+    """Equal texts match; an answer can also ask for a fault."""
     if answer == "hang":
         while True:
             time.sleep(1)
@@ -34,7 +34,7 @@ def compare_deeply(task: dict[str, Any], answer: str) -> bool:
 
 
 def compare_once(task: dict[str, Any], answer: str, *, log: str) -> bool:
-    """The same, and a line in the file `log` for every comparison."""
+    """Like `compare`, with a line in the file `log` for every comparison."""
     with open(log, "a") as file:
         file.write(answer + "\n")
     return compare(task, answer)
@@ -45,7 +45,7 @@ def equal_numbers(task: dict[str, Any], answer: str) -> bool:
 
 
 def compare_where(task: dict[str, Any], answer: str, *, log: str) -> bool:
-    """The same, and the id of the process in the file `log`; so slow that a second process would take its part."""
+    """Like `compare`, with the process id in the file `log`; slow enough for a second process to take its share."""
     time.sleep(0.3)
     with open(log, "a") as file:
         file.write(f"{os.getpid()}\n")

@@ -29,7 +29,7 @@ class Found:
 
 
 class Library:
-    """Finds `text` for each query, and remembers the batches it was asked for."""
+    """Finds `text` for each query, and remembers the batches of queries."""
 
     def __init__(self, text="the moon"):
         self.text, self.batches = text, []

@@ -1,5 +1,5 @@
-"""Corpora for tests and benchmarks: real passages where SELFPLAY_DATA names a folder of them, generated text otherwise;
-and edited copies of known similarity."""
+"""Corpora for tests and benchmarks: real passages if SELFPLAY_DATA names a folder of them, else generated text; and
+edited copies of known similarity."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def data_folder() -> Path | None:
 
 
 def passages(count: int, seed: int = 0) -> list[str]:
-    """Passages of real documents, cut at random lengths; generated ones where there is no data."""
+    """Passages of real documents, cut at random lengths; generated ones without data."""
     folder = data_folder()
     if folder is None:
         return list(generated(count, seed))
@@ -41,7 +41,7 @@ def passages(count: int, seed: int = 0) -> list[str]:
 
 
 def generated(count: int, seed: int = 0, words: tuple[int, int] = PASSAGE_WORDS) -> Iterator[str]:
-    """Texts of made-up words, as frequent as words are (Zipf)."""
+    """Texts of made-up words, with the frequencies of real words (Zipf)."""
     rng = np.random.default_rng(seed)
     vocabulary = np.array(["".join(letters) for letters in rng.choice(list("aeioubcdfglmnprst"), (30_000, 6))])
     for start in range(0, count, 10_000):
@@ -51,7 +51,7 @@ def generated(count: int, seed: int = 0, words: tuple[int, int] = PASSAGE_WORDS)
 
 
 def with_copies(texts: list[str], copies: int, seed: int = 0) -> list[str]:
-    """The texts and edited copies of some of them, shuffled: 1 to 20 % of a copy's words differ."""
+    """The texts and edited copies of some of them, shuffled; 1 to 20 % of a copy's words differ."""
     rng = random.Random(seed)
     words = [word for text in texts[:1000] for word in text.split()]
     made = [edited(rng.choice(texts), rng.uniform(0.01, 0.2), words, rng) for _ in range(copies)]
@@ -61,7 +61,7 @@ def with_copies(texts: list[str], copies: int, seed: int = 0) -> list[str]:
 
 
 def edited(text: str, share: float, vocabulary: list[str], rng: random.Random) -> str:
-    """A text in which runs of words were replaced, removed or put in, until a share of them was touched."""
+    """Replace, remove or insert runs of words in a text until a share of its words has changed."""
     words = text.split(" ")
     left = max(round(share * len(words)), 1)
     while left > 0 and words:

@@ -1,6 +1,6 @@
-"""`torchrun counted_fsdp.py JOB.json PEAKS.json`: the trainer on CPUs with sharded weights, its tensors counted.
+"""`torchrun counted_fsdp.py JOB.json PEAKS.json`: count the tensors of the trainer on CPUs with sharded weights.
 
-Every process writes the bytes by kind at the peak of each phase; phases are numbered by micro-batch.
+Every process writes bytes by kind at the peak of each phase; phases are numbered by micro-batch.
 """
 
 import json

@@ -1,6 +1,6 @@
 """`torchrun cpu_fsdp.py JOB.json`: an update by processes that Accelerate takes for GPUs, so that it shards on CPUs.
 
-It fails where more lies in a process at once than has to.
+Fails if a process holds more at once than it has to.
 """
 
 import sys

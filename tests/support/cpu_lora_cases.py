@@ -1,4 +1,4 @@
-"""LoRA products by group, against vLLM's own kernels and against the formula."""
+"""LoRA products by group, compared with vLLM's own kernels and with the formula."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ ADAPTERS, RANK, INPUTS, SLICES = 3, 4, 24, (16, 8)
 
 
 def mapped(kind, index_T, prefill):
-    """A wrapper for tokens of these adapters; -1 stands for none."""
+    """A wrapper for tokens of these adapters; -1 means none."""
     from vllm.lora.layers import LoRAMapping
 
     wrapper = kind(64, 64, "cpu")

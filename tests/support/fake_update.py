@@ -1,8 +1,9 @@
-"""Peak memory of one GPU in an update, without a GPU: two micro-batches on tensors that have no data.
+"""Peak memory of one GPU in an update, without a GPU: two micro-batches on tensors without data.
 
-Real are transformers' model, TRL's head, how TRL and this project prepare the reference, Accelerate's preparation of
-the policy, PEFT, and torch's FSDP2, over torch's fake process group. Replaced are kernels that CUDA has and CPUs lack:
-attention, the grouped products of a mixture of experts, the folding of logits. AdamW on CUDA works in place.
+These parts are real: transformers' model, TRL's head, the preparation of the reference by TRL and this project, the
+preparation of the policy by Accelerate, PEFT, and torch's FSDP2, over torch's fake process group. Kernels that CUDA has
+and CPUs lack are replaced: attention, the grouped products of a mixture of experts, the folding of logits. AdamW on
+CUDA works in place.
 """
 
 from __future__ import annotations
@@ -49,12 +50,12 @@ def fake_update(
 ) -> dict[str, dict[str, int]]:
     """Bytes by kind at the peak of each phase, on one of `ranks` GPUs, with one row of `tokens`, or a packed one.
 
-    `config` has the values of a config.json. Without `cuda` kernels are a CPU's.
+    `config` holds the values of a config.json. Without `cuda`, the kernels are a CPU's.
     """
     if dist.is_initialized():
         dist.destroy_process_group()
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=ranks)
-    mesh = init_device_mesh("cpu", (ranks,))  # a mesh reads its ranks, which a fake tensor does not have
+    mesh = init_device_mesh("cpu", (ranks,))  # a mesh reads its ranks, which fake tensors do not have
     shard_references_by_layer()
     try:
         with (
@@ -150,7 +151,7 @@ def _model(values: dict[str, Any], dtype: torch.dtype) -> Any:
 
 
 def _accelerator() -> Any:
-    """As much of an Accelerator as the preparation of FSDP2 looks at, with the plugin that Trainer makes."""
+    """The parts of an Accelerator that the preparation of FSDP2 uses, with the plugin that Trainer makes."""
     plugin = FullyShardedDataParallelPlugin(
         fsdp_version=2,
         auto_wrap_policy="TRANSFORMER_BASED_WRAP",
@@ -170,7 +171,7 @@ def _accelerator() -> Any:
 
 
 class FlashAttention(torch.autograd.Function):
-    """What CUDA's kernel makes: output and log-sum-exp; backward dq, dk, dv and a float32 sum of dq."""
+    """What CUDA's kernel allocates: output and log-sum-exp; backward dq, dk, dv and a float32 sum of dq."""
 
     @staticmethod
     def forward(ctx: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: Any) -> torch.Tensor:
@@ -198,7 +199,7 @@ def attention(
             for own, own_k, own_v in zip(qs, ks, vs, strict=True)
         ]
         return torch.cat([FlashAttention.apply(q, k, v, None), *answers], dim=2).transpose(1, 2).contiguous(), None
-    if attention_mask is not None:  # the kernel that takes a mask wants as many keys as queries
+    if attention_mask is not None:  # the kernel that takes a mask needs as many keys as queries
         groups = query.shape[1] // key.shape[1]
         key, value = (t.repeat_interleave(groups, dim=1) if groups > 1 else t for t in (key, value))
         attention_mask = torch.empty(attention_mask.shape, dtype=query.dtype)
@@ -221,7 +222,7 @@ class GroupedProduct(torch.autograd.Function):
 
 
 def experts(self: Any, hidden: Any, index: Any, weights: Any) -> Any:
-    """What transformers' grouped products make; how many rows there are does not depend on the routing."""
+    """What transformers' grouped products allocate; the number of rows does not depend on the routing."""
     tokens, used = index.shape
     rows = hidden.unsqueeze(1).expand(-1, used, -1).reshape(tokens * used, -1).clone()
     gate, value = GroupedProduct.apply(rows, self.gate_up_proj).chunk(2, dim=-1)

@@ -27,13 +27,13 @@ SCHEMA = pa.schema(
     ]
 )
 VOCAB = 48
-# Adam's step does not see the gradient's scale, and lets rounding noise decide where gradients vanish (plain torch in
-# float32 and float64 then differ by 1e-4). With this epsilon it shows a wrong denominator and hides no noise.
+# Adam's step ignores the gradient's scale and amplifies rounding noise where gradients vanish (plain torch in float32
+# and float64 then differ by 1e-4). With this epsilon a wrong denominator shows, and noise is not amplified.
 SETTINGS = {"learning_rate": 5e-3, "micro_batch_size": 3, "adam_epsilon": 1e-3}
 
 
 def make_models(root: Path) -> Path:
-    """base/ and policy/ in a folder: the policy is the base with its weights moved a little, so that KL is not 0."""
+    """base/ and policy/ in a folder: the policy is the base with slightly changed weights, so that KL is not 0."""
     torch.manual_seed(0)
     config = Qwen2Config(
         vocab_size=VOCAB, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
@@ -63,11 +63,11 @@ def make_rows(sampler: Path, kind: str = "plain", n: int = 8, seed: int = 0, dri
         prompt = rng.integers(2, VOCAB, rng.integers(2, 9)).tolist()
         completion = rng.integers(2, VOCAB, rng.integers(4, 14)).tolist()
         mask = [1] * len(completion)
-        if kind == "tools":  # tokens 1 and 2 were put there by a tool
+        if kind == "tools":  # a tool inserted tokens 1 and 2
             mask[1:3] = [0, 0]
         if kind == "shared" and i % 4:  # one of four answers to a prompt
             prompt = rows[-1]["prompt_token_ids"]
-        if kind == "turns" and i % 2:  # second turn of the datum before: its prompt holds the first turn
+        if kind == "turns" and i % 2:  # second turn of the previous datum: its prompt holds the first turn
             prompt = rows[-1]["prompt_token_ids"] + rows[-1]["completion_token_ids"] + prompt
         with torch.no_grad():
             logps = score(prompt + completion)[len(prompt) - 1 :].numpy()

@@ -1,4 +1,4 @@
-"""Prefect homes of test sites: the first that a session asks for makes the database, the others copy it."""
+"""Prefect homes of test sites: the first one in a session creates the database, the others copy it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DATABASE = "prefect.db"
 
 
 def with_database(home: Path, factory: pytest.TempPathFactory) -> Path:
-    """`home`, with the empty database that Prefect's migrations make: they take as long as several tests."""
+    """`home`, with the empty database that Prefect's migrations create, which takes as long as several tests."""
     shared = factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         shared = shared.parent
@@ -26,7 +26,7 @@ def with_database(home: Path, factory: pytest.TempPathFactory) -> Path:
 
 
 def _made(folder: Path) -> Path:
-    """Processes of a session wait for the one that makes it."""
+    """Create the database once in a session; other processes wait for it."""
     folder.mkdir(exist_ok=True)
     with open(folder / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -1,9 +1,9 @@
 """`pytest --light`: the tests that need no package beyond requirements/dev.txt.
 
-A file of `ASIDE`, or one whose import needs one of `HEAVY`, is not collected, unless it is named. A test that meets
-one later, or is marked `needs("package")` because a process that it starts does, is skipped. A closing line counts
-both. The packages are hidden where they are installed, so that the same tests run everywhere. Without `--light` nothing
-is left out: a missing package is a failure.
+A file of `ASIDE`, or one whose import needs one of `HEAVY`, is not collected, unless it is named. A test is skipped if
+it imports one later, or is marked `needs("package")` because a process that it starts does. A closing line counts both.
+Installed packages are hidden, so that the same tests run everywhere. Without `--light` nothing is left out: a missing
+package is a failure.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ OURS = ("flows", "tasks", "warehouse", "corpus_prep", "tests")
 
 
 class Hiding:
-    """An import finder that does not find what is heavy."""
+    """An import finder that hides heavy packages."""
 
     def __init__(self, finder: Any) -> None:
         self.finder = finder
@@ -64,7 +64,7 @@ class Hiding:
 
 @cache
 def needs(file: Path) -> frozenset[str]:
-    """The heavy packages without which a file cannot be imported, by itself or by modules of ours that it imports."""
+    """The heavy packages that importing a file needs, directly or through our own modules."""
     found: set[str] = set()
     seen, left = set(), [file]
     while left:
@@ -80,7 +80,7 @@ def needs(file: Path) -> frozenset[str]:
 
 @cache
 def _imports(path: Path) -> list[str]:
-    """Modules that are imported with a file, not those of functions and of TYPE_CHECKING."""
+    """Modules imported with a file; imports in functions and under TYPE_CHECKING do not count."""
     found = []
     left: list[ast.AST] = [ast.parse(path.read_bytes())]
     while left:
@@ -131,7 +131,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 def _missing(problem: BaseException | None) -> str | None:
-    """The heavy package that an import did not find."""
+    """The heavy package that an import failed to find."""
     while problem:
         if isinstance(problem, ModuleNotFoundError) and (root := str(problem.name).split(".")[0]) in HEAVY:
             return root

@@ -1,4 +1,4 @@
-"""Engines and a trainer that runs of a module share: to start them takes longer than a short run."""
+"""Engines and a trainer that the runs of a module share: starting them takes longer than a short run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from flows.profile import MethodSettings
 
 
 class Shared(Machines):
-    """Machines that outlive their run; the next run has them where its configuration asks for the same."""
+    """Machines that outlive their run; the next run reuses them if its configuration asks for the same."""
 
     made: ClassVar[list[tuple[tuple[Any, ...], Machines]]] = []
 
@@ -36,12 +36,12 @@ class Shared(Machines):
         return found
 
     def close(self) -> None:
-        """Not before the module's end."""
+        """Do nothing: machines are closed at the module's end."""
 
 
 @contextlib.contextmanager
 def shared_machines() -> Iterator[None]:
-    """Runs that are played in this process share their machines."""
+    """Let runs in this process share their machines."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("flows.method.Machines", Shared)
         try:

@@ -1,4 +1,4 @@
-"""Bytes of live tensors while code runs, real or fake, and what they were at the peak of each phase."""
+"""Track the bytes of live tensors, real or fake, while code runs, and their peak in each phase."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from torch.distributed.tensor._sharding_prop import ShardingPropagator
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
-BLOCK = 512  # what CUDA's allocator rounds to
+BLOCK = 512  # bytes to which CUDA's allocator rounds
 INHERITED = object()
 
 
 class MemoryTracker(TorchDispatchMode):
     """Counts every storage from the operation that made it until it is freed or resized.
 
-    Its kind is the label in force when it was made, or what `see` said later. `peaks` has the bytes by kind at the
-    peak of each `phase`.
+    Its kind is the label in force when it was made, or the one that `see` gave it later. `peaks` holds bytes by kind at
+    the peak of each `phase`.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class MemoryTracker(TorchDispatchMode):
         return max(sum(kinds.values()) for kinds in self.peaks.values())
 
     def see(self, tensor: torch.Tensor, label: str | None = None) -> None:
-        """Count a tensor's storage, or give one that is counted another label."""
+        """Count a tensor's storage, or relabel one that is already counted."""
         if isinstance(tensor, DTensor):
             tensor = tensor._local_tensor
         try:
@@ -80,7 +80,7 @@ class MemoryTracker(TorchDispatchMode):
         return found
 
     def __enter__(self) -> MemoryTracker:
-        # DTensor works out shapes on whole tensors that nobody makes.
+        # DTensor derives shapes from whole tensors that are never allocated.
         propagate, resize = ShardingPropagator._propagate_tensor_meta_non_cached, torch.UntypedStorage.resize_
 
         def unseen(*args: Any, **kwargs: Any) -> Any:
@@ -118,7 +118,7 @@ class MemoryTracker(TorchDispatchMode):
 
 @contextlib.contextmanager
 def patched(*changes: tuple[Any, str, Any]) -> Iterator[None]:
-    """Attributes of modules and classes, replaced for a while."""
+    """Temporarily replace attributes of modules and classes."""
     kept = [(owner, name, vars(owner).get(name, INHERITED)) for owner, name, _ in changes]
     for owner, name, new in changes:
         setattr(owner, name, new)

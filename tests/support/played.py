@@ -1,4 +1,4 @@
-"""A method played with real engines and trainers in a process of its own, without Prefect's server."""
+"""Play a method with real engines and trainers in a separate process, without Prefect's server."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if __name__ == "__main__":
 
 @dataclass(frozen=True)
 class Played:
-    """The run `r` of a method's profile micro, changed by `settings`, in a folder of its own."""
+    """The run `r` of a method's profile micro, with `settings` changed, in its own folder."""
 
     folder: Path
     method: str
@@ -36,7 +36,7 @@ class Played:
         return self.folder / "store"
 
     def play(self) -> str:
-        """Play, again or for the first time; returns what was logged."""
+        """Play or resume the run; returns its log."""
         script = self.folder / "play.py"
         script.write_text(SCRIPT.format(method=self.method, run=RUN, settings=self.settings))
         environment = {**os.environ, "SELFPLAY_STORE": str(self.root), "PYTHONPATH": str(SOURCE)}
@@ -49,5 +49,5 @@ class Played:
         return query(self.root, sql)
 
     def started(self) -> dict[str, Any]:
-        """When each of its tables was begun."""
+        """When each of the run's tables was begun."""
         return {table.address: table.recipe["started_at"] for table in Store(self.root).tables(RUN)}

@@ -1,4 +1,4 @@
-"""GRPO in plain torch, one datum at a time without padding, written from the formulas of the papers, not from TRL.
+"""GRPO in plain torch, one datum at a time without padding, written from the papers' formulas, not from TRL.
 
 rho_t = pi(o_t) / pi_sampled(o_t),   KL_t = exp(x) - x - 1 with x = log pi_ref(o_t) - log pi(o_t)
 term_t = -min(rho_t A, clip(rho_t, 1 - low, 1 + high) A), where A < 0 at most -dual A;  + beta KL_t
@@ -97,7 +97,8 @@ def run(
     batches: list[list[Row]],
     s: GRPOSettings,
 ) -> list[float]:
-    """Change `parameters` in place by one AdamW over all batches, each split into k mini-batches; their losses."""
+    """Train `parameters` in place with one AdamW over all batches, each split into k mini-batches; returns the
+    losses."""
     parameters = list(parameters)
     adam = torch.optim.AdamW(
         parameters, s.learning_rate, (s.adam_beta1, s.adam_beta2), s.adam_epsilon, weight_decay=s.weight_decay

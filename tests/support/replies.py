@@ -1,8 +1,8 @@
-"""Replies as models write them, each with what a careful reader takes from it, and how our readers take them.
+"""Replies as models write them, each with what a careful reader takes from it, to compare with our readers.
 
-A case has `reader`, `reply` (or `fields`), `expected` and a note. What is expected: the value read; `{"value": ...}`
-for the same; `{"refuse": true}`, "bad" or null for a refusal; "drop" for one without penalty; true or false for whether
-the answer read from the reply agrees with the reference; `{"either": true}` where readers may differ.
+A case has `reader`, `reply` (or `fields`), `expected` and a note. `expected` is the value to read, plain or as
+`{"value": ...}`; `{"refuse": true}`, "bad" or null for a refusal; "drop" for one without penalty; true or false for
+whether the answer in the reply agrees with the reference; or `{"either": true}` if readers may differ.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Case = dict[str, Any]
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a case was read. `accepted_wrongly`: a value was taken where none or another one should have been."""
+    """How a case was read. `accepted_wrongly`: a value was read where there should be none or another one."""
 
     case: Case
     read: Any
@@ -46,7 +46,7 @@ class Outcome:
 
 
 def cases(paths: list[Path]) -> Iterator[Case]:
-    """The cases of files named `<method>_*.jsonl`."""
+    """The cases in files named `<method>_*.jsonl`."""
     for path in paths:
         method = path.name.partition("_")[0]
         for line in path.read_text(encoding="utf-8").splitlines():
@@ -54,7 +54,7 @@ def cases(paths: list[Path]) -> Iterator[Case]:
 
 
 def play(case: Case) -> Outcome:
-    """Read one reply. An exception other than Malformed is passed on."""
+    """Read one reply. Exceptions other than Malformed propagate."""
     try:
         read = READERS[case["method"], case["reader"]](case)
     except Malformed as problem:

@@ -1,4 +1,4 @@
-"""Rows of the warehouse's tables: a test says the columns it is about, the other required ones are empty."""
+"""Rows of the warehouse's tables: a test gives the columns that it is about; the other required ones are empty."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ def row(table: str, **given: Any) -> dict[str, Any]:
 
 
 def publish(place: Place, table: str, *rows: dict[str, Any], label: str | None = None) -> Table:
-    """The rows at `place`, as a stage would have left them."""
+    """Publish the rows at `place`, as a stage would."""
     schema: Schema = TABLES[table]
     recipe = {"key": "given", "stage": "tests.given", "started_at": 0.0, "seconds": 0.0, "counts": {}}
     with place.store.draft(schema) as draft:
@@ -25,7 +25,7 @@ def publish(place: Place, table: str, *rows: dict[str, Any], label: str | None =
 
 
 def updates(place: Place, before: Table | None = None, role: str = "solver") -> Table:
-    """An update that went on from `before`: weights and an optimizer state of 1,000 bytes each."""
+    """An update that continued from `before`, with weights and an optimizer state of 1,000 bytes each."""
     state = f"{before.address}/files/update/optimizer" if before else None
     with place.store.draft(TABLES["updates"]) as draft:
         draft.write([row("updates", role=role)])
@@ -37,7 +37,7 @@ def updates(place: Place, before: Table | None = None, role: str = "solver") -> 
 
 
 def turn(text: str, valid_search: bool = False, found: tuple[str, ...] = (), **given: Any) -> dict[str, Any]:
-    """A turn of a rollout that searched and found, or did not."""
+    """A turn of a rollout, with or without a search and its results."""
     results = [{"query": "q", "document_ids": list(found)}] if valid_search else []
     ids = {"context_token_ids": [1], "sampled_token_ids": [2], "logprobs": [-0.5], "continues": False}
     message = {"message": None, "message_role": None, "finish_reason": "stop"}

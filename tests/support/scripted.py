@@ -1,4 +1,4 @@
-"""An engine that says what a script tells it, with a real tokenizer: for hostile and broken replies."""
+"""A scripted engine with a real tokenizer, for hostile and broken replies."""
 
 from collections.abc import Callable, Hashable
 from pathlib import Path
@@ -25,7 +25,7 @@ POLICY = Policy(id="scripted", weights="scripted", content_hash="0")
 
 
 def word_tokenizer(chat: str = CHAT) -> PreTrainedTokenizerFast:
-    """One id a word of `WORDS`, in that order; <|im_end|> (3) ends a turn."""
+    """One id per word of `WORDS`, in that order; <|im_end|> (3) ends a turn."""
     backend = Tokenizer(WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="<unk>"))
     backend.pre_tokenizer = WhitespaceSplit()
     tokenizer = PreTrainedTokenizerFast(
@@ -36,9 +36,9 @@ def word_tokenizer(chat: str = CHAT) -> PreTrainedTokenizerFast:
 
 
 class ScriptedEngine:
-    """`reply(key, prompt text)` is what the model says. One that ends in `...` was cut; None kills the engine.
+    """`reply(key, prompt text)` is the model's reply. One that ends in `...` was cut off; None kills the engine.
 
-    `likelihood(prompt text, given reply)` is the log-probability of every token of a reply that is given.
+    `likelihood(prompt text, given reply)` is the log-probability of every token of a given reply.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class ScriptedEngine:
         self._queue.append((key, token_ids))
 
     def poll(self) -> list[tuple[Any, Completion]]:
-        """Answers what was asked last: conversations overtake each other."""
+        """Answer the latest request first, so that conversations overtake each other."""
         if not self._queue:
             return []
         key, ids = self._queue.pop()

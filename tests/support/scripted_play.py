@@ -1,6 +1,6 @@
-"""A whole flow over engines that say what a script tells them: real conversations, searches, filters and updates.
+"""Play a whole flow over scripted engines: conversations, searches, filters and updates are real.
 
-Engines and trainer stay in this process; the model is a tiny random one that reads and writes any text.
+Engines and trainer run in this process; the model is a tiny random one that reads and writes any text.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ MOST_TURNS = 8
 
 @dataclass(frozen=True)
 class Asked:
-    """What an engine is asked for: a turn of a sample of a prompt, all counted from 0; `attempt` 1 asks once more."""
+    """A request to an engine: a turn of a sample of a prompt, all counted from 0; `attempt` is 1 when it is
+    repeated."""
 
     template: str
     text: str
@@ -58,7 +59,7 @@ Say = Callable[[Asked], str | None]
 
 @dataclass
 class Script:
-    """`say` gives a reply; one that ends in `...` was cut, None is an engine's error. Keeps all that was asked."""
+    """`say` gives a reply; one that ends in `...` was cut off, None is an engine error. Remembers all requests."""
 
     say: Say
     asked: list[Asked] = field(default_factory=list)
@@ -73,7 +74,7 @@ class Script:
 
 
 class ScriptedEngine:
-    """An engine of one call. It knows a turn by its seed."""
+    """The engine of one call, which identifies a turn by its seed."""
 
     max_num_seqs = 8
     is_on_gpu = False
@@ -108,12 +109,12 @@ class ScriptedEngine:
         self._queue.append((key, Completion(reply_ids, [-0.5] * len(reply_ids), "", "stop")))
 
     def poll(self) -> list[tuple[Any, Completion]]:
-        """What was asked last: conversations overtake each other."""
+        """Answer the latest request first, so that conversations overtake each other."""
         return [self._queue.pop()] if self._queue else []
 
 
 def perform(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let every fleet speak by the script, and every update run in this process."""
+    """Let every fleet reply by the script, and every update run in this process."""
 
     def roll_out(
         self: Fleet, prompts: Iterable[Mapping[str, Any]], policy: Policy, *_: Any, num_samples: int = 1, **call: Any
@@ -134,13 +135,13 @@ def perform(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Fleet, "reply_logprobs", weigh)
     monkeypatch.setattr(Trainer, "train", train)
     monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
-    monkeypatch.setitem(sys.modules, "vllm", None)  # nobody samples by it, and it doubles TRL's import
+    monkeypatch.setitem(sys.modules, "vllm", None)  # unused here, and it doubles the time to import TRL
 
 
 def first_stale_in_fork(method: Method, store: Store, folder: Path, **settings: Any) -> str | None:
-    """The first stage of an iteration that a fork of the played run `r` after iteration 1 would build, or None.
+    """The first stage of an iteration that a fork of the played run `r` after iteration 1 would rebuild, or None.
 
-    `folder` takes a copy of the store.
+    A copy of the store is made in `folder`.
     """
     copy = Store(shutil.copytree(store.root, folder / "forked", dirs_exist_ok=True))
     if not copy.folder("f").exists():
@@ -152,15 +153,15 @@ def first_stale_in_fork(method: Method, store: Store, folder: Path, **settings: 
 
 
 class MadeAgain(WhatIf):
-    """Runs every stage that may be run again, stale or not."""
+    """Reruns every stage that can be rerun, stale or not."""
 
     def passed(self, table: Table, recipe: Recipe, again: Again) -> None:
         super().passed(table, {**recipe, "key": "another"}, again)
 
 
 def changed_if(method: Method, store: Store, folder: Path, **settings: Any) -> set[str]:
-    """Names of the rewards and selections of the played run `r` that would be others under `settings`; without settings
-    every stage but those that ask, sample or train is run again, to compare."""
+    """Names of the rewards and selections of the played run `r` that `settings` would change; without settings, every
+    stage that does not ask, sample or train is rerun and compared."""
     compared = frozenset(t.address for t in store.tables("r") if t.schema in (SCORES, REWARDS, SELECTIONS, GROUPS))
     kind = WhatIf if settings else MadeAgain
     with pytest.MonkeyPatch.context() as patch:
@@ -173,7 +174,7 @@ def changed_if(method: Method, store: Store, folder: Path, **settings: Any) -> s
 
 
 def any_text_model(folder: Path, max_tokens: int = 4096) -> Path:
-    """A tiny random Qwen2 whose tokenizer knows the words of the methods' prompts, and spells all others."""
+    """A tiny random Qwen2 whose tokenizer knows the words of the methods' prompts and spells out all others."""
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
 

@@ -1,4 +1,4 @@
-"""`python -m tests.support.sharded_member FILE_DESCRIPTOR`: a process of the trainer that shards weights on a CPU."""
+"""`python -m tests.support.sharded_member FILE_DESCRIPTOR`: a trainer process that shards weights on CPUs."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""A small store for the viewer: one run whose every row was written by hand, and the ids to look for."""
+"""A small store for the viewer: one run, with every row written by hand, and the ids to look for."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ IDS = {"task": "t1", "rollout": "a1", "group": "p-answer", "document": "d/1"}
 
 
 def lay(store: Store, run: str = "mine", text: str = "a plain text") -> Place:
-    """A run of one iteration: a document, a task written from it, two answers, their verdicts and rewards, and the
-    update that trained on them. `text` stands in every field that a model or a document fills."""
+    """Write a run of one iteration: a document, a task written from it, two answers, their verdicts and rewards, and
+    the update that trained on them. `text` is in every field that a model or a document fills."""
     place = store.run(run)
     store.keep(run, "request.json", {"flow": "some-iteration", "profile": "micro", "overrides": {"seed": 1}})
     store.keep(run, "config.json", {"seed": 1, "monitor": {"max_malformed": 0.5}})

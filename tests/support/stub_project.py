@@ -1,4 +1,4 @@
-"""A project folder with a small flow that sleeps or fails as told, for tests of server, workers and deployments."""
+"""A project folder with a small flow that sleeps or fails on request, for tests of server, workers and deployments."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def running(factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """A stub project that is up, in a process whose home folder is empty."""
+    """A stub project with its services up, in a process whose home folder is empty."""
     folder = factory.mktemp("stub")
     (folder / "home").mkdir()
     site = make(folder / "project")

@@ -1,7 +1,7 @@
-"""What surrounds a test is its own: a store, Prefect's home and port, a home folder, a folder for temporary files.
+"""Every test has its own surroundings: store, Prefect home and port, home folder, folder for temporary files.
 
-Nothing that the user's shell says or a demo has left in `data/` changes a test. A variable of the environment that is
-not in `KEPT` does not reach it, and a test that opens the user's store or Prefect home fails.
+Neither the user's shell nor what a demo left in `data/` affects a test. Environment variables that are not in `KEPT` do
+not reach it, and a test that opens the user's store or Prefect home fails.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _own: dict[str, str] = {}
 
 
 def separate() -> None:
-    """Give this process surroundings of its own. Call it before a library reads the environment."""
-    folder = Path(tempfile.mkdtemp(prefix="sp-"))  # sockets lie in it: Linux allows their paths 107 characters
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)  # after what libraries do to files of theirs at the end
+    """Give this process its own surroundings. Call it before any library reads the environment."""
+    folder = Path(tempfile.mkdtemp(prefix="sp-"))  # short: Linux limits the paths of sockets in it to 107 characters
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)  # after libraries have cleaned up their files
     kept = {name: value for name, value in os.environ.items() if KEPT.fullmatch(name)}
     (folder / "home").mkdir()
     caches = (Path(os.environ["TMPDIR"]) if "PYTEST_XDIST_WORKER" in os.environ else folder) / "caches"
@@ -53,7 +53,7 @@ def separate() -> None:
 
 
 def _site(folder: Path) -> dict[str, str]:
-    """Names neither exists yet nor is anything listening."""
+    """Settings of a new site: none of its folders exists yet, and nothing listens on its port."""
     return {
         "SELFPLAY_STORE": str(folder / "store"),
         "SELFPLAY_PREFECT_HOME": str(folder / "prefect"),
@@ -70,7 +70,7 @@ def _watch(event: str, arguments: tuple[Any, ...]) -> None:
 
 @pytest.fixture(autouse=True)
 def own_surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A store, and a Prefect home and port, for every single test that shares none with its module."""
+    """A separate store, Prefect home and port for every test that does not share its module's."""
     for name, value in _site(tmp_path).items():
         if os.environ[name] == _own[name]:
             monkeypatch.setenv(name, value)

@@ -1,4 +1,4 @@
-"""A trainer that needs what it starts from, as a real one does, and trains nothing."""
+"""A trainer that trains nothing, but needs the files that it starts from, like a real one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ METRICS = {name: 0.0 for name, field in StepMetrics.model_fields.items() if fiel
 
 
 class CountingTrainer:
-    """Adds one to the numbers in weights and optimizer state, and keeps the jobs."""
+    """Adds one to the numbers in weights and optimizer state, and remembers the jobs."""
 
     def __init__(self) -> None:
         self.jobs: list[UpdateJob] = []

@@ -1,5 +1,5 @@
-"""Outside oracles of duplicate removal: shingles as plain Python sets, an exact join of all pairs, and what a set of
-removed documents is worth against it."""
+"""Outside oracles of duplicate removal: shingles as plain Python sets, an exact join of all pairs, and a comparison of
+removed documents with it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Pairs = dict[tuple[int, int], float]  # Jaccard similarities, the smaller docume
 
 
 class Judged(NamedTuple):
-    """Removed documents by what speaks for it: one that stayed and is similar itself (`direct`), one that stayed and is
-    joined to it through others (`chained`), nothing that stayed (`wrong`). `missed` are those that should have gone: of
-    every family all but one."""
+    """Removed documents by their justification: a similar document stayed (`direct`), a document stayed that is joined
+    to it through others (`chained`), or neither (`wrong`). `missed` counts documents that should have been removed: all
+    but one of every family."""
 
     direct: int
     chained: int
@@ -30,19 +30,19 @@ class Judged(NamedTuple):
 
     @property
     def recall(self) -> float:
-        """The share of the due removals that were made."""
+        """The share of due removals that were made."""
         made = self.direct + self.chained
         return made / (made + self.missed)
 
 
 def word_shingles(text: str, size: int = 5) -> set[str]:
-    """Sets of word 5-grams as a user of datasketch or rensa would make them."""
+    """The set of a text's word 5-grams, as a user of datasketch or rensa would make it."""
     return joined(re.findall(r"\w+", text.lower()) or [text], size)
 
 
 def defined_shingles(text: str, size: int = 5) -> set[str]:
-    """The same by the definition in `corpus_prep.dedup.shingles`. A text without words has no shingles there and
-    duplicates only equal texts; here it is one shingle."""
+    """The same by the definition in `corpus_prep.dedup.shingles`, where a text without words has no shingles and only
+    duplicates equal texts; here it is one shingle."""
     return joined(WORDS.findall(unicodedata.normalize("NFKC", text).lower()) or [text], size)
 
 
@@ -51,7 +51,7 @@ def joined(words: list[str], size: int) -> set[str]:
 
 
 def exact_join(sets: list[set[str]], threshold: float) -> Pairs:
-    """All pairs from a Jaccard on, by a sparse matrix product over shingles that stand in several texts."""
+    """All pairs at or above a Jaccard, by a sparse matrix product over shingles that occur in several texts."""
     seen = Counter(shingle for shingles in sets for shingle in shingles)
     shared = {shingle: number for number, shingle in enumerate(s for s, count in seen.items() if count > 1)}
     columns = [[shared[s] for s in shingles if s in shared] for shingles in sets]
@@ -81,7 +81,7 @@ def families(pairs: Pairs) -> list[set[int]]:
 
 
 def judge(removed: set[int], truth: Pairs) -> Judged:
-    """Who was removed, against the exact join."""
+    """Judge the removed documents by the exact join."""
     similar = defaultdict(set)
     for one, other in truth:
         similar[one].add(other)
