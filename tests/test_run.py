@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -146,3 +148,20 @@ def test_a_run_without_machines_trains_no_model(store):
     run: Run[Any] = Run(MethodSettings.model_construct(), store.run("r"))
     with pytest.raises(AssertionError, match="this run trains no model"):
         _ = run.machines
+
+
+def test_a_report_shows_what_the_course_of_its_iteration_was_and_stays_when_the_run_is_asked_for_again(bench, caplog):
+    """The course of iteration 1 is measured before iteration 2 begins, and the report written after that."""
+    run = Run(bench.run.cfg.model_copy(update={"iterations": 2}), bench.run.place, bench.run.models, bench.run.machines)
+    score = partial(row, "evaluations", benchmark="exam", metric="score", score=0.5, standard_error=0.1, n=4)
+    publish(run.place.iteration(0).phase("evaluation"), "evaluations", score())
+    for _, at in run.iterations():
+        publish(at.phase("evaluation"), "evaluations", score())
+    caplog.clear()
+    with caplog.at_level(logging.INFO, "selfplay"):
+        assert [t for t, _ in run.iterations()] == [1, 2]
+    assert [m.rpartition("/")[2] for m in caplog.messages if "html" in m] == [
+        "iter-001.html: fresh",
+        "iter-002.html: fresh",
+    ]
+    assert (run.place.store.root / "reports/r/iter-001.md").read_text().count("course monitor") == 1
