@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from fastapi.testclient import TestClient
 
+from flows.micro.tables import open_haystacks
 from flows.viewer.app import make_app
 from flows.viewer.guard import Key
 from tasks.report import report
@@ -154,6 +155,13 @@ def test_the_task_page_shows_document_rubric_answers_verdicts_rewards_and_update
     marks = [given for tag, given in page.found if tag == "mark"]
     assert len(marks) == 2  # the reference, and the text of the task, in its document
     assert "differs" in [given.get("class") for tag, given in page.found if tag == "tr"]  # verdict and truth
+
+
+def test_a_task_that_was_given_shows_the_document_that_came_with_it(store):
+    """Tasks and documents of a file are two tables, of which neither is made from the other."""
+    given = open_haystacks(store.run("mine").iteration(0).phase("questions"), seed=7, num_tasks=1, with_evidence=False)
+    [task], [context] = given.tasks.rows(), given.contexts.rows()
+    assert context["text"][:40] in open_page(client_of(store), f"/run/mine/task?id={task['task_id']}").text
 
 
 def test_a_batch_leads_back_to_its_document_and_the_document_to_the_update(plain):

@@ -16,7 +16,7 @@ from fastapi.responses import HTMLResponse
 from flows.viewer.text import CUT, FILTERS
 from warehouse.address import Address
 from warehouse.lake import Lake
-from warehouse.schemas import ANNOTATIONS, Row
+from warehouse.schemas import ANNOTATIONS, DOCUMENTS, Row
 from warehouse.store import Store
 from warehouse.table import Table
 
@@ -92,7 +92,10 @@ class View:
         """The same of several tables: `name`, iteration, phase, step, label. Many are as good as all."""
         if len(places) > MOST_NEAR:
             return
-        near = {t.address: t for t in self.lake.tables(self.run) if t.schema is ANNOTATIONS}
+        phases, tables = {(place["iteration"], place["phase"]) for place in places}, self.lake.tables(self.run)
+        given = (t for t in tables if t.schema is DOCUMENTS and (t.at.iteration, t.at.phase) in phases)
+        near = {t.address: t for t in tables if t.schema is ANNOTATIONS}
+        near |= {t.address: t for t in given}  # with the tasks; neither was made from the other
         for place in places:
             at = Address(self.run, place["iteration"], place["phase"], place["step"], place["name"], place["label"])
             near |= {table.address: table for table in self.lake.catalogue.related(self.run, str(at))}
