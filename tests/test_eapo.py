@@ -214,6 +214,16 @@ def test_quotes_are_looked_for_in_the_prompt_word_for_word(evidence, share):
     assert read_answer(said, prompt)["verbatim"] == share
 
 
+def test_evidence_of_hundreds_of_quotes_or_of_too_many_characters_is_refused():
+    """30,000 blanks within a line took five seconds; each quote is a search of the whole prompt."""
+    prompt: Any = {"messages": [{"content": "Ada lived in Ulm."}]}
+    for evidence in ("Ada. " * 201, "a" * 30_001):
+        with pytest.raises(Malformed, match=r"more than (200 quotes|30000 characters)"):
+            read_answer({"reply": PARTS.format(evidence)}, prompt)  # pyright: ignore[reportArgumentType]
+    said: Any = {"reply": PARTS.format(f"Ada{' ' * 29_000}lived in Ulm.")}
+    assert read_answer(said, prompt)["verbatim"] == 1
+
+
 def test_scores_belong_to_the_answers_in_the_order_shown():
     prompt: Any = {"rollout_ids": ["b", "a"]}
     assert read_scores({"reply": '{"scores": [5, 2]}'}, prompt, highest=5) == [  # pyright: ignore[reportArgumentType]

@@ -12,9 +12,11 @@ import pytest
 from corpus_prep.read.tables import table_rows
 from flows.long_context import Benchmark
 from flows.tables.flow import SOUND, table_questions
+from flows.tables.readers import read_evidence
 from tasks.corpus.parts import TASK_TYPES, TableRules, draw_parts, join_parts, part_articles
 from tasks.grounded import check_evidence
 from tasks.keep import keep
+from tasks.readers.malformed import Malformed
 from tests.support.rows import publish, row
 from tests.support.scripted_play import Asked, Script, any_text_model, perform
 from warehouse.query import query
@@ -183,3 +185,11 @@ def test_sound_questions_are_kept_with_article_and_evidence(tmp_path: Path, plac
     assert all(quote in line["context"] for line in lines.values() for quote in line["evidence"])
     benchmark: Any = Benchmark.open(place, str(file), TASK_TYPES)  # as another method reads it
     assert (benchmark.tasks.num_rows, benchmark.evidence.num_rows) == (2, 3)
+
+
+def test_a_writer_who_quotes_hundreds_of_times_is_not_read():
+    reply = {"question": "Who?", "answer": "Ada", "evidence": ["Ada"] * 201}
+    rollout: Any = {"rollout_id": "a", "reply": json.dumps(reply)}
+    prompt: Any = {}
+    with pytest.raises(Malformed, match="more than 200 quotes"):
+        read_evidence(rollout, prompt)

@@ -8,6 +8,7 @@ from flows.long_context import evidence_rows
 from tasks.prompt import Row
 from tasks.readers.malformed import Malformed
 from tasks.readers.objects import last_object
+from tasks.readers.quotes import MOST_QUOTES
 from warehouse.schemas import PromptRow, Rollout
 
 KEYS = ("question", "answer", "evidence")
@@ -44,4 +45,6 @@ def _members(reply: str) -> dict[str, Any]:
     found["evidence"] = [quote.strip() for quote in quotes if quote.strip()]
     if not found["evidence"]:
         raise Malformed("no evidence")
+    if len(found["evidence"]) > MOST_QUOTES:
+        raise Malformed(f"more than {MOST_QUOTES} quotes")
     return found

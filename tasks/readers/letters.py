@@ -51,7 +51,8 @@ def _stated(said: str) -> str | None:
 
 
 def _among(said: str, options: Sequence[str]) -> str | None:
-    same = [letter for letter, option in zip(LETTERS, options, strict=False) if folded(option) == folded(said)]
+    wanted = folded(said) if options else ""
+    same = [letter for letter, option in zip(LETTERS, options, strict=False) if folded(option) == wanted]
     return same[0] if len(same) == 1 else None
 
 

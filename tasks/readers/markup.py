@@ -12,7 +12,10 @@ _BARE_COMMAND = re.compile(r"\\(?:left|right|displaystyle|[bB]ig{1,2}[lr]?|limit
 _BETWEEN_THOUSANDS = re.compile(r"(?<=\d)(?:\{,\}|\\[,!;: ]|\\thinspace\s?)(?=\d{3}(?!\d))")
 _SPACE = re.compile(r"\\(?:[,;: ]|\n|q?quad(?![A-Za-z]))|(?<=[\w}.)])~(?=[\w\\{(])")
 _ESCAPED = re.compile(r"\\([$%&#_])")
-_EMPHASIS = re.compile(r"(?<![\w*])\*{1,3}(?=[^\s*])|(?<=[^\s*])\*{1,3}(?![\w*])|(?<!\w)__(?=\S)|(?<=\S)__(?!\w)|`+")
+_EMPHASIS = re.compile(  # begins with a set of characters, as the engine looks for these much faster
+    r"[*_`](?:(?<=\*)(?:(?<![\w*]\*)\*{0,2}(?=[^\s*])|(?<=[^\s*]\*)\*{0,2}(?![\w*]))"
+    r"|(?<=_)(?:(?<!\w_)_(?=\S)|(?<=\S_)_(?!\w))|(?<=`)`*)"
+)
 _WRAPPERS = (
     ("(", ")"), ("[", "]"), ("{", "}"), ('"', '"'), ("'", "'"), ("“", "”"), ("‘", "’"), ("«", "»"), ("$$", "$$"),
     ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"), ("\\boxed{", "}"), ("*", "*"), ("_", "_"),

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import islice
 
+from tasks.readers.malformed import Malformed
 from tasks.readers.words import words_of
 
-_BETWEEN = re.compile(r"\s*\n\s*|\s*(?:\.\.\.|…|\[…\]|\[\.\.\.\])\s*|(?<=[.!?;])\s+")
+MAX_CHARS, MOST_QUOTES = 30_000, 200  # each is searched for in the whole prompt
+_BETWEEN = re.compile(r"\.\.\.|…|\[…\]|\[\.\.\.\]|(?<=[.!?;])\s+")
 _MARKER = re.compile(r"^\s*(?:[-*•>]+|\(?\d{1,2}[.)])\s+")
 _AROUND = " \t\"'“”‘’«»`*_"
 
@@ -15,12 +18,19 @@ _AROUND = " \t\"'“”‘’«»`*_"
 def quotes_of(listed: str) -> list[str]:
     """The sentences of a list of quotes, without the markers, quotation marks and ellipses around them.
 
+    Raises Malformed for more than `MOST_QUOTES` of them, and for more than `MAX_CHARS` characters.
+
     >>> quotes_of('1. "Ada lived in Ulm. She taught." \\n- The bridge ... fell in 1902')
     ['Ada lived in Ulm.', 'She taught.', 'The bridge', 'fell in 1902']
     """
+    if len(listed) > MAX_CHARS:
+        raise Malformed(f"quotes of more than {MAX_CHARS} characters")
     lines = (_MARKER.sub("", line) for line in listed.splitlines())
-    pieces = (piece.strip(_AROUND) for line in lines for piece in _BETWEEN.split(line))
-    return [piece for piece in pieces if words_of(piece)]
+    pieces = (piece.strip().strip(_AROUND) for line in lines for piece in _BETWEEN.split(line))
+    quotes = list(islice((piece for piece in pieces if words_of(piece)), MOST_QUOTES + 1))
+    if len(quotes) > MOST_QUOTES:
+        raise Malformed(f"more than {MOST_QUOTES} quotes")
+    return quotes
 
 
 def verbatim(quotes: Sequence[str], text: str) -> float:

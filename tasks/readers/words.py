@@ -9,11 +9,16 @@ from collections import Counter
 
 from tasks.readers.malformed import Malformed
 
-_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
-_KEPT = re.compile(r"(?<=\d)[./:](?=\d)|(?<![\w)])-(?=[\d.$€£]|\s\d)|(?<=\b[A-Za-z])[#+]+")  # 1.5, 3/4, -5, C#
-_HYPHEN = re.compile(r"(?<=\w)[-‐‑](?=\w)|/")
-_ARTICLE = re.compile(r"\b(?i:the|an)\b|\ba\s+(?=\S)|^\W*A\s+(?=\S)")  # not the last word, as in vitamin A
+# Each begins with a set of characters: the engine looks for one of them, and only then behind and ahead of it.
+_THOUSANDS = re.compile(r",(?<=\d,)(?=\d{3}(?!\d))")
+_KEPT = re.compile(  # 1.5, 3/4, -5, C#
+    r"[./:#+-](?:(?<=\d[./:])(?=\d)|(?<=-)(?<![\w)]-)(?=[\d.$€£]|\s\d)|(?<=\b[A-Za-z][#+])[#+]*)"
+)
+_HYPHEN = re.compile(r"[-‐‑/](?:(?<=/)|(?<=\w.)(?=\w))")
+_ARTICLE = re.compile(r"[tTaA](?:(?<=\b[tT])[hH][eE]\b|(?<=\b[aA])[nN]\b|(?<=\ba)\s+(?=\S))")
+_FIRST_ARTICLE = re.compile(r"\W*A\s+(?=\S)")  # elsewhere a capital A is a name, as in vitamin A
 _PUNCTUATION = {"Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po", "Sc"}
+_UNIFIED = {0x2212: "-", **dict.fromkeys(range(1, 7), " ")}
 _PERCENT = re.compile(r"(?<=\d)\s?per\s?cent\b", re.IGNORECASE)
 _KEEP = str.maketrans({".": "\1", "/": "\2", ":": "\3", "-": "\4", "#": "\5", "+": "\6"})
 _BACK = {1: ".", 2: "/", 3: ":", 4: "-", 5: "#", 6: "+"}
@@ -30,11 +35,20 @@ def words_of(text: str, hyphen: str = " ") -> list[str]:
     >>> words_of("The U.S. spent $1,250.5 (twice), not -3/4 of it; a well-known case of vitamin A")
     ['us', 'spent', '1250.5', 'twice', 'not', '-3/4', 'of', 'it', 'well', 'known', 'case', 'of', 'vitamin', 'a']
     """
-    text = unicodedata.normalize("NFKC", text.translate({0x2212: "-", **dict.fromkeys(range(1, 7), " ")}))
+    return _split(_normalised(text), hyphen)
+
+
+def _normalised(text: str) -> str:
+    """Text in which what has to stay of punctuation is out of the way, as control characters."""
+    text = unicodedata.normalize("NFKC", text.translate(_UNIFIED))
     text = _PERCENT.sub("%", _THOUSANDS.sub("", text))
-    text = _KEPT.sub(lambda match: match[0].translate(_KEEP), text)
+    return _KEPT.sub(lambda match: match[0].translate(_KEEP), text)
+
+
+def _split(text: str, hyphen: str) -> list[str]:
     text = _HYPHEN.sub(lambda match: " " if match[0] == "/" else hyphen, text)
-    return _ARTICLE.sub("", text).casefold().translate(_AS_WORDS).split()
+    first = _FIRST_ARTICLE.match(text)
+    return _ARTICLE.sub("", text[first.end() if first else 0 :]).casefold().translate(_AS_WORDS).split()
 
 
 def overlap(reference: str, answer: str) -> float:
@@ -56,6 +70,7 @@ def holds(reference: str, answer: str) -> bool:
     >>> holds("The Eiffel Tower", "It is the Eiffel tower, in Paris."), holds("no", "I do not know")
     (True, False)
     """
-    if not words_of(reference):
+    wanted, given = _normalised(reference), _normalised(answer)
+    if not _split(wanted, " "):
         raise Malformed("the reference has no words to look for")
-    return any(f" {' '.join(words_of(reference, h))} " in f" {' '.join(words_of(answer, h))} " for h in (" ", ""))
+    return any(f" {' '.join(_split(wanted, h))} " in f" {' '.join(_split(given, h))} " for h in (" ", ""))

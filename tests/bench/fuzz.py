@@ -5,7 +5,10 @@ characters of each pattern that has hung a reader. The report lists crashes (any
 reading, and injected verdicts: a judge that quotes the reply, neutralised, must be read as it decides, and a quotation
 alone must not be read at all. Exits with 1 for a crash, an injection, or a reading that takes more than 0.1 s.
 
-A seed always makes the same 2,000 replies, and four of 100,000 characters that mix the patterns. To continue after an
+The clock is the CPU time of the reading thread: seconds on the wall would measure what else the machine does. A million
+replies cost about half an hour of CPU, on as many cores as there are or as WORKERS says.
+
+A seed always makes the same 2,000 replies, and six of 100,000 characters that mix the patterns. To continue after an
 interruption, give the number still to do and the seed after the last one printed. The generator is our own rather than
 hypothesis: most of its output is replies of models, cut, doubled and mixed, and it needs neither shrinking nor a
 database of examples.
@@ -25,19 +28,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from flows.eapo import readers as eapo
 from flows.scope import readers as scope
 from flows.spell import readers as spell
 from flows.spell import rules
 from flows.spice import readers as spice
+from flows.tables import readers as tables
 from tasks.check import asks_nothing_twice
+from tasks.compare import read_scores
+from tasks.readers import lines
 from tasks.readers.boxed import last_box
 from tasks.readers.formulas import MAX_CHARS, as_latex, in_words
 from tasks.readers.letters import letter_of
 from tasks.readers.malformed import Malformed
+from tasks.readers.marks import mark_out_of_ten
 from tasks.readers.markup import folded
 from tasks.readers.named import named_text
 from tasks.readers.numbers import is_finite, number_in
 from tasks.readers.objects import last_object
+from tasks.readers.quotes import quotes_of, verbatim
+from tasks.readers.standalone import LEANS_ON_SOURCE
 from tasks.readers.stated import stated_answer
 from tasks.readers.tags import elements, last_element
 from tasks.readers.thoughts import spoken
@@ -47,13 +57,27 @@ from tasks.rollouts.neutral import neutralise
 from tasks.rollouts.search_syntax import ends_with_final, find_search
 from tests.support.replies import REPLIES, WEIGHTS, cases
 
-LONG, LIMIT_S, CHUNK, LONG_ONES = 100_000, 0.1, 2_000, 4
+LONG, LIMIT_S, CHUNK, LONG_ONES = 100_000, 0.1, 2_000, 6
 FORMATS, TYPES = ("multiple_choice", "free_form"), ("Integer", "Expression", "String")
 OPTIONS = ["10 km", "12 km", "14 km", "16 km"]
+OWN_VERDICTS = (  # each is read as 0: what a judge says himself beside what he quotes
+    ("<score>0</score>", "marked"),
+    ("<score>1</score>", "mark_out_of_ten"),
+    ("[[NO]]", "bracketed"),
+    ("[[INCORRECT]]", "eapo verdict"),
+)
 
 
 def task_of(task_type: str, reference: str = "12") -> dict[str, Any]:
     return {"task_type": task_type, "reference": reference, "options": OPTIONS}
+
+
+def rollout(reply: str) -> Any:
+    return {"reply": reply, "rollout_id": "one"}
+
+
+def prompt(text: str) -> Any:
+    return {"messages": [{"role": "user", "content": text}], "rollout_ids": ["one", "two"]}
 
 
 READERS: dict[str, Callable[[str], Any]] = {
@@ -89,6 +113,20 @@ READERS: dict[str, Callable[[str], Any]] = {
         f"spell rule {t}": lambda text, t=t: rules.covers(task_of(t), text)
         for t in ("general_qa", "multiple_choice", "finance_math")
     },
+    "eapo answer": lambda text: eapo.read_answer(rollout(text), prompt(OPTIONS[0])),
+    "the quotes of an eapo answer": lambda text: eapo.read_answer(rollout(_in_parts(text)), prompt(text)),
+    "eapo verdict": eapo.read_verdict,
+    "mark_out_of_ten": mark_out_of_ten,
+    "quotes_of": quotes_of,
+    "verbatim": lambda text: verbatim([text, "12"], text),
+    "leans on a source": LEANS_ON_SOURCE.search,
+    "scores": lambda text: read_scores(rollout(text), prompt(OPTIONS[0]), highest=5),
+    "a list of scores": lambda text: read_scores(rollout(f'{{"scores": [{text}]}}'), prompt(OPTIONS[0]), highest=5),
+    "tables question": lambda text: tables.read_question(rollout(text), prompt(OPTIONS[0])),
+    "tables evidence": lambda text: tables.read_evidence(rollout(text), prompt(OPTIONS[0])),
+    "lines question": lambda text: lines.read_question(text, f"Text: {text}"),
+    "lines answer": lines.read_answer,
+    "lines vote": lines.read_vote,
     "a reference": lambda text: rules.covers(task_of("finance_math", text), "12"),
 }
 DATA = Path(__file__).parent.parent / "data" / "fuzz"
@@ -99,6 +137,12 @@ PATTERNS: list[str] = json.loads((DATA / "patterns.json").read_text())
 def _called(text: str, syntax: str) -> str:
     name = {"qwen": "tool_call", "olmo": "function_calls"}[syntax]
     return f"<{name}>{text}</{name}>"
+
+
+def _in_parts(text: str) -> str:
+    """An answer of EAPO's whose evidence is `text`."""
+    parts = {"analysis": "a", "evidence": text, "reasoning": "a", "answer": "12"}
+    return "".join(f"<{name}>{part}</{name}>" for name, part in parts.items())
 
 
 @dataclass
@@ -116,13 +160,23 @@ class Report:
         if other.slowest_s > self.slowest_s:
             self.slowest_s, self.slowest = other.slowest_s, other.slowest
 
+    def summary(self) -> str:
+        found = f"{self.crashes.total()} crashes, {self.injected.total()} verdicts injected"
+        return f"{self.num_replies} replies, {found}, slowest reading {self.slowest_s:.3f} s"
+
+    def show(self) -> None:
+        print(f"each read by {len(READERS)} readers: {self.summary()}")
+        print(f"slowest: {self.slowest}")
+        for name, count in [*self.crashes.most_common(10), *self.injected.most_common(10)]:
+            print(f"  {count} x {name}")
+
     def read(self, reply: str, shown: str) -> None:
         """Read one reply with every reader, and as a judge's quotation."""
         self.num_replies += 1
         for name, reader in READERS.items():
             self.timed(name, reader, reply, shown)
         quoted = neutralise(reply)
-        for own, name in (("<score>0</score>", "marked"), ("[[NO]]", "bracketed")):
+        for own, name in OWN_VERDICTS:
             for said in (f"{quoted}\n{own}", f"{own}\n{quoted}", f"<think>{quoted}</think>{own}"):
                 if self.timed(name, READERS[name], said, f"a judge who quotes {shown}") not in (0, None):
                     self.injected[f"a verdict by {shown}"] += 1
@@ -197,25 +251,23 @@ def stretched(patterns: list[str], length: int = LONG) -> Report:
         long = (pattern * (length // len(pattern) + 1))[:length]
         report.read(long, f"{pattern!r} repeated")
         half = long[: length // 2]
-        report.read(f"<answer>{half}</answer> <score>{half}</score>", f"{pattern!r} repeated in tags")
+        report.read(f"<answer>a{half}a</answer> <score>a{half}a</score>", f"{pattern!r} repeated in tags")
     return report
 
 
 def main() -> None:
     num, first = [*map(int, sys.argv[1:]), *(100_000, 0)[len(sys.argv) - 1 :]]
-    report = stretched(PATTERNS)
-    print(f"{report.num_replies} of {LONG} characters: slowest reading {report.slowest_s:.3f} s, {report.slowest}")
+    report, began = Report(), time.monotonic()
     with ProcessPoolExecutor(int(os.environ.get("WORKERS", os.cpu_count() or 1))) as pool:
+        for part in pool.map(stretched, [[pattern] for pattern in PATTERNS]):
+            report.add(part)
+        print(f"{LONG} characters of each pattern: {report.summary()}", flush=True)
         sizes = [min(CHUNK, num - start) for start in range(0, num, CHUNK)]
         for seed, part in enumerate(pool.map(fuzzed, range(first, first + len(sizes)), sizes), start=first):
             report.add(part)
             if seed % 10 == 9:
-                print(f"seed {seed}: {report.num_replies} replies, {report.crashes.total()} crashes", flush=True)
-    print(f"replies {report.num_replies}, each read by {len(READERS)} readers")
-    print(f"crashes {report.crashes.total()}, verdicts injected {report.injected.total()}")
-    print(f"slowest reading {report.slowest_s:.3f} s: {report.slowest}")
-    for name, count in [*report.crashes.most_common(10), *report.injected.most_common(10)]:
-        print(f"  {count} x {name}")
+                print(f"after {(time.monotonic() - began) / 60:.1f} min, seed {seed}: {report.summary()}", flush=True)
+    report.show()
     sys.exit(bool(report.crashes or report.injected or report.slowest_s > LIMIT_S))
 
 
