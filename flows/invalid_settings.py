@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import math
+from collections.abc import Iterator
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -10,14 +13,39 @@ from pydantic_core import ErrorDetails
 
 def explain(model: type[BaseModel], name: str, problem: ValidationError) -> str:
     """A line for every setting of profile `name` that is wrong: what was given, and what is allowed."""
-    lines = [f"profile {name!r} with these settings is not valid:"]
+    lines = []
     for error in problem.errors():
         where = ".".join(str(part) for part in error["loc"])
-        line = f"  {where or 'config'}: {error['msg'].removeprefix('Value error, ')}{_given(error)}"
+        line = f"{where or 'config'}: {error['msg'].removeprefix('Value error, ')}{_given(error)}"
         if error["type"] == "extra_forbidden":
-            line = f"  {where}: there is no such setting; {_choices(model, error['loc'])}"
+            line = f"{where}: there is no such setting; {_choices(model, error['loc'])}"
         lines.append(line)
-    return "\n".join(lines)
+    return told(name, lines)
+
+
+def told(name: str, lines: list[str]) -> str:
+    return "\n  ".join([f"profile {name!r} with these settings is not valid:", *lines])
+
+
+def misread(given: Any, read: Any, where: str = "") -> Iterator[str]:
+    """Yield what pydantic takes for a number and nobody means: true for 1, text, and NaN or infinity, which pass every
+    comparison or none.
+
+    >>> list(misread({"steps": True, "shares": {"1": float("inf")}}, {"steps": 1, "shares": {1: float("inf")}}))
+    ['steps: must be a number, not true', 'shares.1: must be a finite number, not inf']
+    """
+    if isinstance(read, dict):
+        named = {str(key): value for key, value in given.items()} if isinstance(given, dict) else {}
+        for key, value in read.items():
+            yield from misread(named.get(str(key)), value, f"{where}.{key}".lstrip("."))
+    elif isinstance(read, (list, tuple)):
+        known = given if isinstance(given, (list, tuple)) else ()
+        for i, value in enumerate(read):
+            yield from misread(known[i] if i < len(known) else None, value, f"{where}.{i}")
+    elif isinstance(given, (bool, str)) and isinstance(read, (int, float)) and not isinstance(read, bool):
+        yield f"{where}: must be a number, not {json.dumps(given)}"
+    elif isinstance(read, float) and not math.isfinite(read):
+        yield f"{where}: must be a finite number, not {read}"
 
 
 def _given(error: ErrorDetails) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeV
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from flows.invalid_settings import explain
+from flows.invalid_settings import explain, misread, told
 from tasks.engines.base import EngineConfig, Sampling
 from tasks.engines.endpoint import API, ChatEndpoint
 from tasks.engines.harness import Harness
@@ -237,9 +237,12 @@ def resolve(model: type[Config], values: dict[str, Any], overrides: dict[str, An
                 raise ValueError(f"{path}: {parent} is a single setting, there is nothing inside it")
         target[last] = value
     try:
-        return model.model_validate(values)
+        config = model.model_validate(values)
     except ValidationError as problem:
         raise ValueError(explain(model, name, problem)) from None
+    if lines := list(misread(values, config.model_dump())):
+        raise ValueError(told(name, lines))
+    return config
 
 
 def read(folder: Path, name: str) -> dict[str, Any]:

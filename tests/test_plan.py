@@ -206,7 +206,6 @@ def test_a_machine_that_a_plan_does_not_fit_is_refused_with_the_way_out():
     ):
         problems = judge(cfg, machine)
         assert any(problem.startswith((said, f"NVIDIA {said}")) for problem in problems), problems
-        assert problems[-1] == "--set preflight=false starts it anyway"
 
 
 def test_a_run_is_refused_before_anything_is_loaded(monkeypatch, tmp_path):
@@ -217,7 +216,8 @@ def test_a_run_is_refused_before_anything_is_loaded(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     cfg = profile.load(Scope, "qwen3-8b-1gpu")
-    with pytest.raises(ValueError, match=r"this machine cannot run the profile:\n.*driver 535 is too old"):
+    told = r"(?s)this machine cannot run the profile:.*driver 535 is too old.*--set preflight=false starts it anyway$"
+    with pytest.raises(ValueError, match=told):
         check_machine(cfg, tmp_path)
     check_machine(cfg.model_copy(update={"preflight": False}), tmp_path)
 

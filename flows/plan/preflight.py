@@ -1,4 +1,4 @@
-"""Check that a profile's plan fits this machine, before anything is loaded."""
+"""Check that a profile fits this machine, before anything is loaded: its plan on GPUs, its processes on CPUs."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from pathlib import Path
 
 from flows.plan.hardware import GPU, GPUS, MIN_DRIVER
 from flows.plan.plan import make_plan, ways_out
-from flows.profile import MethodSettings
+from flows.profile import Comparing, MethodSettings
 
+PROCESSES_A_CORE = 8  # with more they only wait for each other
+WAY_OUT = "--set preflight=false starts it anyway"
 UNKNOWN_GPU = GPUS["h100-80"]  # for cards of another name: what is judged is their memory
 
 
@@ -44,20 +46,57 @@ class Machine:
         return cls(tuple(float(card[2]) / 1024 for card in used), min(drivers, default=0), disk_free)
 
 
-def check_machine(cfg: MethodSettings, root: Path) -> None:
-    """Raise ValueError for a profile on GPUs that this machine cannot run, with all that is wrong and the way out.
+@dataclass(frozen=True)
+class Host:
+    """The cores of a machine, and the bytes of its memory."""
 
-    A model whose shape is not known, endpoints, and machines without an NVIDIA driver are not judged.
+    cores: int
+    memory: int
+
+    @classmethod
+    def here(cls) -> Host:
+        return cls(os.cpu_count() or 1, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+
+
+def check_machine(cfg: MethodSettings, root: Path) -> None:
+    """Raise ValueError for a profile that this machine cannot run, with all that is wrong and the way out.
+
+    On GPUs, a model whose shape is not known, endpoints, and machines without an NVIDIA driver are not judged.
     """
-    if cfg.preflight and cfg.engine.device == "cuda" and cfg.engine.kind == "vllm":
+    if not cfg.preflight:
+        return
+    problems = crowded(cfg, Host.here())
+    if cfg.engine.device == "cuda" and cfg.engine.kind == "vllm":
         machine = Machine.here(root)
-        problems = judge(cfg, machine) if machine else []
-        if problems:
-            raise ValueError("\n  ".join(["this machine cannot run the profile:", *problems]))
+        problems += judge(cfg, machine) if machine else []
+    if problems:
+        raise ValueError("\n  ".join(["this machine cannot run the profile:", *problems, WAY_OUT]))
+
+
+def crowded(cfg: MethodSettings, host: Host) -> list[str]:
+    """More processes than cores can serve and, of engines on CPUs, larger caches than the memory."""
+    on_cpus = [each for each in (cfg.engine, cfg.judge_engine) if each and each.device == "cpu" and each.kind == "vllm"]
+    processes = {"num_engines": cfg.num_engines, "match.processes": getattr(cfg, "match", Comparing()).processes}
+    if on_cpus:
+        processes |= {"trainer_processes": cfg.trainer_processes}
+        processes |= {f"engine.{name}": getattr(cfg.engine, name) for name in ("threads", "tensor_parallel")}
+    most = PROCESSES_A_CORE * host.cores
+    found = [
+        f"{name} is {count}, and this machine has {host.cores} cores: set it to {most} or less"
+        for name, count in processes.items()
+        if count > most
+    ]
+    caches = sum(each.kv_cache_bytes * (cfg.num_engines if each is cfg.engine else 1) for each in on_cpus)
+    if caches > host.memory:
+        found.append(
+            f"the engines' caches need {caches / 1e9:.0f} GB of memory, there are {host.memory / 1e9:.0f}: lower "
+            "num_engines or engine.kv_cache_bytes"
+        )
+    return found
 
 
 def judge(cfg: MethodSettings, machine: Machine) -> list[str]:
-    """Problems, and then what to do about them."""
+    """What does not fit on the GPUs, and what would."""
     gpu = card(machine)
     try:
         plan = make_plan(cfg, gpu, cfg.workload())
@@ -78,7 +117,7 @@ def judge(cfg: MethodSettings, machine: Machine) -> list[str]:
             f"an update needs {plan.disk_once_gb:.0f} GB of disk, {machine.disk_free / 1e9:.0f} are free: set "
             "SELFPLAY_STORE to a larger disk, or free some by `selfplay clean`"
         )
-    return [*found, "--set preflight=false starts it anyway"] if found else []
+    return found
 
 
 def card(machine: Machine) -> GPU:

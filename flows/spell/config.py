@@ -105,7 +105,7 @@ class Update(GRPOSettings):
 
     learning_rate: float = Field(default=2e-6, ge=0)
     beta: float = Field(default=0.0, ge=0)
-    dual_clip: float | None = None
+    dual_clip: float | None = Field(default=None, gt=1)
     on_policy: bool = True
 
 

@@ -83,7 +83,7 @@ class GRPOSettings(_Frozen):
     )
     attention: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
     gradient_checkpointing: bool = False
-    seed: int = 0
+    seed: int = Field(default=0, ge=0, lt=1 << 32)
 
     @model_validator(mode="after")
     def _dr_grpo_names_its_constant(self) -> Self:
