@@ -203,6 +203,8 @@ def test_a_machine_that_a_plan_does_not_fit_is_refused_with_the_way_out():
         (Machine((39.6,) * 6, 580, 10**13), "challenger.update: 40.4 GiB of 39.6"),
         (Machine((79.6,) * 6, 580, 10**10), "an update needs 344 GB of disk, 10 are free"),
         (Machine((), 580, 10**13), "6 GPUs are needed, 0 may be used"),
+        # 8.19e9 parameters: 4 + 2 bytes (policy, reference) read by each of 6 processes, 2 of 6 engines that sleep
+        (Machine((79.6,) * 6, 580, 10**13, 256 * 10**9), "an update needs 393 GB of the host's memory, there are 256"),
     ):
         problems = judge(cfg, machine)
         assert any(problem.startswith((said, f"NVIDIA {said}")) for problem in problems), problems

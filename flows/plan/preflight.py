@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,11 +20,13 @@ UNKNOWN_GPU = GPUS["h100-80"]  # for cards of another name: what is judged is th
 
 @dataclass(frozen=True)
 class Machine:
-    """GPUs that a run may use, by their memory, the driver's major version, and free bytes of the store's disk."""
+    """GPUs that a run may use, by their memory, the driver's major version, free bytes of the store's disk, and bytes
+    of the host's memory."""
 
     gpus_gib: tuple[float, ...]
     driver: int
     disk_free: int
+    memory: int = sys.maxsize
 
     @classmethod
     def here(cls, root: Path) -> Machine | None:
@@ -34,7 +37,8 @@ class Machine:
         except (OSError, subprocess.CalledProcessError):
             return None
         folder = next(folder for folder in (root, *root.parents) if folder.exists())
-        return cls.read(said, os.environ.get("CUDA_VISIBLE_DEVICES"), shutil.disk_usage(folder).free)
+        found = cls.read(said, os.environ.get("CUDA_VISIBLE_DEVICES"), shutil.disk_usage(folder).free)
+        return replace(found, memory=Host.here().memory)
 
     @classmethod
     def read(cls, said: str, visible: str | None, disk_free: int) -> Machine:
@@ -112,6 +116,13 @@ def judge(cfg: MethodSettings, machine: Machine) -> list[str]:
         )
     if plan.problems:
         found += [*plan.problems, f"it would fit with: {'; or '.join(ways_out(cfg, gpu)) or 'no single change'}"]
+    # A resident trainer keeps only what there is room for.
+    host_gb = make_plan(cfg.model_copy(update={"resident_trainer": False}), gpu, cfg.workload()).host_gb
+    if machine.memory < 1e9 * host_gb:
+        found.append(
+            f"an update needs {host_gb:.0f} GB of the host's memory, there are {machine.memory / 1e9:.0f}: lower "
+            "trainer_processes and num_engines, or train adapters (a profile named -lora)"
+        )
     if machine.disk_free < 1e9 * plan.disk_once_gb:
         found.append(
             f"an update needs {plan.disk_once_gb:.0f} GB of disk, {machine.disk_free / 1e9:.0f} are free: set "

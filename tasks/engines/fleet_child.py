@@ -125,7 +125,7 @@ def _sendable(error: Exception) -> Exception:
 def _load_index(path: str) -> Any:
     from corpus_prep.search.index import load_index
 
-    return load_index(path)
+    return load_index(path, verify=False)  # 94 GB in every engine; `selfplay verify` reads the files of a store
 
 
 if __name__ == "__main__":
