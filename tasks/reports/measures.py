@@ -13,12 +13,12 @@ NAMED = 3  # in the title
 
 
 def also_measured(evaluations: list[Row]) -> Plot:
-    """Shares besides the score and its parts, of benchmarks that are no monitors."""
+    """Shares besides the score and its parts, of benchmarks that are no monitors; those that stay at 0 are left out."""
     note = "Other measurements of the held-out evaluations that are shares; of many, those that changed most."
     series = {
         name: rows
         for name, rows in _series([r for r in evaluations if not r["benchmark"].endswith(" monitor")]).items()
-        if len(rows) > 1 and all(0 <= r["score"] <= 1 for r in rows)
+        if len(rows) > 1 and all(0 <= r["score"] <= 1 for r in rows) and any(r["score"] for r in rows)
     }
     if not series:
         return Plot("also-measured", "Nothing else was measured in the held-out evaluations", note)
