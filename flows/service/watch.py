@@ -38,6 +38,13 @@ ROUTINE = (  # what the states say as well
     "View at ",
     "Process for flow run",
     f"{FINISHED}Completed()",
+    "Check whether the flow run exceeded its memory",
+    "Loading flow to check for on_",
+)
+ECHOES = (  # of an error that the log tells in "Encountered exception during execution", and the last state again
+    "Task run failed with exception",
+    f"{FINISHED}Failed(",
+    "Engine execution exited with unexpected exception",
 )
 
 Say = Callable[[str], None]
@@ -185,7 +192,12 @@ class _Log:
 
 
 def log_line(at: datetime, level: int, message: str) -> str | None:
-    """A line of a flow's log for the terminal; None for Prefect's routine messages."""
-    if level not in LEVELS and message.startswith(ROUTINE):
+    """A line of a flow's log for the terminal; None for Prefect's routine messages.
+
+    >>> failed = "Encountered exception during execution: OSError(28)\\nTraceback (most recent call last):\\n  ..."
+    >>> log_line(datetime(2026, 1, 2, 3, 4, 5), 40, failed)
+    '03:04:05 error: Encountered exception during execution: OSError(28)'
+    """
+    if message.startswith(ECHOES) or (level not in LEVELS and message.startswith(ROUTINE)):
         return None
     return f"{at:%H:%M:%S} {LEVELS.get(level, '')}{message.partition(TRACEBACK)[0]}"
