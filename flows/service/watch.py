@@ -24,6 +24,7 @@ MAX_REVIVALS = 2
 LATE_S = 5.0  # log lines arrive in batches, out of order by no more than this
 QUIET_S = 5.0  # without a new line after the end: then the log is complete, if its last line was never seen
 FINISHED = "Finished in state "  # what Prefect says last of a flow run, and of each task
+RESUME = "repeat the command to resume from what is published"
 TRACEBACK = "\nTraceback (most recent call last)"  # stands in the flow's own log
 LEVELS = {30: "warning: ", 40: "error: ", 50: "error: "}
 ROUTINE = (  # what the states say as well
@@ -63,10 +64,22 @@ def watch(site: Site, api: API, flow_run: dict[str, Any], say: Say = print) -> s
     say.end()
     last = run.now
     if last["state_type"] != "COMPLETED":
-        say(f"{last['name']} ended as {last['state_name'].lower()}: {last['state']['message'] or 'no message'}")
+        say(f"{last['name']} ended as {last['state_name'].lower()}: {_way_on(last)}")
         if (whole := site.logs / f"flow-{flow_run['id']}.log").exists():
             say(f"its whole log: {whole}")
     return last["state_type"]
+
+
+def _way_on(last: dict[str, Any]) -> str:
+    """The last state's message, and how to resume a run whose process died.
+
+    >>> _way_on({"state_type": "CRASHED", "state": {"message": "Flow run process exited with status code -9."}})
+    'Flow run process exited with status code -9; repeat the command to resume from what is published'
+    """
+    message = last["state"]["message"] or "no message"
+    if last["state_type"] == "CRASHED" and RESUME not in message:
+        return f"{message.rstrip('.')}; {RESUME}"
+    return message
 
 
 class _Run:
