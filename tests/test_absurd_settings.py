@@ -89,3 +89,9 @@ def test_what_engines_on_cpus_take_is_counted():
     many = {"trainer_processes": 17, "match.processes": 16, "engine.threads": 18}
     said = crowded(profile.load(RZero, "micro", many), host)
     assert [line.partition(",")[0] for line in said] == ["trainer_processes is 17", "engine.threads is 18"]
+
+
+def test_attention_of_a_package_that_is_not_installed_is_refused(tmp_path):
+    cfg = profile.load(Scope, "micro", {"solver.update.attention": "flash_attention_2"})
+    with pytest.raises(ValueError, match=r"solver\.update\.attention .*flash-attn, which is not installed"):
+        check_machine(cfg, tmp_path)

@@ -7,10 +7,11 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 
 from flows.plan.hardware import GPU, GPUS, MIN_DRIVER
-from flows.plan.plan import make_plan, ways_out
+from flows.plan.plan import make_plan, updates_of, ways_out
 from flows.profile import Comparing, MethodSettings
 
 PROCESSES_A_CORE = 8  # with more they only wait for each other
@@ -69,7 +70,7 @@ def check_machine(cfg: MethodSettings, root: Path) -> None:
     """
     if not cfg.preflight:
         return
-    problems = crowded(cfg, Host.here())
+    problems = [*crowded(cfg, Host.here()), *without_package(cfg)]
     if cfg.engine.device == "cuda" and cfg.engine.kind == "vllm":
         machine = Machine.here(root)
         problems += judge(cfg, machine) if machine else []
@@ -97,6 +98,17 @@ def crowded(cfg: MethodSettings, host: Host) -> list[str]:
             "num_engines or engine.kv_cache_bytes"
         )
     return found
+
+
+def without_package(cfg: MethodSettings) -> list[str]:
+    """Updates whose attention needs a package that the lock does not have."""
+    if any(find_spec(name) for name in ("flash_attn", "kernels")):
+        return []
+    return [
+        f'{name}.attention "flash_attention_2" needs the package flash-attn, which is not installed; choose "sdpa"'
+        for name, update in updates_of(cfg).items()
+        if update.attention == "flash_attention_2"
+    ]
 
 
 def judge(cfg: MethodSettings, machine: Machine) -> list[str]:
