@@ -35,7 +35,8 @@ class Haystacks:
         how: dict[str, Any] = {**drawn, "count": partial(count_tokens, model=run.cfg.models.base)}
         if filler is None:
             tasks, sentences = needle_tasks(place, **drawn), needle_sentences(place, **drawn)
-            filler, how["foreign"] = cluster_documents(place, seed=seed, num_clusters=NUM_CLUSTERS), is_of_another
+            filler = cluster_documents(place, seed=seed, num_clusters=NUM_CLUSTERS, label="filler")
+            how["foreign"] = is_of_another
         else:
             tasks, sentences = number_needles(place, **drawn), number_sentences(place, **drawn)
         return cls(grid, tasks, sentences, hide(place, tasks, sentences, filler, **how))

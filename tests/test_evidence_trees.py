@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from flows.eapo.flow import eapo_iteration
+from flows.needles import Haystacks
 from tasks.needles import Grid, find, hide, measure, number_needles, number_sentences
 from tasks.tree import extend, rate, rate_by_similarity, sprout
 from tests.support.rows import publish, row
@@ -112,6 +115,19 @@ def test_a_filler_that_is_too_short_is_refused(place: Place) -> None:
     filler = publish(place, "documents", row("documents", document_id="d", text="It rained."), label="filler")
     with pytest.raises(ValueError, match="the filler has 2 tokens, a haystack needs 90: name more documents"):
         hide(place, number_needles(place, **given), number_sentences(place, **given), filler, count=words, **given)
+
+
+def test_facts_hidden_among_facts_of_others_are_made_once(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    """The text they are hidden in and the texts that come of it are two tables."""
+    run: Any = SimpleNamespace(
+        place=store.run("r"), cfg=SimpleNamespace(models=SimpleNamespace(base="data/micro/eapo"))
+    )
+    grid = Grid(lengths=(60,), depths=(0.0, 1.0), needles=1)
+    made = Haystacks.open(run, grid, None, 0)
+    with caplog.at_level(logging.INFO, "selfplay"):
+        assert Haystacks.open(run, grid, None, 0).contexts.content_hash == made.contexts.content_hash
+    assert [": fresh, " in message for message in caplog.messages] == [True] * 4
+    assert made.contexts.num_rows == 2
 
 
 def test_found_needles_are_quoted_whole_and_answered_rightly(place: Place) -> None:

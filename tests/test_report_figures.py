@@ -5,7 +5,7 @@ import re
 import pytest
 
 from tasks.reports.draw import Colours
-from tasks.reports.learning import updates
+from tasks.reports.learning import held_out, held_out_parts, updates
 from tasks.reports.measures import also_measured, judge_monitor
 from tasks.reports.types import disagreements, kept_by_type
 
@@ -50,3 +50,15 @@ def test_errors_of_marks_are_drawn_where_a_judge_is_monitored():
     rows = [*measured("exam", "recall", 0.5), *measured("judge monitor", "mark_error", 0.02, 0.2)]
     assert judge_monitor(rows).title == "Judge's marks: mark error 0.02 → 0.20"
     assert judge_monitor(rows[:1]).svg is None
+
+
+def test_of_many_benchmarks_the_title_says_the_ends_and_parts_name_their_benchmark():
+    """Needles have a figure of their own."""
+    rows = [row for name in ("exam", "exam, direct", "needles") for row in measured(name, "score", 0.25, 0.5)]
+    rows += [row for name in ("exam", "quiz", "needles") for row in measured(name, "score_hard", 0.1, 0.3)]
+    rows = [{**row, "standard_error": None} for row in rows]
+    assert held_out(rows, Colours()).title == (
+        "Held-out scores: exam 0.25 → 0.50; exam, direct 0.25 → 0.50; needles 0.25 → 0.50"
+    )
+    named = texts(held_out_parts(rows, Colours()).svg)
+    assert {"exam: hard", "quiz: hard"} <= set(named) and "needles: hard" not in named

@@ -19,6 +19,8 @@ UPDATE_METRICS = (
     ("loss", "loss"),
 )
 COMPLETED = "iterations completed"
+NEEDLES = "needles"  # the benchmark that has a figure of its own
+FEW = 2  # benchmarks that a title can say everything of
 
 
 def held_out(evaluations: list[Row], colours: Colours) -> Plot:
@@ -28,6 +30,8 @@ def held_out(evaluations: list[Row], colours: Colours) -> Plot:
         return Plot("held-out", "No held-out score was measured", note)
     of_benchmark = by(rows, "benchmark")
     title = "; ".join(gain_says(name, found) for name, found in of_benchmark.items())
+    if len(of_benchmark) > FEW:
+        title = "Held-out scores: " + "; ".join(f"{name} {ends(found)}" for name, found in of_benchmark.items())
     return Plot("held-out", title, note, draw(_paint_scores, of_benchmark, colours))
 
 
@@ -68,16 +72,31 @@ def _paint_scores(axes: Any, of_name: dict[str, list[Row]], colours: Colours) ->
 
 
 def held_out_parts(evaluations: list[Row], colours: Colours) -> Plot:
-    rows = [r for r in evaluations if r["metric"].startswith(f"{SCORE}_") and r["benchmark"] != MONITOR]
-    note = "The same benchmark, by kind of task; bars are one standard error."
+    apart = (MONITOR, NEEDLES)
+    rows = [r for r in evaluations if r["metric"].startswith(f"{SCORE}_") and r["benchmark"] not in apart]
+    note = "The score by kind of task; bars are one standard error."
     if not rows:
         return Plot("held-out-parts", "The held-out score has no parts", note)
-    parts = {metric.removeprefix(f"{SCORE}_").replace("_", " "): found for metric, found in by(rows, "metric").items()}
+    several = len({r["benchmark"] for r in rows}) > 1
+    parts = {}
+    for (benchmark, metric), found in by(rows, "benchmark", "metric").items():
+        part = metric.removeprefix(f"{SCORE}_").replace("_", " ")
+        parts[f"{benchmark}: {part}" if several else part] = found
     last = {name: found[-1]["score"] for name, found in parts.items()}
     worst, best = min(last, key=lambda k: last[k]), max(last, key=lambda k: last[k])
     spread = f"best {best} {last[best]:.2f}, worst {worst} {last[worst]:.2f}"
     title = f"By kind of task: {spread if last[best] > last[worst] else f'all {last[best]:.2f}'}"
     return Plot("held-out-parts", title, note, draw(_paint_scores, parts, Colours()))
+
+
+def ends(rows: list[Row]) -> str:
+    """First and last score.
+
+    >>> ends([{"score": 0.25}, {"score": 0.5}]), ends([{"score": 0.5}])
+    ('0.25 → 0.50', '0.50')
+    """
+    first, last = f"{rows[0]['score']:.2f}", f"{rows[-1]['score']:.2f}"
+    return last if len(rows) == 1 else f"{first} → {last}"
 
 
 def task_scores(rows: list[Row], colours: Colours) -> Plot:

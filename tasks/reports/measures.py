@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tasks.reports.draw import GREY, PALETTE, Plot, by, draw, legend, short
-from tasks.reports.learning import COMPLETED, MONITOR, SCORE
+from tasks.reports.learning import COMPLETED, MONITOR, SCORE, ends
 from warehouse.schemas import Row
 
 MOST = len(PALETTE)
@@ -48,12 +48,7 @@ def _change(rows: list[Row]) -> float:
 
 
 def _says(series: dict[str, list[Row]]) -> str:
-    return "; ".join(f"{name} {_first_last(rows)}" for name, rows in list(series.items())[:NAMED])
-
-
-def _first_last(rows: list[Row]) -> str:
-    first, last = f"{rows[0]['score']:.2f}", f"{rows[-1]['score']:.2f}"
-    return last if len(rows) == 1 else f"{first} → {last}"
+    return "; ".join(f"{name} {ends(rows)}" for name, rows in list(series.items())[:NAMED])
 
 
 def _paint(axes: Any, series: dict[str, list[Row]], ylabel: str) -> None:
