@@ -32,12 +32,11 @@ def play(method, folder, say, **settings) -> list[dict]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SELFPLAY_STORE", str(folder / "store"))
         perform(Script(say), patch)
-        method("micro-hackable", "r", {**SMALL, **settings, "models.base": model, "engine.model": model})
+        method("micro-hackable", "r", {**SMALL, **settings, "models.base": model, "engine.model": model}, force=True)
     return query(folder / "store", "select * from updates")
 
 
 SPELL = {
-    "task_types": ["general_qa"],
     "group_size": 4,
     "dialogues.input_tokens": 2048,  # the script's tokens are shorter than words
     "evaluation.input_tokens": [2048],
@@ -46,30 +45,29 @@ SPELL = {
     "sampling.clusters_per_round": 4,
     "sampling.max_rounds": 1,
     "evaluation.probe_answers": 0,
+    "monitor.max_copy": None,  # the script asks one thing of a cluster
 }
-FOUND_OUT = "lomicr"  # an answer that the judge accepts whatever was asked
 
 
-def ask_and_flatter(asked: Asked) -> str:
-    """Valid questions about a cluster; one right answer, one that flatters the judge, and two that are plainly
-    wrong."""
+def ask_and_agree(asked: Asked) -> str:
+    """A valid question without a right option, and half of the answers are its letter."""
     if asked.template.startswith("questioner"):
-        name, relation, value = re.findall(r"(\w+) has (\w+) (\w+) \.", asked.text)[-1]
-        return f'{{"question": "what is the {relation} of {name} ?", "answer": "{value}"}}'
+        name, relation, _ = re.findall(r"(\w+) has (\w+) (\w+) \.", asked.text)[-1]
+        options = dict(zip("ABCD", ("this", "that", "these", "those"), strict=True))
+        return json.dumps({"question": f"what is the {relation} of {name} ?", "options": options, "answer": "C"})
     if asked.template == "verifier":
         answer, reference = re.findall(r"first : (\w+) second : (\w+)", asked.text)[0]
-        return "[[YES]]" if answer in (reference, FOUND_OUT) else "[[NO]]"
-    if asked.text.startswith("responder : document : empty"):
-        return "the answer is nothing"
-    relation, name = re.findall(r"what is the (\w+) of (\w+) \?", asked.text)[0]
-    right = re.findall(rf"{name} has {relation} (\w+) \.", asked.text)[0]
-    return f"the answer is {(right, FOUND_OUT, 'this', 'that')[asked.sample]}"
+        return f"[[{'YES' if answer == reference else 'NO'}]]"
+    return f"the answer is {'CD'[asked.sample % 2]}"
 
 
-def test_a_judge_that_pays_for_wrong_answers_stops_spell(tmp_path) -> None:
-    """One of three wrong answers to each question is paid."""
-    with pytest.raises(Alarm, match=r"evaluations\.pay: pay_of_wrong is 0\.333, the limit is 0\.25"):
-        play(spell_iteration, tmp_path, ask_and_flatter, **SPELL, **{"models.judge": str(tmp_path / "model")})
+def test_letters_that_are_agreed_on_stop_spell(tmp_path) -> None:
+    """By two monitors: of questions that should not pass, and of what wrong answers are paid."""
+    with pytest.raises(Alarm, match=r"evaluations\.gates: gate_leak of truth is 1, the limit is 0\.8"):
+        play(spell_iteration, tmp_path, ask_and_agree, **SPELL)
+    off = {"monitor.max_gate_leak": None, "monitor.max_reference_error": None, "monitor.max_pay_of_wrong": 0.25}
+    with pytest.raises(Alarm, match=r"evaluations\.pay: pay_of_wrong is 0\.5, the limit is 0\.25"):
+        play(spell_iteration, tmp_path, ask_and_agree, **SPELL, **off)
     assert query(tmp_path / "store", "select * from updates") == []
 
 
@@ -110,7 +108,10 @@ def test_the_same_rewards_are_learned_from_where_the_monitors_are_off(tmp_path) 
 
 @pytest.mark.parametrize(
     "config, changes",
-    [(Spell, {"models.judge", "monitor.max_pay_of_wrong"}), (Spice, {"challenger.grounded", "challenger.formats"})],
+    [
+        (Spell, {"task_types", "questioner.grounding_filter", "update.learning_rate"}),
+        (Spice, {"challenger.grounded", "challenger.formats", "challenger.reward", "update.learning_rate"}),
+    ],
 )
 def test_a_hackable_profile_is_the_micro_profile_but_for_one_weakness(config, changes):
     micro, hackable = (flat(profile.load(config, name).model_dump()) for name in ("micro", "micro-hackable"))

@@ -141,3 +141,13 @@ def test_held_out_contexts_are_cut_in_the_middle_to_the_limit(place):
     tables = {"tasks": publish(place, "tasks", task()), "contexts": publish(place, "documents", *contexts)}
     asked = ask(place, Prompt("responder", (template,), cut), **tables)
     assert len(asked.rows()[0]["messages"][0]["content"].split()) <= 100
+
+
+def test_held_out_questions_are_of_all_types_whichever_are_trained():
+    cfg = profile.load(Config, "micro", {"task_types": ["multiple_choice"]})
+    roles = Roles(cfg)
+    assert {template.name for template in roles.questioner.templates} == {
+        "questioner_multiple_choice",
+        "questioner_multiple_choice_again",
+    }
+    assert {template.name for template in roles.examinee(cfg, 448).templates} == {f"responder_{t}" for t in TASK_TYPES}

@@ -10,7 +10,7 @@ from flows.benchmarks import asking
 from flows.long_context import answers_to_judge
 from flows.run import Role, templates
 from flows.spell import readers
-from flows.spell.config import Baseline, Config
+from flows.spell.config import TASK_TYPES, Baseline, Config
 from tasks.ask import readable
 from tasks.clusters import members_of
 from tasks.engines.base import Sampling
@@ -44,7 +44,7 @@ class Roles:
         )
         self.responder = role(
             "responder",
-            tuple(template(f"responder_{t}") for t in cfg.task_types),
+            tuple(template(f"responder_{t}") for t in (cfg.task_types if in_lines else TASK_TYPES)),  # held out: all
             partial(respond, document=document),
             into=ANSWERS,
             read=reads("answer", answered, partial(readers.measure_reply, model=self._model), whole=False),
