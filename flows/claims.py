@@ -1,11 +1,11 @@
-"""Papers' claims in the micro-worlds: `python -m flows.claims [STUDY...]` plays methods, their ablations and the
-baselines, several seeds each, and says which claims hold (`flows.study`). A claim holds if it holds for every seed.
+"""Test papers' claims in the micro-worlds: `python -m flows.claims [STUDY...]` plays methods, their ablations and the
+baselines with several seeds each, and says which claims hold (`flows.study`). A claim holds if it holds for every seed.
 
-It plays whatever is missing (runs resume where they stopped), in this process and without Prefect's server. After each
-variant it writes `data/bench/STUDY-claims.md` and `.jsonl` and a page with figures. These have a row for every variant
-that the store has a finished and fresh run of; the column *seeds* says of how many seeds. Thresholds of claims are
-written down in the store before anything is played; the tables say of which this is so. `--list` plays nothing: it says
-which runs are finished, and estimates how long the others take.
+Runs that are missing or unfinished are played or resumed in this process, without Prefect's server. After each variant
+the tables `data/bench/STUDY-claims.md` and `.jsonl` and a page with figures are written. They have a row for every
+variant with a finished and fresh run in the store; the column *seeds* gives their number. Thresholds of claims are
+written down in the store before any run; the tables say for which claims this is so. `--list` plays nothing: it lists
+the finished runs and estimates how long the others take.
 """
 
 from __future__ import annotations
@@ -228,10 +228,10 @@ def play_study(study: Study, variants: Sequence[str], seeds: Sequence[int]) -> N
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("studies", nargs="*", choices=STUDIES, help="all, where none is named")
-    parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
-    parser.add_argument("--variants", nargs="+", help="only these; all have to exist in every study named")
-    parser.add_argument("--list", action="store_true", help="play nothing; say what is finished and what is left")
+    parser.add_argument("studies", nargs="*", choices=STUDIES, help="studies to play (default: all)")
+    parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS, help="seeds to play (default: 0 1 2)")
+    parser.add_argument("--variants", nargs="+", help="play only these variants, which every study must have")
+    parser.add_argument("--list", action="store_true", help="play nothing; list what is finished and what is left")
     args = parser.parse_args()
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
     studies = [Study.load(name) for name in args.studies or STUDIES]

@@ -96,7 +96,7 @@ def _request(store: Store, run: str) -> Request | None:
         return None if kept is None else Request.model_validate(kept)
     except ValidationError:
         path = store.folder(run) / REQUEST
-        raise Damaged(f"{path} holds no request: remove it, then repeat `selfplay run` as the run was begun") from None
+        raise Damaged(f"{path} holds no request: remove it, then repeat the original `selfplay run` command") from None
 
 
 def differences(before: Any, now: Any, where: str = "") -> list[str]:

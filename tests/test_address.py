@@ -52,7 +52,7 @@ REFUSED = [
 
 @pytest.mark.parametrize("text", NOT_ADDRESSES)
 def test_what_no_stage_writes_is_no_address(text):
-    with pytest.raises(ValueError, match="is no address of a table"):
+    with pytest.raises(ValueError, match="is not the address of a table"):
         Address.parse(text)
 
 

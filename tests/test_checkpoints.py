@@ -153,7 +153,7 @@ def test_a_rerun_that_starts_from_a_freed_state_says_what_to_rerun(store):
     learn(store)
     made = times(store)
     with pytest.raises(
-        Cleaned, match=r"policy of r/iter-001/solver/step-001/updates .* rerun r 'solver/updates'` makes"
+        Cleaned, match=r"policy of r/iter-001/solver/step-001/updates .* rerun r 'solver/updates'` rebuilds"
     ):
         rerun(store, "solver/updates", iteration=1, step=2)
     with pytest.raises(Cleaned, match=r"optimizer of r/iter-001/solver/step-002/updates was freed"):
@@ -170,7 +170,7 @@ def test_rollouts_of_a_freed_policy_are_not_sampled(store):
     place = store.run("r").iteration(1).phase("solver").step(2)
     fleet: Any = SimpleNamespace(roll_out=lambda *_, **__: pytest.fail("sampled"))
     asked = publish(place, "prompts", row("prompts", prompt_id="p"))
-    with pytest.raises(Cleaned, match=r"`selfplay rerun r 'solver/\*'` makes it on the way"):
+    with pytest.raises(Cleaned, match=r"`selfplay rerun r 'solver/\*'` rebuilds it"):
         generate(place, asked, policy=policy, sampling=Sampling(max_tokens=1), dialogue=Dialogue(), fleet=fleet)
 
 

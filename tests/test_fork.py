@@ -225,7 +225,7 @@ def test_a_filesystem_without_hard_links_gets_copies(store: Store, monkeypatch: 
 
 
 def test_a_fork_that_cannot_be_whole_is_not_there(forked: Store) -> None:
-    with forked.lock(names("r", 1)[2]), pytest.raises(RuntimeError, match="is being made by process"):
+    with forked.lock(names("r", 1)[2]), pytest.raises(RuntimeError, match="is being built by process"):
         fork(forked, "r", "g", 1, {})
     assert not forked.folder("g").exists()
     assert list((forked.root / "tmp").iterdir()) == []

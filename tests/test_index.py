@@ -129,7 +129,7 @@ def flip_last_byte(file: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda folder: (folder / "manifest.json").unlink(), "is no search index"),
+        (lambda folder: (folder / "manifest.json").unlink(), "is not a search index"),
         (lambda folder: (folder / "manifest.json").write_text("{"), "manifest.json cannot be read"),
         (lambda folder: (folder / "bm25_data.npy").unlink(), "bm25_data.npy is missing"),
         (lambda folder: (folder / "documents.arrow").write_bytes(b""), "documents.arrow has 0 bytes"),

@@ -223,7 +223,7 @@ def test_a_cleaned_table_stands_and_says_so_when_its_rows_are_wanted(store):
 
 def test_a_run_that_is_being_worked_on_is_not_cleaned(store):
     play(store)
-    with store.lock("r/iter-001/samples.first"), pytest.raises(ValueError, match="being worked on"):
+    with store.lock("r/iter-001/samples.first"), pytest.raises(ValueError, match="is in use"):
         clean.removable(store, "r")
     with pytest.raises(ValueError, match="there is no run 's'"):
         clean.removable(store, "s")

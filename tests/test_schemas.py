@@ -123,7 +123,7 @@ def test_malformed_choices_are_not_counted_as_read(store):
 def test_rows_are_typed_by_the_columns_that_they_have(store):
     table = publish(store.run("r"), "rewards", row("rewards", rollout_id="a", advantage=0.5))
     assert table.rows(Reward) == table.rows(Score) == table.rows()
-    with pytest.raises(TypeError, match=r"r/rewards has no column answer.*: it holds no Answer"):
+    with pytest.raises(TypeError, match=r"r/rewards has no column answer.*: its rows are no Answer"):
         table.rows(Answer)
 
 

@@ -137,7 +137,7 @@ def test_a_failing_query_leaves_the_file_that_was_there(tmp_path: Path) -> None:
 
 
 def test_two_columns_of_one_name_are_refused_where_one_would_be_lost() -> None:
-    assert "several columns are named a: tell them apart" in refusal("--format", "json", "select 1 as a, 2 as a")
+    assert "several columns are named a: rename them" in refusal("--format", "json", "select 1 as a, 2 as a")
     assert ask("select 1 as a, 2 as a").stdout == "a,a\n1,2\n"
 
 
@@ -169,7 +169,7 @@ def test_a_statement_that_does_more_than_read_is_refused(statement: str, root: P
 )
 def test_other_files_than_the_tables_are_not_read(source: str, root: Path) -> None:
     (root.parent / "other.csv").write_text("a\n1\n")
-    assert "opens no files but those of the store's tables" in refusal(f"select * from {source.format(root=root)}")
+    assert "reads no files except those of the store's tables" in refusal(f"select * from {source.format(root=root)}")
 
 
 def test_a_symbolic_link_to_the_store_is_the_store(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

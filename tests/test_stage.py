@@ -190,7 +190,7 @@ def test_damaged_files_beside_the_rows_are_remade(place):
 
 
 def test_a_stage_that_another_process_makes_is_refused(place):
-    with place.store.lock(place.address("samples")), pytest.raises(RuntimeError, match="is being made by"):
+    with place.store.lock(place.address("samples")), pytest.raises(RuntimeError, match="is being built by"):
         draw(place, calls=[])
 
 

@@ -61,7 +61,7 @@ def test_a_process_killed_before_the_rename_leaves_the_old_table_or_none(store, 
 def test_a_second_holder_of_a_lock_is_refused_by_name(store):
     with store.lock("r/samples"):
         with pytest.raises(
-            RuntimeError, match=rf"r/samples is being made by process {os.getpid()} on .* since .*; wait"
+            RuntimeError, match=rf"r/samples is being built by process {os.getpid()} on .* since .*; wait"
         ) as refused:
             store.lock("r/samples").__enter__()
         assert os.uname().nodename in str(refused.value)
@@ -155,7 +155,7 @@ def test_a_lock_that_does_not_say_who_holds_it_is_a_lock(store, text):
     with store.lock("r/samples"):
         (store.root / "locks" / "r~samples").write_text(text)
         for meet in (store.check_free, lambda address: store.lock(address).__enter__()):
-            with pytest.raises(RuntimeError, match="r/samples is being made by another process"):
+            with pytest.raises(RuntimeError, match="r/samples is being built by another process"):
                 meet("r/samples")
         assert list(store.working()) == []
     store.check_free("r/samples")

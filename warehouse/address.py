@@ -21,8 +21,8 @@ def check_run_name(name: str) -> str:
     """
     if not RUN_NAME.fullmatch(name):
         raise ValueError(
-            f"a run cannot be called {name!r}: take at most 100 letters, digits and any of . _ - + = @, "
-            "a letter or digit first"
+            f"a run cannot be called {name!r}: use at most 100 letters, digits and any of . _ - + = @, "
+            "starting with a letter or digit"
         )
     return name
 
@@ -59,7 +59,7 @@ class Address:
         text = str(self) if self.table else f"{self}/table"
         read = _read(text)
         if read[:4] != (self.run, self.iteration, self.phase, self.step) or (self.table and read[5] != self.label):
-            raise ValueError(f"names that make no address: {text!r} would be read as {read}")
+            raise ValueError(f"these names do not form an address: {text!r} would be read as {read}")
 
     @classmethod
     def parse(cls, text: str) -> Address:
@@ -98,7 +98,7 @@ class Address:
 def _read(text: str) -> tuple[str, int | None, str | None, int | None, str, str | None]:
     match = SHAPE.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is no address of a table: run/iter-003/phase/step-007/table.label")
+        raise ValueError(f"{text!r} is not the address of a table: run/iter-003/phase/step-007/table.label")
     run, iteration, phase, step, table, label = match.groups()
     return run, _number(iteration), phase, _number(step), table, label
 

@@ -55,7 +55,7 @@ def removable(
     if not tables:
         raise ValueError(f"there is no run {run!r}; `selfplay status` lists the runs")
     if any(store.working(run)):
-        raise ValueError(f"run {run!r} is being worked on: clean it when it rests")
+        raise ValueError(f"run {run!r} is in use: clean it once it has ended")
     iterations = sorted({t.at.iteration for t in tables if t.at.iteration is not None})
     kept = {*keep, *iterations[max(0, len(iterations) - keep_last) :]}
     old = [t for t in tables if t.at.iteration not in (*kept, None)]
@@ -94,7 +94,7 @@ def check_kept(root: Path, path: Path | str | None, again: str) -> None:
     if table and any(e.get("cleaned") for name, e in table.contents.items() if name.startswith(f"{inside}/")):
         raise Cleaned(
             f"{inside} of {address} was freed as superseded or by `selfplay clean`; `selfplay rerun "
-            f"{table.at.run} '{table.at.phase}/{again}'` makes it on the way, from the phase's first update on"
+            f"{table.at.run} '{table.at.phase}/{again}'` rebuilds it, starting with the phase's first update"
         )
 
 

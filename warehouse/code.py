@@ -105,7 +105,7 @@ def _parse(thing: Any) -> ast.AST:
     tree: ast.AST = _module(inspect.getsourcefile(thing) or "", sys.modules[thing.__module__])
     for name in thing.__qualname__.split("."):
         if name == "<lambda>":
-            raise ValueError(f"{thing.__module__}, {thing.__qualname__}: give it a name; a stage's code is known by it")
+            raise ValueError(f"{thing.__module__}, {thing.__qualname__}: name it, since a stage's code is known by it")
         if name != "<locals>":
             tree = next(n for n in ast.walk(tree) if isinstance(n, DEFINITIONS) and n.name == name)
     return tree

@@ -82,7 +82,7 @@ class Draft:
     def _adopt(self, file: Path) -> None:
         found = pq.read_schema(file)
         if not found.equals(self.schema.arrow):
-            raise ValueError(f"{file.name} is no part of a table {self.schema.name}: its columns are {found.names}")
+            raise ValueError(f"{file.name} is not a part of a table {self.schema.name}: its columns are {found.names}")
         self._close_part()
         part = self._next_part()
         try:

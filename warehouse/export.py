@@ -75,7 +75,7 @@ def _rows(reader: pa.RecordBatchReader) -> Iterator[tuple[Any, ...]]:
 def _distinct(schema: pa.Schema) -> list[str]:
     repeated = sorted(name for name, count in Counter(schema.names).items() if count > 1)
     if repeated:
-        raise ValueError(f"several columns are named {', '.join(repeated)}: tell them apart by `as`")
+        raise ValueError(f"several columns are named {', '.join(repeated)}: rename them with `as`")
     return schema.names
 
 

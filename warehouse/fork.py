@@ -33,8 +33,8 @@ from warehouse.table import Damaged, Table
 
 FORK = "fork.json"
 NOTE = (
-    "Tables of the shared iterations keep the rows, ids and seeds that they were made with, and stand whatever the "
-    "settings are now. Seeds of later tables derive from this run's own addresses."
+    "Tables of the shared iterations keep the rows, ids and seeds that they were made with, and stay fresh whatever "
+    "the settings are now. Seeds of later tables derive from this run's own addresses."
 )
 OWN_ADDRESSES = ("address", "optimizer_state")  # stage parameters whose values begin with the run's name
 
@@ -68,7 +68,7 @@ def fork(store: Store, run: str, new: str, iteration: int, kept: dict[str, Any])
             with store.lock(table.address):
                 _share(store.get(table.address), folder / table.address.removeprefix(f"{run}/"), new, origin)
         if [t.recipe for t in shared] != [t.recipe for t in _shared(store, run, iteration)]:
-            raise RuntimeError(f"tables of {run!r} were rebuilt meanwhile: repeat the command when that is done")
+            raise RuntimeError(f"tables of {run!r} were rebuilt meanwhile: repeat the command when they are done")
         for name, value in {**kept, FORK: {**origin, "note": NOTE}}.items():
             write_json(folder / name, value)
         os.rename(folder, store.folder(new))

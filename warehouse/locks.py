@@ -81,4 +81,4 @@ def _held(address: str, text: str) -> RuntimeError:
     if told := _holder(text):
         since = time.strftime("%H:%M:%S", time.localtime(told["since"]))
         who = f"process {told['pid']} on {told['host']} since {since}"
-    return RuntimeError(f"{address} is being made by {who}; wait for it or stop it")
+    return RuntimeError(f"{address} is being built by {who}; wait for it or stop it")

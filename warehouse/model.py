@@ -29,12 +29,12 @@ def write_policy(store: Store, run: str, role: str, iteration: int | None, folde
     updates = _updates(store, run, role, iteration)
     last = updates[-1].rows()[-1]
     if folder.exists() and any(folder.iterdir()):
-        raise ValueError(f"{folder} is not empty: name another folder by -o")
+        raise ValueError(f"{folder} is not empty: name another folder with -o")
     source = updates[-1].file(last["adapter"] or last["weights"])
     if not source.exists():
         raise Cleaned(
             f"the weights of {updates[-1].address} were cleaned away; `selfplay rerun {run} updates --only "
-            f"--iteration {updates[-1].at.iteration} --step {updates[-1].at.step}` makes them again"
+            f"--iteration {updates[-1].at.iteration} --step {updates[-1].at.step}` rebuilds them"
         )
     shutil.copytree(source, folder, dirs_exist_ok=True)
     (folder / "README.md").write_text(card(store, run, role, updates), encoding="utf-8")

@@ -63,7 +63,7 @@ def write_dataset(store: Store, run: str, folder: Path) -> dict[str, int]:
     if not tables:
         raise ValueError(f"there is no run {run!r}; `selfplay status` lists the runs")
     if folder.exists() and any(folder.iterdir()):
-        raise ValueError(f"{folder} is not empty: name another folder by -o")
+        raise ValueError(f"{folder} is not empty: name another folder with -o")
     counts = {}
     for name in EXPORTED:
         some = [table for table in tables if table.schema.name == name and table.has_rows and table.num_rows]

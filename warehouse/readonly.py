@@ -23,7 +23,7 @@ ONLY_READS = (
     "`selfplay sql` reads the tables of runs: give it one SELECT (or DESCRIBE, SHOW, SUMMARIZE) that neither writes "
     "nor changes settings. To save the result, use -o FILE"
 )
-NO_FILES = "`selfplay sql` opens no files but those of the store's tables"
+NO_FILES = "`selfplay sql` reads no files except those of the store's tables"
 
 
 class NotAllowed(ValueError):

@@ -47,7 +47,7 @@ class Unwritable(RuntimeError):
 
 
 def _damaged(path: Path, problem: str) -> Damaged:
-    return Damaged(f"{path} is damaged ({problem}): remove it, then repeat `selfplay run` as the run was begun")
+    return Damaged(f"{path} is damaged ({problem}): remove it, then repeat the original `selfplay run` command")
 
 
 @dataclass(frozen=True)
@@ -95,8 +95,8 @@ class Store:
                 (self.root / name).mkdir(parents=True, exist_ok=True)
         except (NotADirectoryError, FileExistsError, FileNotFoundError) as problem:
             raise Unwritable(
-                f"the store {self.root} is no folder, and none can be made there ({problem.strerror}): set "
-                "SELFPLAY_STORE to another"
+                f"the store {self.root} is not a folder and cannot be created ({problem.strerror}): set "
+                "SELFPLAY_STORE to another one"
             ) from None
 
     @contextlib.contextmanager
@@ -110,8 +110,8 @@ class Store:
             if isinstance(problem, Unwritable) or not (refused or free < NEARLY_FULL):
                 raise
             raise Unwritable(
-                f"the store {self.root} ({free / 1e6:.0f} MB free) cannot be written to: {problem}. Nothing unfinished "
-                "was published; make room (`selfplay clean`) or rights, then run again to go on"
+                f"the store {self.root} ({free / 1e6:.0f} MB free) cannot be written to: {problem}. No unfinished "
+                "table was published; free disk space (`selfplay clean`) or fix permissions, then repeat the command"
             ) from problem
 
     def run(self, name: str) -> Place:
@@ -226,7 +226,7 @@ class Store:
             recipe = {**now.recipe, "contents": now.contents | contents}
             recipe[AWAITS] = [awaited for awaited in now.awaits if awaited != f"{FILES}/{name}"]
             self.amend(table.address, recipe)
-        log.info("%s: %s was written behind it in %.1f s", table.address, name, time.monotonic() - started)
+        log.info("%s: %s was written in the background in %.1f s", table.address, name, time.monotonic() - started)
 
     def amend(self, address: str, recipe: dict[str, Any]) -> None:
         """Replace the recipe of a published table."""

@@ -144,7 +144,7 @@ class Table:
 
     def _check_presence(self) -> None:
         if not self.has_rows:
-            raise Cleaned(f"the rows of {self.address} were cleaned away; `selfplay rerun` makes them again")
+            raise Cleaned(f"the rows of {self.address} were cleaned away; `selfplay rerun` rebuilds them")
 
     def problems(self, thorough: bool = False) -> Iterator[str]:
         """One sentence for each published file that is lost or changed.
@@ -163,7 +163,7 @@ class Table:
                 yield f"{self.address}/{name} is lost"
                 continue
             if found.st_size != published["bytes"]:
-                yield f"{self.address}/{name} has {found.st_size} bytes, published were {published['bytes']}"
+                yield f"{self.address}/{name} has {found.st_size} bytes, but {published['bytes']} were published"
             elif (thorough or found.st_mtime_ns != published["mtime_ns"]) and hash_file(path) != published["hash"]:
                 yield f"{self.address}/{name} is not what was published: its bytes changed"
 
@@ -177,7 +177,9 @@ class Table:
         """All rows as dicts; the type checker sees them as the TypedDict `kind`. Raises as `arrow` does, and TypeError
         if `kind` has columns that the table lacks."""
         if kind is not None and (unknown := kind.__annotations__.keys() - set(self.schema.arrow.names)):
-            raise TypeError(f"{self.address} has no column {', '.join(sorted(unknown))}: it holds no {kind.__name__}")
+            raise TypeError(
+                f"{self.address} has no column {', '.join(sorted(unknown))}: its rows are no {kind.__name__}"
+            )
         return self.arrow.to_pylist(maps_as_pydicts="strict")
 
 
@@ -197,7 +199,7 @@ def _read_recipe(path: Path, inode: int, mtime_ns: int) -> dict[str, Any]:
     edited, so a new recipe has a new inode."""
     recipe = json.loads(path.read_bytes())
     if not isinstance(recipe, dict) or not recipe.keys() >= PUBLISHED:
-        raise ValueError(f"{path} is no recipe")
+        raise ValueError(f"{path} is not a recipe")
     return recipe
 
 

@@ -48,7 +48,7 @@ def write_transcripts(store: Store, run: str, folder: Path) -> int:
     if not any(table.schema is ROLLOUTS for table in tables):
         raise ValueError(f"there is no run {run!r} with rollouts; `selfplay status` lists the runs")
     if folder.exists() and any(folder.iterdir()):
-        raise ValueError(f"{folder} is not empty: name another folder by -o")
+        raise ValueError(f"{folder} is not empty: name another folder with -o")
     folder.mkdir(parents=True, exist_ok=True)
     flow, total = (store.kept(run, "request.json") or {}).get("flow", ""), 0
     rows = _transcripts(tables, flow)

@@ -37,7 +37,7 @@ class Splitting(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     max_tokens: PositiveInt
-    min_chars: int = Field(default=0, ge=0, description="shorter documents give no part")
+    min_chars: int = Field(default=0, ge=0, description="shorter documents are left out")
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ class MinHashing(BaseModel):
         if self.rows is None and self.chance(self.threshold, 1) < self.recall:
             raise ValueError(
                 f"{self.num_permutations} permutations cannot find {self.recall:.0%} of the pairs at Jaccard "
-                f"{self.threshold}; take more permutations, a higher threshold or a lower recall"
+                f"{self.threshold}; use more permutations, a higher threshold or a lower recall"
             )
         if self.rows is not None and self.rows > self.num_permutations:
             raise ValueError(f"a band cannot have {self.rows} rows of {self.num_permutations} permutations")

@@ -53,7 +53,7 @@ def archived(opened: Opened) -> Iterator[Found]:
                     number += 1
                     yield _of_record(opened, number, record)
         except ArchiveLoadFailed as error:
-            yield opened.dropped("unreadable", f"behind record {number}: {error}")
+            yield opened.dropped("unreadable", f"after record {number}: {error}")
 
 
 def _of_record(opened: Opened, number: int, record: Any) -> Found:

@@ -61,7 +61,7 @@ def json_rows(opened: Opened) -> Iterator[Found]:
             return
         content = beginning + stream.read(WRAPPED_BYTES)
     if len(content) > WRAPPED_BYTES:
-        yield opened.dropped("too_long", "one JSON object of more than 64 MiB: make it JSON lines")
+        yield opened.dropped("too_long", "one JSON object of more than 64 MiB: convert it to JSON lines")
         return
     try:
         whole = json.loads(content.decode("utf-8-sig"))
@@ -142,7 +142,7 @@ def table_rows(opened: Opened) -> Iterator[Found]:
             for number, row in enumerate(rows, 1):
                 yield opened.at(number, {n: _bytes(v) for n, v in row.items() if n in opened.columns.all})
         except csv.Error as error:
-            yield opened.dropped("unreadable", f"behind row {number}: {error}")
+            yield opened.dropped("unreadable", f"after row {number}: {error}")
 
 
 def _bytes(value: str | None) -> bytes | None:

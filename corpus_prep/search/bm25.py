@@ -59,7 +59,7 @@ def write_bm25(titles_and_texts: Iterable[tuple[str, str]], folder: Path) -> Non
             inverter.add(_words(title) * TITLE_REPEATS + _words(text))
         documents_W = inverter.finish()
         if not len(documents_W):
-            raise ValueError("no document to index holds a word (letters, digits). Look at the corpus.")
+            raise ValueError("no document to index contains a word (letters, digits). Check the corpus.")
         _write_scores(inverter, documents_W, folder)
         (folder / "bm25_vocabulary.json").write_text(json.dumps(inverter.vocabulary))
 

@@ -24,7 +24,7 @@ DOCUMENTS_AT_ONCE = 4_096
 def read_manifest(folder: Path, verify: bool) -> dict[str, Any]:
     path = folder / "manifest.json"
     if not path.is_file():
-        raise ValueError(f"{folder} is no search index: manifest.json is missing. Build one with build_index.")
+        raise ValueError(f"{folder} is not a search index: manifest.json is missing. Build one with build_index.")
     try:
         manifest = json.loads(path.read_bytes())
         written, files = manifest["format"], manifest["files"]
@@ -98,7 +98,7 @@ class DocumentsFile:
         self._writer.close()
         self._sink.close()
         if kind is None and not self.num_documents:
-            raise ValueError("no document to index: all were dropped or none was given. See their dropped_reason.")
+            raise ValueError("no document to index: all were dropped or none was given. Check their dropped_reason.")
 
 
 def read_documents(folder: Path) -> Iterator[tuple[str, str]]:

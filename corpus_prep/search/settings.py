@@ -40,7 +40,7 @@ class EmbeddingConfig(BaseModel):
         if named == {"model"} and self.model != EmbeddingConfig.model_fields["model"].default:
             raise ValueError(f"embedding model {self.model}: name its revision too, a commit hash.")
         if self.revision is None and not Path(self.model).is_dir():
-            raise ValueError(f"embedding model {self.model} is no local folder: pin its revision, a commit hash.")
+            raise ValueError(f"embedding model {self.model} is not a local folder: pin its revision, a commit hash.")
         return self
 
 

@@ -129,19 +129,19 @@ def rerun(name: str, stage: str, force: bool, here: bool, **how: Any) -> None:
     "settings",
     multiple=True,
     metavar="KEY=VALUE",
-    help="As if this setting were changed: what the change would cost.",
+    help="Assume this setting, to see what a change would rebuild.",
 )
 def why(name: str, stage: str | None, iteration: int | None, step: int | None, settings: tuple[str, ...]) -> None:
     """Dry run: list the stages of RUN, or STAGE alone, that would be rebuilt, and why.
 
-    Each stage is judged by its inputs as they are now: what only a rebuilt input would make stale is not listed.
+    Stages are judged by their current inputs: one that only a rebuilt input would make stale is not listed.
     """
     from flows.record import last_request
     from warehouse.rerun import chosen
 
     if is_flow(name):
         raise ValueError(
-            f"{name} is a flow, and `why` takes a run: before a flow's first run every stage is to be built. "
+            f"{name} is a flow, and `why` takes a run: before its first run every stage has to be built. "
             f"`selfplay plan {name} --profile PROFILE` estimates what that takes on GPUs"
         )
     store = open_store()
@@ -157,7 +157,7 @@ def why(name: str, stage: str | None, iteration: int | None, step: int | None, s
     else:
         click.echo(f"all {len(found)} stages are fresh")
     if inquiry.stopped:
-        click.echo(f"there the flow stops by itself: {inquiry.stopped}")
+        click.echo(f"then the flow stops by itself: {inquiry.stopped}")
 
 
 @main.command()
@@ -176,7 +176,7 @@ def verify(name: str) -> None:
         for table in bar:
             problems += table.problems(thorough=True)
             problems += [f"{table.address}/{name} is not written yet" for name in table.awaits]
-    problems += [f"{address}/recipe.json is lost or cut off" for address in store.without_recipe(name)]
+    problems += [f"{address}/recipe.json is lost or truncated" for address in store.without_recipe(name)]
     for problem in problems:
         click.echo(problem)
     if problems:
@@ -236,7 +236,7 @@ def report(name: str) -> None:
 @main.command()
 @click.argument("names", metavar="RUN RUN...", nargs=-1, required=True)
 def compare(names: tuple[str, ...]) -> None:
-    """Compare runs: the settings that differ, held-out scores, what these cost, and a page with figures."""
+    """Compare runs: the settings that differ, held-out scores and their cost, and a page with figures."""
     from flows.command.compare import differing_settings, incomparable, scores, spent
     from tasks.reports.runs import report_runs
 

@@ -13,10 +13,10 @@ from flows.service.site import open_store
 @click.command()
 @click.argument("name", metavar="RUN")
 @click.option("-o", "--output", type=click.Path(file_okay=False, path_type=Path), help="Folder.  [default: RUN-export]")
-@click.option("--transcripts", is_flag=True, help="Its conversations instead, as Inspect Scout reads them.")
-@click.option("--policy", "role", metavar="ROLE", help="The policy of a role instead, with a model card.")
-@click.option("--iteration", type=int, help="Of the policy.  [default: the last]")
-@click.option("--push", metavar="OWNER/NAME", help="Upload it to the Hugging Face hub, as private.")
+@click.option("--transcripts", is_flag=True, help="Export conversations instead, in Inspect Scout's format.")
+@click.option("--policy", "role", metavar="ROLE", help="Export a role's policy instead, with a model card.")
+@click.option("--iteration", type=int, help="Iteration of the policy.  [default: the last]")
+@click.option("--push", metavar="OWNER/NAME", help="Upload to the Hugging Face hub, as a private repository.")
 def export(
     name: str, output: Path | None, transcripts: bool, role: str | None, iteration: int | None, push: str | None
 ) -> None:
@@ -28,7 +28,7 @@ def export(
     if transcripts and role:
         raise ValueError("--transcripts and --policy exclude each other")
     if iteration is not None and not role:
-        raise ValueError("--iteration is that of a policy: name its role by --policy")
+        raise ValueError("--iteration selects a policy: name its role with --policy")
     if transcripts:
         _write_transcripts(name, output or Path(f"{name}-transcripts"))
     elif role:

@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 @click.argument("new", metavar="NEW")
 @click.option("--from", "iteration", type=click.IntRange(0), required=True, help="Share RUN up to this iteration.")
 def fork(name: str, new: str, iteration: int) -> None:
-    """Make the run NEW, which begins with everything that RUN made up to and including an iteration.
+    """Create the run NEW, which begins with everything that RUN made up to and including an iteration.
 
     Continuing NEW rebuilds none of these iterations; other settings take effect from the next one on. The files are
-    hard links (copies, where the filesystem has none): cleaning, rerunning or removing one run leaves the other as it
-    is.
+    hard links (or copies, if the filesystem has no links): cleaning, rerunning or removing one run does not affect the
+    other.
 
-    Rows keep the ids and seeds they were made with, which begin with RUN. What NEW makes itself gets its own: ids and
-    sampling seeds derive from addresses, which begin with the run's name, so even with RUN's settings NEW samples other
-    rollouts than RUN did.
+    Shared rows keep their ids and seeds, which begin with RUN. Rows that NEW makes get their own: ids and sampling
+    seeds derive from addresses, which begin with the run's name. So NEW samples other rollouts than RUN did, even with
+    the same settings.
     """
     from flows.record import REQUEST, last_request
     from warehouse import fork as forking

@@ -17,7 +17,7 @@ NAME = re.compile(r"[a-z][a-z0-9_]*")
 @click.command()
 @click.argument("method")
 def new(method: str) -> None:
-    """Create flows/METHOD, a small method that runs at once, to be changed into your own.
+    """Create flows/METHOD, a small working method to turn into your own.
 
     It is the README's worked method under another name: one policy answers questions without labels and learns from
     agreement with the majority.

@@ -20,9 +20,9 @@ DEFAULT_GPU = "h100-80"
 @click.command()
 @click.argument("flow")
 @click.option("--profile", required=True, help="A profile that uses GPUs.")
-@click.option("--gpu", "card", default=DEFAULT_GPU, show_default=True, help="Which card, e.g. h200-141.")
+@click.option("--gpu", "card", default=DEFAULT_GPU, show_default=True, help="GPU model, e.g. h200-141.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a setting, e.g. num_engines=4.")
-@click.option("--like", metavar="RUN", help="With the lengths that this run's conversations had.")
+@click.option("--like", metavar="RUN", help="Use the lengths of this run's conversations.")
 def plan(flow: str, profile: str, card: str, settings: tuple[str, ...], like: str | None) -> None:
     """Estimate memory, disk, hours and GPU-hours of FLOW with a profile, and say what to change if it does not fit.
 

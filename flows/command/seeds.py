@@ -12,16 +12,16 @@ from flows.command.tables import print_table
 
 @click.command()
 @click.argument("sources", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="SOURCES.toml")
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), required=True, help="The JSON lines to write.")
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), required=True, help="JSON Lines file to write.")
 @click.option("--folder", type=click.Path(path_type=Path), default=Path("data/seeds"), show_default=True)
 @click.option("--seed", type=int, default=0, show_default=True)
-@click.option("--gated", is_flag=True, help="The terms of gated data sets are accepted, and you are logged in.")
-@click.option("--partial", is_flag=True, help="Write what there is, though some sources are missing.")
+@click.option("--gated", is_flag=True, help="You accepted the terms of gated data sets and are logged in.")
+@click.option("--partial", is_flag=True, help="Write the questions even if some sources are missing.")
 def seeds(sources: Path, out: Path, folder: Path, seed: int, gated: bool, partial: bool) -> None:
     """Draw questions, with their answers where these are known, from the sources of a file like flows/mae/seeds.toml.
 
-    A source is read from FOLDER/NAME.jsonl (.parquet, .csv, .json) where there is such a file, else from the hub at its
-    pinned revision. Nothing is drawn from a split that is evaluated.
+    A source is read from FOLDER/NAME.jsonl (.parquet, .csv, .json) if it exists, else from the hub at its pinned
+    revision. Nothing is drawn from a split that is evaluated.
     """
     from flows.seeds import draw, read_sources
 

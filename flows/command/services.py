@@ -24,7 +24,7 @@ def up(port: int | None, gpu: bool) -> None:
 @click.command()
 @click.argument("name", metavar="RUN")
 def stop(name: str) -> None:
-    """Stop the flow run that makes RUN. What it has published stays; repeat `selfplay run` to resume it."""
+    """Stop the flow run of RUN. What it has published stays; repeat `selfplay run` to resume."""
     from flows.service import at_work
 
     at_work.stop(Site.here(), name, say=say)

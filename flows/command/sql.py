@@ -59,7 +59,7 @@ def _default_format(output: Path | None) -> str:
         return "table" if sys.stdout.isatty() else "csv"
     form = output.suffix.removeprefix(".").lower()
     if form not in FORMATS[1:]:
-        raise ValueError(f"{output}: end the name in .csv, .json or .parquet, or say which by --format")
+        raise ValueError(f"{output}: end the name in .csv, .json or .parquet, or choose a --format")
     return form
 
 

@@ -9,8 +9,8 @@ from flows.service.site import open_store
 
 @click.command()
 @click.argument("name", metavar="[RUN]", required=False)
-@click.option("--port", type=click.IntRange(1024, 65535), help="On 127.0.0.1.  [default: the first free from 4218 on]")
-@click.option("--no-browser", is_flag=True, help="Print the address and open nothing.")
+@click.option("--port", type=click.IntRange(1024, 65535), help="Port.  [default: the first free from 4218]")
+@click.option("--no-browser", is_flag=True, help="Print the address but do not open a browser.")
 def view(name: str | None, port: int | None, no_browser: bool) -> None:
     """Browse the store, starting at RUN: runs, tasks, rollouts, rewards, documents, updates.
 

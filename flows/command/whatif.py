@@ -27,14 +27,14 @@ LISTED, TEXT = 20, 80  # tasks, and characters of each
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Another setting, e.g. pool.window=[0,1].")
 @click.option("--all", "whole", is_flag=True, help=f"List every task whose keeping changes, not the first {LISTED}.")
 def whatif(name: str, stage: str | None, settings: tuple[str, ...], whole: bool) -> None:
-    """What RUN would have paid and kept with another setting, or with the code as it is now: nothing is sampled.
+    """Compute what RUN would have paid and kept with another setting, or with the current code. Samples nothing.
 
-    Runs the stages between stored rollouts and their rewards again, into a temporary folder: readers, comparisons,
-    votes, rewards, filters. Prints rank correlations with the stored rewards, and the tasks that would be kept or
-    dropped. STAGE limits the rewards that are compared: rewards, scores.challenger, solver/rewards.
+    Reruns the stages between stored rollouts and their rewards in a temporary folder: readers, comparisons, votes,
+    rewards, filters. Prints rank correlations with the stored rewards, and the tasks that would be kept or dropped.
+    STAGE limits the rewards that are compared: rewards, scores.challenger, solver/rewards.
 
-    Every step is taken by itself, on the rollouts it had: what the policy would have sampled after another update, or
-    about other tasks, is not known.
+    Every step is judged alone, on the rollouts it had: what the policy would have sampled after another update, or
+    about other tasks, is unknown.
     """
     from flows.record import last_request
     from warehouse.store import Store

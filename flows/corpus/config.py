@@ -65,7 +65,7 @@ class LongContexts(Settings):
     @model_validator(mode="after")
     def _tokenizer_is_pinned(self) -> Self:
         if self.tokenizer and "@" not in self.tokenizer and not Path(self.tokenizer).is_dir():
-            raise ValueError(f"tokenizer {self.tokenizer} is no local folder: pin its revision, owner/name@commit")
+            raise ValueError(f"tokenizer {self.tokenizer} is not a local folder: pin its revision, owner/name@commit")
         return self
 
     @model_validator(mode="after")

@@ -27,7 +27,7 @@ def _load(model: str) -> Tokenizer:
         try:
             return Tokenizer.from_pretrained(name, revision or "main")
         except Exception as problem:  # the library has no exception class of its own
-            raise ValueError(f"tokenizer {model} is no local folder and cannot be loaded: {problem}") from problem
+            raise ValueError(f"tokenizer {model} is not a local folder and cannot be loaded: {problem}") from problem
     if not (folder / "tokenizer.json").exists():
         raise ValueError(f"model folder {model} has no tokenizer.json")
     return Tokenizer.from_file(str(folder / "tokenizer.json"))

@@ -186,7 +186,7 @@ def main() -> None:
     parser.add_argument("--answer", type=int, default=128, help="tokens")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--shape", choices=SHAPES, default="micro")
-    parser.add_argument("--update-only", action="store_true", help="leave generation out")
+    parser.add_argument("--update-only", action="store_true", help="skip generation")
     given = vars(parser.parse_args())
     update_only = given.pop("update_only")
     lengths = Lengths(**given)

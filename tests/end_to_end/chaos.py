@@ -211,7 +211,7 @@ def main() -> None:
     parser.add_argument("faults", type=int, nargs="?", default=50)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--faults-per-run", type=int, default=10)
-    parser.add_argument("--minutes", type=float, default=math.inf, help="no fault begins later; the run is finished")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="start no fault after this time")
     parser.add_argument("--folder", type=Path, default=SOURCE / "data" / "chaos")
     args = parser.parse_args()
     shutil.rmtree(args.folder, ignore_errors=True)

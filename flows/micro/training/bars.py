@@ -1,8 +1,8 @@
-"""The quality bars that gate the micro checkpoints.
+"""The quality bars that micro checkpoints must clear.
 
-`python -m flows.micro.training.bars` prints them as a table and exits with 1 if one fails.
+`python -m flows.micro.training.bars` prints them as a table and exits with 1 if any fails.
 
-All are measured in worlds that training never drew, at the temperatures at which the pipeline plays the roles.
+All are measured in worlds that training never drew, at the temperatures that the pipeline uses for the roles.
 """
 
 import argparse
@@ -165,9 +165,9 @@ def passed(bars: Iterator[Bar]) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--base", type=Path, default=BASE)
-    parser.add_argument("--grader", type=Path, default=GRADER)
-    parser.add_argument("--only", choices=["base", "grader"])
+    parser.add_argument("--base", type=Path, default=BASE, help="folder of the base model")
+    parser.add_argument("--grader", type=Path, default=GRADER, help="folder of the grader")
+    parser.add_argument("--only", choices=["base", "grader"], help="measure only this model")
     args = parser.parse_args()
     torch.set_num_threads(1)
     base, good = load_checkpoint(args.base), True

@@ -1,7 +1,7 @@
-"""Train the micro models from nothing: `python -m flows.micro.training.bootstrap base|grader --out FOLDER`.
+"""Train the micro models from scratch: `python -m flows.micro.training.bootstrap base|grader|spell --out FOLDER`.
 
-The order of the phases matters: copying and looking up first, then the roles, then dense grading; everything at once
-leaves lookup, and all else, unlearnt. New worlds are drawn every few steps, so that nothing can be memorised.
+The order of the phases matters: copying and lookup first, then the roles, then dense grading. With everything at once
+the model never learns lookup, nor anything else. New worlds are drawn every few steps, so nothing can be memorised.
 """
 
 import argparse
@@ -200,9 +200,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("which", choices=["base", "grader", "spell"])
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--base", type=Path, default=BASE, help="the base model that the others start from")
+    parser.add_argument("--base", type=Path, default=BASE, help="base model that grader and spell start from")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--resume", type=int, default=0, metavar="PHASE", help="go on from FOLDER.unfinished")
+    parser.add_argument("--resume", type=int, default=0, metavar="PHASE", help="resume FOLDER.unfinished here")
     args = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(args.seed)
@@ -214,7 +214,7 @@ def main() -> None:
     }
     bars = makers[args.which]()
     if not passed(bars):
-        sys.exit(f"{unfinished} misses a quality bar and was left there; try another --seed")
+        sys.exit(f"{unfinished} misses a quality bar and is kept for inspection; try another --seed")
     shutil.rmtree(args.out, ignore_errors=True)
     unfinished.rename(args.out)
 

@@ -1,7 +1,7 @@
 """The quality bars of the micro model that plays SPELL's three roles, in clusters that training never drew.
 
-`python -m flows.micro.training.reading_bars` prints them for a checkpoint; they gate
-`flows.micro.training.bootstrap spell`.
+`python -m flows.micro.training.reading_bars` prints them for a checkpoint. A checkpoint of
+`flows.micro.training.bootstrap spell` must clear them.
 """
 
 import argparse
@@ -153,7 +153,7 @@ def reading_bars(model: MicroModel) -> Iterator[Bar]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", type=Path, default=SPELL)
+    parser.add_argument("--model", type=Path, default=SPELL, help="folder of the checkpoint")
     torch.set_num_threads(1)
     sys.exit(0 if passed(reading_bars(load_checkpoint(parser.parse_args().model))) else 1)
 

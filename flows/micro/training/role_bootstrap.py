@@ -1,9 +1,9 @@
-"""Train micro models that start from another one: `python -m flows.micro.training.role_bootstrap NAME --out FOLDER`.
+"""Train micro models that start from another model: `python -m flows.micro.training.role_bootstrap NAME --out FOLDER`.
 
-`ledgers` asks about a ledger that it is shown. It starts from the encyclopaedia's base model, which can look things up
-and copy them, and learns more words; then the roles: sums alone and exact reasoning first, all as it will be played
-last. `marking` starts from that model; it makes up its questions, and marks them and their answers. `quoting` starts
-from the model that reads clusters; it quotes what it answers from, and compares quotes.
+`ledgers` asks about a ledger that it is shown. It starts from the encyclopaedia's base model, which can look up and
+copy, and learns more words, then the roles: sums and exact reasoning first, finally the mix that is played. `marking`
+starts from that model; it makes up its questions, and marks them and their answers. `quoting` starts from the model
+that reads clusters; it quotes what it answers from, and compares quotes.
 """
 
 from __future__ import annotations
@@ -105,15 +105,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("which", choices=list(RECIPES))
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--base", type=Path, help="the model that it starts from")
+    parser.add_argument("--base", type=Path, help="model to start from (default: that of the recipe)")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--resume", type=int, default=0, metavar="PHASE", help="go on from FOLDER.unfinished")
+    parser.add_argument("--resume", type=int, default=0, metavar="PHASE", help="resume FOLDER.unfinished here")
     args = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(args.seed)
     unfinished = args.out.with_name(f"{args.out.name}.unfinished")
     if not passed(make(RECIPES[args.which], unfinished, args.seed, args.resume, args.base)):
-        sys.exit(f"{unfinished} misses a quality bar and was left there; try another --seed")
+        sys.exit(f"{unfinished} misses a quality bar and is kept for inspection; try another --seed")
     shutil.rmtree(args.out, ignore_errors=True)
     unfinished.rename(args.out)
 
