@@ -50,10 +50,10 @@ def make_app(store: Store, key: Key) -> FastAPI:
 
     @app.exception_handler(AnyHTTPException)
     def not_here(request: Request, problem: AnyHTTPException) -> HTMLResponse:
-        return say("Not here", str(problem.detail), problem.status_code)
+        return say("Not found", str(problem.detail), problem.status_code)
 
     def not_so(request: Request, problem: Exception) -> HTMLResponse:
-        return say("This cannot be asked", what_is_wrong(problem), 422)
+        return say("Invalid request", what_is_wrong(problem), 422)
 
     for kind in ASKED_WRONGLY:
         app.add_exception_handler(kind, not_so)

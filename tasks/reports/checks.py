@@ -15,8 +15,8 @@ BLUE, ORANGE, GREEN, RED = PALETTE[0], PALETTE[1], PALETTE[2], PALETTE[4]
 
 def difficulty(rows: list[Row], reasons: list[Row]) -> Plot:
     note = (
-        "Candidates by the mean score of their answers: 0 none can do it, 1 all can. The shaded window may be kept; "
-        "inside it a candidate is dropped for other reasons, such as another task of its document."
+        "Candidates by the mean score of their answers: 0 means that no answer succeeds, 1 that all do. Only those in "
+        "the shaded window may be kept; some are dropped for other reasons, such as another task of their document."
     )
     if not rows:
         return Plot("difficulty", "No candidate task has a mean score", note)
@@ -55,7 +55,7 @@ def _paint_difficulty(axes: Any, of_iteration: dict[int, list[Row]]) -> None:
 def selection_reasons(rows: list[Row], colours: Colours) -> Plot:
     note = "Share of all candidates of an iteration; each counts once, under the first test it fails."
     if not rows:
-        return Plot("selection", "No candidate task was chosen from", note)
+        return Plot("selection", "There was no candidate task", note)
     total = Counter[str]()
     for row in rows:
         total[row["reason"]] += row["n"]
@@ -110,7 +110,7 @@ def _paint_gates(axes: Any, of_gate: dict[tuple[str, str], list[Row]]) -> None:
 def topic_drift(rows: list[Row]) -> Plot:
     note = (
         "Jensen-Shannon divergence of the words of an iteration's tasks from those of the first iteration, in bits: "
-        "0 the same, 1 no word in common. Two halves of one iteration differ by the dashed line: below it is noise."
+        "0: the same, 1: no word in common. The dashed line is noise: the distance of two halves of one iteration."
     )
     if not rows:
         return Plot("topics", "There are no tasks yet", note)
@@ -131,7 +131,7 @@ def _paint_topics(axes: Any, rows: list[Row]) -> None:
 
 
 def malformed(rows: list[Row], iteration: int) -> Plot:
-    note = "Of all replies to a template in this iteration; the table has the counts, and the other iterations."
+    note = "Shares of all replies to a template in this iteration; the table has counts, and other iterations."
     here = [r for r in rows if r["iteration"] == iteration]
     if not here:
         return Plot("malformed", f"Iteration {iteration} has no replies", note)
@@ -182,7 +182,7 @@ def _share(rows: list[Row], some: list[Row]) -> float:
 def judge(rows: list[Row], colours: Colours) -> Plot:
     note = (
         "Verdicts against the oracle of true facts, and on canaries: answers whose verdict is known beforehand. "
-        "Surplus is the mean of verdict minus truth: above 0 the judge is too kind."
+        "Surplus is the mean of verdict minus truth: above 0 the judge is too lenient."
     )
     rows = [r for r in rows if r["n"]]
     if not rows:

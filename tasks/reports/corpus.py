@@ -153,14 +153,14 @@ def headline(contents: Contents) -> list[tuple[str, str, str]]:
     [stays] = contents.rows["stays"]
     read = next((r["rows_in"] for r in contents.rows["steps"] if r["step"] == "read"), 0)
     chars = f"{(stays['chars'] or 0) / 1e6:,.1f} M characters"
-    tiles = [("documents that stay", f"{stays['documents']:,}", f"of {read:,.0f} read; {chars}")]
+    tiles = [("documents kept", f"{stays['documents']:,}", f"of {read:,.0f} read; {chars}")]
     for reason in ("exact_duplicate", "near_duplicate", "contaminated"):
         num = sum(r["documents"] for r in contents.rows["reasons"] if r["reason"] == reason)
         if num:
             tiles.append((reason.replace("_", " "), f"{num:,}", percent(num, read)))
     for step in ("duplicates", "contaminations"):
         if (found := contents.metric(step, "canary_recall")) is not None:
-            tiles.append((f"canaries found, {step}", percent(found, 1), "known ones, put in to be found"))
+            tiles.append((f"canaries found, {step}", percent(found, 1), "planted to measure recall"))
     spent = sum(r["cpu_s"] or 0 for r in contents.rows["steps"])
     peak = max((r["peak_memory_mb"] or 0 for r in contents.rows["steps"]), default=0)
     return [*tiles, ("CPU time", f"{spent:,.0f} s", f"peak memory {peak / 1024:.2f} GiB")]
@@ -177,10 +177,10 @@ def sections(contents: Contents) -> list[Section]:
 
 def _reasons(rows: list[Row]) -> Plot:
     if not rows:
-        return Plot("reasons", "No document was dropped", "Every document that was read stays.")
+        return Plot("reasons", "No document was dropped", "Every document that was read is kept.")
     most = rows[0]
     title = f"Most were dropped as {most['reason'].replace('_', ' ')}: {most['documents']:,}"
-    return Plot("reasons", title, "Documents by the first reason why they do not stay.", draw(_bars, rows[:12]))
+    return Plot("reasons", title, "Documents by the first reason for dropping them.", draw(_bars, rows[:12]))
 
 
 def _bars(axes: Any, rows: list[Row]) -> None:
@@ -210,7 +210,7 @@ def _memory(steps: list[Row]) -> Plot:
         return Plot("memory", "No step's memory was measured", "")
     largest = max(peaks, key=lambda step: peaks[step])
     note = "Peak of the largest process of each step. About 0.4 GiB are the program itself, before any document."
-    return Plot("memory", f"{largest} held the most: {peaks[largest]:.2f} GiB", note, draw(_step_bars, peaks, "GiB"))
+    return Plot("memory", f"{largest} used the most: {peaks[largest]:.2f} GiB", note, draw(_step_bars, peaks, "GiB"))
 
 
 def _step_bars(axes: Any, values: dict[str, float], unit: str) -> None:

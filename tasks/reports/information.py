@@ -8,19 +8,19 @@ from typing import Any
 from tasks.reports.draw import GREY, PALETTE, Plot, by, draw, legend
 from warehouse.schemas import Row
 
-SAYS = {"task": "a task tells {} nats of its document", "rubric": "its rubric {} nats more"}
+SAYS = {"task": "a task tells {} nats about its document", "rubric": "its rubric {} nats more"}
 
 
 def information(rows: list[Row]) -> Plot:
     note = (
-        "Log-probability of what was written with its own document shown, minus the log of its mean probability over "
-        "several documents; a rubric's mean weighs documents by how likely they make the task. The dashed line is the "
-        "most a task can show: log of the number of documents; where a task is there its rubric can show nothing more. "
-        "The control puts another document in the place of the true one: 0 where documents do not matter, "
-        "below 0 where they do. Bars are standard errors over tasks."
+        "Log-probability of a reply with its own document shown, minus the log of its mean probability over several "
+        "documents; a rubric's mean weighs documents by how likely they make the task. The dashed line is the most "
+        "that a task can show, the log of the number of documents; a task at this bound leaves its rubric nothing to "
+        "show. The control puts another document in the place of the true one: it is 0 if documents do not matter, and "
+        "below 0 if they do. Bars are standard errors over tasks."
     )
     if not rows:
-        return Plot("information", "What tasks tell of their documents was not measured", note)
+        return Plot("information", "What tasks tell about their documents was not measured", note)
     last = [r for r in rows if r["iteration"] == rows[-1]["iteration"]]
     says = [SAYS[r["kind"]].format(_measured(r["information"], r["standard_error"])) + _at_bound(r) for r in last]
     controls = " and ".join(_measured(r["control"], r["control_error"]) for r in last)

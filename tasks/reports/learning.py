@@ -13,7 +13,7 @@ from warehouse.schemas import Row
 SCORE = "score"  # a benchmark's headline metric; score_<part> are its parts
 MONITOR = "judge monitor"  # the benchmark whose metrics are errors of a judge
 UPDATE_METRICS = (
-    ("kl", "KL, nats a token"),
+    ("kl", "KL, nats per token"),
     ("clip_fraction", "share of clipped tokens"),
     ("grad_norm", "gradient norm"),
     ("loss", "loss"),
@@ -100,7 +100,7 @@ def ends(rows: list[Row]) -> str:
 
 
 def task_scores(rows: list[Row], colours: Colours) -> Plot:
-    note = "Mean score of answers to training tasks at each step, over the tasks or answers of it that have a score."
+    note = "Mean score of answers to training tasks at each step, over the tasks or answers with a score."
     if not rows:
         return Plot("task-scores", "No training task has a score", note)
     of_both = by(rows, "phase", "role")
@@ -163,15 +163,15 @@ def _paint_bands(axes: Any, of_name: dict[str, list[Row]], colours: Colours) -> 
 
 
 def searches(rows: list[Row], colours: Colours) -> Plot:
-    note = "Valid searches in all turns of a rollout, mean at each step; a line a role and phase."
+    note = "Valid searches in all turns of a rollout, mean at each step; one line per role and phase."
     if not rows:
         return Plot("searches", "No role searches", note)
     of_both = {_role_in(*key): found for key, found in by(rows, "role", "phase").items()}
     last = max(r["iteration"] for r in rows)
     says = by([r for r in rows if r["iteration"] == last], "role")
-    title = f"Searches a rollout, iteration {last}: "
+    title = f"Searches per rollout, iteration {last}: "
     title += "; ".join(f"{role} {_first_last(found)}" for role, found in says.items())
-    return Plot("searches", title, note, draw(_paint_steps, of_both, Colours(), "searches a rollout", height_in=3.4))
+    return Plot("searches", title, note, draw(_paint_steps, of_both, Colours(), "searches per rollout", height_in=3.4))
 
 
 def _role_in(role: str, phase: str | None) -> str:

@@ -13,8 +13,8 @@ NAMED = 3  # in the title
 
 
 def also_measured(evaluations: list[Row]) -> Plot:
-    """Shares besides the score and its parts, of benchmarks that are no monitors; those that stay at 0 are left out."""
-    note = "Other measurements of the held-out evaluations that are shares; of many, those that changed most."
+    """Shares besides the score and its parts, from benchmarks other than monitors; leaves out those that stay at 0."""
+    note = "Other shares measured in the held-out evaluations; if there are many, those that changed most."
     series = {
         name: rows
         for name, rows in _series([r for r in evaluations if not r["benchmark"].endswith(" monitor")]).items()
@@ -28,7 +28,7 @@ def also_measured(evaluations: list[Row]) -> Plot:
 
 def judge_monitor(evaluations: list[Row]) -> Plot:
     """Errors of marks against the truth, where the marks are no verdicts of pass or fail."""
-    note = "Of the judge's marks in training against the known truth, the mean of an iteration. None of it is paid."
+    note = "The judge's marks in training compared with the known truth: means of each iteration. None of this is paid."
     series = _series([r for r in evaluations if r["benchmark"] == MONITOR])
     if not series:
         return Plot("judge-monitor", "No mark has a known truth", note)

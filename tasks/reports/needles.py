@@ -12,7 +12,7 @@ MOST_CELLS = 80  # with numbers in them
 
 
 def found(rows: list[Row]) -> Plot:
-    note = "Share of answers that are right, by length of the haystack and place of the needle in it, %."
+    note = "Share of right answers, by length of the haystack and position of the needle in it, %."
     if not rows:
         return Plot("needles", "No needle was hidden", note)
     of_iteration = by(rows, "iteration")

@@ -22,8 +22,8 @@ SCORES = """
 """
 COMPLETED = "iterations completed"
 COST_NOTE = (
-    "The same scores against what led to the updates until then, of all players together: their optimizer steps, the "
-    "tokens sampled, the seconds that their stages took. Held-out scores, probes and pauses are not counted."
+    "The same scores against the cost of the updates so far, over all players: optimizer steps, sampled tokens, and "
+    "the seconds of their stages. Held-out scores, probes and pauses are not counted."
 )
 
 

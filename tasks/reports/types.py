@@ -9,10 +9,10 @@ from warehouse.schemas import Row
 
 
 def difficulty_by_type(rows: list[Row]) -> Plot:
-    note = "Mean score of the answers to a type's candidate tasks at each step; 0 none can do them, 1 all can."
+    note = "Mean score of the answers to a type's candidate tasks at each step; 0: none succeeds, 1: all do."
     scored = [r for r in rows if r["num_scored"]]
     if len({r["task_type"] for r in scored}) < 2:
-        return Plot("difficulty-by-type", "Candidate tasks are not of several types", note)
+        return Plot("difficulty-by-type", "Candidate tasks have fewer than two types", note)
     of_type = by(scored, "task_type")
     last = max(r["iteration"] for r in scored)
     says = [f"{short(t)} {_mean(found, last)}" for t, found in of_type.items()]
@@ -21,14 +21,14 @@ def difficulty_by_type(rows: list[Row]) -> Plot:
 
 
 def kept_by_type(rows: list[Row]) -> Plot:
-    note = "Of the tasks kept at each step, the share that is of a type, %."
+    note = "Share of each type among the tasks kept at each step, %."
     totals: dict[tuple[int, str, int], int] = {}
     for r in rows:
         totals[_at(r)] = totals.get(_at(r), 0) + r["num_kept"]
     shares = [{**r, "share": 100 * r["num_kept"] / totals[_at(r)]} for r in rows if totals[_at(r)]]
     of_type = by(shares, "task_type")
     if len(of_type) < 2:
-        return Plot("kept-by-type", "Kept tasks are not of several types", note)
+        return Plot("kept-by-type", "Kept tasks have fewer than two types", note)
     last = max(r["iteration"] for r in shares)
     kept = {t: sum(r["num_kept"] for r in found if r["iteration"] == last) for t, found in of_type.items()}
     says = "; ".join(f"{short(t)} {percent(n, max(1, sum(kept.values())))}" for t, n in kept.items())
@@ -38,11 +38,11 @@ def kept_by_type(rows: list[Row]) -> Plot:
 
 def disagreements(rows: list[Row]) -> Plot:
     note = (
-        "Of the answers that both decided on, the share where the rule and the majority of votes differ; the dashed "
+        "Of the answers that both decided, the share on which the rule and the majority of votes differ; the dashed "
         "line counts those that only the votes accept."
     )
     if not rows:
-        return Plot("disagreements", "No answer was decided on by both a rule and votes", note)
+        return Plot("disagreements", "No answer was decided by both a rule and votes", note)
     rates = [
         {
             **r,

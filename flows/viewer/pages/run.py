@@ -22,11 +22,11 @@ router = APIRouter()
 BOX = (graph.WIDTH, graph.HEIGHT)
 CURVES = (
     ("loss", "loss"),
-    ("kl", "KL to the reference, nats a token"),
+    ("kl", "KL to the reference, nats per token"),
     ("grad_norm", "gradient norm"),
     ("clip_fraction", "share of clipped tokens"),
-    ("entropy", "entropy, nats a token"),
-    ("sampler_kl", "sampler-trainer KL, nats a token"),
+    ("entropy", "entropy, nats per token"),
+    ("sampler_kl", "sampler-trainer KL, nats per token"),
 )
 
 

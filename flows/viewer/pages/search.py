@@ -35,7 +35,7 @@ def search(view: Page, text: str = "", run: str = "", regex: bool = False) -> HT
 @router.get("/search/{kind}", response_class=HTMLResponse)
 def results(view: Page, kind: str, text: str, run: str = "", regex: bool = False) -> HTMLResponse:
     if kind not in KINDS:
-        raise HTTPException(404, f"nothing is searched by {kind}")
+        raise HTTPException(404, f"there is no search by {kind}")
     page, key = KINDS[kind]
     scope = run if run in view.lake.catalogue.runs() else ""
     try:

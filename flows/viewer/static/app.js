@@ -108,9 +108,9 @@ nameLabellers();
 // ---- a part of the page that cannot be had: the server has ended, or has another token since
 
 function gone(why) { $("#gone").textContent = why; $("#gone").hidden = !why; }
-document.addEventListener("htmx:sendError", () => gone("The viewer does not answer: has it been ended?"));
+document.addEventListener("htmx:sendError", () => gone("The viewer does not answer. Was it stopped?"));
 document.addEventListener("htmx:responseError", (event) => gone(event.detail.xhr.status === 401
-  ? "The viewer was started again: open the address that it printed." : `The viewer could not answer (${event.detail.xhr.status}).`));
+  ? "The viewer was restarted: open the address that it printed." : `The viewer could not answer (${event.detail.xhr.status}).`));
 document.addEventListener("htmx:afterSwap", () => gone(""));
 
 // ---- keys
