@@ -107,7 +107,7 @@ def test_a_failed_write_stops_the_run_at_its_next_stage_and_the_update_is_made_a
         raise OSError(28, "No space left on device")
 
     [made] = learn(store, LateTrainer(fail))
-    with pytest.raises(RuntimeError, match=r"No space left on device.*run again to go on"):
+    with pytest.raises(RuntimeError, match=r"No space left on device.*then repeat the command"):
         learn(store, LateTrainer(), steps=2)
     assert store.get(UPDATE).awaits and not list((store.root / "tmp").iterdir())
     learn(store, LateTrainer())

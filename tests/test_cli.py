@@ -106,7 +106,7 @@ def test_a_damaged_request_is_named_with_the_way_out(
     (file := tmp_path / "runs" / "mine" / REQUEST).write_text(text)
     for command in (("why", "mine"), ("rerun", "mine", "tasks"), ("run", "scope-iteration", "--run", "mine")):
         said = output(*command)
-        assert f"{file} " in said and "remove it, then repeat `selfplay run`" in said
+        assert f"{file} " in said and "remove it, then repeat the original `selfplay run`" in said
 
 
 def test_verify_counts_what_was_cleaned_away(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

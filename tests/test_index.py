@@ -104,7 +104,7 @@ def test_the_same_documents_give_the_same_files(tmp_path):
     [
         ([], "no document to index"),
         ([DocumentRow("a", "", "", dropped_reason="empty")], "no document to index"),
-        ([DocumentRow("a", "?", "!")], "holds a word"),
+        ([DocumentRow("a", "?", "!")], "contains a word"),
         ([DocumentRow("a", "x", "x"), DocumentRow("a", "y", "y")], "two documents have the id a"),
     ],
 )

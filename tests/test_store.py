@@ -43,7 +43,7 @@ def test_a_disk_that_takes_no_more_is_said_and_nothing_is_half_there(store, tmp_
         [sys.executable, script, store.root], env=environment, capture_output=True, text=True, check=False
     )
     assert f"Unwritable: the store {store.root}" in done.stderr
-    assert "File too large" in done.stderr and "run again to go on" in done.stderr
+    assert "File too large" in done.stderr and "then repeat the command" in done.stderr
     assert [t.address for t in store.tables()] == ["r/samples"]
     assert store.get("r/samples").num_rows == 2
     assert os.listdir(store.root / "tmp") == os.listdir(store.root / "locks") == []
@@ -51,7 +51,7 @@ def test_a_disk_that_takes_no_more_is_said_and_nothing_is_half_there(store, tmp_
 
 def test_a_store_that_is_no_folder_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(Unwritable, match=r"file/store is no folder, .* \(Not a directory\): set SELFPLAY_STORE"):
+    with pytest.raises(Unwritable, match=r"file/store is not a folder .* \(Not a directory\): set SELFPLAY_STORE"):
         Store(tmp_path / "file" / "store")
 
 

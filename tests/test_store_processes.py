@@ -76,7 +76,7 @@ def test_the_lock_of_a_killed_process_is_free(store):
     assert holder.stdout is not None and holder.stdout.readline() == "held\n"
     (working,) = store.working()
     assert (working["address"], working["pid"]) == ("r/samples", holder.pid)
-    with pytest.raises(RuntimeError, match=f"made by process {holder.pid} on "):
+    with pytest.raises(RuntimeError, match=f"built by process {holder.pid} on "):
         store.lock("r/samples").__enter__()
     holder.kill()
     holder.wait()
