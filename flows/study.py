@@ -20,8 +20,8 @@ from warehouse.schemas import Row
 STUDIES = tuple(sorted(path.parent.name for path in (SOURCE / "flows").glob("*/claims.toml")))
 PROFILE, HELD_OUT = "micro", ("micro", "score")  # the held-out score: its benchmark and metric
 SERIES = """
-    select iteration, score from evaluations
-    where run = $run and benchmark = $benchmark and metric = $metric order by iteration
+    select iteration, avg(score) as score from evaluations
+    where run = $run and benchmark = $benchmark and metric = $metric group by iteration order by iteration
 """
 GAIN = """
     select arg_max(score, iteration) - arg_min(score, iteration) from evaluations
@@ -143,7 +143,8 @@ class Seed:
         return math.nan if value is None else float(value)
 
     def series(self, variant: str, metric: str | None = None, benchmark: str | None = None) -> list[float]:
-        """The metric by iteration, from 0 on, as far as it was measured; by default the held-out score."""
+        """The metric by iteration, from 0 on, as far as it was measured: what a monitor measures at every step is
+        averaged. By default the held-out score."""
         benchmark, metric = benchmark or self.study.held_out[0], metric or self.study.held_out[1]
         return [row["score"] for row in self.rows(SERIES, {"run": variant}, benchmark=benchmark, metric=metric)]
 

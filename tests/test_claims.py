@@ -78,6 +78,17 @@ def test_variants_are_described_at_the_end_of_their_runs(seeds):
     assert without["gain"] == "0.375 ± 0.250"
 
 
+def test_what_a_monitor_measures_at_every_step_is_averaged_over_an_iteration(seeds, tmp_path):
+    """0.5 and 0.25 in the last iteration of seed 0, 0.125 in that of seed 1."""
+    for seed, errors in enumerate([(0.5, 0.25), (0.125,)]):
+        iteration = Store(tmp_path / "store").run(STUDY.run_name("whole", seed)).iteration(1)
+        for step, error in enumerate(errors, start=1):
+            measured = row("evaluations", benchmark="judge monitor", metric="mark_error", score=error)
+            publish(iteration.phase("policy").step(step), "evaluations", measured, label="truth")
+    study = replace(STUDY, metrics={"wrong marks": ("judge monitor", "mark_error")})
+    assert claims.describe_variants(study, {"whole": seeds["whole"]})[0]["wrong marks"] == "0.250 ± 0.125"
+
+
 def test_tables_lines_and_a_page_are_written(seeds, tmp_path):
     said = claims.report(STUDY, seeds)
     lines = (tmp_path / "bench" / "toy-claims.jsonl").read_text().splitlines()
