@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from corpus_prep.clusters.segments import Splitting
@@ -18,6 +20,12 @@ class Models(profile.Models):
     checker: str | None = Field(default=None, description="answers them; None is the base")
 
 
+class Dialogues(profile.Dialogues):
+    prompts: Literal["english", "lines"] = Field(  # pyright: ignore[reportIncompatibleVariableOverride]
+        default="english", description='"lines": worked examples that a small or base model continues, a line a reply'
+    )
+
+
 class Config(MethodSettings):
     """One pass over a corpus: nothing is trained."""
 
@@ -30,7 +38,7 @@ class Config(MethodSettings):
     task_types: tuple[str, ...] = TASK_TYPES
     count: int = Field(default=960, ge=1, description="questions asked for, the types in turn")
     answers: int = Field(default=2, ge=1, description="to each question with its parts, and as many without; all count")
-    dialogues: profile.Dialogues = profile.Dialogues()
+    dialogues: Dialogues = Dialogues()
     match: Comparing = Comparing()
 
     def workload(self) -> Workload:
