@@ -16,8 +16,8 @@ from tasks.given import GivenTasks, given_replies, given_tasks
 class FineTuning(Settings):
     """Settings of supervised fine-tuning: every iteration is one epoch over the pairs."""
 
-    pairs: GivenTasks = Field(description="questions with answers; `columns.given` is what a reply has beside them")
-    batch_size: int = Field(default=16, ge=1, description="pairs of an optimizer step")
+    pairs: GivenTasks = Field(description="questions with answers; `columns.given` names what else a reply holds")
+    batch_size: int = Field(default=16, ge=1, description="pairs per optimizer step")
 
 
 def fine_tune(run: Run[Any], role: Role, player: Player) -> Player:

@@ -53,7 +53,7 @@ class Models(Settings):
 
     base: str = Field(description="where every player starts, and the KL reference")
     examiner: str | None = Field(default=None, description="judges answers to benchmarks whose protocol has a judge")
-    auditor: str | None = Field(default=None, description="looks once more at tasks that the gates let through")
+    auditor: str | None = Field(default=None, description="audits tasks that passed the gates")
 
 
 class Dialogues(Settings):
@@ -65,8 +65,8 @@ class Dialogues(Settings):
         description='"none": the prompt as it is, which a base model continues; "conversation": as User and Assistant',
     )
     reasoning: bool = Field(default=False, description="the model thinks before it replies")
-    stop: tuple[str, ...] = Field(default=(), description="strings that end a reply beside the model's own end")
-    response_tokens: int = Field(default=4096, ge=1, description="sampled in one reply, at most")
+    stop: tuple[str, ...] = Field(default=(), description="strings that end a reply, besides the model's own end")
+    response_tokens: int = Field(default=4096, ge=1, description="most tokens to sample for one reply")
     temperature: float = Field(default=1.0, gt=0)
     top_p: float = Field(default=1.0, gt=0, le=1)
 
@@ -88,9 +88,9 @@ class Evaluation(Settings):
     items: int | None = Field(default=200, ge=1, description="of each benchmark, the same at every iteration")
     paper: str | None = Field(default=None, description="whose protocol; None is the method's own")
     prompts: Literal["english", "lines"] = "english"
-    folder: str = Field(default="data/benchmarks", description="where files of benchmarks are")
+    folder: str = Field(default="data/benchmarks", description="where benchmark files are")
     response_tokens: int | None = Field(default=None, ge=1, description="None: the protocol's, if the context has room")
-    harness: Harness = Field(default=Harness(), description="lm-evaluation-harness, for benchmarks that it asks")
+    harness: Harness = Field(default=Harness(), description="lm-evaluation-harness, for benchmarks that it runs")
     benchmark_temperature: float | None = Field(default=None, ge=0, description="None: the protocol's")
     benchmark: Literal["micro", "none"] = "none"
     num_tasks: int = Field(default=480, ge=1)
@@ -101,8 +101,8 @@ class Evaluation(Settings):
 class Audit(Settings):
     """What `models.auditor` sees before an update: tasks that passed the method's gates."""
 
-    tasks: int = Field(default=32, ge=1, description="of those that passed, drawn at random")
-    document_tokens: int = Field(default=8192, ge=0, description="of the documents behind a task, at most")
+    tasks: int = Field(default=32, ge=1, description="number of passed tasks to audit, drawn at random")
+    document_tokens: int = Field(default=8192, ge=0, description="most tokens of the documents shown with a task")
     response_tokens: int = Field(default=2048, ge=1)
 
 
@@ -135,16 +135,16 @@ class MethodSettings(Settings):
     engine: EngineConfig
     judge_engine: EngineConfig | None = Field(
         default=None,
-        description="of models that are not trained, one of each kind; None serves them by `engine`",
+        description="for models that are not trained, one of each kind; None: `engine` serves them",
     )
     api: ChatEndpoint | None = Field(
         default=None, description="serves models that are not trained and are named api:NAME"
     )
-    num_engines: int = Field(default=1, ge=1, description="engines side by side, one process each")
-    trainer_processes: int = Field(default=1, ge=1, description="processes of an update, a GPU each")
+    num_engines: int = Field(default=1, ge=1, description="engines in parallel, one process each")
+    trainer_processes: int = Field(default=1, ge=1, description="processes of an update, one GPU each")
     resident_trainer: bool = Field(
         default=True,
-        description="between updates its processes stay, with what they train in the host's memory while there is room",
+        description="keep its processes between updates, with what they train in host memory while there is room",
     )
     reference_by: Literal["trainer", "engine"] = Field(
         default="trainer",
@@ -157,11 +157,11 @@ class MethodSettings(Settings):
         default=True, description="refuse to start on GPUs that the plan does not fit (`selfplay plan`)"
     )
     tracking: Sink = Field(
-        default="none", exclude=True, description="where updates, evaluations and alarms are shown as well"
+        default="none", exclude=True, description="where else to show updates, evaluations and alarms"
     )
     keep_checkpoints: Literal["all", "last"] = Field(
         default="all",
-        description='"last": an update frees the optimizer state before it, and weights but the last of an iteration',
+        description='"last": an update frees the old optimizer state, and all but the last weights of an iteration',
     )
 
     def workload(self) -> Workload | None:

@@ -29,10 +29,10 @@ class Deduplication(Settings):
 
     near: MinHashing | None = Field(default=MinHashing(), description="none: equal texts only")
     comparing: Comparing = Comparing()
-    contained: Containment | None = Field(default=Containment(), description="none: a document may stand in another")
+    contained: Containment | None = Field(default=Containment(), description="none: keep contained documents")
     keep: Keep = Field(
         default="longest",
-        description="of a family; newest: by the column that columns.date names, else the last",
+        description="of a family; newest: by the column in columns.date, else the last",
     )
 
 
@@ -40,15 +40,13 @@ class Decontamination(Settings):
     """Evaluation sets whose passages no document may hold."""
 
     benchmarks: tuple[Benchmark, ...] = ()
-    registry: tuple[str, ...] = Field(default=(), description="others, by the names that `selfplay evaluate` lists")
-    folder: str = Field(default="data/benchmarks", description="where files of the registry's benchmarks are")
+    registry: tuple[str, ...] = Field(default=(), description="more benchmarks, by their names in `selfplay evaluate`")
+    folder: str = Field(default="data/benchmarks", description="where the registry's benchmark files are")
     ngrams: NgramRule = NgramRule()
     alignment: AlignmentRule | None = Field(
-        default=AlignmentRule(), description="passages that are edited or in part; none: word for word only"
+        default=AlignmentRule(), description="finds edited and partial passages; none: word for word only"
     )
-    likeness: MinHashing | None = Field(
-        default=None, description="near-duplicates of a passage go as well, as in SPELL"
-    )
+    likeness: MinHashing | None = Field(default=None, description="also drop near-duplicates of a passage, as in SPELL")
 
 
 class LongContexts(Settings):
@@ -56,11 +54,11 @@ class LongContexts(Settings):
 
     tokenizer: str | None = Field(
         default=None,
-        description="lengths are in its tokens: a model's folder or owner/name@commit; none: the embedding model's",
+        description="measures lengths: a model's folder or owner/name@commit; none: the embedding model's",
     )
-    sets: SetSettings | None = Field(default=None, description="documents of a cluster, to be shown together")
-    padding: Padding | None = Field(default=None, description="and the same sets with distractors, as in EAPO")
-    segments: Splitting | None = Field(default=None, description="prose and tables of documents apart, as in EAPO")
+    sets: SetSettings | None = Field(default=None, description="documents of a cluster to show together")
+    padding: Padding | None = Field(default=None, description="also the same sets with distractors, as in EAPO")
+    segments: Splitting | None = Field(default=None, description="prose and tables of documents separated, as in EAPO")
 
     @model_validator(mode="after")
     def _tokenizer_is_pinned(self) -> Self:
@@ -71,7 +69,7 @@ class LongContexts(Settings):
     @model_validator(mode="after")
     def _padding_fills_sets(self) -> Self:
         if self.padding is not None and self.sets is None:
-            raise ValueError("long_context.padding fills sets: say of which size, long_context.sets.size=20")
+            raise ValueError("long_context.padding fills sets: give their size, long_context.sets.size=20")
         return self
 
 
@@ -81,7 +79,7 @@ class Config(Settings):
         "hf:owner/name?split=train&revision=..."
     )
     columns: Columns = Columns()
-    max_document_chars: int = Field(default=10_000_000, ge=1, description="longer documents are not even stored")
+    max_document_chars: int = Field(default=10_000_000, ge=1, description="longer documents are not stored")
     quality: QualityRules = QualityRules()
     duplicates: Deduplication = Deduplication()
     contamination: Decontamination = Decontamination()
@@ -89,7 +87,7 @@ class Config(Settings):
     clusters: Clustering | None = None
     long_context: LongContexts = LongContexts()
     search: VectorSearch = VectorSearch()
-    canaries: int = Field(default=0, ge=0, description="edited copies and hidden passages that the steps have to find")
+    canaries: int = Field(default=0, ge=0, description="planted copies and passages that the steps should find")
     seed: int = 0
     workers: Workers = Workers()
 
@@ -106,7 +104,7 @@ class Config(Settings):
     def _sets_need_clusters(self) -> Self:
         sets = self.long_context.sets
         if sets is not None and self.clusters is None:
-            raise ValueError("sets are made of clusters: say of which size, clusters.size=20")
+            raise ValueError("sets are made from clusters: give their size, clusters.size=20")
         by_meaning = self.clusters is not None and self.grouped_by is None
         if sets is not None and self.clusters is not None and by_meaning and sets.smallest > self.clusters.bounds[1]:
             most = self.clusters.bounds[1]
@@ -116,7 +114,7 @@ class Config(Settings):
     @model_validator(mode="after")
     def _lengths_need_a_tokenizer(self) -> Self:
         if (self.long_context.sets or self.long_context.segments) and self.tokenizer is None:
-            raise ValueError("sets and segments are measured in tokens: name whose, long_context.tokenizer")
+            raise ValueError("sets and segments are measured in tokens: name a tokenizer, long_context.tokenizer")
         return self
 
     @property

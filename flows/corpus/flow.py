@@ -54,11 +54,11 @@ log = logging.getLogger("selfplay")
 LOUD_SHARE = 0.01  # of the documents read: a reason that drops more is a warning
 REMEDIES = {
     "too_long": "quality.long='cut' cuts them into pieces, quality.max_chars=null keeps them whole; "
-    "max_document_chars is the most that is read of one",
+    "max_document_chars is the limit for reading one",
     "too_short": "quality.min_chars=1 keeps them",
     "low_score": "quality.min_score=null keeps them",
     "other_language": "quality.languages=[] keeps them",
-    "unsupported_type": "flows/corpus/README.md lists what is read",
+    "unsupported_type": "flows/corpus/README.md lists the supported types",
 }
 
 
