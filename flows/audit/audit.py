@@ -1,4 +1,4 @@
-"""The second, stricter look at tasks that a method's gates let through (`tasks.audit`): call it before an update that
+"""A second, stricter audit of the tasks that passed a method's gates (`tasks.audit`). Call it before an update that
 trains on them."""
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ def watch_gates(
     shown: dict[str, Any] | None = None,
     label: str = "gates",
 ) -> None:
-    """Raises Alarm where too many of the tasks that were let through should not have been: by an oracle's `sound`, and
-    by the auditor, where the configuration names one.
+    """Raise Alarm if too many of the tasks that passed should not have: by an oracle's `sound`, and by the auditor if
+    the configuration names one.
 
-    `chosen` says which were kept; `passed` are its reasons of what was let through and not needed. `labels` stand in
-    for references. `shown`: the `documents` behind the tasks, and their `memberships` of clusters, for the auditor.
+    `chosen` says which tasks were kept; `passed` lists its reasons for tasks that passed but were not needed. `labels`
+    replace references. `shown`: the `documents` behind the tasks, and their `memberships` of clusters, for the auditor.
     """
     about: dict[str, Any] = {"tasks": tasks, "chosen": chosen, **({"labels": labels} if labels else {})}
     auditor = run.models.get("auditor")
@@ -52,7 +52,7 @@ def watch_gates(
 
 
 def auditing(run: Run[Any], passed: tuple[str, ...]) -> Role:
-    """Who audits: temperature 0, one verdict, asked once more where it cannot be read."""
+    """The auditor's role: temperature 0, one verdict, requested once more if malformed."""
     cfg = run.cfg.audit
     drawn = {"count": cfg.tasks, "seed": run.cfg.seed, "limit": cfg.document_tokens, "model": run.cfg.models.base}
     return Role(

@@ -1,7 +1,8 @@
-"""Benchmarks: a file beside this one for each, which says where its items are, how they are asked, and how answers are
-scored; and the protocol of each paper that reports it, with the paper's numbers.
+"""Benchmarks: a file for each in this folder says where its items are, how they are asked, and how answers are scored;
+it also holds the protocol of each paper that reports the benchmark, with the paper's numbers.
 
-`selfplay evaluate MODEL --benchmark gsm8k` asks them (`flows.evaluation`). A benchmark of your own is such a file.
+`selfplay evaluate MODEL --benchmark gsm8k` runs them (`flows.evaluation`). To add your own benchmark, write such a
+file.
 """
 
 from __future__ import annotations
@@ -64,15 +65,15 @@ class Benchmark(Settings):
         return self
 
     def of_paper(self, paper: str | None, method: str) -> Protocol:
-        """The protocol of a paper; where none is named that of the method's own, or the first. Raises ValueError."""
+        """The protocol of a paper; by default that of the method's own paper, or the first. Raises ValueError."""
         if paper is not None and paper not in self.protocol:
             raise ValueError(f"{self.name} has no protocol of {paper}; there are {', '.join(self.protocol)}")
         return self.protocol.get(paper or method, next(iter(self.protocol.values())))
 
     def metric(self, protocol: Protocol, judged: bool) -> tuple[str, ...]:
-        """What `score` is: without a judge, what is left of the protocol's metrics, or the scorer's first.
+        """The metrics behind `score`: without a judge, the remaining ones of the protocol, or the scorer's first.
 
-        Raises ValueError where only a judge could score.
+        Raises ValueError if only a judge could score.
         """
         wanted = protocol.metric or (("judged",) if protocol.judged else ())
         left = tuple(name for name in wanted if judged or name != "judged") or SCORERS[self.scorer].metrics[:1]
@@ -81,8 +82,8 @@ class Benchmark(Settings):
         return left
 
     def located(self, folder: Path, file: str | None = None) -> tuple[str, str]:
-        """What to read the items from, and the identity of its content: `file`, the entry's own file in `folder`, or
-        the dataset. Raises ValueError for a file that is not the entry's, and where there is neither."""
+        """Where to read the items, and the identity of the content: `file`, the entry's own file in `folder`, or the
+        dataset. Raises ValueError for a file that is not the entry's, and if there is neither file nor dataset."""
         own = Path(file) if file else folder / self.file
         if file and not own.is_file():
             raise ValueError(f"there is no file {file}")

@@ -25,8 +25,8 @@ def templates(prompts: str, name: str) -> Template:
 
 
 def pose(items: list[Item], *, template: Template, model: str, limit: int) -> Iterator[Row]:
-    """The question of every item, with its options and its context, whose middle is cut out so that the prompt has at
-    most `limit` tokens. No reference goes in."""
+    """The question of every item, with its options and its context, whose middle is cut so that the prompt has at most
+    `limit` tokens. Includes no reference."""
     for item in items:
         offered = zip(ascii_uppercase, item["options"] or [], strict=False)
         options = [{"letter": letter, "text": text} for letter, text in offered]
@@ -62,7 +62,7 @@ def judge_criteria(items: list[Item], answers: list[Answer]) -> Iterator[Row]:
 
 
 def judge_pairs(items: list[Item], answers: list[Answer]) -> Iterator[Row]:
-    """Every answer beside the baseline's, in both orders: `criterion_id` is 0 where it stands first."""
+    """Every answer beside the baseline's, in both orders: `criterion_id` is 0 if it comes first."""
     item_of = {item["task_id"]: item for item in items}
     for answer in answers:
         if answer["answer"] is not None:
@@ -77,7 +77,7 @@ def judge_pairs(items: list[Item], answers: list[Answer]) -> Iterator[Row]:
 
 
 def read_answer(rollout: Rollout, prompt: PromptRow, *, read: Callable[[str], str]) -> Row:
-    """The answer of a reply, whole or cut off: one that was cut after its answer has given it."""
+    """The answer of a reply, complete or truncated: one that was truncated after its answer still counts."""
     try:
         return {"answer": read(rollout["reply"] or "")}
     except Malformed as problem:
@@ -85,7 +85,7 @@ def read_answer(rollout: Rollout, prompt: PromptRow, *, read: Callable[[str], st
 
 
 def read_boxed(reply: str) -> str:
-    """The last box; where there is none, the answer that is stated in words."""
+    """The last box, or else the answer stated in words."""
     try:
         return last_box(reply)
     except Malformed:
@@ -93,7 +93,7 @@ def read_boxed(reply: str) -> str:
 
 
 def read_tagged(reply: str) -> str:
-    """The last answer element, or what is stated in words."""
+    """The last answer element, or else the answer stated in words."""
     try:
         return last_element(reply, "answer")
     except Malformed:
@@ -101,7 +101,7 @@ def read_tagged(reply: str) -> str:
 
 
 def read_line(reply: str) -> str:
-    """The first line that says something."""
+    """The first line with any content."""
     for line in spoken(reply).splitlines():
         if line.strip():
             return line.strip()
@@ -127,7 +127,7 @@ def verdict(reply: str) -> int:
 
 
 def read_preference(rollout: Rollout, prompt: PromptRow) -> Row:
-    """1 where the answer that is judged is the better one."""
+    """1 if the judged answer is the better one."""
     return {"verdict": int(preference(rollout["reply"] or "") == int(prompt["criterion_id"] or 0))}
 
 

@@ -70,7 +70,7 @@ def put(exam: Exam | HarnessExam, candidate: Candidate, against: str | None) -> 
 def find_candidate(
     store: Store, target: str, iteration: int | None, profile: str | None, settings: dict[str, Any]
 ) -> Candidate:
-    """A run of that name; else an adapter, or a model. Raises ValueError."""
+    """The run of that name, else the adapter or the model. Raises ValueError."""
     if RUN_NAME.fullmatch(target) and store.kept(target, CONFIG):
         asked = last_request(store, target)
         cfg = profiles.load(find_method(asked.flow).config, asked.profile, {**asked.settings, **settings})
@@ -94,11 +94,11 @@ def find_candidate(
 
 
 def own_run(target: str) -> str:
-    """The run that holds what was asked of a model or an adapter."""
+    """The run that holds the evaluations of a model or an adapter."""
     return f"evaluate-{Path(target).name}"
 
 
 def last_iteration(store: Store, run: str, player: str) -> int:
-    """The last one that updated a player; 0 for none."""
+    """The last iteration that updated a player; 0 for none."""
     updates = [table for table in store.tables(run) if table.schema is UPDATES and table.rows()[-1]["role"] == player]
     return max((table.at.iteration or 0 for table in updates), default=0)

@@ -1,4 +1,4 @@
-"""The command `selfplay`. Heavy modules are imported where they are used: `selfplay --help` is quick."""
+"""The command `selfplay`. Heavy modules are imported where they are used, so that `selfplay --help` is fast."""
 
 from __future__ import annotations
 

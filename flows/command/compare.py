@@ -51,8 +51,8 @@ def _readable(cost: Row) -> Row:
 
 
 def incomparable(store: Store, runs: Sequence[str]) -> dict[str, str]:
-    """Benchmarks whose protocol (revision, items, prompt, judge, sampling) differs between the runs, and how. Where a
-    benchmark has none, as that of a built-in world, the tasks asked have to be the same."""
+    """Benchmarks whose protocol (revision, items, prompt, judge, sampling) differs between the runs, and how. For a
+    benchmark without a protocol, such as a built-in world's, the tasks must be the same."""
     found: dict[str, str] = {}
     first: dict[str, Row] = {}
     asked = {run: {"tasks": _asked(store, run)} for run in runs}

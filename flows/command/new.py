@@ -1,4 +1,4 @@
-"""`selfplay new`: a method to start from, which is the one that the README works through."""
+"""`selfplay new`: write a method to start from, the README's worked one."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def new(method: str) -> None:
 
 
 def write_method(method: str, root: Path) -> list[str]:
-    """Write the method's files below `root`; returns their paths. Raises ValueError for a name that is taken or no
-    Python identifier in lower case."""
+    """Write the method's files below `root`; returns their paths. Raises ValueError for a name that is taken or is not
+    a lower-case Python identifier."""
     if not NAME.fullmatch(method):
         raise ValueError(f"{method!r} cannot be a method: give lower-case letters, digits and underscores")
     folder = root / "flows" / method

@@ -69,9 +69,9 @@ def inquire(asked: Request, settings: dict[str, Any] | None = None) -> Inquiry:
 
 
 def play_by(inquiry: Asking, asked: Request, settings: dict[str, Any]) -> Asking:
-    """The inquiry, after the flow was played by it."""
+    """Play the flow by the inquiry, and return it."""
     log = logging.getLogger("selfplay")
-    log.disabled = True  # it would tell of what does not happen
+    log.disabled = True  # it would report what does not happen
     try:
         with contextlib.chdir(SOURCE):  # profiles name models from there
             return find_method(asked.flow).play_by(inquiry, asked, settings)
@@ -97,7 +97,7 @@ def _run_by_worker(site: Site, api: API, flow: str, parameters: dict[str, Any]) 
 
 
 def _run_here(site: Site, api: API, flow: str, parameters: dict[str, Any], moment: str | None) -> bool:
-    """The flow in this process, recorded by the server; its exception goes through."""
+    """Run the flow in this process, recorded by the server; its exception propagates."""
     from flows.request import RerunRequest
     from flows.service.at_work import at_work
     from flows.service.brief import record_stages, recorded

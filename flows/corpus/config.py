@@ -1,4 +1,4 @@
-"""What a corpus is made by. The defaults are for any folder of text; a profile holds only departures from them."""
+"""How a corpus is prepared. The defaults suit any folder of text; a profile holds only departures from them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from flows.profile import Settings
 
 
 class Deduplication(Settings):
-    """Which of equal and of similar documents stay."""
+    """Which of equal and of similar documents are kept."""
 
     near: MinHashing | None = Field(default=MinHashing(), description="none: equal texts only")
     comparing: Comparing = Comparing()
@@ -119,7 +119,7 @@ class Config(Settings):
 
     @property
     def grouped_by(self) -> str | None:
-        """The column that makes the clusters; None where they are made by meaning."""
+        """The column that defines the clusters; None if they are made by meaning."""
         how = self.clusters
         if how is None or how.by != "meaning":
             return how and how.by
@@ -127,7 +127,7 @@ class Config(Settings):
 
     @property
     def tokenizer(self) -> str | None:
-        """Whose tokens lengths are in."""
+        """The model whose tokens measure lengths."""
         if self.long_context.tokenizer or self.embedding is None:
             return self.long_context.tokenizer
         model, revision = self.embedding.model, self.embedding.revision

@@ -1,4 +1,4 @@
-"""Raw text to a corpus to learn from, once: clean, without duplicates, without evaluation sets, clustered, indexed."""
+"""Turn raw text into a corpus to learn from: clean, without duplicates and evaluation sets, clustered, indexed."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ REMEDIES = {
 
 @dataclass(frozen=True)
 class Corpus:
-    """Documents as they were read, and what the steps so far say of them."""
+    """Documents as they were read, and the screenings of the steps so far."""
 
     documents: Table
     screened: tuple[Table, ...] = ()
@@ -72,7 +72,7 @@ class Corpus:
 
 @method(Config)
 def prepare_corpus(run: Run[Any]) -> Table:
-    """Read, drop duplicates and evaluation sets, embed and cluster, combine, index: the documents that stay."""
+    """Read, drop duplicates and evaluation sets, embed and cluster, combine, index; returns the documents kept."""
     return prepare(run.cfg, run.place)
 
 
@@ -110,7 +110,7 @@ def prepare(cfg: Config, place: Place) -> Table:
 
 
 def read_benchmarks(cfg: Config, place: Place) -> Table | None:
-    """Evaluation sets come first: one that is missing is known before any work."""
+    """Read the evaluation sets first, so that a missing one is known before any work."""
     benchmarks = cfg.contamination.benchmarks
     items = [read_registered(cfg, place, name) for name in cfg.contamination.registry]
     if not benchmarks and not items:
@@ -129,7 +129,7 @@ def read_registered(cfg: Config, place: Place, name: str) -> Table:
 
 
 def check_models(cfg: Config, place: Place) -> None:
-    """Raises ValueError for a model or tokenizer that is not there, unless what it makes is."""
+    """Raise ValueError for a model or tokenizer that does not exist, unless its results already do."""
     if cfg.embedding is not None and place.store.find(place.address(EMBEDDINGS.name)) is None:
         check_model(cfg.embedding)
     if cfg.tokenizer is not None and (cfg.long_context.sets or cfg.long_context.segments):
@@ -137,7 +137,7 @@ def check_models(cfg: Config, place: Place) -> None:
 
 
 def check_usable(documents: Table) -> None:
-    """Raises ValueError with the reasons why, if no document is left; warns of a reason that takes many."""
+    """Raise ValueError with the reasons if no document is left; warn of a reason that drops many."""
     reasons = documents.recipe["counts"]
     if sum(reasons.values()) == documents.num_rows:
         named = ", ".join(f"{reason} {number}" for reason, number in sorted(reasons.items()))
@@ -152,7 +152,7 @@ def check_usable(documents: Table) -> None:
 
 
 def drop_duplicates(cfg: Config, place: Place, corpus: Corpus) -> Corpus:
-    """Of equal documents one stays, then of similar ones."""
+    """Keep one of equal documents, then one of similar ones."""
     how, documents, screened = cfg.duplicates, corpus.documents, corpus.screened
     exact = screen_exact_duplicates(
         place, documents, screened=screened, keep=how.keep, workers=cfg.workers, label="exact"
@@ -180,7 +180,7 @@ def drop_duplicates(cfg: Config, place: Place, corpus: Corpus) -> Corpus:
 
 
 def drop_contained(cfg: Config, place: Place, corpus: Corpus) -> Corpus:
-    """What stands in a longer document is there already."""
+    """Drop documents that are contained in longer ones."""
     how = cfg.duplicates.contained
     if how is None:
         return corpus
@@ -192,7 +192,7 @@ def drop_contained(cfg: Config, place: Place, corpus: Corpus) -> Corpus:
 
 
 def drop_evaluation_sets(cfg: Config, place: Place, corpus: Corpus, passages: Table | None) -> Corpus:
-    """Nothing that a model is tested on later stays."""
+    """Drop everything that a model is tested on later."""
     how = cfg.contamination
     if passages is None:
         return corpus
@@ -215,14 +215,14 @@ def drop_evaluation_sets(cfg: Config, place: Place, corpus: Corpus, passages: Ta
 
 
 def embed(cfg: Config, place: Place, corpus: Corpus) -> Table | None:
-    """The vectors of the documents that are left, where there is a model."""
+    """The vectors of the documents that are left, if there is a model."""
     if cfg.embedding is None:
         return None
     return embed_documents(place, corpus.documents, screened=corpus.screened, embedding=cfg.embedding)
 
 
 def cluster(cfg: Config, place: Place, corpus: Corpus, embeddings: Table | None) -> Table | None:
-    """What belongs together."""
+    """Cluster the documents that belong together."""
     if cfg.clusters is None:
         return None
     if cfg.grouped_by is not None:
@@ -235,7 +235,7 @@ def cluster(cfg: Config, place: Place, corpus: Corpus, embeddings: Table | None)
 
 
 def combine(cfg: Config, place: Place, corpus: Corpus, memberships: Table | None) -> None:
-    """What long contexts are made of: documents in parts, sets of a cluster's documents, and sets with distractors."""
+    """Make the material of long contexts: parts of documents, sets of a cluster's documents, sets with distractors."""
     how, made = cfg.long_context, []
     if cfg.tokenizer is None:
         return

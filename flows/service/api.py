@@ -1,4 +1,5 @@
-"""The few calls of Prefect's REST API (3.7.7) that we need: its client takes seconds to import, these milliseconds."""
+"""The few calls of Prefect's REST API (3.7.7) that we need: its client takes seconds to import, this module
+milliseconds."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ SILENT = "its process fell silent; repeat the command to resume from what is pub
 
 
 class PatientTransport(httpx.HTTPTransport):
-    """Asks again when the server is too busy: it answers 503 while another request holds its database."""
+    """Retries when the server is too busy: it answers 503 while another request holds its database."""
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         end = time.monotonic() + BUSY_S
@@ -92,7 +93,7 @@ class API:
         return self._post(f"/work_pools/{pool}/workers/filter", {})
 
     def flow_names(self) -> dict[str, str]:
-        """By id."""
+        """Flow names by id."""
         return {flow["id"]: flow["name"] for flow in self._post("/flows/filter", {})}
 
     def deployments(self) -> list[str]:
@@ -107,8 +108,8 @@ class API:
         environment: dict[str, str] | None = None,
         state: str = "SCHEDULED",
     ) -> dict[str, Any]:
-        """A flow run of `flow/deployment`; `environment` goes over that of its worker, pool and deployment. In another
-        state than SCHEDULED no worker takes it."""
+        """Create a flow run of `flow/deployment`; `environment` overrides that of its worker, pool and deployment. No
+        worker takes it in a state other than SCHEDULED."""
         found = self.http.get(f"/deployments/name/{deployment}")
         if found.status_code == 404:
             raise ValueError(f"no deployment {deployment}; there are {', '.join(self.deployments())}")
@@ -135,7 +136,7 @@ class API:
         return self._post("/flow_runs/filter", {"flow_runs": wanted}) if flow_run_ids else []
 
     def set_state(self, flow_run_id: str, state_type: str, message: str = "") -> None:
-        """Whatever its state is now."""
+        """Set the state, whatever it is now."""
         state = {"type": state_type, "name": state_type.capitalize(), "message": message}
         self._post(f"/flow_runs/{flow_run_id}/set_state", {"state": state, "force": True})
 
@@ -166,7 +167,7 @@ class API:
 
 
 def _answered(response: httpx.Response) -> Any:
-    """What the server answered. Raises RuntimeError with its words where it refused."""
+    """The server's answer. Raises RuntimeError with its message if it refused."""
     if response.is_error:
         raise RuntimeError(
             f"Prefect's server answered {response.request.method} {response.url.path} by {response.status_code}: "

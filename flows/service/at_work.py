@@ -1,4 +1,4 @@
-"""Flow runs that have not ended: which one makes a run, what it was asked for, and how to end it."""
+"""Flow runs that have not ended: which one makes a run, what was requested, and how to end it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ STOPPED = "stopped by `selfplay stop`; repeat the command to resume from what is
 
 
 def at_work(api: API, run: str) -> list[dict[str, Any]]:
-    """Flow runs, waiting ones as well, that make `run` in our store; the one that is furthest comes first.
+    """Flow runs, including waiting ones, that make `run` in our store, the most advanced first.
 
-    One submitted by Prefect's own means does not say where it writes: it is taken for ours.
+    One submitted through Prefect itself does not say where it writes, and is assumed to be ours.
     """
     flows, ours = api.flow_names(), store_root()
     found = [flow_run for flow_run in api.unfinished(waiting=True) if made_by(flow_run, flows) == run]
@@ -35,7 +35,7 @@ def made_by(flow_run: dict[str, Any], flows: dict[str, str]) -> str:
 
 
 def asked_alike(api: API, flow_run: dict[str, Any], flow: str, parameters: dict[str, Any]) -> bool:
-    """Whether a flow run of the same run was asked for the same; None, False and {} are as good as not given."""
+    """Whether a flow run of the same run has the same request; None, False and {} count as not given."""
     given, wanted = ({k: v for k, v in p.items() if v and k != "run"} for p in (flow_run["parameters"], parameters))
     return api.flow_names()[flow_run["flow_id"]] == flow and given == wanted
 
@@ -60,7 +60,7 @@ def stop(site: Site, run: str, say: Callable[[str], None] = print) -> None:
 
 
 def _end(site: Site, api: API, flow_run_id: str) -> None:
-    """A flow run that is only now being started is ended when its process is there."""
+    """End a flow run; if it is just starting, wait for its process first."""
     process, end = site.process(f"flow-{flow_run_id}"), time.monotonic() + START_S
     while api.flow_run(flow_run_id)["state_type"] == "PENDING" and process.find() is None and time.monotonic() < end:
         time.sleep(0.2)
@@ -69,6 +69,6 @@ def _end(site: Site, api: API, flow_run_id: str) -> None:
 
 
 def store_of(flow_run: dict[str, Any]) -> Path | None:
-    """Where a flow run writes; None for one submitted by Prefect's own means, which does not say."""
+    """Where a flow run writes; None for one submitted through Prefect itself, which does not say."""
     root = ((flow_run["job_variables"] or {}).get("env") or {}).get("SELFPLAY_STORE")
     return Path(root) if root else None

@@ -1,4 +1,4 @@
-"""A short flow run: it happens in this process and is recorded by plain requests.
+"""A short flow run, which runs in this process and is recorded by plain requests.
 
 Prefect's own engine would take longer to import, to start its threads and to end them than such a flow run takes.
 """
@@ -26,7 +26,7 @@ Say = Callable[[str], None]
 def recorded(site: Site, api: API, flow_run: dict[str, Any], say: Say = print) -> Iterator[None]:
     """Record the block as a flow run that is PENDING on the server: its states and the project's log.
 
-    Its process file tells others that this process runs it, and after a kill that it died.
+    Its process file tells others that this process runs it or, after a kill, that it died.
     """
     say = Condensed(say)
     process, log = site.process(f"flow-{flow_run['id']}"), _Log(flow_run["id"], say)
@@ -51,8 +51,8 @@ def recorded(site: Site, api: API, flow_run: dict[str, Any], say: Say = print) -
 
 
 def record_stages(api: API, flow_run: dict[str, Any], tables: Iterable[Table]) -> None:
-    """Each table as a task run of the flow run. The server takes the time of recording for that of the work, which the
-    message tells."""
+    """Record each table as a task run of the flow run. The server sees only the time of recording; the message states
+    the time of the work."""
     for table in tables:
         task = table.recipe["stage"].rsplit(".", 1)[-1].lstrip("_")
         api.record_task(flow_run["id"], task, table.at.shown, f"{table.num_rows} rows in {table.recipe['seconds']} s")
@@ -60,7 +60,7 @@ def record_stages(api: API, flow_run: dict[str, Any], tables: Iterable[Table]) -
 
 @contextlib.contextmanager
 def _heard_by(log: _Log) -> Iterator[None]:
-    """The project's log goes to `log` and nowhere else."""
+    """Send the project's log to `log` and nowhere else."""
     logger = logging.getLogger(LOGGER)
     before = logger.handlers, logger.propagate, logger.level
     logger.handlers, logger.propagate = [log], False

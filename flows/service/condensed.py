@@ -1,4 +1,4 @@
-"""The log of a flow for a terminal: a resumed run comes to hundreds of stages that are fresh, and runs a few."""
+"""The log of a flow for a terminal: a resumed run passes hundreds of fresh stages and runs a few."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Say = Callable[[str], None]
 
 
 class Condensed:
-    """Passes lines on to `say`, but counts the fresh stages that follow each other.
+    """Passes lines on to `say`, but counts consecutive fresh stages.
 
     >>> say = Condensed(print)
     >>> for line in ("09:00:00 a/x: fresh, 2 rows", "09:00:01 a/y: fresh, 1 rows", "09:00:02 a/z: stale"):

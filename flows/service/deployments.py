@@ -1,4 +1,4 @@
-"""The deployments of a site: one for each profile of each flow, or those of its own prefect.yaml where it has one."""
+"""The deployments of a site: one for each profile of each flow, or those of its own prefect.yaml if it has one."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def declared(site: Site) -> list[dict[str, Any]]:
 
 
 def own_file(site: Site) -> Path:
-    """The deployments that a site writes down by itself, if it does."""
+    """The file in which a site declares its own deployments, if it does."""
     return site.root / "prefect.yaml"
 
 
 def prefect_file(site: Site) -> Path:
-    """What `prefect deploy` reads: the site's own file, or one that is written in its home."""
+    """The file that `prefect deploy` reads: the site's own, or one written to its home."""
     if (own := own_file(site)).exists():
         return own
     path = site.home / "prefect.yaml"
@@ -40,8 +40,8 @@ def prefect_file(site: Site) -> Path:
 
 
 def _flow_of_method(entrypoint: str) -> str:
-    """Where Prefect finds the flow of a method. As a module: for a file it puts the file's folder on Python's path,
-    where our modules take the place of others.
+    """Where Prefect finds the flow of a method. It is named as a module: for a file, Prefect would put the file's
+    folder on Python's path, where our modules would shadow others.
 
     >>> _flow_of_method("flows/scope/flow.py:scope_iteration")
     'flows.scope.flow:scope_iteration.flow'

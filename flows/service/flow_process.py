@@ -1,4 +1,4 @@
-"""What a worker starts for a flow run: Prefect's engine with a log file of its own.
+"""The process that a worker starts for a flow run: Prefect's engine with its own log file.
 
 A worker reads its flows' output through a pipe; when it is killed, a flow would die at its next printed line.
 A file outlives the worker.
@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def _restore_temporary_folder() -> None:
-    """A flow has the user's: its worker's lies deep, and the path of a socket may have no more than 107 bytes."""
+    """Use the user's temporary folder: the worker's path is long, and a socket's path is limited to 107 bytes."""
     if (users := os.environ.pop(USERS_TMPDIR, None)) is not None:
         os.environ.pop("TMPDIR", None)
         os.environ.update({"TMPDIR": users} if users else {})

@@ -19,7 +19,7 @@ Say = Callable[[str], None]
 
 
 def run_here(site: Site, method: Any, flow_run: dict[str, Any], parameters: dict[str, Any], say: Say = print) -> None:
-    """Run a method as the flow run that the server has as PENDING; its exception goes through."""
+    """Run a method as the flow run that is PENDING on the server; its exception propagates."""
     site.activate()
     import_prefect()
     from prefect.client.schemas.objects import FlowRun
@@ -39,7 +39,7 @@ def run_here(site: Site, method: Any, flow_run: dict[str, Any], parameters: dict
 
 @contextlib.contextmanager
 def _log_to(say: Say) -> Iterator[None]:
-    """Show the log on the terminal as `watch` does, in place of Prefect's handlers."""
+    """Show the log on the terminal like `watch`, instead of through Prefect's handlers."""
     root, terminal = logging.getLogger(), _Terminal(say)
     before = root.handlers[:]
     root.handlers = [terminal]

@@ -1,6 +1,6 @@
-"""After a suspension of minutes, or of the machine, the server has given up the flow run.
+"""End a flow that the server has given up, after minutes of suspension of the flow or its machine.
 
-Another flow run may be working on the run by then, so this one ends.
+Another flow run may be working on the run by then.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The last step of an installation: Prefect's home, secret and empty database, so that the first start is quick."""
+"""The last step of an installation: create Prefect's home, secret and empty database, so that the first start is
+fast."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Server, work pools, workers and deployments of this checkout; `up` revives them after whatever happened."""
+"""Server, work pools, workers and deployments of this checkout; `up` restarts whatever is missing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from flows.service.waiting import waiting
 
 POOLS = {"cpu": 2, "gpu": 1}  # flow runs at once
 SILENCE_S = 120.0  # four heartbeats
-LAST_LOOK_S = 0.5  # a worker that cannot go on sends a first heartbeat all the same
+LAST_LOOK_S = 0.5  # even a worker that cannot continue sends a first heartbeat
 START_S = 300.0  # the first start makes the database; a busy machine is slow
 DIED = "its process ended without a word; repeat the command to resume from what is published"
 NVIDIA, AMD = Path("/dev/nvidia0"), Path("/dev/kfd")
@@ -31,9 +31,10 @@ Say = Callable[[str], None]
 
 
 def up(site: Site, pools: tuple[str, ...] | None = None, say: Say = print) -> API:
-    """Start what is not running and wait until everything answers; quick and silent if nothing is missing.
+    """Start what is not running and wait until everything answers; fast and silent if nothing is missing.
 
-    `pools` get a worker; None skips the gpu pool on a machine without a GPU. Raises RuntimeError that says what to do.
+    `pools` get a worker; None skips the gpu pool on a machine without a GPU. Raises RuntimeError, which says what to
+    do.
     """
     site.prepare()
     with _alone(site):
@@ -62,7 +63,7 @@ def down(site: Site, say: Say = print) -> None:
         if api.healthy():
             try:
                 crash_dead_runs(site, api, say)
-            except RuntimeError as problem:  # the server is to end all the more
+            except RuntimeError as problem:  # end the server anyway
                 say(f"flow runs cut short were not marked: {problem}")
         with waiting("the server to end"):
             ended = site.process("server").stop()
@@ -71,7 +72,7 @@ def down(site: Site, say: Say = print) -> None:
 
 
 def status(site: Site) -> list[dict[str, Any]]:
-    """One row a process: name, pid or None, running, log file."""
+    """One row per process: name, pid or None, running, log file."""
     names = ["server", *(f"worker-{pool}" for pool in POOLS), *(p.name for p in site.processes("flow-"))]
     return [_status_row(site, name) for name in names]
 
@@ -193,7 +194,7 @@ def _check_alive(name: str, site: Site, process: Process) -> None:
 
 
 def _job_template(site: Site) -> dict[str, Any]:
-    """What a worker starts for a flow run: from the project's folder, with its Python and a log file of its own."""
+    """What a worker starts for a flow run: a process in the project's folder, with its Python and its own log file."""
     values = {
         "command": f"{sys.executable} -m flows.service.flow_process",
         "env": {},
@@ -229,7 +230,7 @@ def _status_row(site: Site, name: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _alone(site: Site) -> Iterator[None]:
-    """One `up` or `down` at a time; the one that waits names the other's process."""
+    """Allow one `up` or `down` at a time; a second one waits and names the other's process."""
     site.home.mkdir(parents=True, exist_ok=True)
     with open(site.home / "services.lock", "a+") as file:
         with waiting(lambda: f"process {_text(file)}, which starts or ends the services"):

@@ -44,7 +44,7 @@ def open_store(freshness: Freshness | None = None) -> Store:
 
 @dataclass(frozen=True)
 class Site:
-    """`root` holds the flows, `home` is Prefect's home, `port_choice` None takes the port in the env file."""
+    """`root` holds the flows, `home` is Prefect's home; with `port_choice` None, the port is that in the env file."""
 
     root: Path = SOURCE
     home: Path = SOURCE / "data" / "prefect"
@@ -68,7 +68,7 @@ class Site:
 
     @cached_property
     def secret(self) -> str:
-        """`user:password`. Raises ValueError where the env file has another form."""
+        """`user:password`. Raises ValueError if the env file has another form."""
         kept = self._kept("PREFECT_API_AUTH_STRING")
         if kept and not all(kept.partition(":")):
             raise ValueError(
@@ -95,7 +95,7 @@ class Site:
     def prepare(self) -> None:
         """Create the home, and write port and secret to the env file (mode 600), keeping its other lines."""
         self.logs.mkdir(parents=True, exist_ok=True)
-        self.home.chmod(0o700)  # logs and database tell other users what is made
+        self.home.chmod(0o700)  # logs and database would show other users what is run
         profiles = self.home / "profiles.toml"
         if not profiles.exists():
             profiles.write_text(PROFILES_FILE)
@@ -146,7 +146,7 @@ class Site:
         return [Process(path) for path in sorted((self.home / "pids").glob(f"{prefix}*.json"))]
 
     def start(self, name: str, command: Sequence[str]) -> Process:
-        """Start a background process of this site that outlives us, with a log file and a pid file of its own."""
+        """Start a background process of this site that outlives us, with its own log file and pid file."""
         self.logs.mkdir(parents=True, exist_ok=True)
         with open(self.logs / f"{name}.log", "ab") as log:
             started = subprocess.Popen(

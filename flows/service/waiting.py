@@ -1,6 +1,6 @@
-"""What a command waits for: a spinner on a terminal, a plain line elsewhere.
+"""Show what a command waits for: a spinner on a terminal, a plain line elsewhere.
 
-Both go to stderr: stdout may be data.
+Both go to stderr, since stdout may be data.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 
 import click
 
-PATIENCE_S = 1.0  # a shorter wait is not worth a word
+PATIENCE_S = 1.0  # shorter waits are not announced
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 FRAME_S = 0.1
 CLEAR = "\r\x1b[2K"

@@ -22,12 +22,12 @@ PATIENCE_S = 300.0
 TAKEN_S = 5.0  # a worker with a slot left has taken a flow run by then, or does soon
 MAX_REVIVALS = 2
 LATE_S = 5.0  # log lines arrive in batches, out of order by no more than this
-QUIET_S = 5.0  # without a new line after the end: then the log is complete, if its last line was never seen
+QUIET_S = 5.0  # without new lines after the end, the log counts as complete even if its last line was never seen
 FINISHED = "Finished in state "  # what Prefect says last of a flow run, and of each task
 RESUME = "repeat the command to resume from what is published"
 TRACEBACK = "\nTraceback (most recent call last)"  # stands in the flow's own log
 LEVELS = {30: "warning: ", 40: "error: ", 50: "error: "}
-ROUTINE = (  # what the states say as well
+ROUTINE = (  # repeats what the states say
     "Worker '",
     "Starting flow run process",
     "Flow run '",
@@ -138,7 +138,7 @@ class _Run:
 
 
 def _making(run: dict[str, Any]) -> str | None:
-    """The table that a flow run is making, as its store has it."""
+    """The table that a flow run is building, according to its store."""
     root = store_of(run)
     if root is None or not root.is_dir():
         return None
@@ -154,7 +154,7 @@ class _Queue:
         self.revivals = 0
 
     def explain(self, run: dict[str, Any]) -> None:
-        """Raises RuntimeError for a worker that dies every time it starts."""
+        """Raise RuntimeError for a worker that dies every time it starts."""
         if run["state_type"] != "SCHEDULED" or time.monotonic() < self.due:
             return
         pool = run["work_pool_name"]

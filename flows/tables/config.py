@@ -1,4 +1,4 @@
-"""What questions about tables are made of, and by whom."""
+"""Settings of table-questions: the material of its questions, and the models that write and check them."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class Roles:
 
 @dataclass(frozen=True)
 class Articles:
-    """The parts of articles, what was drawn of them, and the articles as their parts make them."""
+    """The parts of articles, the parts drawn for questions, and the articles reassembled from their parts."""
 
     parts: Table
     samples: Table
@@ -60,7 +60,8 @@ class Articles:
 
 @method(Config)
 def table_questions(run: Run[Config]) -> Table:
-    """Parts drawn, questions asked for, their evidence checked, all answered twice, the sound ones kept."""
+    """Draw parts, request questions, check their evidence, answer each with and without the parts, keep the sound
+    ones."""
     roles, place = Roles(run.cfg), run.place
     articles = open_articles(run, place)
     asked: dict[str, Any] = {"samples": articles.samples, "documents": articles.parts}

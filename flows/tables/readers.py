@@ -1,4 +1,4 @@
-"""What a writer's reply means: a question, its answer, and the quotes that the answer rests on."""
+"""Read a writer's reply: a question, its answer, and the quotes that support the answer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def read_evidence(rollout: Rollout, prompt: PromptRow) -> list[Row]:
 
 
 def first_row(rollout: Rollout, prompt: PromptRow) -> Row:
-    """What a row of evidence has where the reply cannot be read."""
+    """The ids of a row of evidence, needed even if the reply is malformed."""
     return {"task_id": rollout["rollout_id"], "criterion_id": f"{rollout['rollout_id']}-0", "position": 0}
 
 

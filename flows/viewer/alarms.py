@@ -11,7 +11,8 @@ BOUNDS = {"max": "largest", "min": "smallest"}
 
 
 def alarms(store: Store, run: str, evaluations: list[Row]) -> list[Row]:
-    """A row a metric and iteration: iteration, metric, value, limit. `evaluations` are of `sql/evaluations.sql`."""
+    """One row per metric and iteration: iteration, metric, value, limit. `evaluations` come from
+    `sql/evaluations.sql`."""
     limits = ((store.kept(run, "config.json") or {}).get("monitor") or {}).items()
     found = []
     for name, limit in limits:

@@ -1,4 +1,4 @@
-"""Which stretches of a document a task took over: runs of words that both have, and its reference answer."""
+"""Which stretches of a document a task repeats: runs of words that both have, and its reference answer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from markupsafe import Markup
 from flows.viewer.text import CUT, shown
 
 WORD = re.compile(r"\w+")
-RUN = 3  # words in a row that count as taken over
+RUN = 3  # consecutive words that count as repeated
 MAX_WORDS = 20_000
 
 

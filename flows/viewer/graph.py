@@ -1,4 +1,4 @@
-"""The stages of a phase as a graph: boxes in layers, each behind all that it was made from."""
+"""The stages of a phase as a graph: boxes in layers, each to the right of all that it was made from."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ class Graph:
 
 
 def graphs(tables: Sequence[Table], current: dict[str, str], working: Iterable[str]) -> list[Graph]:
-    """A graph a phase, in order of making. `current`: content hashes of all tables of the run; `working`: addresses."""
+    """One graph per phase, in the order of building. `current`: content hashes of all tables of the run; `working`:
+    addresses."""
     phases: defaultdict[str, list[Table]] = defaultdict(list)
     for table in sorted(tables, key=lambda t: t.recipe.get("started_at", 0)):
         phases[table.at.phase or ""].append(table)
@@ -74,7 +75,7 @@ def _graph(phase: str, tables: list[Table], current: dict[str, str], busy: set[s
 
 
 def stale(table: Table, current: dict[str, str]) -> bool:
-    """Whether a table that this one was made from is now another; settings and code are not looked at."""
+    """Whether a table that this one was made from has changed since; settings and code are not compared."""
     sources = table.recipe["sources"].items()
     return any(then is not None and a in current and current[a] != then for a, then in sources)
 

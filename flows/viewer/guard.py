@@ -1,4 +1,4 @@
-"""Who may see the store: a browser on this machine that was given the token.
+"""Decide who may see the store: a browser on this machine that has the token.
 
 The token is made when the server starts. The first address carries it in its fragment, which no browser sends or logs;
 `/open` takes it and sets a cookie that scripts cannot read. A request must name this server as its Host, or a page
@@ -16,7 +16,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LOCAL = ("127.0.0.1", "localhost")
-OPEN = ("/open", "/static/open.js", "/static/app.css")  # without the token: what takes it
+OPEN = ("/open", "/static/open.js", "/static/app.css")  # allowed without the token: the pages that accept it
 TOKEN_BYTES = 32
 HEADERS = {
     "Content-Security-Policy": (
@@ -50,7 +50,7 @@ class Key:
 
 
 class Guard:
-    """ASGI middleware: refuses what lacks the token or comes from elsewhere, and sets `HEADERS` on every answer."""
+    """ASGI middleware: refuses requests without the token or from elsewhere, and sets `HEADERS` on every answer."""
 
     def __init__(self, app: ASGIApp, key: Key) -> None:
         self.app, self.key = app, key
@@ -74,7 +74,7 @@ class Guard:
         await answer(scope, receive, send_with_headers)
 
     def _refusal(self, request: Request) -> Response | None:
-        """What to answer in place of the page, or None."""
+        """The refusal to send instead of the page, or None."""
         host, origin = request.headers.get("host", ""), request.headers.get("origin")
         if f"http://{host}" not in self.key.origins:
             return PlainTextResponse("this server answers to its own name only", 421)
@@ -88,7 +88,7 @@ class Guard:
 
 
 def kept(path: str) -> str:
-    """How long a browser may keep what is at a path: libraries have their version in their name."""
+    """How long a browser may cache a path; libraries have their version in their name."""
     if path.startswith("/static/vendor/"):
         return "private, max-age=604800, immutable"
     return "no-cache" if path.startswith("/static/") else "no-store"

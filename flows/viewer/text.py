@@ -1,4 +1,4 @@
-"""Text for a page: what a document or a model wrote is escaped, and cut if it is very long."""
+"""Text for a page: the words of a document or a model, escaped, and truncated if very long."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CUT = 20_000  # characters shown of one text
 
 
 def shown(text: Any, whole: str = "", cut: int = CUT) -> Markup:
-    """Escaped text in which characters that cannot be seen are named; beyond `cut` characters a link to `whole`.
+    """Escaped text in which invisible characters are named; beyond `cut` characters it links to `whole`.
 
     >>> shown("a\u202eb <b>")
     Markup('a<span class="unseen">U+202E</span>b &lt;b&gt;')

@@ -18,8 +18,8 @@ MOST = 20_000  # tokens of a turn that are shown
 
 
 def pieces_of(store: Store, rollout: Row) -> list[list[Row]]:
-    """For each turn its tokens: text, logprob, and heat from 0 (likely) to `LEVELS`; ids where the tokenizer is not
-    on this machine, nothing for a turn whose tokens are not known. A character of several tokens is one piece."""
+    """For each turn its tokens: text, logprob, and heat from 0 (likely) to `LEVELS`; ids instead of text if the
+    tokenizer is not on this machine, nothing if tokens are unknown. A character of several tokens is one piece."""
     tokenizer = _tokenizer(_file(store, rollout))
     return [_pieces(tokenizer, turn) for turn in rollout["turns"] or []]
 
@@ -66,7 +66,7 @@ def _file(store: Store, rollout: Row) -> Path | None:
 
 
 def _cached(model: str) -> Path | None:
-    """Of a model of the Hugging Face hub that was downloaded before; nothing is fetched."""
+    """The tokenizer of a model from the Hugging Face hub, if it was downloaded before; nothing is downloaded."""
     from huggingface_hub import try_to_load_from_cache
     from huggingface_hub.errors import HFValidationError
 

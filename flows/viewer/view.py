@@ -1,4 +1,4 @@
-"""One page being made: statements asked of the store, remembered to be shown beneath it, and the template filled."""
+"""Build one page: run statements on the store, remember them to show below the page, and fill the template."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PARAMETER = re.compile(r"^\s*--.*$|\$(\w+)", re.MULTILINE)  # or a comment, wher
 
 
 def url(kind: str = "", run: str = "", /, **given: Any) -> str:
-    """The address of a page: of a run where one is named.
+    """The address of a page, within a run if one is named.
 
     >>> url("task", "mine", id="a/b", reason=None)
     '/run/mine/task?id=a%2Fb'
@@ -59,7 +59,7 @@ class Statement:
 
 @dataclass
 class View:
-    """A page about one run, or about all where `run` is empty."""
+    """A page about one run, or about all runs if `run` is empty."""
 
     lake: Lake
     run: str = ""
@@ -74,8 +74,8 @@ class View:
         return run in self.lake.catalogue.runs()
 
     def rows(self, name: str, run: str | None = None, **given: Any) -> list[Row]:
-        """Rows of `sql/<name>.sql`, which is given the parameters that it names; `$run` and
-        `$characters` (how much of a text to read) are known."""
+        """Rows of `sql/<name>.sql`, which gets the parameters that it names; `$run` and `$characters` (how much of a
+        text to read) are always available."""
         sql = (HERE / "sql" / f"{name}.sql").read_text(encoding="utf-8")
         values = {"run": run or self.run, "characters": CUT + 1, **given}
         wanted = {key: values[key] for key in PARAMETER.findall(sql) if key}
@@ -84,12 +84,13 @@ class View:
         return answer.rows
 
     def keep_near(self, table: str, row: Row) -> None:
-        """Ask further statements of the tables only that may hold rows that have to do with a row of `table`, and of
-        labels, which are made from no table."""
+        """Restrict further statements to tables that may hold rows related to a row of `table`, and to labels, which
+        are made from no table."""
         self.keep_near_all([{**row, "name": table}])
 
     def keep_near_all(self, places: Sequence[Row]) -> None:
-        """The same of several tables: `name`, iteration, phase, step, label. Many are as good as all."""
+        """Restrict further statements in the same way for several tables: `name`, iteration, phase, step, label. With
+        too many of them, nothing is restricted."""
         if len(places) > MOST_NEAR:
             return
         phases, tables = {(place["iteration"], place["phase"]) for place in places}, self.lake.tables(self.run)
@@ -102,19 +103,19 @@ class View:
         self.near = tuple(near.values())
 
     def keep_iterations(self, numbers: Collection[int | None]) -> None:
-        """Ask further statements of the tables of these iterations only, and of those outside any."""
+        """Restrict further statements to the tables of these iterations, and to those outside any."""
         kept = {None, *numbers}
         self.near = tuple(table for table in self.lake.tables(self.run) if table.at.iteration in kept)
 
     def keep_steps(self, rows: Sequence[Row]) -> None:
-        """Ask further statements of the tables of the steps only that rows are of, and of those outside any iteration:
-        what a rollout said and earned is written where it was sampled."""
+        """Restrict further statements to the tables of the rows' steps, and to those outside any iteration: a rollout's
+        reply and reward are stored where it was sampled."""
         kept = {(row["iteration"], row["phase"], row["step"]) for row in rows}
         tables = ((table, table.at) for table in self.lake.tables(self.run))
         self.near = tuple(t for t, at in tables if at.iteration is None or (at.iteration, at.phase, at.step) in kept)
 
     def row(self, name: str, what: str, **given: Any) -> Row:
-        """The one row of a statement. Raises HTTPException 404 where there is none."""
+        """The one row of a statement. Raises HTTPException 404 if there is none."""
         rows = self.rows(name, **given)
         if not rows:
             raise HTTPException(404, f"there is no {what}")
@@ -126,7 +127,7 @@ class View:
 
 
 def with_values(sql: str, values: dict[str, Any]) -> str:
-    """A statement with its parameters written out, to be repeated elsewhere.
+    """A statement with its parameters inserted, so that it can be run elsewhere.
 
     >>> with_values("select $id", {"id": "it's"})
     "select 'it''s'"

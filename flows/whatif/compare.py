@@ -1,4 +1,4 @@
-"""Rewards and selections as they are stored beside what they would be."""
+"""Compare stored rewards and selections with what they would be."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ TASK = pa.schema({"task_id": pa.string(), "text": pa.string()})
 
 
 def compare_rewards(before: Iterable[Table], instead: Mapping[str, Table]) -> list[Row]:
-    """A row for the rewards of one name in a phase: how many change, Spearman's rank correlation (None where either
-    side has one value only), means, unscorable rollouts, and advantages of another sign."""
+    """One row for the rewards of one name in a phase: how many change, Spearman's rank correlation (None if either side
+    has only one value), means, unscorable rollouts, and advantages whose sign changes."""
     return _asked("rewards.sql", before, instead, PAID)
 
 
 def compare_kept(before: Iterable[Table], instead: Mapping[str, Table], tasks: Iterable[Table]) -> list[Row]:
-    """A row for each task or group that is kept and would not be, or the reverse, with the text of its task."""
+    """One row for each task or group that is kept and would not be, or the reverse, with the text of its task."""
     texts = {row["task_id"]: row for table in tasks for row in table.arrow.select(TASK.names).to_pylist()}
     return _asked("kept.sql", before, instead, KEEPING, tasks=pa.Table.from_pylist(list(texts.values()), TASK))
 
@@ -41,7 +41,7 @@ def _asked(file: str, before: Iterable[Table], instead: Mapping[str, Table], of:
 
 
 def _placed(table: Table, of: pa.Schema) -> pa.Table:
-    """The columns of a schema, with where the table stands; null in those that the table lacks."""
+    """The columns of a schema, with the table's place and address; columns that the table lacks are null."""
     rows, given = table.arrow, {"id": KEPT.get(table.schema.name)}
     place = {"place": str(replace(table.at, step=None)), "address": table.address}
     columns = []

@@ -1,4 +1,4 @@
-"""The pages, one subject a file: what is asked of the store (in `../sql`), and what of it is shown."""
+"""The pages, one subject per file: the statements (in `../sql`), and how their rows are shown."""
 
 from flows.viewer.pages import (
     candidates,

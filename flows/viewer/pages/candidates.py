@@ -66,7 +66,7 @@ def _funnels(counts: list[Row]) -> dict[tuple[Any, ...], list[Row]]:
 
 
 def _unread(view: View, iteration: int | None) -> list[Row]:
-    """Replies that no table could be read from, by phase and reason: counted when the tables were made."""
+    """Malformed replies by phase and reason, as counted when their tables were made."""
     found: dict[tuple[str | None, str], list[tuple[str, int]]] = defaultdict(list)
     for table in view.lake.tables(view.run):
         if table.at.iteration == iteration and table.schema.parsed:

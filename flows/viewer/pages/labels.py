@@ -24,7 +24,7 @@ PAGES = {"task": "task", "rollout": "rollout", "verdict": "rollout"}
 def give_label(
     view: Page, run: str, body: Annotated[bytes, Body(media_type="application/x-www-form-urlencoded")]
 ) -> HTMLResponse:
-    """Keep a label; answers with the form as it is now."""
+    """Store a label; answers with the updated form."""
     said = {key: values[-1] for key, values in parse_qs(body.decode("utf-8", "replace")).items()}
     given = {key: said.get(key, "") for key in ("kind", "subject", "labeller", "opinion", "note", "sample")}
     problem = ""
@@ -80,8 +80,8 @@ def read(
 
 
 def _shares(row: Row) -> Row:
-    """Precision: of what it accepts, the share that is good. Recall: of what is good, the share that it accepts. Each
-    with its 95 % interval (Wilson)."""
+    """Precision: the share of the accepted that is good. Recall: the share of the good that is accepted. Each with its
+    95 % interval (Wilson)."""
     good, accepted = row["good_accepted"], row["good_accepted"] + row["bad_accepted"]
     return {
         "precision": interval(good, accepted),

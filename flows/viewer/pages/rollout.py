@@ -1,4 +1,4 @@
-"""One conversation: what was asked and said, turn by turn, how likely each token was, and what came of it."""
+"""One conversation: its messages, turn by turn, how likely each token was, and its outcome."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def rollout(view: Page, id: str, heat: bool = False, sample: str = "") -> HTMLRe
 
 
 def thoughts(text: str | None) -> list[Row]:
-    """A reply in parts: thoughts between think tags, to be folded, and what is said.
+    """A reply in parts: thoughts between think tags, which are folded, and the rest.
 
     >>> [(part["thought"], part["text"]) for part in thoughts("<think>hm</think>yes")]
     [(True, 'hm'), (False, 'yes')]

@@ -86,7 +86,7 @@ def group(view: Page, id: str, against: str | None = None) -> HTMLResponse:
 
 
 def _shown(view: View, rows: list[Row]) -> list[Row]:
-    """The rows with what they say and earned, which only the tables of their steps are asked for."""
+    """The rows with replies and rewards, looked up only in the tables of their steps."""
     if not rows:
         return rows
     view.keep_steps(rows)

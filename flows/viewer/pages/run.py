@@ -71,8 +71,7 @@ def report(view: Page, run: str, iteration: int | None = None) -> FileResponse:
 
 @router.get("/run/{run}/stages", response_class=HTMLResponse)
 def stages(view: Page, run: str, iteration: int | None = None) -> HTMLResponse:
-    """The part of the page that shows what is published and what is being made; it asks for itself while work goes
-    on."""
+    """The part of the page that shows what is published and what is being built; it reloads itself during work."""
     return view.page("stages", run, iteration=iteration, graphs=_graphs(view, iteration), live=_live(view), box=BOX)
 
 
@@ -146,7 +145,7 @@ def _line(row: Row) -> str:
 
 
 def _at(row: Row, rows: list[Row]) -> Row:
-    """Iterations completed: a step is a part of its iteration, and so is an optimizer step of it."""
+    """Iterations completed, as x: a step counts as a part of its iteration, an optimizer step as a part of its step."""
     last = max((r["step"] or 1) for r in rows)
     parts = 1 + max((r.get("optimizer_step", 0) for r in rows), default=0)
     within = (row["step"] or last) - 1 + (row.get("optimizer_step", 0) + 1) / parts

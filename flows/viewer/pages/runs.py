@@ -48,7 +48,7 @@ def _row(view: View, run: str, evaluations: list[Row], works: bool) -> Row:
 
 
 def held_out(evaluations: list[Row]) -> dict[str, list[Row]]:
-    """The score of each benchmark by iteration; what monitors measured is none."""
+    """The score of each benchmark by iteration, without the measurements of monitors."""
     scores = [row for row in evaluations if row["metric"] == SCORE and not row["benchmark"].endswith(MONITOR)]
     found: dict[Any, list[Row]] = by(scores, "benchmark")
     return found

@@ -1,4 +1,4 @@
-"""A text or a pattern in everything that was asked, said, written and read."""
+"""Search for a text or a pattern in all prompts, replies, tasks and documents."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HITS = 50  # that a statement gives at most
 
 @router.get("/search", response_class=HTMLResponse)
 def search(view: Page, text: str = "", run: str = "", regex: bool = False) -> HTMLResponse:
-    """The form, and a place for each kind's results: these are asked for by themselves and appear as they come."""
+    """The form, and a place for each kind's results, which load separately and appear as they arrive."""
     runs = view.lake.catalogue.runs()
     asked = {"text": text, "run": run if run in runs else "", "regex": regex}
     return view.page("search", "Search", asked=asked, runs=runs, kinds=KINDS if text else [])
@@ -47,7 +47,7 @@ def results(view: Page, kind: str, text: str, run: str = "", regex: bool = False
 
 
 def _around(row: Row, text: str, regex: bool) -> Markup:
-    """What was found, and a little of what stands before and behind it."""
+    """The match, with a little of the text before and after it."""
     whole = row["text"] or ""
     at, end = 0, 0
     if regex:

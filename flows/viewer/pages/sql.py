@@ -34,7 +34,7 @@ FAULTS = (ValueError, duckdb.Error)
 
 @router.get("/sql", response_class=HTMLResponse)
 def sql(view: Page, text: str = "") -> HTMLResponse:
-    """The statement and the views; the result is asked for by itself."""
+    """The statement and the views; the result loads separately."""
     return view.page("sql", "SQL", text=text or FIRST, asked=bool(text), tables=TABLES)
 
 

@@ -48,7 +48,7 @@ def task(view: Page, id: str) -> HTMLResponse:
 
 
 def _met(answer: Row, verdicts: list[Row]) -> Row:
-    """How many criteria it was judged by, and how many it meets."""
+    """How many criteria an answer was judged by, and how many it meets."""
     mine = [v["verdict"] for v in verdicts if v["rollout_id"] == answer["rollout_id"] and v["what"] == "criterion"]
     return {"num_verdicts": len(mine), "num_met": sum(v or 0 for v in mine)}
 
