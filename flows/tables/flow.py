@@ -30,7 +30,7 @@ from tasks.keep import Query, keep
 from tasks.match import match
 from tasks.prompt import Row
 from tasks.read import Reader, read, reads
-from tasks.readers.named import named_text
+from tasks.readers.tags import last_element
 from tasks.rollouts.tokens import count_tokens
 from warehouse.schemas import ANSWERS, RUBRICS, TASKS, Document, PromptRow, Sample, Task
 from warehouse.store import Place, Table
@@ -44,7 +44,7 @@ class Roles:
         role = partial(Role, sampling=d.sampling, dialogue=d.one_reply)
         again = Reader(read_question, whole=True)
         self.writer = role("writer", (template("write"),), passages, into=TASKS, read=again, ask_again=again)
-        answered = {"into": ANSWERS, "read": reads("answer", partial(named_text, name="answer"))}
+        answered = {"into": ANSWERS, "read": reads("answer", partial(last_element, name="answer"))}
         self.reader = role("reader", (template("answer"),), with_parts, **answered)
         self.guesser = role("guesser", (template("guess"),), without_parts, **answered)
 
