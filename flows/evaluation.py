@@ -103,7 +103,7 @@ class Exam:
         limit = min(filter(None, (protocol.input_tokens, room - most)))
         temperature = protocol.temperature if cfg.benchmark_temperature is None else cfg.benchmark_temperature
         syntax: Syntax = getattr(self._dialogues, "search_syntax", "tags")
-        stop = (*stop_strings(syntax), "</answer>") if searching else ("\n",) if cfg.prompts == "lines" else ()
+        stop = (*stop_strings(syntax), "</answer>") if searching else ("\n",) if cfg.prompts.startswith("lines") else ()
         read = read_tagged if searching else READERS[cfg.prompts][self.benchmark.prompt]
         return Role(
             "examinee",

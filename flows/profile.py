@@ -59,7 +59,9 @@ class Models(Settings):
 class Dialogues(Settings):
     """Prompts, and how replies are sampled."""
 
-    prompts: Literal["english", "micro"] = "english"
+    prompts: Literal["english", "lines", "micro"] = Field(
+        default="english", description='"lines": worked examples that a small or base model continues, a line a reply'
+    )
     chat_template: ChatTemplate = Field(
         default="model",
         description='"none": the prompt as it is, which a base model continues; "conversation": as User and Assistant',
@@ -87,7 +89,7 @@ class Evaluation(Settings):
     benchmarks: tuple[str, ...] = Field(default=(), description="names of flows/benchmarks, or files like those")
     items: int | None = Field(default=200, ge=1, description="of each benchmark, the same at every iteration")
     paper: str | None = Field(default=None, description="whose protocol; None is the method's own")
-    prompts: Literal["english", "lines"] = "english"
+    prompts: Literal["english", "lines", "lines-2-shot", "lines-4-shot"] = "english"
     folder: str = Field(default="data/benchmarks", description="where benchmark files are")
     response_tokens: int | None = Field(default=None, ge=1, description="None: the protocol's, if the context has room")
     harness: Harness = Field(default=Harness(), description="lm-evaluation-harness, for benchmarks that it runs")
@@ -187,6 +189,13 @@ class MethodSettings(Settings):
         if isinstance(engine, dict) and isinstance(models, dict) and "base" in models:
             given = {**given, "engine": {"model": models["base"], **engine}}
         return given
+
+    @model_validator(mode="after")
+    def _prompts_are_there(self) -> Self:
+        prompts = getattr(getattr(self, "dialogues", None), "prompts", None)
+        if prompts == "lines" and not (home(type(self)) / "prompts" / prompts).is_dir():
+            raise ValueError('dialogues.prompts is "lines", and this method has no such prompts: use "english"')
+        return self
 
     @model_validator(mode="after")
     def _models_behind_an_api_are_not_trained(self) -> Self:

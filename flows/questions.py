@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import duckdb
 
 from flows.audit.audit import watch_gates
+from flows.benchmarks.asking import read_line
 from flows.evaluation import score_benchmarks
 from flows.micro.tables import ledger_oracle, ledger_sound, ledger_tasks
 from flows.profile import Comparing
@@ -35,6 +36,9 @@ from tasks.monitor import (
 from tasks.processes.comparisons import Compare
 from tasks.prompt import Row
 from tasks.read import UNANSWERED
+from tasks.readers.boxed import last_box
+from tasks.readers.lines import read_result
+from tasks.readers.named import named_text
 from tasks.score import scored
 from tasks.stage import Rows, Tables, stage
 from tasks.vote import vote
@@ -44,6 +48,12 @@ from warehouse.schemas import TASKS, Answer, Match, Task
 from warehouse.store import Place, Table
 
 IN_ONE_PROCESS = Comparing()
+
+
+def readers(prompts: str) -> tuple[Callable[[str], str], Callable[[str], str]]:
+    """How a question and an answer are read: in prompts of lines each is the rest of a line, the answer from the last
+    equals sign on; else what is in the element `question` and in the last box."""
+    return (read_line, read_result) if prompts == "lines" else (partial(named_text, name="question"), last_box)
 
 
 @dataclass(frozen=True)

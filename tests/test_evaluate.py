@@ -241,10 +241,11 @@ def test_a_flow_evaluates_before_and_after_every_iteration_and_compares_its_poli
 
 
 @pytest.mark.parametrize("path", sorted((SOURCE / "flows").glob("*/profiles/*.toml")), ids=str)
-def test_profiles_name_benchmarks_that_there_are_and_that_can_be_had_from_the_hub(path):
-    named = tomllib.loads(path.read_text()).get("evaluation", {}).get("benchmarks", [])
-    for name in named:
-        assert find(name).revision and not find(name).gated
+def test_profiles_name_benchmarks_that_there_are_and_that_can_be_had_from_the_hub_or_are_in_data(path):
+    evaluation = tomllib.loads(path.read_text()).get("evaluation", {})
+    for name in evaluation.get("benchmarks", []):
+        here = SOURCE / evaluation.get("folder", "nowhere") / find(name).file
+        assert (find(name).revision or here.is_file()) and not find(name).gated
 
 
 def test_a_run_is_refused_before_it_starts_where_a_benchmark_cannot_be_had(world):

@@ -26,15 +26,15 @@ def load(name: str, **overrides: Any) -> Config:
 # ---- the configuration ----------------------------------------------------------------------------------------------
 
 
-def test_the_shipped_profiles_are_micro_and_two_models_on_eight_gpus_or_one():
-    assert set(NAMES) == {"micro", *LARGE, *ON_EIGHT}
+def test_the_shipped_profiles_are_micro_smollm2_and_two_models_on_eight_gpus_or_one():
+    assert set(NAMES) == {"micro", "smollm2", *LARGE, *ON_EIGHT}
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_profile_has_a_deployment_and_needs_no_corpus(name):
     deployment = find_deployment("rzero-iteration", name)
     cfg = check_settings(deployment, {"profile": name, "overrides": {}})
-    assert deployment["work_pool"]["name"] == ("cpu" if name == "micro" else "gpu")
+    assert deployment["work_pool"]["name"] == ("cpu" if name in ("micro", "smollm2") else "gpu")
     assert cfg.learns_from == () and cfg.judge_engine is None
 
 

@@ -2,7 +2,8 @@
 
 from collections import Counter
 
-from flows.spell.rewards import permuted_scores, responder_scores
+from flows.controls import permuted_scores
+from flows.spell.rewards import responder_scores
 from flows.spell.rules import covers, is_readable
 from tests.support.rows import row
 

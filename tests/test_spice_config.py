@@ -23,16 +23,16 @@ def message(overrides: dict, name: str = "micro") -> str:
     return str(refused.value)
 
 
-def test_the_shipped_profiles_are_micro_and_two_models_on_eight_gpus_or_one():
-    assert set(NAMES) == {"micro", "micro-hackable", *LARGE, *ON_EIGHT}
+def test_the_shipped_profiles_are_micro_smollm2_and_two_models_on_eight_gpus_or_one():
+    assert set(NAMES) == {"micro", "micro-hackable", "smollm2", *LARGE, *ON_EIGHT}
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_profile_has_a_deployment(name, store, monkeypatch):
     monkeypatch.setenv("SELFPLAY_STORE", str(store.root))
     deployment = find_deployment("spice-iteration", name)
-    check_settings(deployment, {"profile": name, "overrides": {"corpora": {"micro": 1.0}}})
-    assert deployment["work_pool"]["name"] == ("cpu" if name.startswith("micro") else "gpu")
+    check_settings(deployment, {"profile": name, "overrides": {"corpus": None, "corpora": {"micro": 1.0}}})
+    assert deployment["work_pool"]["name"] == ("cpu" if name.startswith(("micro", "smollm2")) else "gpu")
     assert deployment["parameters"] == {"profile": name}
 
 

@@ -143,5 +143,7 @@ JUDGES: dict[str, tuple[Callable[..., Iterator[Row]], Schema, Callable[..., Row]
 }  # by template: about what, into which table, how a reply is read, and whether it is asked again
 READERS: dict[str, dict[str, Callable[[str], str]]] = {
     "english": {"boxed": read_boxed, "letter": read_boxed, "short": read_tagged, "whole": read_whole},
+    "lines-2-shot": {"short": read_line},
+    "lines-4-shot": {"boxed": read_line},  # its examples are sums
     "lines": {"boxed": read_line, "letter": read_line, "short": read_line, "whole": read_whole},
 }

@@ -20,7 +20,7 @@ from flows.service.site import SOURCE, open_store
 @click.option("--iteration", type=int, help="Iteration of RUN.  [default: the last]")
 @click.option("--items", type=click.IntRange(0), help="Most items to draw; 0: all.  [default for a run: its setting]")
 @click.option("--paper", help="Use its protocol.  [default: the method's own, or the entry's first]")
-@click.option("--prompts", help="Prompts: english, or lines for models without a chat template.")
+@click.option("--prompts", help="english; or, without a chat template: lines, lines-2-shot, lines-4-shot.")
 @click.option("--file", help="Read items from this file, not the entry's own.")
 @click.option("--corpus", help="Documents to search, named as for a run, if the protocol searches.")
 @click.option("--profile", metavar="FLOW/PROFILE", help="For MODEL: use this profile's engine settings.")

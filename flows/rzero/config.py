@@ -38,6 +38,7 @@ class Solver(Settings):
     steps: int = Field(default=15, ge=0)
     prompts_per_step: int = Field(default=128, ge=1)
     group_size: int = Field(default=5, ge=1)
+    permuted: bool = Field(default=False, description="a control: the rewards of a question's answers change places")
     update: Update = Update()
 
 

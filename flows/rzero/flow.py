@@ -12,8 +12,9 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
+from flows.controls import permuted
 from flows.method import method
-from flows.questions import answer, majority, pay_answers, score_held_out, watch_passed, watch_questions
+from flows.questions import answer, majority, pay_answers, readers, score_held_out, watch_passed, watch_questions
 from flows.run import Player, Role, Run, templates
 from flows.rzero.config import Config
 from flows.rzero.rewards import pay_challenger
@@ -24,8 +25,6 @@ from tasks.monitor import BATCH
 from tasks.normalise import normalise
 from tasks.novelty import novelty
 from tasks.read import reads
-from tasks.readers.boxed import last_box
-from tasks.readers.named import named_text
 from tasks.score import score
 from warehouse.schemas import ANSWERS, TASKS
 from warehouse.store import Place
@@ -37,10 +36,10 @@ class Roles:
     def __init__(self, cfg: Config) -> None:
         template, sampling = templates(cfg, cfg.dialogues.prompts), cfg.dialogues.sampling
         ask, solve = (template("challenger"),), (template("solver"),)
-        question = partial(named_text, name="question")
+        question, result = readers(cfg.dialogues.prompts)
         role = partial(Role, sampling=sampling, dialogue=cfg.dialogues.one_reply)
         self.challenger = role("challenger", ask, repeatedly, into=TASKS, read=reads("text", question))
-        self.solver = role("solver", solve, readable_tasks, into=ANSWERS, read=reads("answer", last_box))
+        self.solver = role("solver", solve, readable_tasks, into=ANSWERS, read=reads("answer", result))
 
 
 @method(Config)
@@ -86,6 +85,6 @@ def train_solver(run: Run[Config], roles: Roles, iteration: Place, challenger: P
         batch = partial(kept_tasks, first=b * cfg.prompts_per_step, count=cfg.prompts_per_step)
         about = {"tasks": asked.rows, "selections": kept, "labels": labels, "comparing": run.cfg.match}
         said = answer(run, step, replace(roles.solver, about=batch), solver, n=cfg.group_size, **about)
-        scores = score(step, pay_answers, answers=said.answers, matches=said.matches)
+        scores = permuted(run, step, cfg, score(step, pay_answers, answers=said.answers, matches=said.matches))
         solver = run.learn(step, solver, normalise(step, scores, scheme="zscore"), said.rollouts, cfg.update)
     return solver

@@ -41,10 +41,6 @@ class Clusters(Settings):
 class Dialogues(profile.Dialogues):
     """A reasoning model needs 20,480 `response_tokens`."""
 
-    prompts: Literal["english", "lines", "micro"] = Field(  # pyright: ignore[reportIncompatibleVariableOverride]
-        default="english",
-        description='"lines": worked examples that a small or base model continues, one line a reply; general_qa only',
-    )
     input_tokens: int = Field(default=16384, ge=1, description="a longer training prompt is dropped and counted")
     answer_words: int | None = Field(
         default=None, ge=1, description="of an answer and of a reference, at most: cover can be bought with length"

@@ -7,7 +7,6 @@ Suffixes: V votes on an answer, G answers to a question. `None` stands for what 
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Iterator, Sequence
 
 from flows.frontier import RIVALS
@@ -93,16 +92,6 @@ def responder_scores(
             parts["verdict"] = float(verdict)
         reward = responder(rule, verdict)
         yield scored(answer, reward, parts, score=reward)
-
-
-def permuted_scores(responded: list[Score], *, seed: int) -> Iterator[Row]:
-    """A control: the same rewards, those of one question's answers in another order."""
-    for group_id, rows in rows_by("group_id", responded).items():
-        totals = [row["total"] for row in rows if row["total"] is not None]
-        random.Random(f"{seed} {group_id}").shuffle(totals)
-        for row in rows:
-            total = None if row["total"] is None else totals.pop(0)
-            yield {**row, "total": total, "score": total}
 
 
 def verifier_scores(votes: list[Vote], responded: list[Score]) -> Iterator[Row]:

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from flows.clustered import Clustered, open_clustered
+from flows.controls import permuted
 from flows.micro.tables import cluster_documents, cluster_memberships, cluster_oracle, cluster_sound
 from flows.questions import Answered, answer, watch_asked
 from flows.run import Player, Replies, Role, Run
 from flows.spell.config import Config
 from flows.spell.given import Given
-from flows.spell.rewards import permuted_scores, questioner_scores, responder_scores, verifier_scores
+from flows.spell.rewards import questioner_scores, responder_scores, verifier_scores
 from flows.spell.roles import Roles
 from flows.spell.rules import covers, is_readable
 from tasks.clusters import documents_of, draw
@@ -176,9 +177,7 @@ def score_round(
     about = {"tasks": tasks, "closed_book": closed_book, "answers": answers, "responded": scores["responder"]}
     how = {"settings": cfg.questioner, "label": f"questioner-{r}"}
     scores["questioner"] = score(step, questioner_scores, **about, **how)
-    if cfg.controls.permuted:
-        how = {"seed": cfg.seed, "label": f"responder-{r}-permuted"}
-        scores["responder"] = score(step, permuted_scores, responded=about["responded"], **how)
+    scores["responder"] = permuted(spell.run, step, cfg.controls, scores["responder"], f"responder-{r}-permuted")
     if votes:
         about = {"votes": voted, "responded": about["responded"]}
         scores["verifier"] = score(step, verifier_scores, label=f"verifier-{r}", **about)

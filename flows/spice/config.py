@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from flows import profile
 from flows.plan.workload import Lengths, PlannedRole, PlannedUpdate, Step, Workload
 from flows.profile import Comparing, Evaluation, MethodSettings, Settings, Shares
-from flows.spice.readers import ANSWER_TYPES, FREE_FORM, MULTIPLE_CHOICE, AnswerType
+from flows.spice.readers import ANSWER_TYPES, FREE_FORM, MULTIPLE_CHOICE, STRING, AnswerType
 from tasks.training.grpo import GRPOSettings, LossType
 
 VALID = 0.6  # share of the first round's attempts that are questions; a plan assumes it, and what later rounds take:
@@ -58,6 +58,7 @@ class ReasonerSettings(Settings):
     """Section 2.3."""
 
     answers: int = Field(default=8, ge=1, description="K, of a question: its reward rests on them; a group")
+    permuted: bool = Field(default=False, description="a control: the rewards of a question's answers change places")
 
 
 class Update(GRPOSettings):
@@ -131,6 +132,10 @@ class Config(MethodSettings):
     def _another_challenger_is_fixed(self) -> Self:
         if self.models.challenger and not self.challenger.fixed:
             raise ValueError("models.challenger is not the policy that learns: set challenger.fixed=true")
+        if self.dialogues.prompts == "lines" and self.settled != STRING:
+            raise ValueError(
+                '"lines" ask for strings: challenger.formats=["free_form"], challenger.answer_types=["String"]'
+            )
         if self.judge_engine and not (self.models.challenger or self.models.examiner or self.models.auditor):
             raise ValueError("judge_engine serves models.challenger, models.examiner and models.auditor: name one, too")
         return self

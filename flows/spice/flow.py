@@ -15,6 +15,7 @@ update: `trajectories_per_update`.
 
 from __future__ import annotations
 
+from flows.controls import permuted
 from flows.method import method
 from flows.micro.tables import ledger_oracle, ledger_sound
 from flows.questions import answer, score_held_out, watch_asked
@@ -70,7 +71,7 @@ def play(spice: Spice, step: Place, player: Player, number: int) -> tuple[Player
     right = score(step, reasoner_scores, drawn=drawn, label="reasoner", **answered)  # l.18-20
     about = {"tasks": tasks, "chosen": drawn, "shown": {"documents": spice.corpora}, "answers": given.answers}
     watch_asked(run, step, player.policy.id, ledger_sound, ledger_oracle, scores=right, **about)
-    rewards = [normalise(step, right, scheme="centre", label="reasoner")]  # l.21-24
+    rewards = [normalise(step, permuted(run, step, cfg.reasoner, right), scheme="centre", label="reasoner")]  # l.21-24
     rollouts = [given.rollouts]
     if not cfg.challenger.fixed:
         rewards.insert(0, normalise(step, paid, scheme="centre", label="challenger"))

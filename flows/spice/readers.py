@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
+from tasks.readers import lines
 from tasks.readers.letters import LETTERS, letter_of, without_letter
 from tasks.readers.malformed import Malformed
 from tasks.readers.numbers import is_finite
@@ -71,6 +72,13 @@ def _allowed(choice: str, allowed: bool) -> str:
 def read_asked(rollout: Rollout, prompt: PromptRow) -> Row:
     """The question in a rollout, of the type that its prompt asked for."""
     return read_question(rollout["reply"] or "", prompt["task_type"] or "")
+
+
+def read_line(rollout: Rollout, prompt: PromptRow) -> Row:
+    """A question on one line with its answer, which stands in the document and in what the question itself tells."""
+    question, answer = lines.read_told(rollout["reply"] or "", prompt["messages"][-1]["content"])
+    _check_answer(answer, STRING)
+    return {"text": question, "answer_type": STRING, "reference": answer, "options": None}
 
 
 def read_question(reply: str, task_type: str) -> Row:

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
+from flows.questions import readers as answer_readers
 from flows.run import Role, templates
 from flows.spice import readers
 from flows.spice.config import Config
 from flows.spice.readers import FREE_FORM, MULTIPLE_CHOICE
 from tasks.ask import readable_tasks
 from tasks.read import Reader, answer_length, reads
-from tasks.readers.boxed import last_box
 from tasks.rollouts.tokens import cut_tokens
 from warehouse.schemas import ANSWERS, CHOICES, TASKS, Choice, Document, Row, Sample, Selection, Task
 
@@ -28,9 +28,10 @@ class Roles:
         template, role = templates(cfg, d.prompts), partial(Role, dialogue=d.one_reply, system=d.system)
         show = partial(segment, model=base, limit=d.document_tokens, grounded=c.grounded)
         challenger = partial(role, player="challenger", judge=cfg.models.challenger is not None)
+        in_lines, result = d.prompts == "lines", answer_readers(d.prompts)[1]
         self.chooser = challenger(
             "choice",
-            (template("choose"),),
+            (template(FREE_FORM if in_lines else "choose"),),  # lines ask one type: nobody chooses
             partial(choose, show=show, **allowed),
             d.sampling.model_copy(update={"max_tokens": d.choice_tokens}),
             CHOICES,
@@ -38,11 +39,11 @@ class Roles:
         )
         self.challenger = challenger(
             "question",
-            (template(MULTIPLE_CHOICE), template(FREE_FORM)),
+            tuple(map(template, (FREE_FORM,) if in_lines else (MULTIPLE_CHOICE, FREE_FORM))),
             partial(challenge, show=show),
             d.sampling,
             TASKS,
-            Reader(readers.read_asked, whole=True),
+            Reader(readers.read_line if in_lines else readers.read_asked, whole=True),
             attempts=True,
         )
         self.reasoner = role(
@@ -51,7 +52,7 @@ class Roles:
             reason,
             d.sampling,
             ANSWERS,
-            reads("answer", last_box, partial(answer_length, read=last_box, model=base)),
+            reads("answer", result, partial(answer_length, read=result, model=base)),
         )
 
 

@@ -23,15 +23,29 @@ def read_question(reply: str, prompt: str) -> Row:
     >>> read_question(" who came? Answer: Ada.", "Text: Bob left. ... Text: Ada came.")["reference"]
     'Ada'
     """
+    question, answer = read_pair(reply, prompt)
+    if holds(answer, question):
+        raise Malformed("the question gives its answer away")
+    return {"text": question, "reference": answer, "answer_type": "text", "options": None}
+
+
+def read_told(reply: str, prompt: str) -> tuple[str, str]:
+    """A question that stands alone, since the words of its answer occur in it, and its answer. Raises Malformed."""
+    question, answer = read_pair(reply, prompt)
+    if not holds(answer, question):
+        raise Malformed("the question does not tell what it asks for")
+    return question, answer
+
+
+def read_pair(reply: str, prompt: str) -> tuple[str, str]:
+    """A question and its answer, whose words must occur in the last text of the prompt. Raises Malformed."""
     pair = PAIR.fullmatch(first_line(reply))
     if pair is None:
         raise Malformed("no question with its answer on one line")
     question, answer = pair["question"], pair["answer"].removesuffix(".")
     if not words_of(answer) or not holds(answer, prompt.rpartition(TEXT)[2]):
         raise Malformed("the answer does not stand in the text")
-    if holds(answer, question):
-        raise Malformed("the question gives its answer away")
-    return {"text": question, "reference": answer, "answer_type": "text", "options": None}
+    return question, answer
 
 
 def read_answer(reply: str) -> str:
@@ -43,6 +57,14 @@ def read_answer(reply: str) -> str:
     if not answer:
         raise Malformed("no answer is stated")
     return answer
+
+
+def read_result(reply: str) -> str:
+    """
+    >>> read_result(" 34 + 25 = 59\\nQuestion: What"), read_result(" 59")
+    ('59', '59')
+    """
+    return read_answer(read_answer(reply).rpartition("=")[2])
 
 
 def read_vote(reply: str) -> int:
