@@ -121,6 +121,15 @@ def test_an_inquiry_says_why_and_makes_nothing(store):
     assert inquiry.found[-1] == ("r/iter-001/samples.count", "never made")
 
 
+def test_an_inquiry_refuses_two_tables_at_one_address(store):
+    """Each would replace the other whenever the run is asked for again."""
+    play(store)
+    store.freshness = Inquiry()
+    play(store)
+    with pytest.raises(ValueError, match=r"the flow makes two tables at r/iter-001/samples\.first: give one of them"):
+        play(store, ids=("c", "b"))
+
+
 def test_a_damaged_table_is_named_by_file_and_made_again(store):
     play(store)
     part = store.folder("r/iter-001/samples.count") / PART

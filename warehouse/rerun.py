@@ -30,6 +30,7 @@ class Inquiry(Freshness):
     works = False
     found: list[tuple[str, str | None]] = field(default_factory=list)
     stopped: str | None = None
+    _keys: dict[str, str] = field(default_factory=dict)
 
     @property
     def unmade(self) -> str | None:
@@ -37,6 +38,9 @@ class Inquiry(Freshness):
         return self.found[-1][0] if self.found and self.found[-1][1] == NEVER_MADE else None
 
     def why_make(self, address: str, made: Table | None, recipe: Recipe) -> str | None:
+        """Raises ValueError if a flow makes two tables at one address: each would replace the other for ever."""
+        if self._keys.setdefault(address, recipe["key"]) != recipe["key"]:
+            raise ValueError(f"the flow makes two tables at {address}: give one of them another `label=`")
         self.found.append((address, super().why_make(address, made, recipe)))
         if made is None:
             raise Unmade(f"{address} was never made")
