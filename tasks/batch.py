@@ -10,7 +10,7 @@ from typing import cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tasks.rollouts.rollout import datums
+from tasks.rollouts.rollout import Tokens, datums
 from tasks.stage import Rows, Tables, rows_of, stage
 from warehouse.schemas import BATCHES, Reward, Rollout, Row
 from warehouse.store import Table
@@ -50,23 +50,29 @@ def _weights(rewards: Tables, rollouts: Tables, max_tokens: int | None) -> dict[
     tables = [rewards] if isinstance(rewards, Table) else rewards
     members = [[row["rollout_id"] for row in table.rows()] for table in tables]
     tokens = {
-        rollout["rollout_id"]: sum(sum(datum["loss_mask"]) for datum in cut(rollout, 0.0, max_tokens))
+        rollout["rollout_id"]: sum(sum(datum["loss_mask"]) for datum in fitting(rollout, max_tokens))
         for rollout in rows_with("rollout_id", itertools.chain(*members), rollouts)
     }
     total, weight = sum(tokens.values()), {}
     for ids in members:
         own = sum(tokens.get(i, 0) for i in ids)
-        weight |= dict.fromkeys(ids, total / own if own else 1.0)
+        if own:
+            weight |= dict.fromkeys(ids, total / own)
     return weight
 
 
 def cut(rollout: Rollout, advantage: float, max_tokens: int | None) -> Iterator[Row]:
+    for i, datum in enumerate(fitting(rollout, max_tokens)):
+        yield {"rollout_id": rollout["rollout_id"], "datum": i, "advantage": advantage, **datum}
+
+
+def fitting(rollout: Rollout, max_tokens: int | None) -> list[Tokens]:
     """The datums of a rollout; none if any of them is too long."""
     parts = list(datums(rollout))
-    if max_tokens and any(len(d["prompt_token_ids"]) + len(d["completion_token_ids"]) > max_tokens for d in parts):
-        return
-    for i, datum in enumerate(parts):
-        yield {"rollout_id": rollout["rollout_id"], "datum": i, "advantage": advantage, **datum}
+    too_long = max_tokens and any(
+        len(d["prompt_token_ids"]) + len(d["completion_token_ids"]) > max_tokens for d in parts
+    )
+    return [] if too_long else parts
 
 
 def rows_with(column: str, ids: Iterable[str], tables: Tables) -> Iterator[Rollout]:
