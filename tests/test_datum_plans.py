@@ -172,11 +172,13 @@ def test_rows_are_padded_on_the_right_behind_the_shortest_prompt():
     assert "ref_per_token_logps" not in collate(made(*ROWS), [0], shortest=0)
 
 
-def test_a_micro_batch_of_no_weight_borrows_the_shortest_row():
+def test_a_row_of_no_weight_borrows_a_neighbour_or_the_shortest_row():
     some = made((P, [5, 6], [1, 1]), ([8], [7], [1]))
     found = collate(some, [-1, -1], shortest=1)
     assert (found["prompt_ids"].tolist(), found["completion_ids"].tolist()) == ([[8], [8]], [[7], [7]])
     assert (found["rollout_ids"], found["advantages"].tolist(), int(found["tool_mask"].sum())) == ([], [0, 0], 0)
+    beside_another = collate(some, [0, -1], shortest=1)
+    assert beside_another["completion_ids"].tolist() == [[5, 6], [5, 6]]
 
 
 def stored(folder, name: str, *ids: str, **changed) -> None:
