@@ -124,6 +124,7 @@ def test_facts_hidden_among_facts_of_others_are_made_once(store: Store, caplog: 
     )
     grid = Grid(lengths=(60,), depths=(0.0, 1.0), needles=1)
     made = Haystacks.open(run, grid, None, 0)
+    caplog.clear()
     with caplog.at_level(logging.INFO, "selfplay"):
         assert Haystacks.open(run, grid, None, 0).contexts.content_hash == made.contexts.content_hash
     assert [": fresh, " in message for message in caplog.messages] == [True] * 4

@@ -187,7 +187,8 @@ def check_model(name: str) -> None:
     if not folder.exists():
         if folder.is_absolute() or name.startswith(".") or name.count("/") != 1:
             raise ValueError(
-                f"model folder {name} does not exist. Check the path, or give a hub name such as Qwen/Qwen3-8B."
+                f"model folder {name} does not exist. Check the path, or give a hub name such as Qwen/Qwen3-8B. "
+                "`make demo-english` makes data/models/smollm2."
             )
         return
     for needed in ("config.json", "tokenizer.json"):
