@@ -93,6 +93,7 @@ def test_the_text_of_exactly_one_option_stands_for_its_letter():
         ("12.5% (0.125)", 12.5),
         ("12.5 million (12,500,000)", 12.5e6),
         ("12. That is 3 times 4.", 12),
+        ("3.2 m\u0130llion", 3.2),
         *((text, "several numbers") for text in ("12 or 13", "12, 13", "3-4", "2019-2020", "1,2345", "12 and 2019-20")),
         *((text, "no number") for text in ("", "twelve", "CO2", "1.2.3", "2^3", "NUMBER", "nan")),
         *((text, "the number is not finite") for text in ("1e999", "9" * 400, "10^999", "1/0", "-1e999")),

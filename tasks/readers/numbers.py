@@ -38,12 +38,12 @@ _YEAR = re.compile(
     re.IGNORECASE,
 )
 _ORDINAL = re.compile(r"\b\d+(?:st|nd|rd|th)\b", re.IGNORECASE)
-_QUANTITY = re.compile(
+_QUANTITY = re.compile(  # scales in ASCII: to `re` a dotted capital I is an i, to str.lower() it is not
     r"(?P<paren>\(\s*)?(?<![\w.^])(?P<number>[-+]?(?:\d++(?:\.\d++)?|\.\d++)(?:[eE][-+]?\d++)?)(?!\.?\d|\s*(?:\^|\*\*))"
     r"(?:\s*(?:×|\*|x(?=\s*10))\s*10\s*(?:\^|\*\*)\s*[{(]?\s*(?P<power>[-+]?\d{1,4})\s*[})]?"
     r"|\s*/\s*(?P<below>\d++(?:\.\d++)?)(?![\d/]))?"
     r"\s*(?P<percent>%|per\s?cent\b|percentage\s+points?\b)?(?P<closed>\s*\)\s*%?)?"
-    r"\s*-?(?:(?P<scale>" + "|".join(sorted(SCALES, key=len, reverse=True)) + r")(?![A-Za-z]))?",
+    r"\s*-?(?:(?P<scale>(?a:" + "|".join(sorted(SCALES, key=len, reverse=True)) + r"))(?![A-Za-z]))?",
     re.IGNORECASE,
 )
 WRITTEN = re.compile(r"[-+]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][-+]?\d++)?")
