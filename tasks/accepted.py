@@ -1,6 +1,6 @@
 """Answers compared by their words with all that a task accepts.
 
-This module imports little: every process that compares imports it anew.
+It imports little, because every process that compares answers has to load it.
 """
 
 from __future__ import annotations
