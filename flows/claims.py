@@ -228,12 +228,15 @@ def play_study(study: Study, variants: Sequence[str], seeds: Sequence[int]) -> N
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("studies", nargs="*", choices=STUDIES, help="studies to play (default: all)")
+    names = ", ".join(STUDIES)
+    parser.add_argument("studies", nargs="*", metavar="STUDY", help=f"studies to play, of {names} (default: all)")
     parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS, help="seeds to play (default: 0 1 2)")
     parser.add_argument("--variants", nargs="+", help="play only these variants, which every study must have")
     parser.add_argument("--list", action="store_true", help="play nothing; list what is finished and what is left")
     args = parser.parse_args()
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
+    if unknown := set(args.studies) - set(STUDIES):  # `choices` would refuse an empty list before Python 3.12
+        parser.error(f"there is no study {', '.join(sorted(unknown))}; there are {names}")
     studies = [Study.load(name) for name in args.studies or STUDIES]
     if args.list:
         print_table([row for study in studies for row in progress(study, args.seeds)])

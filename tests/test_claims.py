@@ -103,6 +103,24 @@ def test_tables_lines_and_a_page_are_written(seeds, tmp_path):
     assert "<td>memory helps</td>" in html
 
 
+@pytest.mark.parametrize(("asked", "listed"), [([], set(STUDIES)), (["spice"], {"spice"})])
+def test_list_shows_the_studies_asked_for_or_all_and_plays_nothing(asked, listed, tmp_path, monkeypatch):
+    shown = []
+    monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path / "store"))
+    monkeypatch.setattr(sys, "argv", ["claims", *asked, "--list"])
+    monkeypatch.setattr(claims, "print_table", shown.extend)
+    claims.main()
+    assert {row["study"] for row in shown} == listed
+    assert not list((tmp_path / "store").rglob("*.parquet"))
+
+
+def test_a_study_that_does_not_exist_is_refused_with_the_names_of_those_that_do(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["claims", "scpe"])
+    with pytest.raises(SystemExit):
+        claims.main()
+    assert f"there is no study scpe; there are {', '.join(STUDIES)}" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", STUDIES)
 def test_every_claim_of_a_study_is_about_its_variants_and_every_variant_is_a_configuration(name):
     study = Study.load(name)
