@@ -14,7 +14,8 @@ if [ -n "$wheels" ]; then torch=(--find-links "$wheels"); else torch=(--torch-ba
 "${compile[@]}" "${torch[@]}" --extra full --extra cpu --override requirements/cpu-overrides.txt -o requirements/cpu.txt >/dev/null
 # Its files differ by Python and machine, and only PyTorch's index knows the hashes of all; a folder has one of them.
 sed -i -z 's/\(\ntorch==[^ ]*+cpu\) \\\n    --hash=[^\n]*\(\n    --hash=[^\n]*\)*/\1/' requirements/cpu.txt
-"${compile[@]}" --extra full --extra gpu --python-platform x86_64-manylinux_2_28 -o requirements/gpu.txt >/dev/null
+gpu=(--extra gpu -c requirements/gpu-constraints.in --python-platform x86_64-manylinux_2_28)
+"${compile[@]}" --extra full "${gpu[@]}" -o requirements/gpu.txt >/dev/null
 # the same versions as on a machine without a GPU, for any Python that the project runs on
 "${compile[@]}" --extra dev --universal -c requirements/cpu.txt -o requirements/dev.txt >/dev/null
 for own in harness companions; do "${pin[@]}" --universal requirements/$own.in -o requirements/$own.txt >/dev/null; done

@@ -28,3 +28,9 @@ def test_what_is_installed_is_compared_with_them():
     installs = [line for line in script.splitlines() if '-r "$lock"' in line]
     assert len(installs) == 2 and all('"$check"' in line for line in installs)
     assert "check=--verify-hashes; else check=--require-hashes" in script
+
+
+def test_cudas_python_bindings_are_of_one_release():
+    """Of different ones, two packages write the same files."""
+    pinned = {package: version for package, version, _ in PINNED.findall((REQUIREMENTS / "gpu.txt").read_text())}
+    assert pinned["cuda-python"].split(".")[:2] == pinned["cuda-bindings"].split(".")[:2]
