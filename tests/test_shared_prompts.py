@@ -62,6 +62,14 @@ def test_an_adapter_changes_as_without(tmp_path, folder, checkpointing):
         assert ours == pytest.approx(theirs, rel=1e-4, abs=1e-7), name
 
 
+def test_weights_in_float32_are_trained_by_arithmetic_in_bfloat16(tmp_path, folder):
+    rows, s = shared_rows(folder), {"dtype": "bfloat16", "beta": 0.0, "micro_batch_size": 1}
+    plain = update(tmp_path, folder, rows, "plain", settings=s).steps[0]
+    shared = update(tmp_path, folder, rows, "shared", settings={**s, **SHARED}).steps[0]
+    for name in ("loss", "entropy", "mean_ratio", "grad_norm"):
+        assert getattr(shared, name) == pytest.approx(getattr(plain, name), rel=0.02), name
+
+
 def test_a_prompt_is_computed_once(tmp_path, folder, monkeypatch):
     """For a prompt of P tokens with answers of T tokens, P - 1 plus the sum of T positions pass through the model."""
     rows, seen = shared_rows(folder), []

@@ -76,6 +76,8 @@ def _attend(
     if packed is None:
         return _attend_plainly(module, query, key, value, attention_mask, scaling=scaling, **others)
     packed.attended += 1
+    # Rotary embeddings leave these in float32; autocast would round them, but not where a mask is a bias object.
+    query, key = query.to(value.dtype), key.to(value.dtype)
     # CUDA's flash kernel takes fewer key heads than query heads; for the others the key heads are repeated.
     grouped = query.is_cuda and query.dtype in (torch.float16, torch.bfloat16)
     if not grouped:
