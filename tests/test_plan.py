@@ -41,7 +41,7 @@ TINY = {  # 100 embeddings of 8; one layer with 4 x 64 in attention, 3 x 128 in 
     "num_key_value_heads": 2,
     "tie_word_embeddings": True,
 }
-CARDS = "0, GPU-aa, 81559, 580.65.06\n1, GPU-bb, 81559, 580.65.06\n"
+CARDS = "0, GPU-aa, 81559, 580.65.06, Default\n1, GPU-bb, 81559, 580.65.06, Default\n"
 
 
 def output(*arguments: str, code: int = 0) -> str:
@@ -203,6 +203,7 @@ def test_a_machine_that_a_plan_does_not_fit_is_refused_with_the_way_out():
         (Machine((39.6,) * 6, 580, 10**13), "challenger.update: 40.4 GiB of 39.6"),
         (Machine((79.6,) * 6, 580, 10**10), "an update needs 344 GB of disk, 10 are free"),
         (Machine((), 580, 10**13), "6 GPUs are needed, 0 may be used"),
+        (Machine((79.6,) * 6, 580, 10**13, exclusive=True), "a GPU is in compute mode Exclusive_Process"),
         # 8.19e9 parameters: 4 + 2 bytes (policy, reference) read by each of 6 processes, 2 of 6 engines that sleep
         (Machine((79.6,) * 6, 580, 10**13, 256 * 10**9), "an update needs 393 GB of the host's memory, there are 256"),
     ):
@@ -213,7 +214,7 @@ def test_a_machine_that_a_plan_does_not_fit_is_refused_with_the_way_out():
 def test_a_run_is_refused_before_anything_is_loaded(monkeypatch, tmp_path):
     """The driver reports one old card."""
     driver = tmp_path / "nvidia-smi"
-    driver.write_text("#!/bin/sh\necho '0, GPU-aa, 24576, 535.1'\n")
+    driver.write_text("#!/bin/sh\necho '0, GPU-aa, 24576, 535.1, Default'\n")
     driver.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)

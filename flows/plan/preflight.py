@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,22 +18,26 @@ from flows.profile import Comparing, MethodSettings
 PROCESSES_A_CORE = 8  # with more they only wait for each other
 WAY_OUT = "--set preflight=false starts it anyway"
 UNKNOWN_GPU = GPUS["h100-80"]  # for cards of another name: what is judged is their memory
+ASKED = "index,uuid,memory.total,driver_version,compute_mode"
+SHARED_MEMORY = Path("/dev/shm")
+LEAST_SHARED = 1 << 30  # bytes; Docker gives a container 64 MB
 
 
 @dataclass(frozen=True)
 class Machine:
-    """GPUs that a run may use, by their memory, the driver's major version, free bytes of the store's disk, and bytes
-    of the host's memory."""
+    """GPUs that a run may use, by their memory, the driver's major version, free bytes of the store's disk, bytes of
+    the host's memory, and whether a GPU takes one process only."""
 
     gpus_gib: tuple[float, ...]
     driver: int
     disk_free: int
     memory: int = sys.maxsize
+    exclusive: bool = False
 
     @classmethod
     def here(cls, root: Path) -> Machine | None:
         """None where there is no NVIDIA driver to ask."""
-        query = ["nvidia-smi", "--query-gpu=index,uuid,memory.total,driver_version", "--format=csv,noheader,nounits"]
+        query = ["nvidia-smi", f"--query-gpu={ASKED}", "--format=csv,noheader,nounits"]
         try:
             said = subprocess.run(query, capture_output=True, text=True, check=True).stdout
         except (OSError, subprocess.CalledProcessError):
@@ -43,12 +48,19 @@ class Machine:
 
     @classmethod
     def read(cls, said: str, visible: str | None, disk_free: int) -> Machine:
-        """From what nvidia-smi says. `visible` names the GPUs that may be used, by number or UUID; None is all."""
-        cards = [[field.strip() for field in line.split(",")] for line in said.splitlines() if line.strip()]
+        """From what nvidia-smi says. `visible` names the GPUs that may be used, by number or UUID; None is all.
+
+        Memory that it does not say, that of a MIG slice and of some cards, is not judged.
+        """
+        lines = [[field.strip() for field in line.split(",")] for line in said.splitlines()]
+        cards = [line for line in lines if len(line) == len(ASKED.split(","))]  # the others are warnings
         names = None if visible is None else [name.strip() for name in visible.split(",") if name.strip()]
         used = [card for card in cards if names is None or card[0] in names or any(map(card[1].startswith, names))]
+        slices = [UNKNOWN_GPU.memory_gib for name in names or () if name.startswith("MIG-")]
+        sizes = [float(card[2]) / 1024 if card[2].isdigit() else UNKNOWN_GPU.memory_gib for card in used]
         drivers = [int(card[3].split(".")[0]) for card in cards]
-        return cls(tuple(float(card[2]) / 1024 for card in used), min(drivers, default=0), disk_free)
+        exclusive = any(card[4] == "Exclusive_Process" for card in used)
+        return cls((*sizes, *slices), min(drivers, default=0), disk_free, exclusive=exclusive)
 
 
 @dataclass(frozen=True)
@@ -73,7 +85,7 @@ def check_machine(cfg: MethodSettings, root: Path) -> None:
     problems = [*crowded(cfg, Host.here()), *without_package(cfg)]
     if cfg.engine.device == "cuda" and cfg.engine.kind == "vllm":
         machine = Machine.here(root)
-        problems += judge(cfg, machine) if machine else []
+        problems += [*judge(cfg, machine), *without_compiler(), *short_of_shared_memory(cfg)] if machine else []
     if problems:
         raise ValueError("\n  ".join(["this machine cannot run the profile:", *problems, WAY_OUT]))
 
@@ -111,6 +123,32 @@ def without_package(cfg: MethodSettings) -> list[str]:
     ]
 
 
+def without_compiler() -> list[str]:
+    """What Triton lacks: it compiles a small C library when a kernel is first used."""
+    scheme = sysconfig.get_default_scheme()
+    include = Path(sysconfig.get_path("include", "posix_prefix" if scheme == "posix_local" else scheme))
+    found = []
+    if not (os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")):
+        found.append("there is no C compiler, which kernels on GPUs need: install gcc or clang, or set CC")
+    if not (include / "Python.h").exists():
+        version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+        found.append(f"{include} has no Python.h, which kernels on GPUs need: install {version}-dev")
+    return found
+
+
+def short_of_shared_memory(cfg: MethodSettings) -> list[str]:
+    """Processes that work together on several GPUs pass messages through shared memory; without room they crash."""
+    if cfg.trainer_processes == cfg.engine.tensor_parallel == 1 or not SHARED_MEMORY.exists():
+        return []
+    free = shutil.disk_usage(SHARED_MEMORY).free
+    if free >= LEAST_SHARED:
+        return []
+    return [
+        f"{SHARED_MEMORY} has {free / 1e9:.2f} GB free, and processes on several GPUs need {LEAST_SHARED / 1e9:.0f}: "
+        "start the container with --ipc=host or --shm-size=16g"
+    ]
+
+
 def judge(cfg: MethodSettings, machine: Machine) -> list[str]:
     """What does not fit on the GPUs, and what would."""
     gpu = card(machine)
@@ -121,6 +159,11 @@ def judge(cfg: MethodSettings, machine: Machine) -> list[str]:
     found = []
     if machine.driver < MIN_DRIVER:
         found.append(f"NVIDIA driver {machine.driver} is too old for CUDA 13: install {MIN_DRIVER} or newer")
+    if machine.exclusive and updates_of(cfg):
+        found.append(
+            "a GPU is in compute mode Exclusive_Process, but engine and trainer are two processes: "
+            "`nvidia-smi -c DEFAULT` as root"
+        )
     if len(machine.gpus_gib) < plan.num_gpus:
         found.append(
             f"{plan.num_gpus} GPUs are needed, {len(machine.gpus_gib)} may be used (CUDA_VISIBLE_DEVICES): lower "
