@@ -10,6 +10,8 @@ import click
 from flows.service.site import store_root
 
 PIPE_WIDTH = 2000
+NAME_WIDTH = 100  # what is longer is no name
+PROSE_WIDTH = 12  # at least
 VISIBLE = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"}  # documents do not steer a terminal
 VISIBLE |= dict.fromkeys((*range(127, 160), *range(8234, 8239), *range(8294, 8298)), 65533)
 
@@ -33,7 +35,9 @@ def print_reports(name: str) -> None:
 
 
 def print_table(rows: list[dict[str, Any]], title: str | None = None) -> None:
-    """Print rows, fitted to a terminal; into a pipe, nothing is cut off."""
+    """Print rows, and cut nothing off. On a terminal, prose is wrapped to fit; names and numbers stay in one piece.
+    Where these do not fit, there is no frame, and the terminal wraps whole lines."""
+    from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -41,10 +45,18 @@ def print_table(rows: list[dict[str, Any]], title: str | None = None) -> None:
     if not rows:
         click.echo(f"{title}: none" if title else "no rows")
         return
-    table = Table(*rows[0], header_style="bold")
-    for row in rows:
-        table.add_row(*(Text("" if value is None else visible(str(value))) for value in row.values()))
+    cells = [["" if value is None else visible(str(value)) for value in row.values()] for row in rows]
+    table, least = Table(header_style="bold"), 1
+    for column in zip(map(str, rows[0]), *cells, strict=True):
+        widest = max(map(cell_len, column))
+        is_name = widest <= NAME_WIDTH and not any(" " in cell for cell in column)
+        table.add_column(column[0], no_wrap=is_name, overflow="fold")
+        least += 3 + (widest if is_name else min(widest, PROSE_WIDTH))
+    for row in cells:
+        table.add_row(*map(Text, row))
     console = Console() if sys.stdout.isatty() else Console(width=PIPE_WIDTH)
     if title:
         console.print(Text(title, style="italic"))  # as the table's own title it is broken where the table is narrow
+    if least > console.width:
+        table.box, console.width = None, max(console.width, least - len(table.columns) - 1)
     console.print(table)
