@@ -6,6 +6,9 @@ import csv
 import io
 import itertools
 import json
+import os
+import signal
+import threading
 from pathlib import Path
 
 import duckdb
@@ -194,3 +197,13 @@ def test_a_mistake_is_shown_where_it_was_made(root: Path) -> None:
     statement = "select nope from evaluations"
     with pytest.raises(duckdb.BinderException, match="LINE 1: explain select nope"), readonly.answer(root, statement):
         pass
+
+
+def test_a_statement_may_begin_with_a_comment() -> None:
+    assert ask("-- how many?\nselect 1 as n").stdout == "n\n1\n"
+
+
+def test_ctrl_c_ends_a_statement_that_computes() -> None:
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    result = ask("select count(*) from range(100000000) a, range(100) b where a.range < b.range + random()")
+    assert (result.exit_code, result.stdout) == (1, "")

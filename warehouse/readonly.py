@@ -8,6 +8,8 @@ table function `query`, which accepts a single SELECT and refuses everything tha
 from __future__ import annotations
 
 import contextlib
+import signal
+import socket
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -36,14 +38,14 @@ def answer(
 ) -> Iterator[pa.RecordBatchReader]:
     """The result of a statement, a few thousand rows at a time; what exceeds `memory_limit` spills to disk.
 
-    Raises NotAllowed for a statement that does more than read tables, ValueError for an empty one or after `within_s`
-    seconds, duckdb.Error on bad SQL.
+    Ctrl-C ends it. Raises NotAllowed for a statement that does more than read tables, ValueError for an empty one or
+    after `within_s` seconds, duckdb.Error on bad SQL.
     """
     with tempfile.TemporaryDirectory(prefix="selfplay-sql-") as scratch, connect(root) as connection:
         if memory_limit:
             connection.execute(f"set memory_limit = {_quoted(memory_limit)}")
         _lock(connection, Path(root).resolve() / "runs", scratch)
-        with _ended(connection, within_s), _explained():
+        with _ended(connection, within_s), _interruptible(connection), _explained():
             _check(connection, statement)
             rows = connection.sql(statement).to_arrow_reader(BATCH_ROWS)
             try:
@@ -95,6 +97,32 @@ def _ended(connection: duckdb.DuckDBPyConnection, within_s: float | None) -> Ite
         raise
     finally:
         timer.cancel()
+
+
+@contextlib.contextmanager
+def _interruptible(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    """Let Ctrl-C end a statement. While DuckDB computes, Python handles no signal, but it sends its number."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    heard, told = socket.socketpair()
+    told.setblocking(False)
+
+    def listen() -> None:
+        while numbers := heard.recv(1):
+            if numbers[0] == signal.SIGINT:
+                connection.interrupt()
+
+    listener = threading.Thread(target=listen, daemon=True)
+    listener.start()
+    before = signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        told.close()
+        listener.join()
+        heard.close()
 
 
 @contextlib.contextmanager

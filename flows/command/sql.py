@@ -20,7 +20,14 @@ FORMATS = ("table", "csv", "json", "parquet")
 TABLE_ROWS = 1000
 
 
-@click.command()
+class Sql(click.Command):
+    """A statement may begin with a comment, which looks like an option."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, [f"\n{arg}" if arg.startswith("-- ") else arg for arg in args])
+
+
+@click.command(cls=Sql)
 @click.argument("statement")
 @click.option(
     "--format",
