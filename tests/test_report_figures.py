@@ -46,6 +46,13 @@ def test_shares_besides_the_score_are_drawn_those_that_changed_most_first():
     assert also_measured(measured("exam", "score", 0.1, 0.9)).svg is None
 
 
+def test_the_score_under_another_name_is_not_drawn_again():
+    rows = [*measured("exam", "score", 0.1, 0.9), *measured("exam", "judged", 0.1, 0.9)]
+    assert also_measured(rows).svg is None
+    rows += [*measured("exam", "accuracy", 0.2, 0.9), *measured("quiz", "score", 0.2, 0.9)]
+    assert also_measured(rows).title == "Also measured: accuracy 0.20 → 0.90"
+
+
 def test_errors_of_marks_are_drawn_where_a_judge_is_monitored():
     rows = [*measured("exam", "recall", 0.5), *measured("judge monitor", "mark_error", 0.02, 0.2)]
     assert judge_monitor(rows).title == "Judge's marks: mark error 0.02 → 0.20"

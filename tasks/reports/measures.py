@@ -13,7 +13,8 @@ NAMED = 3  # in the title
 
 
 def also_measured(evaluations: list[Row]) -> Plot:
-    """Shares besides the score and its parts, from benchmarks other than monitors; leaves out those that stay at 0."""
+    """Shares besides the score and its parts, from benchmarks other than monitors; leaves out those that stay at 0, and
+    those that are their benchmark's score under another name."""
     note = "Other shares measured in the held-out evaluations; if there are many, those that changed most."
     series = {
         name: rows
@@ -37,10 +38,16 @@ def judge_monitor(evaluations: list[Row]) -> Plot:
 
 def _series(rows: list[Row]) -> dict[str, list[Row]]:
     """Measurements by iteration under the metric's name, with the benchmark's in front where there are several."""
+    scores = by([r for r in rows if r["metric"] == SCORE], "benchmark")
     rows = [r for r in rows if r["metric"] != SCORE and not r["metric"].startswith(f"{SCORE}_")]
-    several = len({r["benchmark"] for r in rows}) > 1
-    named = by(rows, "benchmark", "metric")
+    measured = by(rows, "benchmark", "metric")
+    named = {key: found for key, found in measured.items() if _values(found) != _values(scores.get(key[0], []))}
+    several = len({benchmark for benchmark, _ in named}) > 1
     return {(f"{b}: {m}" if several else m).replace("_", " "): found for (b, m), found in named.items()}
+
+
+def _values(rows: list[Row]) -> list[tuple[int, float]]:
+    return [(r["iteration"], r["score"]) for r in rows]
 
 
 def _change(rows: list[Row]) -> float:
