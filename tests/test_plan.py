@@ -252,3 +252,9 @@ def test_a_state_that_is_written_for_longer_than_engines_generate_is_waited_for(
         for asked in (step, replace(step, asked=()))
     ]
     assert around == pytest.approx([5.8, 5.8 + 13.3], abs=0.1)
+
+
+def test_what_needs_no_plan_says_so():
+    assert "scope-iteration/micro uses no GPU: there is" in output("scope-iteration", "--profile", "micro", code=1)
+    assert "prepare-corpus neither samples nor trains" in output("prepare-corpus", "--profile", "text", code=1)
+    assert "has no profile '_table-9-1gpu'" in output("scope-iteration", "--profile", "_table-9-1gpu", code=1)

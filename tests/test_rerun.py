@@ -100,9 +100,9 @@ def test_a_stage_that_is_not_there_is_refused_with_those_that_are(store):
     play(store)
     with pytest.raises(ValueError, match=r"run 'r' has no stage 'judgments'; there are samples.count, samples.first"):
         chosen(store, "r", "judgments")
-    with pytest.raises(ValueError, match="no stage 'samples' in iteration 7; there are none"):
+    with pytest.raises(ValueError, match=r"run 'r' has nothing in iteration 7; its iterations are 1, 2$"):
         chosen(store, "r", "samples", iteration=7)
-    with pytest.raises(ValueError, match="no stage 'samples' in iteration 0"):
+    with pytest.raises(ValueError, match="nothing in iteration 0"):
         chosen(store, "r", "samples", iteration=0)
     with pytest.raises(ValueError, match="there is no run 's'"):
         chosen(store, "s", "samples")

@@ -104,8 +104,11 @@ def chosen(store: Store, run: str, stage: str, iteration: int | None = None, ste
     if not found:
         wanted = [f"{part} {n}" for part, n in (("iteration", iteration), ("step", step)) if n is not None]
         where = f" in {', '.join(wanted)}" if wanted else ""
+        if not there:
+            has = ", ".join(map(str, sorted({at.iteration for at in tables if at.iteration is not None})))
+            raise ValueError(f"run {run!r} has nothing{where}; its iterations are {has or 'none'}")
         names = ", ".join(sorted({at.name for at in there}))
-        raise ValueError(f"run {run!r} has no stage {stage!r}{where}; there are {names or 'none'}")
+        raise ValueError(f"run {run!r} has no stage {stage!r}{where}; there are {names}")
     return found
 
 

@@ -240,7 +240,7 @@ def compare(names: tuple[str, ...]) -> None:
     from flows.command.compare import differing_settings, incomparable, scores, spent
     from tasks.reports.runs import report_runs
 
-    store = open_store()
+    names, store = tuple(dict.fromkeys(names)), open_store()
     tables = {"settings that differ": differing_settings(store, names), "held-out scores": scores(store, names)}
     tables["what it cost"] = spent(store, names)
     for title, rows in tables.items():

@@ -30,7 +30,7 @@ def plan(flow: str, profile: str, card: str, settings: tuple[str, ...], like: st
     model is loaded. Exits with 1 if it does not fit.
     """
     from flows import profile as profiles
-    from flows.command.launch import find_method, read_setting
+    from flows.command.launch import find_deployment, find_method, read_setting
     from flows.plan.hardware import GPUS
     from flows.plan.measured import measured_lengths
     from flows.plan.plan import make_plan, ways_out
@@ -38,8 +38,12 @@ def plan(flow: str, profile: str, card: str, settings: tuple[str, ...], like: st
 
     if card not in GPUS:
         raise ValueError(f"no GPU {card!r}; there are {', '.join(GPUS)}")
-    cfg = profiles.load(find_method(flow).config, profile, dict(map(read_setting, settings)))
-    if not isinstance(cfg, profiles.MethodSettings) or cfg.engine.device != "cuda":
+    find_deployment(flow, profile)
+    config = find_method(flow).config
+    if not issubclass(config, profiles.MethodSettings):
+        raise ValueError(f"{flow} neither samples nor trains: there is nothing to plan")
+    cfg = profiles.load(config, profile, dict(map(read_setting, settings)))
+    if cfg.engine.device != "cuda":
         raise ValueError(f"{flow}/{profile} uses no GPU: there is nothing to plan")
     workload = cfg.workload()
     if like and workload:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import click
 
 from flows.service.site import open_store
@@ -22,4 +24,5 @@ def view(name: str | None, port: int | None, no_browser: bool) -> None:
     store = open_store()
     if name is not None and not store.folder(name).is_dir():
         raise ValueError(f"there is no run {name!r}; `selfplay status` lists the runs")
-    serve(store, name or "", port, browser=not no_browser, say=click.echo)
+    with contextlib.suppress(KeyboardInterrupt):  # the way to end it
+        serve(store, name or "", port, browser=not no_browser, say=click.echo)

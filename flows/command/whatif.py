@@ -68,8 +68,8 @@ def _tell(played: WhatIf, compared: list[Table], whole: bool) -> None:
 
     changed = [table for table in compared if table.address in played.instead]
     click.echo(
-        f"{len(played.made)} stages were run again on stored tables; of {len(compared)} tables of rewards and "
-        f"selections {len(changed)} would be others"
+        f"stages rerun on stored tables: {len(played.made)}; tables of rewards and selections that would differ: "
+        f"{len(changed)} of {len(compared)}"
     )
     if rewards := [table for table in changed if table.schema.name in REWARDS]:
         print_table([_readable(row) for row in compare_rewards(rewards, played.instead)], "rewards that would change")
