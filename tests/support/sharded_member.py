@@ -4,10 +4,11 @@ import os
 import sys
 from multiprocessing.connection import Connection
 
+from tasks.processes.imports import leave_out
 from tasks.training.member import serve
 
 if __name__ == "__main__":
-    sys.modules.setdefault("vllm", None)  # type: ignore[arg-type]  # as `serve` does: halves TRL's import
+    leave_out("vllm", "sklearn", "scipy")  # as `serve` does, before the imports below
     from tasks.training import policy_files
     from tests.support.cpu_fsdp import take_cpus_for_gpus
 
