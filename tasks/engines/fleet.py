@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.engines.base import EngineConfig, EngineDied, Policy, Sampling, check_policies
+from tasks.engines.gpus import devices
 from tasks.engines.queues import Queues, split
 from tasks.processes.child_process import told_parent
 from tasks.rollouts.dialogue import Dialogue
@@ -24,6 +25,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the scheduler runs in the child itself: no messages between two processes
     "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_USE_FLASHINFER_SAMPLER": "0",  # it tells no log-probabilities after top-p, so importing it is in vain
     "DO_NOT_TRACK": "1",
     "VLLM_LOGGING_LEVEL": "WARNING",
     "TOKENIZERS_PARALLELISM": "false",
@@ -249,26 +251,6 @@ class Bar:
             print(f"\r{line}", end="\n" if count == total else "", file=sys.stderr, flush=True)
         else:
             log.info(line)
-
-
-def devices(per_engine: int, number: int) -> list[str]:
-    """CUDA devices of engine `number`.
-
-    Raises:
-        ValueError: fewer devices than the engines need.
-    """
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is None:
-        found = subprocess.run(["nvidia-smi", "--list-gpus"], capture_output=True, text=True, check=False).stdout
-        visible = ",".join(str(i) for i, _ in enumerate(found.splitlines()))
-    names = [name for name in visible.split(",") if name]
-    own = names[number * per_engine : (number + 1) * per_engine]
-    if len(own) < per_engine:
-        raise ValueError(
-            f"engine {number} needs {per_engine} GPU(s), {len(names)} visible in all: lower num_engines, or leave "
-            "judge_engine out where there is one (then the first engines judge as well)"
-        )
-    return own
 
 
 def _python_path() -> str:

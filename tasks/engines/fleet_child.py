@@ -16,6 +16,7 @@ from typing import Any
 
 from tasks.engines.base import Engine, EngineConfig, EngineDied, check_model
 from tasks.engines.fleet import MORE, OUT_OF_MEMORY
+from tasks.engines.gpus import wrong_build
 from tasks.processes.child_process import die_with_parent
 from tasks.processes.imports import leave_out
 from tasks.rollouts.replies import datum_logprobs, reply_logprobs
@@ -66,13 +67,16 @@ def open_engine(config: EngineConfig) -> Engine:
     """Load or connect to an engine.
 
     Raises:
-        ValueError: the model folder is missing or has no weights, or an endpoint returns no token ids.
+        ValueError: the model folder is missing or has no weights, an endpoint returns no token ids, or vLLM is
+            installed for other devices.
     """
     check_model(config.model)
     if config.kind == "openai":
         from tasks.engines.openai import EndpointEngine
 
         return EndpointEngine(config)
+    if problem := wrong_build(config.device):
+        raise ValueError(problem)
     from tasks.engines.vllm import VllmEngine
 
     return VllmEngine(config)

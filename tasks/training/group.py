@@ -14,7 +14,8 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from tasks.engines.fleet import PROJECT, devices
+from tasks.engines.fleet import PROJECT
+from tasks.engines.gpus import devices
 from tasks.processes.child_process import told_parent
 from tasks.training.grpo import UpdateJob, UpdateResult
 
