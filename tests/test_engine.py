@@ -11,7 +11,7 @@ from tasks.engines import gpus
 from tasks.engines.base import EngineConfig, Policy, check_policies
 from tasks.engines.gpus import devices, wrong_build
 from tasks.engines.queues import split
-from tasks.engines.vllm import stop_token_ids, stretched
+from tasks.engines.vllm import adapted_modules, stop_token_ids, stretched
 from tests.support.scripted import model_folder, word_tokenizer
 
 
@@ -182,6 +182,13 @@ def test_a_model_of_another_width_is_refused_before_an_engine_loads_it(tmp_path,
     wider = model_folder(tmp_path, hidden=32)
     with pytest.raises(ValueError, match=r"or shape of .* Give it an engine of its own"):
         check_policies(config(folder), [policy(wider)])
+
+
+@pytest.mark.parametrize("key", ["num_experts", "num_local_experts", "n_routed_experts"])
+def test_engines_hold_no_room_for_adapters_on_experts(tmp_path, key):
+    for number, expected in ((0, None), (8, ["q_proj", "k_proj", "v_proj", "o_proj"])):
+        (tmp_path / "config.json").write_text(json.dumps({"architectures": ["A"], key: number}))
+        assert adapted_modules(str(tmp_path)) == expected
 
 
 def test_positions_are_stretched_by_yarn_for_longer_contexts(folder):

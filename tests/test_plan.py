@@ -123,6 +123,8 @@ def test_an_adapter_on_every_expert_is_refused():
     cfg = profile.load(Spell, "qwen3-30b-a3b-lora", {"update.lora": lora})
     with pytest.raises(ValueError, match="would put an adapter on every expert"):
         make_plan(cfg, H100)
+    (problem,) = judge(cfg, Machine((79.6,) * 8, 580, 10**13))
+    assert problem.startswith('lora.targets "all-linear" of a mixture of experts')
 
 
 def test_every_update_of_a_configuration_is_found_by_its_name():

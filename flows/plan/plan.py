@@ -69,7 +69,7 @@ class Plan:
 
 
 def make_plan(cfg: MethodSettings, gpu: GPU, workload: Workload | None = None) -> Plan:
-    """Raises ValueError for a model whose shape is not known."""
+    """Raises UnknownShape, and ValueError for an adapter on every expert."""
     shape, updates = shape_of(cfg.models.base), updates_of(cfg)
     of_judge = shape_of(cfg.judge_engine.model) if cfg.judge_engine else None
     return Plan(

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from flows.plan.hardware import GPU, GPUS, MIN_DRIVER
 from flows.plan.plan import make_plan, updates_of, ways_out
+from flows.plan.shapes import UnknownShape
 from flows.profile import Comparing, MethodSettings
 from tasks.engines.gpus import wrong_build
 
@@ -157,8 +158,10 @@ def judge(cfg: MethodSettings, machine: Machine) -> list[str]:
     gpu = card(machine)
     try:
         plan = make_plan(cfg, gpu, cfg.workload())
-    except ValueError:
+    except UnknownShape:
         return []
+    except ValueError as problem:
+        return [str(problem)]
     found = []
     if machine.driver < MIN_DRIVER:
         found.append(f"NVIDIA driver {machine.driver} is too old for CUDA 13: install {MIN_DRIVER} or newer")

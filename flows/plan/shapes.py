@@ -91,16 +91,20 @@ class Shape:
         return 2 * 2 * self.layers * self.keys
 
     def adapter_params(self, rank: int, targets: tuple[str, ...] | str) -> int:
-        """Of a LoRA adapter. Experts are not linear modules of their own: "all-linear" leaves them out."""
+        """Of a LoRA adapter. Engines hold room for the attention of a mixture of experts only."""
         dense = PROJECTIONS if self.experts == 1 else PROJECTIONS[:4]
         ends = {"q_proj": self.queries, "k_proj": self.keys, "v_proj": self.keys, "o_proj": self.queries}
         names = dense if targets == "all-linear" else tuple(name for name in PROJECTIONS if name in targets)
         return self.layers * rank * sum(self.hidden + ends.get(name, self.intermediate) for name in names)
 
 
+class UnknownShape(ValueError):
+    """The sizes of a model's weights cannot be known here."""
+
+
 @lru_cache(maxsize=32)
 def shape_of(model: str) -> Shape:
-    """The shape of a model folder, or of a hub name that the table knows or this machine has. Raises ValueError."""
+    """The shape of a model folder, or of a hub name that the table knows or this machine has. Raises UnknownShape."""
     return Shape.of(_config(model))
 
 
@@ -111,7 +115,7 @@ def _config(model: str) -> dict[str, Any]:
         return known[name]
     folder = Path(model) if Path(model).is_dir() else _snapshot(model)
     if folder is None or not (folder / "config.json").is_file():
-        raise ValueError(
+        raise UnknownShape(
             f"the shape of {model} is not known: give the folder of the model (a config.json in it is enough), "
             f"or add its values to {KNOWN.name}"
         )
