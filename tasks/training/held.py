@@ -21,7 +21,7 @@ from transformers.initialization import no_init_weights
 from trl.trainer import grpo_trainer
 
 from tasks.training.sharding import EMPTY
-from tasks.training.state import Share, part, put
+from tasks.training.state import Share, put, to_host
 
 log = logging.getLogger("selfplay")
 GOES_ON = "going on from what an update before this one left in memory"
@@ -120,7 +120,7 @@ def fill_reference(reference: torch.nn.Module, model_id: str, dtype: str | torch
             put(parameter, values)
     elif _everyone(_has_room()):
         _references.clear()
-        _references[name] = [part(p).cpu().pin_memory() if p.is_cuda else part(p) for p in weights]
+        _references[name] = [to_host(p) for p in weights]
 
 
 def _name(model_id: str, dtype: str | torch.dtype) -> tuple[Identity, str]:

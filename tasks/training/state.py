@@ -34,7 +34,7 @@ class Share:
     @classmethod
     def of(cls, optimizer: Any, on_host: bool = True) -> Share:
         """The optimizer's own tensors; with `on_host`, pinned copies of those on a GPU."""
-        trained, place = list(parameters(optimizer)), _to_host if on_host else part
+        trained, place = list(parameters(optimizer)), to_host if on_host else part
         return cls(
             [place(p) for p in trained],
             [{name: place(value) for name, value in optimizer.state[p].items()} for p in trained],
@@ -82,6 +82,12 @@ def part(tensor: torch.Tensor) -> torch.Tensor:
     return (tensor.to_local() if isinstance(tensor, DTensor) else tensor).detach()
 
 
+def to_host(tensor: torch.Tensor) -> torch.Tensor:
+    """This process's part; of a tensor on a GPU a pinned copy, without one in pageable memory on the way."""
+    own = part(tensor)
+    return torch.empty_like(own, device="cpu", pin_memory=True).copy_(own) if own.is_cuda else own
+
+
 def put(parameter: torch.Tensor, values: torch.Tensor) -> None:
     """Set a parameter's local part; on the host it takes over the tensor without a copy."""
     if isinstance(parameter, DTensor) or parameter.device != values.device:
@@ -125,11 +131,6 @@ def _laid_out(value: torch.Tensor, layout: DTensorSpec | None) -> torch.Tensor:
 
 def _is_sharded(trained: list[torch.Tensor]) -> bool:
     return isinstance(trained[0], DTensor)
-
-
-def _to_host(tensor: torch.Tensor) -> torch.Tensor:
-    own = part(tensor)
-    return own.cpu().pin_memory() if own.is_cuda else own
 
 
 def _like(parameter: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
