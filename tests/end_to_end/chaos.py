@@ -75,7 +75,8 @@ class Chaos:
     def play(self, store: Path, num_faults: int) -> None:
         """Bring the run in `store` to completion, through at most `num_faults` faults."""
         os.environ["SELFPLAY_STORE"] = str(store)
-        services.down(self.site, say=_quiet)  # the worker passes on its environment
+        for worker in self.site.processes("worker-"):  # the next one passes on the new environment
+            worker.stop()
         left, self.damaged = num_faults, False
         while True:
             api = services.up(self.site, say=_quiet)

@@ -9,6 +9,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tasks.processes.imports import leave_out
+
+if __name__ == "__main__":
+    leave_out("vllm", "sklearn", "scipy")  # as the trainer's own processes do
+
 import torch
 from accelerate.state import DistributedType, PartialState
 
