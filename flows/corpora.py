@@ -4,7 +4,7 @@ built-in world."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from corpus_prep.read.hub import is_dataset
@@ -45,6 +45,13 @@ def check_documents(corpus: str | None, folder: Path) -> None:
         raise ValueError(f"there is no corpus {corpus}: give {' or '.join(RAW)}")
 
 
+def check_evaluation_sets(paths: Iterable[str], folder: Path) -> None:
+    """Raise ValueError for a file that does not exist. Paths are relative to `folder`."""
+    for path in paths:
+        if not (folder / path).exists():
+            raise ValueError(f"benchmark file {path} does not exist; in settings, paths are relative to {folder}")
+
+
 def is_path_or_dataset(corpus: str, folder: Path = Path()) -> bool:
     return (folder / corpus).exists() or is_dataset(corpus)
 
@@ -58,9 +65,15 @@ def open_documents(
     return take(place, find_prepared(place.store, corpus), label=label)
 
 
+def prepared_by(store: Store, run: str) -> Table | None:
+    """The documents that a run of prepare-corpus ended with."""
+    return store.find(store.run(run).address("documents", PREPARED)) if RUN_NAME.fullmatch(run) else None
+
+
 def find_prepared(store: Store, run: str, allowed: list[str] | None = None) -> Table:
-    """The documents that a run of prepare-corpus ended with. Raises ValueError if there is no such run."""
-    table = store.find(store.run(run).address("documents", PREPARED)) if RUN_NAME.fullmatch(run) else None
+    """The documents that a run of prepare-corpus ended with. Raises ValueError, with what else a method can learn from,
+    if there is no such run."""
+    table = prepared_by(store, run)
     if table is None:
         others = allowed or [*RAW, "a finished run of prepare-corpus"]
         raise ValueError(f"there is no corpus {run}: give {', '.join(others[:-1])} or {others[-1]}")

@@ -206,7 +206,7 @@ def check_benchmarks(cfg: Any, folder: Path) -> None:
     """Raise ValueError if a configuration names a benchmark that is unknown or not available. Paths are relative to
     `folder`."""
     for name in cfg.evaluation.benchmarks:
-        benchmark = find(name)
+        benchmark = find(name, folder)
         protocol = benchmark.of_paper(cfg.evaluation.paper, home(type(cfg)).name)
         if benchmark.columns is not None:
             benchmark.metric(protocol, cfg.models.examiner is not None)

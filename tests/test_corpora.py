@@ -147,3 +147,14 @@ def test_two_corpora_of_one_run_that_share_ids_do_not_merge(store, tmp_path):
         open_corpora(run)
     only: Run[Spice] = Run(profile.load(Spice, "micro", {"corpus": str(files["seas"])}), store.run("r"))
     assert [[r["text"] for r in table.rows()] for table in open_corpora(only)] == [["seas 0", "seas 1", "seas 2"]]
+
+
+def test_a_command_about_a_prepared_corpus_says_how_to_make_it() -> None:
+    for command in (["show", "wiki2"], ["clusters", "wiki2"], ["search", "wiki2", "what?"]):
+        assert "no prepared corpus 'wiki2'" in refused("corpus", *command)
+
+
+def test_an_evaluation_set_that_is_not_there_is_refused_at_once(tmp_path: Path) -> None:
+    sets = 'contamination.benchmarks=[{name="musique", path="no/musique.json"}]'
+    said = refused("corpus", "prepare", str(tmp_path), "--run", "wiki", "--set", sets)
+    assert "benchmark file no/musique.json does not exist; in settings, paths are relative to " in said

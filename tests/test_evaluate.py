@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from flows import profile
 from flows.benchmarks import find
 from flows.command import cli
+from flows.command.launch import from_here
 from flows.evaluation import check_benchmarks
 from flows.profile import MethodSettings
 from flows.rzero.flow import rzero_iteration
@@ -258,3 +260,20 @@ def test_a_run_is_refused_before_it_starts_where_a_benchmark_cannot_be_had(world
         cfg = MethodSettings.model_validate({**given, "evaluation": {"benchmarks": names, "folder": "nowhere"}})
         with pytest.raises(ValueError, match=says):
             check_benchmarks(cfg, Path(world["folder"]))
+
+
+@pytest.mark.parametrize("arguments", [["mine"], ["--benchmark", "gsm8k"]])
+def test_a_policy_without_a_benchmark_and_the_reverse_are_refused(arguments: list[str]) -> None:
+    result = CliRunner().invoke(cli.main, ["evaluate", *arguments])
+    assert result.exit_code == 1 and "`selfplay evaluate` alone lists the benchmarks" in result.output
+
+
+def test_entries_and_their_files_are_found_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.toml").write_text(ENTRY)
+    Path("three.jsonl").write_text(json.dumps(QUESTIONS[0]))
+    assert find("mine.toml").located(Path("elsewhere"))[0] == "three.jsonl"
+    assert from_here("mine.toml") == str(tmp_path / "mine.toml") and from_here("gsm8k") == "gsm8k"
+    entry = "data/english/sums.toml"
+    given = {"models.base": "any", "engine.max_model_len": 512, "evaluation.benchmarks": [entry]}
+    check_benchmarks(profile.resolve(MethodSettings, {}, given, "mine"), SOURCE)

@@ -38,9 +38,11 @@ class Protocol(Settings):
 
 
 class Benchmark(Settings):
-    """One entry. `file` is looked for in the folder of benchmarks; `source` is a dataset of the hub."""
+    """One entry. `file` is looked for in the folder of benchmarks, then beside the entry; `source` is a dataset of the
+    hub."""
 
     name: str
+    beside: Path = Field(default=FOLDER, description="the entry's own folder")
     title: str
     source: str = Field(default="", description="hf:owner/name?config=...&split=..., without the revision")
     revision: str = Field(default="", description="the commit of `source`")
@@ -87,6 +89,8 @@ class Benchmark(Settings):
         own = Path(file) if file else folder / self.file
         if file and not own.is_file():
             raise ValueError(f"there is no file {file}")
+        if not own.is_file() and (self.beside / self.file).is_file():
+            own = self.beside / self.file
         if (file or self.file) and own.is_file():
             with own.open("rb") as content:
                 sha256 = hashlib.file_digest(content, "sha256").hexdigest()
@@ -108,12 +112,13 @@ def names() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("*.toml"))
 
 
-def find(name: str) -> Benchmark:
-    """An entry by its name, or by the path of a file of your own. Raises ValueError."""
-    path = Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
+def find(name: str, folder: Path = Path()) -> Benchmark:
+    """An entry by its name, or by the path of a file of your own, relative to `folder`. Raises ValueError."""
+    path = folder / name if name.endswith(".toml") else FOLDER / f"{name}.toml"
     if not path.is_file():
         raise ValueError(f"there is no benchmark {name}; there are {', '.join(names())}, or a .toml file like theirs")
     try:
-        return Benchmark(name=path.stem, **tomllib.loads(path.read_text(encoding="utf-8")))
+        entry = tomllib.loads(path.read_text(encoding="utf-8"))
+        return Benchmark(**{**entry, "name": path.stem, "beside": path.parent})
     except (ValidationError, tomllib.TOMLDecodeError) as problem:
         raise ValueError(f"{path}: {problem}") from problem

@@ -71,13 +71,15 @@ def find_candidate(
     store: Store, target: str, iteration: int | None, profile: str | None, settings: dict[str, Any]
 ) -> Candidate:
     """The run of that name, else the adapter or the model. Raises ValueError."""
-    if RUN_NAME.fullmatch(target) and store.kept(target, CONFIG):
+    if is_run(store, target):
         asked = last_request(store, target)
         cfg = profiles.load(find_method(asked.flow).config, asked.profile, {**asked.settings, **settings})
         last = last_iteration(store, target, cfg.examined) if iteration is None else iteration
         return Candidate(cfg, target, last, is_run=True)
     if iteration is not None:
         raise ValueError(f"there is no run {target!r}; `selfplay status` lists the runs")
+    if "/" not in target and not Path(target).exists():
+        raise ValueError(f"there is no run and no folder of a model {target!r}; `selfplay status` lists the runs")
     adapter, engine = Path(target), {"max_model_len": CONTEXT}
     if not (adapter / "adapter_config.json").is_file():
         adapter, base = None, target
@@ -91,6 +93,10 @@ def find_candidate(
         flow, _, name = profile.partition("/")
         cfg = profiles.load(find_method(flow).config, name, {"models.base": base, "engine.model": base, **settings})
     return Candidate(cfg, own_run(target), 1 if adapter else 0, adapter)
+
+
+def is_run(store: Store, target: str) -> bool:
+    return bool(RUN_NAME.fullmatch(target) and store.kept(target, CONFIG))
 
 
 def own_run(target: str) -> str:

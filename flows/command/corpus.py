@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,6 +12,9 @@ from flows.command.start import run_flow
 from flows.command.tables import print_table
 from flows.service.site import Site, open_store, store_root
 from flows.service.waiting import waiting
+
+if TYPE_CHECKING:
+    from warehouse.table import Table
 
 FLOW, PROFILE = "prepare-corpus", "text"
 CLUSTERS = """
@@ -53,10 +57,9 @@ def show(name: str) -> None:
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1), help="Show the N largest.")
 def clusters(name: str, limit: int) -> None:
     """List the clusters of RUN: size, title, keywords."""
-    from flows.corpora import find_prepared
     from warehouse.query import query
 
-    find_prepared(open_store(), name)
+    find_own(name)
     print_table(query(store_root(), CLUSTERS, {"run": name, "limit": limit}), "clusters")
 
 
@@ -68,10 +71,9 @@ def search(name: str, query: str, k: int) -> None:
     """Search RUN as a rollout does."""
     with waiting("the libraries of search to load"):
         from corpus_prep.search.index import load_index
-        from flows.corpora import find_prepared
         from tasks.generate import index_folder
 
-    folder = index_folder(find_prepared(open_store(), name))
+    folder = index_folder(find_own(name))
     assert folder is not None
     with waiting(f"the index of {name} to load"):
         index = load_index(folder)
@@ -80,11 +82,22 @@ def search(name: str, query: str, k: int) -> None:
     print_table([{**row, "text": " ".join(row["text"].split())[:300]} for row in found], query)
 
 
+def find_own(name: str) -> Table:
+    """The documents of a prepared corpus. Raises ValueError."""
+    from flows.corpora import prepared_by
+
+    if (found := prepared_by(open_store(), name)) is None:
+        raise ValueError(
+            f"there is no prepared corpus {name!r}: `selfplay status` lists the runs, and "
+            f"`selfplay corpus prepare PATH --run {name}` makes it or completes it"
+        )
+    return found
+
+
 def show_corpus(name: str, *more: str) -> None:
-    from flows.corpora import find_prepared
     from tasks.reports.corpus import ask, readable
 
-    prepared = find_prepared(open_store(), name)
+    prepared = find_own(name)
     print_table(ask(prepared, "reasons"), f"{prepared.num_rows} documents stay in {name}; dropped")
     for part in more:
         print_table(list(map(readable, ask(prepared, part))), part)

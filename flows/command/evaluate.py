@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from flows.command.launch import read_setting
+from flows.command.launch import from_here, read_setting
 from flows.command.tables import print_table
 from flows.service.site import SOURCE, open_store
+
+if TYPE_CHECKING:
+    from warehouse.store import Store
 
 
 @click.command()
 @click.argument("target", metavar="[RUN|MODEL|ADAPTER]", required=False)
-@click.option("--benchmark", "names", multiple=True, help="A name (without TARGET: all are listed) or a .toml file.")
+@click.option("--benchmark", "names", multiple=True, help="Its name, or a .toml file.")
 @click.option("--against", metavar="base|MODEL", help="Paired differences from the base policy, or from MODEL.")
 @click.option("--iteration", type=int, help="Iteration of RUN.  [default: the last]")
 @click.option("--items", type=click.IntRange(0), help="Most items to draw; 0: all.  [default for a run: its setting]")
@@ -28,11 +31,27 @@ from flows.service.site import SOURCE, open_store
 def evaluate(target: str | None, names: tuple[str, ...], against: str | None, **how: Any) -> None:
     """Run benchmarks on a run's policy, a model, or a LoRA adapter; every answer is a row.
 
-    Answers and scores of earlier calls are reused.
+    Answers and scores of earlier calls are reused. Without arguments, lists the benchmarks.
     """
-    if target is None or not names:
+    if target is None and not names:
         list_benchmarks()
         return
+    if target is None or not names:
+        raise ValueError(
+            "name a run or model, and a benchmark, as in `selfplay evaluate mine --benchmark gsm8k`; "
+            "`selfplay evaluate` alone lists the benchmarks"
+        )
+    from flows.command.candidates import is_run
+
+    store = open_store()
+    target = target if is_run(store, target) else from_here(target)
+    against = against if against in (None, "base") else from_here(against)
+    names = tuple(from_here(name) if name.endswith(".toml") else name for name in names)
+    how |= {key: from_here(how[key]) for key in ("file", "corpus") if how[key] is not None}
+    run_benchmarks(store, target, names, against, how)
+
+
+def run_benchmarks(store: Store, target: str, names: tuple[str, ...], against: str | None, how: dict[str, Any]) -> None:
     settings = dict(map(read_setting, how["settings"]))
     chosen = {key: how[key] for key in ("items", "paper", "prompts") if how[key] is not None}
     settings |= {f"evaluation.{key}": value or None for key, value in chosen.items()}
@@ -43,7 +62,6 @@ def evaluate(target: str | None, names: tuple[str, ...], against: str | None, **
         from flows.evaluation import open_exam
         from flows.method import opened
 
-        store = open_store()
         candidate = find_candidate(store, target, how["iteration"], how["profile"], settings)
         with opened(candidate.cfg, store, candidate.run, begins=not candidate.is_run) as run:
             place = run.place.iteration(0).phase("benchmark")

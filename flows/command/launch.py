@@ -26,6 +26,11 @@ def make_parameters(
     return parameters
 
 
+def from_here(path: str) -> str:
+    """A path that exists in the caller's folder, as it is seen from the project's."""
+    return str(Path(path).resolve()) if Path(path).exists() and Path.cwd() != SOURCE else path
+
+
 def environment() -> dict[str, str]:
     """The caller's store and GPUs: a worker would otherwise have those of `selfplay up`."""
     gpus = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -93,7 +98,7 @@ def read_setting(text: str) -> tuple[str, Any]:
 def check_settings(deployment: dict[str, Any], parameters: dict[str, Any]) -> Any:
     """The configuration. Raises ValueError for a wrong setting, missing model or corpus here, not in a worker's log."""
     from flows import profile
-    from flows.corpora import check_corpora, check_documents
+    from flows.corpora import check_corpora, check_documents, check_evaluation_sets
     from flows.evaluation import check_benchmarks
     from tasks.engines.base import check_model
     from tasks.engines.endpoint import API
@@ -108,6 +113,8 @@ def check_settings(deployment: dict[str, Any], parameters: dict[str, Any]) -> An
     cfg = profile.load(config, parameters["profile"], given)
     if not isinstance(cfg, profile.MethodSettings):
         check_documents(getattr(cfg, "corpus", None), SOURCE)
+        if sets := getattr(cfg, "contamination", None):
+            check_evaluation_sets((benchmark.path for benchmark in sets.benchmarks), SOURCE)
     else:
         check_corpora(cfg, open_store(), SOURCE)
         check_benchmarks(cfg, SOURCE)
