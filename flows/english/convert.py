@@ -7,11 +7,11 @@ original.
 
 from __future__ import annotations
 
+import argparse
 import importlib.metadata
 import json
 import logging
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +62,9 @@ def load_model(gguf: Path) -> Any:
 
 def main() -> None:
     """Convert, unless OUT exists."""
-    out = Path(sys.argv[1])
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("out", type=Path, metavar="OUT")
+    out = parser.parse_args().out
     if (out / "config.json").exists():
         return
     gguf = Path(str(importlib.metadata.distribution(PACKAGE).locate_file(FILE)))

@@ -211,6 +211,8 @@ def log_line(at: datetime, level: int, message: str) -> str | None:
     >>> log_line(datetime(2026, 1, 2, 3, 4, 5), 40, failed)
     '03:04:05 error: Encountered exception during execution: OSError(28)'
     """
+    if TRACEBACK in message:  # the errors that caused this one stand in front of it, a line each
+        message = message.partition("\n")[0]
     if message.startswith(ECHOES) or (level not in LEVELS and message.startswith(ROUTINE)):
         return None
-    return f"{at:%H:%M:%S} {LEVELS.get(level, '')}{message.partition(TRACEBACK)[0]}"
+    return f"{at:%H:%M:%S} {LEVELS.get(level, '')}{message}"

@@ -7,6 +7,7 @@ one passage.
 
 from __future__ import annotations
 
+import argparse
 import json
 import random
 import sys
@@ -154,4 +155,5 @@ def planted(place: Place, passages: Table) -> list[str]:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
     main()

@@ -6,6 +6,7 @@ lines to data/bench/corpus.jsonl. All split and lower-case words in the same way
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import random
@@ -279,4 +280,5 @@ def rensa_dedup(texts: list[str], num_bands: int | None) -> set[int]:
 BENCHMARKS = (text_to_signature, whole_dedup, natural_duplicates, noisy_text, memory)
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
     main()

@@ -16,6 +16,7 @@ database of examples.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import os
@@ -266,7 +267,10 @@ def stretched(patterns: list[str], length: int = LONG) -> Report:
 
 
 def main() -> None:
-    num, first = [*map(int, sys.argv[1:]), *(100_000, 0)[len(sys.argv) - 1 :]]
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("replies", type=int, nargs="?", default=100_000)
+    parser.add_argument("seed", type=int, nargs="?", default=0, help="of the first replies")
+    num, first = vars(parser.parse_args()).values()
     report, began = Report(), time.monotonic()
     with ProcessPoolExecutor(int(os.environ.get("WORKERS", os.cpu_count() or 1))) as pool:
         for part in pool.map(stretched, [[pattern] for pattern in PATTERNS]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,5 +63,6 @@ def table() -> str:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
     TABLE.write_text(table(), encoding="utf-8")
     print(table())

@@ -7,6 +7,7 @@ lost, doubled, or paid for twice.
 
 from __future__ import annotations
 
+import argparse
 import os
 import random
 import sys
@@ -74,5 +75,7 @@ def busy(num: int = 1000) -> bool:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("verdicts", type=int, nargs="?", default=10_000)
     os.environ["JUDGE_KEY"] = "sk-not-a-key"
-    sys.exit(not (failing(int(sys.argv[1]) if len(sys.argv) > 1 else 10_000) & busy()))
+    sys.exit(not (failing(parser.parse_args().verdicts) & busy()))

@@ -10,6 +10,7 @@ project with one file changed in memory: nothing is written, and a mutant costs 
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import importlib
 import importlib.machinery
@@ -123,7 +124,10 @@ def import_packages(paths: list[str]) -> None:
 
 
 def main() -> None:
-    share, names = float(sys.argv[1]) if len(sys.argv) > 1 else 1.0, sys.argv[2:]
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("share", type=float, nargs="?", default=1.0, help="of the mutants")
+    parser.add_argument("names", nargs="*", help="parts of the names of files")
+    share, names = vars(parser.parse_args()).values()
     paths = [path for path in TESTS if not names or any(name in path for name in names)]
     num_workers = int(os.environ.get("WORKERS", os.cpu_count() or 1))
     import_packages(paths)

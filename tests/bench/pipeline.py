@@ -6,6 +6,7 @@ our favour.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import random
@@ -221,4 +222,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
     main()

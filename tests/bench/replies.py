@@ -5,7 +5,7 @@ Files are named `<method>_*.jsonl` and hold cases as described in `tests.support
 
 from __future__ import annotations
 
-import sys
+import argparse
 from collections import defaultdict
 from pathlib import Path
 
@@ -21,7 +21,9 @@ def attempt(case: Case) -> Outcome:
 
 
 def main() -> None:
-    paths = [Path(name) for name in sys.argv[1:]] or sorted(REPLIES.glob("*.jsonl"))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("paths", type=Path, nargs="*", help="files of replies")
+    paths = parser.parse_args().paths or sorted(REPLIES.glob("*.jsonl"))
     by_reader: dict[str, list[Outcome]] = defaultdict(list)
     for case in cases(paths):
         by_reader[f"{case['method']} {case['reader']}"].append(attempt(case))

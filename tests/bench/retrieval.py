@@ -6,6 +6,7 @@ lines to data/bench/corpus.jsonl. Vectors come from latent semantic analysis, so
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import random
@@ -261,4 +262,5 @@ def once(work: Any) -> float:
 BENCHMARKS = (decontamination, runs_of_words, clusters, retrieval)
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
     main()

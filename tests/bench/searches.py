@@ -8,6 +8,7 @@ data/bench/bench.jsonl.
 
 from __future__ import annotations
 
+import argparse
 import json
 import random
 from collections.abc import Sequence
@@ -99,4 +100,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
     main()

@@ -13,6 +13,7 @@ played in three orders:
 
 from __future__ import annotations
 
+import argparse
 import heapq
 import math
 import random
@@ -243,4 +244,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
     main()

@@ -8,10 +8,10 @@ and the server's memory. A part that a page loads by itself after its first pain
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -244,4 +244,6 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else "data/bench/viewer.tmp"))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path, nargs="?", default=Path("data/bench/viewer.tmp"))
+    main(parser.parse_args().folder)
