@@ -8,10 +8,10 @@ from flows.machines import Machines
 from flows.profile import MethodSettings
 from tasks.engines import fleet as fleets
 from tasks.engines import gpus
-from tasks.engines.base import EngineConfig, Policy, check_policies
+from tasks.engines.base import EngineConfig, EngineDied, Policy, check_policies
 from tasks.engines.gpus import devices, wrong_build
 from tasks.engines.queues import split
-from tasks.engines.vllm import adapted_modules, stop_token_ids, stretched
+from tasks.engines.vllm import adapted_modules, forget_prefixes, stop_token_ids, stretched
 from tests.support.scripted import model_folder, word_tokenizer
 
 
@@ -189,6 +189,27 @@ def test_engines_hold_no_room_for_adapters_on_experts(tmp_path, key):
     for number, expected in ((0, None), (8, ["q_proj", "k_proj", "v_proj", "o_proj"])):
         (tmp_path / "config.json").write_text(json.dumps({"architectures": ["A"], key: number}))
         assert adapted_modules(str(tmp_path)) == expected
+
+
+class RunsAhead:
+    """An engine that lets go of its cache after so many steps."""
+
+    def __init__(self, steps):
+        self.steps = steps
+
+    def reset_prefix_cache(self):
+        return self.steps <= 0
+
+    def step(self):
+        self.steps -= 1
+
+
+def test_no_reply_uses_keys_and_values_of_other_weights():
+    forget_prefixes(RunsAhead(0))
+    forget_prefixes(ahead := RunsAhead(1))
+    assert ahead.steps == 0
+    with pytest.raises(EngineDied, match="of the weights before"):
+        forget_prefixes(RunsAhead(10))
 
 
 def test_positions_are_stretched_by_yarn_for_longer_contexts(folder):

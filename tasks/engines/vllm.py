@@ -90,7 +90,7 @@ class VllmEngine:
             return
         assert not self._in_flight, "weights change only between calls"
         self._engine.collective_rpc("load_policy", args=(policy.weights,))
-        self._engine.reset_prefix_cache()
+        forget_prefixes(self._engine)
         self._weights, self._weights_hash = policy.weights, full
 
     def submit(self, key: Hashable, token_ids: list[int], sampling: Sampling, seed: int, policy: Policy) -> None:
@@ -185,6 +185,21 @@ class VllmEngine:
         if policy.adapter is not None and policy.content_hash not in self._adapters:
             number = len(self._adapters) + 1
             self._adapters[policy.content_hash] = LoRARequest(policy.content_hash, number, policy.adapter)
+
+
+def forget_prefixes(engine: Any) -> None:
+    """Empty vLLM's prefix cache, which holds keys and values of the weights before.
+
+    It refuses while a block is in use. On GPUs a step runs ahead of the last reply and may still have one.
+
+    Raises:
+        EngineDied: the cache cannot be emptied: replies would mix two policies.
+    """
+    for _ in range(3):
+        if engine.reset_prefix_cache():
+            return
+        engine.step()
+    raise EngineDied("vLLM still uses keys and values of the weights before")
 
 
 def _prompt_params() -> Any:
