@@ -11,7 +11,8 @@ from tasks.engines import gpus
 from tasks.engines.base import EngineConfig, EngineDied, Policy, check_policies
 from tasks.engines.gpus import devices, wrong_build
 from tasks.engines.queues import split
-from tasks.engines.vllm import adapted_modules, forget_prefixes, stop_token_ids, stretched
+from tasks.engines.vllm import forget_prefixes, stop_token_ids
+from tasks.engines.vllm_args import adapted_modules, stretched
 from tests.support.scripted import model_folder, word_tokenizer
 
 

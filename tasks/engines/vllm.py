@@ -24,6 +24,7 @@ from tasks.engines.base import (
     reply_text,
     too_long,
 )
+from tasks.engines.vllm_args import engine_args
 
 
 class Worker:
@@ -68,7 +69,7 @@ class VllmEngine:
         self.max_num_seqs = config.max_num_seqs
         self.is_on_gpu = config.device == "cuda"
         self.tokenizer: Any = load_tokenizer(config.model)
-        self._engine: Any = LLMEngine.from_engine_args(_engine_args(config))
+        self._engine: Any = LLMEngine.from_engine_args(engine_args(config))
         self._engine.output_processor.tokenizer = self.tokenizer
         self._end_ids = end_ids(config.model, self.tokenizer)
         self._weights, self._weights_hash = config.model, None
@@ -233,65 +234,3 @@ def stop_token_ids(tokenizer: Any, stop: tuple[str, ...]) -> list[int] | None:
     quarter of a tiny model's time.
     """
     return [] if not stop else _stop_token_ids(tokenizer, stop)
-
-
-def stretched(model: str, factor: float | None) -> dict[str, Any]:
-    """Overrides for vLLM of a model's own position settings, the scaled length included."""
-    if factor is None:
-        return {}
-    own = json.loads((local_folder(model) / "config.json").read_text())
-    length, rope = own["max_position_embeddings"], own.get("rope_parameters") or own
-    yarn = {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": length}
-    return {
-        "max_position_embeddings": int(factor * length),
-        "rope_parameters": {**yarn, "rope_theta": rope["rope_theta"]},
-    }
-
-
-def adapted_modules(model: str) -> list[str] | None:
-    """The modules that adapters may change: of a mixture of experts attention alone; None stands for all.
-
-    vLLM would hold room for every expert's: 21 GiB on each of two GPUs, for four adapters of rank 64 on Qwen3-30B-A3B.
-    """
-    own = json.loads((local_folder(model) / "config.json").read_text())
-    is_mixture = any(own.get(key) for key in ("num_experts", "num_local_experts", "n_routed_experts"))
-    return ["q_proj", "k_proj", "v_proj", "o_proj"] if is_mixture else None
-
-
-def _engine_args(config: EngineConfig) -> Any:
-    from vllm.engine.arg_utils import EngineArgs
-
-    ranks = (8, 16, 32, 64, 128, 256, 320, 512)  # ranks that vLLM has kernels for
-    rank = next((rank for rank in ranks if rank >= config.max_lora_rank), ranks[-1])
-    lora: dict[str, Any] = {"enable_lora": True, "max_lora_rank": rank, "max_loras": config.max_loras}
-    if config.max_lora_rank:
-        lora["lora_target_modules"] = adapted_modules(config.model)
-    batched = max(config.max_batched_tokens, config.max_num_seqs)
-    if config.device == "cpu":
-        device: dict[str, Any] = {
-            "kv_cache_memory_bytes": config.kv_cache_bytes,
-            "enforce_eager": True,
-            "block_size": 32,
-        }
-        # A seeded request whose prompt is computed in two steps kills vLLM on CPUs ("does not use offset").
-        device["enable_chunked_prefill"] = False
-        batched = max(batched, config.max_model_len)
-    else:
-        device = {"gpu_memory_utilization": config.gpu_memory_utilization, "enforce_eager": config.enforce_eager}
-        device["enable_sleep_mode"] = True
-    return EngineArgs(
-        model=config.model,
-        dtype=config.dtype,
-        max_model_len=config.max_model_len,
-        hf_overrides=stretched(config.model, config.yarn_factor),
-        max_num_seqs=config.max_num_seqs,
-        max_num_batched_tokens=batched,
-        tensor_parallel_size=config.tensor_parallel,
-        enable_prefix_caching=True,
-        logprobs_mode="processed_logprobs",
-        generation_config="vllm",
-        disable_log_stats=True,
-        worker_extension_cls="tasks.engines.vllm.Worker",
-        **device,
-        **(lora if config.max_lora_rank else {}),
-    )
