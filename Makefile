@@ -82,6 +82,7 @@ lock: any ## pin the packages of pyproject.toml in requirements/*.txt
 
 bench: full ## run benchmarks: prints a table and appends lines to data/bench/*.jsonl
 	$(BIN)/python -m tests.bench.pipeline
+	$(BIN)/python -m tests.bench.rollouts
 	$(BIN)/python -m tests.bench.shared_prompts
 	$(BIN)/python -m tests.bench.trl_trainer
 
