@@ -72,9 +72,9 @@ def theirs(config: EngineConfig, asked: list[Asked]) -> float:
     from vllm import LLM, SamplingParams
     from vllm.inputs import TokensPrompt
 
-    from tasks.engines.vllm import _engine_args
+    from tasks.engines.vllm_args import engine_args
 
-    llm, times = LLM.from_engine_args(_engine_args(config)), []
+    llm, times = LLM.from_engine_args(engine_args(config)), []
     given = [TokensPrompt(prompt_token_ids=ids) for ids, _ in asked]
     for call in range(REPEATS + 1):
         how = [
