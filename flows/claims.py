@@ -238,15 +238,16 @@ def main() -> None:
     if unknown := set(args.studies) - set(STUDIES):  # `choices` would refuse an empty list before Python 3.12
         parser.error(f"there is no study {', '.join(sorted(unknown))}; there are {names}")
     studies = [Study.load(name) for name in args.studies or STUDIES]
-    if args.list:
-        print_table([row for study in studies for row in progress(study, args.seeds)])
-        return
     for study in studies:
-        variants = args.variants or list(study.variants)
-        if unknown := set(variants) - set(study.variants):
+        if unknown := set(args.variants or ()) - set(study.variants):
             all_of_it = ", ".join(study.variants)
             parser.error(f"{study.name} has no variant {', '.join(sorted(unknown))}; there are {all_of_it}")
-        play_study(study, variants, args.seeds)
+    if args.list:
+        rows = [row for study in studies for row in progress(study, args.seeds)]
+        print_table([row for row in rows if args.variants is None or row["variant"] in args.variants])
+        return
+    for study in studies:
+        play_study(study, args.variants or list(study.variants), args.seeds)
 
 
 if __name__ == "__main__":

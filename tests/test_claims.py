@@ -121,6 +121,15 @@ def test_a_study_that_does_not_exist_is_refused_with_the_names_of_those_that_do(
     assert f"there is no study scpe; there are {', '.join(STUDIES)}" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("way", [["--list"], []])
+def test_a_variant_that_any_of_the_studies_lacks_is_refused_before_one_is_played(way, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["claims", "spice", "mae", *way, "--variants", "Challenger fixed"])
+    monkeypatch.setattr(claims, "play_study", lambda *of: pytest.fail("played"))
+    with pytest.raises(SystemExit):
+        claims.main()
+    assert "mae has no variant Challenger fixed; there are whole, SFT" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", STUDIES)
 def test_every_claim_of_a_study_is_about_its_variants_and_every_variant_is_a_configuration(name):
     study = Study.load(name)

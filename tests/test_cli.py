@@ -147,7 +147,7 @@ def test_a_missing_corpus_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     said = "there is no corpus nowhere: give a file or folder"
     assert f"{said}, hf:owner/name?revision=..., " in output("run", "scope-iteration", "--corpus", "nowhere")
     assert f"{said} or hf:owner/name?rev" in output("corpus", "prepare", "nowhere", "--run", "mine")
-    assert said in output("corpus", "search", "nowhere", "rivers")
+    assert "no prepared corpus 'nowhere'" in output("corpus", "search", "nowhere", "rivers")
 
 
 def test_a_corpus_to_prepare_is_part_of_what_is_checked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -158,3 +158,7 @@ def test_an_evaluation_set_that_is_not_there_is_refused_at_once(tmp_path: Path) 
     sets = 'contamination.benchmarks=[{name="musique", path="no/musique.json"}]'
     said = refused("corpus", "prepare", str(tmp_path), "--run", "wiki", "--set", sets)
     assert "benchmark file no/musique.json does not exist; in settings, paths are relative to " in said
+
+
+def test_documents_to_prepare_have_to_be_named() -> None:
+    assert "name the documents: --corpus PATH" in refused("run", "prepare-corpus", "--profile", "text", "--run", "wiki")

@@ -14,6 +14,15 @@ from tests.support.store_to_view import HOSTILE, lay
 from warehouse.publish import write_dataset
 
 
+def test_a_folder_that_cannot_be_made_is_named(store, tmp_path, monkeypatch):
+    monkeypatch.setenv("SELFPLAY_STORE", str(store.root))
+    lay(store)
+    (tmp_path / "file").touch()
+    result = CliRunner().invoke(cli.main, ["export", "mine", "-o", str(tmp_path / "file" / "out")])
+    assert result.exit_code == 1 and result.output.startswith(f"Error: {tmp_path}/file/out")
+    assert result.output.endswith(": Not a directory\n")
+
+
 def test_every_table_is_a_configuration_that_datasets_loads(store, tmp_path, monkeypatch):
     datasets = pytest.importorskip("datasets")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")

@@ -31,7 +31,8 @@ GARBAGE = 100_000  # objects between two collections: imports make many and drop
 
 
 class Group(click.Group):
-    """Commands whose expected failures (a user's ValueError, a service's RuntimeError) end in one clear line."""
+    """Commands whose expected failures (a user's ValueError, a service's RuntimeError, a file that cannot be read or
+    written) end in one clear line."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -41,6 +42,10 @@ class Group(click.Group):
         except _expected_failures() as problem:
             hint = DAMAGED if ".parquet'" in str(problem) else ""
             raise click.ClickException(f"{problem}{hint}") from problem
+        except OSError as problem:
+            if problem.filename is None:
+                raise
+            raise click.ClickException(f"{problem.filename}: {problem.strerror}") from problem
 
 
 def _expected_failures() -> tuple[type[Exception], ...]:

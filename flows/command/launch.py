@@ -110,6 +110,9 @@ def check_settings(deployment: dict[str, Any], parameters: dict[str, Any]) -> An
         if "corpus" not in config.model_fields:
             raise ValueError("this method learns from no corpus: leave out --corpus")
         given["corpus"] = parameters["corpus"]
+    field = config.model_fields.get("corpus")
+    if field is not None and field.is_required() and "corpus" not in given:
+        raise ValueError("name the documents: --corpus PATH")
     cfg = profile.load(config, parameters["profile"], given)
     if not isinstance(cfg, profile.MethodSettings):
         check_documents(getattr(cfg, "corpus", None), SOURCE)
