@@ -87,7 +87,10 @@ def check_machine(cfg: MethodSettings, root: Path) -> None:
     problems = [*crowded(cfg, Host.here()), *without_package(cfg)]
     if cfg.engine.device == "cuda" and cfg.engine.kind == "vllm":
         machine = Machine.here(root)
-        problems += [*judge(cfg, machine), *without_compiler(), *short_of_shared_memory(cfg)] if machine else []
+        builds = filter(None, [wrong_build("cuda")])  # of no interest before there is a GPU
+        problems += (
+            [*builds, *judge(cfg, machine), *without_compiler(), *short_of_shared_memory(cfg)] if machine else []
+        )
     if problems:
         raise ValueError("\n  ".join(["this machine cannot run the profile:", *problems, WAY_OUT]))
 
@@ -115,12 +118,10 @@ def crowded(cfg: MethodSettings, host: Host) -> list[str]:
 
 
 def without_package(cfg: MethodSettings) -> list[str]:
-    """Engines on GPUs with vLLM for CPUs, and updates whose attention needs a package that the lock does not have."""
-    on_gpus = any(each and each.kind == "vllm" and each.device == "cuda" for each in (cfg.engine, cfg.judge_engine))
-    found = [problem] if on_gpus and (problem := wrong_build("cuda")) else []
+    """Updates whose attention needs a package that the lock does not have."""
     if any(find_spec(name) for name in ("flash_attn", "kernels")):
-        return found
-    return found + [
+        return []
+    return [
         f'{name}.attention "flash_attention_2" needs the package flash-attn, which is not installed; choose "sdpa"'
         for name, update in updates_of(cfg).items()
         if update.attention == "flash_attention_2"
