@@ -55,6 +55,11 @@ def test_an_unknown_flow_or_profile_is_answered_with_the_choices() -> None:
     assert "no profile 'tiny'; there are micro, " in said and ", olmo-3-7b-1gpu, " in said
 
 
+def test_options_that_contradict_each_other_are_refused() -> None:
+    assert "exclude each other" in output("rerun", "mine", "rewards", "--only", "--dependents")
+    assert "exclude each other" in output("run", "scope-iteration", "--only", "rewards", "--from", "rewards")
+
+
 @pytest.mark.parametrize("name", ["../evil", "a/b", "", "."])
 def test_a_name_that_no_run_can_have_is_refused(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path))

@@ -212,6 +212,14 @@ def test_cleaned_files_stay_cleaned_in_a_fork(store: Store) -> None:
     assert list(table.problems(thorough=True)) == []
 
 
+def test_tables_without_any_file_left_are_shared_too(store: Store) -> None:
+    play(store, "r")
+    clean.remove(store, clean.removable(store, "r", keep_last=1, rollouts=True))
+    fork(store, "r", "f", 1, {})
+    table = store.get("f/iter-001/solver/step-001/rollouts")
+    assert [list(table.problems(thorough=True)), table.has_rows] == [[], False]
+
+
 def test_a_filesystem_without_hard_links_gets_copies(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise PermissionError("no links here")

@@ -128,6 +128,7 @@ def _staged(store: Store) -> Iterator[Path]:
 
 
 def _share(table: Table, folder: Path, new: str, origin: dict[str, Any]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)  # even if all files were cleaned away
     for name in _present(table):
         file = folder / name
         file.parent.mkdir(parents=True, exist_ok=True)

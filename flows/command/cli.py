@@ -116,6 +116,8 @@ def rerun(name: str, stage: str, force: bool, here: bool, **how: Any) -> None:
     from flows.record import last_request
     from warehouse.rerun import chosen
 
+    if how["only"] and how["dependents"]:
+        raise ValueError("--only and --dependents exclude each other")
     store = open_store()
     asked = last_request(store, name)
     chosen(store, name, stage, how["iteration"], how["step"])
@@ -225,7 +227,7 @@ def status(name: str | None) -> None:
     stages = made.stages(store, name) if name is not None else []
     if name is not None and not (stages or store.folder(name).exists()):
         raise ValueError(f"there is no run {name!r}; `selfplay status` lists the runs")
-    print_table(made.runs(store) if name is None else stages, "runs" if name is None else "stages")
+    print_table(made.runs(store) if name is None else stages, f"runs in {store.root}" if name is None else "stages")
     if name and (origin := store.kept(name, FORK)):
         click.echo(f"forked from {origin['run']} after iteration {origin['iteration']}")
     print_table(made.working(store, name), "running now")
