@@ -1,5 +1,7 @@
 import json
 import os
+from multiprocessing import Pipe
+from types import SimpleNamespace
 
 import pytest
 from pydantic import ValidationError
@@ -9,6 +11,7 @@ from flows.profile import MethodSettings
 from tasks.engines import fleet as fleets
 from tasks.engines import gpus
 from tasks.engines.base import EngineConfig, EngineDied, Policy, check_policies
+from tasks.engines.fleet import Fleet
 from tasks.engines.gpus import devices, wrong_build
 from tasks.engines.queues import split
 from tasks.engines.vllm import forget_prefixes, stop_token_ids
@@ -190,6 +193,15 @@ def test_engines_hold_no_room_for_adapters_on_experts(tmp_path, key):
     for number, expected in ((0, None), (8, ["q_proj", "k_proj", "v_proj", "o_proj"])):
         (tmp_path / "config.json").write_text(json.dumps({"architectures": ["A"], key: number}))
         assert adapted_modules(str(tmp_path)) == expected
+
+
+@pytest.mark.parametrize(("answer", "closed"), [("done", []), ("failed", [0]), ("died", [0])])
+def test_an_engine_that_fails_to_sleep_is_gone_before_an_update_begins(tmp_path, folder, answer, closed):
+    fleet, ended, (ours, theirs) = Fleet(config(folder), 1, tmp_path), [], Pipe()
+    fleet._children[0] = SimpleNamespace(pipe=ours, close=lambda: ended.append(0))  # type: ignore[assignment]
+    theirs.send((answer, None))
+    fleet.sleep()
+    assert theirs.recv() == "sleep" and ended == closed and bool(fleet._children) == (not closed)
 
 
 class RunsAhead:

@@ -97,8 +97,11 @@ def test_a_trainer_of_one_process_sees_one_gpu_that_of_the_first_engine(tmp_path
 
 def test_the_allocator_of_a_gpu_trainer_can_grow_its_blocks_unless_told_otherwise(tmp_path, monkeypatch):
     group = Group(tmp_path / "log", 2, "cuda", 1)
-    monkeypatch.delenv("PYTORCH_ALLOC_CONF", raising=False)
+    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
+        monkeypatch.delenv(name, raising=False)
     assert group.environment()["PYTORCH_ALLOC_CONF"] == "expandable_segments:True"
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:False")
+    assert group.environment()["PYTORCH_ALLOC_CONF"] == "expandable_segments:False"
     monkeypatch.setenv("PYTORCH_ALLOC_CONF", "max_split_size_mb:512")
     assert group.environment()["PYTORCH_ALLOC_CONF"] == "max_split_size_mb:512"
     assert "PYTORCH_ALLOC_CONF" not in Group(tmp_path / "log", 1, "cpu", 1).environment()

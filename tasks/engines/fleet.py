@@ -218,7 +218,7 @@ class Fleet:
             for number in self._children:
                 self._send(number, SLEEP)
             for number in list(self._children):
-                if self._receive(number)[0] == "died":
+                if self._receive(number)[0] != "done":  # it ends, and its memory must be free before an update begins
                     self._children.pop(number).close()
 
     def close(self) -> None:

@@ -129,7 +129,8 @@ class Group:
         if self.device == "cpu":
             return {"PYTHONPATH": path, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": str(self.threads)}
         cores = len(os.sched_getaffinity(0)) // self.num_processes
-        allocator = os.environ.get("PYTORCH_ALLOC_CONF", "expandable_segments:True")
+        former = os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+        allocator = os.environ.get("PYTORCH_ALLOC_CONF", former)
         found = {"PYTHONPATH": path, "PYTORCH_ALLOC_CONF": allocator, "OMP_NUM_THREADS": str(max(cores, 1))}
         return found if self.num_processes > 1 else found | {"CUDA_VISIBLE_DEVICES": ",".join(devices(1, 0))}
 
