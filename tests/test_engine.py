@@ -15,7 +15,7 @@ from tasks.engines.fleet import Fleet
 from tasks.engines.gpus import devices, wrong_build
 from tasks.engines.queues import split
 from tasks.engines.vllm import forget_prefixes, stop_token_ids
-from tasks.engines.vllm_args import adapted_modules, stretched
+from tasks.engines.vllm_args import adapted_modules, check_reload, stretched
 from tests.support.scripted import model_folder, word_tokenizer
 
 
@@ -189,10 +189,13 @@ def test_a_model_of_another_width_is_refused_before_an_engine_loads_it(tmp_path,
 
 
 @pytest.mark.parametrize("key", ["num_experts", "num_local_experts", "n_routed_experts"])
-def test_engines_hold_no_room_for_adapters_on_experts(tmp_path, key):
+def test_engines_hold_no_room_for_adapters_on_experts_and_replace_these_on_gpus_only(tmp_path, key):
     for number, expected in ((0, None), (8, ["q_proj", "k_proj", "v_proj", "o_proj"])):
         (tmp_path / "config.json").write_text(json.dumps({"architectures": ["A"], key: number}))
         assert adapted_modules(str(tmp_path)) == expected
+    check_reload(config(tmp_path, device="cuda"))
+    with pytest.raises(ValueError, match="is a mixture of experts: vLLM on CPUs cannot replace its weights"):
+        check_reload(config(tmp_path))
 
 
 @pytest.mark.parametrize(("answer", "closed"), [("done", []), ("failed", [0]), ("died", [0])])

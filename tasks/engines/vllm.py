@@ -24,7 +24,7 @@ from tasks.engines.base import (
     reply_text,
     too_long,
 )
-from tasks.engines.vllm_args import engine_args
+from tasks.engines.vllm_args import check_reload, engine_args
 
 
 class Worker:
@@ -90,6 +90,7 @@ class VllmEngine:
             self._weights_hash = full or self._weights_hash
             return
         assert not self._in_flight, "weights change only between calls"
+        check_reload(self.config)
         self._engine.collective_rpc("load_policy", args=(policy.weights,))
         forget_prefixes(self._engine)
         self._weights, self._weights_hash = policy.weights, full

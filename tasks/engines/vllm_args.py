@@ -63,6 +63,18 @@ def adapted_modules(model: str) -> list[str] | None:
 
     vLLM would hold room for every expert's: 21 GiB on each of two GPUs, for four adapters of rank 64 on Qwen3-30B-A3B.
     """
+    return ["q_proj", "k_proj", "v_proj", "o_proj"] if _is_mixture(model) else None
+
+
+def check_reload(config: EngineConfig) -> None:
+    """Raise ValueError if vLLM cannot replace all weights.
+
+    On CPUs it packs those of experts at the first load only, and would read the next ones as if they were packed.
+    """
+    if config.device == "cpu" and _is_mixture(config.model):
+        raise ValueError(f"{config.model} is a mixture of experts: vLLM on CPUs cannot replace its weights, use GPUs")
+
+
+def _is_mixture(model: str) -> bool:
     own = json.loads((local_folder(model) / "config.json").read_text())
-    is_mixture = any(own.get(key) for key in ("num_experts", "num_local_experts", "n_routed_experts"))
-    return ["q_proj", "k_proj", "v_proj", "o_proj"] if is_mixture else None
+    return any(own.get(key) for key in ("num_experts", "num_local_experts", "n_routed_experts"))
