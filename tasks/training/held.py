@@ -71,6 +71,8 @@ def write(folder: Path) -> None:
 def _make_room() -> bool:
     while _shares and not _everyone(_has_room()):
         _shares.pop(next(iter(_shares)))
+        if torch.cuda.is_initialized():
+            torch.accelerator.empty_host_cache()  # PyTorch keeps freed pinned memory for itself
     return _everyone(_has_room())
 
 
