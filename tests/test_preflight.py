@@ -55,3 +55,9 @@ def test_a_missing_compiler_and_missing_headers_are_said(monkeypatch, tmp_path):
 def test_several_gpus_need_shared_memory(monkeypatch, name, free, refused):
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
     assert bool(short_of_shared_memory(profile.load(Scope, name))) == refused
+
+
+def test_a_judge_on_several_gpus_needs_shared_memory(monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=64 << 20))
+    judge = {"model": "Qwen/Qwen3-8B", "max_model_len": 8192, "device": "cuda", "tensor_parallel": 2}
+    assert short_of_shared_memory(profile.load(Scope, "qwen3-8b-1gpu", {"judge_engine": judge}))

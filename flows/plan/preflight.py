@@ -143,7 +143,8 @@ def without_compiler() -> list[str]:
 
 def short_of_shared_memory(cfg: MethodSettings) -> list[str]:
     """Processes that work together on several GPUs pass messages through shared memory; without room they crash."""
-    if cfg.trainer_processes == cfg.engine.tensor_parallel == 1 or not SHARED_MEMORY.exists():
+    together = [cfg.trainer_processes, *(each.tensor_parallel for each in (cfg.engine, cfg.judge_engine) if each)]
+    if max(together) == 1 or not SHARED_MEMORY.exists():
         return []
     free = shutil.disk_usage(SHARED_MEMORY).free
     if free >= LEAST_SHARED:
