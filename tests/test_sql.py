@@ -195,7 +195,7 @@ def test_a_large_sort_has_a_place_to_spill_to(root: Path) -> None:
 
 def test_a_mistake_is_shown_where_it_was_made(root: Path) -> None:
     statement = "select nope from evaluations"
-    with pytest.raises(duckdb.BinderException, match="LINE 1: explain select nope"), readonly.answer(root, statement):
+    with pytest.raises(duckdb.BinderException, match="LINE 1: select nope"), readonly.answer(root, statement):
         pass
 
 

@@ -8,6 +8,7 @@ table function `query`, which accepts a single SELECT and refuses everything tha
 from __future__ import annotations
 
 import contextlib
+import re
 import signal
 import socket
 import tempfile
@@ -25,6 +26,7 @@ ONLY_READS = (
     "`selfplay sql` reads the tables of runs: give it one SELECT (or DESCRIBE, SHOW, SUMMARIZE) that neither writes "
     "nor changes settings. To save the result, use -o FILE"
 )
+EXPLAINED = re.compile(r"(LINE 1: )explain (.*\n) {8}( *\^)")  # our word before the user's, and the mark below
 NO_FILES = "`selfplay sql` reads no files except those of the store's tables"
 
 
@@ -73,7 +75,10 @@ def _check(connection: duckdb.DuckDBPyConnection, statement: str) -> None:
         told = str(problem)
         if "single SELECT" in told or "must be at the top level" in told:
             raise NotAllowed(ONLY_READS) from None
-        connection.execute(f"explain {statement}")  # raises an error at the user's own position in the statement
+        try:
+            connection.execute(f"explain {statement}")  # raises an error at the user's own position in the statement
+        except duckdb.Error as known:
+            raise type(known)(EXPLAINED.sub(r"\1\2\3", str(known))) from None
         raise NotAllowed(told.partition("\n\nLINE ")[0]) from None
 
 

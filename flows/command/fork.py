@@ -50,7 +50,7 @@ def _check_complete(asked: Request, iteration: int) -> None:
     """Raise ValueError unless a flow run would reach the end of the iteration without building a table."""
     from warehouse.address import Address
 
-    with waiting(f"the stages of {asked.run} to be looked through"):
+    with waiting(f"the stages of {asked.run} to be checked"):
         inquiry = inquire(asked)
     reached = [Address.parse(address).iteration for address, _ in inquiry.found]
     if any(number is not None and number > iteration for number in reached):
