@@ -4,7 +4,7 @@ built-in world."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from corpus_prep.read.hub import is_dataset
@@ -43,13 +43,6 @@ def check_documents(corpus: str | None, folder: Path) -> None:
     """Raise ValueError for documents to prepare that are neither a path, relative to `folder`, nor a dataset."""
     if corpus is not None and not is_path_or_dataset(corpus, folder):
         raise ValueError(f"there is no corpus {corpus}: give {' or '.join(RAW)}")
-
-
-def check_evaluation_sets(paths: Iterable[str], folder: Path) -> None:
-    """Raise ValueError for a file that does not exist. Paths are relative to `folder`."""
-    for path in paths:
-        if not (folder / path).exists():
-            raise ValueError(f"benchmark file {path} does not exist; in settings, paths are relative to {folder}")
 
 
 def is_path_or_dataset(corpus: str, folder: Path = Path()) -> bool:

@@ -127,8 +127,13 @@ class Run(Generic[Config]):
         return Player(name, self.models["base"])
 
     def player_after(self, name: str, iteration: int, run: str | None = None) -> Player:
-        """A player as an iteration of this run, or of another, left it; the base model if it was never updated."""
+        """A player as an iteration of this run, or of another, left it; the base model if it was never updated.
+
+        Raises ValueError if there is no such run.
+        """
         store, player = self.place.store, self.player(name)
+        if run is not None and not store.folder(run).exists():
+            raise ValueError(f"there is no run {run!r} to take the {name} from; `selfplay status` lists the runs")
         for table in store.tables(run or self.place.at.run):
             ours = table.schema is UPDATES and (Address.parse(table.address).iteration or 0) <= iteration
             if ours and table.rows()[-1]["role"] == name:

@@ -179,6 +179,8 @@ def test_after_step_999_comes_step_1000(store):
     base = Policy(id="base", weights="base", content_hash="0")
     run: Run[Any] = Run(profile.load(scope.Config, "micro"), store.run("r"), {"base": base})
     assert run.player_after("solver", 1).policy.id == "r/iter-001/solver/step-1000/updates"
+    with pytest.raises(ValueError, match="there is no run 'x' to take the solver from"):
+        run.player_after("solver", 1, run="x")
     addresses = [table.address for table in store.tables("r")]
     assert addresses.index("r/iter-001/solver/step-999/updates") < addresses.index(
         "r/iter-001/solver/step-1000/updates"

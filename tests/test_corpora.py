@@ -154,10 +154,23 @@ def test_a_command_about_a_prepared_corpus_says_how_to_make_it() -> None:
         assert "no prepared corpus 'wiki2'" in refused("corpus", *command)
 
 
-def test_an_evaluation_set_that_is_not_there_is_refused_at_once(tmp_path: Path) -> None:
-    sets = 'contamination.benchmarks=[{name="musique", path="no/musique.json"}]'
-    said = refused("corpus", "prepare", str(tmp_path), "--run", "wiki", "--set", sets)
-    assert "benchmark file no/musique.json does not exist; in settings, paths are relative to " in said
+@pytest.mark.parametrize(
+    ("flow", "setting", "key"),
+    [
+        (
+            "prepare-corpus/text",
+            'contamination.benchmarks=[{name="m", path="no.json"}]',
+            "contamination.benchmarks.0.path",
+        ),
+        ("spell-iteration/micro", "evaluation.benchmark=no.jsonl", "evaluation.benchmark"),
+        ("mae-iteration/micro", "questions.file=no.csv", "questions.file"),
+    ],
+)
+def test_a_setting_that_names_a_file_that_is_not_there_is_refused_at_once(flow, setting, key, text) -> None:
+    flow, profile = flow.split("/")
+    corpus = ["--corpus", str(text)] if flow == "prepare-corpus" else []
+    said = refused("run", flow, "--profile", profile, "--run", "new", *corpus, "--set", setting)
+    assert f"{key} names no." in said and "there is no such file; in settings, paths are relative to " in said
 
 
 def test_documents_to_prepare_have_to_be_named() -> None:

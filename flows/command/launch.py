@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from flows.service.site import SOURCE, Site, open_store, store_root
 from flows.service.waiting import waiting
+
+ROWS = (".jsonl", ".json", ".jsonl.gz", ".csv", ".tsv", ".parquet")  # how files of rows are named
 
 
 def make_parameters(
@@ -95,10 +98,24 @@ def read_setting(text: str) -> tuple[str, Any]:
     return key.strip(), found["value"] if found.keys() == {"value"} else value  # more than one line is no value
 
 
+def files_of(values: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """Settings that name a file of rows, and the file.
+
+    >>> list(files_of({"steps": 4, "pool": {"given": [{"file": "tasks.jsonl"}, {"file": "hf:owner/tasks.json"}]}}))
+    [('pool.given.0.file', 'tasks.jsonl')]
+    """
+    if isinstance(values, dict | list | tuple):
+        pairs = values.items() if isinstance(values, dict) else enumerate(values)
+        for name, value in pairs:
+            yield from files_of(value, f"{key}.{name}" if key else str(name))
+    elif isinstance(values, str) and values.endswith(ROWS) and not values.startswith("hf:"):
+        yield key, values
+
+
 def check_settings(deployment: dict[str, Any], parameters: dict[str, Any]) -> Any:
     """The configuration. Raises ValueError for a wrong setting, missing model or corpus here, not in a worker's log."""
     from flows import profile
-    from flows.corpora import check_corpora, check_documents, check_evaluation_sets
+    from flows.corpora import check_corpora, check_documents
     from flows.evaluation import check_benchmarks
     from tasks.engines.base import check_model
     from tasks.engines.endpoint import API
@@ -116,11 +133,11 @@ def check_settings(deployment: dict[str, Any], parameters: dict[str, Any]) -> An
     cfg = profile.load(config, parameters["profile"], given)
     if not isinstance(cfg, profile.MethodSettings):
         check_documents(getattr(cfg, "corpus", None), SOURCE)
-        if sets := getattr(cfg, "contamination", None):
-            check_evaluation_sets((benchmark.path for benchmark in sets.benchmarks), SOURCE)
     else:
         check_corpora(cfg, open_store(), SOURCE)
         check_benchmarks(cfg, SOURCE)
         for model in filter(lambda model: model and not model.startswith(API), cfg.models.model_dump().values()):
             check_model(str(SOURCE / model) if (SOURCE / model).exists() else model)  # flows stand in SOURCE
+    if absent := [f"{key} names {file}" for key, file in files_of(cfg.model_dump()) if not (SOURCE / file).exists()]:
+        raise ValueError(f"{'; '.join(absent)}: there is no such file; in settings, paths are relative to {SOURCE}")
     return cfg
