@@ -116,6 +116,20 @@ def test_where_memory_is_short_nothing_is_held(tmp_path, folder, monkeypatch):
     assert made.state_is_written and made.optimizer_state.exists()
 
 
+def test_a_state_that_the_host_has_no_room_for_is_written_at_once(tmp_path, folder, monkeypatch):
+    def of(optimizer, on_host=True):
+        if on_host:
+            raise RuntimeError("CUDA error: out of memory")
+        return whole(optimizer, on_host)
+
+    whole = held.Share.of
+    monkeypatch.setattr(held.Share, "of", of)
+    settings = {"beta": 0.0}
+    made = update(tmp_path, folder, make_rows(folder / "policy", n=3), settings=settings, state_later=True)
+    assert made.state_is_written and any(made.optimizer_state.iterdir())
+    assert not held._shares and not held._unwritten
+
+
 def test_a_policy_rounded_for_engines_is_trained_in_float32(tmp_path, folder):
     """Two updates of 1e-6 per step, which bfloat16 would round away, add up; engines get the result, rounded."""
     from safetensors.torch import load_file

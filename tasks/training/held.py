@@ -20,6 +20,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.initialization import no_init_weights
 from trl.trainer import grpo_trainer
 
+from tasks.engines.fleet import OUT_OF_MEMORY
 from tasks.training.sharding import EMPTY
 from tasks.training.state import Share, put, to_host
 
@@ -47,16 +48,16 @@ _load_model = grpo_trainer.create_model_from_path
 
 def hold(optimizer: Any, *folders: Path) -> None:
     """Keep what was just written to `folders`, in all processes. If memory is short, drop what was kept longest."""
-    if _make_room():
-        _shares[identity(*folders)] = Share.of(optimizer)
+    if _make_room() and (share := _copied(optimizer)):
+        _shares[identity(*folders)] = share
 
 
 def hold_unwritten(optimizer: Any, policy: Path, *, writes: bool, weights: bool) -> bool:
     """Keep a state for `write`, and free the GPU. Returns False if memory is short: then nothing is kept."""
     _unwritten.clear()
-    if not _make_room():
+    if not _make_room() or not (share := _copied(optimizer)):
         return False
-    _unwritten.append(Unwritten(identity(policy), Share.of(optimizer), writes, weights))
+    _unwritten.append(Unwritten(identity(policy), share, writes, weights))
     return True
 
 
@@ -74,6 +75,18 @@ def _make_room() -> bool:
         if torch.cuda.is_initialized():
             torch.accelerator.empty_host_cache()  # PyTorch keeps freed pinned memory for itself
     return _everyone(_has_room())
+
+
+def _copied(optimizer: Any) -> Share | None:
+    """The optimizer's state on the host; None, in all processes, if one of them did not get the memory."""
+    share = None
+    try:
+        share = Share.of(optimizer)
+    except RuntimeError as problem:
+        if not OUT_OF_MEMORY.search(str(problem)):
+            raise
+        log.warning("no room in the host's memory for the state of an update: %s", problem)
+    return share if _everyone(share is not None) else None
 
 
 def take(*folders: Path | None) -> Share | None:
