@@ -44,7 +44,7 @@ def test_pages_have_commands() -> None:
 
 @pytest.mark.parametrize("words", of("selfplay"), ids=shlex.join)
 def test_a_command_of_selfplay_has_these_options_and_settings(words: list[str]) -> None:
-    command, context, rest = cli.main, click.Context(cli.main), words[1:]
+    command, context, rest = cli.main, click.Context(cli.main, **cli.main.context_settings), words[1:]
     while isinstance(command, click.Group) and rest:
         found = command.get_command(context, rest[0])
         assert found is not None, f"no command {rest[0]}"
