@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from flows import profile
 from flows.command import cli
+from flows.command.launch import check_settings, find_deployment, make_parameters
 from flows.corpora import check_corpora, check_distinct, find_prepared
 from flows.run import Run
 from flows.rzero.config import Config as RZero
@@ -173,5 +174,8 @@ def test_a_setting_that_names_a_file_that_is_not_there_is_refused_at_once(flow, 
     assert f"{key} names no." in said and "there is no such file; in settings, paths are relative to " in said
 
 
-def test_documents_to_prepare_have_to_be_named() -> None:
+def test_documents_to_prepare_have_to_be_named_unless_the_profile_names_them() -> None:
     assert "name the documents: --corpus PATH" in refused("run", "prepare-corpus", "--profile", "text", "--run", "wiki")
+    asked = make_parameters("english", "mine")
+    cfg = check_settings(find_deployment("prepare-corpus", "english"), asked)
+    assert cfg.corpus == "data/english/passages.jsonl"

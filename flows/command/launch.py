@@ -128,7 +128,8 @@ def check_settings(deployment: dict[str, Any], parameters: dict[str, Any]) -> An
             raise ValueError("this method learns from no corpus: leave out --corpus")
         given["corpus"] = parameters["corpus"]
     field = config.model_fields.get("corpus")
-    if field is not None and field.is_required() and "corpus" not in given:
+    known = profile.read(profile.home(config) / "profiles", parameters["profile"]) | given
+    if field is not None and field.is_required() and "corpus" not in known:
         raise ValueError("name the documents: --corpus PATH")
     cfg = profile.load(config, parameters["profile"], given)
     if not isinstance(cfg, profile.MethodSettings):
