@@ -32,7 +32,7 @@ HEAVY = {
     "trl",
     "vllm",
 }
-ASIDE = (  # services, child processes and corpus tools: beside rewards, readers, SQL and the warehouse, a minute more
+ASIDE = (  # services, commands, pages, child processes and corpus tools: beside rewards, readers, SQL and the warehouse, a minute more
     "end_to_end/test_services.py",
     "test_chat_processes.py",
     "test_containment.py",
@@ -44,6 +44,8 @@ ASIDE = (  # services, child processes and corpus tools: beside rewards, readers
     "test_minhash.py",
     "test_orphans.py",
     "test_prepare_corpus.py",
+    "test_typed.py",
+    "test_viewer_mistakes.py",
 )
 TESTS = SOURCE / "tests"
 OURS = ("flows", "tasks", "warehouse", "corpus_prep", "tests")
