@@ -31,7 +31,7 @@ from tasks.normalise import normalise
 from warehouse.store import Place, Table
 
 QUESTIONS, CONSISTENT_VOTES = Query.beside(__file__, "questions"), Query.beside(__file__, "consistent_votes")
-SHORT_BATCH = "Raise sampling.max_rounds or sampling.clusters_per_round; sampling.short_batch=fewer accepts a short batch."
+SHORT_BATCH = "Raise sampling.max_rounds or sampling.clusters_per_round; sampling.short_batch=fewer accepts this."
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ HEAVY = {
     "trl",
     "vllm",
 }
-ASIDE = (  # services, commands, pages, child processes and corpus tools: beside rewards, readers, SQL and the warehouse, a minute more
+ASIDE = (  # services, commands, pages, child processes, corpus tools: a minute more than what a light run is for
     "end_to_end/test_services.py",
     "test_chat_processes.py",
     "test_containment.py",
