@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -20,6 +21,7 @@ from tasks.processes.child_process import told_parent
 from tasks.training.grpo import UpdateJob, UpdateResult
 
 END_S = 10.0
+TORCHRUN = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "RANK", "LOCAL_RANK")
 
 
 class TrainerDied(RuntimeError):
@@ -43,7 +45,7 @@ class Group:
         meeting = meeting_place(self.num_processes)
         for rank in range(self.num_processes):
             ours, theirs = Pipe()
-            environment = os.environ | told_parent() | self.environment() | meeting
+            environment = inherited(os.environ) | told_parent() | self.environment() | meeting
             if meeting:
                 environment |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
             with open(self.log_file, "ab") as log, theirs:
@@ -135,8 +137,20 @@ class Group:
         return found if self.num_processes > 1 else found | {"CUDA_VISIBLE_DEVICES": ",".join(devices(1, 0))}
 
 
+def inherited(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment without torchrun's variables, which a cluster may have set: a lone process would wait for others.
+
+    >>> inherited({"WORLD_SIZE": "16", "RANK": "3", "LANG": "C"})
+    {'LANG': 'C'}
+    """
+    return {name: value for name, value in environment.items() if name not in TORCHRUN}
+
+
 def meeting_place(num_processes: int) -> dict[str, str]:
-    """Where the processes of a group find each other, in torchrun's variables; empty for a single process."""
+    """Where the processes of a group find each other, in torchrun's variables; empty for a single process.
+
+    A group is on one machine. Over several, only the trainer alone can be launched (`tasks.training.trainer`).
+    """
     if num_processes == 1:
         return {}
     with socket.socket() as free:

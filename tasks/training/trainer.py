@@ -5,8 +5,9 @@
 TRL does the loss, clipping, KL, LoRA, mixed precision and Accelerate's DDP and FSDP; `stored_rollouts` gives it the
 stored tensors in place of generation and rewards. Call `train(job)`, any number of times in one process, or run
 `python -m tasks.training.trainer JOB.json`, also under `accelerate launch` or
-`torchrun --nproc-per-node N -m tasks.training.trainer JOB.json` (on CPU with ACCELERATE_USE_CPU=true). The command
-line leaves the result in `OUT/result.json`.
+`torchrun --nproc-per-node N -m tasks.training.trainer JOB.json` (on CPU with ACCELERATE_USE_CPU=true). Over several
+nodes, torchrun also gets `--nnodes`, `--node-rank`, `--master-addr` and `--master-port`, and all nodes need the job's
+folders at the same paths. The command line leaves the result in `OUT/result.json`.
 """
 
 from __future__ import annotations
