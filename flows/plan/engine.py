@@ -8,6 +8,8 @@ from flows.plan.hardware import GIB, GPU, OVERHEADS
 from flows.plan.shapes import Shape
 from tasks.engines.base import EngineConfig
 
+SEGMENT = 2 << 20  # bytes
+
 
 @dataclass(frozen=True)
 class EngineMemory:
@@ -43,3 +45,13 @@ def engine_memory(shape: Shape, engine: EngineConfig, gpu: GPU) -> EngineMemory:
     # More GPUs than heads of keys hold each of them several times.
     tokens = max(0, int(cache * GIB * min(across, shape.keys // shape.head) / shape.cache_bytes))
     return EngineMemory(weights, adapters, working, cache, tokens, engine.max_model_len)
+
+
+def asleep_bytes(shape: Shape, engine: EngineConfig) -> int:
+    """Memory of the host that a sleeping engine takes on all its GPUs: vLLM copies every segment of its weights, a
+    matrix each in steps of 2 MiB, to pinned memory, and PyTorch rounds that up to a power of two."""
+    matrices = [(size, shape.layers) for size in shape.engine_matrices] + [
+        (shape.table_params, 1 if shape.tied else 2),
+    ]
+    segments = [(-(-2 * size // engine.tensor_parallel // SEGMENT) * SEGMENT, times) for size, times in matrices]
+    return engine.tensor_parallel * sum(times * (1 << (size - 1).bit_length()) for size, times in segments)

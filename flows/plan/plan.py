@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from flows.plan.engine import EngineMemory, engine_memory
+from flows.plan.engine import EngineMemory, asleep_bytes, engine_memory
 from flows.plan.hardware import GPU, GPUS
 from flows.plan.seconds import Clock, Spent
 from flows.plan.shapes import Shape, shape_of
@@ -123,9 +123,12 @@ def updates_of(settings: BaseModel, where: str = "") -> dict[str, GRPOSettings]:
 def host_gb(cfg: MethodSettings, shape: Shape, of_judge: Shape | None, workload: Workload | None) -> float:
     """Memory of the host while an update begins: what every trainer's process reads or held, and sleeping engines."""
     updates = [_trained_with(cfg, settings) for settings in updates_of(cfg).values()]
-    asleep = cfg.num_engines * 2 * shape.params + (2 * of_judge.params if of_judge else 0)
-    if not updates:
-        return 1e-9 * asleep
+    of_engine = shape_of(cfg.engine.model)
+    if not updates:  # engines never sleep; they read their weights
+        return 2e-9 * (cfg.num_engines * of_engine.params + (of_judge.params if of_judge else 0))
+    asleep = cfg.num_engines * asleep_bytes(of_engine, cfg.engine)
+    if cfg.judge_engine and of_judge:
+        asleep += asleep_bytes(of_judge, cfg.judge_engine)
     read = max(2 * shape.params if s.lora else (4 + (2 if s.beta else 0)) * shape.params for s in updates)
     read *= cfg.trainer_processes
     if cfg.resident_trainer:
@@ -188,7 +191,10 @@ def _changes(cfg: MethodSettings) -> Iterator[tuple[str, MethodSettings]]:
         yield "LoRA on attention (rank 64; engine.max_lora_rank=64)", adapters
     for more in (8, 16, 32):
         if more > cfg.trainer_processes:
-            yield f"trainer_processes={more}, on as many GPUs", cfg.model_copy(update={"trainer_processes": more})
+            yield (
+                f"trainer_processes={more}, on as many GPUs of one machine",
+                cfg.model_copy(update={"trainer_processes": more}),
+            )
     for more in (2, 4, 8):
         if more > cfg.engine.tensor_parallel:
             engine = cfg.engine.model_copy(update={"tensor_parallel": more})

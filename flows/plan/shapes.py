@@ -71,6 +71,12 @@ class Shape:
         return self.attention_params + self.experts * self.expert_params + router + 2 * self.hidden
 
     @property
+    def engine_matrices(self) -> tuple[int, ...]:
+        """Parameters of a layer's large matrices as vLLM lays them out, what reads the same input side by side."""
+        mlp = self.experts * self.hidden * self.intermediate
+        return self.hidden * (self.queries + 2 * self.keys), self.hidden * self.queries, 2 * mlp, mlp
+
+    @property
     def table_params(self) -> int:
         """Of the input embedding; the head has as many, its own or the same."""
         return self.vocab * self.hidden

@@ -21,8 +21,9 @@ from transformers.initialization import no_init_weights
 from trl.trainer import grpo_trainer
 
 from tasks.engines.fleet import OUT_OF_MEMORY
+from tasks.training.pinned import bytes_to_allocate, on_host
 from tasks.training.sharding import EMPTY
-from tasks.training.state import Share, put, to_host
+from tasks.training.state import Share, part, parts, put
 
 log = logging.getLogger("selfplay")
 GOES_ON = "going on from what an update before this one left in memory"
@@ -48,14 +49,14 @@ _load_model = grpo_trainer.create_model_from_path
 
 def hold(optimizer: Any, *folders: Path) -> None:
     """Keep what was just written to `folders`, in all processes. If memory is short, drop what was kept longest."""
-    if _make_room() and (share := _copied(optimizer)):
+    if _make_room(parts(optimizer)) and (share := _copied(optimizer)):
         _shares[identity(*folders)] = share
 
 
 def hold_unwritten(optimizer: Any, policy: Path, *, writes: bool, weights: bool) -> bool:
     """Keep a state for `write`, and free the GPU. Returns False if memory is short: then nothing is kept."""
     _unwritten.clear()
-    if not _make_room() or not (share := _copied(optimizer)):
+    if not _make_room(parts(optimizer)) or not (share := _copied(optimizer)):
         return False
     _unwritten.append(Unwritten(identity(policy), share, writes, weights))
     return True
@@ -69,12 +70,12 @@ def write(folder: Path) -> None:
     _shares[left.policy + identity(folder)] = left.share
 
 
-def _make_room() -> bool:
-    while _shares and not _everyone(_has_room()):
+def _make_room(tensors: list[torch.Tensor]) -> bool:
+    while _shares and not _everyone(_has_room(tensors)):
         _shares.pop(next(iter(_shares)))
         if torch.cuda.is_initialized():
             torch.accelerator.empty_host_cache()  # PyTorch keeps freed pinned memory for itself
-    return _everyone(_has_room())
+    return _everyone(_has_room(tensors))
 
 
 def _copied(optimizer: Any) -> Share | None:
@@ -133,18 +134,19 @@ def fill_reference(reference: torch.nn.Module, model_id: str, dtype: str | torch
     if _everyone(name in _references):
         for parameter, values in zip(weights, _references[name], strict=True):
             put(parameter, values)
-    elif _everyone(_has_room()):
+    elif _everyone(_has_room(owned := [part(p) for p in weights])):
         _references.clear()
-        _references[name] = [to_host(p) for p in weights]
+        _references[name] = on_host(owned)
 
 
 def _name(model_id: str, dtype: str | torch.dtype) -> tuple[Identity, str]:
     return identity(Path(model_id)), str(dtype).removeprefix("torch.")
 
 
-def _has_room() -> bool:
-    memory = psutil.virtual_memory()
-    return memory.available > SPARE * memory.total
+def _has_room(tensors: list[torch.Tensor]) -> bool:
+    """Whether enough memory stays free after all processes have copied theirs."""
+    memory, needed = psutil.virtual_memory(), sum(gather_object([bytes_to_allocate(tensors)]))
+    return memory.available - needed > SPARE * memory.total
 
 
 def _everyone(holds: bool) -> bool:

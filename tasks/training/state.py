@@ -15,6 +15,8 @@ from torch.distributed.checkpoint import FileSystemReader, FileSystemWriter
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._dtensor_spec import DTensorSpec
 
+from tasks.training import pinned
+
 OPTIMIZER_FILE, WEIGHTS_FILE = "optimizer.pt", "weights.pt"
 METADATA = ".metadata"  # of a sharded state
 WRITERS = 4  # threads per process, one file each, so that the files can be hashed in parallel, too
@@ -34,10 +36,11 @@ class Share:
     @classmethod
     def of(cls, optimizer: Any, on_host: bool = True) -> Share:
         """The optimizer's own tensors; with `on_host`, pinned copies of those on a GPU."""
-        trained, place = list(parameters(optimizer)), to_host if on_host else part
+        trained, owned = list(parameters(optimizer)), parts(optimizer)
+        values = iter(pinned.on_host(owned) if on_host else owned)
         return cls(
-            [place(p) for p in trained],
-            [{name: place(value) for name, value in optimizer.state[p].items()} for p in trained],
+            [next(values) for _ in trained],
+            [{name: next(values) for name in optimizer.state[p]} for p in trained],
             [p._spec if isinstance(p, DTensor) else None for p in trained],
             optimizer.state_dict()["param_groups"],
         )
@@ -59,10 +62,11 @@ class Share:
             writer = FileSystemWriter(folder, thread_count=WRITERS, sync_files=False)
             sharded.save(self._by_name(weights), storage_writer=writer)
         elif writes:
-            states = {"state": dict(enumerate(self.moments)), "param_groups": self.groups}
+            moments = [{name: _alone(value) for name, value in values.items()} for values in self.moments]
+            states = {"state": dict(enumerate(moments)), "param_groups": self.groups}
             torch.save(states, folder / OPTIMIZER_FILE)
             if weights:
-                torch.save([weight.cpu() for weight in self.weights], folder / WEIGHTS_FILE)
+                torch.save([_alone(weight.cpu()) for weight in self.weights], folder / WEIGHTS_FILE)
 
     def _by_name(self, weights: bool) -> Tensors:
         found: Tensors = {}
@@ -82,10 +86,15 @@ def part(tensor: torch.Tensor) -> torch.Tensor:
     return (tensor.to_local() if isinstance(tensor, DTensor) else tensor).detach()
 
 
-def to_host(tensor: torch.Tensor) -> torch.Tensor:
-    """This process's part; of a tensor on a GPU a pinned copy, without one in pageable memory on the way."""
-    own = part(tensor)
-    return torch.empty_like(own, device="cpu", pin_memory=True).copy_(own) if own.is_cuda else own
+def parts(optimizer: Any) -> list[torch.Tensor]:
+    """This process's part of all weights, then of their moments."""
+    trained = list(parameters(optimizer))
+    return [*map(part, trained), *(part(value) for p in trained for value in optimizer.state[p].values())]
+
+
+def _alone(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor that shares its memory with others is copied: `torch.save` would write them all."""
+    return tensor.clone() if tensor.untyped_storage().nbytes() > tensor.nbytes else tensor
 
 
 def put(parameter: torch.Tensor, values: torch.Tensor) -> None:
