@@ -67,8 +67,8 @@ class Method:
         asked = flow_run.parameters
         return asked.get("run") or default_run(self.name, asked.get("profile", "micro"))
 
-    def run(self, asked: Request, rerun: RerunRequest | None = None, force: bool = False) -> None:
-        """Play a run; repeating the same request resumes where it stopped.
+    def run(self, asked: Request, rerun: RerunRequest | None = None, force: bool = False, loads: bool = True) -> None:
+        """Play a run; repeating the same request resumes where it stopped. `loads`: it may load models.
 
         Raises ValueError, before any model is loaded, for a wrong setting, a machine that the plan does not fit, a
         missing model or API key, stages to rerun that do not exist, or a run that was made with another
@@ -76,7 +76,7 @@ class Method:
         """
         cfg = profiles.load(self.config, asked.profile, asked.settings)
         if isinstance(cfg, MethodSettings):
-            check_machine(cfg, store_root())
+            check_machine(cfg, store_root(), loads)
             if cfg.api:
                 cfg.api.key()
         with (

@@ -42,7 +42,7 @@ TINY = {  # 100 embeddings of 8; one layer with 4 x 64 in attention, 3 x 128 in 
     "num_key_value_heads": 2,
     "tie_word_embeddings": True,
 }
-CARDS = "0, GPU-aa, 81559, 580.65.06, Default\n1, GPU-bb, 81559, 580.65.06, Default\n"
+CARDS = "0, GPU-aa, 81559, 580.65.06, Default, 81007, 4\n1, GPU-bb, 81559, 580.65.06, Default, 81007, 4\n"
 
 
 def output(*arguments: str, code: int = 0) -> str:
@@ -226,7 +226,7 @@ def test_a_machine_that_a_plan_does_not_fit_is_refused_with_the_way_out():
 def test_a_run_is_refused_before_anything_is_loaded(monkeypatch, tmp_path):
     """The driver reports one old card."""
     driver = tmp_path / "nvidia-smi"
-    driver.write_text("#!/bin/sh\necho '0, GPU-aa, 24576, 535.1, Default'\n")
+    driver.write_text("#!/bin/sh\necho '0, GPU-aa, 24576, 535.1, Default, 24000, 1'\n")
     driver.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)

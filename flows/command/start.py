@@ -38,7 +38,7 @@ def run_flow(site: Site, flow: str, parameters: dict[str, Any], here: bool = Fal
         )
     api = services.up(site, say=say)
     if here or moment:
-        return _run_here(site, api, flow, parameters, moment)
+        return _run_here(site, api, asked, parameters, moment)
     return _run_by_worker(site, api, flow, parameters)
 
 
@@ -96,27 +96,28 @@ def _run_by_worker(site: Site, api: API, flow: str, parameters: dict[str, Any]) 
         sys.exit(130)
 
 
-def _run_here(site: Site, api: API, flow: str, parameters: dict[str, Any], moment: str | None) -> bool:
+def _run_here(site: Site, api: API, asked: Request, parameters: dict[str, Any], moment: str | None) -> bool:
     """Run the flow in this process, recorded by the server; its exception propagates."""
     from flows.request import RerunRequest
     from flows.service.at_work import at_work
     from flows.service.brief import record_stages, recorded
     from flows.service.here import run_here
 
-    run = parameters["run"]
+    run = asked.run
     if begun := at_work(api, run):
         raise _busy(begun[0], run)
-    named = f"{flow}/{parameters['profile']}"
+    named = f"{asked.flow}/{asked.profile}"
     flow_run = api.submit(named, parameters, environment(), state="PENDING")
     say(f"run {run!r} as flow run {flow_run['name']}, {moment or 'in this process'}: {site.page(flow_run)}")
-    method, rerun = find_method(flow), parameters.get("rerun")
+    method, rerun = find_method(asked.flow), parameters.get("rerun")
     with contextlib.chdir(SOURCE):  # where a worker would run it
         if moment is None:
             run_here(site, method, flow_run, parameters, say)
             return True
         with recorded(site, api, flow_run, say):
             began = time.time()
-            method(**{**parameters, "rerun": RerunRequest.model_validate(rerun) if rerun else None})
+            again = RerunRequest.model_validate(rerun) if rerun else None
+            method.run(asked, again, parameters.get("force", False), loads=False)
             if rerun:
                 rebuilt = [table for table in open_store().tables(run) if table.recipe["started_at"] >= began]
                 record_stages(api, flow_run, rebuilt)

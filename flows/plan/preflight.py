@@ -7,11 +7,12 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import time
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
-from flows.plan.hardware import GPU, GPUS, MIN_DRIVER
+from flows.plan.hardware import GPU, GPUS, MIN_DRIVER, OVERHEADS
 from flows.plan.plan import make_plan, updates_of, ways_out
 from flows.plan.shapes import UnknownShape
 from flows.profile import Comparing, MethodSettings
@@ -20,21 +21,32 @@ from tasks.engines.gpus import wrong_build
 PROCESSES_A_CORE = 8  # with more they only wait for each other
 WAY_OUT = "--set preflight=false starts it anyway"
 UNKNOWN_GPU = GPUS["h100-80"]  # for cards of another name: what is judged is their memory
-ASKED = "index,uuid,memory.total,driver_version,compute_mode"
+ASKED = "index,uuid,memory.total,driver_version,compute_mode,memory.free,memory.used"
+BUSY_S, POLL_S = 20.0, 2.0  # that a flow's engines may take to end when it was killed
 SHARED_MEMORY = Path("/dev/shm")
 LEAST_SHARED = 1 << 30  # bytes; Docker gives a container 64 MB
 
 
 @dataclass(frozen=True)
+class Card:
+    """A GPU's name among those that may be used, and its GiB that are free, and that programs have or may have."""
+
+    name: str
+    free: float
+    usable: float
+
+
+@dataclass(frozen=True)
 class Machine:
     """GPUs that a run may use, by their memory, the driver's major version, free bytes of the store's disk, bytes of
-    the host's memory, and whether a GPU takes one process only."""
+    the host's memory, whether a GPU takes one process only, and what is free of each GPU (None: it is not known)."""
 
     gpus_gib: tuple[float, ...]
     driver: int
     disk_free: int
     memory: int = sys.maxsize
     exclusive: bool = False
+    cards: tuple[Card | None, ...] = ()
 
     @classmethod
     def here(cls, root: Path) -> Machine | None:
@@ -57,12 +69,21 @@ class Machine:
         lines = [[field.strip() for field in line.split(",")] for line in said.splitlines()]
         cards = [line for line in lines if len(line) == len(ASKED.split(","))]  # the others are warnings
         names = None if visible is None else [name.strip() for name in visible.split(",") if name.strip()]
-        used = [card for card in cards if names is None or card[0] in names or any(map(card[1].startswith, names))]
+        order = names if names is not None else [card[0] for card in cards]
+        used = [card for name in order for card in cards if card[0] == name or card[1].startswith(name)]
         slices = [UNKNOWN_GPU.memory_gib for name in names or () if name.startswith("MIG-")]
         sizes = [float(card[2]) / 1024 if card[2].isdigit() else UNKNOWN_GPU.memory_gib for card in used]
         drivers = [int(card[3].split(".")[0]) for card in cards]
         exclusive = any(card[4] == "Exclusive_Process" for card in used)
-        return cls((*sizes, *slices), min(drivers, default=0), disk_free, exclusive=exclusive)
+        free = tuple(map(_card, used)) if not slices else ()
+        return cls((*sizes, *slices), min(drivers, default=0), disk_free, exclusive=exclusive, cards=free)
+
+
+def _card(fields: list[str]) -> Card | None:
+    if not (fields[5].isdigit() and fields[6].isdigit()):
+        return None
+    free, used = int(fields[5]) / 1024, int(fields[6]) / 1024
+    return Card(fields[0], free, free + used)
 
 
 @dataclass(frozen=True)
@@ -77,10 +98,11 @@ class Host:
         return cls(os.cpu_count() or 1, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
-def check_machine(cfg: MethodSettings, root: Path) -> None:
+def check_machine(cfg: MethodSettings, root: Path, loads: bool = False) -> None:
     """Raise ValueError for a profile that this machine cannot run, with all that is wrong and the way out.
 
-    On GPUs, a model whose shape is not known, endpoints, and machines without an NVIDIA driver are not judged.
+    On GPUs, a model whose shape is not known, endpoints, and machines without an NVIDIA driver are not judged. If the
+    run now `loads` its models, GPUs that others use are refused, too.
     """
     if not cfg.preflight:
         return
@@ -91,6 +113,8 @@ def check_machine(cfg: MethodSettings, root: Path) -> None:
         problems += (
             [*builds, *judge(cfg, machine), *without_compiler(), *short_of_shared_memory(cfg)] if machine else []
         )
+        if loads and not problems:
+            problems += _still_busy(cfg, root)
     if problems:
         raise ValueError("\n  ".join(["this machine cannot run the profile:", *problems, WAY_OUT]))
 
@@ -192,6 +216,49 @@ def judge(cfg: MethodSettings, machine: Machine) -> list[str]:
             "SELFPLAY_STORE to a larger disk, or free some by `selfplay clean`"
         )
     return found
+
+
+def _still_busy(cfg: MethodSettings, root: Path) -> list[str]:
+    """What `busy` says, once engines that are ending have had time to."""
+    until = time.monotonic() + BUSY_S
+    while machine := Machine.here(root):
+        if not (found := busy(cfg, machine)) or time.monotonic() > until:
+            return found
+        time.sleep(POLL_S)
+    return []
+
+
+def busy(cfg: MethodSettings, machine: Machine) -> list[str]:
+    """GPUs without room for what the run loads on them: an engine's share of the memory, or an update."""
+    try:
+        updates = make_plan(cfg, card(machine)).updates.values()
+    except ValueError:  # an unknown shape
+        updates = ()
+    trained = max((update.needed for update in updates), default=0.0)
+    shares = _shares(cfg)
+    found = []
+    for number, each in enumerate(machine.cards[: max(len(shares), cfg.trainer_processes)]):
+        if each is None:
+            continue
+        needed = shares[number] * each.usable + OVERHEADS.context if number < len(shares) else 0.0
+        needed = max(needed, trained if number < cfg.trainer_processes else 0.0)
+        if each.free < needed:
+            found.append(f"GPU {each.name} has {each.free:.1f} GiB free, and the run needs {needed:.1f}")
+    if found:
+        found.append(
+            "another process uses it, which `nvidia-smi` shows: end that process, name other GPUs in "
+            "CUDA_VISIBLE_DEVICES, or lower engine.gpu_memory_utilization"
+        )
+    return found
+
+
+def _shares(cfg: MethodSettings) -> list[float]:
+    """Of each GPU's memory, what engines take: the players' first, then the judges'."""
+    shares = cfg.num_engines * cfg.engine.tensor_parallel * [cfg.engine.gpu_memory_utilization]
+    if (judge := cfg.judge_engine) and judge.kind == "vllm":
+        shares += -len(shares) % judge.tensor_parallel * [0.0]
+        shares += judge.tensor_parallel * [judge.gpu_memory_utilization]
+    return shares
 
 
 def card(machine: Machine) -> GPU:
