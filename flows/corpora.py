@@ -9,14 +9,16 @@ from pathlib import Path
 
 from corpus_prep.read.hub import is_dataset
 from corpus_prep.search.settings import EmbeddingConfig
+from flows.hub import check_reachable
 from flows.profile import MethodSettings
 from tasks.corpus.documents import corpus_identity, read_documents, take
 from tasks.corpus.long_context import clusters_of_sets
 from warehouse.address import RUN_NAME
-from warehouse.schemas.corpus import DOCUMENT_SETS, MEMBERSHIPS
+from warehouse.schemas.corpus import DOCUMENT_SETS, DOCUMENTS, MEMBERSHIPS
 from warehouse.store import Place, Store, Table
 
 PREPARED = "prepared"  # the label of a prepared corpus' last table
+NO_HUB = "save it where there is a network, by `save_to_disk` of the package datasets, and give the folder instead"
 RAW = ("a file or folder", "hf:owner/name?revision=...")
 
 
@@ -54,6 +56,7 @@ def open_documents(
 ) -> Table:
     """Documents with their index. Raises ValueError if there is neither such a path nor such a prepared corpus."""
     if is_path_or_dataset(corpus):
+        check_reachable(corpus, NO_HUB, place.store.find(place.address(DOCUMENTS.name, label)))
         return read_documents(place, corpus, identity=corpus_identity(corpus), embedding=embedding, label=label)
     return take(place, find_prepared(place.store, corpus), label=label)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from flows.benchmarks import Benchmark, Protocol, find
 from flows.benchmarks.asking import JUDGES, READERS, pose, read_answer, read_tagged, templates
+from flows.hub import check_reachable
 from flows.profile import home
 from flows.run import Player, Role, Run
 from tasks.engines.base import Policy, Sampling
@@ -23,12 +24,16 @@ from tasks.items import Columns, read_items
 from tasks.read import Reader
 from tasks.rollouts.dialogue import Dialogue
 from tasks.rollouts.search_syntax import EXAMPLES, Syntax, stop_strings
-from warehouse.schemas import ANSWERS, ITEM_SCORES, Row
+from warehouse.schemas import ANSWERS, ITEM_SCORES, ITEMS, Row
 from warehouse.store import Place, Table
 
 HARNESS = "0.4.13"  # of lm-eval, as requirements/harness.txt has it
 JUDGE_TOKENS = 1024
 INSISTED = 5  # how often a searching policy is told to answer now
+NO_HUB = (
+    "`selfplay evaluate ... --file FILE` reads the benchmark from a file (.jsonl, .parquet, .csv or .json) instead; "
+    "a run skips what evaluation.benchmarks leaves out"
+)
 SAID = ("results", "searched", "searched_out", "format_error", "insist")
 
 
@@ -60,6 +65,7 @@ class Exam:
         most = min(filter(None, (protocol.items, cfg.items)), default=None)
         about = {"benchmark": benchmark.name, "columns": benchmark.columns, "most": most}
         place = run.place.iteration(0).phase("benchmark")
+        check_reachable(source, NO_HUB, place.store.find(place.address(ITEMS.name, name)))
         items = read_items(place, source, identity=identity, label=name, **about)
         return cls(run, benchmark, protocol, items, identity, name, index)
 

@@ -20,6 +20,7 @@ from pydantic import Field, model_validator
 from corpus_prep.contamination.benchmarks import read_rows
 from corpus_prep.read.hub import found_in_dataset
 from flows.benchmarks import find
+from flows.hub import check_reachable
 from flows.profile import Settings
 from tasks.items import Columns, items_of
 from warehouse.schemas import Row
@@ -73,7 +74,9 @@ class Source(Settings):
         if not self.revision:
             raise ValueError(f"no revision of {self.source} is pinned: name one in the sources' file, {local}")
         between = "&" if "?" in self.source else "?"
-        return (dict(row.fields) for row in found_in_dataset(f"{self.source}{between}revision={self.revision}"))
+        pinned = f"{self.source}{between}revision={self.revision}"
+        check_reachable(pinned, local)
+        return (dict(row.fields) for row in found_in_dataset(pinned))
 
 
 @dataclass(frozen=True)

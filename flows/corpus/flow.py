@@ -10,8 +10,9 @@ from typing import Any
 
 from corpus_prep.search.settings import check_model
 from flows.benchmarks import find
-from flows.corpora import PREPARED
+from flows.corpora import NO_HUB, PREPARED
 from flows.corpus.config import Config
+from flows.hub import check_reachable
 from flows.method import method
 from flows.run import Run
 from tasks.corpus.cluster import (
@@ -47,7 +48,8 @@ from tasks.corpus.long_context import (
 from tasks.items import read_items
 from tasks.reports.corpus import report_corpus
 from tasks.rollouts.tokens import count_tokens
-from warehouse.schemas.corpus import EMBEDDINGS
+from warehouse.schemas import ITEMS
+from warehouse.schemas.corpus import DOCUMENTS, EMBEDDINGS
 from warehouse.store import Place, Table
 
 log = logging.getLogger("selfplay")
@@ -79,6 +81,7 @@ def prepare_corpus(run: Run[Any]) -> Table:
 def prepare(cfg: Config, place: Place) -> Table:
     passages = read_benchmarks(cfg, place)
     check_models(cfg, place)
+    check_reachable(cfg.corpus, NO_HUB, place.store.find(place.address(DOCUMENTS.name)))
     documents = gather(
         place,
         cfg.corpus,
@@ -124,6 +127,8 @@ def read_registered(cfg: Config, place: Place, name: str) -> Table:
     if benchmark.columns is None:
         raise ValueError(f"only a harness reads {name}: name its file in contamination.benchmarks")
     source, identity = benchmark.located(Path(cfg.contamination.folder))
+    way_out = f"name a file of {name} in contamination.benchmarks instead of contamination.registry"
+    check_reachable(source, way_out, place.store.find(place.address(ITEMS.name, benchmark.name)))
     about = {"benchmark": benchmark.name, "columns": benchmark.columns, "label": benchmark.name}
     return read_items(place, source, identity=identity, **about)
 
