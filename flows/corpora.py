@@ -44,7 +44,7 @@ def check_corpora(cfg: MethodSettings, store: Store, folder: Path) -> None:
 def check_documents(corpus: str | None, folder: Path) -> None:
     """Raise ValueError for documents to prepare that are neither a path, relative to `folder`, nor a dataset."""
     if corpus is not None and not is_path_or_dataset(corpus, folder):
-        raise ValueError(f"there is no corpus {corpus}: give {' or '.join(RAW)}")
+        raise ValueError(f"there is no corpus {corpus!r}: give {' or '.join(RAW)}")
 
 
 def is_path_or_dataset(corpus: str, folder: Path = Path()) -> bool:
@@ -72,7 +72,8 @@ def find_prepared(store: Store, run: str, allowed: list[str] | None = None) -> T
     table = prepared_by(store, run)
     if table is None:
         others = allowed or [*RAW, "a finished run of prepare-corpus"]
-        raise ValueError(f"there is no corpus {run}: give {', '.join(others[:-1])} or {others[-1]}")
+        way_out = f"; `selfplay corpus prepare PATH --run {run}` makes it" if RUN_NAME.fullmatch(run) else ""
+        raise ValueError(f"there is no corpus {run!r}: give {', '.join(others[:-1])} or {others[-1]}{way_out}")
     return table
 
 

@@ -62,7 +62,7 @@ def test_options_that_contradict_each_other_are_refused() -> None:
 
 @pytest.mark.parametrize("name", ["../evil", "a/b", "", "."])
 def test_a_name_that_no_run_can_have_is_refused(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path))
+    monkeypatch.setenv("SELFPLAY_STORE", str(Store(tmp_path).root))
     for command in (("run", "scope-iteration", "--run", name), ("verify", name), ("clean", name), ("status", name)):
         assert f"a run cannot be called {name!r}" in output(*command)
 
@@ -71,8 +71,26 @@ def test_a_name_that_no_run_can_have_is_refused(name: str, monkeypatch: pytest.M
     "command", ["status", "why", "verify", "clean", "report", "compare", "corpus show", "corpus clusters"]
 )
 def test_a_run_that_there_is_not_is_named(command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path))
+    monkeypatch.setenv("SELFPLAY_STORE", str(Store(tmp_path).root))
     assert "nope" in output(*command.split(), "nope")
+
+
+def test_a_store_that_there_is_not_is_named_and_not_made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path / "typo"))
+    told = f"there is no store at {tmp_path}/typo, which SELFPLAY_STORE names"
+    reading = ("status", "why mine", "verify mine", "report mine", "compare a b", "view", "export mine", "whatif mine")
+    more = ("sql select", "clean mine", "rerun mine rewards", "fork a b --from 1", "corpus show mine")
+    for command in (*reading, *more):
+        assert told in output(*command.split()), command
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_first_status_of_all_is_no_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("SELFPLAY_STORE", raising=False)
+    monkeypatch.setattr("flows.service.site.SOURCE", tmp_path)
+    result = CliRunner().invoke(cli.main, ["status"])
+    assert (result.exit_code, list(tmp_path.iterdir())) == (0, [])
+    assert result.output.startswith(f"runs in {tmp_path}/data/store: none yet; `make demo` makes some")
 
 
 def test_a_number_that_prefect_cannot_list_is_refused() -> None:
@@ -149,7 +167,7 @@ def test_a_setting_without_a_value_shows_how_to_write_one() -> None:
 
 def test_a_missing_corpus_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path))
-    said = "there is no corpus nowhere: give a file or folder"
+    said = "there is no corpus 'nowhere': give a file or folder"
     assert f"{said}, hf:owner/name?revision=..., " in output("run", "scope-iteration", "--corpus", "nowhere")
     assert f"{said} or hf:owner/name?rev" in output("corpus", "prepare", "nowhere", "--run", "mine")
     assert "no prepared corpus 'nowhere'" in output("corpus", "search", "nowhere", "rivers")
@@ -197,7 +215,7 @@ def test_a_flow_names_its_run_after_method_and_profile(
 
 
 def test_sql_shows_a_table_and_explains_a_mistake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path))
+    monkeypatch.setenv("SELFPLAY_STORE", str(Store(tmp_path).root))
     statement = "select 6 * 7 as answer, 'a [b]' as text"
     result = CliRunner().invoke(cli.main, ["sql", "--format", "table", statement])
     assert result.exit_code == 0
@@ -207,7 +225,7 @@ def test_sql_shows_a_table_and_explains_a_mistake(tmp_path: Path, monkeypatch: p
 
 
 def test_what_documents_say_does_not_steer_the_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path))
+    monkeypatch.setenv("SELFPLAY_STORE", str(Store(tmp_path).root))
     statement = "select chr(27) || '[2J' || chr(13) || chr(8238) || chr(155) as text"
     said = CliRunner().invoke(cli.main, ["sql", "--format", "table", statement])
     assert "␛[2J␍��" in said.output

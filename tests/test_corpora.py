@@ -79,7 +79,7 @@ def test_a_method_of_clusters_takes_a_prepared_corpus_that_has_them_and_its_worl
 @pytest.mark.parametrize("flow", METHODS)
 def test_a_corpus_that_there_is_not_is_refused_at_the_prompt_with_all_that_is_allowed(flow, corpus):
     said = refused("run", flow, "--corpus", corpus)
-    assert f"there is no corpus {corpus}: give " in said
+    assert f"there is no corpus {corpus!r}: give " in said
     assert "the name of a finished run of prepare-corpus" in said
     assert [f"the built-in {world!r}" in said for world in METHODS[flow].worlds] == [True] * len(METHODS[flow].worlds)
     assert ("a file or folder, hf:owner/name?revision=..., " in said) == (flow != "spell-iteration")
@@ -90,7 +90,9 @@ def test_a_path_given_to_a_method_of_clusters_is_refused_at_the_prompt(text):
 
 
 def test_a_built_in_world_of_another_method_is_no_corpus_of_this_one():
-    assert "there is no corpus micro-mathematics" in refused("run", "scope-iteration", "--corpus", "micro-mathematics")
+    said = refused("run", "scope-iteration", "--corpus", "micro-mathematics")
+    assert "there is no corpus 'micro-mathematics'" in said
+    assert "`selfplay corpus prepare PATH --run micro-mathematics` makes it" in said
 
 
 def test_a_method_that_learns_from_no_corpus_refuses_one():
@@ -102,7 +104,7 @@ def test_a_method_that_learns_from_no_corpus_refuses_one():
 
 def test_each_of_several_corpora_is_checked():
     said = refused("run", "spice-iteration", "--set", "corpora={wiki = 0.5, nowhere = 0.5}")
-    assert "there is no corpus nowhere" in said
+    assert "there is no corpus 'nowhere'" in said
     said = refused("run", "spell-iteration", "--corpus", "wiki", "--set", "clusters.finance_corpus=plain")
     assert "corpus plain has no clusters" in said
 
@@ -120,7 +122,7 @@ def test_a_prepared_corpus_is_found_by_its_name_alone(store):
     assert find_prepared(store, "wiki").address == "wiki/documents.prepared"
     for other in ("runs/wiki", "../wiki", "wiki/", "my documents"):
         with pytest.raises(
-            ValueError, match=rf"there is no corpus {other}: give a file or folder, hf:.* or a finished"
+            ValueError, match=rf"there is no corpus '{other}': give a file or folder, hf:.* or a finished"
         ):
             find_prepared(store, other)
 

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from flows.command import cli
 from tests.support.rows import publish, row
 from tests.support.store_to_view import HOSTILE, lay
+from warehouse.clean import ROLLOUTS, Removal, remove
 from warehouse.publish import write_dataset
 
 
@@ -82,3 +83,15 @@ def test_a_folder_that_holds_something_is_left_alone(store, tmp_path):
 def test_a_run_that_there_is_not_is_said(store, tmp_path):
     done = CliRunner().invoke(cli.main, ["export", "nope", "-o", str(tmp_path / "out")])
     assert done.exit_code == 1 and "there is no run 'nope'" in done.output and not Path(tmp_path / "out").exists()
+
+
+def test_what_was_cleaned_away_is_said_to_be_left_out(store, tmp_path, monkeypatch):
+    monkeypatch.setenv("SELFPLAY_STORE", str(store.root))
+    lay(store)
+    old = [table for table in store.tables("mine") if table.schema.name == "rollouts"]
+    remove(store, [Removal(table, ROLLOUTS, table.parts) for table in old])
+    said = CliRunner().invoke(cli.main, ["export", "mine", "-o", str(tmp_path / "out")]).output
+    assert f"left out: {len(old)} table(s) of rollouts, whose rows `selfplay clean` removed" in said
+    assert "as their rows had been removed: " in (tmp_path / "out" / "README.md").read_text()
+    said = CliRunner().invoke(cli.main, ["export", "mine", "--transcripts"]).output
+    assert said == "Error: the rollouts of mine were cleaned away: `selfplay rerun mine rollouts` samples them again\n"

@@ -27,9 +27,9 @@ def unreachable(request, monkeypatch):
 
 def test_a_benchmark_names_the_option_that_reads_a_file(store):
     cfg = profile.load(Spice, "micro")
-    with opened(cfg, store, "mine", begins=False) as run:
-        with pytest.raises(ValueError, match=r"gsm8k\S* cannot be read, as the hub does not answer: .*\n.*--file FILE"):
-            open_exam(run, "gsm8k")
+    told = r"gsm8k\S* cannot be read, as the hub does not answer: .*\n.*--file FILE"
+    with opened(cfg, store, "mine", begins=False) as run, pytest.raises(ValueError, match=told):
+        open_exam(run, "gsm8k")
 
 
 def test_a_corpus_can_be_saved_where_there_is_a_network(store):

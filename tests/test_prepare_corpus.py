@@ -129,7 +129,7 @@ def test_a_prepared_corpus_is_taken_by_name_and_outlives_its_run(corpus):
     ).stat().st_ino
     assert take(store.run("play"), made).address == taken.address
     with pytest.raises(
-        ValueError, match=r"there is no corpus nothing: give a file or folder, hf:.* or a finished run of prepare"
+        ValueError, match=r"there is no corpus 'nothing': give a file or folder, hf:.* or a finished run of prepare"
     ):
         open_documents(store.run("play"), "nothing", None)
 

@@ -39,7 +39,7 @@ def test_every_profile_has_a_deployment(name, store, monkeypatch):
 
 def test_a_large_profile_without_its_corpora_names_the_first_one_that_is_missing(store, monkeypatch):
     monkeypatch.setenv("SELFPLAY_STORE", str(store.root))
-    with pytest.raises(ValueError, match="there is no corpus data/corpus/mathematics: give"):
+    with pytest.raises(ValueError, match="there is no corpus 'data/corpus/mathematics': give"):
         check_settings(find_deployment("spice-iteration", LARGE[0]), {"profile": LARGE[0], "overrides": {}})
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,6 +97,11 @@ def check_kept(root: Path, path: Path | str | None, again: str) -> None:
             f"{inside} of {address} was freed as superseded or by `selfplay clean`; `selfplay rerun "
             f"{table.at.run} '{table.at.phase}/{again}'` rebuilds it, starting with the phase's first update"
         )
+
+
+def cleaned(store: Store, run: str) -> Counter[str]:
+    """How many tables of each kind are without the rows that `remove` took."""
+    return Counter(table.schema.name for table in store.tables(run) if not table.has_rows)
 
 
 def remove(store: Store, removals: Iterable[Removal]) -> int:

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
+from warehouse.clean import cleaned
 from warehouse.draft import RECIPE
 from warehouse.lake import Lake
 from warehouse.schemas import TABLES, Row, Schema
@@ -134,6 +135,7 @@ def card(store: Store, run: str, tables: list[Table], counts: dict[str, int]) ->
         recipe=RECIPE,
         licences=licences,
         cell=cell,
+        cleaned=cleaned(store, run),
         **{name: _rows(lake, run, sql) for name, sql in ASKED.items()},
     )
 

@@ -89,6 +89,11 @@ class Store:
             self._make_folders()
             check_version(self.root, self.runs)
 
+    @staticmethod
+    def is_at(root: Path) -> bool:
+        """Whether there is a store in the folder."""
+        return (root / RUNS).is_dir()
+
     def _make_folders(self) -> None:
         try:
             for name in (RUNS, "tmp", LOCKS, "unfinished"):

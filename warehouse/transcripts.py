@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from warehouse.clean import cleaned
 from warehouse.schemas import PROMPTS, ROLLOUTS, Row
 from warehouse.store import Store
 from warehouse.table import Table
@@ -46,6 +47,10 @@ def write_transcripts(store: Store, run: str, folder: Path) -> int:
     """
     tables = [table for table in store.tables(run) if table.has_rows]
     if not any(table.schema is ROLLOUTS for table in tables):
+        if cleaned(store, run)[ROLLOUTS.name]:
+            raise ValueError(
+                f"the rollouts of {run} were cleaned away: `selfplay rerun {run} rollouts` samples them again"
+            )
         raise ValueError(f"there is no run {run!r} with rollouts; `selfplay status` lists the runs")
     if folder.exists() and any(folder.iterdir()):
         raise ValueError(f"{folder} is not empty: name another folder with -o")

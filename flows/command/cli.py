@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from typing import Any
 
@@ -23,7 +24,7 @@ from flows.command.start import inquire, run_flow
 from flows.command.tables import print_reports, print_table
 from flows.command.view import view
 from flows.command.whatif import whatif
-from flows.service.site import Site, open_store
+from flows.service.site import Site, existing_store, has_store, store_root
 from flows.service.waiting import waiting
 
 DAMAGED = "\n`selfplay verify RUN` lists the damaged files of a run; repeat `selfplay run` to rebuild them"
@@ -118,7 +119,7 @@ def rerun(name: str, stage: str, force: bool, here: bool, **how: Any) -> None:
 
     if how["only"] and how["dependents"]:
         raise ValueError("--only and --dependents exclude each other")
-    store = open_store()
+    store = existing_store()
     asked = last_request(store, name)
     chosen(store, name, stage, how["iteration"], how["step"])
     again = {"rerun": {"stage": stage, **how}, "force": force}
@@ -151,7 +152,7 @@ def why(name: str, stage: str | None, iteration: int | None, step: int | None, s
             f"{name} is a flow, and `why` takes a run: before its first run every stage has to be built. "
             f"`selfplay plan {name} --profile PROFILE` estimates what that takes on GPUs"
         )
-    store = open_store()
+    store = existing_store()
     asked = last_request(store, name)
     wanted = chosen(store, name, stage or "*", iteration, step)
     whole = (stage, iteration, step) == (None, None, None)  # with what was never made
@@ -171,7 +172,7 @@ def why(name: str, stage: str | None, iteration: int | None, step: int | None, s
 @click.argument("name", metavar="RUN")
 def verify(name: str) -> None:
     """Compare every published file of RUN with its recorded hash."""
-    store = open_store()
+    store = existing_store()
     tables = list(store.tables(name))
     if not tables:
         raise ValueError(f"there is no run {name!r}; `selfplay status` lists the runs")
@@ -206,7 +207,7 @@ def clean(name: str, keep_last: int, keep: tuple[int, ...], rollouts: bool, yes:
     """Remove optimizer states and weights of RUN that no later stage needs. Lists them and asks first."""
     from warehouse import clean as cleaning
 
-    store = open_store()
+    store = existing_store()
     removals = cleaning.removable(store, name, keep_last, keep, rollouts)
     if not removals:
         click.echo("nothing to remove")
@@ -223,7 +224,10 @@ def status(name: str | None) -> None:
     from warehouse import status as made
     from warehouse.fork import FORK
 
-    store = open_store()
+    if name is None and not (has_store() or os.environ.get("SELFPLAY_STORE")):
+        click.echo(f"runs in {store_root()}: none yet; `make demo` makes some, or `selfplay run`")
+        return
+    store = existing_store()
     stages = made.stages(store, name) if name is not None else []
     if name is not None and not (stages or store.folder(name).exists()):
         raise ValueError(f"there is no run {name!r}; `selfplay status` lists the runs")
@@ -247,7 +251,7 @@ def compare(names: tuple[str, ...]) -> None:
     from flows.command.compare import differing_settings, incomparable, scores, spent
     from tasks.reports.runs import report_runs
 
-    names, store = tuple(dict.fromkeys(names)), open_store()
+    names, store = tuple(dict.fromkeys(names)), existing_store()
     tables = {"settings that differ": differing_settings(store, names), "held-out scores": scores(store, names)}
     tables["what it cost"] = spent(store, names)
     for title, rows in tables.items():

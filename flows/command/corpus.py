@@ -10,7 +10,7 @@ import click
 from flows.command.launch import make_parameters, read_setting
 from flows.command.start import run_flow
 from flows.command.tables import print_table
-from flows.service.site import Site, open_store, store_root
+from flows.service.site import Site, existing_store, store_root
 from flows.service.waiting import waiting
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def find_own(name: str) -> Table:
     """The documents of a prepared corpus. Raises ValueError."""
     from flows.corpora import prepared_by
 
-    if (found := prepared_by(open_store(), name)) is None:
+    if (found := prepared_by(existing_store(), name)) is None:
         raise ValueError(
             f"there is no prepared corpus {name!r}: `selfplay status` lists the runs, and "
             f"`selfplay corpus prepare PATH --run {name}` makes it or completes it"

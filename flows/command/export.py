@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
-from flows.service.site import open_store
+from flows.service.site import existing_store
+
+if TYPE_CHECKING:
+    from warehouse.store import Store
 
 
 @click.command()
@@ -43,20 +46,31 @@ def export(
 def _write_dataset(run: str, folder: Path) -> None:
     from warehouse.publish import write_dataset
 
-    counts = write_dataset(open_store(), run, folder)
+    store = existing_store()
+    counts = write_dataset(store, run, folder)
     click.echo(f"wrote {folder}: {', '.join(f'{n:,} {table}' for table, n in counts.items())}")
+    _say_what_is_left_out(store, run)
 
 
 def _write_transcripts(run: str, folder: Path) -> None:
     from warehouse.transcripts import write_transcripts
 
-    click.echo(f"wrote {folder}: {write_transcripts(open_store(), run, folder):,} transcripts")
+    store = existing_store()
+    click.echo(f"wrote {folder}: {write_transcripts(store, run, folder):,} transcripts")
+    _say_what_is_left_out(store, run)
+
+
+def _say_what_is_left_out(store: Store, run: str) -> None:
+    from warehouse.clean import cleaned
+
+    for name, number in cleaned(store, run).items():
+        click.echo(f"left out: {number} table(s) of {name}, whose rows `selfplay clean` removed")
 
 
 def _write_policy(run: str, role: str, iteration: int | None, folder: Path) -> None:
     from warehouse.model import write_policy
 
-    click.echo(f"wrote {folder}: {write_policy(open_store(), run, role, iteration, folder)}")
+    click.echo(f"wrote {folder}: {write_policy(existing_store(), run, role, iteration, folder)}")
 
 
 def _push(folder: Path, repository: str, kind: Literal["dataset", "model"]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from flows.command.start import inquire
-from flows.service.site import open_store
+from flows.service.site import existing_store
 from flows.service.waiting import waiting
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def fork(name: str, new: str, iteration: int) -> None:
     from flows.record import REQUEST, last_request
     from warehouse import fork as forking
 
-    store = open_store()
+    store = existing_store()
     asked = last_request(store, name)
     forking.check(store, name, new, iteration)
     _check_complete(asked, iteration)

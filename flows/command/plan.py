@@ -34,7 +34,7 @@ def plan(flow: str, profile: str, card: str, settings: tuple[str, ...], like: st
     from flows.plan.hardware import GPUS
     from flows.plan.measured import measured_lengths
     from flows.plan.plan import make_plan, ways_out
-    from flows.service.site import open_store
+    from flows.service.site import existing_store
 
     if card not in GPUS:
         raise ValueError(f"no GPU {card!r}; there are {', '.join(GPUS)}")
@@ -47,7 +47,7 @@ def plan(flow: str, profile: str, card: str, settings: tuple[str, ...], like: st
         raise ValueError(f"{flow}/{profile} uses no GPU: there is nothing to plan")
     workload = cfg.workload()
     if like and workload:
-        workload = workload.at(measured_lengths(open_store(), like))
+        workload = workload.at(measured_lengths(existing_store(), like))
     made = make_plan(cfg, GPUS[card], workload)
     click.echo(f"{flow}/{profile} on {made.num_gpus} x {card}, computed, not measured")
     print_table(memory_rows(made), "memory of each GPU")

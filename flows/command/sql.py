@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import click
 
 from flows.command.tables import print_table, visible
-from flows.service.site import store_root
+from flows.service.site import check_store, store_root
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,6 +48,7 @@ def sql(statement: str, form: str | None, output: Path | None) -> None:
     form = form or _default_format(output)
     if form == "parquet" and output is None and sys.stdout.isatty():
         raise ValueError("Parquet is not text: add -o FILE, or send the output into a file or pipe")
+    check_store()
     with readonly.answer(store_root(), statement) as rows:
         if output is not None:
             _save(rows, form, output)

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from flows.service.site import store_root
+from flows.service.site import check_store, store_root
 
 PIPE_WIDTH = 2000
 NAME_WIDTH = 100  # what is longer is no name
@@ -27,6 +27,7 @@ def visible(text: str) -> str:
 
 def print_reports(name: str) -> None:
     """Where the reports of a run are. Raises ValueError if it has none."""
+    check_store()
     pages = sorted((store_root() / "reports" / name).glob("iter-*.html"))
     if not pages:
         raise ValueError(f"there is no report of a run {name!r}, or none yet; `selfplay status` lists the runs")

@@ -6,7 +6,7 @@ import contextlib
 
 import click
 
-from flows.service.site import open_store
+from flows.service.site import existing_store
 
 
 @click.command()
@@ -21,7 +21,7 @@ def view(name: str | None, port: int | None, no_browser: bool) -> None:
     """
     from flows.viewer.server import serve
 
-    store = open_store()
+    store = existing_store()
     if name is not None and not store.folder(name).is_dir():
         raise ValueError(f"there is no run {name!r}; `selfplay status` lists the runs")
     with contextlib.suppress(KeyboardInterrupt):  # the way to end it

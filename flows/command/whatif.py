@@ -11,7 +11,7 @@ import click
 from flows.command.launch import read_setting
 from flows.command.start import play_by
 from flows.command.tables import print_table
-from flows.service.site import open_store
+from flows.service.site import existing_store
 
 if TYPE_CHECKING:
     from warehouse.schemas import Row
@@ -40,7 +40,7 @@ def whatif(name: str, stage: str | None, settings: tuple[str, ...], whole: bool)
     from warehouse.store import Store
     from warehouse.whatif import WhatIf, leading_to
 
-    store = open_store()
+    store = existing_store()
     asked = last_request(store, name)
     compared = _compared(name, stage)
     wanted = leading_to(store, frozenset(table.address for table in compared))
@@ -54,7 +54,7 @@ def _compared(run: str, stage: str | None) -> list[Table]:
     from flows.whatif.compare import KEPT, REWARDS
     from warehouse.rerun import chosen
 
-    store = open_store()
+    store = existing_store()
     tables = [store.get(address) for address in sorted(chosen(store, run, stage or "*"))]
     rewards = [table for table in tables if table.schema.name in REWARDS]
     if not rewards:
@@ -74,7 +74,7 @@ def _tell(played: WhatIf, compared: list[Table], whole: bool) -> None:
     if rewards := [table for table in changed if table.schema.name in REWARDS]:
         print_table([_readable(row) for row in compare_rewards(rewards, played.instead)], "rewards that would change")
     if kept := [table for table in changed if table.schema.name in KEPT]:
-        run, store = kept[0].at.run, open_store()
+        run, store = kept[0].at.run, existing_store()
         rows = compare_kept(kept, played.instead, (t for t in store.tables(run) if t.schema.name == "tasks"))
         print_table(_counts(rows), "what would be kept, or no longer")
         shown = rows if whole else rows[:LISTED]

@@ -42,6 +42,27 @@ def open_store(freshness: Freshness | None = None) -> Store:
     return Store(store_root(), freshness)
 
 
+def existing_store() -> Store:
+    """The tables of all runs, for a command that only reads them: raises ValueError, and makes nothing, if there is no
+    store."""
+    check_store()
+    return open_store()
+
+
+def check_store() -> None:
+    """Raise ValueError if there is no store."""
+    if not has_store():
+        named = os.environ.get("SELFPLAY_STORE")
+        why = ", which SELFPLAY_STORE names: only a run makes one" if named else " yet: `make demo` makes it, or a run"
+        raise ValueError(f"there is no store at {store_root()}{why}")
+
+
+def has_store() -> bool:
+    from warehouse.store import Store
+
+    return Store.is_at(store_root())
+
+
 @dataclass(frozen=True)
 class Site:
     """`root` holds the flows, `home` is Prefect's home; with `port_choice` None, the port is that in the env file."""
