@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tasks.engines.base import Policy, local_folder
-from tasks.engines.fleet import OUT_OF_MEMORY
+from tasks.engines.child import OUT_OF_MEMORY
 from tasks.stage import Rows, stage
 from tasks.training.group import Group
 from tasks.training.grpo import GRPOSettings, UpdateJob, UpdateResult

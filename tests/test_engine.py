@@ -8,8 +8,7 @@ from pydantic import ValidationError
 
 from flows.machines import Machines
 from flows.profile import MethodSettings
-from tasks.engines import fleet as fleets
-from tasks.engines import gpus
+from tasks.engines import child, gpus
 from tasks.engines.base import EngineConfig, EngineDied, Policy, check_policies
 from tasks.engines.fleet import Fleet
 from tasks.engines.gpus import devices, wrong_build
@@ -154,7 +153,7 @@ def test_the_judges_own_engine_gets_other_gpus_and_another_log(
     def start(*_, env, stdout, pass_fds, **__):
         started.append((env["CUDA_VISIBLE_DEVICES"], stdout.name, os.dup(*pass_fds)))
 
-    monkeypatch.setattr(fleets.subprocess, "Popen", start)
+    monkeypatch.setattr(child.subprocess, "Popen", start)
     gpu = EngineConfig(model=str(folder), max_model_len=64, device="cuda", tensor_parallel=per_engine)
     judge = gpu.model_copy(update={"tensor_parallel": per_judge})
     about = {"models": {"base": str(folder)}, "engine": gpu, "judge_engine": judge, "num_engines": engines}
@@ -201,10 +200,10 @@ def test_engines_hold_no_room_for_adapters_on_experts_and_replace_these_on_gpus_
 @pytest.mark.parametrize(("answer", "closed"), [("done", []), ("failed", [0]), ("died", [0])])
 def test_an_engine_that_fails_to_sleep_is_gone_before_an_update_begins(tmp_path, folder, answer, closed):
     fleet, ended, (ours, theirs) = Fleet(config(folder), 1, tmp_path), [], Pipe()
-    fleet._children[0] = SimpleNamespace(pipe=ours, close=lambda: ended.append(0))  # type: ignore[assignment]
-    theirs.send((answer, None))
+    fleet._pool.children[0] = SimpleNamespace(pipe=ours, close=lambda: ended.append(0))  # type: ignore[assignment]
+    theirs.send((answer,))
     fleet.sleep()
-    assert theirs.recv() == "sleep" and ended == closed and bool(fleet._children) == (not closed)
+    assert theirs.recv() == ("sleep",) and ended == closed and bool(fleet._pool.children) == (not closed)
 
 
 class RunsAhead:

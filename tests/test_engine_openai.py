@@ -16,8 +16,8 @@ import pytest
 
 from tasks.engines.base import EngineConfig, Policy, Sampling
 from tasks.engines.chat import ChatFleet
+from tasks.engines.child import CPU_ENVIRONMENT, ENVIRONMENT
 from tasks.engines.endpoint import ChatEndpoint
-from tasks.engines.fleet import CPU_ENVIRONMENT, ENVIRONMENT
 from tasks.engines.openai import EndpointEngine
 from tasks.rollouts.replies import reply_logprobs
 from tasks.rollouts.rollout import Dialogue, roll_out

@@ -140,7 +140,7 @@ def test_swapping_weights_many_times_does_not_leak(fleet, models):
             sample(fleet, models[i % 2], Sampling(max_tokens=1), some=prompts(1))
 
     swap(10)
-    child = psutil.Process(fleet._children[0].process.pid)
+    child = psutil.Process(fleet._pool.children[0].process.pid)
     before = child.memory_info().rss
     swap(100)
     assert child.memory_info().rss - before < 20 * 2**20
@@ -151,7 +151,7 @@ def test_an_engine_that_dies_is_started_once_more_and_loses_no_row(fleet, models
         found, killed = [], set()
         for row in fleet.roll_out(prompts(), models[0], Sampling(max_tokens=40), ONE_TURN, num_samples=100):
             found.append((row["rollout_id"], row["reply"]))
-            pid = fleet._children[0].process.pid
+            pid = fleet._pool.children[0].process.pid
             if pid not in killed and len(killed) < num_kills:  # more rows are left than its pipe holds
                 killed.add(pid)
                 os.kill(pid, signal.SIGKILL)

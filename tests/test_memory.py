@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from tasks.engines import fleet as fleets
+from tasks.engines import pool
 from tasks.engines.base import EngineConfig, EngineDied
 from tasks.engines.fleet import Fleet
 from tasks.training.grpo import GRPOSettings, UpdateJob
@@ -76,12 +76,11 @@ class Child:
 
 
 def test_an_engine_out_of_memory_starts_again_with_fewer_conversations_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(fleets, "Child", Child)
+    monkeypatch.setattr(pool, "Child", Child)
     fleet = Fleet(EngineConfig(model="m", max_model_len=8, max_num_seqs=16), 1, tmp_path)
     fleet.start()
-    restarted: set[int] = set()
     for _ in range(4):
-        fleet._restart(0, f"OutOfMemoryError('{CUDA}')", restarted)
+        fleet._pool._restart(0, f"OutOfMemoryError('{CUDA}')", again=True)
     assert Child.started == [16, 8, 4, 2, 1]
     with pytest.raises(EngineDied, match="died twice"):
-        fleet._restart(0, f"OutOfMemoryError('{CUDA}')", restarted)
+        fleet._pool._restart(0, f"OutOfMemoryError('{CUDA}')", again=True)

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tasks.engines import fleet as fleets
+from tasks.engines import pool
 from tasks.engines.base import EngineConfig, Policy, Sampling
 from tasks.engines.fleet import Fleet
-from tasks.engines.fleet_child import answer_call
+from tasks.engines.fleet_child import answer
 from tasks.engines.queues import LOT, Queues
 from tasks.rollouts.dialogue import Dialogue
 from tests.support.scripted import POLICY, ScriptedEngine, model_folder
@@ -71,15 +71,7 @@ class Child:
         return "red"
 
     def serve(self, pipe: Any) -> None:
-        while True:
-            try:
-                call = pipe.recv()
-                answer_call(pipe, self.engine, call)
-            except EOFError:
-                return
-            except Exception as problem:
-                pipe.send(("died", str(problem)))
-                return
+        answer(pipe, self.engine)
 
     def close(self) -> None:
         self.pipe.close()
@@ -87,7 +79,7 @@ class Child:
 
 @pytest.mark.parametrize("fatal", [None, "blue"])
 def test_every_conversation_is_held_once_by_whichever_engine(tmp_path, monkeypatch, fatal):
-    monkeypatch.setattr(fleets, "Child", Child)
+    monkeypatch.setattr(pool, "Child", Child)
     Child.fatal, Child.served = fatal, {}
     folder = model_folder(tmp_path)
     fleet = Fleet(EngineConfig(model=str(folder), max_model_len=64), 2, tmp_path)

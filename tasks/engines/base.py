@@ -6,7 +6,7 @@ one and hand back finished replies, so that conversations of different length sh
 
 import hashlib
 import json
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -108,6 +108,10 @@ class EngineConfig(BaseModel):
         return self
 
 
+def never() -> bool:
+    return False
+
+
 class Engine(Protocol):
     """What the conversation loop needs of an engine."""
 
@@ -135,12 +139,17 @@ class Engine(Protocol):
         """
         ...
 
-    def poll(self) -> list[tuple[Any, Completion]]:
-        """Replies finished since the last call; waits for at least one. Empty when nothing is in flight.
+    def poll(self, interrupted: Callable[[], bool] = never) -> list[tuple[Any, Completion]]:
+        """Replies finished since the last call; waits for at least one, or until `interrupted` says so between two
+        steps of the engine. Empty when nothing is in flight.
 
         Raises:
             EngineDied: the engine failed; all requests in flight are lost.
         """
+        ...
+
+    def abort(self, keys: Sequence[Hashable]) -> None:
+        """Drop requests whose replies nobody wants; keys that are not in flight do not matter."""
         ...
 
     def sleep(self) -> None: ...

@@ -1,93 +1,50 @@
-"""Engines in child processes: each has its own log file, serves many calls, and dies with its parent."""
+"""A fleet: engines in child processes that hold the conversations of all its callers in one batch each."""
 
 import contextlib
+import itertools
 import logging
-import os
-import re
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
 from tasks.engines.base import EngineConfig, EngineDied, Policy, Sampling, check_policies
-from tasks.engines.gpus import devices
+from tasks.engines.child import SLEEP
+from tasks.engines.line import ROLL_OUT, Call, Line
+from tasks.engines.pool import Pool
 from tasks.engines.queues import Queues, split
-from tasks.processes.child_process import told_parent
 from tasks.rollouts.dialogue import Dialogue
 from warehouse.schemas import PromptRow, Rollout, Row
 
-PROJECT = Path(__file__).resolve().parents[2]
-ENVIRONMENT = {
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the scheduler runs in the child itself: no messages between two processes
-    "VLLM_NO_USAGE_STATS": "1",
-    "VLLM_USE_FLASHINFER_SAMPLER": "0",  # it tells no log-probabilities after top-p, so importing it is in vain
-    "DO_NOT_TRACK": "1",
-    "VLLM_LOGGING_LEVEL": "WARNING",
-    "TOKENIZERS_PARALLELISM": "false",
-    "PYTHONUNBUFFERED": "1",
-}
-CPU_ENVIRONMENT = {
-    "TORCH_COMPILE_DISABLE": "1",  # else the first reply compiles a log-prob helper for many seconds
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # else every child binds to the same first core
-}
-SLEEP, MORE = "sleep", "more"  # sent in place of a call; an engine's request for prompts, sent in place of rows
-OUT_OF_MEMORY = re.compile(r"out of memory|OutOfMemory|can't allocate memory", re.IGNORECASE)
 log = logging.getLogger("selfplay")
-
-
-class Child:
-    """One engine process and the pipe to it."""
-
-    def __init__(self, config: EngineConfig, number: int, log_dir: Path):
-        log_dir.mkdir(parents=True, exist_ok=True)
-        self.log_file = log_dir / f"engine-{os.getpid()}-{number}.log"
-        ours, theirs = Pipe()
-        environment = os.environ | ENVIRONMENT | told_parent() | {"PYTHONPATH": _python_path()}
-        if config.device == "cpu":
-            environment |= CPU_ENVIRONMENT | {"OMP_NUM_THREADS": str(config.threads), "CUDA_VISIBLE_DEVICES": ""}
-        elif config.kind == "vllm":
-            environment["CUDA_VISIBLE_DEVICES"] = ",".join(devices(config.tensor_parallel, number))
-        with self.log_file.open("ab") as out:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "tasks.engines.fleet_child", str(theirs.fileno())],
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,  # Ctrl-C reaches the parent only, which then closes its children
-            )
-        theirs.close()
-        self.pipe: Connection = ours
-        self.pipe.send(config)
-
-    def close(self) -> None:
-        self.pipe.close()  # the child ends at the end of its pipe
-        try:
-            self.process.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
 
 
 class Fleet:
     """`num_engines` engines of one configuration, started at their first use, or earlier by `start`.
 
-    They are numbered from `first` on, so that two fleets share neither a GPU nor a log.
+    They are numbered from `first` on, so that two fleets share neither a GPU nor a log. Several threads may call at
+    once. Rollouts of the same weights, with whatever adapters, settings and dialogues, share the engines' batches: an
+    engine with room takes prompts in the order in which the calls came, and each caller gets its rows as they finish.
+    Other weights and other work wait for their turn.
     """
 
     def __init__(self, config: EngineConfig, num_engines: int, log_dir: Path | str, first: int = 0):
-        self.config = config
         self.num_engines = num_engines
         self.first = first
         self.log_dir = Path(log_dir)
-        self._children: dict[int, Child] = {}
-        self._lock = threading.Lock()
+        self._line = Line()
+        self._pool = Pool(config, num_engines, self.log_dir, first, self._line)
+        self._numbers = itertools.count()
+        self._changed = threading.Condition()  # guards all of this; notified of rows, errors and turns
+        self._is_heard = False  # while a caller waits for the engines' messages, on behalf of all
+
+    @property
+    def config(self) -> EngineConfig:
+        """As given, but with room for fewer conversations after an engine ran out of memory."""
+        return self._pool.config
 
     @property
     def num_gpus(self) -> int:
@@ -96,9 +53,8 @@ class Fleet:
 
     def start(self) -> None:
         """Begin to load the engines, without waiting for them."""
-        for number in range(self.first, self.first + self.num_engines):
-            if number not in self._children:
-                self._children[number] = Child(self.config, number, self.log_dir)
+        with self._changed:
+            self._pool.start()
 
     def roll_out(
         self,
@@ -116,6 +72,7 @@ class Fleet:
 
         Prompts with a common prefix go to one engine; an idle engine helps the others. An engine that dies is restarted
         once for the missing rows; each time it runs out of memory, it then takes half as many conversations at once.
+        A caller that closes the iterator early ends its own conversations only.
         `skip` names the (prompt_id, sample) to leave out; `progress` gets (rows so far, rows in all).
 
         Raises:
@@ -123,8 +80,9 @@ class Fleet:
             EngineDied: an engine died twice.
         """
         settings = {"policy": policy, "sampling": sampling, "dialogue": dialogue, "index": index and str(index)}
-        settings |= {"work": "roll_out", "num_samples": num_samples, "seed": seed}
-        return self._call([dict(prompt) for prompt in prompts], settings, skip, progress or Bar(policy.id, "rollouts"))
+        settings |= {"work": ROLL_OUT, "seed": seed}
+        report = progress or Bar(policy.id, "rollouts")
+        return self._call([dict(prompt) for prompt in prompts], settings, report, num_samples, skip)
 
     def reply_logprobs(self, prompts: Iterable[Mapping[str, Any]], policy: Policy, dialogue: Dialogue) -> Iterator[Row]:
         """How likely the policy is to give each prompt's reply (see `tasks.rollouts.replies`), on all engines.
@@ -133,98 +91,112 @@ class Fleet:
         cannot tell.
         """
         settings = {"work": "reply_logprobs", "policy": policy, "dialogue": dialogue}
-        return self._call([dict(prompt) for prompt in prompts], settings, frozenset(), Bar(policy.id, "replies"))
+        return self._call([dict(prompt) for prompt in prompts], settings, Bar(policy.id, "replies"))
 
     def datum_logprobs(self, rows: Iterable[Mapping[str, Any]], policy: Policy) -> Iterator[Row]:
         """The same for rows of token ids, as the trainer reads them."""
         settings = {"work": "datum_logprobs", "policy": policy}
-        return self._call([{**row, "messages": []} for row in rows], settings, frozenset(), Bar(policy.id, "rows"))
+        return self._call([{**row, "messages": []} for row in rows], settings, Bar(policy.id, "rows"))
 
     def _call(
         self,
         prompts: list[Row],
         settings: dict[str, Any],
-        skip: frozenset[tuple[str, int]],
         report: Callable[[int, int], None],
+        num_samples: int = 1,
+        skip: frozenset[tuple[str, int]] = frozenset(),
     ) -> Iterator[Any]:
         if len({prompt["prompt_id"] for prompt in prompts}) < len(prompts):
             raise ValueError("prompt_id repeats: each prompt needs an id of its own")
         check_policies(self.config, [settings["policy"]])
-        with self._lock:
-            self.start()
-            new = self._collect(split(prompts, self.num_engines), settings, set(skip))
-            for count, row in enumerate(new, start=len(skip) + 1):
-                report(count, len(prompts) * settings.get("num_samples", 1))
+        queues = Queues(split(prompts, self.num_engines), self.first, self._pool.awake)
+        wanted = {(prompt["prompt_id"], sample) for prompt in prompts for sample in range(num_samples)}
+        call = Call(next(self._numbers), settings, queues, num_samples, wanted - skip)
+        with self._turn(call):
+            if call.missing:
+                with self._changed:
+                    self._pool.announce(call)
+            for count in itertools.count(len(skip) + 1):
+                if (row := self._next(call)) is None:
+                    return
+                report(count, len(wanted))
                 yield row
 
-    def _collect(self, parts: list[list[Row]], settings: dict[str, Any], done: set[tuple[str, int]]) -> Iterator[Any]:
-        """Give engines prompts as they ask for them, and yield rows as they come back."""
-        queues = Queues(parts, self.first)
-        working, restarted = set(queues.engines()), set[int]()
+    @contextlib.contextmanager
+    def _turn(self, call: Call) -> Iterator[None]:
+        """Wait in line until the call may begin. Afterwards the engines forget it, and what is left of it."""
+        with self._changed:
+            self._line.join(call)
+            try:
+                self._changed.wait_for(lambda: self._line.may_begin(call))
+            except BaseException:
+                self._line.leave(call)
+                self._changed.notify_all()
+                raise
+            if not self._line.under_way:
+                self._pool.awake.clear()
+            self._line.begin(call)
+            self._changed.notify_all()  # the next in line may begin as well
         try:
-            for number in working:
-                self._send(number, settings)
-            while working:
-                pipes = {self._children[number].pipe: number for number in working}
-                for pipe in wait(list(pipes)):
-                    number = pipes[pipe]  # type: ignore[index]
-                    kind, content = self._receive(number)
-                    if kind == "rows":
-                        done |= {(row["prompt_id"], row["sample"]) for row in content}
-                        yield from content
-                    elif kind == MORE:
-                        lot = queues.next(number)
-                        ids = {prompt["prompt_id"] for prompt in lot}
-                        self._send(number, (lot, {key for key in done if key[0] in ids}))
-                    elif kind == "done":
-                        working.remove(number)
-                    elif kind == "failed":
-                        raise content
-                    else:
-                        self._restart(number, content, restarted)
-                        queues.take_back(number)
-                        self._send(number, settings)
+            yield
         finally:
-            for number in working & self._children.keys():  # still working for a caller that is gone
-                self._children.pop(number).close()
+            with self._changed:
+                self._line.leave(call)
+                self._pool.forget(call)
+                self._changed.notify_all()
 
-    def _send(self, number: int, message: Any) -> None:
-        with contextlib.suppress(OSError):  # reading the pipe will reveal a dead child
-            self._children[number].pipe.send(message)
+    def _next(self, call: Call) -> Any:
+        """The next row of a call; None after the last. One of the callers that wait hears the engines for all."""
+        with self._changed:
+            has_listened = False
+            try:
+                while not call.is_settled:
+                    if self._is_heard:
+                        self._changed.wait()
+                    else:
+                        has_listened = True
+                        self._listen()
+            finally:
+                if has_listened:
+                    self._changed.notify_all()  # another takes over
+            if call.rows:
+                return call.rows.popleft()
+            if call.missing and call.error is not None:
+                raise call.error
+            return None
 
-    def _receive(self, number: int) -> tuple[str, Any]:
-        child = self._children[number]
+    def _listen(self) -> None:
+        """Wait for messages, a second at most: meanwhile the fleet may be closed."""
+        pipes: dict[Any, int] = {child.pipe: number for number, child in self._pool.children.items()}
+        ready: list[Any] = []
+        self._is_heard = True
+        self._changed.release()
         try:
-            return child.pipe.recv()
-        except (EOFError, OSError):
-            return "died", f"process {child.process.pid} ended with status {child.process.wait()}"
-
-    def _restart(self, number: int, reason: str, restarted: set[int]) -> None:
-        child = self._children.pop(number)
-        child.close()
-        if OUT_OF_MEMORY.search(reason) and self.config.max_num_seqs > 1:
-            half = self.config.max_num_seqs // 2
-            self.config = self.config.model_copy(update={"max_num_seqs": half})
-            log.warning("engine %d ran out of memory: from now on at most %d conversations at once", number, half)
-        elif number in restarted:
-            raise EngineDied(f"engine {number} died twice: {reason}. Its log: {child.log_file}")
-        restarted.add(number)
-        log.warning("engine %d died (%s), starting it again; log: %s", number, reason, child.log_file)
-        self._children[number] = Child(self.config, number, self.log_dir)
+            with contextlib.suppress(OSError):  # closed meanwhile
+                ready = wait(list(pipes), timeout=1)
+        finally:
+            self._changed.acquire()
+            self._is_heard = False
+        for pipe in ready:
+            child = self._pool.children.get(pipes[pipe])
+            if child is not None and child.pipe is pipe and self._pool.hear(pipes[pipe]):
+                self._changed.notify_all()
 
     def sleep(self) -> None:
-        """Give the accelerators' memory back until the next call; nothing happens on CPUs or with no engine loaded."""
-        with self._lock:
-            for number in self._children:
-                self._send(number, SLEEP)
-            for number in list(self._children):
-                if self._receive(number)[0] != "done":  # it ends, and its memory must be free before an update begins
-                    self._children.pop(number).close()
+        """Give the accelerators' memory back until the next call; nothing happens on CPUs or with no engine loaded.
+
+        Waits until the calls before it are done.
+        """
+        nothing = Queues([[]] * self.num_engines, self.first)
+        with self._turn(Call(next(self._numbers), {"work": SLEEP}, nothing, 0, set())), self._changed:
+            self._pool.sleep()
 
     def close(self) -> None:
-        """Stop the engines."""
-        while self._children:
-            self._children.popitem()[1].close()
+        """Stop the engines. Calls under way fail."""
+        with self._changed:
+            self._pool.fail(EngineDied("the engines were closed during a call"))
+            self._pool.close()
+            self._changed.notify_all()
 
     def __enter__(self) -> "Fleet":
         return self
@@ -251,8 +223,3 @@ class Bar:
             print(f"\r{line}", end="\n" if count == total else "", file=sys.stderr, flush=True)
         else:
             log.info(line)
-
-
-def _python_path() -> str:
-    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    return os.pathsep.join([str(PROJECT), *filter(None, given)])

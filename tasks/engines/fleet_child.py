@@ -7,27 +7,24 @@ import contextlib
 import gc
 import os
 import sys
-import time
 import traceback
 from collections.abc import Iterator
 from functools import lru_cache
 from multiprocessing.connection import Connection
 from typing import Any
 
+from tasks.engines.answers import Answers, sendable
 from tasks.engines.base import Engine, EngineConfig, EngineDied, check_model
-from tasks.engines.fleet import MORE, OUT_OF_MEMORY
+from tasks.engines.child import DIED, FAILED, OUT_OF_MEMORY
 from tasks.engines.gpus import wrong_build
 from tasks.processes.child_process import die_with_parent
 from tasks.processes.imports import leave_out
-from tasks.rollouts.replies import datum_logprobs, reply_logprobs
 from tasks.rollouts.rollout import roll_out
-from warehouse.schemas import Rollout, Row
-
-ROWS_AT_ONCE = 16
+from warehouse.schemas import Rollout
 
 
 def serve(pipe: Connection) -> None:
-    """A child's life: load the engine at the first call, answer calls until the pipe ends."""
+    """A child's life: load the engine, answer calls until the pipe ends."""
     die_with_parent()
     leave_out("sklearn", "scipy", "cv2")  # 15 % of the time to import vLLM; nothing is seen or heard here
     config: EngineConfig = pipe.recv()
@@ -39,28 +36,22 @@ def serve(pipe: Connection) -> None:
         traceback.print_exc()
         _fail_calls(pipe, error)
     gc.enable()
-    while engine is not None:
-        try:
-            call = pipe.recv()
-        except EOFError:
-            engine.close()
-            return
-        try:
-            if call == "sleep":
-                engine.sleep()
-                pipe.send(("done", None))
-            else:
-                engine.wake()
-                answer_call(pipe, engine, call)
-        except EngineDied as error:
-            traceback.print_exc()
-            pipe.send(("died", str(error)))
-            return
-        except Exception as error:
-            traceback.print_exc()
-            kind = ("died", repr(error)) if OUT_OF_MEMORY.search(repr(error)) else ("failed", _sendable(error))
-            pipe.send(kind)
-            return  # the engine may still hold requests
+    if engine is not None:
+        answer(pipe, engine)
+
+
+def answer(pipe: Connection, engine: Engine) -> None:
+    """Answer calls until the fleet is closed or the engine fails."""
+    try:
+        Answers(pipe, engine, _retriever).give()
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        engine.close()
+    except EngineDied as error:
+        traceback.print_exc()
+        pipe.send((DIED, str(error)))
+    except Exception as error:  # the engine may still hold requests: this process ends
+        traceback.print_exc()
+        pipe.send((DIED, repr(error)) if OUT_OF_MEMORY.search(repr(error)) else (FAILED, sendable(error)))
 
 
 def open_engine(config: EngineConfig) -> Engine:
@@ -82,49 +73,19 @@ def open_engine(config: EngineConfig) -> Engine:
     return VllmEngine(config)
 
 
-def answer_call(pipe: Connection, engine: Engine, call: dict[str, Any]) -> None:
-    """Carry out a call; rows go back in small lots."""
-    works = {"roll_out": search_and_roll_out, "reply_logprobs": reply_logprobs, "datum_logprobs": datum_logprobs}
-    work = works[call.pop("work")]
-    rows: list[Row] = []
-    sent = time.monotonic()
-    skip = set[tuple[str, int]]()
-    try:
-        for row in work(engine, prompts=_prompts(pipe, skip), skip=skip, **call):
-            rows.append(row)
-            if len(rows) >= ROWS_AT_ONCE or time.monotonic() - sent > 1:
-                pipe.send(("rows", rows))
-                rows, sent = [], time.monotonic()
-    finally:
-        if rows:
-            pipe.send(("rows", rows))
-    pipe.send(("done", None))
-
-
-def _prompts(pipe: Connection, skip: set[tuple[str, int]]) -> Iterator[Row]:
-    """Ask for prompts as there is room for them, and add their unwanted samples to `skip`."""
-    while True:
-        pipe.send((MORE, None))
-        lot, unwanted = pipe.recv()
-        if not lot:
-            return
-        skip |= unwanted
-        yield from lot
-
-
 def search_and_roll_out(engine: Engine, index: str | None, **call: Any) -> Iterator[Rollout]:
-    return roll_out(engine, retriever=None if index is None else _load_index(index), **call)
+    """One call's rollouts."""
+    return roll_out(engine, retriever=_retriever(index), **call)
 
 
 def _fail_calls(pipe: Connection, error: Exception) -> None:
     with contextlib.suppress(EOFError):
         pipe.recv()
-        pipe.send(("failed", _sendable(error)))
+        pipe.send((FAILED, sendable(error)))
 
 
-def _sendable(error: Exception) -> Exception:
-    """An error with plain text; it keeps its type if the user can fix it."""
-    return ValueError(str(error)) if isinstance(error, ValueError) else RuntimeError(f"engine process: {error!r}")
+def _retriever(index: str | None) -> Any:
+    return None if index is None else _load_index(index)
 
 
 @lru_cache(maxsize=4)

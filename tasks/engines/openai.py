@@ -3,11 +3,12 @@
 python -m vllm.entrypoints.openai.api_server --model MODEL --logprobs-mode processed_logprobs
 """
 
+import contextlib
 import os
 import queue
 import threading
 import time
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2b
 from typing import Any
@@ -22,10 +23,13 @@ from tasks.engines.base import (
     check_policies,
     end_ids,
     load_tokenizer,
+    never,
     reply_text,
     too_long,
 )
 from tasks.engines.endpoint import without
+
+LOOKS_UP_S = 0.05  # how long a wait for replies may go on before it is interrupted
 
 
 class EndpointEngine:
@@ -44,7 +48,7 @@ class EndpointEngine:
         self._http = httpx.Client(timeout=config.timeout_s, limits=limits, headers=headers, trust_env=False)
         self._threads = ThreadPoolExecutor(config.max_num_seqs, thread_name_prefix="endpoint")
         self._done: queue.SimpleQueue[tuple[Hashable, Completion]] = queue.SimpleQueue()
-        self._num_pending = 0
+        self._pending: set[Hashable] = set()
         self._lock = threading.Lock()
         self._ready: set[str] = set()
         self._weighs: set[str] = set()
@@ -72,7 +76,7 @@ class EndpointEngine:
         self._ready.add(name)
 
     def submit(self, key: Hashable, token_ids: list[int], sampling: Sampling, seed: int, policy: Policy) -> None:
-        self._num_pending += 1
+        self._pending.add(key)
         room = self.max_model_len - len(token_ids)
         if room < 1:
             self._done.put((key, too_long(len(token_ids), self.max_model_len)))
@@ -86,18 +90,27 @@ class EndpointEngine:
             for url in self.config.urls:
                 self._check_prompt_logprobs(url, name)
             self._weighs.add(name)
-        self._num_pending += 1
+        self._pending.add(key)
         if len(ids) >= self.max_model_len:
             self._done.put((key, too_long(len(ids), self.max_model_len)))
             return
         self._threads.submit(self._weigh, key, self._url(token_ids), self._prompt_body(name, ids), reply_ids)
 
-    def poll(self) -> list[tuple[Any, Completion]]:
+    def poll(self, interrupted: Callable[[], bool] = never) -> list[tuple[Any, Completion]]:
         done: list[tuple[Any, Completion]] = []
-        while self._num_pending and (not done or not self._done.empty()):
-            done.append(self._done.get())
-            self._num_pending -= 1
+        while self._pending and (not done or not self._done.empty()):
+            with contextlib.suppress(queue.Empty):
+                key, completion = self._done.get(timeout=LOOKS_UP_S)
+                if key in self._pending:
+                    self._pending.remove(key)
+                    done.append((key, completion))
+            if not done and interrupted():
+                break
         return done
+
+    def abort(self, keys: Sequence[Hashable]) -> None:
+        """The servers finish these replies; nobody gets them."""
+        self._pending -= set(keys)
 
     def sleep(self) -> None:
         """Servers keep their memory."""

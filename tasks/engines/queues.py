@@ -11,27 +11,26 @@ LOT = 8  # prompts handed over at once
 
 
 class Queues:
-    """A queue for each engine. An engine whose queue is empty takes from the end of the longest queue of an engine that
-    has begun.
+    """One call's queue for each engine. An engine whose queue is empty takes from the end of the longest queue of an
+    engine that is awake.
 
-    An engine that has not begun keeps its share: it may still be loading, and fills all its room once it is up.
+    `awake` has the engines that have asked for prompts, of whichever call. Another keeps its share: it may still be
+    loading, and fills all its room once it is up.
     """
 
-    def __init__(self, parts: Sequence[Sequence[Row]], first: int) -> None:
+    def __init__(self, parts: Sequence[Sequence[Row]], first: int, awake: set[int] | None = None) -> None:
+        self._awake = set[int]() if awake is None else awake
         self._waiting = {number: deque(part) for number, part in enumerate(parts, first)}
         self._handed: dict[int, list[Row]] = {number: [] for number in self._waiting}
 
-    def engines(self) -> list[int]:
-        """The engines that have a share."""
-        return [number for number, waiting in self._waiting.items() if waiting]
-
     def next(self, number: int) -> list[Row]:
         """The next lot for an engine; empty when there is none."""
+        self._awake.add(number)
         own = self._waiting[number]
         if own:
             lot = [own.popleft() for _ in range(min(LOT, len(own)))]
         else:
-            others = [waiting for other, waiting in self._waiting.items() if self._handed[other] and waiting]
+            others = [waiting for other, waiting in self._waiting.items() if other in self._awake and waiting]
             longest = max(others, key=len, default=deque[Row]())
             lot = [longest.pop() for _ in range(min(LOT, len(longest)))][::-1]
         self._handed[number] += lot
@@ -39,6 +38,7 @@ class Queues:
 
     def take_back(self, number: int) -> None:
         """An engine died: put the prompts that it was given back into its queue."""
+        self._awake.discard(number)
         self._waiting[number].extendleft(reversed(self._handed[number]))
         self._handed[number] = []
 

@@ -5,7 +5,7 @@ Environment variables must be set before torch or vllm is imported: `tasks.engin
 
 import gc
 import json
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -21,6 +21,7 @@ from tasks.engines.base import (
     end_ids,
     load_tokenizer,
     local_folder,
+    never,
     reply_text,
     too_long,
 )
@@ -89,8 +90,9 @@ class VllmEngine:
         if policy.weights == self._weights and (full is None or self._weights_hash in (None, full)):
             self._weights_hash = full or self._weights_hash
             return
-        assert not self._in_flight, "weights change only between calls"
+        assert not self._in_flight, "weights change only when nothing is in flight"
         check_reload(self.config)
+        self._weights, self._weights_hash = "", None  # if loading fails halfway, the next call loads again
         self._engine.collective_rpc("load_policy", args=(policy.weights,))
         forget_prefixes(self._engine)
         self._weights, self._weights_hash = policy.weights, full
@@ -122,7 +124,7 @@ class VllmEngine:
             lora_request=self._adapters[policy.content_hash] if policy.adapter else None,
         )
 
-    def poll(self) -> list[tuple[Any, Completion]]:
+    def poll(self, interrupted: Callable[[], bool] = never) -> list[tuple[Any, Completion]]:
         done, self._refused = self._refused, []
         while not done and self._in_flight:
             try:
@@ -130,7 +132,18 @@ class VllmEngine:
             except Exception as error:
                 raise EngineDied(f"vLLM stopped with {len(self._in_flight)} requests in flight: {error!r}") from error
             done = [self._completion(output) for output in outputs if output.finished]
+            if interrupted():
+                break
         return done
+
+    def abort(self, keys: Sequence[Hashable]) -> None:
+        unwanted = set(keys)
+        self._refused = [(key, completion) for key, completion in self._refused if key not in unwanted]
+        requests = [request_id for request_id, (key, _) in self._in_flight.items() if key in unwanted]
+        for request_id in requests:
+            del self._in_flight[request_id]
+        if requests:
+            self._engine.abort_request(requests)
 
     def sleep(self) -> None:
         """Give the GPU's memory back until `wake`. Nothing to do on CPUs."""

@@ -1,18 +1,12 @@
-"""Conversations: prompts in, rollouts out, many at once over one engine.
+"""Conversations: prompts in, rollouts out, many at once over one engine."""
 
-A conversation's next turn is submitted as soon as its search returns: none waits for the slowest. While a search runs,
-an engine on a GPU works for the other conversations.
-"""
-
-import contextlib
 from collections.abc import Iterable, Iterator, Set
-from concurrent.futures import ThreadPoolExecutor
 from typing import TypedDict
 
 from tasks.engines.base import Engine, Policy, Sampling
-from tasks.rollouts.conversation import Conversation, Talk, digest
+from tasks.rollouts.conversation import Conversation, digest
 from tasks.rollouts.dialogue import Dialogue, Retriever
-from tasks.rollouts.searches import Searches
+from tasks.rollouts.play import Play
 from warehouse.schemas import PromptRow, Rollout
 
 __all__ = ["Dialogue", "Retriever", "datums", "roll_out"]
@@ -48,45 +42,26 @@ def roll_out(
         EngineDied: after all finished rows were yielded.
         ValueError: a search syntax without a retriever, or a chat template that cannot carry the dialogue.
     """
-    if dialogue.search is not None and retriever is None:
-        raise ValueError(f'dialogue searches in syntax "{dialogue.search}" but there is no index: give one')
-    engine.use(policy)
-    with contextlib.ExitStack() as stack:
-        behind = stack.enter_context(ThreadPoolExecutor(1, "search")) if engine.is_on_gpu else None
-        searches = Searches(retriever, dialogue.documents_per_query, behind)
-        talk = Talk(engine, policy, sampling, dialogue, searches)
-        for conversation in _played(talk, prompts, num_samples, seed, skip):
-            yield rollout_row(conversation, policy, seed)
-
-
-def _played(
-    talk: Talk, prompts: Iterable[PromptRow], num_samples: int, seed: int, skip: Set[tuple[str, int]]
-) -> Iterator[Conversation]:
-    """Conversations as they finish."""
-    engine = talk.engine
-    waiting = (
-        talk.start(prompt, sample, seed)
+    play = Play(engine)
+    call = play.open(policy, sampling, dialogue, retriever, seed)
+    asked = (
+        (call, prompt, sample)
         for prompt in prompts
         for sample in range(num_samples)
         if (prompt["prompt_id"], sample) not in skip
     )
-    active: dict[int, Conversation] = {}
-    num_started = 0
-    while True:
-        while len(active) < engine.max_num_seqs and (conversation := next(waiting, None)) is not None:
-            if conversation.finish is not None:
-                yield conversation
-                continue
-            active[num_started] = conversation
-            talk.submit(num_started, conversation)
-            num_started += 1
-        if not active:
-            return
-        done = engine.poll() if len(active) > len(talk.searching) else []
-        assert done or talk.searching, "the engine lost requests"
-        for key, conversation in talk.go_on([(key, active[key], completion) for key, completion in done]):
-            del active[key]
-            yield conversation
+    try:
+        while call.error is None:
+            for _, conversation in play.fill(lambda: next(asked, None)):
+                yield rollout_row(conversation, policy, seed)
+            if not play.is_busy:
+                break
+            for _, conversation in play.go_on():
+                yield rollout_row(conversation, policy, seed)
+    finally:
+        play.close()
+    if call.error is not None:
+        raise call.error
 
 
 def rollout_row(conversation: Conversation, policy: Policy, seed: int) -> Rollout:

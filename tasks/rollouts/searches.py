@@ -16,7 +16,7 @@ Hits = list[list[Any]]  # the hits of each query of a turn
 
 class Searches:
     """`behind`: the executor of searches that run while the engine works for other conversations. Their results are
-    awaited at the engine's next replies, so batches depend on replies alone, not on how long a search takes."""
+    awaited at the call's next replies, so its turns depend on replies alone, not on how long a search takes."""
 
     def __init__(
         self, retriever: Retriever | None = None, documents_per_query: int = 1, behind: Executor | None = None
@@ -30,7 +30,7 @@ class Searches:
         return _by_turn(turns, self._search(_queries(turns))) if turns else []
 
     def begin(self, turns: Sequence[Turn]) -> None:
-        """Start these turns' searches on `behind`, which must be idle."""
+        """Start these turns' searches on `behind`; those before must have been taken in."""
         assert self.behind is not None and self._begun is None
         if turns:
             self._turns, self._begun = turns, self.behind.submit(self._search, _queries(turns))
@@ -41,6 +41,10 @@ class Searches:
             return []
         found, self._begun = self._begun.result(), None
         return _by_turn(self._turns, found)
+
+    def are_back(self) -> bool:
+        """Whether `begun` would not wait."""
+        return self._begun is None or self._begun.done()
 
     def _search(self, queries: list[str]) -> list[Any]:
         assert self._retriever is not None

@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from tasks.engines.fleet import PROJECT
+from tasks.engines.child import PROJECT
 from tasks.engines.gpus import devices
 from tasks.processes.child_process import told_parent
 from tasks.training.grpo import UpdateJob, UpdateResult

@@ -20,7 +20,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.initialization import no_init_weights
 from trl.trainer import grpo_trainer
 
-from tasks.engines.fleet import OUT_OF_MEMORY
+from tasks.engines.child import OUT_OF_MEMORY
 from tasks.training.pinned import bytes_to_allocate, on_host
 from tasks.training.sharding import EMPTY
 from tasks.training.state import Share, part, parts, put

@@ -25,7 +25,8 @@ import psutil
 
 from flows.service.site import SOURCE
 from tasks.engines.base import EngineConfig, Policy, Sampling
-from tasks.engines.fleet import CPU_ENVIRONMENT, ENVIRONMENT, Fleet
+from tasks.engines.child import CPU_ENVIRONMENT, ENVIRONMENT
+from tasks.engines.fleet import Fleet
 from tasks.rollouts.dialogue import Dialogue
 from tests.bench.pipeline import BENCH, line
 

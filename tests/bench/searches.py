@@ -17,6 +17,7 @@ from typing import Any
 from unittest.mock import patch
 
 from flows.plan.hardware import RATES
+from tasks.engines.base import never
 from tasks.rollouts.rollout import roll_out
 from tasks.rollouts.searches import Hits, Searches
 from tests.bench.pipeline import BENCH, line
@@ -65,7 +66,7 @@ class SimulatedEngine(ScriptedEngine):
         super().submit(key, token_ids, sampling, seed, policy)
         self.left[key] = random.Random(seed).randint(*STEPS)
 
-    def poll(self) -> list[tuple[Any, Any]]:
+    def poll(self, interrupted: Any = never) -> list[tuple[Any, Any]]:
         steps, found = min(self.left.values()), []
         self.clock.now += steps * STEP_S
         self.left = {key: left - steps for key, left in self.left.items()}
@@ -84,7 +85,7 @@ def played(is_on_gpu: bool) -> tuple[float, list[Any]]:
     """The engine's idle share, and the rows in the order of their ids."""
     clock = TimedSearches.clock = Clock()
     prompts = [prompt(str(i)) for i in range(CONVERSATIONS)]
-    with patch("tasks.rollouts.rollout.Searches", TimedSearches):
+    with patch("tasks.rollouts.play.Searches", TimedSearches):
         rows = list(roll_out(SimulatedEngine(clock, is_on_gpu), prompts, POLICY, SAMPLING, TALK, Library()))
     return clock.idle / clock.now, sorted(rows, key=lambda row: row["rollout_id"])
 

@@ -67,7 +67,7 @@ def long_model(folder: Path, lengths: Lengths) -> Path:
 
 def generation(folder: Path, lengths: Lengths) -> list[dict[str, Any]]:
     """Eight answers to one prompt, against eight prompts that differ in their first token."""
-    from tasks.engines.fleet import CPU_ENVIRONMENT, ENVIRONMENT
+    from tasks.engines.child import CPU_ENVIRONMENT, ENVIRONMENT
 
     os.environ |= ENVIRONMENT | CPU_ENVIRONMENT
     sys.modules.pop("vllm", None)  # `tests.bench.pipeline` keeps TRL from importing it

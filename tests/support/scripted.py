@@ -1,6 +1,6 @@
 """A scripted engine with a real tokenizer, for hostile and broken replies."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import PreTrainedTokenizerFast
 
-from tasks.engines.base import Completion, EngineDied, Policy, Sampling, reply_text, too_long
+from tasks.engines.base import Completion, EngineDied, Policy, Sampling, never, reply_text, too_long
 
 CHAT = (
     "{% for m in messages %}<|im_start|> {{ m['role'] }} {{ m['content'] }} <|im_end|> {% endfor %}"
@@ -69,7 +69,7 @@ class ScriptedEngine:
         self._given[key] = reply_ids
         self._queue.append((key, token_ids))
 
-    def poll(self) -> list[tuple[Any, Completion]]:
+    def poll(self, interrupted: Callable[[], bool] = never) -> list[tuple[Any, Completion]]:
         """Answer the latest request first, so that conversations overtake each other."""
         if not self._queue:
             return []
@@ -88,6 +88,9 @@ class ScriptedEngine:
         said = self.tokenizer(text.removesuffix("..."), add_special_tokens=False)["input_ids"]
         reply = reply_text(self.tokenizer, said, frozenset([3]))
         return [(key, Completion(said, [-0.5] * len(said), reply, "length" if cut else "stop"))]
+
+    def abort(self, keys: Sequence[Hashable]) -> None:
+        self._queue = [(key, ids) for key, ids in self._queue if key not in keys]
 
     def sleep(self) -> None: ...
 

@@ -9,7 +9,7 @@ import functools
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from transformers import PreTrainedTokenizerFast
 
 from flows.method import Method
 from flows.record import last_request
-from tasks.engines.base import Completion, Policy, Sampling, too_long
+from tasks.engines.base import Completion, Policy, Sampling, never, too_long
 from tasks.engines.fleet import Fleet
 from tasks.engines.fleet_child import search_and_roll_out
 from tasks.rollouts.conversation import number
@@ -108,9 +108,12 @@ class ScriptedEngine:
     def submit_reply(self, key: Any, token_ids: list[int], reply_ids: list[int], policy: Policy) -> None:
         self._queue.append((key, Completion(reply_ids, [-0.5] * len(reply_ids), "", "stop")))
 
-    def poll(self) -> list[tuple[Any, Completion]]:
+    def poll(self, interrupted: Callable[[], bool] = never) -> list[tuple[Any, Completion]]:
         """Answer the latest request first, so that conversations overtake each other."""
         return [self._queue.pop()] if self._queue else []
+
+    def abort(self, keys: Sequence[Any]) -> None:
+        self._queue = [(key, completion) for key, completion in self._queue if key not in keys]
 
 
 def perform(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,150 @@
+"""One engine's answers to the calls of a fleet."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from typing import Any, cast
+
+from tasks.engines.base import Engine, EngineDied
+from tasks.engines.child import CALL, DONE, END, FAILED, LOT, MORE, OUT_OF_MEMORY, ROWS, SLEEP
+from tasks.engines.line import ROLL_OUT
+from tasks.rollouts.dialogue import Retriever
+from tasks.rollouts.play import Asked, Over, Play, Rollouts
+from tasks.rollouts.replies import datum_logprobs, reply_logprobs
+from tasks.rollouts.rollout import rollout_row
+from warehouse.schemas import PromptRow, Row
+
+ROWS_AT_ONCE = 16
+ALONE = {"reply_logprobs": reply_logprobs, "datum_logprobs": datum_logprobs}
+
+
+class Answers:
+    """Conversations of all calls are held together. The fleet gives other work only when nothing else is under way.
+
+    The engine asks for prompts when it has room for them; the fleet answers with a lot of one call. Once the lot was
+    empty, the engine asks again when the fleet tells it of a call. Rows go back in small lots.
+    """
+
+    def __init__(self, pipe: Connection, engine: Engine, load_index: Callable[[str | None], Retriever | None]):
+        self._pipe, self._engine, self._load_index = pipe, engine, load_index
+        self._play = Play(engine)
+        self._calls: dict[int, Rollouts] = {}
+        self._lot: Iterator[tuple[int, Row, int]] = iter(())
+        self._may_ask = self._awaits_lot = False
+        self._rows: dict[int, list[Row]] = {}
+        self._sent = time.monotonic()
+
+    def give(self) -> None:
+        """Answer calls, for ever.
+
+        Raises:
+            EOFError: the fleet was closed.
+            EngineDied: the engine failed, or ran out of memory.
+        """
+        try:
+            while True:
+                while self._pipe.poll() or not (self._play.is_busy or self._may_ask):
+                    self._hear()
+                self._keep(self._play.fill(self._ask))
+                if self._play.is_busy:
+                    self._keep(self._play.go_on(self._is_interrupted))
+                self._send_rows()
+                self._tell_errors()
+        finally:
+            self._send_rows(all_of_them=True)
+
+    def _hear(self) -> None:
+        """Wait for a message of the fleet and act on it."""
+        kind, *content = self._pipe.recv()
+        if kind == CALL:
+            self._may_ask = True
+            self._open(*content)
+        elif kind == LOT:
+            number, lot = content
+            self._lot = iter([(number, prompt, sample) for prompt, samples in lot for sample in samples])
+            self._may_ask, self._awaits_lot = bool(lot), False
+        elif kind == END:
+            call = self._calls.pop(content[0], None)
+            if call is not None:
+                self._play.end(call)
+        else:
+            assert kind == SLEEP
+            self._engine.sleep()
+            self._pipe.send((DONE,))
+
+    def _next(self) -> tuple[int, Row, int] | None:
+        """Call, prompt and sample of the next row that is wanted; None if none is at present."""
+        while (wanted := next(self._lot, None)) is None and self._may_ask:
+            self._pipe.send((MORE,))
+            self._awaits_lot = True
+            while self._awaits_lot:
+                self._hear()
+        return wanted
+
+    def _ask(self) -> Asked | None:
+        while (wanted := self._next()) is not None:
+            number, prompt, sample = wanted
+            if number in self._calls:  # else it failed meanwhile
+                return self._calls[number], cast(PromptRow, prompt), sample
+        return None
+
+    def _open(self, number: int, settings: dict[str, Any]) -> None:
+        work = settings.pop("work")
+        self._engine.wake()
+        if work != ROLL_OUT:
+            for row in ALONE[work](
+                self._engine, prompts=(prompt for _, prompt, _ in iter(self._next, None)), **settings
+            ):
+                self._rows.setdefault(number, []).append(row)
+                self._send_rows()
+            self._send_rows(all_of_them=True)
+            return
+        try:
+            retriever = self._load_index(settings.pop("index"))
+            self._calls[number] = self._play.open(retriever=retriever, number=number, **settings)
+        except EngineDied:
+            raise
+        except Exception as error:  # whatever it is, it is this caller's: other calls go on
+            self._tell_error(number, error)
+
+    def _keep(self, over: Over | Iterator[tuple[Rollouts, Any]]) -> None:
+        for call, conversation in over:
+            row = cast(Row, rollout_row(conversation, call.talk.policy, call.seed))
+            self._rows.setdefault(call.number, []).append(row)
+
+    def _is_interrupted(self) -> bool:
+        return self._pipe.poll() or self._are_rows_due()
+
+    def _are_rows_due(self) -> bool:
+        return sum(map(len, self._rows.values())) >= ROWS_AT_ONCE or (
+            bool(self._rows) and time.monotonic() - self._sent > 1
+        )
+
+    def _send_rows(self, all_of_them: bool = False) -> None:
+        """Send finished rows if they are many or old, and those of a call that has no conversation here any more."""
+        due = all_of_them or self._are_rows_due()
+        for number in list(self._rows):
+            if due or (number in self._calls and not self._calls[number].active):
+                self._pipe.send((ROWS, self._rows.pop(number), number))
+        if due:
+            self._sent = time.monotonic()
+
+    def _tell_errors(self) -> None:
+        for number, call in list(self._calls.items()):
+            if call.error is not None:
+                del self._calls[number]
+                self._tell_error(number, call.error)
+
+    def _tell_error(self, number: int, error: Exception) -> None:
+        traceback.print_exception(error)
+        if OUT_OF_MEMORY.search(repr(error)):
+            raise EngineDied(repr(error)) from error
+        self._pipe.send((FAILED, sendable(error), number))
+
+
+def sendable(error: Exception) -> Exception:
+    """An error with plain text; it keeps its type if the user can fix it."""
+    return ValueError(str(error)) if isinstance(error, ValueError) else RuntimeError(f"engine process: {error!r}")

@@ -1,0 +1,74 @@
+"""An engine's process and the pipe to it: it has its own log file, serves many calls, and dies with its parent.
+
+Messages are tuples: what it is, then what belongs to it.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from tasks.engines.base import EngineConfig
+from tasks.engines.gpus import devices
+from tasks.processes.child_process import told_parent
+
+PROJECT = Path(__file__).resolve().parents[2]
+ENVIRONMENT = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the scheduler runs in the child itself: no messages between two processes
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_USE_FLASHINFER_SAMPLER": "0",  # it tells no log-probabilities after top-p, so importing it is in vain
+    "DO_NOT_TRACK": "1",
+    "VLLM_LOGGING_LEVEL": "WARNING",
+    "TOKENIZERS_PARALLELISM": "false",
+    "PYTHONUNBUFFERED": "1",
+}
+CPU_ENVIRONMENT = {
+    "TORCH_COMPILE_DISABLE": "1",  # else the first reply compiles a log-prob helper for many seconds
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # else every child binds to the same first core
+}
+CALL, LOT, END, SLEEP = "call", "lot", "end", "sleep"  # to an engine: a call's settings, some of its prompts, its end
+MORE, ROWS, FAILED, DIED, DONE = "more", "rows", "failed", "died", "done"  # from an engine; MORE asks for a LOT
+OUT_OF_MEMORY = re.compile(r"out of memory|OutOfMemory|can't allocate memory", re.IGNORECASE)
+
+
+class Child:
+    """One engine process and the pipe to it."""
+
+    def __init__(self, config: EngineConfig, number: int, log_dir: Path):
+        log_dir.mkdir(parents=True, exist_ok=True)
+        self.log_file = log_dir / f"engine-{os.getpid()}-{number}.log"
+        ours, theirs = Pipe()
+        environment = os.environ | ENVIRONMENT | told_parent() | {"PYTHONPATH": _python_path()}
+        if config.device == "cpu":
+            environment |= CPU_ENVIRONMENT | {"OMP_NUM_THREADS": str(config.threads), "CUDA_VISIBLE_DEVICES": ""}
+        elif config.kind == "vllm":
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(devices(config.tensor_parallel, number))
+        with self.log_file.open("ab") as out:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "tasks.engines.fleet_child", str(theirs.fileno())],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,  # Ctrl-C reaches the parent only, which then closes its children
+            )
+        theirs.close()
+        self.pipe: Connection = ours
+        self.pipe.send(config)
+
+    def close(self) -> None:
+        self.pipe.close()  # the child ends at the end of its pipe
+        try:
+            self.process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def _python_path() -> str:
+    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return os.pathsep.join([str(PROJECT), *filter(None, given)])

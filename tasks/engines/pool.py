@@ -1,0 +1,156 @@
+"""The engines of a fleet: what each was told, what it asks for, and what becomes of one that fails."""
+
+import contextlib
+import copy
+import logging
+from pathlib import Path
+from typing import Any
+
+from tasks.engines.base import EngineConfig, EngineDied
+from tasks.engines.child import CALL, DIED, DONE, END, FAILED, LOT, MORE, OUT_OF_MEMORY, ROWS, SLEEP, Child
+from tasks.engines.line import ROLL_OUT, Call, Line
+
+log = logging.getLogger("selfplay")
+
+
+class Pool:
+    """Passes the prompts of the calls under way to engines that ask for them, and their rows to the calls.
+
+    Used by one thread at a time.
+    """
+
+    def __init__(self, config: EngineConfig, num_engines: int, log_dir: Path, first: int, line: Line):
+        self.config, self.log_dir, self.line = config, log_dir, line
+        self.numbers = range(first, first + num_engines)
+        self.children: dict[int, Child] = {}
+        self.awake: set[int] = set()  # engines that have asked for prompts since the first call under way began
+        self._knows: dict[int, set[int]] = {}  # the calls that each engine was told of
+        self._idle: set[int] = set()  # engines without prompts, which wait to be told of a call
+
+    def start(self) -> None:
+        for number in self.numbers:
+            if number not in self.children:
+                self._launch(number)
+
+    def announce(self, call: Call) -> None:
+        """Tell engines that have nothing to ask for; the others hear of the call when they ask for more."""
+        self.start()
+        for number in sorted(self._idle):
+            self._tell(number, call)
+
+    def forget(self, call: Call) -> None:
+        """The call has left; end what is left of it."""
+        for number in [number for number, calls in self._knows.items() if call.number in calls]:
+            if call.missing and call.settings["work"] != ROLL_OUT:
+                self._close(number)  # such work goes on to its end, for a caller that is gone
+            else:
+                self._knows[number].remove(call.number)
+                self._send(number, END, call.number)
+
+    def hear(self, number: int) -> bool:
+        """Act on an engine's message. Returns whether it matters to callers: a row, or an error."""
+        kind, *about = self._receive(number)
+        self._act(number, kind, *about)
+        return kind != MORE
+
+    def sleep(self) -> None:
+        """With no call under way: give the accelerators' memory back."""
+        for number in self.children:
+            self._send(number, SLEEP)
+        for number in list(self.children):
+            while (kind := self._receive(number)[0]) in (MORE, ROWS):  # sent before it heard
+                if kind == MORE:
+                    self._give(number)
+            if kind != DONE:  # it ends, and its memory must be free before an update begins
+                self._close(number)
+
+    def fail(self, error: Exception) -> None:
+        """Fail all calls under way."""
+        for call in self.line.under_way:
+            call.error = call.error or copy.copy(error)
+
+    def close(self) -> None:
+        for number in list(self.children):
+            self._close(number)
+
+    def _act(self, number: int, kind: str, content: Any = None, of: int | None = None) -> None:
+        """Act on an engine's message; `of` is the number of the call that it is about."""
+        call = self.line.find(of)
+        if kind == MORE:
+            self._give(number)
+        elif kind == ROWS:
+            if call is not None:
+                call.take(content)
+        elif kind == FAILED and of is not None:
+            if call is not None:
+                call.error = content
+        elif kind == FAILED:
+            self.fail(content)
+            self.close()
+        else:
+            self._revive(number, content)
+
+    def _give(self, number: int) -> None:
+        """Answer an engine that asks for prompts: with the first call's that has any."""
+        for call in self.line.under_way:
+            if call.error is None and (lot := call.lot(number)):
+                self._tell(number, call)
+                self._send(number, LOT, call.number, lot)
+                return
+        self._idle.add(number)
+        self._send(number, LOT, None, [])
+
+    def _tell(self, number: int, call: Call) -> None:
+        self._idle.discard(number)
+        if call.number not in self._knows[number]:
+            self._knows[number].add(call.number)
+            self._send(number, CALL, call.number, call.settings)
+
+    def _send(self, number: int, *message: Any) -> None:
+        with contextlib.suppress(OSError):  # reading the pipe will reveal a dead child
+            self.children[number].pipe.send(message)
+
+    def _receive(self, number: int) -> tuple[Any, ...]:
+        child = self.children[number]
+        try:
+            return child.pipe.recv()
+        except (EOFError, OSError):
+            return DIED, f"process {child.process.pid} ended with status {child.process.wait()}"
+
+    def _revive(self, number: int, reason: str) -> None:
+        """An engine died: start it again for what its calls miss, unless it did so before in one of them."""
+        calls = self.line.under_way
+        try:
+            self._restart(number, reason, again=any(number in call.restarted for call in calls))
+        except (EngineDied, OSError) as error:
+            self.fail(error)
+            return
+        for call in calls:
+            call.restarted.add(number)
+            call.queues.take_back(number)
+        for call in calls:
+            if call.missing and call.error is None:
+                self._tell(number, call)
+                break
+
+    def _restart(self, number: int, reason: str, again: bool) -> None:
+        log_file = self.children[number].log_file
+        self._close(number)
+        if OUT_OF_MEMORY.search(reason) and self.config.max_num_seqs > 1:
+            half = self.config.max_num_seqs // 2
+            self.config = self.config.model_copy(update={"max_num_seqs": half})
+            log.warning("engine %d ran out of memory: from now on at most %d conversations at once", number, half)
+        elif again:
+            raise EngineDied(f"engine {number} died twice: {reason}. Its log: {log_file}")
+        log.warning("engine %d died (%s), starting it again; log: %s", number, reason, log_file)
+        self._launch(number)
+
+    def _launch(self, number: int) -> None:
+        self.children[number] = Child(self.config, number, self.log_dir)
+        self._knows[number] = set()
+        self._idle.add(number)
+
+    def _close(self, number: int) -> None:
+        self._knows.pop(number, None)
+        self._idle.discard(number)
+        self.children.pop(number).close()

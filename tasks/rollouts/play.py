@@ -1,0 +1,152 @@
+"""The conversations that one engine holds at once, of any number of calls.
+
+A conversation's next turn is submitted as soon as its search returns: none waits for the slowest. While a search runs,
+an engine on a GPU works for the other conversations.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from tasks.engines.base import Engine, EngineDied, Policy, Sampling, never
+from tasks.rollouts.conversation import Conversation, Talk
+from tasks.rollouts.dialogue import Dialogue, Retriever
+from tasks.rollouts.searches import Searches
+from warehouse.schemas import PromptRow
+
+
+@dataclass(eq=False)
+class Rollouts:
+    """One call's conversations: its number, their rules, those under way, and the error that ended them all."""
+
+    number: int
+    talk: Talk
+    seed: int
+    active: dict[int, Conversation] = field(default_factory=dict)
+    error: Exception | None = None
+
+    @property
+    def only_search(self) -> bool:
+        """Whether none of its conversations awaits a reply, and some await their search."""
+        return len(self.active) == len(self.talk.searching) > 0
+
+
+Asked = tuple[Rollouts, PromptRow, int]  # the sample with this number of a prompt
+Over = list[tuple[Rollouts, Conversation]]  # finished conversations
+
+
+class Play:
+    """Holds the conversations of all calls in one batch of an engine.
+
+    An error in a call's own conversations (a search that fails, a template that loses a message) ends that call.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self._calls: list[Rollouts] = []
+        self._of: dict[int, Rollouts] = {}  # the call of each conversation under way
+        self._num_begun = 0
+        self._behind: Executor | None = ThreadPoolExecutor(1, "search") if engine.is_on_gpu else None
+
+    def open(
+        self,
+        policy: Policy,
+        sampling: Sampling,
+        dialogue: Dialogue,
+        retriever: Retriever | None,
+        seed: int,
+        number: int = 0,
+    ) -> Rollouts:
+        """Make the engine ready for a call. With other calls under way, its weights must be theirs.
+
+        Raises ValueError for a search syntax without a retriever.
+        """
+        if dialogue.search is not None and retriever is None:
+            raise ValueError(f'dialogue searches in syntax "{dialogue.search}" but there is no index: give one')
+        self.engine.use(policy)
+        searches = Searches(retriever, dialogue.documents_per_query, self._behind)
+        call = Rollouts(number, Talk(self.engine, policy, sampling, dialogue, searches), seed)
+        self._calls.append(call)
+        return call
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._of)
+
+    def fill(self, ask: Callable[[], Asked | None]) -> Iterator[tuple[Rollouts, Conversation]]:
+        """Begin conversations while there is room and `ask` has any; yields those that are over at once."""
+        while len(self._of) < self.engine.max_num_seqs and (asked := ask()) is not None:
+            call, prompt, sample = asked
+            if call.error is not None:
+                continue
+            with self._errors_end(call):
+                conversation = call.talk.start(prompt, sample, call.seed)
+                if conversation.finish is None:
+                    key, self._num_begun = self._num_begun, self._num_begun + 1
+                    self._of[key], call.active[key] = call, conversation
+                    call.talk.submit(key, conversation)
+                    continue
+                yield call, conversation
+
+    def go_on(self, interrupted: Callable[[], bool] = never) -> Over:
+        """Wait for replies and say what follows them. Returns the conversations that finished; none if interrupted.
+
+        A call takes in its searches at its own next replies, as if it were alone: its turns then depend on replies,
+        not on how long a search takes. If all its conversations search, it waits for that, and for no other call.
+        """
+        only_search = [call for call in self._calls if call.only_search]
+        awaits_replies = len(self._of) > sum(len(call.talk.searching) for call in self._calls)
+        replies: dict[Rollouts, list[Any]] = {}
+        if awaits_replies:
+            stop = (
+                (lambda: interrupted() or any(_is_back(call) for call in only_search)) if only_search else interrupted
+            )
+            done = self.engine.poll(stop)
+            assert done or stop(), "the engine lost requests"
+            for key, completion in done:
+                call = self._of[key]
+                replies.setdefault(call, []).append((key, call.active[key], completion))
+        over: Over = []
+        for call in list(self._calls):
+            if call in replies or (call in only_search and (_is_back(call) or not awaits_replies)):
+                over += self._take(call, replies.get(call, []))
+        return over
+
+    def end(self, call: Rollouts) -> None:
+        """Forget a call and what it has under way."""
+        self.engine.abort(list(call.active))
+        for key in call.active:
+            del self._of[key]
+        call.active.clear()
+        if call in self._calls:
+            self._calls.remove(call)
+
+    def close(self) -> None:
+        if self._behind is not None:
+            self._behind.shutdown()
+
+    def _take(self, call: Rollouts, replies: list[Any]) -> Over:
+        over: Over = []
+        with self._errors_end(call):
+            for key, conversation in call.talk.go_on(replies):
+                del self._of[key], call.active[key]
+                over.append((call, conversation))
+        return over
+
+    @contextlib.contextmanager
+    def _errors_end(self, call: Rollouts) -> Iterator[None]:
+        try:
+            yield
+        except EngineDied:
+            raise
+        except Exception as error:  # whatever it is, it is this caller's: the others' conversations go on
+            call.error = error
+            self.end(call)
+
+
+def _is_back(call: Rollouts) -> bool:
+    return call.talk.searches.are_back()
