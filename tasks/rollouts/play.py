@@ -95,8 +95,8 @@ class Play:
     def go_on(self, interrupted: Callable[[], bool] = never) -> Over:
         """Wait for replies and say what follows them. Returns the conversations that finished; none if interrupted.
 
-        A call takes in its searches at its own next replies, as if it were alone: its turns then depend on replies,
-        not on how long a search takes. If all its conversations search, it waits for that, and for no other call.
+        A call's searches are awaited at its own next replies, so that alone its batches do not depend on how long a
+        search takes. Those that are back go on at the replies of other calls too, or at once if the call awaits none.
         """
         only_search = [call for call in self._calls if call.only_search]
         awaits_replies = len(self._of) > sum(len(call.talk.searching) for call in self._calls)
@@ -112,7 +112,8 @@ class Play:
                 replies.setdefault(call, []).append((key, call.active[key], completion))
         over: Over = []
         for call in list(self._calls):
-            if call in replies or (call in only_search and (_is_back(call) or not awaits_replies)):
+            may_go_on = bool(call.talk.searching) and (bool(replies) or call in only_search)
+            if call in replies or (may_go_on and (_is_back(call) or not awaits_replies)):
                 over += self._take(call, replies.get(call, []))
         return over
 

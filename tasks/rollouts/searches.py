@@ -16,7 +16,7 @@ Hits = list[list[Any]]  # the hits of each query of a turn
 
 class Searches:
     """`behind`: the executor of searches that run while the engine works for other conversations. Their results are
-    awaited at the call's next replies, so its turns depend on replies alone, not on how long a search takes."""
+    awaited at the call's next replies, so that alone its batches do not depend on how long a search takes."""
 
     def __init__(
         self, retriever: Retriever | None = None, documents_per_query: int = 1, behind: Executor | None = None
