@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,13 @@ def ask(fleet: Fleet, folder: Path, *contents: str, dialogue: Dialogue | None = 
     settings = {"progress": lambda *_: None, **settings}
     dialogue = dialogue or Dialogue()
     return fleet.roll_out(prompts, policy(folder), SAMPLING if dialogue.search else SHORT, dialogue, **settings)
+
+
+def weigh(fleet: Fleet, folder: Path) -> list[str]:
+    """Ids of nine prompts that are given their reply."""
+    said = {"role": "r", "messages": [{"role": "user", "content": "a"}], "search_turns": None}
+    asked = [{**said, "prompt_id": f"{i}", "between_token_ids": [], "reply_token_ids": [20]} for i in range(9)]
+    return ids(fleet.reply_logprobs(asked, policy(folder), Dialogue()))
 
 
 def ids(rows: Any) -> list[str]:
@@ -133,17 +141,13 @@ def test_weights_take_turns_and_so_does_other_work(monkeypatch, folder, other):
     engine = HeldEngine(red, set())
     fleet = scripted_fleet(monkeypatch, folder, lambda _: engine)
 
-    def weigh() -> list[str]:
-        said = {"role": "r", "messages": [{"role": "user", "content": "a"}], "search_turns": None}
-        asked = [{**said, "prompt_id": f"{i}", "between_token_ids": [], "reply_token_ids": [20]} for i in range(9)]
-        return ids(fleet.reply_logprobs(asked, policy(other), Dialogue()))
-
     def sleep() -> list[str]:
         fleet.sleep()
         return []
 
     works = [lambda at=at: ids(ask(fleet, at, "a", "b", "c", "d", "e")) for at in (folder, other)]
-    found = in_threads(*works, weigh, *works, sleep, *works, weigh, *works)
+    alone = partial(weigh, fleet, other)
+    found = in_threads(*works, alone, *works, sleep, *works, alone, *works)
     five, nine = list("abcde"), [f"{i}" for i in range(9)]
     assert found == [five, five, nine, five, five, [], five, five, nine, five, five]
 
@@ -212,10 +216,21 @@ def test_an_error_of_one_call_leaves_the_others_alone(monkeypatch, folder, is_on
     with pytest.raises(ValueError, match="there is no index: give one"):
         list(ask(fleet, folder, "b", dialogue=TALK))
     with pytest.raises(RuntimeError, match="the index is gone"):
-        list(ask(fleet, folder, "b", "c", "d", "e", dialogue=TALK, index="broken"))
+        list(ask(fleet, folder, *"bcdefgh", dialogue=TALK, index="broken"))
     assert ids(ask(fleet, folder, "b", dialogue=TALK, index="whole")) == ["b"]
     engine.held.clear()
     assert sorted((row["prompt_id"], row["num_searches"]) for row in stays) == [("a", 1), ("sun", 1)]
+
+
+def test_what_is_left_of_a_call_that_failed_is_given_to_no_other(monkeypatch, folder):
+    engine = HeldEngine(searching, held=set())
+    fleet = scripted_fleet(monkeypatch, folder, lambda _: engine)
+    monkeypatch.setattr(fleet_child, "_load_index", lambda _: Broken())
+    for after in (lambda: weigh(fleet, folder), lambda: ids(ask(fleet, folder, *"abc")), lambda: fleet.sleep()):
+        with pytest.raises(RuntimeError, match="the index is gone"):
+            list(ask(fleet, folder, *"bcdefgh", dialogue=TALK, index="broken"))
+        assert after() in ([f"{i}" for i in range(9)], ["a", "b", "c"], None)
+    assert len(engine.weights) == 1
 
 
 @pytest.mark.parametrize("is_on_gpu", [False, True])

@@ -132,6 +132,22 @@ def test_a_busy_endpoint_is_asked_again(endpoint, policy):
     assert found[0]["finish_reason"] == "final" and len(asked) == 3 + 2
 
 
+def test_a_wait_for_a_slow_endpoint_is_interrupted_and_its_unwanted_reply_comes_to_nobody(endpoint, policy):
+    released = threading.Event()
+
+    def answer(request):
+        return 200, reply(request) if len(request["prompt"]) < 9 or released.wait(10) else {}
+
+    slow = engine(policy, endpoint(answer))
+    slow.use(policy)
+    slow.submit("slow", [20] * 9, SAMPLING, 0, policy)
+    assert slow.poll(lambda: True) == []
+    slow.abort(["slow"])
+    slow.submit("fast", [20] * 3, SAMPLING, 0, policy)
+    released.set()
+    assert [key for key, _ in slow.poll()] == ["fast"] and slow.poll() == []
+
+
 def test_garbage_from_an_endpoint_is_a_row_with_its_reason(endpoint, policy):
     answers = iter([None, None, {"choices": []}, {"choices": [{}]}, ["no"], "no"])
 

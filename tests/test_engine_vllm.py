@@ -2,6 +2,7 @@
 
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import pytest
@@ -121,6 +122,24 @@ def test_rows_depend_on_neither_order_nor_batch_nor_number_of_engines(fleet, mod
         assert key(sample(two, models[0], num_samples=3, seed=4)) == together
 
 
+def tokens(rows):
+    return {(row["prompt_id"], row["sample"]): row["turns"][0]["sampled_token_ids"] for row in rows}
+
+
+def assert_calls_at_once_are_alike(fleet, calls):
+    """Calls in threads of their own sample the tokens that each samples alone."""
+    alone = [tokens(sample(fleet, policy, sampling, seed=seed, num_samples=4)) for policy, sampling, seed in calls]
+    with ThreadPoolExecutor(len(calls)) as threads:
+        begun = [threads.submit(sample, fleet, *call[:2], seed=call[2], num_samples=4) for call in calls]
+        assert [tokens(rows.result()) for rows in begun] == alone
+
+
+def test_calls_from_several_threads_sample_what_each_samples_alone(fleet, models):
+    short, long = Sampling(max_tokens=8), Sampling(temperature=0.7, max_tokens=40)
+    calls = [(models[0], long, 1), (models[0], short, 2), (models[1], long, 3), (models[0], short, 4)]
+    assert_calls_at_once_are_alike(fleet, calls)
+
+
 def test_a_stop_string_ends_the_reply_and_stays(fleet, models):
     rows = sample(fleet, models[0], Sampling(max_tokens=60, stop=("</search>",)), num_samples=8)
     stopped = [row["reply"] for row in rows if "</search>" in row["reply"]]
@@ -164,6 +183,16 @@ def test_an_engine_that_dies_is_started_once_more_and_loses_no_row(fleet, models
     assert rows(0) == undisturbed
 
 
+def test_a_caller_that_stops_early_leaves_the_engine_free(fleet, models):
+    child = fleet._pool.children[0]
+    before = tokens(sample(fleet, models[0], seed=7))
+    rows = fleet.roll_out(prompts(), models[0], Sampling(max_tokens=100), ONE_TURN, num_samples=100)
+    next(rows)
+    rows.close()
+    assert tokens(sample(fleet, models[1], seed=7)) != before == tokens(sample(fleet, models[0], seed=7))
+    assert fleet._pool.children[0] is child
+
+
 def test_a_wrong_policy_is_an_error_and_the_fleet_serves_on(fleet, models):
     with pytest.raises(ValueError, match="no adapter_config"):
         sample(fleet, models[0].model_copy(update={"adapter": "/nowhere"}))
@@ -193,6 +222,8 @@ def test_adapters_and_base_share_an_engine_and_match_peft(models, tmp_path):
             for row in sample(lora, policy):
                 assert row["turns"][0]["logprobs"] == pytest.approx(reference(model, row), abs=2e-5)
             assert_weighed_as_by(model, weighed(lora, policy, [20, 25, 31]), [20, 25, 31])
+        policies = (models[0], adapters[0], adapters[1], adapters[0])
+        assert_calls_at_once_are_alike(lora, [(each, Sampling(max_tokens=30), i) for i, each in enumerate(policies)])
 
 
 def test_the_tokenizer_is_the_one_in_the_folder(fleet, models):

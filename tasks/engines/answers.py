@@ -67,8 +67,8 @@ class Answers:
             self._lot = iter([(number, prompt, sample) for prompt, samples in lot for sample in samples])
             self._may_ask, self._awaits_lot = bool(lot), False
         elif kind == END:
-            call = self._calls.pop(content[0], None)
-            if call is not None:
+            self._rows.pop(content[0], None)
+            if (call := self._calls.pop(content[0], None)) is not None:
                 self._play.end(call)
         else:
             assert kind == SLEEP
@@ -95,6 +95,7 @@ class Answers:
         work = settings.pop("work")
         self._engine.wake()
         if work != ROLL_OUT:
+            self._lot = iter(())  # what is left of a call that failed
             for row in ALONE[work](
                 self._engine, prompts=(prompt for _, prompt, _ in iter(self._next, None)), **settings
             ):

@@ -112,10 +112,11 @@ class Fleet:
         queues = Queues(split(prompts, self.num_engines), self.first, self._pool.awake)
         wanted = {(prompt["prompt_id"], sample) for prompt in prompts for sample in range(num_samples)}
         call = Call(next(self._numbers), settings, queues, num_samples, wanted - skip)
+        if not call.missing:
+            return
         with self._turn(call):
-            if call.missing:
-                with self._changed:
-                    self._pool.announce(call)
+            with self._changed:
+                self._pool.announce(call)
             for count in itertools.count(len(skip) + 1):
                 if (row := self._next(call)) is None:
                     return

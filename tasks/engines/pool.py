@@ -58,9 +58,11 @@ class Pool:
         for number in self.children:
             self._send(number, SLEEP)
         for number in list(self.children):
-            while (kind := self._receive(number)[0]) in (MORE, ROWS):  # sent before it heard
+            kind, *about = self._receive(number)
+            while kind in (MORE, ROWS) or (kind == FAILED and len(about) > 1):  # sent before it heard
                 if kind == MORE:
                     self._give(number)
+                kind, *about = self._receive(number)
             if kind != DONE:  # it ends, and its memory must be free before an update begins
                 self._close(number)
 

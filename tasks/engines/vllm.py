@@ -1,6 +1,6 @@
 """vLLM in this process, driven step by step.
 
-Environment variables must be set before torch or vllm is imported: `tasks.engines.fleet` does it for its children.
+Environment variables must be set before torch or vllm is imported: `tasks.engines.child` does it.
 """
 
 import gc
