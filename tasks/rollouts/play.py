@@ -100,16 +100,16 @@ class Play:
         """
         only_search = [call for call in self._calls if call.only_search]
         awaits_replies = len(self._of) > sum(len(call.talk.searching) for call in self._calls)
+
+        def stop() -> bool:
+            return interrupted() or any(map(_is_back, only_search))
+
+        done = self.engine.poll(stop) if awaits_replies else []
+        assert done or not awaits_replies or stop(), "the engine lost requests"
         replies: dict[Rollouts, list[Any]] = {}
-        if awaits_replies:
-            stop = (
-                (lambda: interrupted() or any(_is_back(call) for call in only_search)) if only_search else interrupted
-            )
-            done = self.engine.poll(stop)
-            assert done or stop(), "the engine lost requests"
-            for key, completion in done:
-                call = self._of[key]
-                replies.setdefault(call, []).append((key, call.active[key], completion))
+        for key, completion in done:
+            call = self._of[key]
+            replies.setdefault(call, []).append((key, call.active[key], completion))
         over: Over = []
         for call in list(self._calls):
             may_go_on = bool(call.talk.searching) and (bool(replies) or call in only_search)
