@@ -56,6 +56,13 @@ class Machines:
             return self.api
         return self._judging(policy) if judge else self.engines
 
+    def takes_turns(self, policy: Policy, judge: bool) -> bool:
+        """Whether a judge's engine is loaded in place of another one to sample from a policy."""
+        fleets = (self.judges, self.engines) if judge and self.judges is not self.engines else ()
+        return bool(fleets) and not any(
+            fleet.config.kind != "vllm" or is_alike(fleet.config.model, policy.weights) for fleet in fleets
+        )
+
     def _judging(self, policy: Policy) -> Fleet:
         if self.judges is self.engines:
             return self.engines

@@ -143,6 +143,12 @@ class MethodSettings(Settings):
         default=None, description="serves models that are not trained and are named api:NAME"
     )
     num_engines: int = Field(default=1, ge=1, description="engines in parallel, one process each")
+    ahead: int = Field(
+        default=0,
+        ge=0,
+        description="prompts in a slice of a step, played ahead side by side, so that engines need not wait for every "
+        "stage's longest conversations; 0: stage after stage",
+    )
     trainer_processes: int = Field(default=1, ge=1, description="processes of an update, one GPU each")
     resident_trainer: bool = Field(
         default=True,

@@ -10,6 +10,7 @@ from typing import Any
 
 import duckdb
 
+from flows.ahead import Slice
 from flows.audit.audit import watch_gates
 from flows.benchmarks.asking import read_line
 from flows.evaluation import score_benchmarks
@@ -81,7 +82,8 @@ def answer(
     """`n` answers to every question of `tables["tasks"]`, each compared with its reference or, if `labels` are given,
     with its label."""
     said = run.ask(at, role, player.policy, n=n, label=label, **tables)
-    limits = {"time_limit_s": comparing.time_limit_s, "num_workers": comparing.processes}
+    num_workers = 1 if isinstance(at, Slice) else comparing.processes  # slices compare side by side
+    limits = {"time_limit_s": comparing.time_limit_s, "num_workers": num_workers}
     matches = match(at, said.rows, tables["tasks"], labels=labels, compare=compare, label=label, **limits)
     return Answered(said.rows, said.rollouts, matches)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Generic, TypeVar
 
+from flows.ahead import Ahead, Slice
 from flows.course import Course
 from flows.engine_scores import check_in_effect, references_of
 from flows.machines import Machines
@@ -168,20 +169,27 @@ class Run(Generic[Config]):
     ) -> tuple[Table, Table]:
         """Prompts that `role` makes from the tables, and `n` rollouts of each. `index`: the documents to search."""
         label = label or role.name
-        prompts = ask(at, role.prompt, values=dict(role.values), label=label, **tables)
+        by_position = not self.cfg.ahead
+        prompts = ask(at, role.prompt, values=dict(role.values), by_position=by_position, label=label, **tables)
+        if isinstance(at, Ahead):
+            given, fleet = at.begin(prompts, self.machines, policy, role.judge, label)
+        else:
+            given, fleet = prompts, self.machines.serving(policy, role.judge)
         rollouts = generate(
             at,
-            prompts,
+            given,
             policy=policy,
             sampling=role.sampling,
             dialogue=role.dialogue,
-            fleet=self.machines.serving(policy, role.judge),
+            fleet=fleet,
             num_samples=n,
             index=index if role.dialogue.search else None,
             seed=self.cfg.seed,
             ask_again=role.ask_again,
             label=label,
         )
+        if isinstance(at, Ahead):
+            at.end(rollouts)
         return prompts, rollouts
 
     def ask(
@@ -190,9 +198,10 @@ class Run(Generic[Config]):
         """Sample, and add the rows that `role` reads from the rollouts."""
         prompts, rollouts = self.sample(at, role, policy, n=n, label=label, **tables)
         rows = read(role.into)(at, rollouts, prompts, reader=role.read, label=label)
-        check_read(at, rows, self.cfg, role=role.name, attempts=role.attempts)
-        if role.into is TASKS:
-            self._course.wrote(rows, at.at)
+        if not isinstance(at, Slice):
+            check_read(at, rows, self.cfg, role=role.name, attempts=role.attempts)
+            if role.into is TASKS:
+                self._course.wrote(rows, at.at)
         return Replies(prompts, rollouts, rows)
 
     def watch(self, at: Place, measure: Measure, *, policy: str, benchmark: str, **given: Any) -> dict[str, float]:

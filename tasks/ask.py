@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypedDict, TypeVar
 
@@ -17,22 +18,36 @@ ABOUT = ("search_turns", "document_id", "task_id", "task_type", "rollout_id", "c
 
 
 @stage(PROMPTS)
-def ask(prompt: Prompt, /, *, values: dict[str, Any] | None = None, address: str, **tables: Tables) -> Rows:
+def ask(
+    prompt: Prompt,
+    /,
+    *,
+    values: dict[str, Any] | None = None,
+    by_position: bool = True,
+    address: str,
+    **tables: Tables,
+) -> Rows:
     """Yield the prompts that `prompt.about` makes from the rows of `tables`, which it gets by parameter name.
 
     `values` are the same for all prompts. The flow wrote them, so they alone may hold tags. Tables of documents may be
     larger than memory: only the rows that the other tables name are read.
 
     If `about` yields `messages`, the prompt continues that conversation and no template is rendered.
-    A prompt's id hashes its address, what it is about and its text, so a rerun of equal inputs gives equal ids.
+    A prompt's id hashes its address, what it is about, its text, and its position; or, unless `by_position`, how many
+    equal ones come before it, so that it has the same id among fewer prompts.
     """
     check_tables(f"the prompt of {prompt.role}", prompt.about, tables)
     templates = {t.name: t for t in prompt.templates}
     said = [{"role": "system", "content": prompt.system}] if prompt.system else []
+    seen = Counter[str]()
     for position, about in enumerate(prompt.about(**_rows(tables))):
         template = templates[about.pop("template", prompt.templates[0].name)]
         messages = about.pop("messages", None) or [*said, {"role": "user", "content": template.render(values, **about)}]
         ids = {name: about.get(name) for name in ABOUT}
+        if not by_position:
+            content = hash_json([ids, messages])
+            position = seen[content]
+            seen[content] += 1
         yield {
             "prompt_id": hash_json([address, position, ids, messages]),
             "role": prompt.role,

@@ -102,7 +102,7 @@ def _fresh(place: Place, address: str, recipe: dict[str, Any]) -> Table | None:
     made = place.store.find(address)
     if made is None or place.store.freshness.why_make(address, made, recipe) is not None:
         return None
-    log.info("%s: fresh, %d rows", address, made.num_rows)
+    log.log(place.store.log_level, "%s: fresh, %d rows", address, made.num_rows)
     return made
 
 
@@ -139,7 +139,7 @@ def _make(
         if why is None and made is not None:  # another process made it meanwhile
             return made
         if made is not None:
-            log.info("%s: stale, rebuilding: %s", address, why)
+            log.log(store.log_level, "%s: stale, rebuilding: %s", address, why)
         started, meter = time.time(), Meter()
         counts: Counter[str] = Counter()
         with store.draft(schema) as draft:
@@ -147,12 +147,13 @@ def _make(
             ours = zip(OF_STORE, (draft, shards, store.behind), strict=True)
             arguments.update({k: v for k, v in ours if k in arguments})
             _fill(draft, function(*bound.args, **bound.kwargs), counts)
-            seconds = time.time() - started
+            tools = [arguments[name] for name in recipe["tools"]]
+            seconds = time.time() - started + sum(getattr(tool, "ahead_s", 0.0) for tool in tools)
             notes = {
                 **store.freshness.notes(),
                 "started_at": started,
                 "seconds": round(seconds, 3),
-                "gpu_s": round(seconds * num_gpus(arguments[name] for name in recipe["tools"]), 3),
+                "gpu_s": round(seconds * num_gpus(tools), 3),
                 "tokens": draft.tokens,
                 **meter.notes(),
                 "counts": dict(counts),
@@ -160,7 +161,7 @@ def _make(
             table = store.publish(draft, address, {**recipe, **notes})
     store.write_behind(table, draft.awaited)
     reasons = "".join(f", {n} {reason}" for reason, n in counts.most_common(3))
-    log.info("%s: %d rows in %.1f s%s", address, table.num_rows, seconds, reasons)
+    log.log(store.log_level, "%s: %d rows in %.1f s%s", address, table.num_rows, seconds, reasons)
     return table
 
 

@@ -24,3 +24,24 @@ def test_of_a_corpus_only_the_documents_that_others_name_are_read(place):
     ask(place, prompt, tasks=tasks, documents=[corpus], samples=samples)
     assert [[r.get("document_id") for r in rows] for rows in given] == [["d1999"], ["d3", "d5", "d7", "d1999"], ["d3"]]
     assert [r["text"] for r in given[1]] == ["3", "5", "7", "1999"]
+
+
+def about_texts(tasks):
+    return ({"text": task["text"]} for task in tasks)
+
+
+def test_prompts_that_are_not_known_by_their_position_keep_their_ids_among_fewer(place):
+    """Of equal prompts, those before it count."""
+
+    def ids(*texts: str, by_position: bool) -> list[str]:
+        tasks = publish(place, "tasks", *(row("tasks", task_id=str(i), text=text) for i, text in enumerate(texts)))
+        return (
+            ask(place, Prompt("r", (Template("t", "{{ text }}"),), about_texts), by_position=by_position, tasks=tasks)
+            .arrow["prompt_id"]
+            .to_pylist()
+        )
+
+    first, again, other, third = ids("a", "a", "b", "a", by_position=False)
+    assert len({first, again, other, third}) == 4
+    assert ids("b", "a", "a", by_position=False) == [other, first, again]
+    assert ids("b", "a", by_position=True) != ids("b", "a", by_position=False)

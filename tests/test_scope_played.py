@@ -111,7 +111,7 @@ def found(pattern: str, asked: Asked) -> str:
     return match[1]
 
 
-def play(folder: Path, say: Say = say) -> tuple[Store, Script]:
+def play(folder: Path, say: Say = say, ahead: int = 0) -> tuple[Store, Script]:
     script = Script(say)
     texts = [f"{t} has a lighthouse, a founder, a river and a bridge that all of {t} is proud of." for t in TOWNS]
     rows = [{"id": t, "title": t, "text": text} for t, text in zip(TOWNS, texts, strict=True)]
@@ -120,14 +120,15 @@ def play(folder: Path, say: Say = say) -> tuple[Store, Script]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SELFPLAY_STORE", str(folder / "store"))
         perform(script, patch)
-        settings = {**SETTINGS, "models.base": model, "engine.model": model}
+        settings = {**SETTINGS, "models.base": model, "engine.model": model, "ahead": ahead}
         scope_iteration("micro", "r", settings, str(folder / "corpus.jsonl"))
     return Store(folder / "store"), script
 
 
-@pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, Script]:
-    return play(tmp_path_factory.mktemp("scope"))
+@pytest.fixture(scope="module", params=[0, pytest.param(2, marks=pytest.mark.slow)], ids=["", "ahead"])
+def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, Script]:
+    """Stage after stage, and played ahead in slices of two prompts."""
+    return play(tmp_path_factory.mktemp("scope"), ahead=request.param)
 
 
 def rows(played: tuple[Store, Script], sql: str) -> list[tuple]:

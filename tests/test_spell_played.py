@@ -105,8 +105,9 @@ def found(pattern: str, asked: Asked) -> tuple[str, ...]:
     return match.groups()
 
 
-@pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, Script]:
+@pytest.fixture(scope="module", params=[0, pytest.param(2, marks=pytest.mark.slow)], ids=["", "ahead"])
+def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, Script]:
+    """Stage after stage, and played ahead in slices of two prompts."""
     folder, script = tmp_path_factory.mktemp("spell"), Script(say)
     store, model = Store(folder / "store"), str(any_text_model(folder / "model"))
     documents = [(f"{t} {n}", number) for number, t in enumerate(TOWNS) for n in range(3)]
@@ -120,7 +121,9 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, Script]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SELFPLAY_STORE", str(store.root))
         perform(script, patch)
-        spell_iteration("micro", "r", {**SETTINGS, "models.base": model, "engine.model": model}, "towns")
+        spell_iteration(
+            "micro", "r", {**SETTINGS, "models.base": model, "engine.model": model, "ahead": request.param}, "towns"
+        )
     return store, script
 
 

@@ -70,8 +70,9 @@ def found(pattern: str, asked: Asked) -> str:
     return match[1]
 
 
-@pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, Script]:
+@pytest.fixture(scope="module", params=[0, pytest.param(2, marks=pytest.mark.slow)], ids=["", "ahead"])
+def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, Script]:
+    """Stage after stage, and played ahead in slices of two prompts."""
     folder, script = tmp_path_factory.mktemp("spice"), Script(Roles().say)
     rows = [{"id": f"d{i}", "title": f"Title {i}", "text": f"In d{i} seven and five make twelve."} for i in range(3)]
     (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -79,7 +80,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, Script]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SELFPLAY_STORE", str(folder / "store"))
         perform(script, patch)
-        settings = {**SETTINGS, "models.base": model, "engine.model": model}
+        settings = {**SETTINGS, "models.base": model, "engine.model": model, "ahead": request.param}
         spice_iteration("micro", "r", settings, str(folder / "corpus.jsonl"))
     return Store(folder / "store"), script
 

@@ -80,8 +80,9 @@ class Store:
     Raises IncompatibleStore for a store whose schema has another version (`warehouse.version`).
     """
 
-    def __init__(self, root: Path | str, freshness: Freshness | None = None) -> None:
+    def __init__(self, root: Path | str, freshness: Freshness | None = None, quiet: bool = False) -> None:
         self.root = Path(root).resolve()
+        self.log_level = logging.DEBUG if quiet else logging.INFO  # of what is said of its tables
         self.freshness = freshness or Freshness()
         self.behind = Behind()
         self.watchers: list[Callable[[Table], None]] = []  # called with every table that a flow passes, built or fresh
@@ -174,15 +175,16 @@ class Store:
 
     def shards(self, schema: Schema, address: str, key: str) -> Shards:
         """Where the stage that makes `address` by the recipe `key` stores its parts until it publishes the table."""
-        return Shards(self._unfinished(address) / key, self.root / "tmp", schema)
+        return Shards(self.unfinished(address) / key, self.root / "tmp", schema)
 
-    def _unfinished(self, address: str) -> Path:
+    def unfinished(self, address: str) -> Path:
+        """Where partial results are that should survive a kill."""
         return self.root / "unfinished" / address.replace("/", "~")
 
     def rows_so_far(self, address: str) -> int:
         """Rows that a running stage has stored so far."""
         found = 0
-        for path in self._unfinished(address).glob("*/*.parquet"):
+        for path in self.unfinished(address).glob("*/*.parquet"):
             with contextlib.suppress(OSError, ValueError):  # published meanwhile
                 found += pq.read_metadata(path).num_rows
         return found
@@ -210,7 +212,7 @@ class Store:
             exchange(draft.folder, folder)  # the old table is discarded with the draft
         else:
             os.rename(draft.folder, folder)
-        shutil.rmtree(self._unfinished(address), ignore_errors=True)
+        shutil.rmtree(self.unfinished(address), ignore_errors=True)
         return Table(self.root, address, recipe)
 
     def write_behind(self, table: Table, files: Mapping[str, Callable[[Path], object]]) -> None:

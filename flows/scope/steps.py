@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from flows.ahead import ahead
 from flows.corpora import open_documents
 from flows.micro.tables import encyclopaedia_documents, encyclopaedia_oracle, encyclopaedia_sound
 from flows.micro.worlds.encyclopaedia import follows_grammar
@@ -116,6 +117,7 @@ def sample_documents(scope: Scope, step: Place, size: int, number: int, per_iter
     )
 
 
+@ahead
 def judge_tasks(
     scope: Scope,
     step: Place,
@@ -178,6 +180,7 @@ def given_pool(run: Run[Config], place: Place, given: GivenTasks, number: int, c
     return Pool((tasks,), (given_rubrics(place, items, tasks=tasks),), (keep(place, EVERY_TASK, tasks=tasks),))
 
 
+@ahead
 def solve_batch(scope: Scope, step: Place, solver: Player, pool: Pool, b: int) -> Solved:
     """l.29-31: answers to the b-th batch of kept tasks, and their rewards (eq. 6)."""
     cfg, coverage = scope.run.cfg.solver, scope.run.cfg.judge.min_coverage

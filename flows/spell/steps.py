@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from flows.ahead import ahead
 from flows.clustered import Clustered, open_clustered
 from flows.controls import permuted
 from flows.micro.tables import cluster_documents, cluster_memberships, cluster_oracle, cluster_sound
@@ -88,6 +89,7 @@ def open_corpus(run: Run[Config]) -> Clustered:
     return open_clustered(place, corpus_of, cfg.clusters.per_type, cfg.seed)
 
 
+@ahead
 def play_round(
     spell: Spell, step: Place, player: Player, memory: Table | None, earlier: tuple[Round, ...], num_before: int
 ) -> Round:
@@ -101,17 +103,9 @@ def play_round(
     given = answer(run, step, spell.roles.responder, player, tasks=tasks, **shown, **how)  # l.15
     votes = verify(spell, step, player, given.answers, tasks, r)  # l.16-17
     scores = score_round(spell, step, tasks, closed_book, given, votes, r)  # l.18
-    groups = keep(
-        step,
-        RESPONDER_GROUPS,
-        tasks=tasks,
-        scores=scores["questioner"],
-        earlier=tuple(e.groups for e in earlier),
-        limits=(Limit(cfg.sampling.groups, FULL),),
-        right_share=cfg.sampling.right_share,
-        seed=cfg.seed,
-        label=f"round-{r}",
-    )
+    about = {"tasks": tasks, "scores": scores["questioner"], "earlier": tuple(e.groups for e in earlier)}
+    bounds = {"right_share": cfg.sampling.right_share, "seed": cfg.seed, "label": f"round-{r}"}
+    groups = keep(step, RESPONDER_GROUPS, limits=(Limit(cfg.sampling.groups, FULL),), **about, **bounds)  # l.22-24
     rollouts = (*posed.rollouts, given.rollouts, *(v.rollouts for v in votes))
     return Round(posed, given.answers, tuple(v.rows for v in votes), rollouts, scores, groups)
 
@@ -121,16 +115,8 @@ def pose(spell: Spell, step: Place, player: Player, memory: Table | None, number
     run, cfg, label, clusters = spell.run, spell.run.cfg, f"round-{r}", spell.corpus.clusters
     if spell.given:
         return Posed(spell.given.draw(step, cfg, number, label), spell.corpus.documents[0])
-    samples = draw(
-        step,
-        spell.corpus.memberships,
-        memory,
-        num_samples=cfg.sampling.clusters_per_round,
-        documents_per_sample=cfg.questioner.num_documents,
-        seed=cfg.seed,
-        num_before=number,
-        label=label,
-    )
+    size = {"num_samples": cfg.sampling.clusters_per_round, "documents_per_sample": cfg.questioner.num_documents}
+    samples = draw(step, spell.corpus.memberships, memory, **size, seed=cfg.seed, num_before=number, label=label)
     documents = documents_of(step, spell.corpus.documents, clusters, samples=samples, label=label)
     about: dict[str, Any] = {"samples": samples, "documents": documents, **({"memory": memory} if memory else {})}
     asked = run.ask(step, spell.roles.questioner, player.policy, label=f"questioner-{r}", **about)

@@ -15,20 +15,24 @@ update: `trajectories_per_update`.
 
 from __future__ import annotations
 
+from typing import Any
+
+from flows.ahead import ahead
 from flows.controls import permuted
 from flows.method import method
 from flows.micro.tables import ledger_oracle, ledger_sound
-from flows.questions import answer, score_held_out, watch_asked
+from flows.questions import Answered, answer, score_held_out, watch_asked
 from flows.run import Player, Run
 from flows.spice.config import Config
 from flows.spice.measures import describe_questions, probe
 from flows.spice.rewards import challenger_scores, reasoner_scores
 from flows.spice.roles import Roles
-from flows.spice.steps import Asked, Spice, ask_questions, open_corpora, sample_documents
+from flows.spice.steps import Asked, Attempts, Spice, ask_questions, open_corpora, sample_documents
 from tasks.keep import Limit, Query, keep
 from tasks.normalise import normalise
 from tasks.score import score
-from warehouse.store import Place
+from tasks.stage import Tables
+from warehouse.store import Place, Table
 
 LEFT_OUT, ONE_PER_DOCUMENT = Query.beside(__file__, "left_out"), Query.beside(__file__, "one_per_document")
 NOT_NEEDED = "another question of its document is drawn"
@@ -56,13 +60,9 @@ def play(spice: Spice, step: Place, player: Player, number: int) -> tuple[Player
     """One step; also what was asked in it, and how the Challenger was paid for that."""
     run, cfg = spice.run, spice.run.cfg
     samples = sample_documents(spice, step, number)  # l.5
-    attempts = ask_questions(spice, step, player, samples)  # l.6
+    attempts, left_out, given = ask_and_answer(spice, step, player, samples)  # l.6-9, l.17
     tasks = attempts.tasks
-    bounds = {"group_size": cfg.challenger.group_size, "seed": cfg.seed}
-    left_out = keep(step, LEFT_OUT, tasks=tasks, label="left-out", **bounds)  # l.7
     grouped = {"tasks": tasks, "left_out": left_out}
-    how = {"n": cfg.reasoner.answers, "comparing": cfg.match}
-    given = answer(run, step, spice.roles.reasoner, player, **grouped, **how)  # l.9, l.17
     answered = {"answers": given.answers, "matches": given.matches}
     how = {"reward": cfg.challenger.reward, "invalid_reward": cfg.challenger.invalid_reward, "label": "challenger"}
     paid = score(step, challenger_scores, **grouped, **answered, **how)  # l.8-13, eq. 1
@@ -79,3 +79,13 @@ def play(spice: Spice, step: Place, player: Player, number: int) -> tuple[Player
     rows_per_step = cfg.trajectories_per_update
     player = run.learn(step, player, rewards, rollouts, cfg.update, rows_per_step=rows_per_step)  # l.25-28
     return player, Asked(tasks, paid, drawn)
+
+
+@ahead
+def ask_and_answer(spice: Spice, step: Place, player: Player, samples: Tables) -> tuple[Attempts, Table, Answered]:
+    """l.6-9, l.17: questions, which of them no group needs, and answers."""
+    cfg, attempts = spice.run.cfg, ask_questions(spice, step, player, samples)
+    bounds = {"group_size": cfg.challenger.group_size, "seed": cfg.seed}
+    left_out = keep(step, LEFT_OUT, tasks=attempts.tasks, label="left-out", **bounds)
+    how: Any = {"tasks": attempts.tasks, "left_out": left_out, "n": cfg.reasoner.answers, "comparing": cfg.match}
+    return attempts, left_out, answer(spice.run, step, spice.roles.reasoner, player, **how)

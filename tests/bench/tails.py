@@ -5,9 +5,9 @@ A simulation on a clock of its own. Engines take a step in the time that plans a
 mean lengths, are a profile's workload; lengths of replies are lognormal around those means. The same conversations are
 played in three orders:
 
-- stage after stage, as runs do;
+- stage after stage, as runs do by default;
 - prompt by prompt: what follows from one of a step's first prompts (of SCOPE its gates, rubrics, answers and verdicts)
-  goes on as soon as its own stage before has ended, as one continuous queue over the roles would let it;
+  goes on as soon as its own stage before has ended, as in a run with `ahead = 1`;
 - all at once: nothing waits for anything, and only the last tail is left.
 """
 
