@@ -81,6 +81,7 @@ class Step:
     own: dict[str, list[Table]] = field(default_factory=dict)
     sampled: dict[str, list[Table]] = field(default_factory=dict)
     seconds: float | None = None  # that its slices took, once they are played
+    is_stopped: bool = False
 
     def play_slices(self, at: Place) -> None:
         """Play all slices, side by side."""
@@ -94,7 +95,8 @@ class Step:
                 if time.monotonic() - shown > PROGRESS_S:
                     shown = time.monotonic()
                     log.info("%s: %d of %d slices were played ahead", at.path, ended, number)
-        finally:  # if this is interrupted, closing the engines ends the slices that are left
+        finally:  # interrupted: slices that are left ask for nothing more, and closing the engines ends their calls
+            self.is_stopped = True
             threads.shutdown(wait=False, cancel_futures=True)
         self.seconds = time.monotonic() - began
         log.info("%s: %d slices were played ahead in %.1f s", at.path, number, self.seconds)
@@ -154,6 +156,8 @@ class Slice(Ahead):
         Raises OutOfReach for a model that engines would load in place of one that other slices sample from, and for one
         behind an API, whose costs are counted call by call.
         """
+        if self.whole.is_stopped:
+            raise OutOfReach("the step was interrupted")
         is_first, takes_turns = not self.weights, machines.takes_turns(policy, judge)
         fleet = None if takes_turns else machines.serving(policy, judge)
         loaded = self.weights.setdefault(id(fleet), policy.weights)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import shutil
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, wait
 from types import SimpleNamespace
 from typing import Any
 
@@ -150,6 +152,26 @@ def test_what_slices_sampled_before_a_kill_is_not_sampled_again(store, monkeypat
     assert len(bench.fleet.asked) == 26 and not bench.tables.keys() & {f"{bench.step.path}/rollouts.asker"}
     bench.play()
     assert len(bench.fleet.asked) == 26
+
+
+def test_slices_of_an_interrupted_step_ask_for_nothing_more(store, monkeypatch):
+    """They were waiting for their first replies when the interruption came."""
+    replies, bench = threading.Event(), Bench(store, 1)
+    bench.fleet.say = lambda *said: (replies.wait(30) and talk(*said)) or "?"
+
+    def interrupted(futures: list[Future[None]]) -> Iterator[Future[None]]:
+        left.extend(futures)
+        while not bench.fleet.asked:
+            time.sleep(0.01)
+        raise KeyboardInterrupt
+
+    left = list[Future[None]]()
+    monkeypatch.setattr("flows.ahead.as_completed", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        bench.play()
+    replies.set()
+    wait(left, timeout=30)
+    assert {said[0] for said in bench.fleet.asked} == {"asker"}
 
 
 def test_a_stage_that_is_rerun_asks_only_its_own(store):
