@@ -266,6 +266,7 @@ class Run(Generic[Config]):
 
     def _update(self, at: Place, player: Player, rows: Table, settings: GRPOSettings) -> Player:
         asked: Any = {"cfg": self.cfg, "machines": self.machines}
+        settings = settings.decayed(player.num_updates)
         references = references_of(at, rows, self.models["base"], settings, **asked)
         self.machines.release_engines()
         table = update(

@@ -39,6 +39,11 @@ class GRPOSettings(_Frozen):
         "fine-tuning where it is 1",
     )
     learning_rate: float = Field(default=1e-6, ge=0, description="constant within an update; warm-up is the caller's")
+    decay_updates: int | None = Field(
+        default=None,
+        ge=1,
+        description="N: over a player's first N updates the learning rate falls linearly to 1/N of it; None: it stays",
+    )
     loss_type: LossType = "dapo"
     epsilon_low: float = Field(default=0.2, gt=0, lt=1)
     epsilon_high: float = Field(default=0.2, gt=0)
@@ -84,6 +89,18 @@ class GRPOSettings(_Frozen):
     attention: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
     gradient_checkpointing: bool = False
     seed: int = Field(default=0, ge=0, lt=1 << 32)
+
+    def decayed(self, num_updates: int) -> Self:
+        """The settings of a player's next update after `num_updates`, with its own learning rate and no decay.
+
+        >>> base = GRPOSettings(learning_rate=0.5, decay_updates=4)
+        >>> [base.decayed(n).learning_rate for n in range(6)]
+        [0.5, 0.375, 0.25, 0.125, 0.125, 0.125]
+        """
+        if self.decay_updates is None:
+            return self
+        left = max(1, self.decay_updates - num_updates) / self.decay_updates
+        return self.model_copy(update={"learning_rate": self.learning_rate * left, "decay_updates": None})
 
     @model_validator(mode="after")
     def _dr_grpo_names_its_constant(self) -> Self:
