@@ -38,13 +38,15 @@ class Bench:
     def _fleet(self, name: str, device: str) -> Any:
         return SimpleNamespace(config=SimpleNamespace(device=device), sleep=lambda: self.slept.append(name))
 
+    settings = GRPOSettings(temperature=0.125)
+
     def learn(self, at: Place, player: Player, *temperatures: float, advantage: float = 1.0, **how: Any) -> Player:
         """Learn from one rollout of each temperature."""
         names = [f"t{i}" for i, _ in enumerate(temperatures)]
         tables = [sampled(at, name, t) for name, t in zip(names, temperatures, strict=True)]
         paid = (row("rewards", rollout_id=name, total=1.0, advantage=advantage) for name in names)
         rewards = publish(at, "rewards", *paid)
-        return self.run.learn(at, player, rewards, tables, GRPOSettings(temperature=0.125), **how)
+        return self.run.learn(at, player, rewards, tables, self.settings, **how)
 
 
 def sampled(at: Place, rollout_id: str, temperature: float) -> Table:
@@ -92,6 +94,13 @@ def test_a_player_goes_on_from_its_last_weights_and_optimizer_state(bench, store
     assert jobs[0].optimizer_state is None and number(jobs[1].optimizer_state, STATE) == 1
     assert {str(job.reference) for job in jobs} == {bench.run.models["base"].weights}
     assert store.get(second.address("updates")).rows()[-1]["role"] == "solver"
+
+
+def test_a_learning_rate_decays_over_the_updates_of_a_player(bench, store):
+    bench.settings, player = GRPOSettings(learning_rate=0.5, decay_updates=2), bench.run.player("solver")
+    for step in range(3):
+        player = bench.learn(store.run("r").iteration(1).phase("solver").step(step), player, 1.0)
+    assert [job.settings.learning_rate for job in bench.trainer.jobs] == [0.5, 0.25, 0.25]
 
 
 def test_where_nothing_can_be_trained_on_the_player_stays_as_it_is(bench, place):
