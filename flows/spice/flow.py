@@ -84,8 +84,8 @@ def play(spice: Spice, step: Place, player: Player, number: int) -> tuple[Player
 @ahead
 def ask_and_answer(spice: Spice, step: Place, player: Player, samples: Tables) -> tuple[Attempts, Table, Answered]:
     """l.6-9, l.17: questions, which of them no group needs, and answers."""
-    cfg, attempts = spice.run.cfg, ask_questions(spice, step, player, samples)
+    cfg, attempts = spice.run.cfg, ask_questions(spice, step, player, samples)  # l.6
     bounds = {"group_size": cfg.challenger.group_size, "seed": cfg.seed}
-    left_out = keep(step, LEFT_OUT, tasks=attempts.tasks, label="left-out", **bounds)
+    left_out = keep(step, LEFT_OUT, tasks=attempts.tasks, label="left-out", **bounds)  # l.7
     how: Any = {"tasks": attempts.tasks, "left_out": left_out, "n": cfg.reasoner.answers, "comparing": cfg.match}
-    return attempts, left_out, answer(spice.run, step, spice.roles.reasoner, player, **how)
+    return attempts, left_out, answer(spice.run, step, spice.roles.reasoner, player, **how)  # l.9, l.17
