@@ -41,7 +41,7 @@ def prepare(study: Study) -> None:
 
 
 def request(study: Study, variant: str, seed: int) -> Request:
-    """What is asked for. One engine, because seeds may run side by side."""
+    """The request for one run. One engine, because seeds may run side by side."""
     settings = {**study.variants[variant], "seed": study.seed_of(variant, seed), "num_engines": 1}
     name, flow = study.run_name(variant, seed), f"{study.method}-iteration"
     return Request(flow=flow, profile=study.profile_of(variant), run=name, overrides=settings)
@@ -109,12 +109,12 @@ def together(left: Mapping[int, str]) -> dict[str, list[int]]:
 
 
 def unique(study: Study, variant: str, seeds: Sequence[int]) -> list[int]:
-    """Its seeds that make different runs."""
+    """The seeds that make different runs of a variant."""
     return list(dict.fromkeys(study.seed_of(variant, n) for n in seeds))
 
 
 def seconds(run: str) -> float:
-    """What the stages of a run took, together."""
+    """The seconds that all stages of a run took."""
     return sum(table.recipe["seconds"] for table in open_store().tables(run))
 
 
@@ -151,7 +151,7 @@ def describe_variants(study: Study, runs: Runs) -> list[Row]:
 
 
 def judge_claims(study: Study, runs: Runs) -> list[Row]:
-    """One row per claim, over the seeds that all its variants have. What is true of too few seeds stays open."""
+    """One row per claim, over the seeds that all its variants have. A claim that holds for too few seeds is open."""
     found, written = [], write_down(study)
     for claim in study.claims:
         first, *others = claim.runs.values()
@@ -176,7 +176,7 @@ def judge_claims(study: Study, runs: Runs) -> list[Row]:
 
 
 def counted(seeds: Sequence[Seed]) -> str:
-    """How many seeds a row is of: all, or how many of those that it should have."""
+    """The number of a row's seeds, and of how many if some are missing."""
     return str(len(seeds)) if len(seeds) >= len(SEEDS) else f"{len(seeds)} of {len(SEEDS)}"
 
 

@@ -1,4 +1,4 @@
-"""What a gain may come from other than rewards for right answers: the same rewards, given to others of their group."""
+"""A control: whether a gain needs right answers to be rewarded. It permutes the rewards within their group."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from warehouse.store import Place, Table
 
 
 def permuted(run: Run[Any], at: Place, role: Any, scores: Table, label: str = "permuted") -> Table:
-    """The scores of a role's answers; if its settings say `permuted`, those of one question's answers in another
-    order."""
+    """The scores of a role's answers; if its settings say `permuted`, permuted among the answers to each question."""
     if not role.permuted:
         return scores
     return score(at, permuted_scores, responded=scores, seed=run.cfg.seed, label=label)
 
 
 def permuted_scores(responded: list[Score], *, seed: int) -> Iterator[Row]:
-    """A control: the same rewards, those of one question's answers in another order."""
+    """The same rewards, permuted among the answers to each question."""
     for group_id, rows in rows_by("group_id", responded).items():
         totals = [row["total"] for row in rows if row["total"] is not None]
         random.Random(f"{seed} {group_id}").shuffle(totals)

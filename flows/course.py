@@ -1,4 +1,4 @@
-"""What a run measures of its own course, before every update and before every iteration: see `tasks.course`."""
+"""How a run monitors its own course, before every update and before every iteration: see `tasks.course`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rewards for proposing a question, by the share of right answers to it: those that papers compare with their own."""
+"""Rewards for proposing a question, by its share of right answers: the rivals that papers compare theirs with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the Hugging Face hub answers, asked once: its client retries for half a minute."""
+"""Check once whether the Hugging Face hub answers, because its client retries for half a minute."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ANSWER_S = 5.0
 def check_reachable(source: str, way_out: str, read: Table | None = None) -> None:
     """Raise ValueError, with the way out, if `source` is a dataset on the hub and the hub does not answer.
 
-    A table that was `read` from it may be fresh: then nothing is asked.
+    If there is a table that was `read` from it, nothing is requested: it may be fresh.
     """
     if not source.startswith(SCHEME) or read is not None:
         return
@@ -23,5 +23,5 @@ def check_reachable(source: str, way_out: str, read: Table | None = None) -> Non
 
     try:
         get_session().head(constants.ENDPOINT, timeout=ANSWER_S)
-    except Exception as problem:  # the client promises no common one
+    except Exception as problem:  # the client documents no common error
         raise ValueError(f"{source} cannot be read, as the hub does not answer: {problem}\n{way_out}") from problem

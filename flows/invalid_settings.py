@@ -28,8 +28,8 @@ def told(name: str, lines: list[str]) -> str:
 
 
 def misread(given: Any, read: Any, where: str = "") -> Iterator[str]:
-    """Yield what pydantic takes for a number and nobody means: true for 1, text, and NaN or infinity, which pass every
-    comparison or none.
+    """Yield values that pydantic accepts as numbers but nobody means: true for 1, text, and NaN or infinity, which pass
+    every comparison or none.
 
     >>> list(misread({"steps": True, "shares": {"1": float("inf")}}, {"steps": 1, "shares": {1: float("inf")}}))
     ['steps: must be a number, not true', 'shares.1: must be a finite number, not inf']

@@ -90,7 +90,7 @@ def read_contexts(path: str, *, identity: str) -> Rows:
 
 @stage(ANSWERS)
 def read_second_answers(path: str, *, identity: str) -> Rows:
-    """Yield a second person's answers to the questions of the same file: each `second_answer`, if there is one."""
+    """Yield second answers to the questions of the same file: each `second_answer`, if there is one."""
     for _, row in _lines(path):
         if (said := row.get("second_answer")) is not None:
             ids = {"rollout_id": f"{row['id']}-second", "prompt_id": str(row["id"]), "task_id": str(row["id"])}

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Config = TypeVar("Config", bound=BaseModel)
 Sink = Literal["none", "trackio", "wandb"]
 NUM_TO_JUDGE = 16  # fewer unreadable replies may be chance
-MAX_BITS = 63  # what Parquet holds; one larger number among runs' parameters, and Prefect's server lists no run
+MAX_BITS = 63  # what Parquet holds; with one larger number in a run's parameters, Prefect's server lists no runs
 
 
 def _in_order(interval: tuple[float, float]) -> tuple[float, float]:
@@ -116,7 +116,7 @@ class Comparing(Settings):
 
 
 class MethodSettings(Settings):
-    """What every method has: models, iterations, and what it takes of machines and disks.
+    """Settings that every method has: models, iterations, evaluation, monitors, engines and trainer.
 
     `engine.model`, loaded first, is `models.base` unless it is given.
     """
@@ -140,7 +140,7 @@ class MethodSettings(Settings):
         description="for models that are not trained, one of each kind; None: `engine` serves them",
     )
     api: ChatEndpoint | None = Field(
-        default=None, description="serves models that are not trained and are named api:NAME"
+        default=None, description="serves the models named api:NAME, which are not trained"
     )
     num_engines: int = Field(default=1, ge=1, description="engines in parallel, one process each")
     ahead: int = Field(
@@ -173,7 +173,7 @@ class MethodSettings(Settings):
     )
 
     def workload(self) -> Workload | None:
-        """What an iteration asks and trains, for `selfplay plan`; None if the method does not say."""
+        """What an iteration samples and trains, for `selfplay plan`; None if the method does not say."""
         return None
 
     @property
@@ -184,7 +184,7 @@ class MethodSettings(Settings):
 
     @property
     def learns_from(self) -> tuple[str, ...]:
-        """The corpora that it learns from."""
+        """The corpora that the method learns from."""
         corpus = getattr(self, "corpus", None)
         return (corpus,) if corpus else ()
 

@@ -52,8 +52,8 @@ IN_ONE_PROCESS = Comparing()
 
 
 def readers(prompts: str) -> tuple[Callable[[str], str], Callable[[str], str]]:
-    """How a question and an answer are read: in prompts of lines each is the rest of a line, the answer from the last
-    equals sign on; else what is in the element `question` and in the last box."""
+    """The readers of a question and of an answer. With the prompts `lines`, each is the rest of a line, the answer what
+    follows the last equals sign; otherwise the element `question` and the last box."""
     return (read_line, read_result) if prompts == "lines" else (partial(named_text, name="question"), last_box)
 
 
@@ -134,7 +134,7 @@ def given_questions(*, file: str, identity: str, count: int, seed: int) -> Rows:
 
 
 def watch_questions(run: Run[Any], at: Place, policy: str, *, tasks: Tables, labels: Table | None = None) -> None:
-    """Stop before an update if questions say nothing or, where the truth is known, their `labels` are wrong."""
+    """Stop before an update if questions are empty or copies or, where the truth is known, `labels` are wrong."""
     run.watch(at, tasks_written, policy=policy, benchmark=POOL, label="questions", tasks=tasks)
     if labels is not None and run.cfg.evaluation.benchmark == "micro":
         wrong = partial(label_errors, oracle=ledger_oracle)
@@ -148,8 +148,8 @@ def watch_passed(run: Run[Any], at: Place, policy: str, *, tasks: Tables, chosen
 
 
 def watch_marks(run: Run[Any], at: Place, policy: str, *, quality: Table, solved: Table, **about: Table) -> None:
-    """Stop before an update if questions say nothing, if a judge gives all questions and answers the best mark or,
-    where the truth is known, if it marks answers wrongly. `about`: the tasks and the answers."""
+    """Stop before an update if questions are empty or copies, if a judge gives all questions and answers the best mark
+    or, where the truth is known, if it marks answers wrongly. `about`: the tasks and the answers."""
     watch_questions(run, at, policy, tasks=about["tasks"])
     run.watch(at, marks_given, policy=policy, benchmark=JUDGE, label="marks", marks=[quality, solved])
     if run.cfg.evaluation.benchmark == "micro":
@@ -170,8 +170,8 @@ def watch_asked(
     votes: Tables | None = None,
     **gates: Any,
 ) -> None:
-    """Stop before an update if questions say nothing or should not have passed, if their references are wrong, if wrong
-    answers are paid for or if `votes` on answers err. `sound` and `oracle` know the truth in a built-in world."""
+    """Stop before an update if questions are empty or copies, if they should not have passed, if their references are
+    wrong, if wrong answers are paid or if `votes` err. `sound` and `oracle` know the truth in a built-in world."""
     watch_questions(run, at, policy, tasks=tasks)
     built_in = set(run.cfg.learns_from) <= set(run.cfg.worlds)
     watch_gates(run, at, policy, tasks=tasks, sound=sound if built_in else None, **gates)
@@ -186,8 +186,8 @@ def watch_asked(
 
 
 def score_held_out(run: Run[Any], iteration: Place, role: Role, player: Player) -> None:
-    """If the run has the built-in world as its benchmark, answer its questions once and compare with the true answers;
-    then take the real benchmarks that the configuration names."""
+    """Evaluate the real benchmarks that the configuration names. If the built-in world is the benchmark, also answer its
+    questions once and compare with the true answers."""
     cfg = run.cfg.evaluation
     score_benchmarks(run, iteration, player)
     if cfg.benchmark == "none":

@@ -1,4 +1,4 @@
-"""The vocabulary of a method: roles that are asked, players that learn, and the moves of a run."""
+"""The interface for writing a method: roles that are asked, players that learn, and what a run can do."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ class Role:
     dialogue: Dialogue = ONE_REPLY
     player: str = ""  # the player that speaks, if one player has several roles
     values: Mapping[str, Any] = field(default_factory=dict)  # template values that the flow sets
-    system: str = ""  # said before each prompt
+    system: str = ""  # the system message
     judge: bool = False  # sampled by the judges' engines
-    ask_again: Callable[[str], Any] | Reader | None = None  # a reply that it finds malformed is sampled once more
+    ask_again: Callable[[str], Any] | Reader | None = None  # a reply that this finds malformed is sampled once more
     attempts: bool = False  # most replies may be malformed: each is replaced by another attempt
 
     def given(self, **settings: Any) -> Role:
@@ -142,7 +142,7 @@ class Run(Generic[Config]):
         return player
 
     def iterations(self, first: int = 1) -> Iterator[tuple[int, Place]]:
-        """Number and place of each iteration. After each, a report of it is written.
+        """Number and place of each iteration. Writes a report after each.
 
         Raises Alarm before an iteration begins if the held-out scores of earlier iterations show that rewards mislead.
         """

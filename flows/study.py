@@ -1,4 +1,4 @@
-"""What a paper claims about its method, in a built-in world, and the runs that test it: `claims.toml` in a method's
+"""A paper's claims about its method in a built-in world, and the runs that test them: `claims.toml` in a method's
 folder.
 
 Every number is a query over the runs' tables.

@@ -7,7 +7,7 @@ import pytest
 
 from flows import profile
 from flows.scope.config import Config
-from flows.scope.information import mark_schemes, openings
+from flows.scope.information import openings, rubric_prompts
 from flows.scope.roles import Roles
 from tasks.ask import ask
 from tasks.likelihoods import choose, likelihoods, with_documents
@@ -243,7 +243,7 @@ def test_another_document_takes_the_sources_place_and_the_other_evidence_stays()
     ]
     shown = partial(with_documents, chosen=["t1", "t2"], most=9)
     given = {"tasks": TASKS, "documents": DOCUMENTS, "near": [], "drawn": DRAWN, "shown": shown}
-    asked = list(mark_schemes(**given, rubrics=written[2:], ask=Roles(CFG).rubric_writer.about))
+    asked = list(rubric_prompts(**given, rubrics=written[2:], ask=Roles(CFG).rubric_writer.about))
     assert {(a["rollout_id"], a["task"]) for a in asked} == {("w-t2", "do 2")}  # t1 has no rubric
     own, retrieved, *others = asked
     assert own["documents"].split() == ["words", "2", "words", "3"]

@@ -38,7 +38,7 @@ def watch_gates(
     """Raise Alarm if too many of the tasks that passed should not have: by an oracle's `sound`, and by the auditor if
     the configuration names one.
 
-    `chosen` says which tasks were kept; `passed` lists its reasons for tasks that passed but were not needed. `labels`
+    `chosen` says which tasks were kept; `passed` lists the reasons of tasks that passed but were not needed. `labels`
     replace references. `shown`: the `documents` behind the tasks, and their `memberships` of clusters, for the auditor.
     """
     about: dict[str, Any] = {"tasks": tasks, "chosen": chosen, **({"labels": labels} if labels else {})}

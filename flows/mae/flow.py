@@ -1,4 +1,4 @@
-"""MAE, Multi-Agent Evolve: one model proposes questions, solves them, and judges both. No truth enters anywhere.
+"""MAE, Multi-Agent Evolve: one model proposes questions, solves them, and judges both. No true answer is known.
 
 It reads as Algorithm 1. D is the pool of questions, P that of questions with their answers.
 

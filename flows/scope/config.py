@@ -23,8 +23,7 @@ CRITERIA = 5  # of a rubric, in a plan
 
 
 class Models(profile.Models):
-    """The base is M0: where Challenger and Solver start, the Judge and the KL reference. The Judge's two halves may be
-    chosen apart (section 5 of the paper)."""
+    """The base is M0: Challenger and Solver at first, Judge, KL reference. The Judge may be two others (section 5)."""
 
     rubric_writer: str | None = None
     grader: str | None = None
@@ -36,7 +35,7 @@ class Dialogues(Settings):
     prompts: Literal["english", "micro"] = "english"
     search_syntax: Literal["tags", "qwen", "olmo"] = "tags"
     reasoning: bool = Field(
-        default=False, description="earlier think blocks are hidden on later turns: one datum a turn"
+        default=False, description="later turns do not see earlier think blocks: one datum per turn"
     )
     documents_per_query: int = Field(default=3, ge=1)
     result_tokens: int = Field(default=500, ge=1, description="documents of one search, together")
@@ -48,7 +47,7 @@ class Dialogues(Settings):
     challenger_turns: int = Field(default=10, ge=2, description="assistant turns in all")
     solver_turns: int = Field(default=5, ge=1, description="assistant turns in all; the last one has no search")
     insist_times: int = Field(
-        default=5, ge=0, description="outside training, how often an unanswered task is asked to be answered now"
+        default=5, ge=0, description="outside training, how often a Solver that has not answered is told to answer now"
     )
 
 
@@ -122,11 +121,11 @@ class PoolSettings(Settings):
     )
     candidates_per_batch: int = Field(default=500, ge=1)
     max_batches: int = Field(default=100, ge=1, description="then the pool is short")
-    batches_at_once: int = Field(default=1, ge=1, description="while that many are needed: longest replies overlap")
+    batches_at_once: int = Field(default=1, ge=1, description="drawn as one if all are needed: longest replies overlap")
     solver_rollouts: int = Field(default=4, ge=1, description="N of the filter")
     window: Interval = (0.2, 0.8)
     tasks_per_document: int = Field(default=1, ge=1)
-    min_graded_rollouts: int = Field(default=1, ge=1, description="rollouts behind g_bar for it to count")
+    min_graded_rollouts: int = Field(default=1, ge=1, description="graded rollouts that g_bar needs")
     short_pool: Literal["error", "fewer_steps"] = "error"
 
 
@@ -167,12 +166,12 @@ class Branch(Settings):
 
     run: str
     iteration: int = Field(
-        ge=1, description="the last one if the run has keep_checkpoints=last: of others the optimizer states are gone"
+        ge=1, description="the last one if the run has keep_checkpoints=last: others have no optimizer states"
     )
 
 
 class Config(MethodSettings):
-    """A whole run."""
+    """The settings of a run."""
 
     worlds: ClassVar = ("micro",)
     examined: ClassVar = "solver"
@@ -226,7 +225,7 @@ class Config(MethodSettings):
         return Workload((asking, *pooling, solving))
 
     def _judged(self, role: dict[str, PlannedRole], proposed: Asked, answers: int) -> tuple[Asked, ...]:
-        """l.7-11 for tasks that are proposed."""
+        """l.7-11 for proposed tasks."""
         gates, good = len(self.judge.applied_gates), GATED * proposed.number
         answered = role["solver"].asked(good, answers)
         graded = role["grade"].asked(answered.number * CRITERIA)

@@ -2,27 +2,27 @@
 Algorithm 1.
 
 Departures from the paper
-- A third gate screens tasks for harm, also in the ablation without quality gates; rules may stand beside the gates.
-- The gate of source relevance sees the document as the Challenger does, cut to `dialogues.source_tokens`.
-- A document for the Challenger may come again in the pool: no matter where a corpus is large.
-- l.14 pays r_fmt, eq. 4 half of it: eq. 4 holds. A failed rubric voids format, too (released code).
+- A third gate screens tasks for harm, even in the ablation without quality gates. A profile may add gates by rule.
+- The gate of source relevance sees the document cut to `dialogues.source_tokens`, as the Challenger does.
+- Documents of the Challenger's steps may be drawn again for the pool, which is rare in a large corpus.
+- l.14 pays r_fmt, eq. 4 half of it: we follow eq. 4. An invalid rubric also forfeits format (released code).
 - g_bar is the mean over the answers that could be graded; the paper's is over all N.
-- What engine or context kept the Judge from saying is unscorable; a verdict that cannot be read counts as not met.
-- `dialogues.response_tokens`, the paper's limit of a response, holds for each assistant turn.
-- Open-ended benchmarks need a judge (`models.examiner`) and are not among those of the profiles.
+- A verdict lost to an engine failure or a full context is unscorable; an unreadable one counts as not met.
+- `dialogues.response_tokens`, the paper's limit of a response, applies to each assistant turn.
+- Open-ended benchmarks need a judge (`models.examiner`), so no profile names them.
 - Monitors of the grader stop the run before an update. A short pool stops it or means fewer steps; it is never padded.
-Where the paper is silent, from the released code: clips of 0.2 to 0.2 and 0.2 to 0.28 and a dual clip of 3; 3 to 10
-criteria; answers graded by their first 2,048 tokens, and not at all above 4,096; four searches in training, and an
-answer insisted on outside it; difficulty at temperature 0.7 and top-p 0.9; per-turn datums of reasoning models.
+Where the paper is silent, we follow the released code: clip ranges (low, high) of 0.2, 0.2 and 0.2, 0.28, a dual clip
+of 3; 3 to 10 criteria; the grader sees an answer's first 2,048 tokens, and no answer above 4,096; four searches in
+training, and repeated requests to answer outside it; difficulty at temperature 0.7, top-p 0.9; a datum per turn.
 Where we differ from the released code
-- One optimizer step on a generation, as table 9 has it; theirs makes about one an average turn of reasoning models.
-- For Qwen2.5 and OLMo their loss is the token mean of pairs of rollouts; ours is eq. 3. No weight decay (theirs 0.01).
-- A candidate task is one rollout of a document (theirs: the first valid of four); the Solver screens it at
-  temperature 1 without a limit of 2,048 tokens a turn (theirs 0.7), and all grading is at 0.6 (theirs partly at 0).
-- A search ends its turn in every syntax, and only what is said outside of thoughts counts.
-- F.1's tool share is that of valid searches; theirs takes malformed ones off. Gates come before the rubric.
-- The rubric writer sees up to `judge.evidence_document_tokens` of each document; theirs what the Challenger saw.
-- A verdict that cannot be read is asked for again by the same prompt; theirs shows the reply and complains.
+- One optimizer step per generation, as in table 9; theirs takes about one per turn of a reasoning model's rollout.
+- For Qwen2.5 and OLMo their loss is a token mean over pairs of rollouts; ours is eq. 3. No weight decay (theirs 0.01).
+- A candidate task is one rollout of a document (theirs: the first valid of four); the Solver screens it at temperature
+  1 (theirs 0.7) without their limit of 2,048 tokens a turn, and all grading is at 0.6 (theirs partly at 0).
+- A search ends its turn in every syntax, and nothing inside a think block counts.
+- F.1's tool share counts valid searches; theirs subtracts malformed ones. Gates run before the rubric is written.
+- The rubric writer sees up to `judge.evidence_document_tokens` of each document; theirs sees what the Challenger saw.
+- An unreadable verdict is requested again by the same prompt; theirs shows the model its reply and complains.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def train_challenger(scope: Scope, iteration: Place, challenger: Player, solver:
 
 
 def collect_tasks(scope: Scope, iteration: Place, challenger: Player, solver: Player) -> Pool:
-    """Candidates over fresh documents, in batches, until enough of moderate difficulty are kept; or given tasks."""
+    """Draw batches of candidates, on fresh documents, until enough of moderate difficulty are kept; or given tasks."""
     cfg, target = scope.run.cfg.pool, scope.run.cfg.solver.steps * scope.run.cfg.solver.prompts_per_step
     if cfg.given:
         return given_pool(scope.run, iteration.phase("pool"), cfg.given, (iteration.at.iteration or 1) - 1, target)

@@ -20,7 +20,7 @@ from warehouse.store import Place
 
 
 def score_held_out(scope: Scope, iteration: Place, solver: Player) -> None:
-    """Answer every benchmark task once and grade it by the Judge and by the oracle; nothing without a benchmark."""
+    """Answer every benchmark task once; the Judge and the oracle grade it. Does nothing without a benchmark."""
     score_benchmarks(scope.run, iteration, solver, scope.documents)
     benchmark = scope.run.cfg.evaluation.benchmark
     if benchmark != "none":
@@ -43,7 +43,7 @@ def replay(scope: Scope) -> None:
 
 
 def _score(scope: Scope, place: Place, role: Role, solver: Player, name: str, **about: Any) -> None:
-    """Metrics of a solver that is asked `about` these tables, or else the tasks of the benchmark."""
+    """Evaluate a solver on prompts made from the tables `about`, by default the tasks of the benchmark."""
     run, cfg, at = scope.run, scope.run.cfg.evaluation, scope.run.place.iteration(0).phase("benchmark")
     made = {"seed": cfg.seed, "num_tasks": cfg.num_tasks}
     benchmark: dict[str, Any] = {"tasks": encyclopaedia_tasks(at, **made), "rubrics": encyclopaedia_rubrics(at, **made)}
@@ -57,7 +57,7 @@ def _score(scope: Scope, place: Place, role: Role, solver: Player, name: str, **
 def measure(
     tasks: list[Task], answers: list[Answer], rubrics: list[Criterion], judgments: list[Judgment]
 ) -> Iterator[tuple[str, float]]:
-    """`score` is the oracle's: share of criteria truly met; unanswered is 0. `judged` is the same by the Judge."""
+    """`score` is the share of criteria met by the oracle, 0 if unanswered; `judged` is the same by the Judge."""
     answer_of = {row["task_id"]: row for row in answers}
     truth = {(j["rollout_id"], j["criterion_id"]): j["oracle"] for j in judgments}
     criteria, judged = criteria_of(rubrics), grades(answers, rubrics, judgments, min_coverage=0.5)
@@ -74,7 +74,7 @@ def measure(
 
 
 def after_searches(prompts: list[PromptRow], rollouts: list[Rollout], *, reasoning: bool) -> Iterator[Row]:
-    """Each conversation up to where its last turn began; of a reasoning model without its thoughts, as it saw it."""
+    """Each conversation up to its last turn, as the policy saw it: a reasoning model's thoughts are left out."""
     prompt_of = {prompt["prompt_id"]: prompt for prompt in prompts}
     for rollout in rollouts:
         prompt = prompt_of[rollout["prompt_id"]]

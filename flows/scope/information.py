@@ -1,12 +1,12 @@
-"""Learnable information, section 3.2 of the paper: how much a task tells of its document, and a rubric beyond its task.
+"""Learnable information, section 3.2 of the paper: what a task reveals of its document, and a rubric beyond it.
 
     I(q; d)          = E[log C(q|d) - log mean_d' C(q|d')]                           at most log n
     I(rubric; d | q) = E[log J(rubric|q,d) - log sum_d' w(d') J(rubric|q,d')],       w(d') = C(q|d') / sum C(q|d')
 
 over the task's own document d and n - 1 others that could have led there: those that the Challenger retrieved, the
 nearest to the task's text, and some drawn at random. C is the Challenger's probability of the task's text, J the rubric
-writer's of the rubric's, each said at once (`tasks.likelihoods`), with d' in place of d in its opening prompt, and in
-J's with the other evidence as it was. `learnable_information.sql` of the warehouse makes the sums, for the report.
+writer's of the rubric's, each without thoughts or searches before it (`tasks.likelihoods`), with d' in place of d in
+its opening prompt; J's keeps the other evidence. The warehouse's `learnable_information.sql` computes I for the report.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tasks.stage import Tables, rows_of
 from warehouse.schemas import Criterion, Document, Sample, Selection, Task
 from warehouse.store import Place
 
-ELEMENT = {"task": "task", "rubric": "rubrics"}  # what is weighed of a reply
+ELEMENT = {"task": "task", "rubric": "rubrics"}  # of a reply, whose likelihood is computed
 
 
 def measure_information(scope: Scope, place: Place, challenger: Player, pool: Pool) -> None:
@@ -44,7 +44,7 @@ def measure_information(scope: Scope, place: Place, challenger: Player, pool: Po
     proposing = replace(roles.challenger, name="task", about=partial(openings, ask=roles.challenger.about, shown=shown))
     _measure(scope, place, proposing, challenger.policy, [judged.rollouts for judged in pool.judged], **about)
     about["rubrics"] = pool.rubrics
-    asked = partial(mark_schemes, ask=roles.rubric_writer.about, shown=shown)
+    asked = partial(rubric_prompts, ask=roles.rubric_writer.about, shown=shown)
     marking = replace(roles.rubric_writer, name="rubric", about=asked)
     rollouts = [judged.rubrics.rollouts for judged in pool.judged]
     _measure(scope, place, marking, run.model("rubric_writer"), rollouts, **about)
@@ -83,7 +83,7 @@ def openings(
         yield {**about, **{name: task[name] for name in ("task_id", "document_id", "rollout_id")}}
 
 
-def mark_schemes(
+def rubric_prompts(
     tasks: list[Task],
     documents: list[Document],
     near: list[Sample],

@@ -1,4 +1,4 @@
-"""What the Judge requires: gates, rubrics, grading. The defaults are the paper's (appendices F and G)."""
+"""Settings of the Judge: gates, rubrics, grading. The defaults are the paper's (appendices F and G)."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ PRIORITIES = ("critical", "important", "bonus")  # from the highest to the lowes
 
 
 class JudgeSettings(Settings):
-    """Gates, rubrics, grading, and the watch on the grader."""
+    """Gates, rubrics, grading, and canaries for the grader."""
 
-    quality_gates: bool = Field(default=True, description="False is the ablation: of the gates safety alone is left")
+    quality_gates: bool = Field(default=True, description="False is the ablation: only the safety gate is left")
     gates: tuple[Literal["entity", "source", "safety"], ...] = Field(
         default=("entity", "source", "safety"),
-        description="of the model; the paper has no safety gate and names its lack a limitation",
+        description="decided by the Judge; the paper has no safety gate and calls that a limitation",
     )
     rule_gates: tuple[Literal["repeats", "grammar"], ...] = Field(
-        default=(), description="checks by rule beside the model's"
+        default=(), description="decided by rules, in addition"
     )
     min_criteria: int = Field(default=3, ge=1)
     max_criteria: int = Field(default=10, ge=1)
@@ -29,19 +29,19 @@ class JudgeSettings(Settings):
     rubric_tokens: int = Field(default=8192, ge=1)
     grading_tokens: int = Field(default=16384, ge=1)
     grading_temperature: float = Field(default=0.6, ge=0)
-    graded_answer_tokens: int = Field(default=2048, ge=1, description="the grader sees at most these")
+    graded_answer_tokens: int = Field(default=2048, ge=1, description="the grader sees at most so many")
     ungraded_answer_tokens: int = Field(default=4096, ge=1, description="longer answers are not graded: L * g = 0")
     evidence_document_tokens: int = Field(default=1024, ge=1, description="of each document shown to the rubric writer")
     min_coverage: float = Field(
-        default=0.5, ge=0, le=1, description="share of criteria with a verdict for a rollout to count"
+        default=0.5, ge=0, le=1, description="share of its criteria that need a verdict for a rollout to count"
     )
     canaries: int = Field(
-        default=256, ge=0, description="answers of known verdict graded in each stage of an iteration; 0 watches none"
+        default=256, ge=0, description="answers of known verdict, graded before each stage's first update; 0: none"
     )
 
     @property
     def applied_gates(self) -> tuple[str, ...]:
-        """Safety is no gate of quality: the ablation leaves it."""
+        """The ablation drops the quality gates; safety is not one of them."""
         return tuple(gate for gate in self.gates if self.quality_gates or gate == "safety")
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""The watch on what rewards do not show: a grader that errs or is gamed."""
+"""Monitors of what rewards do not show: a grader that errs or is gamed."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ UNTRUSTED = (
 
 
 def watch_canaries(scope: Scope, place: Place, tasks: Tables, rubrics: Tables) -> None:
-    """Grade answers of known verdict made from rubrics. Raises Alarm where too many are judged wrongly, or many more
-    than at the same place in the run's first iteration."""
+    """Grade canaries: answers of known verdict, made from rubrics. Raises Alarm if too many are judged wrongly, or many
+    more than at the same place in the run's first iteration."""
     cfg = scope.run.cfg
     if cfg.judge.canaries and list(rows_of(rubrics)):
         role = replace(scope.roles.grader, name="canary", about=partial(canaries, count=cfg.judge.canaries))
@@ -35,8 +35,8 @@ def watch_canaries(scope: Scope, place: Place, tasks: Tables, rubrics: Tables) -
 
 
 def watch_tasks(scope: Scope, iteration: Place, challenger: Player, pool: Pool) -> None:
-    """Raises Alarm where candidate tasks say nothing or repeat each other, or too few of them pass, or too many that
-    should not."""
+    """Raises Alarm if candidate tasks are empty or copies of each other, if too few pass the filter, or if too many
+    pass that should not."""
     if pool.judged:
         about = {"policy": challenger.policy.id, "benchmark": POOL, "tasks": pool.tasks}
         scope.run.watch(iteration.phase("monitor"), tasks_written, label="tasks", **about)
@@ -47,7 +47,7 @@ def watch_tasks(scope: Scope, iteration: Place, challenger: Player, pool: Pool) 
 
 
 def watch_gap(scope: Scope, place: Place, judgments: Table) -> None:
-    """Compare verdicts on training answers with the oracle's. Raises Alarm where their means lie too far apart."""
+    """Compare verdicts on training answers with the oracle's. Raises Alarm if their means differ too much."""
     if scope.oracle and judgments.num_rows:
         _watch_judge(scope, place, judge_gap, judgments)
 

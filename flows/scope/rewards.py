@@ -1,5 +1,5 @@
-"""SCOPE's rewards, each a pure function of one rollout or one group, and the rows of `scores` that they pay, every part
-of a reward in a component of its own.
+"""SCOPE's rewards, each a pure function of one rollout or one group, and the rows of `scores` made from them, where
+every part of a reward is a component.
 
 Equation numbers are those of arXiv 2605.31433; eq. 1 is `tasks.rubrics.share_met`.
 """
@@ -108,10 +108,10 @@ def challenger_scores(
     settings: ChallengerReward,
     min_coverage: float,
 ) -> Iterator[Row]:
-    """Eq. 4 for every candidate task, with what its difficulty was estimated from.
+    """Eq. 4 for every candidate task, with the counts behind its difficulty.
 
-    No task, or a task that passed the gates but has no valid rubric: 0 in all, format included. A failure of an engine,
-    its own or one that stands between a task and its difficulty, is unscorable.
+    A malformed task, or one that passed the gates but has no valid rubric, earns 0, format included. If an engine
+    failed, on the task itself or on the way to its difficulty, the task is unscorable.
     """
     graded, passed = grades(answers, rubrics, judgments, min_coverage), passing(tasks, gates)
     answers_of, marked = rows_by("task_id", answers), set(criteria_of(rubrics))
@@ -166,7 +166,7 @@ def solver_scores(
 
 
 def _unanswered(answers: list[Answer], graded: dict[str, Grade]) -> str | None:
-    """The failure that left a task without a difficulty: of the engine that was to answer it, or of the judge's."""
+    """The failure that left a task without a difficulty: of the engine that answers it, or of the Judge's."""
     failures = (graded[a["rollout_id"]].failed if a["rollout_id"] in graded else None for a in answers)
     never = (a["malformed"] for a in answers if a["malformed"] == UNANSWERED["error"])
     return next(filter(None, (*failures, *never)), None)

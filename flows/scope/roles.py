@@ -1,4 +1,4 @@
-"""SCOPE's roles: what each is asked, about which rows, how far it speaks, and how its reply is read."""
+"""SCOPE's roles: what each is asked, about which rows, with which limits, and how its reply is read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from warehouse.schemas import ANSWERS, GATES, JUDGMENTS, RUBRICS, TASKS, Answer,
 
 
 class Roles:
-    """Who is asked what in one configuration."""
+    """The roles of one configuration."""
 
     def __init__(self, cfg: Config) -> None:
         d, base, self._cfg, self.template = cfg.dialogues, cfg.models.base, cfg, templates(cfg, cfg.dialogues.prompts)
@@ -41,7 +41,7 @@ class Roles:
         self.solver = Role(
             "solver",
             (self.template("solver"),),
-            marked_tasks,
+            tasks_with_rubric,
             self._turns("answer", solver.temperature),
             ANSWERS,
             reads("answer", readers.read_answer, partial(readers.measure_answer, model=base)),
@@ -71,7 +71,7 @@ class Roles:
         self.rubric_writer = role(
             "rubric",
             (self.template("rubrics"),),
-            partial(mark_scheme, evidence=self.template("evidence"), model=base, limit=judge.evidence_document_tokens),
+            partial(write_rubric, evidence=self.template("evidence"), model=base, limit=judge.evidence_document_tokens),
             Sampling(temperature=0, max_tokens=judge.rubric_tokens),
             RUBRICS,
             Reader(partial(readers.rubric_rows, weights=judge.priority_weights, **criteria), readers.measure_rubric),
@@ -125,7 +125,7 @@ def propose(samples: list[Sample], documents: list[Document], *, model: str, lim
 def examine(
     tasks: list[Task], documents: list[Document], *, model: str, limit: int, gates: tuple[str, ...]
 ) -> Iterator[Row]:
-    """Quality gates, l.8: each gate sees the task, that of sources also the document."""
+    """Quality gates, l.8: each gate is shown the task; the source gate also the document."""
     cut = cut_documents(documents, model, limit)
     for task in readable(tasks):
         for gate in gates:
@@ -133,7 +133,7 @@ def examine(
             yield {"template": f"gate_{gate}", "task_id": task["task_id"], **shown}
 
 
-def mark_scheme(
+def write_rubric(
     tasks: list[Task],
     documents: list[Document],
     gates: Iterable[Gate] = (),
@@ -151,8 +151,8 @@ def mark_scheme(
             yield {**about, "documents": evidence.render(documents=shown)}
 
 
-def marked_tasks(tasks: list[Task], rubrics: list[Criterion]) -> Iterator[Row]:
-    """Solver, l.10: the text alone of every task that has a rubric. No document, no criterion goes in."""
+def tasks_with_rubric(tasks: list[Task], rubrics: list[Criterion]) -> Iterator[Row]:
+    """Solver, l.10: only the text of every task that has a rubric; no document, no criterion."""
     marked = criteria_of(rubrics)
     return readable_tasks(task for task in tasks if task["task_id"] in marked)
 
@@ -182,7 +182,7 @@ def grade(
 
 
 def cut_documents(documents: list[Document], model: str, limit: int) -> dict[str | None, Row]:
-    """Title and first tokens of each document, by its id, as templates name them."""
+    """Title and first tokens of each document, by its id, under the names that templates use."""
     return {
         d["document_id"]: {"title": d["title"] or "", "document": cut_tokens(d["text"], model, limit)}
         for d in documents

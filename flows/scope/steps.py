@@ -1,4 +1,4 @@
-"""The moves that both of SCOPE's stages are made of, each a line or two of Algorithm 1."""
+"""The steps that both of SCOPE's stages are made of, each a line or two of Algorithm 1."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ RULES = {"repeats": asks_nothing_twice, "grammar": follows_grammar}  # of `judge
 
 @dataclass(frozen=True)
 class Scope:
-    """A run, who is asked what in it, the corpus with its index, and, where it knows the facts, an oracle of what is
-    true and of which tasks ask what is so."""
+    """A run, its roles, and its corpus with the index. In the built-in world also an oracle of verdicts, and one that
+    tells which tasks are sound."""
 
     run: Run[Config]
     roles: Roles
@@ -53,7 +53,7 @@ class Scope:
 
     @classmethod
     def over_world(cls, run: Run[Config], at: Place, seed: int, num_documents: int) -> Scope:
-        """The same over the built-in world."""
+        """The same roles over the built-in world, with its oracles."""
         made = {"seed": seed, "num_documents": num_documents}
         documents = encyclopaedia_documents(at, embedding=run.cfg.embedding, **made)
         knows = partial(encyclopaedia_oracle, **made), partial(encyclopaedia_sound, **made)
@@ -62,7 +62,7 @@ class Scope:
 
 @dataclass(frozen=True)
 class Judged:
-    """Candidate tasks with all that was judged of them, and the Challenger's rewards for them."""
+    """Candidate tasks, their rollouts and rubrics, and the Challenger's rewards for them."""
 
     tasks: Table
     rollouts: Table
@@ -72,7 +72,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class Solved:
-    """Answers to a batch of tasks, judged, and the Solver's rewards for them."""
+    """Answers to a batch of tasks, the verdicts on them, and the Solver's rewards."""
 
     rollouts: Table
     judgments: Table
@@ -86,7 +86,7 @@ class Pool:
     tasks: tuple[Table, ...] = ()
     rubrics: tuple[Table, ...] = ()
     selections: tuple[Table, ...] = ()
-    judged: tuple[Judged, ...] = ()  # that the Challenger wrote
+    judged: tuple[Judged, ...] = ()  # none if tasks are given
     num_batches: int = 0
 
     def with_batches(self, number: int, judged: Judged, selections: Table) -> Pool:
@@ -102,7 +102,7 @@ class Pool:
 def sample_documents(scope: Scope, step: Place, size: int, number: int, per_iteration: int, batches: int = 1) -> Table:
     """l.6 and l.20: `batches` of documents, each with a task type and a number of search turns.
 
-    No document comes twice, in this iteration or a later one, before the corpus is used up.
+    No document is drawn twice, in this iteration or a later one, before the corpus is used up.
     """
     cfg, iteration = scope.run.cfg, step.at.iteration or 1
     return sample(
@@ -146,7 +146,7 @@ def judge_tasks(
 
 
 def gate(scope: Scope, step: Place, tasks: Table) -> tuple[Table, ...]:
-    """l.8: quality gates QG, the Judge's and the rules that a profile adds. In the ablation safety is left, or none."""
+    """l.8: quality gates QG, by the Judge and by a profile's rules. The ablation keeps only safety, if listed."""
     run, judge = scope.run, scope.run.cfg.judge
     if not judge.applied_gates:
         return ()
@@ -156,7 +156,7 @@ def gate(scope: Scope, step: Place, tasks: Table) -> tuple[Table, ...]:
 
 
 def grade(scope: Scope, step: Place, role: Role | None = None, *, rubrics: Tables, **about: Any) -> Table:
-    """l.11: one verdict for every criterion and answer; an unreadable one is asked for once more."""
+    """l.11: one verdict for every criterion and answer; an unreadable one is requested once more."""
     run, role = scope.run, role or scope.roles.grader
     prompts, rollouts = run.sample(step, role, run.model("grader"), rubrics=rubrics, **about)
     how = {"read": read_verdict, "oracle": scope.oracle, "label": role.name}
@@ -164,7 +164,7 @@ def grade(scope: Scope, step: Place, role: Role | None = None, *, rubrics: Table
 
 
 def keep_moderate(scope: Scope, step: Place, judged: Judged, pool: Pool, target: int) -> Table:
-    """l.24-26: the difficulty window, one task a document."""
+    """l.24-26: the difficulty window, and one task per document."""
     cfg = scope.run.cfg.pool
     low, high = cfg.window
     bounds = {"low": low, "high": high, "min_rollouts": cfg.min_graded_rollouts, "seed": scope.run.cfg.seed}
@@ -197,7 +197,7 @@ def solve_batch(scope: Scope, step: Place, solver: Player, pool: Pool, b: int) -
 def learn(
     scope: Scope, step: Place, player: Player, settings: ChallengerSettings | SolverSettings, paid: Judged | Solved
 ) -> Player:
-    """l.17 and l.33: one GRPO update of a role, pi_ref = M0. The learning rate rises over its first whole steps."""
+    """l.17 and l.33: one GRPO update of a role, pi_ref = M0. The learning rate rises linearly over its first steps."""
     cfg = scope.run.cfg
     rewards = normalise(step, paid.scores, scheme="zscore", spread=cfg.advantage_std)
     rate = settings.update.learning_rate * warmed_up(player.num_updates, int(cfg.warmup_ratio * settings.steps))

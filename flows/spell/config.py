@@ -17,7 +17,7 @@ from tasks.training.grpo import GRPOSettings
 
 TaskType = Literal["general_qa", "finance_math", "multiple_choice"]
 TASK_TYPES: tuple[TaskType, ...] = ("general_qa", "finance_math", "multiple_choice")
-ROUNDS = 1.3  # of clusters until a batch is full; a plan assumes it, as the shares of questions that go on
+ROUNDS = 1.3  # of clusters until a batch is full, and shares of questions that go on: what a plan assumes
 READABLE, GROUNDED, STATED = 0.8, 0.7, 0.9
 
 
@@ -43,7 +43,7 @@ class Dialogues(profile.Dialogues):
 
     input_tokens: int = Field(default=16384, ge=1, description="a longer training prompt is dropped and counted")
     answer_words: int | None = Field(
-        default=None, ge=1, description="of an answer and of a reference, at most: cover can be bought with length"
+        default=None, ge=1, description="of an answer or a reference, at most: longer answers cover more references"
     )
     temperature: float = Field(default=0.7, gt=0)
     top_p: float = Field(default=0.95, gt=0, le=1)
@@ -74,10 +74,10 @@ class VerifierSettings(Settings):
 
 
 class Controls(Settings):
-    """What a gain may come from other than right answers."""
+    """Controls: could a gain come from other than right answers?"""
 
-    permuted: bool = Field(default=False, description="the rewards of a question's answers change places at random")
-    readable: bool = Field(default=False, description="an answer that can be read is right, whatever it says")
+    permuted: bool = Field(default=False, description="the rewards of a question's answers are permuted")
+    readable: bool = Field(default=False, description="any readable answer is right")
 
 
 class SamplingSettings(Settings):
@@ -91,7 +91,7 @@ class SamplingSettings(Settings):
         default=0.0,
         ge=0,
         le=1,
-        description="of the readable answers to a question, right at least; fewer: it is rather wrong than hard",
+        description="least share of right answers among the readable: below it, the reference is probably wrong",
     )
 
 
@@ -106,7 +106,7 @@ class Update(GRPOSettings):
 
 
 class Baseline(Settings):
-    """Another way to ask the base model what is held out."""
+    """Other prompts for the base model on held-out questions."""
 
     prompts: str = Field(description="the folder with its responder's prompts")
     chat_template: ChatTemplate = "model"
@@ -115,18 +115,18 @@ class Baseline(Settings):
 class Evaluation(long_context.Evaluation):
     """The held-out score after every iteration (appendix E.2)."""
 
-    also: tuple[str, ...] = Field(default=(), description="other such files, scored as well")
+    also: tuple[str, ...] = Field(default=(), description="more benchmark files, also scored")
     baselines: tuple[Baseline, ...] = Field(default=(), description="prompts that the base model is scored with, too")
     samples: int = Field(default=8, ge=1, description="n of pass@k")
     passes: tuple[int, ...] = Field(default=(1, 4, 8), description="k of pass@k, as far as n allows")
     input_tokens: tuple[int, ...] = Field(default=(16384,), description="limits; longer prompts are cut in the middle")
     probe_answers: int = Field(
-        default=0, ge=0, description="of a fixed responder to every question of an iteration's last step (figure 4)"
+        default=0, ge=0, description="by a fixed responder to every question of an iteration's last step (figure 4)"
     )
 
 
 class Config(MethodSettings):
-    """A whole run. An iteration is `steps` steps, a held-out score and a report."""
+    """The settings of a run. An iteration is `steps` steps, a held-out score and a report."""
 
     worlds: ClassVar = ("micro",)
     needs_clusters: ClassVar = True
@@ -139,8 +139,8 @@ class Config(MethodSettings):
     clusters: Clusters = Clusters()
     given: str | None = Field(
         default=None,
-        description="the baseline RLVR: a file of fixed questions, of the form of `read_benchmark`, in place of the "
-        "questioner's; where a line has a `second_answer`, only if it is the same",
+        description="the baseline RLVR: a file of fixed questions, in the format of `read_benchmark`, in place of the "
+        "questioner's; one whose `second_answer` differs is left out",
     )
     task_types: tuple[TaskType, ...] = Field(default=TASK_TYPES, min_length=1)
     group_size: int = Field(default=8, ge=1, description="G answers a question and G votes an answer; ablations 4, 16")

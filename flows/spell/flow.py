@@ -2,15 +2,15 @@
 one policy asks questions about clusters of documents, answers them, and verifies the answers. It reads as Algorithm 1.
 
 Departures
-- Clusters are drawn in rounds, task types in equal shares, as in the released code; the memory of a step's questions
-  serves from the next step on.
-- The rule looks for the reference as whole words, not as a bare substring (`flows.spell.rules`).
-- A majority is more than half of all votes: a tie is no, and an unreadable vote is no yes. An answer on which no vote
-  can be read is judged by the rule alone, and its votes are not trained on.
+- Clusters are drawn in rounds, with equal shares of the task types, as in the released code. A step's questions enter
+  the history memory at its end.
+- The rule looks for the reference as whole words, not as a mere substring (`flows.spell.rules`).
+- A majority is more than half of all votes: a tie is a no, and so is an unreadable vote. An answer without a readable
+  vote is judged by the rule alone, and its votes are not trained on.
 - The loss is a mean over the tokens of all roles, as in the released code. Eq. 12 divides by the tokens of a group;
-  by eq. 10 the roles weigh alike (`equal_roles`).
-- Held-out answers are judged by the prompt of our benchmarks, which refuses an answer that hedges; table 5's asks only
-  whether the reference is in it. DocMath-Eval is scored by its own rule, which leaves scales and some signs open.
+  eq. 10 gives the roles equal weights (`equal_roles`).
+- Held-out answers are judged by the prompt of our benchmarks, which rejects an answer that hedges; table 5's asks only
+  whether it contains the reference. DocMath-Eval is scored by its own rule, which ignores scales and some signs.
 - Advantages divide by the population standard deviation (`advantage_std`).
 - A batch short of groups is an error or, by `sampling.short_batch`, smaller; it is never padded.
 """
@@ -36,7 +36,7 @@ SHORT_BATCH = "Raise sampling.max_rounds or sampling.clusters_per_round; samplin
 
 @dataclass(frozen=True)
 class State:
-    """What a step hands to the next: the policy, the history memory, and how many rounds were drawn so far."""
+    """What a step passes to the next: the policy, the history memory, and the number of rounds so far."""
 
     player: Player
     memory: Table | None = None
@@ -60,7 +60,7 @@ def spell_iteration(run: Run[Config]) -> Player:
 
 
 def play_step(spell: Spell, step: Place, state: State) -> tuple[State, tuple[Round, ...]]:
-    """l.5-26: rounds until the batch is full, then one update. Returns the rounds as well."""
+    """l.5-26: rounds until the batch is full, then one update. Also returns the rounds."""
     cfg, played = spell.run.cfg.sampling, ()  # l.5
     while num_kept([r.groups for r in played]) < cfg.groups and len(played) < cfg.max_rounds:  # l.6
         number = state.num_rounds + len(played)
@@ -102,7 +102,7 @@ def sample_batch(spell: Spell, step: Place, played: tuple[Round, ...]) -> list[T
 
 
 def choose_votes(cfg: Config, step: Place, scores: list[Table]) -> Table:
-    """N / G groups of votes whose majority equals the rule, and is neither narrow nor unanimous."""
+    """N / G groups of votes whose majority agrees with the rule, and is neither narrow nor unanimous."""
     (low, high), number = cfg.verifier.share, max(1, cfg.sampling.groups // cfg.group_size)
     bounds = {"low": low, "high": high, "consistency": cfg.verifier.consistency, "num_groups": number, "seed": cfg.seed}
     limits = (Limit(number, "enough groups are taken"),)

@@ -1,6 +1,6 @@
 """The baseline RLVR (appendix E.5): fixed questions in place of the questioner's; the responder alone is trained.
 
-Departure: whether a second answer says the same as the first is decided by the rule; the paper asks a model.
+Departure: the rule decides whether a second answer equals the first; the paper asks a model.
 """
 
 from __future__ import annotations

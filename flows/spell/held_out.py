@@ -24,7 +24,7 @@ QUESTIONS = "questions of the iteration"
 
 
 def score_held_out(spell: Spell, iteration: Place, player: Player) -> None:
-    """Answer every task n times at every input limit; before the first iteration also as the baselines have it."""
+    """Answer every task n times at every input limit; before the first iteration also with the baselines' prompts."""
     cfg = spell.run.cfg.evaluation
     score_benchmarks(spell.run, iteration, player)
     if cfg.benchmark == "none":
@@ -45,7 +45,7 @@ def score_held_out(spell: Spell, iteration: Place, player: Player) -> None:
 def examine(
     spell: Spell, iteration: Place, role: Role, player: Player, benchmark: Benchmark, label: str, name: str
 ) -> None:
-    """Scores under `name`: right is what the rule or, where one is named, the judge says."""
+    """Evaluate under `name`. An answer is right by the rule or, if one is configured, by the judge."""
     run, cfg, place = spell.run, spell.run.cfg.evaluation, iteration.phase("evaluation")
     tasks, compare = benchmark.tasks, truly_covers if benchmark.name in run.cfg.worlds else covers
     how = {"n": cfg.samples, "compare": compare, "label": label}
@@ -72,7 +72,7 @@ def probe_questions(spell: Spell, iteration: Place, played: tuple[Round, ...]) -
 
 
 def difficulty(tasks: list[Task], matches: list[Match], judged: list[Vote]) -> Iterator[tuple[str, float]]:
-    """1 - pass@1 of every question that was answered, by the rule or the judge."""
+    """1 - pass@1 of every answered question, by the rule or the judge."""
     right_of, matches_of = held_right(matches, judged), rows_by("task_id", matches)
     for task in tasks:
         if given := matches_of[task["task_id"]]:

@@ -1,7 +1,7 @@
-"""SPELL's rewards, each a pure function of one group, and the rows of `scores` that they pay, every part of a reward in
-a component of its own. Equation numbers are those of the paper (appendix E for 12).
+"""SPELL's rewards, each a pure function of one group, and the rows of `scores` made from them, where every part of a
+reward is a component. Equation numbers are those of the paper (appendix E for 12).
 
-Suffixes: V votes on an answer, G answers to a question. `None` stands for what could not be read.
+Suffixes: V votes on an answer, G answers to a question. `None` is a vote that could not be read.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ UNREAD_VOTE = -1.0
 
 
 def majority(vote_V: Sequence[int | None]) -> int | None:
-    """Eq. 4: 1 when more than half of all votes say yes. An unreadable vote is no yes, a tie is 0; None when no vote
-    could be read.
+    """Eq. 4: 1 if more than half of all votes, readable or not, say yes, else 0; None if no vote is readable.
 
     >>> majority([1, 1, 1, 0]), majority([1, 1, 0, 0]), majority([1, 1, None, None]), majority([None, None])
     (1, 0, 0, None)
@@ -44,7 +43,7 @@ def majority_share(vote_V: Sequence[int | None]) -> float | None:
 
 
 def verifier(vote_V: Sequence[int | None]) -> list[float | None]:
-    """Eq. 5: 1 for agreeing with the majority; an unreadable vote -1. No readable vote: no reward at all.
+    """Eq. 5: 1 for agreeing with the majority, else 0; -1 for an unreadable vote. None for all if none is readable.
 
     >>> verifier([1, 1, 0, None])
     [0.0, 0.0, 1.0, -1.0]
@@ -56,7 +55,7 @@ def verifier(vote_V: Sequence[int | None]) -> list[float | None]:
 
 
 def responder(rule: int, verdict: int | None) -> float:
-    """Eq. 6: the rule or the verifier; where it has no verdict, the rule alone.
+    """Eq. 6: 1 if the rule or the verifier accepts; if the verifier has no verdict, the rule alone decides.
 
     >>> responder(0, 1), responder(1, 0), responder(0, None)
     (1.0, 1.0, 0.0)
@@ -65,7 +64,7 @@ def responder(rule: int, verdict: int | None) -> float:
 
 
 def gaussian(r_bar: float, sigma: float = 0.5 / 3) -> float:
-    """Eq. 7: most for questions answered rightly half the time; nothing where all or none are right.
+    """Eq. 7: highest for questions answered rightly half the time; 0 if all or none are right.
 
     >>> [round(gaussian(k / 8), 4) for k in (0, 1, 2, 3, 4, 8)]
     [0.0, 0.0796, 0.3247, 0.7548, 1.0, 0.0]
@@ -76,9 +75,9 @@ def gaussian(r_bar: float, sigma: float = 0.5 / 3) -> float:
 def responder_scores(
     answers: list[Answer], matches: list[Match], votes: list[Vote], judged: list[Vote], *, majority_vote: bool
 ) -> Iterator[Row]:
-    """Eq. 6 for every answer. `judged` holds an external judge's votes, which then stand in for the rule's.
+    """Eq. 6 for every answer. `judged` holds an external judge's votes, which replace the rule's.
 
-    An answer that states nothing has 0.
+    A malformed answer earns 0.
     """
     rule_of = {m["rollout_id"]: int(m["matched"] or 0) for m in matches}
     rule_of |= {v["rollout_id"]: v["vote"] or 0 for v in judged}
@@ -95,7 +94,7 @@ def responder_scores(
 
 
 def verifier_scores(votes: list[Vote], responded: list[Score]) -> Iterator[Row]:
-    """Eq. 5 for every vote, in groups of the votes on one answer, with what a group is chosen by (section 3.3)."""
+    """Eq. 5 for every vote, grouped by answer, with the measures by which groups are chosen (section 3.3)."""
     rule_of = {row["rollout_id"]: row["components"]["rule"] for row in responded}
     for rollout_id, group in rows_by("rollout_id", votes).items():
         vote_V = [vote["vote"] for vote in group]

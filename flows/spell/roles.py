@@ -25,7 +25,7 @@ MARKUP = 32  # tokens of a chat template around one message
 
 
 class Roles:
-    """Who is asked what in one configuration."""
+    """The roles of one configuration."""
 
     def __init__(self, cfg: Config) -> None:
         d, template, self._model = cfg.dialogues, templates(cfg, cfg.dialogues.prompts), cfg.models.base
@@ -73,8 +73,8 @@ class Roles:
         )
 
     def examinee(self, cfg: Config, input_tokens: int, baseline: Baseline | None = None) -> Role:
-        """The responder on held-out tasks, whose contexts are cut to so many tokens of input; asked as a baseline has
-        it."""
+        """The responder on held-out tasks, with prompts of at most `input_tokens`, and with those of a `baseline` if
+        given."""
         whole = self.responder.dialogue.model_copy(update={"prompt_tokens": None})
         asked, sampling = self.responder.templates, self.responder.sampling
         if baseline is not None:
@@ -92,7 +92,7 @@ class Roles:
 def propose(
     samples: list[Sample], documents: list[Document], memory: Iterable[Memory] = (), *, document: Template
 ) -> Iterator[Row]:
-    """Questioner, l.9: the documents of its memory and the new ones, in the order of the corpus, and the pairs."""
+    """Questioner, l.9: remembered pairs, and their documents with the new ones, in the order of the corpus."""
     remembered = rows_by("cluster", memory)
     for sample in samples:
         pairs = [row for row in remembered[sample["cluster"]] if row["task_type"] == sample["task_type"]]
@@ -121,7 +121,7 @@ def respond(
     *,
     document: Template,
 ) -> Iterator[Row]:
-    """Responder, l.15: all documents of the cluster; those that the questioner did not see distract.
+    """Responder, l.15: all documents of the cluster; those that the questioner did not see are distractors.
 
     Questions that were answered without a document are not asked.
     """
@@ -137,8 +137,8 @@ def respond(
 def examine(
     tasks: list[Task], contexts: list[Document], *, templates: tuple[Template, ...], model: str, limit: int
 ) -> Iterator[Row]:
-    """The responder on held-out tasks. The middle of a context is cut out so that the prompt has at most `limit`
-    tokens, chat markup included, roughly."""
+    """The responder on held-out tasks. The middle of a context is cut out so that the prompt, with chat markup, has at
+    most about `limit` tokens."""
     text_of: dict[str | None, str] = {row["document_id"]: row["text"] for row in contexts}
     by_name = {template.name: template for template in templates}
     for task in tasks:

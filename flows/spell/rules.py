@@ -1,7 +1,6 @@
-"""R_rule: does an extracted answer hold the reference? A rule for each task type; what it cannot compare is Malformed.
+"""R_rule: whether an answer contains the reference, by a rule for each task type, or Malformed if it cannot tell.
 
-Departure: the reference must stand in the answer as whole words. As a bare substring "12" would be found in "1200" and
-"no" in "I do not know".
+Departure: the reference must be in the answer as whole words. "12" is a substring of "1200", "no" of "I do not know".
 """
 
 from __future__ import annotations
@@ -35,10 +34,10 @@ def covers(task: Row, answer: str) -> bool:
 
 
 def is_readable(task: Row, answer: str) -> bool:
-    """A control: `answer` was read, so it is held to be right."""
+    """A control: every answer that could be read counts as right."""
     return True
 
 
 def truly_covers(task: Row, answer: str) -> bool:
-    """The truth of the micro-world: the true value, letter or number, in digits or in words."""
+    """The truth in the micro-world: the reference is true, and the answer is equal to it, in digits or in words."""
     return same_answer(answer.strip(), task["reference"])

@@ -30,7 +30,7 @@ RESPONDER_GROUPS = Query.beside(__file__, "responder_groups")
 
 @dataclass(frozen=True)
 class Spell:
-    """A run, who is asked what in it, its clusters of documents, and the questions that are given, if they are."""
+    """A run, its roles, its clusters of documents and, in the baseline RLVR, its given questions."""
 
     run: Run[Config]
     roles: Roles
@@ -39,7 +39,7 @@ class Spell:
 
     @property
     def rule(self) -> Compare:
-        """R_rule; in a control, that an answer can be read."""
+        """R_rule; in the control `readable`, any readable answer is right."""
         return is_readable if self.run.cfg.controls.readable else covers
 
     @classmethod
@@ -52,7 +52,7 @@ class Spell:
 
 @dataclass(frozen=True)
 class Posed:
-    """Questions about clusters drawn at once, and the documents of these; given questions were not asked for."""
+    """The questions of a round, and the documents of their clusters; the rest is empty for given questions."""
 
     tasks: Table
     documents: Table
@@ -65,8 +65,8 @@ class Posed:
 class Round:
     """Questions with their answers, votes, and all roles' rewards.
 
-    `rollouts` and `scores` are the questioner's, the responder's and the verifier's; without a verifier there are two,
-    and where the questions are given one.
+    `rollouts` and `scores` are the questioner's, the responder's and the verifier's; a verifier that is disabled has
+    neither, and given questions have no rollouts.
     """
 
     posed: Posed
@@ -132,7 +132,7 @@ def filter_ungrounded(spell: Spell, step: Place, player: Player, tasks: Table, r
 
 
 def verify(spell: Spell, step: Place, player: Player, answers: Table, tasks: Table, r: int) -> tuple[Replies, ...]:
-    """l.16-17: G votes on every answer that states one; nothing without a verifier."""
+    """l.16-17: G votes on every readable answer; none without a verifier."""
     run, label = spell.run, f"verifier-{r}"
     if not run.cfg.verifier.enabled:
         return ()
@@ -143,8 +143,8 @@ def verify(spell: Spell, step: Place, player: Player, answers: Table, tasks: Tab
 def judge_externally(
     spell: Spell, step: Place, role: Role, answers: Table, tasks: Tables, *, label: str
 ) -> tuple[Table, ...]:
-    """The verdict of another model on every answer, where one is named for the role: `judge` in place of the rule
-    (table 4), `examiner` beside it (table 5)."""
+    """Another model's verdict on every answer, if one is configured for the role: `judge` in place of the rule (table
+    4), `examiner` in addition to it (table 5)."""
     model = spell.run.models.get(role.name)
     if model is None:
         return ()
@@ -154,7 +154,7 @@ def judge_externally(
 def score_round(
     spell: Spell, step: Place, tasks: Table, closed_book: Tables, given: Answered, votes: tuple[Replies, ...], r: int
 ) -> dict[str, Table]:
-    """l.18: the rewards of all roles, eq. 4-7; those of questions and votes rest on those of the answers."""
+    """l.18: the rewards of all roles, eq. 4-7; those of questions and votes follow from those of the answers."""
     cfg, answers, voted = spell.run.cfg, given.answers, [v.rows for v in votes]
     about = {"answers": answers, "matches": given.matches, "votes": voted}
     about["judged"] = judge_externally(spell, step, spell.roles.judge, answers, tasks, label=f"judge-{r}")
@@ -171,8 +171,8 @@ def score_round(
 
 
 def watch_rounds(spell: Spell, step: Place, player: Player, played: Sequence[Round]) -> None:
-    """Stop before an update where questions say nothing or should not have passed, or, where the truth is known,
-    references are wrong, votes err or wrong answers are paid for."""
+    """Stop before an update if questions are empty or copies, or should not have passed, or if, where the truth is
+    known, references are wrong, votes err or wrong answers are paid."""
     about: dict[str, Any] = {
         "tasks": [r.posed.tasks for r in played],
         "shown": {"documents": [r.posed.documents for r in played], "memberships": spell.corpus.clusters},

@@ -25,12 +25,12 @@ class Models(profile.Models):
 
 
 class Dialogues(profile.Dialogues):
-    """The paper states the segment's length only."""
+    """The paper states only the segment's length."""
 
     document_tokens: int = Field(default=5992, ge=1, description="a document's segment: its first tokens")
     choice_tokens: int = Field(default=1024, ge=1, description="sampled for the choice of a format, at most")
     response_tokens: int = Field(default=8192, ge=1, description="sampled for a question or an answer, at most")
-    system: str = Field(default="You are a helpful assistant.", description="said before each prompt; empty: nothing")
+    system: str = Field(default="You are a helpful assistant.", description="system message; empty: none")
 
 
 class ChallengerSettings(Settings):
@@ -57,8 +57,10 @@ class ChallengerSettings(Settings):
 class ReasonerSettings(Settings):
     """Section 2.3."""
 
-    answers: int = Field(default=8, ge=1, description="K, of a question: its reward rests on them; a group")
-    permuted: bool = Field(default=False, description="a control: the rewards of a question's answers change places")
+    answers: int = Field(
+        default=8, ge=1, description="K answers to a question: a group, which its reward is computed from"
+    )
+    permuted: bool = Field(default=False, description="a control: the rewards of a question's answers are permuted")
 
 
 class Update(GRPOSettings):
@@ -81,8 +83,8 @@ class ProbeSettings(Settings):
 
 
 class Config(MethodSettings):
-    """A whole run. The paper's T = 640 is `iterations` times `steps`: an iteration here is what lies between two
-    held-out scores and reports."""
+    """The settings of a run. The paper's T = 640 is `iterations` times `steps`: an iteration here ends with a held-out
+    score and a report."""
 
     worlds: ClassVar = ("micro", "micro-mathematics", "micro-general")
 
@@ -121,8 +123,8 @@ class Config(MethodSettings):
         return tuple(self.shares)
 
     @property
-    def settled(self) -> str | None:
-        """The only type of task that may be asked, where there is nothing to choose."""
+    def only_task_type(self) -> str | None:
+        """The only type of task that may be asked; None if there is a choice."""
         c = self.challenger
         free = list(c.answer_types) if set(c.formats) - {MULTIPLE_CHOICE} else []
         kinds = [MULTIPLE_CHOICE] * (MULTIPLE_CHOICE in c.formats) + free
@@ -132,7 +134,7 @@ class Config(MethodSettings):
     def _another_challenger_is_fixed(self) -> Self:
         if self.models.challenger and not self.challenger.fixed:
             raise ValueError("models.challenger is not the policy that learns: set challenger.fixed=true")
-        if self.dialogues.prompts == "lines" and self.settled != STRING:
+        if self.dialogues.prompts == "lines" and self.only_task_type != STRING:
             raise ValueError(
                 '"lines" ask for strings: challenger.formats=["free_form"], challenger.answer_types=["String"]'
             )
@@ -166,7 +168,7 @@ class Config(MethodSettings):
         reasoner = PlannedRole("reasoner", Lengths(150, 900), "policy")
         tries = [(documents * share, n) for share, n in ((1.0, group), *LATER_ROUNDS)]
         rounds = [challenger.asked(*some) for some in tries]
-        chosen = [] if self.settled else [chooser.asked(*some) for some in tries]
+        chosen = [] if self.only_task_type else [chooser.asked(*some) for some in tries]
         answers = reasoner.asked(documents * group * VALID, self.reasoner.answers)
         asked = [] if self.challenger.fixed else [challenger.asked(documents, group)]
         trained = (reasoner.asked(documents, self.reasoner.answers), *asked)

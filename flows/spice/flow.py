@@ -1,13 +1,13 @@
-"""SPICE, arXiv 2510.24684: one policy asks questions of documents, and answers them without. It reads as Algorithm 1.
+"""SPICE, arXiv 2510.24684: one policy asks about documents, and answers without them. It reads as Algorithm 1.
 
 Departures
-- An iteration here is `steps` of the paper's: what lies between two held-out scores and reports.
+- An iteration here is `steps` of the paper's iterations, then a held-out score and a report.
 - Attempts are made in growing rounds, all documents of a step side by side (`steps.rounds`). An attempt is two calls,
-the choice of a format and a question in it; one whose choice cannot be read is lost, and in no group.
-- A question's K answers are both what it is rewarded by and, if it is drawn, the Reasoner's group (section 3.1).
-- A step is one optimizer step, on-policy, on all of its trajectories (up to 2,048). The paper has 128 a gradient
+one that chooses a format and one that asks in it; an attempt whose choice is unreadable is in no group.
+- A question's K answers determine its reward and, if it is drawn, are the Reasoner's group (section 3.1).
+- A step is one optimizer step, on-policy, on all of its trajectories (up to 2,048). The paper has 128 per gradient
 update: `trajectories_per_update`.
-- Backslashes of LaTeX must be escaped, since the format is JSON; a question that leaves them is invalid.
+- Backslashes of LaTeX must be escaped, since the format is JSON; otherwise the question is invalid.
 - The system message of the paper's Qwen3 template precedes all prompts.
 - Only the second call of the Challenger is trained; an answer that could not be compared is in no mean and counted.
 - A document with a valid question has one in its group, however many attempts that took.
@@ -57,7 +57,7 @@ def spice_iteration(run: Run[Config]) -> Player:
 
 
 def play(spice: Spice, step: Place, player: Player, number: int) -> tuple[Player, Asked]:
-    """One step; also what was asked in it, and how the Challenger was paid for that."""
+    """One step. Also returns its questions and the Challenger's rewards for them."""
     run, cfg = spice.run, spice.run.cfg
     samples = sample_documents(spice, step, number)  # l.5
     attempts, left_out, given = ask_and_answer(spice, step, player, samples)  # l.6-9, l.17
@@ -83,7 +83,7 @@ def play(spice: Spice, step: Place, player: Player, number: int) -> tuple[Player
 
 @ahead
 def ask_and_answer(spice: Spice, step: Place, player: Player, samples: Tables) -> tuple[Attempts, Table, Answered]:
-    """l.6-9, l.17: questions, which of them no group needs, and answers."""
+    """l.6-9, l.17: questions, which of them are left out of their group, and answers."""
     cfg, attempts = spice.run.cfg, ask_questions(spice, step, player, samples)  # l.6
     bounds = {"group_size": cfg.challenger.group_size, "seed": cfg.seed}
     left_out = keep(step, LEFT_OUT, tasks=attempts.tasks, label="left-out", **bounds)  # l.7

@@ -1,4 +1,4 @@
-"""What is measured beside learning: the questions asked, and checkpoints against each other."""
+"""Measurements that are not part of learning: the questions asked, and checkpoints against each other."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def describe_questions(iteration: Place, asked: Sequence[Asked], player: Player)
 
 
 def measure_questions(tasks: list[Task], scores: list[Score]) -> Iterator[tuple[str, float]]:
-    """`valid` is over all attempts, `pass_rate` over the rewarded questions. Where the built-in world knows a question,
-    whether its reference is the truth, and how many items it has."""
+    """`valid` is over all attempts, `pass_rate` over the rewarded questions. For questions of the built-in world also
+    whether the reference is true, and the number of items."""
     rates = {row["task_id"]: row["score"] for row in scores}
     kinds = sorted({row["answer_type"] or "" for row in tasks if row["text"] is not None})
     for task in tasks:
@@ -49,7 +49,7 @@ def probe(spice: Spice) -> None:
     """`fixed Reasoner`: the opponent answers the questions of every checkpoint; its pass rate falls as they get harder.
     `fixed Challenger`: every checkpoint answers the opponent's questions; the pass rate rises.
 
-    Scores stand with the checkpoint's iteration.
+    Scores are stored with the checkpoint's iteration.
     """
     run, cfg = spice.run, spice.run.cfg.probes
     if not cfg.checkpoints:

@@ -1,5 +1,5 @@
 """SPICE's rewards of a question, each a pure function of its pass rate, the share of its answers that are right; and
-the rows of `scores` that they pay. Numbers are of arXiv 2510.24684."""
+the rows of `scores` made from them. Equation numbers are those of arXiv 2510.24684."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def challenger_scores(
     reward: str,
     invalid_reward: float,
 ) -> Iterator[Row]:
-    """Eq. 1 for every attempt of a group; the group is the document's. An invalid one earns rho.
+    """Eq. 1 for every attempt of a group; a group is one document's. An invalid attempt earns rho.
 
     A valid question of which no answer could be compared is unscorable.
     """
@@ -64,6 +64,6 @@ def challenger_scores(
 
 
 def reasoner_scores(answers: list[Answer], matches: list[Match], drawn: list[Selection]) -> Iterator[Row]:
-    """Section 2.3 for every answer to a question that is trained on; the group is the question's."""
+    """Section 2.3 for every answer to a question that is trained on; a group is one question's."""
     kept = {row["task_id"] for row in drawn if row["kept"]}
     yield from pay_answers([answer for answer in answers if answer["task_id"] in kept], matches)

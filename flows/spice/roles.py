@@ -20,7 +20,7 @@ R = TypeVar("R", bound=Mapping[str, Any])
 
 
 class Roles:
-    """Who is asked what in one configuration. The Challenger speaks twice: it chooses, then it asks."""
+    """The roles of one configuration. The Challenger speaks twice: it chooses, then it asks."""
 
     def __init__(self, cfg: Config) -> None:
         c, d, base = cfg.challenger, cfg.dialogues, cfg.models.base
@@ -79,7 +79,7 @@ def choose(
 def challenge(
     choices: list[Choice | Sample], documents: list[Document], tasks: list[Task], *, show: Callable[[Document], str]
 ) -> Iterator[Row]:
-    """Challenger, l.6, second call: the document again, and the type of task chosen for it, once for every choice."""
+    """Challenger, l.6, second call: the document again, and the chosen type of task, once for every choice."""
     by_id: dict[str | None, Document] = {d["document_id"]: d for d in documents}
     for choice in without_question(choices, tasks):
         if choice["task_type"] is not None:
@@ -93,7 +93,7 @@ def challenge(
 
 
 def reason(tasks: list[Task], left_out: Iterable[Selection] = ()) -> Iterator[Row]:
-    """Reasoner, l.9 and l.17: the question and its options alone. No document, no reference goes in."""
+    """Reasoner, l.9 and l.17: only the question and its options; no document, no reference."""
     absent = {row["task_id"] for row in left_out}
     return readable_tasks(task for task in tasks if task["task_id"] not in absent)
 

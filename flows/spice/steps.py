@@ -1,4 +1,4 @@
-"""The moves of SPICE: documents are drawn, asked about in rounds, and the questions answered without them."""
+"""The first half of a step of SPICE: documents are drawn, and asked about in rounds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TO_BE_CHOSEN = "to be chosen"
 
 @dataclass(frozen=True)
 class Spice:
-    """A run, who is asked what in it, and a table of documents for each of the configuration's shares, in order."""
+    """A run, its roles, and a table of documents for each of the configuration's shares, in order."""
 
     run: Run[Config]
     roles: Roles
@@ -60,8 +60,8 @@ def open_corpora(run: Run[Config]) -> tuple[Table, ...]:
 def sample_documents(
     spice: Spice, step: Place, number: int, epoch: str = "training", count: int | None = None
 ) -> tuple[Table, ...]:
-    """l.5: B documents, from each corpus its share, in an order of its own. None comes twice before its corpus is used
-    up."""
+    """l.5: B documents, from each corpus its share, each corpus in its own random order. None is drawn twice before its
+    corpus is used up."""
     cfg, tables = spice.run.cfg, []
     shares = {i: round(1e6 * share) for i, share in enumerate(cfg.shares.values())}
     counts = allot(shares, count or cfg.documents_per_step)
@@ -69,7 +69,7 @@ def sample_documents(
         here = counts.count(i)
         if here > documents.num_rows:
             raise ValueError(f"{documents.address} has {documents.num_rows} documents, a step needs {here} of them")
-        how = {"task_types": (cfg.settled or TO_BE_CHOSEN,), "seed": cfg.seed, "skip": number * here}
+        how = {"task_types": (cfg.only_task_type or TO_BE_CHOSEN,), "seed": cfg.seed, "skip": number * here}
         tables.append(
             sample(step, documents, num_samples=here, epoch=f"{epoch}-{i + 1}", label=f"corpus-{i + 1}", **how)
         )
@@ -77,7 +77,7 @@ def sample_documents(
 
 
 def rounds(attempts: int, first: int) -> Iterator[int]:
-    """Sizes of the rounds that make up N attempts: as many again each time as were made before.
+    """Sizes of the rounds that make up N attempts: each round doubles the attempts made so far.
 
     >>> list(rounds(1024, 8)), list(rounds(20, 8))
     ([8, 8, 16, 32, 64, 128, 256, 512], [8, 8, 4])
@@ -105,12 +105,12 @@ def ask_round(
     spice: Spice, step: Place, player: Player, samples: Tables, earlier: Attempts, number: int, size: int
 ) -> Attempts:
     """`size` attempts for each document: the first call chooses a format, the second asks in it. An attempt whose
-    choice cannot be read ends there. Nothing is chosen where there is one format."""
+    choice is unreadable ends there. If only one format is allowed, there is no first call."""
     run, roles, n = spice.run, spice.roles, size
     policy = run.model("challenger") if run.cfg.challenger.fixed else player.policy
     shown: dict[str, Any] = {"documents": spice.corpora, "tasks": earlier.tasks}
     choices = samples
-    if run.cfg.settled is None:
+    if run.cfg.only_task_type is None:
         label = f"choice-{number}"
         choices, n = run.ask(step, roles.chooser, policy, n=size, label=label, samples=samples, **shown).rows, 1
     asked = run.ask(step, roles.challenger, policy, n=n, label=f"question-{number}", choices=choices, **shown)
