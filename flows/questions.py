@@ -186,8 +186,8 @@ def watch_asked(
 
 
 def score_held_out(run: Run[Any], iteration: Place, role: Role, player: Player) -> None:
-    """Evaluate the real benchmarks that the configuration names. If the built-in world is the benchmark, also answer its
-    questions once and compare with the true answers."""
+    """Evaluate on the real benchmarks that the configuration names; if it also names the built-in world, answer that
+    world's questions once and compare with the true answers."""
     cfg = run.cfg.evaluation
     score_benchmarks(run, iteration, player)
     if cfg.benchmark == "none":
