@@ -18,7 +18,7 @@ from flows.plan.engine import asleep_bytes
 from flows.plan.hardware import GIB, GPUS
 from flows.plan.measured import measured_lengths
 from flows.plan.plan import make_plan, updates_of, ways_out
-from flows.plan.preflight import Machine, check_machine, judge
+from flows.plan.preflight import Machine, check_machine, gpu_problems
 from flows.plan.seconds import Clock
 from flows.plan.shapes import shape_of
 from flows.plan.trainer import update_memory
@@ -133,7 +133,7 @@ def test_an_adapter_on_every_expert_is_refused():
     cfg = profile.load(Spell, "qwen3-30b-a3b-lora", {"update.lora": lora})
     with pytest.raises(ValueError, match="would put an adapter on every expert"):
         make_plan(cfg, H100)
-    (problem,) = judge(cfg, Machine((79.6,) * 8, 580, 10**13))
+    (problem,) = gpu_problems(cfg, Machine((79.6,) * 8, 580, 10**13))
     assert problem.startswith('lora.targets "all-linear" of a mixture of experts')
 
 
@@ -208,7 +208,7 @@ def test_a_machine_is_read_from_its_driver():
 def test_a_machine_that_a_plan_does_not_fit_is_refused_with_the_way_out():
     cfg = profile.load(Scope, "qwen3-8b-6gpu")
     good = Machine((79.6,) * 6, 580, 10**13)
-    assert judge(cfg, good) == []
+    assert gpu_problems(cfg, good) == []
     for machine, said in (
         (Machine((79.6,) * 4, 580, 10**13), "6 GPUs are needed, 4 may be used"),
         (Machine((79.6,) * 6, 570, 10**13), "driver 570 is too old for CUDA 13: install 580 or newer"),
@@ -219,7 +219,7 @@ def test_a_machine_that_a_plan_does_not_fit_is_refused_with_the_way_out():
         # 8.19e9 parameters: 4 + 2 bytes (policy, reference) read by each of 6 processes; 6 engines asleep, 22.4 GB each
         (Machine((79.6,) * 6, 580, 10**13, 256 * 10**9), "an update needs 429 GB of the host's memory, there are 256"),
     ):
-        problems = judge(cfg, machine)
+        problems = gpu_problems(cfg, machine)
         assert any(problem.startswith((said, f"NVIDIA {said}")) for problem in problems), problems
 
 

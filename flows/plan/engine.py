@@ -20,7 +20,7 @@ class EngineMemory:
     working: float
     cache: float
     cache_tokens: int
-    context: int  # the longest conversation that it takes
+    context: int  # tokens of the longest conversation
 
     @property
     def fits(self) -> bool:
@@ -28,7 +28,7 @@ class EngineMemory:
 
     @property
     def conversations(self) -> float:
-        """Of full length, at once."""
+        """How many conversations of full length fit in the cache at once."""
         return self.cache_tokens / self.context
 
 
@@ -42,14 +42,14 @@ def engine_memory(shape: Shape, engine: EngineConfig, gpu: GPU) -> EngineMemory:
     logits = 3 * 4 * engine.max_num_seqs * shape.vocab / GIB
     working = activations + logits + OVERHEADS.graphs + OVERHEADS.context
     cache = engine.gpu_memory_utilization * gpu.memory_gib - weights - adapters - working
-    # More GPUs than heads of keys hold each of them several times.
+    # With more GPUs than key heads, each head is on several GPUs.
     tokens = max(0, int(cache * GIB * min(across, shape.keys // shape.head) / shape.cache_bytes))
     return EngineMemory(weights, adapters, working, cache, tokens, engine.max_model_len)
 
 
 def asleep_bytes(shape: Shape, engine: EngineConfig) -> int:
-    """Memory of the host that a sleeping engine takes on all its GPUs: vLLM copies every segment of its weights, a
-    matrix each in steps of 2 MiB, to pinned memory, and PyTorch rounds that up to a power of two."""
+    """Host memory of a sleeping engine, for all its GPUs. vLLM copies every segment of the weights (one matrix, rounded
+    up to 2 MiB) to pinned memory, and PyTorch rounds that up to a power of two."""
     matrices = [(size, shape.layers) for size in shape.engine_matrices] + [
         (shape.table_params, 1 if shape.tied else 2),
     ]

@@ -1,7 +1,7 @@
-"""GPUs and hosts by their published numbers, and what share of them programs reach.
+"""Published numbers of GPUs and hosts, and the share of them that programs reach.
 
-Every share is an assumption: no GPU was at hand when they were written down. The lengths that go with them may be those
-of an earlier run (`flows.plan.measured`).
+Every share is an assumption: none was measured on a GPU. Lengths of conversations may be those of an earlier run
+(`flows.plan.measured`).
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 GIB = 1 << 30
-MIN_DRIVER = 580  # what NVIDIA asks for CUDA 13, which the locked torch and vLLM are built with
+MIN_DRIVER = 580  # NVIDIA's minimum for CUDA 13, which the locked torch and vLLM are built with
 
 
 @dataclass(frozen=True)
 class GPU:
-    """One card. Its bandwidths: of its memory, of an all-gather over a node's links, and to pinned host memory."""
+    """One card. Bandwidths are those of its memory, of an all-gather over a node's links, and to pinned host memory."""
 
     name: str
     memory_gib: float  # what nvidia-smi shows
@@ -38,34 +38,34 @@ GPUS = {
 
 @dataclass(frozen=True)
 class Rates:
-    """What of a GPU's and a host's numbers is reached. GB/s are of one process, unless said otherwise."""
+    """Shares of a GPU's and a host's numbers that are reached. GB/s are those of one process, unless said otherwise."""
 
     train: float = 0.42  # of the FLOPs, in rows of thousands of tokens
     prefill: float = 0.50
     decode: float = 0.75  # of the memory's bandwidth
     decode_step_s: float = 0.002  # of an engine's step, whatever its batch
-    decode_row_s: float = 12e-6  # and for each conversation in it: scheduling, sampling and text, in Python
+    decode_row_s: float = 12e-6  # of each conversation in a step: scheduling, sampling and text, in Python
     lora_decode: float = 0.8  # of the tokens a second without adapters
     layer_launch_s: float = 0.0055  # of a micro-batch: launches of a layer's kernels in all passes, and FSDP's hooks
-    search_s: float = 0.025  # in a thread beside the engine
+    search_s: float = 0.025  # of one search, in a thread beside the engine
     pageable_gb_s: float = 8.0  # between host and GPU
     load_gb_s: float = 4.0  # weights from the page cache
     save_gb_s: float = 2.0
     hash_gb_s: float = 1.2  # blake2b, one thread
-    hash_threads: int = 16  # as many files side by side
-    reload_gb_s: float = 4.0  # of an engine, several at once
-    start_s: float = 14.0  # a trainer's processes, until the first weight is read
+    hash_threads: int = 16  # files hashed in parallel
+    reload_gb_s: float = 4.0  # weights into an engine, several engines at once
+    start_s: float = 14.0  # from the start of a trainer's processes until they read weights
     end_s: float = 6.0
 
 
 @dataclass(frozen=True)
 class Overheads:
-    """GiB of a GPU that no tensor of ours is."""
+    """GiB of a GPU that our tensors do not account for."""
 
-    context: float = 0.6  # CUDA, a process
-    nccl: float = 1.2  # where there are several
+    context: float = 0.6  # CUDA's, in each process
+    nccl: float = 1.2  # in each of several processes
     asleep: float = 2.5  # what a sleeping engine keeps: context, graphs, workspaces
-    graphs: float = 0.8  # of an engine
+    graphs: float = 0.8  # an engine's CUDA graphs
     fragmentation: float = 0.04  # share of the peak
 
 

@@ -28,7 +28,7 @@ group by asked
 
 
 def measured_lengths(store: Store, run: str) -> dict[str, dict[str, float]]:
-    """By role: tokens of a prompt, sampled in a turn, and put between two; turns.
+    """By role, means of: tokens of a prompt, tokens sampled in a turn, turns, tokens added between two turns.
 
     Raises ValueError for a run that sampled nothing.
     """

@@ -1,4 +1,4 @@
-"""A profile's plan: memory of each GPU, memory and disk of the host, hours; what to change where it does not fit."""
+"""A profile's plan: memory of each GPU, memory and disk of the host, hours; and what to change if it does not fit."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ SPARE = 0.1  # of a card: published peaks of reserved memory were up to 18 % abo
 
 @dataclass(frozen=True)
 class Plan:
-    """GiB and gigabytes as named; `spent` by kind for one iteration, None where the method names no workload."""
+    """GiB and GB as named. `spent`: time of one iteration by kind; None if the method has no workload."""
 
     gpu: GPU
     num_gpus: int
     engine: EngineMemory
     judge: EngineMemory | None
-    updates: dict[str, UpdateMemory]  # by the setting they are of
+    updates: dict[str, UpdateMemory]  # by the name of their settings
     host_gb: float
     disk_gb: float  # over the run
-    disk_once_gb: float  # that an update needs while it writes
+    disk_once_gb: float  # while an update writes
     spent: dict[str, Spent] | None
 
     @property
@@ -53,7 +53,7 @@ class Plan:
 
     @property
     def verdict(self) -> str:
-        """yes, no, or tight (less to spare than fragmentation may take)."""
+        """yes, no, or tight: less than `SPARE` of a card is left, which fragmentation may take."""
         tight = any(update.needed > (1 - SPARE) * self.gpu.memory_gib for update in self.updates.values())
         return "no" if self.problems else "tight" if tight else "yes"
 
@@ -69,7 +69,7 @@ class Plan:
 
 
 def make_plan(cfg: MethodSettings, gpu: GPU, workload: Workload | None = None) -> Plan:
-    """Raises UnknownShape, and ValueError for an adapter on every expert."""
+    """Compute the plan of a configuration. Raises UnknownShape, and ValueError for an adapter on every expert."""
     shape, updates = shape_of(cfg.models.base), updates_of(cfg)
     of_judge = shape_of(cfg.judge_engine.model) if cfg.judge_engine else None
     return Plan(
@@ -90,18 +90,18 @@ def make_plan(cfg: MethodSettings, gpu: GPU, workload: Workload | None = None) -
 
 
 def _trained_with(cfg: MethodSettings, settings: GRPOSettings) -> GRPOSettings:
-    """The settings as the trainer has them: without a reference that engines score."""
+    """The settings as the trainer sees them: without the KL reference if engines score it."""
     return settings.model_copy(update={"beta": 0.0}) if cfg.reference_by == "engine" else settings
 
 
 def longest_row(cfg: MethodSettings, settings: GRPOSettings) -> int:
-    """Tokens of one, at most: a whole context, or a prompt with the answers behind it."""
+    """Most tokens of a row: a whole context, or a shared prompt with its answers."""
     dialogues, room = getattr(cfg, "dialogues", None), cfg.engine.max_model_len
     return max(min(getattr(dialogues, "context_tokens", None) or room, room), settings.shared_prompt_tokens or 0)
 
 
 def num_gpus(cfg: MethodSettings) -> int:
-    """That engines and trainer need; they take turns on them."""
+    """GPUs that the run needs: engines and trainer take turns on them."""
     engines = cfg.num_engines * cfg.engine.tensor_parallel
     if judge := cfg.judge_engine:
         engines = -(-engines // judge.tensor_parallel) * judge.tensor_parallel + judge.tensor_parallel
@@ -109,7 +109,7 @@ def num_gpus(cfg: MethodSettings) -> int:
 
 
 def updates_of(settings: BaseModel, where: str = "") -> dict[str, GRPOSettings]:
-    """The settings of every update in a configuration, by their name there."""
+    """The settings of every update in a configuration, by their dotted names."""
     found: dict[str, GRPOSettings] = {}
     for name in type(settings).model_fields:
         value: Any = getattr(settings, name)
@@ -121,7 +121,7 @@ def updates_of(settings: BaseModel, where: str = "") -> dict[str, GRPOSettings]:
 
 
 def host_gb(cfg: MethodSettings, shape: Shape, of_judge: Shape | None, workload: Workload | None) -> float:
-    """Memory of the host while an update begins: what every trainer's process reads or held, and sleeping engines."""
+    """Host memory while an update begins: what the trainer's processes read or keep, and sleeping engines."""
     updates = [_trained_with(cfg, settings) for settings in updates_of(cfg).values()]
     of_engine = shape_of(cfg.engine.model)
     if not updates:  # engines never sleep; they read their weights
@@ -133,19 +133,19 @@ def host_gb(cfg: MethodSettings, shape: Shape, of_judge: Shape | None, workload:
     read *= cfg.trainer_processes
     if cfg.resident_trainer:
         held, players = max(_held_bytes(cfg, shape, s) for s in updates), workload.players if workload else len(updates)
-        read = max(read, held) + (players - 1) * held  # a player's first update reads, while others are held
+        read = max(read, held) + (players - 1) * held  # one player's first update reads; the others' state is kept
     return 1e-9 * (read + asleep)
 
 
 def _held_bytes(cfg: MethodSettings, shape: Shape, settings: GRPOSettings) -> float:
-    """Of a player, in all processes: sharded weights, moments and reference, or a copy of the adapter in each."""
+    """Host memory that keeps one player: its sharded weights, moments and reference, or an adapter per process."""
     if settings.lora:
         return cfg.trainer_processes * 12 * trained_params(shape, settings)
     return (12 + (2 if settings.beta else 0)) * shape.params
 
 
 def disk_gb(cfg: MethodSettings, shape: Shape, workload: Workload | None) -> tuple[float, float]:
-    """Weights and optimizer states that stay over the run, and those on disk while an update is written."""
+    """GB on disk of weights and optimizer states: those that the run keeps, and those while an update is written."""
     sizes = [_written_gb(shape, settings) for settings in updates_of(cfg).values()]
     if not sizes:
         return 0.0, 0.0
@@ -158,14 +158,15 @@ def disk_gb(cfg: MethodSettings, shape: Shape, workload: Workload | None) -> tup
 
 
 def _written_gb(shape: Shape, settings: GRPOSettings) -> tuple[float, float]:
-    """Weights for engines; optimizer state, with the weights in float32 where engines get them rounded."""
+    """GB of an update's weights for engines, and of its optimizer state, which holds float32 weights if those are
+    rounded."""
     trained = 1e-9 * trained_params(shape, settings)
     rounded = settings.export_dtype == "bfloat16" and settings.lora is None
     return (2 * trained, 12 * trained) if rounded else (4 * trained, 8 * trained)
 
 
 def ways_out(cfg: MethodSettings, gpu: GPU) -> Iterator[str]:
-    """Changes after which the plan fits, each alone."""
+    """Single changes after which the plan fits."""
     for name, other in GPUS.items():
         if other.memory_gib > gpu.memory_gib and not make_plan(cfg, other).problems:
             yield f"--gpu {name}"
@@ -209,7 +210,7 @@ def _changes(cfg: MethodSettings) -> Iterator[tuple[str, MethodSettings]]:
 
 
 def _changed(settings: Any, where: str, **values: Any) -> Any:
-    """The same with values changed inside: `where` is a dotted name."""
+    """A copy of the settings in which the part with the dotted name `where` has other values."""
     first, _, rest = where.partition(".")
     inner = getattr(settings, first)
     changed = _changed(inner, rest, **values) if rest else inner.model_copy(update=values)

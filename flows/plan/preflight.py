@@ -18,18 +18,18 @@ from flows.plan.shapes import UnknownShape
 from flows.profile import Comparing, MethodSettings
 from tasks.engines.gpus import wrong_build
 
-PROCESSES_A_CORE = 8  # with more they only wait for each other
+PROCESSES_PER_CORE = 8  # more of them only wait for each other
 WAY_OUT = "--set preflight=false starts it anyway"
-UNKNOWN_GPU = GPUS["h100-80"]  # for cards of another name: what is judged is their memory
+UNKNOWN_GPU = GPUS["h100-80"]  # stands for any card; only its memory matters here
 ASKED = "index,uuid,memory.total,driver_version,compute_mode,memory.free,memory.used"
-BUSY_S, POLL_S = 20.0, 2.0  # that a flow's engines may take to end when it was killed
+BUSY_S, POLL_S = 20.0, 2.0  # how long engines of a killed flow may take to end
 SHARED_MEMORY = Path("/dev/shm")
 LEAST_SHARED = 1 << 30  # bytes; Docker gives a container 64 MB
 
 
 @dataclass(frozen=True)
 class Card:
-    """A GPU's name among those that may be used, and its GiB that are free, and that programs have or may have."""
+    """A GPU: its index, its free memory, and the memory that programs can use at all, both in GiB."""
 
     name: str
     free: float
@@ -38,8 +38,8 @@ class Card:
 
 @dataclass(frozen=True)
 class Machine:
-    """GPUs that a run may use, by their memory, the driver's major version, free bytes of the store's disk, bytes of
-    the host's memory, whether a GPU takes one process only, and what is free of each GPU (None: it is not known)."""
+    """The memory of each GPU that a run may use, the driver's major version, free bytes of the store's disk, bytes of
+    host memory, whether a GPU admits only one process, and what is free of each GPU (None: unknown)."""
 
     gpus_gib: tuple[float, ...]
     driver: int
@@ -50,7 +50,7 @@ class Machine:
 
     @classmethod
     def here(cls, root: Path) -> Machine | None:
-        """None where there is no NVIDIA driver to ask."""
+        """This machine; None without an NVIDIA driver."""
         query = ["nvidia-smi", f"--query-gpu={ASKED}", "--format=csv,noheader,nounits"]
         try:
             said = subprocess.run(query, capture_output=True, text=True, check=True).stdout
@@ -62,9 +62,9 @@ class Machine:
 
     @classmethod
     def read(cls, said: str, visible: str | None, disk_free: int) -> Machine:
-        """From what nvidia-smi says. `visible` names the GPUs that may be used, by number or UUID; None is all.
+        """Parse the output of nvidia-smi. `visible` lists the GPUs that may be used, by number or UUID; None means all.
 
-        Memory that it does not say, that of a MIG slice and of some cards, is not judged.
+        Memory that it does not report (a MIG slice's, and some cards') is assumed to be that of `UNKNOWN_GPU`.
         """
         lines = [[field.strip() for field in line.split(",")] for line in said.splitlines()]
         cards = [line for line in lines if len(line) == len(ASKED.split(","))]  # the others are warnings
@@ -101,17 +101,17 @@ class Host:
 def check_machine(cfg: MethodSettings, root: Path, loads: bool = False) -> None:
     """Raise ValueError for a profile that this machine cannot run, with all that is wrong and the way out.
 
-    On GPUs, a model whose shape is not known, endpoints, and machines without an NVIDIA driver are not judged. If the
-    run now `loads` its models, GPUs that others use are refused, too.
+    GPUs are not checked for a model of unknown shape, for an endpoint, or without an NVIDIA driver. If the run now
+    `loads` its models, GPUs whose memory other processes use are refused, too.
     """
     if not cfg.preflight:
         return
     problems = [*crowded(cfg, Host.here()), *without_package(cfg)]
     if cfg.engine.device == "cuda" and cfg.engine.kind == "vllm":
         machine = Machine.here(root)
-        builds = filter(None, [wrong_build("cuda")])  # of no interest before there is a GPU
+        builds = filter(None, [wrong_build("cuda")])  # only matters on a GPU
         problems += (
-            [*builds, *judge(cfg, machine), *without_compiler(), *short_of_shared_memory(cfg)] if machine else []
+            [*builds, *gpu_problems(cfg, machine), *without_compiler(), *short_of_shared_memory(cfg)] if machine else []
         )
         if loads and not problems:
             problems += _still_busy(cfg, root)
@@ -120,13 +120,13 @@ def check_machine(cfg: MethodSettings, root: Path, loads: bool = False) -> None:
 
 
 def crowded(cfg: MethodSettings, host: Host) -> list[str]:
-    """More processes than cores can serve and, of engines on CPUs, larger caches than the memory."""
+    """Problems with more processes than the cores can serve, and with CPU engines whose caches exceed the memory."""
     on_cpus = [each for each in (cfg.engine, cfg.judge_engine) if each and each.device == "cpu" and each.kind == "vllm"]
     processes = {"num_engines": cfg.num_engines, "match.processes": getattr(cfg, "match", Comparing()).processes}
     if on_cpus:
         processes |= {"trainer_processes": cfg.trainer_processes}
         processes |= {f"engine.{name}": getattr(cfg.engine, name) for name in ("threads", "tensor_parallel")}
-    most = PROCESSES_A_CORE * host.cores
+    most = PROCESSES_PER_CORE * host.cores
     found = [
         f"{name} is {count}, and this machine has {host.cores} cores: set it to {most} or less"
         for name, count in processes.items()
@@ -142,7 +142,7 @@ def crowded(cfg: MethodSettings, host: Host) -> list[str]:
 
 
 def without_package(cfg: MethodSettings) -> list[str]:
-    """Updates whose attention needs a package that the lock does not have."""
+    """Problems with updates whose attention needs a package that is not in the lock."""
     if any(find_spec(name) for name in ("flash_attn", "kernels")):
         return []
     return [
@@ -153,7 +153,7 @@ def without_package(cfg: MethodSettings) -> list[str]:
 
 
 def without_compiler() -> list[str]:
-    """What Triton lacks: it compiles a small C library when a kernel is first used."""
+    """Problems of Triton, which compiles a small C library when a kernel is first used."""
     scheme = sysconfig.get_default_scheme()
     include = Path(sysconfig.get_path("include", "posix_prefix" if scheme == "posix_local" else scheme))
     found = []
@@ -179,7 +179,7 @@ def short_of_shared_memory(cfg: MethodSettings) -> list[str]:
     ]
 
 
-def judge(cfg: MethodSettings, machine: Machine) -> list[str]:
+def gpu_problems(cfg: MethodSettings, machine: Machine) -> list[str]:
     """What does not fit on the GPUs, and what would."""
     gpu = card(machine)
     try:
@@ -219,7 +219,7 @@ def judge(cfg: MethodSettings, machine: Machine) -> list[str]:
 
 
 def _still_busy(cfg: MethodSettings, root: Path) -> list[str]:
-    """What `busy` says, once engines that are ending have had time to."""
+    """The problems that `busy` reports after engines that are ending had time to end."""
     until = time.monotonic() + BUSY_S
     while machine := Machine.here(root):
         if not (found := busy(cfg, machine)) or time.monotonic() > until:
@@ -253,7 +253,7 @@ def busy(cfg: MethodSettings, machine: Machine) -> list[str]:
 
 
 def _shares(cfg: MethodSettings) -> list[float]:
-    """Of each GPU's memory, what engines take: the players' first, then the judges'."""
+    """The share of each GPU's memory that engines take: first the players', then the judges'."""
     shares = cfg.num_engines * cfg.engine.tensor_parallel * [cfg.engine.gpu_memory_utilization]
     if (judge := cfg.judge_engine) and judge.kind == "vllm":
         shares += -len(shares) % judge.tensor_parallel * [0.0]
@@ -262,7 +262,7 @@ def _shares(cfg: MethodSettings) -> list[float]:
 
 
 def card(machine: Machine) -> GPU:
-    """The smallest card's memory; its speed is of no matter here."""
+    """A card with the smallest memory of the machine's; its speed does not matter here."""
     return replace(
         UNKNOWN_GPU, name=f"{min(machine.gpus_gib, default=0):.0f} GiB", memory_gib=min(machine.gpus_gib, default=0)
     )

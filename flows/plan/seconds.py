@@ -1,4 +1,4 @@
-"""Seconds of an iteration, by a roofline model: GPUs at stated shares of their published rates, and where they wait."""
+"""Seconds of an iteration, by a roofline model: GPUs reach stated shares of their published rates, and wait."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Spent:
 
 @dataclass(frozen=True)
 class Clock:
-    """Times what a profile does on a kind of GPU."""
+    """Computes how long the parts of an iteration take on a kind of GPU."""
 
     cfg: MethodSettings
     shape: Shape
     gpu: GPU
 
     def iteration(self, workload: Workload) -> dict[str, Spent]:
-        """By kind."""
+        """The seconds of an iteration by kind."""
         found = [
             Spent(spent.kind, spent.seconds * step.times, spent.busy * step.times)
             for step in workload.steps
@@ -54,7 +54,7 @@ class Clock:
             )
         if not self._adapters(workload):
             swaps = sum(a.role.model != b.role.model for a, b in pairwise((*step.asked, *step.asked[:1])))
-            swaps = max(swaps, 1 if step.update else 0)  # what was trained is loaded, though no other model was
+            swaps = max(swaps, 1 if step.update else 0)  # the trained policy is loaded again even if no other model was
             yield Spent("load weights into engines", swaps * self._exported(workload) / RATES.reload_gb_s)
         if step.update:
             yield self.trained(step.update, workload)
@@ -71,7 +71,7 @@ class Clock:
         return (2e-9 if rounded else 4e-9) * self.shape.params
 
     def asked(self, asked: Asked, lengths: Lengths, adapter: bool) -> Spent:
-        """A stage on all engines: it ends with its longest conversation, which few others accompany."""
+        """Time of a stage on all engines, with its tail: the longest conversations, which run in small batches."""
         engine, each = self.cfg.engine, asked.number / self.cfg.num_engines
         own = lengths.prompt / asked.n + lengths.whole - lengths.prompt
         held = engine_memory(self.shape, engine, self.gpu).cache_tokens / max(own, 1)
@@ -88,7 +88,7 @@ class Clock:
         return Spent("generate", max(steps * step + prefill, searches) + tail, steps * full + prefill)
 
     def _decode(self, batch: float, context: float, adapter: bool) -> tuple[float, float]:
-        """Seconds of an engine's step, and of what the hardware needs of it."""
+        """Seconds of one decoding step of an engine, and the part of it that the hardware needs."""
         shape, across = self.shape, self.cfg.engine.tensor_parallel
         experts = shape.layers * shape.experts * shape.expert_params
         read = 1 - (1 - shape.experts_used / shape.experts) ** batch
@@ -99,11 +99,11 @@ class Clock:
         return full + RATES.decode_step_s + batch * RATES.decode_row_s, full
 
     def _attention(self, tokens: float) -> float:
-        """FLOPs of a token's attention to those before it, on average over a row of so many."""
+        """FLOPs of a token's attention to the tokens before it, on average over a row of `tokens`."""
         return 2 * self.shape.layers * self.shape.queries * tokens
 
     def trained(self, update: PlannedUpdate, workload: Workload) -> Spent:
-        """Forward and backward passes, rows of like length side by side on all processes."""
+        """Time of an update's passes, forward and backward; all processes work on rows of similar length at a time."""
         s, ranks = update.settings, self.cfg.trainer_processes
         reference = 2 if s.beta and self.cfg.reference_by == "trainer" else 0
         passes = 2 + (2 if s.gradient_checkpointing else 0) + (2 if s.lora else 4) + reference
@@ -112,7 +112,7 @@ class Clock:
             lengths = workload.lengths[trained.role.name]
             together = answers_together(s, lengths, workload.group(trained.role.name))
             tokens, datums = lengths.datum_tokens, trained.number * lengths.datums / together
-            answers = (together - 1) * (tokens - lengths.prompt)  # behind the prompt of the first
+            answers = (together - 1) * (tokens - lengths.prompt)  # that share the prompt of the first
             flops += datums * (tokens + answers) * passes * self.shape.active_params
             flops += datums * passes / 2 * (tokens * self._attention(tokens) + answers * self._attention(2 * tokens))
             rows += datums
@@ -130,16 +130,16 @@ class Clock:
         return Spent("train", max(busy, launches, links) + scored, busy + scored)
 
     def around(self, settings: GRPOSettings) -> float:
-        """What an update costs beside its passes, while GPUs wait: engines asleep, processes and weights, files."""
+        """Seconds of an update beside its passes, while GPUs wait: engines sleep and wake, weights and files move."""
         r, gigabytes = RATES, 1e-9 * self.shape.params
         own = 2 * gigabytes / self.cfg.engine.tensor_parallel
-        found = own / 20 + own / 25 + 1  # engines asleep, into pinned memory, and awake, all at once
+        found = own / 20 + own / 25 + 1  # all engines fall asleep (copying to pinned memory) and wake at once
         if not self.cfg.resident_trainer:
             found += r.start_s + r.end_s
         return found + (self._around_full(settings) if settings.lora is None else self._around_adapter(settings))
 
     def _around_full(self, settings: GRPOSettings) -> float:
-        """Each process has its share of the trained weights and moments, in files of its own."""
+        """With full weights each process reads and writes its own share of weights and moments."""
         r, ranks, gigabytes = RATES, self.cfg.trainer_processes, 1e-9 * self.shape.params
         rounded = settings.export_dtype == "bfloat16"
         policy, state = (2 if rounded else 4) * gigabytes, self._state(settings)
@@ -155,21 +155,21 @@ class Clock:
         return found + state / ranks / r.pageable_gb_s + self._written(state)
 
     def behind(self, settings: GRPOSettings) -> float:
-        """What writing an optimizer's state takes after its update, while engines generate; the next update waits."""
+        """Seconds to write an optimizer's state in the background, while engines generate; the next update waits."""
         if settings.lora is not None or not self.cfg.resident_trainer:
             return 0.0
         return self._written(self._state(settings))
 
     def _state(self, settings: GRPOSettings) -> float:
-        """Gigabytes: two moments, and the weights where engines get them rounded."""
+        """GB of the optimizer's state: two moments, and float32 weights if engines get rounded ones."""
         return (12e-9 if settings.export_dtype == "bfloat16" else 8e-9) * self.shape.params
 
     def _written(self, state: float) -> float:
-        """Seconds until each process has its share in files, and they are hashed."""
+        """Seconds until each process has written its share, and the files are hashed."""
         return state / self.cfg.trainer_processes / RATES.save_gb_s + state / (RATES.hash_gb_s * RATES.hash_threads)
 
     def _around_adapter(self, settings: GRPOSettings) -> float:
-        """The base is read by every update; adapter and moments are small."""
+        """With adapters every update reads the base; adapter and moments are small."""
         assert settings.lora is not None
         r, base = RATES, 2e-9 * self.shape.params
         adapter = 4e-9 * self.shape.adapter_params(settings.lora.rank, settings.lora.targets)
@@ -178,7 +178,7 @@ class Clock:
 
 
 def answers_together(settings: GRPOSettings, lengths: Lengths, group: float) -> float:
-    """How many answers behind one prompt make one row."""
+    """How many answers share a prompt in one row."""
     if settings.shared_prompt_tokens is None or lengths.by_turn:
         return 1.0
     answer = lengths.whole - lengths.prompt

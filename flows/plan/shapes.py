@@ -1,4 +1,4 @@
-"""The shape of a model: its parameters by kind, from its configuration alone."""
+"""The shape of a model: how many parameters of each kind it has, from its configuration alone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Shape:
     family: str
     layers: int
     hidden: int
-    intermediate: int  # of one expert, where there are several
+    intermediate: int  # of one expert if there are several
     queries: int
     keys: int
     head: int
@@ -50,7 +50,7 @@ class Shape:
 
     @property
     def attention_params(self) -> int:
-        """Of a layer: the four projections, with what norms and biases a family has there."""
+        """A layer's four attention projections, with the norms and biases that its family adds."""
         projections = 2 * self.hidden * self.queries + 2 * self.hidden * self.keys
         extra = {
             "qwen2": self.queries + 2 * self.keys,
@@ -62,7 +62,7 @@ class Shape:
 
     @property
     def expert_params(self) -> int:
-        """Of one expert of a layer; of the MLP, where there is but one."""
+        """One expert of a layer, or its only MLP."""
         return 3 * self.hidden * self.intermediate
 
     @property
@@ -72,13 +72,13 @@ class Shape:
 
     @property
     def engine_matrices(self) -> tuple[int, ...]:
-        """Parameters of a layer's large matrices as vLLM lays them out, what reads the same input side by side."""
+        """A layer's large matrices as vLLM stores them: those that read the same input are fused."""
         mlp = self.experts * self.hidden * self.intermediate
         return self.hidden * (self.queries + 2 * self.keys), self.hidden * self.queries, 2 * mlp, mlp
 
     @property
     def table_params(self) -> int:
-        """Of the input embedding; the head has as many, its own or the same."""
+        """The input embedding; the head has as many, either its own or the same."""
         return self.vocab * self.hidden
 
     @property
@@ -87,17 +87,17 @@ class Shape:
 
     @property
     def active_params(self) -> int:
-        """That a token is multiplied with."""
+        """Parameters that take part in one token's forward pass."""
         unused = (self.experts - self.experts_used) * self.expert_params
         return self.layers * (self.layer_params - unused) + self.table_params
 
     @property
     def cache_bytes(self) -> int:
-        """Keys and values of one token in bfloat16."""
+        """Bytes of one token's keys and values in bfloat16."""
         return 2 * 2 * self.layers * self.keys
 
     def adapter_params(self, rank: int, targets: tuple[str, ...] | str) -> int:
-        """Of a LoRA adapter. Engines hold room for the attention of a mixture of experts only."""
+        """A LoRA adapter. In a mixture of experts "all-linear" counts attention alone, as engines reserve room."""
         dense = PROJECTIONS if self.experts == 1 else PROJECTIONS[:4]
         ends = {"q_proj": self.queries, "k_proj": self.keys, "v_proj": self.keys, "o_proj": self.queries}
         names = dense if targets == "all-linear" else tuple(name for name in PROJECTIONS if name in targets)
@@ -105,7 +105,7 @@ class Shape:
 
 
 class UnknownShape(ValueError):
-    """The sizes of a model's weights cannot be known here."""
+    """The sizes of a model's weights are not known on this machine."""
 
 
 @lru_cache(maxsize=32)
@@ -130,7 +130,7 @@ def _config(model: str) -> dict[str, Any]:
 
 
 def _snapshot(model: str) -> Path | None:
-    """The newest snapshot of a hub name in this machine's cache, without the hub."""
+    """The newest snapshot of a hub name in this machine's cache; the hub is not asked."""
     from huggingface_hub.constants import HF_HUB_CACHE
 
     found = sorted(Path(HF_HUB_CACHE, f"models--{model.replace('/', '--')}", "snapshots").glob("*"))

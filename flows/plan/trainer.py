@@ -15,7 +15,7 @@ from flows.plan.hardware import GIB, GPU, OVERHEADS
 from flows.plan.shapes import Shape
 from tasks.training.grpo import GRPOSettings
 
-TILE = 2 * 4096 * 32768  # bytes of logits that TRL's head has at a time
+TILE = 2 * 4096 * 32768  # bytes of logits that TRL's head computes at a time
 WINDOW_MASKS = {"olmo3": 3}  # bytes for each pair of a row's tokens: masks of layers with a sliding window
 # For each token: bytes by width of the MLP, of the hidden state, and of queries and keys together.
 BACKWARD = {"full": (12.0, 18.2), "lora": (14.17, 28.4)}
@@ -24,13 +24,13 @@ ATTENTION = {
     "lora": {"qwen3": 9.2, "qwen3_moe": 10.0, "olmo3": 8.8},
 }
 PLAIN_ATTENTION = {"full": 4.0, "lora": 5.0}
-ANSWERS = 8  # behind a shared prompt: each has a copy of the prompt's keys and values in the layer that is computed
+ANSWERS = 8  # to a shared prompt: in the layer being computed, each has a copy of the prompt's keys and values
 ROUTED = 8.2  # by what a token's experts copy of the hidden state, and by their widths
 
 
 @dataclass(frozen=True)
 class UpdateMemory:
-    """GiB of each GPU: of each phase, and by kind in that which holds most; `needed` adds what no tensor is."""
+    """GiB of each GPU: by phase, and by kind in the largest phase. `needed` adds what is not in tensors."""
 
     phases: dict[str, float]
     kinds: dict[str, float]
@@ -46,7 +46,7 @@ class UpdateMemory:
 
 
 def update_memory(shape: Shape, settings: GRPOSettings, *, ranks: int, tokens: int) -> UpdateMemory:
-    """The longest row of an update, `tokens` long, on each of `ranks` GPUs, from the second micro-batch on.
+    """Memory of an update's longest row, of `tokens`, on each of `ranks` GPUs, from the second micro-batch on.
 
     Several GPUs shard full weights and copy an adapter's base. Raises ValueError for an adapter on every linear module
     of a mixture of experts.
@@ -83,7 +83,7 @@ def _persistent(shape: Shape, settings: GRPOSettings, ranks: int) -> dict[str, f
 
 
 def _phases(shape: Shape, settings: GRPOSettings, ranks: int, tokens: int) -> dict[str, dict[str, float]]:
-    """Bytes beside the persistent ones: while the reference is read, in the head's backward pass, in a layer's."""
+    """Bytes beside the persistent ones, by phase: the reference's forward pass, head's and layer's backward pass."""
     total = tokens * settings.micro_batch_size
     state = 2 * total * shape.hidden
     checkpoints = shape.layers * state if settings.gradient_checkpointing else 0
@@ -130,7 +130,7 @@ def _phases(shape: Shape, settings: GRPOSettings, ranks: int, tokens: int) -> di
 
 
 def _backward_bytes(shape: Shape, settings: GRPOSettings) -> float:
-    """That a layer's recomputation and backward pass hold for a token at their peak, its checkpoint left out."""
+    """Peak bytes per token of a layer's recomputation and backward pass, without its checkpoint."""
     kind = "full" if settings.lora is None else "lora"
     by_mlp, by_hidden = BACKWARD[kind]
     attention = ATTENTION[kind].get(shape.family, PLAIN_ATTENTION[kind]) * (shape.queries + shape.keys)

@@ -1,8 +1,8 @@
-"""What an iteration of a method asks and trains: who is asked how often, at what lengths, and which updates follow.
+"""The workload of an iteration: how many conversations each role has, their lengths, and the updates that follow.
 
-A method's configuration says it in `workload`. Lengths in it are assumptions about a model of some billions of
-parameters; those measured in an earlier run replace them. A role has the label of its tables as name, without the
-number of a round.
+A method's configuration returns it from `workload()`. Its lengths are assumptions about a model of some billions of
+parameters, unless lengths measured in an earlier run replace them. A role's name is the label of its tables, without
+the number of a round.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class Lengths:
     prompt: float
     sampled: float  # in a turn
     turns: float = 1.0
-    added: float = 0.0  # put between two turns
-    cached: float = 0.0  # share of the prompt that an earlier prompt began with
-    by_turn: bool = False  # trained turn by turn: a datum each
+    added: float = 0.0  # between two turns, by the environment
+    cached: float = 0.0  # share of the prompt that is a prefix of an earlier prompt
+    by_turn: bool = False  # each turn is a datum of its own
 
     @property
     def whole(self) -> float:
@@ -39,13 +39,13 @@ class Lengths:
 
     @property
     def datum_tokens(self) -> float:
-        """Of a turn among several: what was said before it is in its prompt, on average half of all."""
+        """Tokens of a datum. If each turn is one, its prompt holds the turns before it: on average half of them."""
         return (self.prompt + self.whole) / 2 if self.by_turn and self.turns > 1 else self.whole
 
 
 @dataclass(frozen=True)
 class PlannedRole:
-    """A role as a plan knows it. `model` samples it: a player's name, or the base."""
+    """A role in a plan. `model` is the player that it samples from, or the base."""
 
     name: str
     lengths: Lengths
@@ -83,7 +83,7 @@ class PlannedUpdate:
 
 @dataclass(frozen=True)
 class Step:
-    """What is done `times` times in an iteration: stages one after another, then an update."""
+    """Stages one after another, then an update; an iteration does this `times` times."""
 
     times: float
     asked: tuple[Asked, ...]
@@ -91,8 +91,8 @@ class Step:
 
 
 def draws_until(target: int, kept: float, size: int, most: int) -> Iterator[int]:
-    """Candidates of each draw until `target` are kept, of which a share is: batches of `size`, `most` at once while all
-    are needed.
+    """The candidates of each draw until `target` are kept, if a share `kept` of them is. A draw is as many batches of
+    `size` as are certainly needed, at most `most`.
 
     >>> list(draws_until(1000, 0.5, 100, 1)) == [100] * 20, list(draws_until(1000, 0.5, 100, 8))
     (True, [800, 600, 300, 200, 100])
@@ -106,7 +106,7 @@ def draws_until(target: int, kept: float, size: int, most: int) -> Iterator[int]
 
 @dataclass(frozen=True)
 class Workload:
-    """An iteration. `measured` lengths of a role, as far as there are some, replace the assumed ones."""
+    """The steps of an iteration. Lengths in `measured`, by role, replace the assumed ones."""
 
     steps: tuple[Step, ...]
     measured: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
@@ -116,12 +116,12 @@ class Workload:
 
     @cached_property
     def lengths(self) -> dict[str, Lengths]:
-        """By role."""
+        """The lengths of each role's conversations."""
         roles = {asked.role.name: asked.role for step in self.steps for asked in step.asked}
         return {name: replace(role.lengths, **self.measured.get(name, {})) for name, role in roles.items()}
 
     def group(self, role: str) -> float:
-        """Conversations to a prompt of a role."""
+        """Conversations per prompt of a role."""
         return max((asked.n for step in self.steps for asked in step.asked if asked.role.name == role), default=1.0)
 
     @property
