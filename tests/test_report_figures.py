@@ -60,12 +60,14 @@ def test_errors_of_marks_are_drawn_where_a_judge_is_monitored():
 
 
 def test_of_many_benchmarks_the_title_says_the_ends_and_parts_name_their_benchmark():
-    """Needles have a figure of their own."""
     rows = [row for name in ("exam", "exam, direct", "needles") for row in measured(name, "score", 0.25, 0.5)]
-    rows += [row for name in ("exam", "quiz", "needles") for row in measured(name, "score_hard", 0.1, 0.3)]
+    kinds = {"exam": ("hard", "easy"), "quiz": ("hard", "easy"), "lone": ("hard",), "needles": ("hard", "easy")}
+    parts = [(name, f"score_{kind}") for name, found in kinds.items() for kind in found]
+    rows += [row for part in parts for row in measured(*part, 0.1, 0.3)]
     rows = [{**row, "standard_error": None} for row in rows]
     assert held_out(rows, Colours()).title == (
         "Held-out scores: exam 0.25 → 0.50; exam, direct 0.25 → 0.50; needles 0.25 → 0.50"
     )
     named = texts(held_out_parts(rows, Colours()).svg)
-    assert {"exam: hard", "quiz: hard"} <= set(named) and "needles: hard" not in named
+    assert {"exam: hard", "exam: easy", "quiz: hard", "quiz: easy"} <= set(named)
+    assert not [name for name in named if name.startswith(("lone", "needles"))]  # one kind; a figure of their own

@@ -75,7 +75,9 @@ def _paint_shares(axes: Any, of_iteration: dict[int, list[Row]], names: list[str
     for name in names:
         colour = BLUE if name == "kept" else next(other, GREY)
         sizes = {t: _share(rows, [r for r in rows if r["reason"] == name]) for t, rows in of_iteration.items()}
-        axes.barh(list(sizes), list(sizes.values()), 0.7, left=list(lefts.values()), color=colour, label=short(name))
+        axes.barh(
+            list(sizes), list(sizes.values()), 0.7, left=list(lefts.values()), color=colour, label=short(name, 50)
+        )
         for t, size in sizes.items():
             lefts[t] += size
     axes.set_yticks(list(of_iteration))
@@ -112,8 +114,8 @@ def topic_drift(rows: list[Row]) -> Plot:
         "Jensen-Shannon divergence of the words of an iteration's tasks from those of the first iteration, in bits: "
         "0: the same, 1: no word in common. The dashed line is noise: the distance of two halves of one iteration."
     )
-    if not rows:
-        return Plot("topics", "There are no tasks yet", note)
+    if len(rows) < 2:
+        return Plot("topics", "How tasks drift shows from the second iteration on", note)
     last = rows[-1]
     noise = f", two halves of it {last['halves']:.2f} from each other" if last["halves"] is not None else ""
     title = f"Words of the tasks of iteration {last['iteration']}: {last['drift']:.2f} bits from the first's{noise}"
@@ -159,7 +161,7 @@ def _paint_malformed(axes: Any, of_template: dict[str, list[Row]], names: list[s
         sizes = [_share(rows, _with_reason(rows, match, names)) for rows in of_template.values()]
         if any(sizes):
             colour = GREY if match is None else PALETTE[names.index(name) % len(PALETTE)]
-            axes.barh(range(len(labels)), sizes, 0.7, left=lefts, color=colour, label=short(name, 40))
+            axes.barh(range(len(labels)), sizes, 0.7, left=lefts, color=colour, label=short(name, 50))
             lefts = [a + b for a, b in zip(lefts, sizes, strict=True)]
     axes.set_yticks(range(len(labels)), labels)
     axes.invert_yaxis()

@@ -200,7 +200,7 @@ def _costs(steps: list[Row]) -> Plot:
         return Plot("costs", "No step was measured", "")
     slowest = max(spent, key=lambda step: spent[step])
     note = "CPU seconds of each step, its worker processes included, in the attempt that completed it."
-    title = f"Of {sum(spent.values()):,.0f} CPU-s {slowest} took {spent[slowest]:,.0f}"
+    title = f"{slowest} took {percent(spent[slowest], sum(spent.values()))} of {sum(spent.values()):,.1f} CPU-s"
     return Plot("costs", title, note, draw(_step_bars, spent, "CPU-s"))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -150,7 +151,22 @@ def percent(part: float, whole: float) -> str:
 
 
 def legend(panels: Any, columns: int = 3, where: str = "upper") -> None:
-    """A legend for the lines or bars of one or several axes: each name once, outside, where it hides nothing."""
+    """A legend for the lines or bars of one or several axes: each name once, outside, where it hides nothing. With
+    names too wide for so many columns it gets fewer, and the figure grows by the lines that this adds."""
     panels = panels if isinstance(panels, list) else [panels]
     named = {n: handle for panel in panels for handle, n in zip(*panel.get_legend_handles_labels(), strict=True)}
-    panels[0].figure.legend(list(named.values()), list(named), loc=f"outside {where} left", ncols=columns)
+    fitting = max((n for n in range(1, columns + 1) if _legend_width(list(named), n) <= 72 * WIDTH_IN), default=1)
+    added = math.ceil(len(named) / fitting) - math.ceil(len(named) / columns)
+    figure = panels[0].figure
+    figure.set_figheight(figure.get_figheight() + 0.2 * added)
+    figure.legend(list(named.values()), list(named), loc=f"outside {where} left", ncols=fitting)
+
+
+def _legend_width(names: list[str], columns: int) -> float:
+    """Points, at 6 a letter, with 36 for a handle and its spaces. Names fill one column after another.
+
+    >>> _legend_width(["a" * 10, "b" * 20, "c" * 5], 2)  # the columns are 20 and 5 letters wide
+    222
+    """
+    lines = math.ceil(len(names) / columns)
+    return sum(36 + 6 * max(map(len, names[i : i + lines])) for i in range(0, len(names), lines)) if names else 0

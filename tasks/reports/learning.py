@@ -74,9 +74,10 @@ def _paint_scores(axes: Any, of_name: dict[str, list[Row]], colours: Colours) ->
 def held_out_parts(evaluations: list[Row], colours: Colours) -> Plot:
     apart = (MONITOR, NEEDLES)
     rows = [r for r in evaluations if r["metric"].startswith(f"{SCORE}_") and r["benchmark"] not in apart]
+    rows = [r for found in by(rows, "benchmark").values() if len(by(found, "metric")) > 1 for r in found]
     note = "The score by kind of task; bars are one standard error."
     if not rows:
-        return Plot("held-out-parts", "The held-out score has no parts", note)
+        return Plot("held-out-parts", "No benchmark has several kinds of task", note)
     several = len({r["benchmark"] for r in rows}) > 1
     parts = {}
     for (benchmark, metric), found in by(rows, "benchmark", "metric").items():
