@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from flows.questions import correctness
+from flows.questions import correctness, limits
 from flows.run import Role, Run
 from tasks.accepted import equal
 from tasks.ask import readable
@@ -45,9 +45,8 @@ class Outcome:
             named = f"judge-{label}" if label else None
             asked = {"label": named, "answers": answers, "tasks": tasks}
             return {"matches": (), "votes": self.run.ask(at, self.judge, self.run.model("judge"), **asked).rows}
-        comparing = self.run.cfg.match
-        limits: dict[str, Any] = {"time_limit_s": comparing.time_limit_s, "num_workers": comparing.processes}
-        return {"matches": match(at, answers, tasks, compare=equal, label=label, **limits), "votes": ()}
+        how = {"compare": equal, "label": label, **limits(at, self.run.cfg.match)}
+        return {"matches": match(at, answers, tasks, **how), "votes": ()}
 
 
 def outcomes(answers: list[Answer], matches: list[Match], votes: list[Vote]) -> dict[str, bool | None]:

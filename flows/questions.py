@@ -10,13 +10,13 @@ from typing import Any
 
 import duckdb
 
-from flows.ahead import Slice
+from flows.ahead import Slice, ahead
 from flows.audit.audit import watch_gates
 from flows.benchmarks.asking import read_line
 from flows.evaluation import score_benchmarks
 from flows.micro.tables import ledger_oracle, ledger_sound, ledger_tasks
 from flows.profile import Comparing
-from flows.run import Player, Role, Run
+from flows.run import Player, Replies, Role, Run
 from tasks.audit import Sound
 from tasks.equality import agree
 from tasks.evaluate import evaluate
@@ -82,17 +82,39 @@ def answer(
     """`n` answers to every question of `tables["tasks"]`, each compared with its reference or, if `labels` are given,
     with its label."""
     said = run.ask(at, role, player.policy, n=n, label=label, **tables)
-    num_workers = 1 if isinstance(at, Slice) else comparing.processes  # slices compare side by side
-    limits = {"time_limit_s": comparing.time_limit_s, "num_workers": num_workers}
-    matches = match(at, said.rows, tables["tasks"], labels=labels, compare=compare, label=label, **limits)
+    how = {"compare": compare, "label": label, **limits(at, comparing)}
+    matches = match(at, said.rows, tables["tasks"], labels=labels, **how)
     return Answered(said.rows, said.rollouts, matches)
 
 
-def majority(run: Run[Any], at: Place, role: Role, player: Player, tasks: Tables, *, n: int) -> Table:
-    """Ask for `n` answers to every question; the most frequent one becomes its label."""
-    said, comparing = run.ask(at, role, player.policy, n=n, tasks=tasks), run.cfg.match
-    limits = {"time_limit_s": comparing.time_limit_s, "num_workers": comparing.processes}
-    return vote(at, answers=said.rows, tasks=tasks, agree=agree, **limits)
+def limits(at: Place, comparing: Comparing) -> dict[str, Any]:
+    """The limits of comparisons. Slices of a step compare side by side, so each has one process."""
+    num_workers = 1 if isinstance(at, Slice) else comparing.processes
+    return {"time_limit_s": comparing.time_limit_s, "num_workers": num_workers}
+
+
+def majority(run: Run[Any], at: Place, *, tasks: Tables, answers: Tables) -> Table:
+    """The label of every question: its most frequent answer."""
+    return vote(at, answers=answers, tasks=tasks, agree=agree, **limits(at, run.cfg.match))
+
+
+@ahead
+def answer_and_mark(
+    run: Run[Any],
+    at: Place,
+    roles: tuple[Role, Role],
+    player: Player,
+    tasks: Table,
+    *,
+    n: int = 1,
+    num_marks: int = 1,
+    labels: tuple[str | None, str] = (None, "answers"),
+) -> tuple[Replies, Replies]:
+    """`n` answers to every question, and `num_marks` marks of each answer. `roles`: who answers, and who marks;
+    `labels`: those of the tables of each."""
+    said = run.ask(at, roles[0], player.policy, n=n, label=labels[0], tasks=tasks)
+    marked = {"answers": said.rows, "tasks": tasks}
+    return said, run.ask(at, roles[1], player.policy, n=num_marks, label=labels[1], **marked)
 
 
 def correctness(answers: list[Answer], matches: list[Match]) -> dict[str, bool | None]:

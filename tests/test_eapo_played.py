@@ -68,9 +68,10 @@ def play(folder: Path, compared: dict[str, list[str]] = COMPARED, **changed: obj
     return store, script
 
 
-@pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, Script]:
-    return play(tmp_path_factory.mktemp("eapo"))
+@pytest.fixture(scope="module", params=[0, pytest.param(1, marks=pytest.mark.slow)], ids=["", "ahead"])
+def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, Script]:
+    """Stage after stage, and played ahead in slices of one question."""
+    return play(tmp_path_factory.mktemp("eapo"), ahead=request.param)
 
 
 def rows(played: tuple[Store, Script], sql: str) -> list[tuple]:

@@ -51,7 +51,7 @@ def speaker(*questions: str | None):
 
     def say(asked: Asked) -> str | None:
         if asked.template == "challenger":
-            question = left.pop(0)
+            question = None if asked.attempt else left.pop(0)  # an engine that failed fails again
             if question in (None, "malformed"):
                 return question and "Nothing comes to mind."
             return f"<think>Hm.</think> <question>{question}</question>\n\\boxed{{{SECRET}}}"
@@ -73,9 +73,10 @@ def play(folder, *questions: str | None, models: tuple[str, ...] = (), **changed
     return store, script
 
 
-@pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, Script]:
-    return play(tmp_path_factory.mktemp("rzero"), *TRAINING, *CANDIDATES)
+@pytest.fixture(scope="module", params=[0, pytest.param(2, marks=pytest.mark.slow)], ids=["", "ahead"])
+def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, Script]:
+    """Stage after stage, and played ahead in slices of two prompts."""
+    return play(tmp_path_factory.mktemp("rzero"), *TRAINING, *CANDIDATES, ahead=request.param)
 
 
 def rows(played: tuple[Store, Script], sql: str) -> list[tuple]:

@@ -9,6 +9,7 @@ Departures
 
 from __future__ import annotations
 
+from flows.ahead import ahead
 from flows.eapo.config import TASK_TYPES, Config
 from flows.eapo.held_out import score_held_out
 from flows.eapo.rewards import pay_policy
@@ -24,6 +25,7 @@ from tasks.keep import Query, choose
 from tasks.monitor import JUDGE
 from tasks.normalise import normalise
 from tasks.score import score
+from tasks.stage import Tables
 from warehouse.store import Place, Table
 
 QUOTES = "quote monitor"  # a benchmark in `evaluations`
@@ -55,16 +57,26 @@ def improve(
 ) -> tuple[Player, list[Replies], Table]:
     """Section 3.2: G answers to each question, one comparison of their evidence, one update. Returns the comparisons
     and what the answers were paid as well."""
-    cfg, compared = run.cfg, list[Replies]()
-    said = run.ask(step, roles.policy, policy.policy, n=cfg.group_size, tasks=tasks, contexts=contexts)
-    outcome = Outcome(run, roles.judge)(step, said.rows, tasks)  # R_a
-    if cfg.rewards.evidence:  # R_e
-        compared.append(run.ask(step, roles.reward_model, reward_model.policy, answers=said.rows, tasks=tasks))
+    cfg = run.cfg
+    said, outcome, compared = answer_and_compare(run, roles, step, policy, reward_model, tasks, contexts)
     marks = [comparison.rows for comparison in compared]
     watch(run, step, policy.policy.id, answers=said.rows, marks=marks, tasks=tasks)
     scores = score(step, pay_policy, answers=said.rows, marks=marks, **outcome, weights=cfg.rewards)  # eq. 2
     rewards = normalise(step, scores, scheme="zscore")
     return run.learn(step, policy, rewards, said.rollouts, cfg.update), compared, scores  # eq. 1
+
+
+@ahead
+def answer_and_compare(
+    run: Run[Config], roles: Roles, step: Place, policy: Player, reward_model: Player, tasks: Table, contexts: Table
+) -> tuple[Replies, dict[str, Tables], list[Replies]]:
+    """Answers, their outcomes, and the comparison of the evidence of each group."""
+    cfg, compared = run.cfg, list[Replies]()
+    said = run.ask(step, roles.policy, policy.policy, n=cfg.group_size, tasks=tasks, contexts=contexts)
+    outcome = Outcome(run, roles.judge)(step, said.rows, tasks)  # R_a
+    if cfg.rewards.evidence:  # R_e
+        compared.append(run.ask(step, roles.reward_model, reward_model.policy, answers=said.rows, tasks=tasks))
+    return said, outcome, compared
 
 
 def refine(run: Run[Config], at: Place, reward_model: Player, compared: list[Replies], scores: list[Table]) -> Player:

@@ -12,8 +12,6 @@ from flows.plan.workload import Lengths, PlannedRole, PlannedUpdate, Step, Workl
 from flows.profile import Comparing, Dialogues, MethodSettings, Settings
 from tasks.training.grpo import GRPOSettings
 
-Trained = Literal["proposer", "solver", "judge"]
-
 
 class Questions(Settings):
     """The questions that a run begins with, and how many of the Proposer's prompts show one."""
@@ -53,7 +51,7 @@ class Config(MethodSettings):
     proposer: Proposer = Proposer()
     judge: Judge = Judge()
     pays_format: bool = Field(default=True, description="False is the ablation, and leaves the Judge unpaid")
-    trained: tuple[Trained, ...] = ("proposer", "solver", "judge")
+    trained: tuple[Literal["proposer", "solver", "judge"], ...] = ("proposer", "solver", "judge")
     update: Update = Update()
     fine_tuning: FineTuning | None = Field(default=None, description="the baseline SFT, in place of self-play")
     match: Comparing = Comparing()

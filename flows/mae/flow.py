@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+from flows.ahead import ahead
 from flows.fine_tuning import fine_tune
 from flows.mae.config import Config
 from flows.mae.rewards import pay_judge, pay_proposer, pay_solver, tags_kept
 from flows.method import method
-from flows.questions import given_questions, score_held_out, watch_marks, watch_passed
-from flows.run import Player, Role, Run, templates
+from flows.questions import answer_and_mark, given_questions, score_held_out, watch_marks, watch_passed
+from flows.run import Player, Replies, Role, Run, templates
 from tasks.ask import answered_tasks, readable_tasks
 from tasks.corpus.documents import corpus_identity
 from tasks.normalise import normalise
@@ -34,7 +35,6 @@ from warehouse.schemas import ANSWERS, MARKS, TASKS, Draw
 from warehouse.store import Place, Table
 
 Turn = tuple[Table, Table]  # what a role has said in a step, and the scores of it
-PAIRS = PoolRules(unique=())
 
 
 class Roles:
@@ -46,6 +46,7 @@ class Roles:
         mark = sampling, MARKS, tagged("score", "mark", mark_out_of_ten)
         self.question_judge = Role("judge", (template("judge_question"),), readable_tasks, *mark)
         self.answer_judge = Role("judge", (template("judge_answer"),), answered_tasks, *mark)
+        self.examined = self.solver, self.answer_judge
 
 
 def tagged(name: str, column: str, read: Callable[..., Any] = last_element) -> Reader:
@@ -90,32 +91,34 @@ def first_questions(run: Run[Config], roles: Roles, model: Player) -> Table:
 
 
 def propose(run: Run[Config], roles: Roles, step: Place, model: Player, D: Table) -> tuple[Table, Turn]:
-    cfg, policy, n = run.cfg, model.policy, run.cfg.judge.judgments
+    cfg, policy = run.cfg, model.policy.id
     shown = draw(run, step, D, round(cfg.questions.referenced * cfg.batch_size), label="references")  # line 5
-    asked = run.ask(step, roles.proposer.given(count=cfg.batch_size), policy, draws=shown)  # lines 6-9
-    quality = run.ask(step, roles.question_judge, policy, n=n, label="quality", tasks=asked.rows).rows
-    tried = run.ask(step, roles.solver, policy, n=cfg.proposer.answers, label="trial", tasks=asked.rows).rows
-    about = {"tasks": asked.rows, "answers": tried}
-    solved = run.ask(step, roles.answer_judge, policy, n=n, label="difficulty", **about).rows  # line 10
-    watch_marks(run, step, policy.id, quality=quality, solved=solved, **about)
+    asked, quality, tried, solved = ask_questions(run, roles, step, model, shown)  # lines 6-10
+    about = {"tasks": asked.rows, "quality": quality.rows, "solved": solved.rows}
+    watch_marks(run, step, policy, answers=tried.rows, **about)
     pay = {"pays_format": cfg.pays_format, "unread": cfg.judge.unread, "difficulty_from": cfg.proposer.difficulty_from}
-    about = {"tasks": asked.rows, "quality": quality, "tried": tried, "solved": solved}
-    scores = score(step, pay_proposer, **about, **pay, label="proposer")  # lines 11, 15
+    scores = score(step, pay_proposer, tried=tried.rows, **about, **pay, label="proposer")  # lines 11, 15
     rules, by = PoolRules(enters_from=cfg.proposer.lowest_quality), {"scores": scores, "component": "quality"}
     D = pool(step, previous=D, tasks=asked.rows, draws=shown, rules=rules, **by, label="questions")  # lines 12-14
-    watch_passed(run, step, policy.id, tasks=asked.rows, chosen=D)
+    watch_passed(run, step, policy, tasks=asked.rows, chosen=D)
     return D, (asked.rollouts, scores)
 
 
+@ahead
+def ask_questions(run: Run[Config], roles: Roles, step: Place, model: Player, shown: Table) -> tuple[Replies, ...]:
+    cfg, n = run.cfg, run.cfg.judge.judgments
+    asked = run.ask(step, roles.proposer.given(count=cfg.batch_size), model.policy, draws=shown)  # lines 6-9
+    quality = run.ask(step, roles.question_judge, model.policy, n=n, label="quality", tasks=asked.rows)
+    how: Any = {"n": cfg.proposer.answers, "num_marks": n, "labels": ("trial", "difficulty")}
+    return asked, quality, *answer_and_mark(run, step, roles.examined, model, asked.rows, **how)  # line 10
+
+
 def solve(run: Run[Config], roles: Roles, step: Place, model: Player, D: Table, P: Table | None) -> tuple[Table, Turn]:
-    cfg, policy = run.cfg, model.policy
-    drawn = draw(run, step, D, cfg.batch_size, label="questions")  # line 16
-    said = run.ask(step, roles.solver, policy, tasks=drawn)  # line 17
-    P = pool(step, previous=P, tasks=drawn, answers=said.rows, rules=PAIRS, label="pairs")  # line 18
-    about = {"answers": said.rows, "tasks": drawn}
-    marks = run.ask(step, roles.answer_judge, policy, n=cfg.judge.judgments, label="answers", **about).rows
-    pay = {"pays_format": cfg.pays_format, "unread": cfg.judge.unread}
-    scores = score(step, pay_solver, answers=said.rows, marks=marks, **pay, label="solver")  # line 19
+    drawn = draw(run, step, D, run.cfg.batch_size, label="questions")  # line 16
+    said, marks = answer_and_mark(run, step, roles.examined, model, drawn, num_marks=run.cfg.judge.judgments)  # line 17
+    P = pool(step, previous=P, tasks=drawn, answers=said.rows, rules=PoolRules(unique=()), label="pairs")  # line 18
+    pay = {"pays_format": run.cfg.pays_format, "unread": run.cfg.judge.unread}
+    scores = score(step, pay_solver, answers=said.rows, marks=marks.rows, **pay, label="solver")  # line 19
     return P, (said.rollouts, scores)
 
 
@@ -128,10 +131,9 @@ def judge(run: Run[Config], roles: Roles, step: Place, model: Player, P: Table) 
 
 def learn(run: Run[Config], step: Place, model: Player, turns: dict[str, Turn]) -> Player:
     """Section 3: one update for all roles, with a baseline for each."""
-    said, scores = zip(*(turns[role] for role in run.cfg.trained), strict=True)
-    each = zip(run.cfg.trained, scores, strict=True)
-    rewards = [normalise(step, paid, scheme="zscore", within=(), label=role) for role, paid in each]
-    return run.learn(step, model, rewards, said, run.cfg.update)
+    paid = {role: turns[role] for role in run.cfg.trained}
+    rewards = [normalise(step, scores, scheme="zscore", within=(), label=role) for role, (_, scores) in paid.items()]
+    return run.learn(step, model, rewards, [said for said, _ in paid.values()], run.cfg.update)
 
 
 def draw(run: Run[Config], step: Place, pool: Table, count: int, label: str, fewest: int = 1) -> Table:

@@ -12,10 +12,11 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
+from flows.ahead import ahead
 from flows.controls import permuted
 from flows.method import method
 from flows.questions import answer, majority, pay_answers, readers, score_held_out, watch_passed, watch_questions
-from flows.run import Player, Role, Run, templates
+from flows.run import Player, Replies, Role, Run, templates
 from flows.rzero.config import Config
 from flows.rzero.rewards import pay_challenger
 from tasks.ask import kept_tasks, readable_tasks, repeatedly
@@ -27,7 +28,7 @@ from tasks.novelty import novelty
 from tasks.read import reads
 from tasks.score import score
 from warehouse.schemas import ANSWERS, TASKS
-from warehouse.store import Place
+from warehouse.store import Place, Table
 
 INFORMATIVE = Query.beside(__file__, "informative")
 
@@ -59,8 +60,9 @@ def train_challenger(run: Run[Config], roles: Roles, iteration: Place, challenge
     cfg, m = run.cfg.challenger, run.cfg.solver.answers
     for b in range(cfg.steps):
         step = iteration.phase("challenger").step(b + 1)
-        asked = run.ask(step, roles.challenger.given(count=cfg.prompts_per_step), challenger.policy, n=cfg.group_size)
-        about = {"tasks": asked.rows, "labels": majority(run, step, roles.solver, solver, asked.rows, n=m)}
+        size = {"count": cfg.prompts_per_step, "n": cfg.group_size, "m": m}
+        asked, answers = ask_and_answer(run, roles, step, challenger, solver, **size)
+        about = {"tasks": asked.rows, "labels": majority(run, step, tasks=asked.rows, answers=answers)}
         alike = novelty(step, tasks=asked.rows, distance=cfg.bleu_distance)  # eq. 4
         scores = score(step, pay_challenger, novelties=alike, weight=cfg.repetition_weight, **about)  # eq. 5
         rewards = normalise(step, scores, scheme="zscore")
@@ -74,8 +76,9 @@ def train_challenger(run: Run[Config], roles: Roles, iteration: Place, challenge
 def train_solver(run: Run[Config], roles: Roles, iteration: Place, challenger: Player, solver: Player) -> Player:
     """Sections 3.3 and 3.4: of N questions those neither easy nor hard, each trained on once with its label."""
     cfg, pool = run.cfg.solver, iteration.phase("pool")
-    asked = run.ask(pool, roles.challenger.given(count=cfg.candidates), challenger.policy)
-    labels = majority(run, pool, roles.solver, solver, asked.rows, n=cfg.answers)
+    size = {"count": cfg.candidates, "n": 1, "m": cfg.answers}
+    asked, answers = ask_and_answer(run, roles, pool, challenger, solver, **size)
+    labels = majority(run, pool, tasks=asked.rows, answers=answers)
     kept = keep(pool, INFORMATIVE, tasks=asked.rows, labels=labels, delta=cfg.delta, seed=run.cfg.seed)
     watch_questions(run, pool, challenger.policy.id, tasks=asked.rows, labels=labels)
     run.watch_pool(iteration, challenger.policy.id, kept)
@@ -88,3 +91,12 @@ def train_solver(run: Run[Config], roles: Roles, iteration: Place, challenger: P
         scores = permuted(run, step, cfg, score(step, pay_answers, answers=said.answers, matches=said.matches))
         solver = run.learn(step, solver, normalise(step, scores, scheme="zscore"), said.rollouts, cfg.update)
     return solver
+
+
+@ahead
+def ask_and_answer(
+    run: Run[Config], roles: Roles, at: Place, challenger: Player, solver: Player, *, count: int, n: int, m: int
+) -> tuple[Replies, Table]:
+    """`n` questions to each of `count` prompts, and `m` answers to each question."""
+    asked = run.ask(at, roles.challenger.given(count=count), challenger.policy, n=n)
+    return asked, run.ask(at, roles.solver, solver.policy, n=m, tasks=asked.rows).rows
