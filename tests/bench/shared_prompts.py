@@ -3,7 +3,7 @@
 Generation computes the prompt once (vLLM's prefix cache). The update computes it in every row, as TRL's trainer lays
 rows out, unless it shares prompts. The lines compare sharing with the prompt in every row and with answers alone, in
 CPU-seconds of one thread and a tiny model, on 2,048 + 128 tokens; `--prompt 16384 --answer 1024` sets the paper's
-lengths (minutes). Appends lines to data/bench/bench.jsonl.
+lengths (minutes), `--shape english --layers 4` a cut of SmolLM2's shape. Appends lines to data/bench/bench.jsonl.
 """
 
 from __future__ import annotations
@@ -38,15 +38,31 @@ SHAPES = {  # differences from the micro model's shape
 
 @dataclass(frozen=True)
 class Lengths:
-    """Tokens of the prompt and of each answer, and how many steps are timed after a warm-up step."""
+    """Tokens of the prompt and of each answer, how many steps are timed after a warm-up step, and with which model:
+    its shape, and how many of its layers (0: all)."""
 
     prompt: int
     answer: int
     repeats: int
     shape: str = "micro"
+    layers: int = 0
 
     def __str__(self) -> str:
-        return f"{self.prompt:,} + {self.answer:,}"
+        some = f", {self.layers} layers" if self.layers else ""
+        return f"{G} x ({self.prompt:,} + {self.answer:,}), {self.shape}{some}"
+
+
+def arguments(about: str | None) -> argparse.ArgumentParser:
+    """The fields of `Lengths` as options."""
+    parser = argparse.ArgumentParser(description=about)
+    parser.add_argument("--prompt", type=int, default=2048, help="tokens")
+    parser.add_argument("--answer", type=int, default=128, help="tokens")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--shape", choices=SHAPES, default="micro")
+    parser.add_argument(
+        "--layers", type=int, default=0, help="fewer than the shape has: a step is shorter, in proportion"
+    )
+    return parser
 
 
 def long_model(folder: Path, lengths: Lengths) -> Path:
@@ -58,7 +74,7 @@ def long_model(folder: Path, lengths: Lengths) -> Path:
     torch.manual_seed(0)
     torch.set_num_threads(1)
     config = LlamaConfig.from_pretrained(MODEL)
-    config.update(SHAPES[lengths.shape])
+    config.update(SHAPES[lengths.shape] | ({"num_hidden_layers": lengths.layers} if lengths.layers else {}))
     config.max_position_embeddings = lengths.prompt + 2 * lengths.answer
     LlamaForCausalLM(config).save_pretrained(folder)
     AutoTokenizer.from_pretrained(MODEL).save_pretrained(folder)
@@ -131,7 +147,7 @@ def update(folder: Path, lengths: Lengths) -> list[dict[str, Any]]:
     }
     scale, name, unit = 1e3 / (G * lengths.answer), f"update_8x{lengths.prompt // 1024}k_prompt", "CPU-s/1k trained"
     return [
-        line(f"{name}_once_vs_{other}", f"8 x ({lengths}), {lengths.shape}: {peer}", once * scale, cost * scale, unit)
+        line(f"{name}_once_vs_{other}", f"{lengths}: {peer}", once * scale, cost * scale, unit)
         for other, (peer, cost) in costs.items()
     ]
 
@@ -181,11 +197,7 @@ def least(work: Callable[[int], float], repeats: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--prompt", type=int, default=2048, help="tokens")
-    parser.add_argument("--answer", type=int, default=128, help="tokens")
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--shape", choices=SHAPES, default="micro")
+    parser = arguments(__doc__)
     parser.add_argument("--update-only", action="store_true", help="skip generation")
     given = vars(parser.parse_args())
     update_only = given.pop("update_only")

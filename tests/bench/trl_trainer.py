@@ -7,7 +7,6 @@ make the same update, the benchmark fails. Appends lines to data/bench/bench.jso
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import os
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.pipeline import BENCH, line
-from tests.bench.shared_prompts import SHAPES, VOCAB, G, Lengths, long_model
+from tests.bench.shared_prompts import VOCAB, G, Lengths, arguments, long_model
 
 PEER = "TRL's GRPOTrainer, a prompt in every row"
 
@@ -138,7 +137,7 @@ def compare(folder: Path, lengths: Lengths) -> list[dict[str, Any]]:
     assert math.isclose(own.grad_norm, peer.grad_norm, rel_tol=1e-3), (
         f"other gradients: {own.grad_norm}, {peer.grad_norm}"
     )
-    name, about = f"update_8x{lengths.prompt // 1024}k_vs_trl", f"8 x ({lengths}), {lengths.shape}: {PEER}"
+    name, about = f"update_8x{lengths.prompt // 1024}k_vs_trl", f"{lengths}: {PEER}"
     scale = 1e3 / (G * lengths.answer)
     return [
         line(name, about, own.cpu_s * scale, peer.cpu_s * scale, "CPU-s/1k trained"),
@@ -147,12 +146,7 @@ def compare(folder: Path, lengths: Lengths) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--prompt", type=int, default=2048, help="tokens")
-    parser.add_argument("--answer", type=int, default=128, help="tokens")
-    parser.add_argument("--repeats", type=int, default=2)
-    parser.add_argument("--shape", choices=SHAPES, default="micro")
-    lengths = Lengths(**vars(parser.parse_args()))
+    lengths = Lengths(**vars(arguments(__doc__).parse_args()))
     with tempfile.TemporaryDirectory() as folder:
         found = compare(long_model(Path(folder) / "model", lengths), lengths)
     with BENCH.open("a") as file:
