@@ -145,6 +145,11 @@ def test_a_text_of_10_mb_is_cut_and_can_be_had_whole(browser, store):
     assert {answer.headers["content-type"] for answer in answers} == {"text/plain; charset=utf-8"}
 
 
+def test_a_score_of_one_iteration_has_no_gain(plain):
+    text = open_page(plain, "/run/mine").text
+    assert "of iteration 1" in text and "since iteration" not in text
+
+
 def test_the_task_page_shows_document_rubric_answers_verdicts_rewards_and_updates(plain):
     page = open_page(plain, "/run/mine/task?id=t1")
     for shown in ("Oslo is old.", "critical", "a plain text", "0.750", "+0.50", "unscorable", "training", "source"):
