@@ -30,7 +30,8 @@ class Course:
     rewards: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
     tasks: dict[int, list[Table]] = field(default_factory=lambda: defaultdict(list))
 
-    def wrote(self, tasks: Table, at: Address) -> None:
+    def after_writing(self, tasks: Table, at: Address) -> None:
+        """Remember tasks that were written for training, to find repeats of them."""
         if at.phase != EVALUATION and at.iteration:
             self.tasks[at.iteration].append(tasks)
 
@@ -50,7 +51,9 @@ class Course:
         if at.at.iteration and "reward" in means:
             self.rewards[at.at.iteration].append(means["reward"])
 
-    def filtered(self, watch: Watch, iteration: Place, policy: str, chosen: Tables, passed: tuple[str, ...]) -> None:
+    def after_filter(
+        self, watch: Watch, iteration: Place, policy: str, chosen: Tables, passed: tuple[str, ...]
+    ) -> None:
         """Compare survivors with those of the first iteration, and tasks with those of all earlier iterations."""
         at, t = iteration.phase("monitor"), iteration.at.iteration or 0
         about: dict[str, Any] = {"policy": policy, "benchmark": POOL}

@@ -34,7 +34,7 @@ NO_HUB = (
     "`selfplay evaluate ... --file FILE` reads the benchmark from a file (.jsonl, .parquet, .csv or .json) instead; "
     "a run skips what evaluation.benchmarks leaves out"
 )
-SAID = ("results", "searched", "searched_out", "format_error", "insist")
+MESSAGES = ("results", "searched", "searched_out", "format_error", "insist")
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ class Exam:
         return (self.run.ask(place, self.examiner, examiner, label=label, items=self.items, answers=answers).rows,)
 
     def _searching(self, syntax: Syntax) -> Dialogue:
-        says: dict[str, Any] = {name: templates("english", name).text for name in SAID}
+        says: dict[str, Any] = {name: templates("english", name).text for name in MESSAGES}
         return Dialogue(
             search=syntax,
             final="answer",

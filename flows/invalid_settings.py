@@ -20,10 +20,10 @@ def explain(model: type[BaseModel], name: str, problem: ValidationError) -> str:
         if error["type"] == "extra_forbidden":
             line = f"{where}: there is no such setting; {_choices(model, error['loc'])}"
         lines.append(line)
-    return told(name, lines)
+    return error_text(name, lines)
 
 
-def told(name: str, lines: list[str]) -> str:
+def error_text(name: str, lines: list[str]) -> str:
     return "\n  ".join([f"profile {name!r} with these settings is not valid:", *lines])
 
 

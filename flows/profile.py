@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeV
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from flows.invalid_settings import explain, misread, told
+from flows.invalid_settings import error_text, explain, misread
 from tasks.engines.base import EngineConfig, Sampling
 from tasks.engines.endpoint import API, ChatEndpoint
 from tasks.engines.harness import Harness
@@ -256,7 +256,7 @@ def resolve(model: type[Config], values: dict[str, Any], overrides: dict[str, An
     except ValidationError as problem:
         raise ValueError(explain(model, name, problem)) from None
     if lines := list(misread(values, config.model_dump())):
-        raise ValueError(told(name, lines))
+        raise ValueError(error_text(name, lines))
     return config
 
 

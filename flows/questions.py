@@ -150,7 +150,7 @@ def given_questions(*, file: str, identity: str, count: int, seed: int) -> Rows:
         raise ValueError(f"{file} cannot be read as questions: {error}") from error
     texts = [row["question"] for row in found if row["question"] is not None]
     if len(texts) < count:
-        raise ValueError(f"{file} has {len(texts)} different questions, {count} are asked for")
+        raise ValueError(f"{file} has {len(texts)} different questions, but {count} are wanted")
     for text in random.Random(seed).sample(texts, count):
         yield {"task_id": hash_json([identity, text]), "text": text}
 

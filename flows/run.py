@@ -201,7 +201,7 @@ class Run(Generic[Config]):
         if not isinstance(at, Slice):
             check_read(at, rows, self.cfg, role=role.name, attempts=role.attempts)
             if role.into is TASKS:
-                self._course.wrote(rows, at.at)
+                self._course.after_writing(rows, at.at)
         return Replies(prompts, rollouts, rows)
 
     def watch(self, at: Place, measure: Measure, *, policy: str, benchmark: str, **given: Any) -> dict[str, float]:
@@ -212,7 +212,7 @@ class Run(Generic[Config]):
     def watch_pool(self, iteration: Place, policy: str, chosen: Tables, passed: tuple[str, ...] = ()) -> None:
         """Watch the share of candidates that pass a filter, against the first iteration's, and how many tasks repeat
         those of earlier iterations word for word. `passed`: reasons of candidates that passed but were not needed."""
-        self._course.filtered(self.watch, iteration, policy, chosen, passed)
+        self._course.after_filter(self.watch, iteration, policy, chosen, passed)
 
     def learn(
         self,

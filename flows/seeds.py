@@ -102,7 +102,7 @@ def draw(source: Source, folder: Path, seed: int, gated: bool = False) -> Drawn:
     except (ValueError, OSError) as problem:
         return Drawn(source, [], str(problem))
     if len(items) < source.count:
-        return Drawn(source, [], f"has {len(items)} different questions, {source.count} are asked for")
+        return Drawn(source, [], f"has {len(items)} different questions, but {source.count} are wanted")
     chosen = random.Random(f"{seed} {source.name}").sample(sorted(items), source.count)
     return Drawn(source, [_question(items[text], source) for text in chosen])
 

@@ -31,7 +31,7 @@ def choose_clusters(
     clusters = np.unique(memberships.arrow["cluster"].to_numpy())
     if len(clusters) < skip + (num_clusters or 1):
         wanted = skip + (num_clusters or 1)
-        raise ValueError(f"{memberships.address} has {len(clusters)} clusters, wanted are {wanted}: ask for fewer")
+        raise ValueError(f"{memberships.address} has {len(clusters)} clusters, but {wanted} are wanted: lower that")
     order = np.random.default_rng(seed).permutation(len(clusters))
     wanted = clusters if num_clusters is None else clusters[order[skip : skip + num_clusters]]
     rows = memberships.arrow.filter(pc.field("cluster").isin(pa.array(wanted)))

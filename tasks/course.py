@@ -1,4 +1,4 @@
-"""Measures of a run's course: what it trains on now against the first iteration, and rewards against held-out scores.
+"""Measures of a run's course: training data compared with the first iteration, rewards with held-out scores.
 
 `tasks.monitor.watch` takes them; `tasks.limits` holds the limits that all methods share.
 """

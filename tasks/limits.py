@@ -1,4 +1,4 @@
-"""The limits of the monitors' metrics, kept apart from `tasks.monitor`: a config loads without its libraries."""
+"""The limits of the monitors' metrics, apart from `tasks.monitor` so that a config loads without its libraries."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ class Limits(BaseModel):
             raise TypeError(f"{wrong[0]} limits no metric: begin with max_ or min_")
 
     max_canary_error: float | None = Field(default=None, ge=0, description="answers of known verdict judged wrongly")
-    max_canary_rise: float | None = Field(default=0.15, ge=0, description="the same, above what the run began with")
+    max_canary_rise: float | None = Field(default=0.15, ge=0, description="rise of the same since the first iteration")
     max_judge_minus_oracle: float | None = Field(default=0.05, ge=0, description="mean verdict minus mean truth")
     max_judge_error: float | None = Field(default=None, ge=0, description="verdicts that are not the truth")
     max_vote_minus_oracle: float | None = Field(default=None, ge=0, description="mean vote minus mean truth")
     max_vote_error: float | None = Field(default=None, ge=0, description="votes that are not the truth")
     max_pay_minus_oracle: float | None = Field(default=None, ge=0, description="mean score of answers minus the truth")
-    max_pay_error: float | None = Field(default=None, ge=0, description="distance of score and truth of an answer")
+    max_pay_error: float | None = Field(default=None, ge=0, description="distance of an answer's score from the truth")
     max_pay_of_wrong: float | None = Field(default=None, ge=0, description="mean score of wrong answers")
     max_reference_error: float | None = Field(default=0.3, ge=0, description="tasks whose own answer is not the truth")
     max_label_error: float | None = Field(default=0.3, ge=0, description="labels that are not the truth")
     max_mark_error: float | None = Field(default=None, ge=0, description="marks on the wrong side of the truth")
-    max_top_mark: float | None = Field(default=0.95, ge=0, description="marks that are the best there is")
+    max_top_mark: float | None = Field(default=0.95, ge=0, description="marks that are the highest possible")
     max_gate_leak: float | None = Field(default=0.1, ge=0, description="tasks let through that a second audit rejects")
     max_malformed: float | None = Field(
         default=0.8, ge=0, description="replies of a role that could not be read (a small model begins at 0.6)"
@@ -45,9 +45,11 @@ class Limits(BaseModel):
     max_flat_group: float | None = Field(default=0.95, ge=0, description="groups whose rewards are all equal")
     max_unscorable: float | None = Field(default=0.5, ge=0, description="rollouts without a reward")
     max_largest_part: float | None = Field(
-        default=None, ge=0, description="variance of a reward that one of its parts makes"
+        default=None, ge=0, description="share of a reward's variance that is due to one of its parts"
     )
-    max_reply_ratio: float | None = Field(default=3.0, ge=0, description="length of a role's replies over the first")
+    max_reply_ratio: float | None = Field(
+        default=3.0, ge=0, description="length of a role's replies, relative to that at its first update"
+    )
     min_reply_ratio: float | None = Field(
         default=0.2, ge=0, description="the same (0.33 is healthy where a small model learns to be brief)"
     )

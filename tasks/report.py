@@ -217,7 +217,7 @@ def artifact_key(run: str, iteration: int) -> str:
 
 
 def _as_prefect_artifact(run: str, iteration: int, markdown: str) -> None:
-    context = sys.modules.get("prefect.context")  # where nobody imported it no flow is running
+    context = sys.modules.get("prefect.context")  # if it was never imported, no flow is running
     if context is None or context.FlowRunContext.get() is None:
         return
     from prefect.artifacts import create_markdown_artifact

@@ -108,7 +108,7 @@ def _fresh(place: Place, address: str, recipe: dict[str, Any]) -> Table | None:
 
 def _as_prefect_task(work: Callable[[], Table], name: str, at: Address) -> Table:
     """`work` as a task of the flow run, if there is one; its iteration and phase are tags to filter by."""
-    context = sys.modules.get("prefect.context")  # where nobody imported it no flow is running
+    context = sys.modules.get("prefect.context")  # if it was never imported, no flow is running
     if context is None or context.FlowRunContext.get() is None:
         return work()
     from prefect import task

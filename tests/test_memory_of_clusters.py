@@ -135,7 +135,7 @@ def test_types_that_share_a_corpus_get_clusters_of_their_own(place):
     taken = [choose_clusters(place, source, num_clusters=1, skip=i, label=str(i)).rows() for i in range(3)]
     assert sorted(rows[0]["cluster"] for rows in taken) == [0, 1, 2]
     assert all(len(rows) == 6 for rows in taken)
-    with pytest.raises(ValueError, match="has 3 clusters, wanted are 4"):
+    with pytest.raises(ValueError, match="has 3 clusters, but 4 are wanted"):
         choose_clusters(place, source, num_clusters=1, skip=3, label="more")
 
 

@@ -125,7 +125,7 @@ def test_sets_of_clusters_that_are_no_more_do_not_count(store):
 def test_a_corpus_without_clusters_or_with_too_few_says_what_to_do(store):
     with pytest.raises(ValueError, match=r"there is no corpus 'nothing': give .* a finished run of prepare-corpus"):
         open_spell(store, "none", corpus="nothing")
-    with pytest.raises(ValueError, match=r"clusters, wanted are 48: ask for fewer"):
+    with pytest.raises(ValueError, match=r"clusters, but 48 are wanted: lower"):
         open_spell(store, "few", **{"clusters.per_type": 48})
 
 

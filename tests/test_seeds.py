@@ -94,7 +94,7 @@ def test_what_cannot_be_drawn_from_says_why_and_the_way_out(tmp_path, name, why)
 def test_a_gated_source_and_a_short_one_are_refused(folder):
     gated = source("mbpp", gated=True)
     assert "gated: accept the terms" in str(draw(gated, folder / "none", seed=0).problem)
-    assert draw(source("gsm8k"), folder, seed=0).problem == "has 2 different questions, 77 are asked for"
+    assert draw(source("gsm8k"), folder, seed=0).problem == "has 2 different questions, but 77 are wanted"
 
 
 def test_a_split_that_is_evaluated_is_refused():

@@ -1,4 +1,4 @@
-"""What `selfplay evaluate` evaluates (the policy of a run, a model, or an adapter), and where it puts the tables."""
+"""What `selfplay evaluate` evaluates (a run's policy, a model, or an adapter), and the run that holds the tables."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from warehouse.query import query
 from warehouse.schemas import UPDATES
 from warehouse.store import Store
 
-CONTEXT = 4096  # of an engine that no profile describes
+CONTEXT = 4096  # tokens, for a model without a profile
 SCORES = """
     select metric, n, round(score, 4) as score, round(standard_error, 4) as standard_error
     from evaluations where run = $run and iteration = $iteration and benchmark = $benchmark
@@ -35,7 +35,7 @@ DIFFERENCES = """
 
 @dataclass(frozen=True)
 class Candidate:
-    """What is evaluated, with which settings, and where its tables are: its own run's, or a run for what is none."""
+    """A policy to evaluate, its settings, and the run of its tables: its own or, for a model or adapter, `own_run`."""
 
     cfg: profiles.MethodSettings
     run: str
@@ -49,8 +49,8 @@ class Candidate:
         return open_adapter(self.adapter, run.model("base")) if self.adapter else run.model("base")
 
 
-def put(exam: Exam | HarnessExam, candidate: Candidate, against: str | None) -> None:
-    """One benchmark: the policy's scores and, where they are asked for, their differences from another's."""
+def evaluate_on(exam: Exam | HarnessExam, candidate: Candidate, against: str | None) -> None:
+    """Evaluate a candidate on one benchmark; print its scores and, with `against`, the differences from that policy."""
     run, policy = exam.run, candidate.policy(exam.run)
     at, first = run.place.iteration(candidate.iteration), run.place.iteration(0)
     shown = {"run": candidate.run, "iteration": candidate.iteration, "benchmark": exam.label}
@@ -70,7 +70,7 @@ def put(exam: Exam | HarnessExam, candidate: Candidate, against: str | None) -> 
 def find_candidate(
     store: Store, target: str, iteration: int | None, profile: str | None, settings: dict[str, Any]
 ) -> Candidate:
-    """The run of that name, else the adapter or the model. Raises ValueError."""
+    """The candidate that `target` names: a run, else an adapter or a model. Raises ValueError if there is none."""
     if is_run(store, target):
         asked = last_request(store, target)
         cfg = profiles.load(find_method(asked.flow).config, asked.profile, {**asked.settings, **settings})

@@ -28,7 +28,9 @@ from flows.service.site import Site, existing_store, has_store, store_root
 from flows.service.waiting import waiting
 
 DAMAGED = "\n`selfplay verify RUN` lists the damaged files of a run; repeat `selfplay run` to rebuild them"
-GARBAGE = 100_000  # objects between two collections: imports make many and drop few, a seventh of their time was that
+GARBAGE = (
+    100_000  # new objects per collection: imports create many and drop few; collecting took a seventh of their time
+)
 
 
 class Group(click.Group):
@@ -50,7 +52,7 @@ class Group(click.Group):
 
 
 def _expected_failures() -> tuple[type[Exception], ...]:
-    """Errors of libraries that are loaded: others cannot have failed."""
+    """Expected errors of the libraries that are loaded; others cannot have raised any."""
     duckdb, httpx = sys.modules.get("duckdb"), sys.modules.get("httpx")
     return (ValueError, RuntimeError, *([duckdb.Error] if duckdb else []), *([httpx.HTTPError] if httpx else []))
 

@@ -42,7 +42,7 @@ def scores(store: Store, runs: Sequence[str]) -> list[Row]:
 
 
 def spent(store: Store, runs: Sequence[str]) -> list[Row]:
-    """One row per run: what its updates cost in all."""
+    """One row per run: the total cost of its updates."""
     return [{"run": run, **_readable(list(costs(store, run).values())[-1])} for run in runs]
 
 
@@ -64,7 +64,7 @@ def incomparable(store: Store, runs: Sequence[str]) -> dict[str, str]:
 
 
 def _asked(store: Store, run: str) -> list[str]:
-    """What identifies the held-out tasks that a run keeps for itself."""
+    """An identity of a run's own held-out tasks."""
     held = (t for t in store.tables(run) if t.schema is TASKS and (t.at.iteration, t.at.phase) == (0, "benchmark"))
     return sorted(table.content_hash[:12] for table in held)
 

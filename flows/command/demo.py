@@ -1,4 +1,4 @@
-"""The demos: self-play that learns in minutes on two CPU cores."""
+"""`selfplay demo`: self-play that learns in minutes on two CPU cores."""
 
 from __future__ import annotations
 

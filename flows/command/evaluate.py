@@ -57,7 +57,7 @@ def run_benchmarks(store: Store, target: str, names: tuple[str, ...], against: s
     settings |= {f"evaluation.{key}": value or None for key, value in chosen.items()}
     suffix = "".join(f"-{value or 'all'}" for value in chosen.values())
     with contextlib.chdir(SOURCE):
-        from flows.command.candidates import find_candidate, put
+        from flows.command.candidates import evaluate_on, find_candidate
         from flows.corpora import open_documents
         from flows.evaluation import open_exam
         from flows.method import opened
@@ -68,7 +68,7 @@ def run_benchmarks(store: Store, target: str, names: tuple[str, ...], against: s
             index = open_documents(place, how["corpus"], label="searched") if how["corpus"] else None
             for name in names:
                 exam = open_exam(run, name, index, how["file"], f"{Path(name).stem}{suffix}")
-                put(exam, candidate, against)
+                evaluate_on(exam, candidate, against)
 
 
 def list_benchmarks() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from flows.service.site import SOURCE, Site, open_store, store_root
 from flows.service.waiting import waiting
 
-ROWS = (".jsonl", ".json", ".jsonl.gz", ".csv", ".tsv", ".parquet")  # how files of rows are named
+ROWS = (".jsonl", ".json", ".jsonl.gz", ".csv", ".tsv", ".parquet")  # suffixes of files of rows
 
 
 def make_parameters(
@@ -30,7 +30,7 @@ def make_parameters(
 
 
 def from_here(path: str) -> str:
-    """A path that exists in the caller's folder, as it is seen from the project's."""
+    """A path that exists in the caller's folder, as an absolute path; any other text unchanged."""
     return str(Path(path).resolve()) if Path(path).exists() and Path.cwd() != SOURCE else path
 
 
@@ -66,7 +66,7 @@ def find_deployment(flow: str, profile: str, site: Site | None = None) -> dict[s
 
 
 def deployments_of(flow: str, site: Site | None = None) -> dict[str, dict[str, Any]]:
-    """Its deployments by profile; a flow is named by its function, with dashes. Raises ValueError if there is none."""
+    """A flow's deployments by profile. Raises ValueError if there is no such flow."""
     from flows.service.deployments import declared
 
     by_flow: dict[str, dict[str, dict[str, Any]]] = {}
@@ -99,7 +99,7 @@ def read_setting(text: str) -> tuple[str, Any]:
 
 
 def files_of(values: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """Settings that name a file of rows, and the file.
+    """Yield each setting that names a file of rows, and the file.
 
     >>> list(files_of({"steps": 4, "pool": {"given": [{"file": "tasks.jsonl"}, {"file": "hf:owner/tasks.json"}]}}))
     [('pool.given.0.file', 'tasks.jsonl')]
@@ -138,7 +138,7 @@ def check_settings(deployment: dict[str, Any], parameters: dict[str, Any]) -> An
         check_corpora(cfg, open_store(), SOURCE)
         check_benchmarks(cfg, SOURCE)
         for model in filter(lambda model: model and not model.startswith(API), cfg.models.model_dump().values()):
-            check_model(str(SOURCE / model) if (SOURCE / model).exists() else model)  # flows stand in SOURCE
+            check_model(str(SOURCE / model) if (SOURCE / model).exists() else model)  # flows run in SOURCE
     if absent := [f"{key} names {file}" for key, file in files_of(cfg.model_dump()) if not (SOURCE / file).exists()]:
         raise ValueError(f"{'; '.join(absent)}: there is no such file; in settings, paths are relative to {SOURCE}")
     return cfg

@@ -1,4 +1,4 @@
-"""`selfplay new`: write a method to start from, the README's worked one."""
+"""`selfplay new`: write the README's worked method as a start for your own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`selfplay plan`: the GPUs, memory, disk and hours that a profile needs, known before renting any."""
+"""`selfplay plan`: estimate the GPUs, memory, disk and hours that a profile needs, before renting any."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`selfplay seeds`: questions for a run to begin with, drawn from the training splits of several data sets."""
+"""`selfplay seeds`: draw questions that a run begins with from the training splits of several data sets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`selfplay sql`: a question over the tables of all runs, answered on the terminal or as CSV, JSON or Parquet."""
+"""`selfplay sql`: a query over the tables of all runs; the result as a table, CSV, JSON or Parquet."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TABLE_ROWS = 1000
 
 
 class Sql(click.Command):
-    """A statement may begin with a comment, which looks like an option."""
+    """A command whose statement may begin with a comment (`--`), which click would take for an option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(ctx, [f"\n{arg}" if arg.startswith("-- ") else arg for arg in args])

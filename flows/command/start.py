@@ -21,7 +21,7 @@ Asking = TypeVar("Asking", bound="Inquiry")
 
 
 def run_flow(site: Site, flow: str, parameters: dict[str, Any], here: bool = False) -> bool:
-    """Check everything that can be known now, then run; True when the flow completed.
+    """Check everything that can be known now, then run. Returns whether the flow completed.
 
     If a flow run with the same parameters has not ended, it is followed instead of starting a second one. A flow run
     that takes only a moment runs in this process.
@@ -43,7 +43,7 @@ def run_flow(site: Site, flow: str, parameters: dict[str, Any], here: bool = Fal
 
 
 def _check(deployment: dict[str, Any], flow: str, parameters: dict[str, Any]) -> Request:
-    """The request. Raises ValueError for what cannot run."""
+    """Check the request and return it. Raises ValueError if it cannot run."""
     from flows.plan.preflight import check_machine
     from flows.profile import MethodSettings
     from flows.record import check_request, make_rerun
@@ -69,11 +69,11 @@ def inquire(asked: Request, settings: dict[str, Any] | None = None) -> Inquiry:
 
 
 def play_by(inquiry: Asking, asked: Request, settings: dict[str, Any]) -> Asking:
-    """Play the flow by the inquiry, and return it."""
+    """Let `inquiry` play the flow, in silence; returns it."""
     log = logging.getLogger("selfplay")
-    log.disabled = True  # it would report what does not happen
+    log.disabled = True  # its lines would report stages that do not run
     try:
-        with contextlib.chdir(SOURCE):  # profiles name models from there
+        with contextlib.chdir(SOURCE):  # paths in profiles are relative to it
             return find_method(asked.flow).play_by(inquiry, asked, settings)
     finally:
         log.disabled = False

@@ -10,9 +10,10 @@ import click
 from flows.service.site import check_store, store_root
 
 PIPE_WIDTH = 2000
-NAME_WIDTH = 100  # what is longer is no name
-PROSE_WIDTH = 12  # at least
-VISIBLE = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"}  # documents do not steer a terminal
+NAME_WIDTH = 100  # longer values are prose, not names
+PROSE_WIDTH = 12  # least width of a column of prose
+# Documents must not control the terminal.
+VISIBLE = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"}
 VISIBLE |= dict.fromkeys((*range(127, 160), *range(8234, 8239), *range(8294, 8298)), 65533)
 
 
@@ -37,7 +38,7 @@ def print_reports(name: str) -> None:
 
 def print_table(rows: list[dict[str, Any]], title: str | None = None) -> None:
     """Print rows, and cut nothing off. On a terminal, prose is wrapped to fit; names and numbers stay in one piece.
-    Where these do not fit, there is no frame, and the terminal wraps whole lines."""
+    If these do not fit, there is no frame, and the terminal wraps whole lines."""
     from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table

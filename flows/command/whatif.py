@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from warehouse.table import Table
     from warehouse.whatif import WhatIf
 
-LISTED, TEXT = 20, 80  # tasks, and characters of each
+LISTED, TEXT = 20, 80  # number of tasks listed, characters of each
 
 
 @click.command()

@@ -1,4 +1,4 @@
-"""Flow runs that have not ended: which one makes a run, what was requested, and how to end it."""
+"""Flow runs that have not ended: which one makes a run, whether its request is the same, and how to end it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from flows.service.api import API
 from flows.service.site import Site, store_root
 from flows.service.waiting import waiting
 
-START_S = 120.0  # a process that a worker is starting, on a busy machine
+START_S = 120.0  # how long a worker may take to start a process on a busy machine
 STOPPED = "stopped by `selfplay stop`; repeat the command to resume from what is published"
 
 

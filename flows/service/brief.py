@@ -1,4 +1,4 @@
-"""A short flow run, which runs in this process and is recorded by plain requests.
+"""A short flow run: runs in this process, and is recorded by plain requests to the server.
 
 Prefect's own engine would take longer to import, to start its threads and to end them than such a flow run takes.
 """

@@ -1,4 +1,4 @@
-"""Run a flow in this process, recorded by the server as if a worker ran it: states, log, tasks."""
+"""Run a flow in this process; the server records states, log and tasks as if a worker ran it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""End a flow that the server has given up, after minutes of suspension of the flow or its machine.
+"""End a flow that the server has given up because the flow, or its machine, was suspended for minutes.
 
 Another flow run may be working on the run by then.
 """

@@ -21,10 +21,10 @@ from flows.service.process import Process
 from flows.service.site import Site
 from flows.service.waiting import waiting
 
-POOLS = {"cpu": 2, "gpu": 1}  # flow runs at once
+POOLS = {"cpu": 2, "gpu": 1}  # concurrent flow runs of each work pool
 SILENCE_S = 120.0  # four heartbeats
 LAST_LOOK_S = 0.5  # even a worker that cannot continue sends a first heartbeat
-START_S = 300.0  # the first start makes the database; a busy machine is slow
+START_S = 300.0  # the first start creates the database, which a busy machine does slowly
 DIED = "its process ended without a word; repeat the command to resume from what is published"
 NVIDIA, AMD = Path("/dev/nvidia0"), Path("/dev/kfd")
 Say = Callable[[str], None]

@@ -17,7 +17,7 @@ from warehouse.lake import Lake
 from warehouse.store import Store
 
 MAX_TOKEN_BYTES = 200
-ASKED_WRONGLY = (ValueError, duckdb.Error, RequestValidationError)  # what a mistake in an address raises
+ASKED_WRONGLY = (ValueError, duckdb.Error, RequestValidationError)  # raised by a mistake in an address
 
 
 def make_app(store: Store, key: Key) -> FastAPI:

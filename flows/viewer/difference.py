@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from flows.viewer.text import shown
 
-WORDS = 1500  # of each text that are compared: the time grows with their product
+WORDS = 1500  # compared words of each text: the time grows with their product
 PIECE = re.compile(r"\s+|\w+|[^\w\s]")
 
 

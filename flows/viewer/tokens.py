@@ -11,8 +11,8 @@ from flows.service.site import SOURCE
 from warehouse.schemas import Row
 from warehouse.store import Store
 
-BEFORE = 4  # tokens that decide how the next one is written
-LEVELS = 8  # of heat: one for each halving of the probability, from a half on
+BEFORE = 4  # preceding tokens that affect how a token is decoded
+LEVELS = 8  # of heat: one per halving of the probability, beginning at 1/2
 BROKEN, CHARACTER = "\ufffd", 4  # what a part of a character is read as, and how many tokens one may have
 MOST = 20_000  # tokens of a turn that are shown
 

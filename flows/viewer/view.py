@@ -21,8 +21,8 @@ from warehouse.store import Store
 from warehouse.table import Table
 
 HERE = Path(__file__).parent
-MOST_NEAR = 30  # tables whose relations are looked for
-PARAMETER = re.compile(r"^\s*--.*$|\$(\w+)", re.MULTILINE)  # or a comment, where it is only named
+MOST_NEAR = 30  # tables: with more, views are not restricted
+PARAMETER = re.compile(r"^\s*--.*$|\$(\w+)", re.MULTILINE)  # or a comment, whose $names are no parameters
 
 
 def url(kind: str = "", run: str = "", /, **given: Any) -> str:

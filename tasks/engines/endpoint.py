@@ -1,4 +1,4 @@
-"""A chat model behind an API: where it is, how fast it may be asked, and for how much."""
+"""A chat model behind an API: its address, rate limits, and prices."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ class ChatEndpoint(BaseModel):
         default="OPENAI_API_KEY", description="the environment variable that holds the key; empty: no key is sent"
     )
     provider: str = Field(
-        default="", description="tells endpoints apart; empty: the url does. Set it where the url moves, the model not"
+        default="",
+        description="identifies the endpoint; empty: its url does. Set it if the url changes and the model does not",
     )
     extra: dict[str, Any] = Field(
         default={}, description="added to every request, such as reasoning_effort; it is stored"

@@ -39,7 +39,7 @@ class Fleet:
         self._pool = Pool(config, num_engines, self.log_dir, first, self._line)
         self._numbers = itertools.count()
         self._changed = threading.Condition()  # guards all of this; notified of rows, errors and turns
-        self._is_heard = False  # while a caller waits for the engines' messages, on behalf of all
+        self._is_heard = False  # True while one caller waits for the engines' messages on behalf of all
 
     @property
     def config(self) -> EngineConfig:
@@ -147,7 +147,7 @@ class Fleet:
                 self._changed.notify_all()
 
     def _next(self, call: Call) -> Any:
-        """The next row of a call; None after the last. One of the callers that wait hears the engines for all."""
+        """The next row of a call; None after the last. One waiting caller listens to the engines for all."""
         with self._changed:
             has_listened = False
             try:

@@ -14,10 +14,12 @@ class Harness(BaseModel):
     """How lm-evaluation-harness is started."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    python: str = Field(default=".harness/bin/python", description="of an environment with lm-eval: `make harness`")
+    python: str = Field(
+        default=".harness/bin/python", description="the Python of an environment with lm-eval: `make harness`"
+    )
     url: str | None = Field(default=None, description="of a server of completions, http://host:port/v1/completions")
-    backend: Literal["vllm", "hf"] = Field(default="vllm", description="loads the weights where there is no url")
-    arguments: tuple[str, ...] = Field(default=(), description="more for its command, e.g. --confirm_run_unsafe_code")
+    backend: Literal["vllm", "hf"] = Field(default="vllm", description="loads the weights if there is no url")
+    arguments: tuple[str, ...] = Field(default=(), description="more arguments, e.g. --confirm_run_unsafe_code")
 
     def command(self, policy: Policy, task: str, limit: int | None, output: Path) -> list[str]:
         """Its command line for one task; samples are logged below `output`.

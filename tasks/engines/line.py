@@ -8,11 +8,11 @@ from typing import Any
 from tasks.engines.queues import Queues
 from warehouse.schemas import Row
 
-ROLL_OUT = "roll_out"  # the work that calls do together
+ROLL_OUT = "roll_out"  # the kind of work that calls can share an engine for
 
 
 class Call:
-    """What one caller wants of a fleet: the prompts that wait, and the rows that came back.
+    """One caller's request to a fleet: the prompts that wait, and the rows that came back.
 
     `missing` has the (prompt_id, sample) whose rows are still to come.
     """
@@ -39,7 +39,7 @@ class Call:
 
     @property
     def is_settled(self) -> bool:
-        """Whether its caller need not wait: a row is there, all came, or an error did."""
+        """Whether its caller need not wait: a row is there, all rows came, or an error occurred."""
         return bool(self.rows or self.error or not self.missing)
 
     def mixes_with(self, other: Call) -> bool:
@@ -69,7 +69,7 @@ class Line:
         self.under_way.append(call)
 
     def leave(self, call: Call) -> None:
-        """Whether it waits or is under way."""
+        """Remove a call that waits or is under way."""
         (self._waiting if call in self._waiting else self.under_way).remove(call)
 
     def find(self, number: int | None) -> Call | None:

@@ -1,4 +1,4 @@
-"""The engines of a fleet: what each was told, what it asks for, and what becomes of one that fails."""
+"""The engines of a fleet: which calls each knows, which prompts it gets, and what happens if one fails."""
 
 import contextlib
 import copy
@@ -33,13 +33,13 @@ class Pool:
                 self._launch(number)
 
     def announce(self, call: Call) -> None:
-        """Tell engines that have nothing to ask for; the others hear of the call when they ask for more."""
+        """Tell idle engines about a call; the others learn of it when they ask for more prompts."""
         self.start()
         for number in sorted(self._idle):
             self._tell(number, call)
 
     def forget(self, call: Call) -> None:
-        """The call has left; end what is left of it."""
+        """A call is over: end whatever engines still do for it."""
         for number in [number for number, calls in self._knows.items() if call.number in calls]:
             if call.missing and call.settings["work"] != ROLL_OUT:
                 self._close(number)  # such work goes on to its end, for a caller that is gone

@@ -1,4 +1,4 @@
-"""Imports that a child process can do without."""
+"""Let a child process skip imports that it does not need."""
 
 import sys
 

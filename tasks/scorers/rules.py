@@ -36,7 +36,7 @@ def same_report_number(item: Row, answer: str) -> dict[str, float]:
 
 def same_digits(wanted: float, given: float) -> bool:
     """DocMath-Eval's comparison, as in its evaluation script: equal within 0.15 %, or when rounded up to three
-    decimal places; a scale does not count, nor a sign but within 0.15 %.
+    decimal places. Scale is ignored; sign too, except in the comparison within 0.15 %.
 
     >>> [same_digits(12.5, x) for x in (12.51, 1250, 0.125, -125, 12.6)], same_digits(1251, 12.5)
     ([True, True, True, True, False], True)

@@ -27,7 +27,7 @@ router = APIRouter()
 ROWS = 500  # shown of a result; the files have all
 NAME = 80  # characters of a text that names a point
 POINTS = 5000  # drawn of a result
-SHOWN_S, FILE_S = 60.0, 600.0  # how long a statement may take that is shown, or saved
+SHOWN_S, FILE_S = 60.0, 600.0  # most seconds of a statement whose result is shown, or saved
 FIRST = "select run, iteration, benchmark, metric, score\nfrom evaluations\nwhere metric = 'score'\norder by all"
 FAULTS = (ValueError, duckdb.Error)
 

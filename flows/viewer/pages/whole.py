@@ -1,4 +1,4 @@
-"""The full text where a page shows only the beginning: plain text, as stored."""
+"""A full text, of which pages show only the beginning: plain text, as stored."""
 
 from __future__ import annotations
 
