@@ -1,4 +1,4 @@
-"""Prepared corpora whose clusters of documents are divided among types of task."""
+"""Prepared corpora: their clusters of documents, divided among the task types."""
 
 from __future__ import annotations
 

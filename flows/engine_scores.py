@@ -1,5 +1,5 @@
-"""Log-probabilities that engines compute for an update: of its batch under the KL reference beforehand, of trained
-rows afterwards."""
+"""Log-probabilities that engines compute for an update: of its batch under the KL reference before it, and of trained
+rows after it."""
 
 from __future__ import annotations
 

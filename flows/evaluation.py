@@ -124,7 +124,7 @@ class Exam:
 
     @property
     def examiner(self) -> Role:
-        """The role that judges: temperature 0, one verdict; an unreadable one is asked for once more."""
+        """The role that judges: temperature 0, one verdict; an unreadable one is requested once more."""
         name = "pair" if self.columns.against else "criterion" if self.columns.criteria else "judge"
         about, into, read, again = JUDGES[name]
         sampling = Sampling(temperature=0, max_tokens=JUDGE_TOKENS)

@@ -1,4 +1,4 @@
-"""Inference by trees of evidence, beside direct answers and answers from known evidence (EAPO's paper, section 2.2).
+"""Inference by trees of evidence, by direct answers, and from known evidence (EAPO's paper, section 2.2).
 
 Breadth first: the answer is given from the best of `breadth` different sets of quotes. SSA takes the set most similar
 to the question, LLM-E the set that a model marks highest; in LLM-R the model also marks several steps of reasoning from

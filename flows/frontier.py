@@ -25,7 +25,7 @@ def absolute_zero(pass_rate: float) -> float:
 
 
 def r_zero(pass_rate: float) -> float:
-    """R-Zero (arXiv 2508.05004, eq. 3): a tent, 1 where half of the answers are right.
+    """R-Zero (arXiv 2508.05004, eq. 3): a tent, 1 if half of the answers are right.
 
     >>> [r_zero(rate) for rate in (0, 0.25, 0.5, 1)]
     [0.0, 0.5, 1.0, 0.0]

@@ -1,4 +1,4 @@
-"""The machines of a run: engines that sample, a trainer, and the models that they start from."""
+"""The machines of a run: the engines that sample, the trainer, and the models that they load first."""
 
 from __future__ import annotations
 

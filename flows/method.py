@@ -93,7 +93,7 @@ class Method:
     def play_by(self, inquiry: Asking, asked: Request, settings: dict[str, Any]) -> Asking:
         """Play without running any stage: the inquiry looks at every stage that the flow reaches.
 
-        Uses published tables in place of the stages' results. Ends at the first table that does not exist, or where the
+        Uses published tables in place of the stages' results. Ends at the first table that does not exist, or when the
         flow stops by itself.
         """
         cfg = profiles.load(self.config, asked.profile, {**asked.settings, **settings})

@@ -1,4 +1,4 @@
-"""Needle in a haystack with a run's own policy, at every length and depth, in every held-out evaluation."""
+"""Needle in a haystack: a part of every held-out evaluation, at every length and depth of a grid."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Haystacks:
         return cls(grid, tasks, sentences, hide(place, tasks, sentences, filler, **how))
 
     def search(self, run: Run[Any], place: Place, role: Role, policy: Policy, outcome: Outcome) -> None:
-        """Ask for every needle once."""
+        """Ask about every needle once, and store what was found."""
         shown: dict[str, Any] = {"tasks": self.tasks, "contexts": self.contexts}
         said = run.ask(place, role, policy, label=LABEL, **shown).rows
         told = outcome(place, said, self.tasks, label=LABEL)

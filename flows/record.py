@@ -1,4 +1,4 @@
-"""The request and the configuration of a run, kept beside its tables."""
+"""The request and the configuration of a run, stored beside its tables."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ class Claim:
     """What the paper says, the number that shows it, and the query that computes the number for one seed.
 
     `runs` are the variants behind the query's `$names`. The claim holds for a number of at least `at_least`, or below
-    `below`; above 0 where neither is given.
+    `below`; above 0 if neither is given.
     """
 
     says: str

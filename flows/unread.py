@@ -1,4 +1,4 @@
-"""Unreadable replies: a role with no readable reply would teach nothing, and nobody would notice."""
+"""Stop a run if no reply of a role can be read: it would learn nothing, and go unnoticed."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
     chosen = keep(pool, WINDOW, tasks=tasks, scores=scores)
     watch(pool, gate_leaks, tasks=tasks, chosen=chosen, limits=cfg.monitor, policy=policy.id, benchmark=GATES)
 
-An oracle decides where one exists; elsewhere a second, stricter judge does. A strict gate keeps self-play stable under
+An oracle decides if there is one, otherwise a second, stricter judge. A strict gate keeps self-play stable under
 every reward (arXiv 2605.22217).
 """
 

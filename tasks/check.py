@@ -1,4 +1,4 @@
-"""Check tasks by rule, beside the checks that a model makes."""
+"""Check tasks by rule, in addition to the checks by a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does an answer equal its reference? By letter, by Math-Verify for mathematics, by exact text otherwise.
+"""Whether an answer equals its reference: by letter, by Math-Verify for mathematics, by exact text otherwise.
 
 Math-Verify can run forever or fill the memory (`9^{9^{9^9}}`): call it only where it can be killed, as `tasks.match`
 does.
@@ -18,7 +18,7 @@ LETTER, LIST, TEXTS = "multiple_choice", "List", ("String", "Boolean")
 def agree(task: Row, answer: str) -> bool:
     """Whether `answer` equals the reference of `task`, by its `answer_type`; without one, as text or mathematics.
 
-    Raises Malformed where Math-Verify cannot tell.
+    Raises Malformed if Math-Verify cannot tell.
     """
     answer_type, reference = task.get("answer_type"), task["reference"]
     if answer_type == LETTER:

@@ -36,7 +36,7 @@ def given_tasks(items: Table, *, number: int, count: int, seed: int) -> Rows:
     """Yield the `number`-th draw of `count` items. No item repeats until too few are left for a draw; then all are
     drawn again in another order. Raises ValueError for fewer items than `count`.
 
-    `document_id` is the item's id where it has a context, the reference its first accepted answer.
+    `document_id` is the item's id if it has a context; the reference is its first accepted answer.
     """
     rows = items.rows(Item)
     if len(rows) < count:

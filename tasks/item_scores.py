@@ -86,7 +86,7 @@ def verdicts(judged: list[Row], item_of: dict[str, Row], answers: list[Answer]) 
     criteria met over all positive weights, at least 0 (arXiv 2505.08775: a weight may be negative). None if a verdict
     is missing or unreadable."""
     votes: dict[str, dict[str, int | None]] = defaultdict(dict)
-    for row in judged:  # where a prompt was asked again, its last reply counts
+    for row in judged:  # of a prompt that was sampled again, the last reply counts
         votes[row["rollout_id"]][row.get("criterion_id", "")] = row["vote"] if "vote" in row else row["verdict"]
     found: dict[str, float | None] = {}
     for answer in answers:

@@ -17,8 +17,8 @@ from tasks.stage import Rows, stage
 from warehouse.draft import hash_json
 from warehouse.schemas import ITEMS, Row
 
-USER = "User: "  # before a message of the user
-ORDERS = ("first", "second")  # where an answer stands beside the baseline's
+USER = "User: "  # precedes a user's message
+ORDERS = ("first", "second")  # place of the judged answer beside the baseline's
 
 
 class Columns(BaseModel):

@@ -1,4 +1,4 @@
-"""A judge's verdicts on answers, beside an oracle's where there is one."""
+"""A judge's verdicts on answers, and an oracle's if there is one."""
 
 from __future__ import annotations
 

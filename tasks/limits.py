@@ -51,7 +51,7 @@ class Limits(BaseModel):
         default=3.0, ge=0, description="length of a role's replies, relative to that at its first update"
     )
     min_reply_ratio: float | None = Field(
-        default=0.2, ge=0, description="the same (0.33 is healthy where a small model learns to be brief)"
+        default=0.2, ge=0, description="the same (0.33 is healthy if a small model learns to be brief)"
     )
     max_repeat: float | None = Field(default=None, ge=0, description="tasks like an earlier one of their batch")
     max_repeat_of_earlier: float | None = Field(

@@ -100,7 +100,7 @@ def check_pool(selections: Tables, target: int, *, allow_short: bool = False, wa
 def check_replies(replies: Table, limits: Limits, *, attempts: bool = False) -> None:
     """Raises Alarm if too many of the sampled replies are unreadable, or if the engine failed on too many.
 
-    With `attempts`, unreadable replies are asked for again and have no limit.
+    With `attempts`, unreadable replies are replaced by further attempts and have no limit.
     """
     reasons = replies.arrow["malformed"].to_pylist()
     given = [why for why in reasons if why not in NOT_SAMPLED]

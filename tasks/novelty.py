@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from corpus_prep.search.index import EmbeddingConfig
 
-Similarity = Callable[[Sequence[str], Sequence[str]], np.ndarray]  # texts H and R -> [H, R], 1 where they are the same
+Similarity = Callable[[Sequence[str], Sequence[str]], np.ndarray]  # texts H and R -> [H, R], 1 for equal texts
 MAX_ORDER = 4  # n-grams of one to four words, weighted equally
 EPSILON = 0.1  # count for an order without matches: method 1 of Chen and Cherry (2014)
 BLOCK = 256  # texts compared with all others at a time, which bounds the memory

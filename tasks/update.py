@@ -45,7 +45,7 @@ class Trainer:
         return self.group.num_processes if self.group.device == "cuda" else 0
 
     def train(self, job: UpdateJob) -> UpdateResult:
-        """Running out of memory halves the micro-batch, down to one row, and continues.
+        """Train; if memory runs out, halve the micro-batch, down to one row, and continue.
 
         Raises what `tasks.training.trainer.train` raises, and TrainerDied.
         """

@@ -34,7 +34,7 @@ def vote(
     as unequal, and such failures are counted. Any other exception is a fault of `agree` and raises RuntimeError.
 
     Answers are in sampling order. Among the largest classes, the one whose first member was sampled first wins (`tied`
-    marks such a task), and that member's text is the label. Unreadable answers and engine failures are no votes. A
+    marks such a task), and that member's text is the label. Unreadable answers and engine failures do not vote. A
     task with fewer than `min_readable` readable answers has no label; every row of `tasks` gets one row.
     """
     tasks_given = {row["task_id"]: row for row in rows_of(tasks)}

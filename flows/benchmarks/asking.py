@@ -1,4 +1,4 @@
-"""What benchmarks ask, by the templates beside this file, and how replies are read."""
+"""The prompts of benchmarks, made with the templates beside this file, and the readers of replies."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def pose(items: list[Item], *, template: Template, model: str, limit: int) -> It
 
 
 def judge_answers(items: list[Item], answers: list[Answer]) -> Iterator[Row]:
-    """Question, accepted answers and the answer to be judged; nothing for a reply without one."""
+    """Question, accepted answers and the answer to judge; skips replies without an answer."""
     item_of = {item["task_id"]: item for item in items}
     for answer in answers:
         if answer["answer"] is not None:

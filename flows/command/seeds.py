@@ -18,7 +18,7 @@ from flows.command.tables import print_table
 @click.option("--gated", is_flag=True, help="You accepted the terms of gated data sets and are logged in.")
 @click.option("--partial", is_flag=True, help="Write the questions even if some sources are missing.")
 def seeds(sources: Path, out: Path, folder: Path, seed: int, gated: bool, partial: bool) -> None:
-    """Draw questions, with their answers where these are known, from the sources of a file like flows/mae/seeds.toml.
+    """Draw questions, with known answers if there are any, from the sources of a file like flows/mae/seeds.toml.
 
     A source is read from FOLDER/NAME.jsonl (.parquet, .csv, .json) if it exists, else from the hub at its pinned
     revision. Nothing is drawn from a split that is evaluated.

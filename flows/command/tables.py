@@ -58,7 +58,7 @@ def print_table(rows: list[dict[str, Any]], title: str | None = None) -> None:
         table.add_row(*map(Text, row))
     console = Console() if sys.stdout.isatty() else Console(width=PIPE_WIDTH)
     if title:
-        console.print(Text(title, style="italic"))  # as the table's own title it is broken where the table is narrow
+        console.print(Text(title, style="italic"))  # the table's own title would wrap at the width of a narrow table
     if least > console.width:
         table.box, console.width = None, max(console.width, least - len(table.columns) - 1)
     console.print(table)

@@ -11,7 +11,7 @@ import httpx
 
 from flows.service.site import Site
 
-TAKEN = ("PENDING", "RUNNING", "CANCELLING")  # each holds a slot of its pool
+TAKEN = ("PENDING", "RUNNING", "CANCELLING")  # states that hold a slot of the pool
 ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 LOGS_PER_CALL, LINES_WRITTEN_PER_CALL = 200, 1000
 BUSY_S = 60.0
@@ -45,7 +45,7 @@ class API:
 
     @classmethod
     def at(cls, url: str, secret: str) -> API:
-        """The server at `url`; no proxy is asked, whatever the environment says."""
+        """The server at `url`, without a proxy even if the environment names one."""
         user, password = secret.split(":", 1)
         return cls(httpx.Client(base_url=url, auth=(user, password), timeout=ANSWER_S, transport=PatientTransport()))
 

@@ -16,7 +16,7 @@ BEST_VARIANCE, TEMPERATURE = 0.25, 0.01  # eq. 1 and 5
 
 
 def variance(pass_rate: float) -> float:
-    """Eq. 1: a bell over the variance p(1 - p) of the answers' correctness, 1 where half of them are right.
+    """Eq. 1: a bell over the variance p(1 - p) of the answers' correctness, 1 if half of them are right.
 
     >>> [round(variance(n / 8), 4) for n in (0, 1, 2, 3, 4, 8)]
     [0.0439, 0.372, 0.8226, 0.9879, 1.0, 0.0439]

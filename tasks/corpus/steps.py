@@ -1,4 +1,4 @@
-"""What the stages of corpus preparation share: their input documents, where they keep parts, what they count."""
+"""What the stages of corpus preparation share: input documents, the folder of partial results, and counts."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Answers:
         self._sent = time.monotonic()
 
     def give(self) -> None:
-        """Answer calls, for ever.
+        """Answer calls until the fleet is closed.
 
         Raises:
             EOFError: the fleet was closed.

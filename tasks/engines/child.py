@@ -19,7 +19,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the scheduler runs in the child itself: no messages between two processes
     "VLLM_NO_USAGE_STATS": "1",
-    "VLLM_USE_FLASHINFER_SAMPLER": "0",  # it tells no log-probabilities after top-p, so importing it is in vain
+    "VLLM_USE_FLASHINFER_SAMPLER": "0",  # it gives no log-probabilities after top-p, so it is of no use here
     "DO_NOT_TRACK": "1",
     "VLLM_LOGGING_LEVEL": "WARNING",
     "TOKENIZERS_PARALLELISM": "false",

@@ -29,7 +29,7 @@ from tasks.engines.base import (
 )
 from tasks.engines.endpoint import without
 
-LOOKS_UP_S = 0.05  # how long a wait for replies may go on before it is interrupted
+POLL_S = 0.05  # how often a wait for replies checks whether it is interrupted
 
 
 class EndpointEngine:
@@ -100,7 +100,7 @@ class EndpointEngine:
         done: list[tuple[Any, Completion]] = []
         while self._pending and (not done or not self._done.empty()):
             with contextlib.suppress(queue.Empty):
-                key, completion = self._done.get(timeout=LOOKS_UP_S)
+                key, completion = self._done.get(timeout=POLL_S)
                 if key in self._pending:
                     self._pending.remove(key)
                     done.append((key, completion))
@@ -109,7 +109,7 @@ class EndpointEngine:
         return done
 
     def abort(self, keys: Sequence[Hashable]) -> None:
-        """The servers finish these replies; nobody gets them."""
+        """The servers finish these replies, which are discarded."""
         self._pending -= set(keys)
 
     def sleep(self) -> None:

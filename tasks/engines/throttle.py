@@ -1,4 +1,4 @@
-"""How fast an endpoint is asked: adaptive concurrency, rate limits, and the pauses that the endpoint asks for."""
+"""How fast requests go to an endpoint: adaptive concurrency, rate limits, and the pauses that it demands."""
 
 from __future__ import annotations
 

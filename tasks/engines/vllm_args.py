@@ -1,4 +1,4 @@
-"""What vLLM is started with."""
+"""The arguments that vLLM is started with."""
 
 import json
 from typing import Any

@@ -28,7 +28,7 @@ def also_measured(evaluations: list[Row]) -> Plot:
 
 
 def judge_monitor(evaluations: list[Row]) -> Plot:
-    """Errors of marks against the truth, where the marks are no verdicts of pass or fail."""
+    """Errors of marks against the truth; verdicts of pass or fail have a figure of their own."""
     note = "The judge's marks in training compared with the known truth: means of each iteration. None of this is paid."
     series = _series([r for r in evaluations if r["benchmark"] == MONITOR])
     if not series:
@@ -37,7 +37,7 @@ def judge_monitor(evaluations: list[Row]) -> Plot:
 
 
 def _series(rows: list[Row]) -> dict[str, list[Row]]:
-    """Measurements by iteration under the metric's name, with the benchmark's in front where there are several."""
+    """Measurements by iteration under the metric's name, preceded by the benchmark's if there are several."""
     scores = by([r for r in rows if r["metric"] == SCORE], "benchmark")
     rows = [r for r in rows if r["metric"] != SCORE and not r["metric"].startswith(f"{SCORE}_")]
     measured = by(rows, "benchmark", "metric")

@@ -1,4 +1,4 @@
-"""What is said between the turns of a conversation: search results, corrections, the call for an answer."""
+"""The messages between the turns of a conversation: search results, corrections, the demand for an answer."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def stop_strings(syntax: Syntax) -> tuple[str, ...]:
 
 
 def tools(syntax: Syntax | None) -> list[dict[str, Any]] | None:
-    """Tool schemas for the chat template; None where searches are plain tags."""
+    """Tool schemas for the chat template; None if searches are plain tags."""
     if syntax not in PARAMETERS:
         return None
     arguments = PARAMETERS[syntax]

@@ -15,7 +15,7 @@ from warehouse.schemas import Row
 
 @dataclass(frozen=True)
 class Scorer:
-    """`score` yields all of `metrics`; the first stands for the benchmark where its protocol names none."""
+    """`score` yields all of `metrics`; the first stands for the benchmark if its protocol names none."""
 
     metrics: tuple[str, ...]
     score: Callable[[Row, str], dict[str, float]]

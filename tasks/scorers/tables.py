@@ -36,7 +36,7 @@ def score(item: Row, answer: str) -> dict[str, float]:
 def exact_match_and_f1(
     answer: Any, scale: str, answer_type: str, said: Sequence[str], said_scale: str = ""
 ) -> tuple[float, float]:
-    """Of a prediction, its spans and the scale that is stated beside them, against an annotation."""
+    """Exact match and F1 of a prediction (its spans, and the scale stated with them) against an annotation."""
     spans = [str(int(answer))] if answer_type == "count" else answer if isinstance(answer, list) else [str(answer)]
     if not said or not spans:
         return 0.0, 0.0
@@ -49,7 +49,7 @@ def exact_match_and_f1(
 
 
 def _in_ones(spans: Sequence[str], scale: str) -> str:
-    """The spans in order, each number in ones and with four places."""
+    """The spans, sorted, with each number in ones and to four places."""
     return " ".join(_span_in_ones(str(span), scale) for span in sorted(spans))
 
 

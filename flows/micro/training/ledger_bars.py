@@ -104,7 +104,7 @@ def read_question(reply: str, task_type: str) -> dict[str, Any] | None:
 
 
 def _said(reply: str) -> dict[str, Any]:
-    """The last JSON object; empty where there is none."""
+    """The last JSON object; empty if there is none."""
     try:
         return last_object(words(reply))
     except Malformed:

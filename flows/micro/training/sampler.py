@@ -120,7 +120,7 @@ def converse(
 def answers(
     model: MicroModel, tasks: list[str], world: World, temperature: float = 1.0, seed: int = 0, max_searches: int = 4
 ) -> list[str | None]:
-    """The Solver's answer to each task, None where it gave none."""
+    """The Solver's answer to each task, None if it gave none."""
     openings = [user("solver", max_searches=max_searches, task=task)[0] for task in tasks]
     talks = converse(model, openings, world, "solver", [max_searches] * len(tasks), temperature, seed)
     return [last_element(talk.final, "answer") for talk in talks]
