@@ -100,7 +100,7 @@ fuzz: any ## feed N=100000 hostile replies to every reader: crashes, injected ve
 mutants: full ## change one token at a time in rewards, scores, batches, filters and monitors: do fast tests fail?
 	$(BIN)/python -m tests.bench.mutants $(or $(SHARE),1) $(NAMES)
 
-chaos: full ## kill and stop processes of a run, truncate files, step clocks at random, N times; compare with an undisturbed run
+chaos: full ## kill and suspend processes of a run, truncate files, set clocks at random, N times; compare with an undisturbed run
 	$(BIN)/python -m tests.end_to_end.chaos $(or $(N),50) --seed $(or $(SEED),0) --minutes $(or $(MINUTES),inf)
 
 claims: full $(SMOLLM2) ## test the papers' claims in miniature, and self-play on English, with three seeds each
