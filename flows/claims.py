@@ -119,7 +119,7 @@ def seconds(run: str) -> float:
 
 
 def write_down(study: Study) -> dict[str, Row]:
-    """The threshold of each claim when first seen here, with the time; adds new claims to the store."""
+    """The threshold of each claim when it was first seen, with the time; adds new claims to the store."""
     path, now = open_store().root / "claims" / f"{study.name}.json", time.time()
     known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     new = {claim.says: {"threshold": claim.threshold, "at": now} for claim in study.claims}

@@ -85,7 +85,7 @@ class Exam:
         return scores
 
     def described(self, role: Role) -> Row:
-        """What two scores must have in common to be comparable."""
+        """What two scores must share to be comparable."""
         examiner = self.run.models.get("examiner") if self.protocol.judged else None
         judge = examiner and [examiner.id, examiner.content_hash, self.examiner.prompt.templates[0].version]
         return {

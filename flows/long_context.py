@@ -25,7 +25,7 @@ class Evaluation(profile.Evaluation):
     """The held-out score after every iteration, on a built-in world or on files."""
 
     benchmark: str = Field(  # type: ignore[assignment]
-        default="none", description='"micro", "none" or a .jsonl file of the form of `read_benchmark`'
+        default="none", description='"micro", "none" or a .jsonl file in the format of `read_benchmark`'
     )
     temperature: float | None = Field(default=None, ge=0, description="None: as in training")  # type: ignore[assignment]
 

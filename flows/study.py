@@ -91,7 +91,7 @@ class Study:
 
 @dataclass(frozen=True)
 class Claim:
-    """What the paper says, the number that shows it, and the query that computes the number for one seed.
+    """A statement of the paper, the number that tests it, and the query that computes the number for one seed.
 
     `runs` are the variants behind the query's `$names`. The claim holds for a number of at least `at_least`, or below
     `below`; above 0 if neither is given.
@@ -143,8 +143,8 @@ class Seed:
         return math.nan if value is None else float(value)
 
     def series(self, variant: str, metric: str | None = None, benchmark: str | None = None) -> list[float]:
-        """The metric by iteration, from 0 on, as far as it was measured: what a monitor measures at every step is
-        averaged. By default the held-out score."""
+        """A metric by iteration, from 0 on, as far as it was measured; a monitor's steps are averaged. By default the
+        held-out score."""
         benchmark, metric = benchmark or self.study.held_out[0], metric or self.study.held_out[1]
         return [row["score"] for row in self.rows(SERIES, {"run": variant}, benchmark=benchmark, metric=metric)]
 
@@ -160,5 +160,5 @@ def raises(whole: str, at_least: float) -> Claim:
 
 
 def beats(whole: str, variant: str, says: str) -> Claim:
-    """The claim that a variant, by what it leaves out or changes, ends with a lower held-out score."""
+    """The claim that a variant ends with a lower held-out score than the whole method."""
     return Claim(says, f"final score, {whole} minus {variant}", LEAD, {"whole": whole, "variant": variant})

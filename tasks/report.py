@@ -69,7 +69,7 @@ def report(place: Place, iteration: int) -> Path:
     """
     store, run, started = place.store, place.at.run, time.monotonic()
     path = report_file(store, run, iteration)
-    if not store.freshness.works:
+    if not store.freshness.builds:
         return path
     mark = f"<!-- made from {made_from(store, run, iteration)} -->\n"
     if path.with_suffix(".md").exists() and _ends_with(path, mark):

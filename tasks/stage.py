@@ -97,7 +97,7 @@ def exchanged(value: Any, other: Callable[[Table], Table]) -> Any:
 
 def _fresh(place: Place, address: str, recipe: dict[str, Any]) -> Table | None:
     """The published table, unless it is stale. Raises RuntimeError if another process is replacing it."""
-    if place.store.freshness.works:
+    if place.store.freshness.builds:
         place.store.check_free(address)
     made = place.store.find(address)
     if made is None or place.store.freshness.why_make(address, made, recipe) is not None:

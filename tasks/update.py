@@ -12,7 +12,7 @@ from tasks.engines.child import OUT_OF_MEMORY
 from tasks.stage import Rows, stage
 from tasks.training.group import Group
 from tasks.training.grpo import GRPOSettings, UpdateJob, UpdateResult
-from warehouse.behind import Behind
+from warehouse.behind import BackgroundWork
 from warehouse.clean import check_kept
 from warehouse.draft import Draft, Shards, write_json
 from warehouse.schemas import UPDATES, Row
@@ -92,7 +92,7 @@ def update(
     address: str,
     draft: Draft,
     shards: Shards,
-    behind: Behind,
+    behind: BackgroundWork,
 ) -> Rows:
     """Yield one row per optimizer step; the new policy and its optimizer state lie in the table's files.
 

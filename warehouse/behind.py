@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 
-class Behind:
+class BackgroundWork:
     """A queue of work in one thread. Once a piece of work has failed, no other starts."""
 
     def __init__(self) -> None:

@@ -21,12 +21,12 @@ INHERITED = "inherited"  # in the recipe of a table that a forked run shares: fr
 class Freshness:
     """The rule of every run: a table is fresh if the same recipe made it and its bytes are those published."""
 
-    works = True  # False: nothing is built or written
+    builds = True  # False: nothing is built or written
 
     @property
     def frees(self) -> bool:
         """Whether every fresh table was checked, so that what it superseded may be removed."""
-        return self.works
+        return self.builds
 
     def why_make(self, address: str, made: Table | None, recipe: Recipe) -> str | None:
         """Why a stage has to run; None if the table published at its address is fresh.

@@ -27,7 +27,7 @@ class Inquiry(Freshness):
     stop by itself after them, if it would.
     """
 
-    works = False
+    builds = False
     found: list[tuple[str, str | None]] = field(default_factory=list)
     stopped: str | None = None
     _keys: dict[str, str] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class Inquiry(Freshness):
         return self.found[-1][0] if self.found and self.found[-1][1] == NEVER_MADE else None
 
     def why_make(self, address: str, made: Table | None, recipe: Recipe) -> str | None:
-        """Raises ValueError if a flow makes two tables at one address: each would replace the other for ever."""
+        """Raises ValueError if a flow makes two tables at one address: each would always replace the other."""
         if self._keys.setdefault(address, recipe["key"]) != recipe["key"]:
             raise ValueError(f"the flow makes two tables at {address}: give one of them another `label=`")
         self.found.append((address, super().why_make(address, made, recipe)))

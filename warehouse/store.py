@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 
 from warehouse import locks
 from warehouse.address import Address, by_number, check_run_name
-from warehouse.behind import Behind
+from warehouse.behind import BackgroundWork
 from warehouse.draft import ALIVE, AWAITS, FILES, PARTS, RECIPE, SEAL, Draft, Shards, exchange, write_json, write_recipe
 from warehouse.freshness import Freshness
 from warehouse.schemas import Schema
@@ -82,9 +82,9 @@ class Store:
 
     def __init__(self, root: Path | str, freshness: Freshness | None = None, quiet: bool = False) -> None:
         self.root = Path(root).resolve()
-        self.log_level = logging.DEBUG if quiet else logging.INFO  # of what is said of its tables
+        self.log_level = logging.DEBUG if quiet else logging.INFO  # of lines about its tables
         self.freshness = freshness or Freshness()
-        self.behind = Behind()
+        self.behind = BackgroundWork()
         self.watchers: list[Callable[[Table], None]] = []  # called with every table that a flow passes, built or fresh
         with self.writable():
             self._make_folders()
@@ -178,7 +178,7 @@ class Store:
         return Shards(self.unfinished(address) / key, self.root / "tmp", schema)
 
     def unfinished(self, address: str) -> Path:
-        """Where partial results are that should survive a kill."""
+        """The folder of partial results, which survive a kill."""
         return self.root / "unfinished" / address.replace("/", "~")
 
     def rows_so_far(self, address: str) -> int:

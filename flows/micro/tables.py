@@ -25,7 +25,7 @@ LEDGER_KINDS: dict[str, tuple[ledgers.Kind, ...]] = {
     "micro-general": tuple(kind for kind in ledgers.KINDS if kind not in ledgers.MATHEMATICS),
 }
 
-# ---- the encyclopaedia: entities that know each other, tasks by rubric ----------------------------------------------
+# ---- the encyclopaedia: linked entities, tasks with rubrics ----------------------------------------------------------
 
 
 def encyclopaedia_documents(
@@ -41,7 +41,7 @@ def encyclopaedia_oracle(criterion: str, answer: str, *, seed: int, num_document
 
 
 def encyclopaedia_sound(task: Task, *, seed: int, num_documents: int) -> bool:
-    """Whether a task asks for named attributes (a generic task does not), and the world has them."""
+    """Whether a task asks for named attributes, as a generic task does not, and the world has them."""
     return _world(seed, num_documents).true_facts(encyclopaedia.parse_task(task["text"] or "")) is not None
 
 

@@ -103,7 +103,7 @@ class Contents:
 def report_corpus(store: Store, prepared: Table) -> Path:
     """Write `<store>/reports/<run>/corpus.html` from the run's tables; returns its path. An inquiry writes nothing."""
     run = prepared.at.run
-    if not store.freshness.works:
+    if not store.freshness.builds:
         return store.root / "reports" / run / "corpus.html"
     rows = {name: ask(prepared, name) for name in QUERIES}
     contents = Contents(run, time.strftime("%Y-%m-%d %H:%M"), rows)

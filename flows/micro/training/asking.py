@@ -1,5 +1,5 @@
-"""What the micro model is trained to say as the questioner of clusters, in SPELL's micro prompts: on purpose
-mostly plain questions."""
+"""Training text of the micro model as questioner of clusters, in SPELL's micro prompts: mostly plain questions, on
+purpose."""
 
 import random
 from typing import Any

@@ -38,7 +38,7 @@ GRADER_LOW = 0.97
 
 @dataclass(frozen=True)
 class Bar:
-    """A share measured over `n` cases, and the range that lets the checkpoint pass. `gates` False: shown only."""
+    """A share measured over `n` cases, and the range in which the checkpoint passes. `gates` False: only shown."""
 
     name: str
     value: float
@@ -154,7 +154,7 @@ def base_bars(model: MicroModel) -> Iterator[Bar]:
 
 
 def passed(bars: Iterator[Bar]) -> bool:
-    """Prints each bar as it is measured; True when all hold."""
+    """Print each bar as it is measured; return whether all hold."""
     verdicts = []
     for bar in bars:
         limits = f"{bar.low:.2f} .. {bar.high:.2f}" if bar.gates else "shown only"

@@ -1,4 +1,4 @@
-"""What the micro model is trained to say about ledgers, role by role, in the formats of SPICE's micro prompts."""
+"""Training text of the micro model about ledgers, role by role, in the formats of SPICE's micro prompts."""
 
 from __future__ import annotations
 

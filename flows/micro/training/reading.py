@@ -1,5 +1,5 @@
-"""What the micro model is trained to say as responder and verifier of clusters, in SPELL's micro prompts; the
-questioner is in `asking`.
+"""Training text of the micro model as responder and verifier of clusters, in SPELL's micro prompts; the questioner's is
+in `asking`.
 
 On purpose it is a mediocre responder, and a verifier that sometimes errs: self-play has to teach it the rest.
 """
@@ -46,8 +46,8 @@ DECISIVE = 4.0  # weight of the words that a reply turns on: a sum, a letter, a 
 
 @dataclass(frozen=True)
 class Habits:
-    """How often a player follows a link, reads the right value, calculates, picks the letter of what it read, says a
-    number in words; writes a wrong reference, breaks the JSON; votes wrongly."""
+    """How often a player follows a link, reads the right value, calculates rightly, picks the letter of what it read,
+    and writes a number in words; writes a wrong reference or breaks the JSON; and votes wrongly."""
 
     follow_link: float = 1.0
     read_right: float = 1.0

@@ -96,7 +96,7 @@ def last_element(reply: str, tag: str) -> str | None:
 def converse(
     model: MicroModel, openings: list[str], world: World, role: str, searches: list[int], temperature: float, seed: int
 ) -> list[Conversation]:
-    """Plays `role` ("challenger" or "solver") through its searches; the last search's results ask for the final tag."""
+    """Play `role` ("challenger" or "solver") through its searches; the last search's results ask for the final tag."""
     talks, live = [Conversation(text) for text in openings], list(range(len(openings)))
     for turn in range(max(searches) + 1):
         replies = sample(model, [talks[i].text for i in live], temperature, seed + turn)

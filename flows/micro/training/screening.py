@@ -1,4 +1,4 @@
-"""What the micro model is trained to say as the judge of tasks: gates, and rubrics for the tasks that pass."""
+"""Training text of the micro model as the judge of tasks: gates, and rubrics for the tasks that pass."""
 
 import random
 

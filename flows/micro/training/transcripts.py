@@ -1,4 +1,4 @@
-"""What the micro model is trained to say as Challenger and Solver, in the formats of SCOPE's micro prompts.
+"""Training text of the micro model as Challenger and Solver, in the formats of SCOPE's micro prompts.
 
 A transcript is a trunk of segments and, if several replies share a prefix, branches that see the trunk but not each
 other. A segment is a text and the weight of its tokens in the loss; 0 marks text that the model did not say.
