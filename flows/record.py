@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from flows.request import Request, RerunRequest
 from flows.service.site import open_store
+from warehouse.address import no_run
 from warehouse.fork import check_own
 from warehouse.query import write_views
 from warehouse.rerun import Enough, Rerun, chosen
@@ -86,7 +87,7 @@ def last_request(store: Store, run: str) -> Request:
     """The last request of a run. Raises ValueError if there is no such run."""
     asked = _request(store, run)
     if asked is None:
-        raise ValueError(f"there is no run {run!r}; `selfplay status` lists the runs")
+        raise no_run(run)
     return asked
 
 

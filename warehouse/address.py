@@ -27,6 +27,11 @@ def check_run_name(name: str) -> str:
     return name
 
 
+def no_run(name: str) -> ValueError:
+    """The error for a name that no run of the store has."""
+    return ValueError(f"there is no run {name!r}; `selfplay status` lists the runs")
+
+
 def by_number(name: str) -> tuple[list[str | int], str]:
     """A sort key that orders the numbers within names by value.
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from warehouse.address import Address
+from warehouse.address import Address, no_run
 from warehouse.draft import FILES, RECIPE
 from warehouse.schemas import Row
 from warehouse.store import Store
@@ -54,7 +54,7 @@ def removable(
     """
     tables = list(store.tables(run))
     if not tables:
-        raise ValueError(f"there is no run {run!r}; `selfplay status` lists the runs")
+        raise no_run(run)
     if any(store.working(run)):
         raise ValueError(f"run {run!r} is in use: clean it once it has ended")
     iterations = sorted({t.at.iteration for t in tables if t.at.iteration is not None})

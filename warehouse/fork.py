@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from warehouse.address import check_run_name
+from warehouse.address import check_run_name, no_run
 from warehouse.draft import ALIVE, RECIPE, write_json, write_recipe
 from warehouse.freshness import INHERITED, key_of
 from warehouse.store import Store
@@ -91,7 +91,7 @@ def _shared(store: Store, run: str, iteration: int) -> list[Table]:
     """All tables of this and earlier iterations, and those outside iterations that depend on no later one."""
     tables = list(store.tables(run))
     if not tables:
-        raise ValueError(f"there is no run {run!r}; `selfplay status` lists the runs")
+        raise no_run(run)
     there = sorted({table.at.iteration for table in tables if table.at.iteration is not None})
     if iteration not in there:
         raise ValueError(f"run {run!r} has no iteration {iteration}; there are {', '.join(map(str, there)) or 'none'}")

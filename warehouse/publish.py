@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
+from warehouse.address import no_run
 from warehouse.clean import cleaned
 from warehouse.draft import RECIPE
 from warehouse.lake import Lake
@@ -62,7 +63,7 @@ def write_dataset(store: Store, run: str, folder: Path) -> dict[str, int]:
     """
     tables = list(store.tables(run))
     if not tables:
-        raise ValueError(f"there is no run {run!r}; `selfplay status` lists the runs")
+        raise no_run(run)
     if folder.exists() and any(folder.iterdir()):
         raise ValueError(f"{folder} is not empty: name another folder with -o")
     counts = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 from dataclasses import dataclass, field
 
-from warehouse.address import Address
+from warehouse.address import Address, no_run
 from warehouse.freshness import INHERITED, NEVER_MADE, Again, Freshness, Recipe, inputs
 from warehouse.store import Store
 from warehouse.table import Table, find_table
@@ -98,7 +98,7 @@ def chosen(store: Store, run: str, stage: str, iteration: int | None = None, ste
     """
     tables = [table.at for table in store.tables(run)]
     if not tables:
-        raise ValueError(f"there is no run {run!r}; `selfplay status` lists the runs")
+        raise no_run(run)
     there = [at for at in tables if iteration in (None, at.iteration) and step in (None, at.step)]
     found = frozenset(str(at) for at in there if _is_named(at, stage))
     if not found:

@@ -16,7 +16,7 @@ from flows.record import CONFIG, last_request
 from flows.run import Run
 from flows.service.site import store_root
 from tasks.engines.base import Policy
-from warehouse.address import RUN_NAME
+from warehouse.address import RUN_NAME, no_run
 from warehouse.query import query
 from warehouse.schemas import UPDATES
 from warehouse.store import Store
@@ -77,7 +77,7 @@ def find_candidate(
         last = last_iteration(store, target, cfg.examined) if iteration is None else iteration
         return Candidate(cfg, target, last, is_run=True)
     if iteration is not None:
-        raise ValueError(f"there is no run {target!r}; `selfplay status` lists the runs")
+        raise no_run(target)
     if "/" not in target and not Path(target).exists():
         raise ValueError(f"there is no run and no folder of a model {target!r}; `selfplay status` lists the runs")
     adapter, engine = Path(target), {"max_model_len": CONTEXT}

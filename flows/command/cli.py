@@ -26,11 +26,10 @@ from flows.command.view import view
 from flows.command.whatif import whatif
 from flows.service.site import Site, existing_store, has_store, store_root
 from flows.service.waiting import waiting
+from warehouse.address import no_run
 
 DAMAGED = "\n`selfplay verify RUN` lists the damaged files of a run; repeat `selfplay run` to rebuild them"
-GARBAGE = (
-    100_000  # new objects per collection: imports create many and drop few; collecting took a seventh of their time
-)
+GARBAGE = 100_000  # new objects per collection: imports keep most, and collecting took a seventh of their time
 
 
 class Group(click.Group):
@@ -177,7 +176,7 @@ def verify(name: str) -> None:
     store = existing_store()
     tables = list(store.tables(name))
     if not tables:
-        raise ValueError(f"there is no run {name!r}; `selfplay status` lists the runs")
+        raise no_run(name)
     files = [entry for table in tables for entry in table.contents.values()]
     num_cleaned = sum("cleaned" in entry for entry in files)
     num_bytes = sum(entry["bytes"] for entry in files if "cleaned" not in entry)
@@ -232,7 +231,7 @@ def status(name: str | None) -> None:
     store = existing_store()
     stages = made.stages(store, name) if name is not None else []
     if name is not None and not (stages or store.folder(name).exists()):
-        raise ValueError(f"there is no run {name!r}; `selfplay status` lists the runs")
+        raise no_run(name)
     print_table(made.runs(store) if name is None else stages, f"runs in {store.root}" if name is None else "stages")
     if name and (origin := store.kept(name, FORK)):
         click.echo(f"forked from {origin['run']} after iteration {origin['iteration']}")

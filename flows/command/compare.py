@@ -8,6 +8,7 @@ from typing import Any
 
 from tasks.item_scores import differences
 from tasks.reports.costs import COSTS, costs
+from warehouse.address import no_run
 from warehouse.query import query
 from warehouse.schemas import TASKS, Row
 from warehouse.store import Store
@@ -72,7 +73,7 @@ def _asked(store: Store, run: str) -> list[str]:
 def _config(store: Store, run: str) -> Row:
     config = store.kept(run, "config.json")
     if config is None:
-        raise ValueError(f"there is no run {run!r}; `selfplay status` lists the runs")
+        raise no_run(run)
     return config
 
 

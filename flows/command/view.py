@@ -7,6 +7,7 @@ import contextlib
 import click
 
 from flows.service.site import existing_store
+from warehouse.address import no_run
 
 
 @click.command()
@@ -23,6 +24,6 @@ def view(name: str | None, port: int | None, no_browser: bool) -> None:
 
     store = existing_store()
     if name is not None and not store.folder(name).is_dir():
-        raise ValueError(f"there is no run {name!r}; `selfplay status` lists the runs")
+        raise no_run(name)
     with contextlib.suppress(KeyboardInterrupt):  # the way to end it
         serve(store, name or "", port, browser=not no_browser, say=click.echo)
