@@ -19,15 +19,15 @@ from warehouse.store import Store
 
 POLL_S = 0.5
 PATIENCE_S = 300.0
-TAKEN_S = 5.0  # a worker with a slot left has taken a flow run by then, or does soon
+TAKEN_S = 5.0  # by then a worker with a free slot has taken a flow run, or is about to
 MAX_REVIVALS = 2
 LATE_S = 5.0  # log lines arrive in batches, out of order by no more than this
 QUIET_S = 5.0  # without new lines after the end, the log counts as complete even if its last line was never seen
-FINISHED = "Finished in state "  # what Prefect says last of a flow run, and of each task
+FINISHED = "Finished in state "  # begins Prefect's last line about a flow run, and about each task
 RESUME = "repeat the command to resume from what is published"
-TRACEBACK = "\nTraceback (most recent call last)"  # stands in the flow's own log
+TRACEBACK = "\nTraceback (most recent call last)"  # not shown: it is in the flow's own log
 LEVELS = {30: "warning: ", 40: "error: ", 50: "error: "}
-ROUTINE = (  # repeats what the states say
+ROUTINE = (  # lines that only repeat the states
     "Worker '",
     "Starting flow run process",
     "Flow run '",
@@ -42,7 +42,7 @@ ROUTINE = (  # repeats what the states say
     "Check whether the flow run exceeded its memory",
     "Loading flow to check for on_",
 )
-ECHOES = (  # of an error that the log tells in "Encountered exception during execution", and the last state again
+ECHOES = (  # lines that repeat an error already logged as "Encountered exception during execution"
     "Task run failed with exception",
     f"{FINISHED}Failed(",
     "Engine execution exited with unexpected exception",
@@ -59,7 +59,7 @@ def watch(site: Site, api: API, flow_run: dict[str, Any], say: Say = print) -> s
     say = Condensed(say)
     run = _Run(site, api, flow_run, say)
     with waiting(run.waits_for):
-        while not run.ended():
+        while not run.poll():
             time.sleep(POLL_S)
     say.end()
     last = run.now
@@ -105,13 +105,13 @@ class _Run:
             return f"the process of {name} to start"
         return self.making
 
-    def ended(self) -> bool:
-        """Poll the server once and print what is new."""
+    def poll(self) -> bool:
+        """Ask the server once, print what is new, and return whether the flow run has ended."""
         try:
             if self.now["state_type"] == "SCHEDULED" or self.process.find() is None:  # it, or who holds its slot
                 services.crash_dead_runs(self.site, self.api, self.say)
             self.now = self.api.flow_run(self.now["id"])
-            self.queue.explain(self.now)
+            self.queue.check(self.now)
             new = self.log.print_new()
         except httpx.TransportError as problem:  # a busy machine: the run continues whether or not the server answers
             self._no_answer(problem)
@@ -153,8 +153,11 @@ class _Queue:
         self.reason: str | None = None
         self.revivals = 0
 
-    def explain(self, run: dict[str, Any]) -> None:
-        """Raise RuntimeError for a worker that dies every time it starts."""
+    def check(self, run: dict[str, Any]) -> None:
+        """If a flow run has waited too long, restart a worker that died, or find out who holds the slots.
+
+        Raises RuntimeError for a worker that dies every time it starts.
+        """
         if run["state_type"] != "SCHEDULED" or time.monotonic() < self.due:
             return
         pool = run["work_pool_name"]
@@ -211,7 +214,7 @@ def log_line(at: datetime, level: int, message: str) -> str | None:
     >>> log_line(datetime(2026, 1, 2, 3, 4, 5), 40, failed)
     '03:04:05 error: Encountered exception during execution: OSError(28)'
     """
-    if TRACEBACK in message:  # the errors that caused this one stand in front of it, a line each
+    if TRACEBACK in message:  # the errors that caused it have lines of their own before it
         message = message.partition("\n")[0]
     if message.startswith(ECHOES) or (level not in LEVELS and message.startswith(ROUTINE)):
         return None
