@@ -1,4 +1,4 @@
-"""Mathematics: whether two formulas are equal. Both notations, plain (`2*pi*r`) and LaTeX (`2\\pi r`), become LaTeX,
+"""Mathematics: is one formula equal to another? Both notations, plain (`2*pi*r`) and LaTeX (`2\\pi r`), become LaTeX,
 and Math-Verify decides. Math-Verify parses numbers itself and drops their units. A formula with symbols is parsed here,
 by Math-Verify's own LaTeX parser, so that g is no gram, V differs from v, and I is no imaginary unit.
 

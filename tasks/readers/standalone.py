@@ -1,4 +1,4 @@
-"""Whether a question stands alone: one about "the passage" or a table "above" needs a source that is not shown."""
+"""Does a question stand alone? One that speaks of "the passage" or of a table "above" needs a source not shown."""
 
 from __future__ import annotations
 

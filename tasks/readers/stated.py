@@ -1,4 +1,4 @@
-"""The answer that a reply states: "The answer is ...", "Final answer: ...", or a box if nothing is stated."""
+"""The answer that a reply states: "The answer is ...", "Final answer: ...", or a box where nothing is stated."""
 
 from __future__ import annotations
 
