@@ -160,7 +160,7 @@ class Exam:
 
     @property
     def _said_as(self) -> dict[str, Any]:
-        """How the run's own dialogues are rendered with the model's template."""
+        """The run's own settings for rendering messages with the model's template."""
         found = {name: getattr(self._dialogues, name, None) for name in ("reasoning", "chat_template")}
         return {name: value for name, value in found.items() if value is not None}
 

@@ -90,7 +90,7 @@ def report(place: Place, iteration: int) -> Path:
 
 
 def made_from(store: Store, run: str, iteration: int) -> str:
-    """A hash of all that decides a report: code, queries, templates, and the tables up to its iteration."""
+    """A hash of everything that determines a report: code, queries, templates, and the tables up to its iteration."""
     files = [*HERE.glob("report*.jinja"), *(SQL / "report").iterdir(), *(SQL / "views").iterdir()]
     tables = [
         [table.address, table.content_hash, table.recipe["started_at"], table.recipe["seconds"]]

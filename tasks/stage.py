@@ -182,7 +182,7 @@ def make_recipe(
     schema: Schema,
     code: tuple[Callable[..., Any] | str, ...] = (),
 ) -> dict[str, Any]:
-    """Everything that decides the result: code, columns, inputs by content, parameters; and a key of it all."""
+    """Everything that determines the result: code, columns, inputs by content, parameters; and a key of all that."""
     far = [module_fingerprint(c) if isinstance(c, str) else fingerprint(c) for c in code]
     inputs = {k: v for k, v in arguments.items() if isinstance(v, Table)}
     recipe = {

@@ -139,7 +139,7 @@ class Draft:
         return contents
 
     def hash_folder(self, folder: Path) -> str:
-        """Like the function of that name; `finish` then need not read the files again."""
+        """The function `hash_folder`, with hashes that `finish` then need not compute again."""
         return hash_folder(folder, self._hashed)
 
     def _hashed(self, paths: Sequence[Path]) -> list[str]:

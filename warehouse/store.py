@@ -121,7 +121,7 @@ class Store:
             ) from problem
 
     def run(self, name: str) -> Place:
-        """Where a run writes. Raises ValueError for a name that is not valid for a run."""
+        """The place of a run. Raises ValueError for an invalid name."""
         return Place(self, Address(check_run_name(name)))
 
     @property

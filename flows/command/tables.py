@@ -27,7 +27,7 @@ def visible(text: str) -> str:
 
 
 def print_reports(name: str) -> None:
-    """Where the reports of a run are. Raises ValueError if it has none."""
+    """Print the paths of a run's reports. Raises ValueError if it has none."""
     check_store()
     pages = sorted((store_root() / "reports" / name).glob("iter-*.html"))
     if not pages:

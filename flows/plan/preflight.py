@@ -180,7 +180,7 @@ def short_of_shared_memory(cfg: MethodSettings) -> list[str]:
 
 
 def gpu_problems(cfg: MethodSettings, machine: Machine) -> list[str]:
-    """What does not fit on the GPUs, and what would."""
+    """What does not fit on the machine's GPUs, and what would."""
     gpu = card(machine)
     try:
         plan = make_plan(cfg, gpu, cfg.workload())

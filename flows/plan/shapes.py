@@ -31,7 +31,7 @@ class Shape:
 
     @classmethod
     def of(cls, config: dict[str, Any]) -> Shape:
-        """From the values of a config.json."""
+        """The shape that the values of a config.json describe."""
         head = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
         mixture = "num_experts" in config
         return cls(

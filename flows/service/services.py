@@ -25,7 +25,7 @@ POOLS = {"cpu": 2, "gpu": 1}  # concurrent flow runs of each work pool
 SILENCE_S = 120.0  # four heartbeats
 LAST_LOOK_S = 0.5  # even a worker that cannot continue sends a first heartbeat
 START_S = 300.0  # the first start creates the database, which a busy machine does slowly
-DIED = "its process ended without a word; repeat the command to resume from what is published"
+DIED = "its process ended without a message; repeat the command to resume from what is published"
 NVIDIA, AMD = Path("/dev/nvidia0"), Path("/dev/kfd")
 Say = Callable[[str], None]
 

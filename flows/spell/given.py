@@ -39,6 +39,6 @@ class Given:
         return cls(asked.tasks, kept, Clustered((asked.contexts,), {str(t): alone for t in cfg.task_types}))
 
     def draw(self, step: Place, cfg: Config, number: int, label: str) -> Table:
-        """As many questions as a round has clusters."""
+        """The `number`-th draw: as many questions as a round has clusters."""
         how = {"number": number, "size": cfg.sampling.clusters_per_round, "seed": cfg.seed}
         return draw_tasks(step, self.tasks, chosen=self.kept, label=label, **how)

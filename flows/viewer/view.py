@@ -49,7 +49,7 @@ TEMPLATES.globals |= {"url": url}
 
 @dataclass(frozen=True)
 class Statement:
-    """A statement that a page was made with."""
+    """A statement that was run for a page."""
 
     name: str
     sql: str
@@ -64,7 +64,7 @@ class View:
     lake: Lake
     run: str = ""
     statements: list[Statement] = field(default_factory=list)
-    near: tuple[Table, ...] | None = None  # tables that statements are asked of: None are all of the run
+    near: tuple[Table, ...] | None = None  # tables that statements read; None: all of the run
 
     @property
     def store(self) -> Store:
@@ -96,7 +96,7 @@ class View:
         phases, tables = {(place["iteration"], place["phase"]) for place in places}, self.lake.tables(self.run)
         given = (t for t in tables if t.schema is DOCUMENTS and (t.at.iteration, t.at.phase) in phases)
         near = {t.address: t for t in tables if t.schema is ANNOTATIONS}
-        near |= {t.address: t for t in given}  # with the tasks; neither was made from the other
+        near |= {t.address: t for t in given}  # beside the tasks; neither was made from the other
         for place in places:
             at = Address(self.run, place["iteration"], place["phase"], place["step"], place["name"], place["label"])
             near |= {table.address: table for table in self.lake.catalogue.related(self.run, str(at))}

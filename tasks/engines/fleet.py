@@ -43,7 +43,7 @@ class Fleet:
 
     @property
     def config(self) -> EngineConfig:
-        """As given, but with room for fewer conversations after an engine ran out of memory."""
+        """The engines' configuration; after one ran out of memory, with room for fewer conversations."""
         return self._pool.config
 
     @property

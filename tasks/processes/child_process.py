@@ -8,7 +8,7 @@ PARENT = "SELFPLAY_PARENT"
 
 
 def told_parent() -> dict[str, str]:
-    """What the environment of a child says of its parent, this process: that may be gone before the child can ask."""
+    """Environment variables that tell a child its parent, this process, which may be gone before the child can ask."""
     return {PARENT: str(os.getpid())}
 
 

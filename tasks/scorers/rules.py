@@ -16,7 +16,7 @@ _LETTER = re.compile(r"(?i:(?:the\s+)?(?:answer|option|choice)\s*(?:is)?\s*:?\s*
 
 
 def same_mathematics(item: Row, answer: str) -> dict[str, float]:
-    """By Math-Verify, or as text."""
+    """Whether the answer equals a reference, by Math-Verify or as text."""
     right = any(folded(right) == folded(answer) or same_formula(right, answer) for right in item["references"])
     return {"accuracy": float(right)}
 

@@ -103,7 +103,7 @@ def _normalised_word(word: str) -> str:
 
 
 def _f1(said: set[str], right: set[str]) -> float:
-    """To two places, as the released script has it."""
+    """F1 to two places, as in the released script."""
     same = len(said & right)
     precision, recall = same / len(said) if said else 1.0, same / len(right) if right else 1.0
     return round(2 * precision * recall / (precision + recall), 2) if precision + recall else 0.0

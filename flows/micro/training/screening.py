@@ -39,7 +39,7 @@ def entity_gate(world: World, rng: random.Random) -> Transcript:
 
 
 def source_gate(world: World, rng: random.Random) -> Transcript:
-    """Does the document hold the facts that the task needs from it? A missing fact gets the value "no".
+    """Whether the document holds the facts that the task needs from it. A missing fact gets the value "no".
 
     These are the first link of the task's path or, without a path, all attributes asked for; a generic task needs none.
     """

@@ -232,12 +232,12 @@ _CRITERION = re.compile(r"Provides (\w+) has (\w+) (\w+) \.")
 
 
 def states(answer: str, stated: str) -> bool:
-    """Does the answer hold the fact's sentence, word for word?"""
+    """Whether an answer contains the fact's sentence, word for word."""
     return f" {stated} " in f" {' '.join(answer.split())} "
 
 
 def oracle(criterion_text: str, answer: str, world: World) -> bool | None:
-    """Is the criterion's fact stated in the answer and true in the world? None for a criterion in another form."""
+    """Whether the criterion's fact is stated in the answer and true in the world; None if it has another form."""
     found = _CRITERION.fullmatch(" ".join(criterion_text.split()))
     if found is None:
         return None

@@ -14,7 +14,7 @@ from warehouse.schemas import Row
 
 router = APIRouter()
 LISTS = {"selections": "candidates", "groups": "candidates_of_groups", "gates": "candidates_of_gates"}  # statements
-ROWS = 100  # of a list, at a time
+ROWS = 100  # of a list, on one page
 
 
 @router.get("/run/{run}/candidates", response_class=HTMLResponse)

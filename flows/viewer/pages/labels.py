@@ -40,7 +40,7 @@ def give_label(
 
 
 def subject(view: View, kind: str, id: str, sample: str = "") -> Row:
-    """What the form for labels needs."""
+    """The values that the label form shows."""
     said = view.rows("annotations", kind=kind, id=id)
     return {"kind": kind, "id": id, "said": said, "sample": sample, "labels": labelling.LABELS, "problem": ""}
 
