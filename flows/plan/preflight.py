@@ -17,6 +17,7 @@ from flows.plan.plan import make_plan, updates_of, ways_out
 from flows.plan.shapes import UnknownShape
 from flows.profile import Comparing, MethodSettings
 from tasks.engines.gpus import wrong_build
+from tasks.processes.host_memory import host_memory
 
 PROCESSES_PER_CORE = 8  # more of them only wait for each other
 WAY_OUT = "--set preflight=false starts it anyway"
@@ -88,14 +89,14 @@ def _card(fields: list[str]) -> Card | None:
 
 @dataclass(frozen=True)
 class Host:
-    """The cores of a machine, and the bytes of its memory."""
+    """The cores and the bytes of memory that this process may use."""
 
     cores: int
     memory: int
 
     @classmethod
     def here(cls) -> Host:
-        return cls(os.cpu_count() or 1, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+        return cls(len(os.sched_getaffinity(0)), host_memory().total)
 
 
 def check_machine(cfg: MethodSettings, root: Path, loads: bool = False) -> None:

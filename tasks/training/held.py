@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
 import torch
 from accelerate.utils import gather_object, wait_for_everyone
 from transformers import AutoConfig, AutoModelForCausalLM
@@ -21,6 +20,7 @@ from transformers.initialization import no_init_weights
 from trl.trainer import grpo_trainer
 
 from tasks.engines.child import OUT_OF_MEMORY
+from tasks.processes.host_memory import host_memory
 from tasks.training.pinned import bytes_to_allocate, on_host
 from tasks.training.sharding import EMPTY
 from tasks.training.state import Share, part, parts, put
@@ -145,7 +145,7 @@ def _name(model_id: str, dtype: str | torch.dtype) -> tuple[Identity, str]:
 
 def _has_room(tensors: list[torch.Tensor]) -> bool:
     """Whether enough memory stays free after all processes have copied theirs."""
-    memory, needed = psutil.virtual_memory(), sum(gather_object([bytes_to_allocate(tensors)]))
+    memory, needed = host_memory(), sum(gather_object([bytes_to_allocate(tensors)]))
     return memory.available - needed > SPARE * memory.total
 
 
