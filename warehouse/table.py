@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from warehouse.address import Address
 from warehouse.draft import AWAITS, FILES, RECIPE, SEAL, hash_bytes, hash_file, seal_of
+from warehouse.row_groups import row_groups
 from warehouse.schemas import TABLES, Row, Schema
 
 R = TypeVar("R")
@@ -121,15 +122,16 @@ class Table:
                     yield with_columns(batch, wanted)
 
     def rows_with(self, column: str, values: Iterable[str]) -> list[Row]:
-        """The rows, in order, whose `column` is one of `values`. Row groups without such a row are read in that column
-        only. Raises as `paths` does."""
-        wanted, found = pc.field(column).isin(pa.array(sorted(set(values)), pa.string())), []
-        for path in self.paths():
+        """The rows, in order, whose `column` is one of `values`. Only row groups with such a row are read; which ones
+        these are, a process reads once from a large table. Raises as `paths` does."""
+        named, found = sorted(set(values)), list[Row]()
+        wanted = pc.field(column).isin(pa.array(named, pa.string()))
+        groups_of = row_groups(self.content_hash, self.num_rows, self.paths(), column)
+        for path, groups in groups_of.holding(named):
             with pq.ParquetFile(path, pre_buffer=False) as file:
-                for group in range(file.num_row_groups):
-                    if file.read_row_group(group, [column]).filter(wanted).num_rows:
-                        rows = with_columns(file.read_row_group(group).filter(wanted), self.schema.arrow)
-                        found += rows.to_pylist(maps_as_pydicts="strict")
+                for group in groups:
+                    rows = with_columns(file.read_row_group(group).filter(wanted), self.schema.arrow)
+                    found += rows.to_pylist(maps_as_pydicts="strict")
         return found
 
     def _checked(self, part: str) -> bytes:

@@ -1,0 +1,67 @@
+"""Which row groups of a table hold given values. Those of large tables are read once in a process, then remembered.
+
+Rows are looked up many times, a few at a time: the documents of every slice of a step, by id. Without this, each time
+is a pass over the ids of all documents.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+
+LARGE = 10_000  # rows; a pass over fewer takes some milliseconds
+MOST_TABLES = 4  # are remembered: those looked up last
+_reading = threading.Lock()
+
+
+@dataclass(frozen=True)
+class RowGroups:
+    """Where the values of a column are. For N rows it holds 12 N bytes."""
+
+    paths: tuple[Path, ...]
+    ends: tuple[int, ...]  # for each path: how many row groups there are up to its last
+    hashes: np.ndarray  # (N,), of the values, sorted
+    groups: np.ndarray  # (N,), the row group of each, counted through all paths
+
+    @classmethod
+    def of(cls, paths: Sequence[Path], column: str) -> RowGroups:
+        found, ends = list[np.ndarray](), list[int]()
+        for path in paths:
+            with pq.ParquetFile(path, pre_buffer=False) as file:
+                for group in range(file.num_row_groups):
+                    values = file.read_row_group(group, [column]).column(0).to_pylist()
+                    found.append(np.fromiter(map(hash, values), np.int64, len(values)))
+            ends.append(len(found))
+        hashes = np.concatenate([np.empty(0, np.int64), *found])
+        groups = np.repeat(np.arange(len(found), dtype=np.uint32), [len(some) for some in found])
+        order = np.argsort(hashes)
+        return cls(tuple(paths), tuple(ends), hashes[order], groups[order])
+
+    def holding(self, values: Iterable[str]) -> Iterator[tuple[Path, list[int]]]:
+        """Each path with row groups that may hold one of `values`, and these, in order. Others may have a value of the
+        same hash."""
+        wanted = np.array([hash(value) for value in values], np.int64)
+        bounds = zip(*(np.searchsorted(self.hashes, wanted, side) for side in ("left", "right")), strict=True)
+        found = np.unique(np.concatenate([self.groups[:0], *(self.groups[first:last] for first, last in bounds)]))
+        for path, begin, end in zip(self.paths, (0, *self.ends), self.ends, strict=False):
+            if groups := [int(group) - begin for group in found if begin <= group < end]:
+                yield path, groups
+
+
+def row_groups(content_hash: str, num_rows: int, paths: Sequence[Path], column: str) -> RowGroups:
+    """Those of the table with this content. Threads that ask for a large table's at once wait for one pass."""
+    if num_rows < LARGE:
+        return RowGroups.of(paths, column)
+    with _reading:
+        return _remembered(content_hash, tuple(paths), column)
+
+
+@functools.lru_cache(maxsize=MOST_TABLES)
+def _remembered(content_hash: str, paths: tuple[Path, ...], column: str) -> RowGroups:
+    return RowGroups.of(paths, column)
