@@ -62,7 +62,8 @@ def ahead(play: Callable[P, R]) -> Callable[P, R]:
         def play_at(place: Place) -> R:
             return play(*(place if value is at else value for value in args), **kwargs)  # type: ignore[arg-type]
 
-        step = Step(play_at, run.cfg.ahead, at.store.unfinished(f"{at.path}/{play.__name__}"))
+        folder = at.store.unfinished(f"{at.path}/{play.__name__}")
+        step = Step(play_at, run.cfg.ahead, folder, functools.cache(at.store.find))
         result = play_at(Ahead(at.store, at.at, step))
         shutil.rmtree(step.folder, ignore_errors=True)
         return result
@@ -77,6 +78,7 @@ class Step:
     play: Callable[[Place], Any]
     size: int  # prompts in a slice
     folder: Path  # of the slices' stores
+    find: Callable[[str], Table | None]  # a table of its store
     num_prompts: int = 0  # that it begins with
     own: dict[str, list[Table]] = field(default_factory=dict)
     sampled: dict[str, list[Table]] = field(default_factory=dict)
@@ -102,7 +104,7 @@ class Step:
         log.info("%s: %d slices were played ahead in %.1f s", at.path, number, self.seconds)
 
     def _play_slice(self, at: Place, number: int) -> None:
-        store = Store(self.folder / str(number), quiet=True)
+        store = SliceStore(self.folder / str(number), self.find)
         store.watchers.append(self._take)
         rows = number * self.size, (number + 1) * self.size
         try:
@@ -118,6 +120,17 @@ class Step:
         """The share of one table in the slices' seconds, by tokens sampled."""
         tokens = {name: sum(table.recipe["tokens"] or 0 for table in tables) for name, tables in self.sampled.items()}
         return (self.seconds or 0.0) * tokens.get(address, 0) / max(1, sum(tokens.values()))
+
+
+class SliceStore(Store):
+    """Where a slice writes. What the step has made of the same inputs, such as its first prompts, is not made again."""
+
+    def __init__(self, root: Path, find_in_step: Callable[[str], Table | None]) -> None:
+        super().__init__(root, quiet=True)
+        self._find_in_step = find_in_step
+
+    def find(self, address: str) -> Table | None:
+        return super().find(address) or self._find_in_step(address)
 
 
 @dataclass(frozen=True)
@@ -179,7 +192,8 @@ class Slice(Ahead):
 def part(prompts: Table, *, rows: Sequence[int], documents: Sequence[str]) -> Rows:
     """Yield the prompts from the first of two positions on, up to the second; if `documents` are given, those about
     them or about none."""
-    for row in prompts.rows()[slice(*rows)]:
+    first, end = rows
+    for row in prompts.arrow.slice(first, end - first).to_pylist(maps_as_pydicts="strict"):
         if not documents or row["document_id"] in (None, *documents):
             yield row
 

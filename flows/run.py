@@ -172,12 +172,12 @@ class Run(Generic[Config]):
         by_position = not self.cfg.ahead
         prompts = ask(at, role.prompt, values=dict(role.values), by_position=by_position, label=label, **tables)
         if isinstance(at, Ahead):
-            given, fleet = at.begin(prompts, self.machines, policy, role.judge, label)
+            prompts, fleet = at.begin(prompts, self.machines, policy, role.judge, label)
         else:
-            given, fleet = prompts, self.machines.serving(policy, role.judge)
+            fleet = self.machines.serving(policy, role.judge)
         rollouts = generate(
             at,
-            given,
+            prompts,
             policy=policy,
             sampling=role.sampling,
             dialogue=role.dialogue,

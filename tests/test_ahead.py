@@ -110,6 +110,19 @@ def test_a_slice_goes_on_while_another_is_still_asking(store):
     assert answered.is_set()
 
 
+def test_slices_take_over_the_first_prompts_from_the_step(store):
+    """They may hold whole documents, and each slice has a share of them only."""
+
+    def say(role: str, prompt: str, sample: int) -> str:
+        if role == "answerer":
+            made.update(path.name for path in (store.root / "unfinished").rglob("prompts.*"))
+        return talk(role, prompt, sample)
+
+    made = set[str]()
+    Bench(store, 2, say).play()
+    assert made == {"prompts.asker-slice", "prompts.answerer", "prompts.answerer-slice"}
+
+
 def test_what_slices_sampled_before_a_kill_is_not_sampled_again(store, monkeypatch):
     bench, sampled = Bench(store, 2), Ahead.sampled
 
@@ -185,7 +198,7 @@ def named() -> str:
 
 def test_the_seconds_of_slices_count_for_what_they_sampled(store):
     """Eight seconds for 6 tokens of one table and 2 of another."""
-    step = Step(lambda at: None, 1, store.root, num_prompts=2, seconds=8.0)
+    step = Step(lambda at: None, 1, store.root, store.find, num_prompts=2, seconds=8.0)
     for address, tokens in (("a", 2), ("a", 4), ("b", 2)):
         step.sampled.setdefault(address, []).append(Table(store.root, address, {"tokens": tokens}))
     assert [step.seconds_for(address) for address in ("a", "b", "c")] == [6.0, 2.0, 0.0]
