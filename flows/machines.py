@@ -45,8 +45,13 @@ class Machines:
         logs.mkdir(parents=True, exist_ok=True)
         logs.chmod(0o700)  # engines log what they are asked, which is not for other users
         engines = Fleet(cfg.engine, cfg.num_engines, logs)
-        of_trainer = (cfg.trainer_processes, cfg.engine.device, cfg.engine.threads)
-        trainer = Trainer(logs / "trainer.log", *of_trainer, resident=cfg.resident_trainer)
+        trainer = Trainer(
+            logs / "trainer.log",
+            num_processes=cfg.trainer_processes,
+            device=cfg.engine.device,
+            threads=cfg.engine.threads,
+            resident=cfg.resident_trainer,
+        )
         return cls(engines, _judges(cfg, logs) or engines, trainer, cfg.keep_checkpoints, api)
 
     def serving(self, policy: Policy, judge: bool) -> Fleet | ChatFleet:

@@ -56,8 +56,8 @@ class Scope:
         """The same roles over the built-in world, with its oracles."""
         made = {"seed": seed, "num_documents": num_documents}
         documents = encyclopaedia_documents(at, embedding=run.cfg.embedding, **made)
-        knows = partial(encyclopaedia_oracle, **made), partial(encyclopaedia_sound, **made)
-        return cls(run, Roles(run.cfg), documents, *knows)
+        oracle, sound = partial(encyclopaedia_oracle, **made), partial(encyclopaedia_sound, **made)
+        return cls(run, Roles(run.cfg), documents, oracle, sound)
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,8 @@ class Pool:
 
     def with_batches(self, number: int, judged: Judged, selections: Table) -> Pool:
         tasks, rubrics = (*self.tasks, judged.tasks), (*self.rubrics, judged.rubrics.rows)
-        more = (*self.selections, selections), (*self.judged, judged)
-        return Pool(tasks, rubrics, *more, self.num_batches + number)
+        all_selections, all_judged = (*self.selections, selections), (*self.judged, judged)
+        return Pool(tasks, rubrics, all_selections, all_judged, self.num_batches + number)
 
     @property
     def num_kept(self) -> int:

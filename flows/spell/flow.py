@@ -79,9 +79,9 @@ def push_to_memory(spell: Spell, step: Place, memory: Table | None, played: tupl
     most = spell.run.cfg.questioner.memory_pairs
     if not most:
         return None
-    tables = ([r.posed.tasks for r in played], [r.scores["questioner"] for r in played])
-    about = ([s for r in played for s in r.posed.samples], [p for r in played for p in r.posed.prompts])
-    return remember(step, memory, *tables, *about, component="r_bar", low=0.0, high=1.0, most=most)
+    tasks, scores = [r.posed.tasks for r in played], [r.scores["questioner"] for r in played]
+    samples, prompts = [s for r in played for s in r.posed.samples], [p for r in played for p in r.posed.prompts]
+    return remember(step, memory, tasks, scores, samples, prompts, component="r_bar", low=0.0, high=1.0, most=most)
 
 
 def sample_batch(spell: Spell, step: Place, played: tuple[Round, ...]) -> list[Table]:

@@ -156,17 +156,16 @@ def score_round(
 ) -> dict[str, Table]:
     """l.18: the rewards of all roles, eq. 4-7; those of questions and votes follow from those of the answers."""
     cfg, answers, voted = spell.run.cfg, given.answers, [v.rows for v in votes]
-    about = {"answers": answers, "matches": given.matches, "votes": voted}
-    about["judged"] = judge_externally(spell, step, spell.roles.judge, answers, tasks, label=f"judge-{r}")
+    judged = judge_externally(spell, step, spell.roles.judge, answers, tasks, label=f"judge-{r}")
+    of_answers = {"answers": answers, "matches": given.matches, "votes": voted, "judged": judged}
     how = {"majority_vote": cfg.verifier.majority_vote, "label": f"responder-{r}"}
-    scores = {"responder": score(step, responder_scores, **about, **how)}
-    about = {"tasks": tasks, "closed_book": closed_book, "answers": answers, "responded": scores["responder"]}
+    responded = score(step, responder_scores, **of_answers, **how)
+    of_questions = {"tasks": tasks, "closed_book": closed_book, "answers": answers, "responded": responded}
     how = {"settings": cfg.questioner, "label": f"questioner-{r}"}
-    scores["questioner"] = score(step, questioner_scores, **about, **how)
-    scores["responder"] = permuted(spell.run, step, cfg.controls, scores["responder"], f"responder-{r}-permuted")
+    scores = {"questioner": score(step, questioner_scores, **of_questions, **how)}
+    scores["responder"] = permuted(spell.run, step, cfg.controls, responded, f"responder-{r}-permuted")
     if votes:
-        about = {"votes": voted, "responded": about["responded"]}
-        scores["verifier"] = score(step, verifier_scores, label=f"verifier-{r}", **about)
+        scores["verifier"] = score(step, verifier_scores, votes=voted, responded=responded, label=f"verifier-{r}")
     return scores
 
 
