@@ -31,7 +31,7 @@ class Dialogues(profile.Dialogues):
 
 
 class Rewards(Settings):
-    """Eq. 2. The answer's weight is what the others leave of 1."""
+    """Eq. 2. The answer's weight is 1 minus the others."""
 
     format: float = Field(default=0.1, ge=0, le=1, description="alpha")
     evidence: float = Field(default=0.3, ge=0, le=0.9, description="beta; 0 is outcome-only GRPO: nothing is compared")
@@ -48,9 +48,9 @@ class Update(GRPOSettings):
 class RewardModel(Settings):
     """Section 3.3: fine-tuned after every iteration on comparisons that agree with the outcomes."""
 
-    trained: bool = Field(default=True, description="False is the ablation: it stays as it is")
-    high: int = Field(default=4, ge=1, le=5, description="a score from here on says that the answer is right")
-    low: int = Field(default=2, ge=1, le=5, description="a score up to here says that it is wrong")
+    trained: bool = Field(default=True, description="False is the ablation: it is frozen")
+    high: int = Field(default=4, ge=1, le=5, description="a score of at least this says that the answer is right")
+    low: int = Field(default=2, ge=1, le=5, description="a score of at most this says that it is wrong")
     batch_size: int = Field(default=32, ge=1, description="comparisons of an optimizer step")
     update: GRPOSettings = GRPOSettings(learning_rate=1e-5, beta=0.0)
 
@@ -71,19 +71,19 @@ class Evaluation(long_context.Evaluation):
 
 
 class Config(MethodSettings):
-    """A whole run. An iteration is `steps` updates of the policy, then one of the reward model."""
+    """The settings of a run. An iteration is `steps` updates of the policy, then one of the reward model."""
 
     examined: ClassVar = "policy"
 
     models: Models  # pyright: ignore[reportIncompatibleVariableOverride]
     iterations: int = Field(default=4, ge=1, description="the 4,664 questions of the paper once make 73 steps")
     steps: int = Field(default=20, ge=1)
-    questions: str = Field(default="micro", description='"micro", or a .jsonl file of the form of `read_benchmark`')
+    questions: str = Field(default="micro", description='"micro", or a .jsonl file in the format of `read_benchmark`')
     world_seed: int = Field(default=42, ge=0, lt=1000, description="of the built-in world")
     in_world: int = Field(default=960, ge=1, description="questions of the built-in world")
     batch_size: int = Field(default=64, ge=1, description="questions of a step")
     group_size: int = Field(default=6, ge=1, description="G answers to each")
-    outcome: Literal["judge", "rule"] = Field(default="judge", description="who says whether an answer is right")
+    outcome: Literal["judge", "rule"] = Field(default="judge", description="what decides whether an answer is right")
     dialogues: Dialogues = Dialogues()
     rewards: Rewards = Rewards()
     reward_model: RewardModel = RewardModel()

@@ -2,7 +2,7 @@
 quoted, and learns from the comparisons that agree with the outcomes. It reads as section 3.
 
 Departures
-- Marks of a group that are all equal pay (v - 1) / 4, and a comparison that cannot be read twice pays nothing.
+- If all marks of a group are equal, they pay (v - 1) / 4; a comparison that is unreadable twice pays nothing.
 - A comparison is learnt whole, or not at all: one row is one group's comparison in the reward model's own words.
 - Identical evidence is shown as often as it was given.
 """
@@ -55,8 +55,8 @@ def eapo_iteration(run: Run[Config]) -> tuple[Player, Player]:
 def improve(
     run: Run[Config], roles: Roles, step: Place, policy: Player, reward_model: Player, tasks: Table, contexts: Table
 ) -> tuple[Player, list[Replies], Table]:
-    """Section 3.2: G answers to each question, one comparison of their evidence, one update. Returns the comparisons
-    and what the answers were paid as well."""
+    """Section 3.2: G answers to each question, one comparison of their evidence, one update. Also returns the
+    comparisons and the scores of the answers."""
     cfg = run.cfg
     said, outcome, compared = answer_and_compare(run, roles, step, policy, reward_model, tasks, contexts)
     marks = [comparison.rows for comparison in compared]
@@ -89,7 +89,7 @@ def refine(run: Run[Config], at: Place, reward_model: Player, compared: list[Rep
 
 
 def open_questions(run: Run[Config]) -> Benchmark:
-    """What is trained on: the built-in world's questions, or those of a file."""
+    """The training questions: the built-in world's, or those of a file."""
     cfg, place = run.cfg, run.place.iteration(0).phase("questions")
     if cfg.questions == "micro":
         return open_haystacks(place, seed=cfg.world_seed, num_tasks=cfg.in_world, with_evidence=False)
@@ -97,7 +97,7 @@ def open_questions(run: Run[Config]) -> Benchmark:
 
 
 def watch(run: Run[Config], step: Place, policy: str, *, answers: Table, marks: list[Table], tasks: Table) -> None:
-    """Stop before an update where too little is quoted from the context, or comparisons cannot be read."""
+    """Stop before an update if too little is quoted from the context, or if comparisons cannot be read."""
     about = {"answers": answers, "marks": marks}
     run.watch(step, quoted, policy=policy, benchmark=QUOTES, label="quotes", **about)
     if run.cfg.questions == "micro" and marks:

@@ -1,5 +1,5 @@
-"""The score on questions that are never trained on, what of the gold evidence is quoted, how well the reward model
-chooses (section 5.2), other ways of answering (section 2.2), and needles in haystacks (appendix B)."""
+"""The score on questions that are never trained on, the recall of gold evidence, how well the reward model chooses
+(section 5.2), other ways of answering (section 2.2), and needles in haystacks (appendix B)."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ CHOICES = "reward model"
 def score_held_out(
     run: Run[Config], iteration: Place, roles: Roles, policy: Player, reward_model: Player, first: Table | None = None
 ) -> Table | None:
-    """Answer every question n times, and let the reward model choose best-of-N among the answers of the `first` time,
-    the same at every iteration; returns those."""
+    """Answer every question n times, and let the reward model choose best-of-N among the `first` evaluation's answers,
+    the same at every iteration. Returns these."""
     cfg, place, outcome = run.cfg.evaluation, iteration.phase("evaluation"), Outcome(run, roles.judge)
     score_benchmarks(run, iteration, policy)
     if cfg.benchmark == "none":

@@ -1,4 +1,4 @@
-"""EAPO's rewards (section 3.2), and the rows of `scores` that they pay. Every part lies in 0..1."""
+"""EAPO's rewards (section 3.2), and the rows of `scores` made from them. Every part lies in 0..1."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from warehouse.schemas import Answer, Mark, Match, Row, Vote
 
 
 def relative(mark_of: Mapping[str, float]) -> dict[str, float]:
-    """R_e: marks of one group, from its lowest to its highest; where all are equal, the marks themselves.
+    """R_e: the marks of one group, scaled from its lowest to its highest; if all are equal, the marks themselves.
 
     >>> relative({"a": 0.25, "b": 0.5, "c": 0.75}), relative({"a": 0.75, "b": 0.75}), relative({})
     ({'a': 0.0, 'b': 0.5, 'c': 1.0}, {'a': 0.75, 'b': 0.75}, {})
@@ -34,8 +34,8 @@ def total(evidence: float, answer: float, weights: Rewards) -> float:
 def pay_policy(
     answers: list[Answer], marks: list[Mark], matches: list[Match], votes: list[Vote], *, weights: Rewards
 ) -> Iterator[Row]:
-    """R: a reply without the four parts earns nothing, and nothing more is asked of it. Evidence of a group whose
-    comparison cannot be read earns nothing; an outcome that nobody can tell leaves no reward."""
+    """R: a reply without the four parts earns nothing. Evidence earns nothing if its group's comparison cannot be read;
+    an answer whose outcome is unknown has no reward."""
     mark_of, right = marks_of(marks), outcomes(answers, matches, votes)
     for group in rows_by("prompt_id", answers).values():
         known = {row["rollout_id"]: mark_of[row["rollout_id"]] for row in group if row["rollout_id"] in mark_of}

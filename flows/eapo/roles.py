@@ -38,7 +38,7 @@ class Roles:
 
     @property
     def judge(self) -> Role | None:
-        """Who tells whether an answer is right, where that is no rule."""
+        """The role that judges whether an answer is right; None if a rule decides."""
         if self._cfg.outcome == "rule":
             return None
         d = self._cfg.dialogues

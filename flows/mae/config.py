@@ -24,7 +24,7 @@ class Questions(Settings):
 class Proposer(Settings):
     answers: int = Field(default=5, ge=1, description="N_sample, to each new question, for its difficulty")
     lowest_quality: float = Field(default=0.7, ge=0, le=1, description="of a question that enters D; 0 is the ablation")
-    difficulty_from: float = Field(default=0.0, ge=0, le=1, description="the quality it pays from; released code: 0.7")
+    difficulty_from: float = Field(default=0.0, ge=0, le=1, description="least quality paid; released code: 0.7")
 
 
 class Judge(Settings):

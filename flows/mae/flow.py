@@ -3,9 +3,9 @@
 It reads as Algorithm 1. D is the pool of questions, P that of questions with their answers.
 
 Departures
-- Exactly the share `questions.referenced` of a batch shows a question of D, where the paper tosses a coin for each.
-- A question that D has word for word does not enter again.
-- Questions whose every mark is unreadable earn nothing, instead of 0.5 (`judge.unread`).
+- Exactly the share `questions.referenced` of a batch shows a question of D; the paper tosses a coin for each prompt.
+- A question that is already in D, word for word, does not enter again.
+- Questions without a readable mark earn nothing, instead of 0.5 (`judge.unread`).
 - No entropy bonus (the paper's coefficient is 0.001).
 """
 
@@ -34,7 +34,7 @@ from tasks.score import score
 from warehouse.schemas import ANSWERS, MARKS, TASKS, Draw
 from warehouse.store import Place, Table
 
-Turn = tuple[Table, Table]  # what a role has said in a step, and the scores of it
+Turn = tuple[Table, Table]  # a role's rollouts in a step, and their scores
 
 
 class Roles:
@@ -50,12 +50,12 @@ class Roles:
 
 
 def tagged(name: str, column: str, read: Callable[..., Any] = last_element) -> Reader:
-    """What the last `<name>` element of a reply says, and the format reward in any case."""
+    """The reader of the last `<name>` element; the format reward is measured even without one."""
     return reads(column, partial(read, name=name), measure=partial(tags_kept, name=name))
 
 
 def questions(draws: list[Draw], *, count: int) -> Iterator[Row]:
-    """`count` prompts for a question, the first of them each with a question of D that it shall be harder than."""
+    """`count` prompts for a question; the first of them each show a question of D that the new one should surpass."""
     for draw in draws:
         yield {"template": "propose_harder", "task_id": draw["task_id"], "reference": draw["text"]}
     yield from ({"template": "propose"} for _ in range(count - len(draws)))

@@ -1,4 +1,4 @@
-"""MAE's rewards (sections 4.1 to 4.3), and the rows of `scores` that they pay. Every part lies in 0..1."""
+"""MAE's rewards (sections 4.1 to 4.3), and the rows of `scores` made from them. Every part lies in 0..1."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NO_MARK = "no readable mark"
 
 
 def well_formed(num_elements: int) -> float:
-    """The format reward of a reply with so many valid elements of its role.
+    """The format reward of a reply with this number of valid elements of its role.
 
     >>> well_formed(1), well_formed(2), well_formed(0)
     (1.0, 0.5, 0.0)
@@ -23,12 +23,12 @@ def well_formed(num_elements: int) -> float:
 
 
 def tags_kept(rollout: Rollout, prompt: PromptRow, *, name: str) -> Row:
-    """The format reward, of a reply that is to have one `<name>` element."""
+    """The format reward of a reply that should have one `<name>` element."""
     return {"format": {"total": well_formed(len(elements(rollout["reply"] or "", name)))}}
 
 
 def worth(answers: Iterable[Answer], marks: list[Mark], unread: float | None) -> dict[str, float | None]:
-    """V_J: the mean mark of each answer, by its rollout. A reply without one has nothing to mark, which is 0."""
+    """V_J: the mean mark of each answer, by its rollout. A reply without an answer is worth 0."""
     of = rows_by("rollout_id", marks)
     return {
         row["rollout_id"]: 0.0 if row["answer"] is None else mean_of((m["mark"] for m in of[row["rollout_id"]]), unread)

@@ -27,7 +27,7 @@ class Challenger(Settings):
     prompts_per_step: int = Field(default=128, ge=1)
     group_size: int = Field(default=4, ge=1)
     repetition_weight: float = Field(default=1.0, ge=0, description="lambda; 0 is the ablation")
-    bleu_distance: float = Field(default=0.5, ge=0, le=1, description="tau, below which questions are alike")
+    bleu_distance: float = Field(default=0.5, ge=0, le=1, description="tau, below which questions are similar")
     update: Update = Update()
 
 
@@ -38,12 +38,12 @@ class Solver(Settings):
     steps: int = Field(default=15, ge=0)
     prompts_per_step: int = Field(default=128, ge=1)
     group_size: int = Field(default=5, ge=1)
-    permuted: bool = Field(default=False, description="a control: the rewards of a question's answers change places")
+    permuted: bool = Field(default=False, description="a control: the rewards of a question's answers are permuted")
     update: Update = Update()
 
 
 class Config(MethodSettings):
-    """A whole run. It learns from no corpus."""
+    """The settings of a run. It learns from no corpus."""
 
     examined: ClassVar = "solver"
 

@@ -2,9 +2,9 @@
 frequent answer is the label. It reads as sections 3.2 to 3.4.
 
 Departures
-- Answers are compared by Math-Verify alone; the released code asks a model where it is in doubt.
-- The share of alike questions is of a whole step's questions, as in the released code.
-- A Solver step for which no questions are left is not taken.
+- Answers are compared by Math-Verify alone; the released code asks a model in doubtful cases.
+- The share of similar questions is taken over all questions of a step, as in the released code.
+- A Solver step for which too few questions are left is skipped.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def rzero_iteration(run: Run[Config]) -> tuple[Player, Player]:
 
 
 def train_challenger(run: Run[Config], roles: Roles, iteration: Place, challenger: Player, solver: Player) -> Player:
-    """Section 3.2: a question is worth most when half of the Solver's answers agree, and few others are like it."""
+    """Section 3.2: a question is worth most when half of the Solver's answers agree, and few others are similar."""
     cfg, m = run.cfg.challenger, run.cfg.solver.answers
     for b in range(cfg.steps):
         step = iteration.phase("challenger").step(b + 1)
@@ -74,7 +74,7 @@ def train_challenger(run: Run[Config], roles: Roles, iteration: Place, challenge
 
 
 def train_solver(run: Run[Config], roles: Roles, iteration: Place, challenger: Player, solver: Player) -> Player:
-    """Sections 3.3 and 3.4: of N questions those neither easy nor hard, each trained on once with its label."""
+    """Sections 3.3 and 3.4: N questions; train once, by its label, on each that is neither easy nor hard."""
     cfg, pool = run.cfg.solver, iteration.phase("pool")
     size = {"count": cfg.candidates, "n": 1, "m": cfg.answers}
     asked, answers = ask_and_answer(run, roles, pool, challenger, solver, **size)
