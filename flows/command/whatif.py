@@ -1,4 +1,4 @@
-"""`selfplay whatif`: what a run's rewards, and what it kept, would have been, computed from its stored rollouts."""
+"""`selfplay whatif`: what a run's rewards and selections would have been, computed from its stored rollouts."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ LISTED, TEXT = 20, 80  # number of tasks listed, characters of each
 @click.argument("name", metavar="RUN")
 @click.argument("stage", required=False)
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Another setting, e.g. pool.window=[0,1].")
-@click.option("--all", "whole", is_flag=True, help=f"List every task whose keeping changes, not the first {LISTED}.")
+@click.option("--all", "whole", is_flag=True, help=f"List all tasks that change, not the first {LISTED}.")
 def whatif(name: str, stage: str | None, settings: tuple[str, ...], whole: bool) -> None:
-    """Compute what RUN would have paid and kept with another setting, or with the current code. Samples nothing.
+    """Compute the rewards and selections of RUN with another setting, or with the current code. Samples nothing.
 
     Reruns the stages between stored rollouts and their rewards in a temporary folder: readers, comparisons, votes,
     rewards, filters. Prints rank correlations with the stored rewards, and the tasks that would be kept or dropped.
     STAGE limits the rewards that are compared: rewards, scores.challenger, solver/rewards.
 
-    Every step is judged alone, on the rollouts it had: what the policy would have sampled after another update, or
+    Every step is evaluated on its own stored rollouts: what the policy would have sampled after another update, or
     about other tasks, is unknown.
     """
     from flows.record import last_request
