@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from flows.evidence import Outcome, outcomes
-from flows.long_context import Benchmark
+from flows.long_context import QuestionSet
 from flows.run import Replies, Role, Run, templates
 from tasks.compare import read_scores
 from tasks.engines.base import Policy
@@ -35,7 +35,7 @@ class TreeExam:
 
     run: Run[Any]
     settings: Trees
-    benchmark: Benchmark
+    benchmark: QuestionSet
     answering: Role
     comparing: Role
     outcome: Outcome

@@ -31,8 +31,8 @@ class Evaluation(profile.Evaluation):
 
 
 @dataclass(frozen=True)
-class Benchmark:
-    """Tasks, their contexts, and the sentences that answers should quote, if known."""
+class QuestionSet:
+    """Questions to train on or to hold out: tasks, their contexts, and the sentences that answers should quote."""
 
     name: str
     tasks: Table
@@ -41,9 +41,9 @@ class Benchmark:
 
     @classmethod
     def of_run(
-        cls, run: Run[Any], name: str, task_types: Collection[str], world: Callable[..., Benchmark]
-    ) -> Benchmark:
-        """The benchmark that a run's configuration names: "micro", which `world` makes, or a file.
+        cls, run: Run[Any], name: str, task_types: Collection[str], world: Callable[..., QuestionSet]
+    ) -> QuestionSet:
+        """The held-out questions that a run's configuration names: "micro", which `world` makes, or a file.
 
         Raises ValueError if there is no such file.
         """
@@ -53,10 +53,10 @@ class Benchmark:
         return cls.open(place, name, task_types, label=None if name == cfg.benchmark else Path(name).stem)
 
     @classmethod
-    def open(cls, place: Place, path: str, task_types: Collection[str], label: str | None = None) -> Benchmark:
-        """The benchmark in a .jsonl file. Raises ValueError if there is no such file."""
+    def open(cls, place: Place, path: str, task_types: Collection[str], label: str | None = None) -> QuestionSet:
+        """The questions in a .jsonl file. Raises ValueError if there is no such file."""
         if not Path(path).is_file():
-            raise ValueError(f"evaluation.benchmark {path} is no file: give a .jsonl file, 'micro' or 'none'")
+            raise ValueError(f"there is no file {path}: give a .jsonl file of questions, or a built-in world")
         identity = corpus_identity(path)
         tasks = read_benchmark(place, path, task_types=sorted(task_types), identity=identity, label=label)
         contexts = read_contexts(place, path, identity=identity, label=label)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from flows.long_context import Benchmark
+from flows.long_context import QuestionSet
 
 WHO = {"id": 1, "task_type": "general_qa", "question": "Who?", "answer": 12, "context": "Ada and 12 others."}
 
@@ -17,7 +17,7 @@ def write(folder, *rows: dict) -> str:
 
 def test_tasks_and_contexts_of_a_file_have_the_same_ids(place, tmp_path):
     choice = {**WHO, "id": "b", "task_type": "multiple_choice", "answer": "A", "options": ["Ada", "Bo", "Cy", "Di"]}
-    opened = Benchmark.open(place, write(tmp_path, WHO, choice), {"general_qa", "multiple_choice"})
+    opened = QuestionSet.open(place, write(tmp_path, WHO, choice), {"general_qa", "multiple_choice"})
     tasks, contexts = opened.tasks, opened.contexts
     assert [(r["task_id"], r["text"], r["reference"], r["options"]) for r in tasks.rows()] == [
         ("1", "Who?", "12", None),
@@ -36,9 +36,9 @@ def test_tasks_and_contexts_of_a_file_have_the_same_ids(place, tmp_path):
 )
 def test_the_first_wrong_line_is_named(place, tmp_path, row, says):
     with pytest.raises(ValueError, match=says):
-        Benchmark.open(place, write(tmp_path, WHO, row), {"general_qa"})
+        QuestionSet.open(place, write(tmp_path, WHO, row), {"general_qa"})
 
 
 def test_a_benchmark_that_is_no_file_says_what_to_give(place):
-    with pytest.raises(ValueError, match=r"nowhere is no file: give a \.jsonl file, 'micro' or 'none'"):
-        Benchmark.open(place, "nowhere", {"general_qa"})
+    with pytest.raises(ValueError, match=r"there is no file nowhere: give a \.jsonl file of questions"):
+        QuestionSet.open(place, "nowhere", {"general_qa"})

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from flows import profile
-from flows.long_context import Benchmark
+from flows.long_context import QuestionSet
 from flows.micro.tables import cluster_oracle
 from flows.spell.config import TASK_TYPES, Config
 from flows.spell.flow import spell_iteration
@@ -118,7 +118,7 @@ def test_given_questions_need_everybody_else_switched_off():
 
 
 def test_the_questions_of_the_micro_world_are_true_where_both_answers_agree(place):
-    tasks = Benchmark.open(place, MICRO, TASK_TYPES).tasks.rows(Task)
+    tasks = QuestionSet.open(place, MICRO, TASK_TYPES).tasks.rows(Task)
     lines = [json.loads(line) for line in Path(MICRO).read_text().splitlines()]
     agree = [line["answer"] == line["second_answer"] for line in lines]
     assert [bool(cluster_oracle(task, task["reference"] or "")) for task in tasks] == agree

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from flows.long_context import Benchmark, measure
+from flows.long_context import QuestionSet, measure
 from flows.spell.held_out import difficulty
 from flows.spell.rules import covers
 from tests.support.rows import row
@@ -18,7 +18,7 @@ LINES = [
 def read(place, tmp_path, *lines):
     path = tmp_path / "quiz.jsonl"
     path.write_text("".join(json.dumps({"task_type": "general_qa", **line}) + "\n" for line in lines))
-    opened = Benchmark.open(place, str(path), {"general_qa"})
+    opened = QuestionSet.open(place, str(path), {"general_qa"})
     return opened.tasks, opened.contexts
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from corpus_prep.read.tables import table_rows
-from flows.long_context import Benchmark
+from flows.long_context import QuestionSet
 from flows.tables.flow import SOUND, table_questions
 from flows.tables.readers import read_evidence
 from tasks.corpus.parts import TASK_TYPES, TableRules, draw_parts, join_parts, part_articles
@@ -183,7 +183,7 @@ def test_sound_questions_are_kept_with_article_and_evidence(tmp_path: Path, plac
     lines = {line["task_type"]: line for line in map(json.loads, file.read_text().splitlines())}
     assert {kind: line["answer"] for kind, line in lines.items()} == {"multi_table": "Bonn", "single_table": "Köln"}
     assert all(quote in line["context"] for line in lines.values() for quote in line["evidence"])
-    benchmark: Any = Benchmark.open(place, str(file), TASK_TYPES)  # as another method reads it
+    benchmark: Any = QuestionSet.open(place, str(file), TASK_TYPES)  # as another method reads it
     assert (benchmark.tasks.num_rows, benchmark.evidence.num_rows) == (2, 3)
 
 

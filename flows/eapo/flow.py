@@ -15,7 +15,7 @@ from flows.eapo.held_out import score_held_out
 from flows.eapo.rewards import pay_policy
 from flows.eapo.roles import Roles
 from flows.evidence import Outcome, quoted
-from flows.long_context import Benchmark
+from flows.long_context import QuestionSet
 from flows.method import method
 from flows.micro.tables import haystack_mark, open_haystacks
 from flows.run import Player, Replies, Run
@@ -88,12 +88,12 @@ def refine(run: Run[Config], at: Place, reward_model: Player, compared: list[Rep
     return run.imitate(at, reward_model, chosen, rollouts, cfg.update, batch_size=cfg.batch_size)
 
 
-def open_questions(run: Run[Config]) -> Benchmark:
+def open_questions(run: Run[Config]) -> QuestionSet:
     """The training questions: the built-in world's, or those of a file."""
     cfg, place = run.cfg, run.place.iteration(0).phase("questions")
     if cfg.questions == "micro":
         return open_haystacks(place, seed=cfg.world_seed, num_tasks=cfg.in_world, with_evidence=False)
-    return Benchmark.open(place, cfg.questions, TASK_TYPES)
+    return QuestionSet.open(place, cfg.questions, TASK_TYPES)
 
 
 def watch(run: Run[Config], step: Place, policy: str, *, answers: Table, marks: list[Table], tasks: Table) -> None:

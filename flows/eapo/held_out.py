@@ -10,7 +10,7 @@ from flows.eapo.roles import Roles
 from flows.evaluation import score_benchmarks
 from flows.evidence import Outcome, measure_answers
 from flows.evidence_tree import TreeExam
-from flows.long_context import Benchmark
+from flows.long_context import QuestionSet
 from flows.micro.tables import open_haystacks
 from flows.needles import Haystacks
 from flows.run import Player, Run
@@ -30,7 +30,7 @@ def score_held_out(
     score_benchmarks(run, iteration, policy)
     if cfg.benchmark == "none":
         return None
-    benchmark = Benchmark.of_run(run, cfg.benchmark, TASK_TYPES, open_haystacks)
+    benchmark = QuestionSet.of_run(run, cfg.benchmark, TASK_TYPES, open_haystacks)
     tasks, known = benchmark.tasks, {"evidence": benchmark.evidence}
     shown: dict[str, Any] = {"tasks": tasks, "contexts": benchmark.contexts}
     said = run.ask(place, roles.examinee, policy.policy, n=cfg.samples, **shown).rows

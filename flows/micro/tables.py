@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator, Sequence
 
 from corpus_prep.search.settings import EmbeddingConfig
-from flows.long_context import Benchmark, evidence_rows
+from flows.long_context import QuestionSet, evidence_rows
 from flows.micro.worlds import clusters, encyclopaedia, haystacks, ledgers
 from tasks.corpus.documents import store_documents
 from tasks.needles import Grid, only_criterion
@@ -175,10 +175,10 @@ def cluster_contexts(*, seed: int, num_tasks: int) -> Rows:
         yield {"document_id": f"cluster-{seed}-{i:04d}", "text": text, "source": source, "num_chars": len(text)}
 
 
-def open_cluster_tasks(place: Place, *, seed: int, num_tasks: int) -> Benchmark:
+def open_cluster_tasks(place: Place, *, seed: int, num_tasks: int) -> QuestionSet:
     """Questions and their contexts."""
     made = {"seed": seed, "num_tasks": num_tasks}
-    return Benchmark("micro", cluster_tasks(place, **made), cluster_contexts(place, **made))
+    return QuestionSet("micro", cluster_tasks(place, **made), cluster_contexts(place, **made))
 
 
 def _drawn(seed: int, num_tasks: int) -> Iterator[tuple[int, str, clusters.Cluster, clusters.Question, list[str], str]]:
@@ -220,11 +220,11 @@ def haystack_evidence(*, seed: int, num_tasks: int) -> Rows:
         yield from evidence_rows(one.task_id, one.evidence)
 
 
-def open_haystacks(place: Place, *, seed: int, num_tasks: int, with_evidence: bool = True) -> Benchmark:
+def open_haystacks(place: Place, *, seed: int, num_tasks: int, with_evidence: bool = True) -> QuestionSet:
     """Questions, their contexts, and the sentences that an answer should quote."""
     made = {"seed": seed, "num_tasks": num_tasks}
     evidence = haystack_evidence(place, **made) if with_evidence else ()
-    return Benchmark("micro", haystack_tasks(place, **made), haystack_contexts(place, **made), evidence)
+    return QuestionSet("micro", haystack_tasks(place, **made), haystack_contexts(place, **made), evidence)
 
 
 @stage(TASKS)

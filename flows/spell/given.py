@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from flows.clustered import Clustered
-from flows.long_context import Benchmark, read_second_answers
+from flows.long_context import QuestionSet, read_second_answers
 from flows.spell.config import Config
 from flows.spell.rules import covers
 from tasks.clusters import each_its_own
@@ -31,12 +31,12 @@ class Given:
 
     @classmethod
     def open(cls, place: Place, cfg: Config, file: str) -> Given:
-        asked, identity = Benchmark.open(place, file, cfg.task_types), corpus_identity(file)
+        given, identity = QuestionSet.open(place, file, cfg.task_types), corpus_identity(file)
         second = read_second_answers(place, file, identity=identity)
-        matches = match(place, second, asked.tasks, compare=covers)
-        kept = keep(place, SAME_ANSWER, tasks=asked.tasks, answers=second, matches=matches)
-        alone = each_its_own(place, asked.contexts)
-        return cls(asked.tasks, kept, Clustered((asked.contexts,), {str(t): alone for t in cfg.task_types}))
+        matches = match(place, second, given.tasks, compare=covers)
+        kept = keep(place, SAME_ANSWER, tasks=given.tasks, answers=second, matches=matches)
+        alone = each_its_own(place, given.contexts)
+        return cls(given.tasks, kept, Clustered((given.contexts,), {str(t): alone for t in cfg.task_types}))
 
     def draw(self, step: Place, cfg: Config, number: int, label: str) -> Table:
         """The `number`-th draw: as many questions as a round has clusters."""

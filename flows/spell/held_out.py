@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from flows.evaluation import score_benchmarks
-from flows.long_context import Benchmark, held_right, measure
+from flows.long_context import QuestionSet, held_right, measure
 from flows.micro.tables import open_cluster_tasks
 from flows.questions import answer
 from flows.run import Player, Role
@@ -30,7 +30,7 @@ def score_held_out(spell: Spell, iteration: Place, player: Player) -> None:
     if cfg.benchmark == "none":
         return
     for name in (cfg.benchmark, *cfg.also):
-        benchmark = Benchmark.of_run(spell.run, name, TASK_TYPES, open_cluster_tasks)
+        benchmark = QuestionSet.of_run(spell.run, name, TASK_TYPES, open_cluster_tasks)
         first = "" if name == cfg.benchmark else f"{benchmark.name}-"
         for limit in cfg.input_tokens:
             shown = benchmark.name + ("" if len(cfg.input_tokens) == 1 else f", {limit} tokens")
@@ -43,7 +43,7 @@ def score_held_out(spell: Spell, iteration: Place, player: Player) -> None:
 
 
 def examine(
-    spell: Spell, iteration: Place, role: Role, player: Player, benchmark: Benchmark, label: str, name: str
+    spell: Spell, iteration: Place, role: Role, player: Player, benchmark: QuestionSet, label: str, name: str
 ) -> None:
     """Evaluate under `name`. An answer is right by the rule or, if one is configured, by the judge."""
     run, cfg, place = spell.run, spell.run.cfg.evaluation, iteration.phase("evaluation")
