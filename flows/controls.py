@@ -1,4 +1,4 @@
-"""A control: whether a gain needs right answers to be rewarded. It permutes the rewards within their group."""
+"""A control: permute the rewards of each question's answers, to see whether a gain needs right answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with settings, in the words of someone who typed them."""
+"""Error messages for invalid settings, in terms of what the user typed."""
 
 from __future__ import annotations
 

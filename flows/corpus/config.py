@@ -1,4 +1,4 @@
-"""How a corpus is prepared. The defaults suit any folder of text; a profile holds only departures from them."""
+"""Settings of prepare-corpus. The defaults suit any folder of text; a profile holds only departures from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What MAE requires. The defaults are the paper's (sections 4 and 5, table 3); profiles hold departures."""
+"""MAE's settings. The defaults are the paper's (sections 4 and 5, table 3); profiles hold departures."""
 
 from __future__ import annotations
 

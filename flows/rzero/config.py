@@ -1,4 +1,4 @@
-"""What R-Zero requires. The defaults are the paper's (sections 3 and 4, appendix A); profiles hold departures."""
+"""R-Zero's settings. The defaults are the paper's (sections 3 and 4, appendix A); profiles hold departures."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What Algorithm 1 requires. The defaults are the paper's (table 9, appendices F and G); a profile holds only
-departures."""
+"""SCOPE's settings, Algorithm 1's "Require". The defaults are the paper's (table 9, appendices F and G); a profile
+holds only departures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Algorithm 1 requires. The defaults are the paper's (section 4.1, appendix E); a profile holds
+"""SPELL's settings, Algorithm 1's "Require". The defaults are the paper's (section 4.1, appendix E); a profile holds
 only departures."""
 
 from __future__ import annotations

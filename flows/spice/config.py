@@ -1,4 +1,4 @@
-"""What Algorithm 1 requires. The defaults are the paper's (section 3.1, appendix 8); profiles hold departures."""
+"""SPICE's settings. The defaults are the paper's (section 3.1, appendix 8); profiles hold departures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures of what else is measured from iteration to iteration: by the held-out evaluations, and of a judge."""
+"""Figures of further measurements by iteration: of held-out evaluations, besides the score, and of a judge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exercises that come before the roles: copying, looking up, following links."""
+"""Training text before the roles: exercises in copying, looking up and following links."""
 
 import random
 
