@@ -17,6 +17,7 @@ import functools
 import logging
 import math
 import shutil
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -28,6 +29,7 @@ from flows.machines import Machines
 from tasks.engines.base import Policy
 from tasks.engines.chat import ChatFleet
 from tasks.engines.fleet import Fleet
+from tasks.processes.comparisons import Compare, Workers
 from tasks.rollouts.conversation import digest
 from tasks.stage import Rows, stage
 from warehouse.schemas import PROMPTS, ROLLOUTS, PromptRow, Rollout
@@ -84,6 +86,15 @@ class Step:
     sampled: dict[str, list[Table]] = field(default_factory=dict)
     seconds: float | None = None  # that its slices took, once they are played
     is_stopped: bool = False
+    _workers: dict[Compare, Workers] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def workers(self, compare: Compare, time_limit_s: float, num_workers: int) -> Workers:
+        """Processes that compare for all slices, until these are played."""
+        with self._lock:
+            if compare not in self._workers:
+                self._workers[compare] = Workers(compare, time_limit_s, num_workers)
+            return self._workers[compare]
 
     def play_slices(self, at: Place) -> None:
         """Play all slices, side by side."""
@@ -100,6 +111,8 @@ class Step:
         finally:  # interrupted: slices that are left ask for nothing more, and closing the engines ends their calls
             self.is_stopped = True
             threads.shutdown(wait=False, cancel_futures=True)
+            for workers in self._workers.values():
+                workers.end()
         self.seconds = time.monotonic() - began
         log.info("%s: %d slices were played ahead in %.1f s", at.path, number, self.seconds)
 

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from flows.questions import correctness, limits
+from flows.questions import compare_answers, correctness
 from flows.run import Role, Run
 from tasks.accepted import equal
 from tasks.ask import readable
 from tasks.compare import not_compared
-from tasks.match import match
 from tasks.prompt import Row
 from tasks.readers.quotes import verbatim
 from tasks.stage import Tables, rows_by
@@ -45,8 +44,8 @@ class Outcome:
             named = f"judge-{label}" if label else None
             asked = {"label": named, "answers": answers, "tasks": tasks}
             return {"matches": (), "votes": self.run.ask(at, self.judge, self.run.model("judge"), **asked).rows}
-        how = {"compare": equal, "label": label, **limits(at, self.run.cfg.match)}
-        return {"matches": match(at, answers, tasks, **how), "votes": ()}
+        how = {"compare": equal, "comparing": self.run.cfg.match, "label": label}
+        return {"matches": compare_answers(at, answers, tasks, **how), "votes": ()}
 
 
 def outcomes(answers: list[Answer], matches: list[Match], votes: list[Vote]) -> dict[str, bool | None]:

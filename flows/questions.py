@@ -82,20 +82,31 @@ def answer(
     """`n` answers to every question of `tables["tasks"]`, each compared with its reference or, if `labels` are given,
     with its label."""
     said = run.ask(at, role, player.policy, n=n, label=label, **tables)
-    how = {"compare": compare, "label": label, **limits(at, comparing)}
-    matches = match(at, said.rows, tables["tasks"], labels=labels, **how)
+    how = {"compare": compare, "comparing": comparing, "labels": labels, "label": label}
+    matches = compare_answers(at, said.rows, tables["tasks"], **how)
     return Answered(said.rows, said.rollouts, matches)
 
 
-def limits(at: Place, comparing: Comparing) -> dict[str, Any]:
-    """The limits of comparisons. Slices of a step compare side by side, so each has one process."""
-    num_workers = 1 if isinstance(at, Slice) else comparing.processes
-    return {"time_limit_s": comparing.time_limit_s, "num_workers": num_workers}
+def compare_answers(
+    at: Place,
+    answers: Table,
+    tasks: Tables,
+    *,
+    compare: Compare,
+    comparing: Comparing,
+    labels: Tables = (),
+    label: str | None = None,
+) -> Table:
+    """`match`, in the processes that the configuration allows, which the slices of a step share."""
+    limits = {"time_limit_s": comparing.time_limit_s, "num_workers": comparing.processes}
+    shared = at.whole.workers(compare, **limits) if isinstance(at, Slice) else None
+    return match(at, answers, tasks, labels=labels, compare=compare, label=label, workers=shared, **limits)
 
 
 def majority(run: Run[Any], at: Place, *, tasks: Tables, answers: Tables) -> Table:
     """The label of every question: its most frequent answer."""
-    return vote(at, answers=answers, tasks=tasks, agree=agree, **limits(at, run.cfg.match))
+    limits = {"time_limit_s": run.cfg.match.time_limit_s, "num_workers": run.cfg.match.processes}
+    return vote(at, answers=answers, tasks=tasks, agree=agree, **limits)
 
 
 @ahead

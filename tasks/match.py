@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from tasks.processes.comparison_child import serve
 from tasks.processes.comparisons import Compare, Outcome, Workers
 from tasks.stage import Rows, Tables, rows_of, stage
 from warehouse.schemas import MATCHES, Row
 
 
-@stage(MATCHES, tools=("num_workers",), code=(serve,))
+@stage(MATCHES, tools=("num_workers", "workers"), code=(serve,))
 def match(
     answers: Tables,
     tasks: Tables,
@@ -17,6 +19,7 @@ def match(
     compare: Compare,
     time_limit_s: float = 10.0,
     num_workers: int = 1,
+    workers: Workers | None = None,
 ) -> Rows:
     """Yield one row for every answer, in their order: does `compare(task, answer)` find it equal to the reference?
 
@@ -27,13 +30,15 @@ def match(
     raises ValueError (`Malformed` is one), the row has a null with that reason; likewise if it runs for more than
     `time_limit_s`, exhausts the memory or crashes, and its worker is replaced. After `comparisons.PATIENCE` timeouts
     the limit is `BRIEF_S`. An answer without text has its own reason. Equal answers to one task are compared once.
-    Any other exception is a fault of `compare` and raises RuntimeError.
+    Any other exception is a fault of `compare` and raises RuntimeError. `workers` are processes that do the same for
+    other stages, too; without them the stage has up to `num_workers` of its own.
     """
     rows, (task_of, missing) = rows_of(answers), _references(rows_of(tasks), rows_of(labels) if labels else None)
     given = (row for row in rows if row["answer"] is not None and row["task_id"] not in missing)
     pairs = list(dict.fromkeys((row["task_id"], row["answer"]) for row in given))
-    with Workers(compare, time_limit_s, min(num_workers, len(pairs))) as workers:
-        outcomes = workers.map(lambda pair: workers.compare(task_of[pair[0]], pair[1]), pairs)
+    own = Workers(compare, time_limit_s, min(num_workers, len(pairs)))
+    with contextlib.nullcontext(workers) if workers else own as those:
+        outcomes = those.map(lambda pair: those.compare(task_of[pair[0]], pair[1]), pairs)
         outcome_of = dict(zip(pairs, outcomes, strict=True))
     for row in rows:
         reason = row["malformed"] or missing.get(row["task_id"]) or "no answer"

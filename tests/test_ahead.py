@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,11 +17,13 @@ import pytest
 from flows.ahead import Ahead, Step, ahead
 from flows.machines import Machines
 from flows.profile import MethodSettings
-from flows.run import Replies, Role, Run
+from flows.questions import Answered, answer
+from flows.run import Player, Replies, Role, Run
 from tasks.ask import readable_tasks
 from tasks.engines.base import EngineDied, Policy, Sampling
 from tasks.prompt import Malformed, Row, Template
 from tasks.read import reads
+from tests.support.comparisons import compare_noted
 from tests.support.talkers import BASE, Say, Talkers
 from warehouse.schemas import ANSWERS, TASKS
 from warehouse.store import Place, Store, Table
@@ -121,6 +124,21 @@ def test_slices_take_over_the_first_prompts_from_the_step(store):
     made = set[str]()
     Bench(store, 2, say).play()
     assert made == {"prompts.asker-slice", "prompts.answerer", "prompts.answerer-slice"}
+
+
+def test_slices_compare_in_the_same_process(store, tmp_path):
+    """One compares for the four slices with tasks, and another one for the step."""
+    (folder := tmp_path / "processes").mkdir()
+    compare = partial(compare_noted, folder=str(folder))
+
+    @ahead
+    def play(run: Run[Any], step: Place) -> Answered:
+        asked = run.ask(step, ASKER, BASE, n=2)
+        return answer(run, step, ANSWERER, Player("player", BASE), n=2, compare=compare, tasks=asked.rows)
+
+    bench = Bench(store, 1)
+    assert play(bench.run, bench.step).matches.arrow["matched"].to_pylist() == [True] * 16
+    assert len(list(folder.iterdir())) == 2
 
 
 def test_what_slices_sampled_before_a_kill_is_not_sampled_again(store, monkeypatch):

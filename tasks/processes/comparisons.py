@@ -52,6 +52,10 @@ class Workers:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """End the processes, once what they compare is compared."""
         self._pool.shutdown(cancel_futures=True)
         for worker in self._started:
             worker.end()
