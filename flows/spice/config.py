@@ -156,7 +156,10 @@ class Config(MethodSettings):
     def _probed_iterations_exist(self) -> Self:
         asked = (*self.probes.checkpoints, self.probes.opponent) if self.probes.checkpoints else ()
         if asked and not 0 <= min(asked) <= max(asked) <= self.iterations:
-            raise ValueError(f"probes name iterations {sorted(set(asked))}, the run has 0 to {self.iterations}")
+            raise ValueError(
+                f"probes name iterations {sorted(set(asked))}, the run has 0 to {self.iterations}: change them, or set "
+                "probes.checkpoints=[] for none"
+            )
         return self
 
     def workload(self) -> Workload:
