@@ -14,13 +14,14 @@ from warehouse.schemas import Answer, Criterion, Mark, PromptRow, Rollout, Row, 
 
 Measured = Iterator[tuple[str, float]]
 LOWEST = 1
+FORM = ("reason", "scores", "best_choice")
 
 
 def read_scores(rollout: Rollout, prompt: PromptRow, *, highest: int) -> list[Row]:
     """A mark for each of the rollouts shown, in the order shown: 1..`highest` as 0..1. Raises Malformed for another
     number of scores than rollouts, and for a score that is no integer in these bounds."""
     shown = prompt["rollout_ids"] or []
-    scores = last_object(rollout["reply"] or "", ("scores",)).get("scores")
+    scores = last_object(rollout["reply"] or "", FORM).get("scores")
     if not isinstance(scores, list):
         raise Malformed("no list of scores")
     if len(scores) != len(shown):

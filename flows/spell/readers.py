@@ -96,7 +96,7 @@ def read_question(reply: str, task_type: str, length: Callable[[str], int]) -> R
 
 def text_of(found: dict[str, Any], key: str) -> str:
     value = found.get(key)
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and key == "answer":
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and key != "question":
         value = json.dumps(value)
     if not isinstance(value, str) or not value.strip():
         raise Malformed(f"no text under {key!r}")

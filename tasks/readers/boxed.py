@@ -7,14 +7,16 @@ import re
 from tasks.readers.malformed import Malformed
 from tasks.readers.thoughts import spoken
 
-_BOX = re.compile(r"\\f?box(?:ed)?\s*+\{")
+BOX = re.compile(r"\\f?box(?:ed)?\s*+\{")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _OR = re.compile(r"[\s$,;*\\)\](\[]*+(?:or|or\s+else|or\s+perhaps|or\s+maybe)[\s$*\\(\[]*+", re.IGNORECASE)
+_DENIED = re.compile(r"\b(?:not|instead\s+of|rather\s+than)[\s$*\\(]*$", re.IGNORECASE)
 _PLACEHOLDERS = ("...", "…", "\\ldots", "\\dots", "")
 
 
 def last_box(reply: str) -> str:
-    r"""The content of the last `\boxed{...}` outside of thoughts. A box that shows where to answer is ignored.
+    r"""The content of the last `\boxed{...}` outside of thoughts. A box that shows where to answer is ignored, and
+    so is one that is denied ("not \boxed{1}").
 
     Raises Malformed if there is no box, if the box does not close, or if two boxes are joined by "or".
 
@@ -22,7 +24,7 @@ def last_box(reply: str) -> str:
     '\\frac{1}{2}'
     """
     said = spoken(reply)
-    boxes = list(_BOX.finditer(said))
+    boxes = list(BOX.finditer(said))
     if not boxes:
         raise Malformed("no boxed answer")
     end = len(said)
@@ -31,8 +33,8 @@ def last_box(reply: str) -> str:
         if end_of_box is None:
             raise Malformed("the box does not close")
         answer = said[start:end_of_box].strip()
-        if answer not in _PLACEHOLDERS:
-            before = said[max(0, boxes[i].start() - 60) : boxes[i].start()].rpartition("}")
+        before = said[max(0, boxes[i].start() - 60) : boxes[i].start()].rpartition("}")
+        if answer not in _PLACEHOLDERS and not _DENIED.search(before[2]):
             if before[1] and _OR.fullmatch(before[2]) and i > 0:
                 raise Malformed("two boxes with or between them")
             return answer

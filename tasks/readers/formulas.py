@@ -19,7 +19,7 @@ from tasks.readers.markup import bare
 from tasks.readers.numbers import WRITTEN, is_finite
 
 FLOAT_DIGITS = 6  # Math-Verify's default: numbers are rounded to this many digits before they are compared
-MAX_CHARS = 10_000
+MAX_CHARS, MAX_UNIT = 10_000, 200
 _GREEK = (
     "alpha|beta|gamma|delta|epsilon|varepsilon|zeta|eta|theta|iota|kappa|lambda|mu|nu|xi|pi|rho|sigma|tau|upsilon|phi"
     "|varphi|chi|psi|omega|Gamma|Delta|Theta|Lambda|Xi|Pi|Sigma|Phi|Psi|Omega|hbar"
@@ -35,15 +35,26 @@ _WRITTEN = {"sqrt": ("\\sqrt{", "}"), "exp": ("e^{", "}"), "abs": ("|", "|")}
 _INDEXED = re.compile(r"(?<![\\A-Za-z_])([A-Za-z])(\d{1,3})(?![\d.])")
 _SCIENTIFIC = re.compile(r"(?<![\w.])([+-]?\d+(?:\.\d+)?)[eE]([+-]?\d+)(?!\w)")
 _SEPARATOR = re.compile(r"(?<=\d)(?:\{,\}|\\[,!;: ])(?=\d{3}(?!\d))")
-_MARKS = re.compile(r"\\\$|\$|\\!|(?<![\w*])\*\*(?=\S)|(?<=\S)\*\*(?![\w*({\\-])")
+_MARKS = re.compile(r"\\\$|[$€£¥₹]|\\!|(?<![\w*])\*\*(?=\S)|(?<=\S)\*\*(?![\w*({\\-])")
 _VARIANT = re.compile(r"\\var(?=epsilon|phi|theta|rho)|\\ell(?![A-Za-z])")
 _SYMBOL = re.compile(
     r"\\[A-Za-z]+|_\{[^{}]*\}|_\w|(?P<letter>I|E(?=_))(?:_\{(?P<index>\w+)\}|_(?P<digit>\w))?|(?P<distance>d)(?!_)"
 )
 _CALCULUS = re.compile(r"\\int|\\frac\s*\{d")
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{4,}")
-_TEXT = re.compile(r"(?:\\(?:text|mathrm|operatorname|mbox)[a-z]*\s*|_)\{[^{}]*\}")
+_TEXT = re.compile(r"(?:\\(?:text|mathrm|operatorname|mbox|begin|end)[a-z]*\s*|_)\{[^{}]*\}")
 _KNOWN_WORDS = {"sqrt", "floor", "ceil", "frac"}
+_RELATION = re.compile(r"(?:\\(?:[gln]eq?|[gl]t)(?![A-Za-z])|[<>≤≥≠])")
+_NAMED_VALUE = re.compile(r"\\?[A-Za-z]+(?:_\{?\w+\}?)?\s*=([^=,;]+)")
+_NUMBER_IN_TEXT = re.compile(r"\\(?:text|mathrm)\s*\{\s*([-−+]?\d[\d.,]*)(%|\s+(?!(?:and|or|to)\b)[^{}\d]*)?\}")
+_REPEATING = re.compile(r"(?<![\d.])(\d{0,9})\.(\d{0,9})\\(?:overline|bar)\s*\{(\d{1,9})\}")
+_UNIT = re.compile(  # 42 cars
+    r"(.*\d)\s+(?!(?:and|or|to|times|squared|cubed|factorial|per|percent|hundred|thousand|million|billion|trillion)\b)"
+    r"[A-Za-z]{3,}(?:[ /][A-Za-z]+)*"
+)
+_ABOUT = re.compile(r"\s*(?:\\approx(?![A-Za-z])|≈)\s*")
+_UNBOUNDED = ("\\infty", "-\\infty")
+_TIMES_TEN = re.compile(r"(?<=\d)\s*[x×]\s*(?=10\s*\^)")
 _INTEGER = re.compile(r"[-+]?[0-9]{1,18}")
 
 logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns at every call that its time limit is off
@@ -67,17 +78,28 @@ def same_formula(reference: str, answer: str) -> bool:
     """
     if len(reference) > MAX_CHARS:
         raise Malformed("the reference is too long")
+    given, wanted = (bare(text).replace("∞", "\\infty").removeprefix("+") for text in (answer, reference))
+    if wanted in _UNBOUNDED:
+        return given == wanted
     if not is_finite(reference):
         raise Malformed("the reference is not finite")
     if len(answer) > MAX_CHARS or not is_finite(answer):
         return False
-    given, wanted = bare(answer), bare(reference)
     if given == wanted:
         return True
+    if bool(_RELATION.match(given)) != bool(_RELATION.match(wanted)):
+        return False  # Math-Verify reads "> 5" as 5
     if _INTEGER.fullmatch(given) and _INTEGER.fullmatch(wanted):
         return int(given) == int(wanted)  # most answers are integers, and Math-Verify takes milliseconds
     if WRITTEN.fullmatch(given) and WRITTEN.fullmatch(wanted) and math.isclose(float(given), float(wanted)):
         return True  # 5.000000000000002, which is 5 to Python but not to Math-Verify
+    if len(given) < MAX_UNIT and WRITTEN.fullmatch(wanted) and (unit := _UNIT.fullmatch(given)):
+        return same_formula(reference, unit[1])
+    if len(sides := _ABOUT.split(given)) == 2 and all(sides):
+        return any(same_formula(reference, side) for side in sides)
+    named = _NAMED_VALUE.fullmatch(wanted)
+    if named and "=" not in given:
+        return same_formula(named[1], answer)
     return not in_words(reference) and _equal(reference, answer)
 
 
@@ -168,6 +190,8 @@ def as_latex(text: str) -> str:
     """
     text = _SEPARATOR.sub("", _MARKS.sub("", text)).replace("**", "^").replace("~", " ")
     text = _VARIANT.sub(lambda match: "l" if "ell" in match[0] else "\\", text)
+    text = _TIMES_TEN.sub(" \\\\times ", _NUMBER_IN_TEXT.sub(r"\1\\text{\2}", text)).replace("−", "-")
+    text = _REPEATING.sub(_as_fraction, text)
     text = _SCIENTIFIC.sub(r"\1 \\times 10^{\2}", text)
     text = _NAME.sub(_named, _calls_as_latex(text))
     return _INDEXED.sub(r"\1_{\2}", _LONG_INDEX.sub(r"_{\1}", text)).strip()
@@ -178,6 +202,13 @@ def _named(match: re.Match[str]) -> str:
     if greek:
         return f"\\{greek}" + (f"_{{{index}}}" if index else "")
     return f"\\{_RENAMED[renamed] if renamed else same}"
+
+
+def _as_fraction(match: re.Match[str]) -> str:
+    """A repeating decimal: 0.1\\overline{6} is (16 - 1)/90."""
+    once, repeated = match[1] + match[2], match[1] + match[2] + match[3]
+    below = 10 ** len(match[2]) * (10 ** len(match[3]) - 1)
+    return f"\\frac{{{int(repeated) - int(once or 0)}}}{{{below}}}"
 
 
 def _calls_as_latex(text: str) -> str:

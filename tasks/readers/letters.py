@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 
 from tasks.readers.markup import folded, unwrapped, without_emphasis, without_latex
 
 LETTERS = ("A", "B", "C", "D")
 MAX_CHARS = 2_000
+_HEDGE = re.compile(
+    r"(?:(?:most|very)\s+)?(?:likely|probably|clearly|indeed|therefore|thus|hence|so|obviously|definitely|simply|still)"
+    r"\b[\s,:]*",
+    re.IGNORECASE,
+)
 _LABEL = re.compile(
     r"(?:the\s+)?(?:(?:correct|right|best|final)\s+){0,2}(?:answer|option|choice|letter)\s*(?:\bis\b)?\s*:?\s*(?=\W?[A-D]\b)",
     re.IGNORECASE,
 )
 _FIRST = re.compile(r"[(\[]?\s*([A-Da-d])(?![\w'’])(?:\s*([)\]]))?", re.DOTALL)
 _ANOTHER = re.compile(
-    r"[\s,;]*(?:[,/&+]|\b(?i:or|and|nor)\b)\s*(?:(?i:maybe|perhaps|possibly|option|also)\s+){0,2}"
-    r"[(\[]?\s*(?:[A-D]|[b-d])(?![\w'’])|\s*[(\[]\s*(?i:or)\b"
+    r"[\s,;]*(?:[,;/&+]|\b(?i:or|and|nor)\b)\s*(?:(?i:maybe|perhaps|possibly|option|also)\s+){0,2}"
+    r"[(\[]?\s*(?:[A-D]|[b-d])(?![\w'’])|\s*[(\[]\s*(?:(?i:or)\b|[A-D]\s*[)\]])"
 )
+_DOUBLED = re.compile(r"\[\[|\]\]|\\[{}]")
+_LAST = re.compile(r"[(\[]([A-D])[)\]]$")
 _REASON = r"because|since|as|is|due|given|which|where|seems|would|looks|fits|matches"
 _GOES_ON = re.compile(rf"[:,;]|\.(?![A-Za-z]\b)|\s*[-–—/|]+\s|\s+(?:{_REASON})\b|\s+[\d($€£=→\"“'−-]", re.IGNORECASE)
 
@@ -32,9 +40,11 @@ def letter_of(text: str, options: Sequence[str] | None = None) -> str | None:
     >>> letter_of("12 km", ["10 km", "12 km", "14 km", "16 km"])
     'B'
     """
-    said = unwrapped(without_emphasis(without_latex(text[:MAX_CHARS])).lstrip("-•* \n"))
+    text = _DOUBLED.sub(lambda match: match[0][-1], unicodedata.normalize("NFKC", text[:MAX_CHARS]))
+    said = unwrapped(without_emphasis(without_latex(text)).lstrip("-•* \n"))
+    said = _HEDGE.sub("", said, count=1) if _HEDGE.match(said) else said
     stated = _stated(_LABEL.sub("", said, count=1) if _LABEL.match(said) else said)
-    return stated or _among(said, options or ())
+    return stated or _among(said, options or ()) or _after(said, options or ())
 
 
 def _stated(said: str) -> str | None:
@@ -54,6 +64,12 @@ def _among(said: str, options: Sequence[str]) -> str | None:
     wanted = folded(said) if options else ""
     same = [letter for letter, option in zip(LETTERS, options, strict=False) if folded(option) == wanted]
     return same[0] if len(same) == 1 else None
+
+
+def _after(said: str, options: Sequence[str]) -> str | None:
+    """The letter after its option's text."""
+    last = _LAST.search(said)
+    return last[1] if last and _among(said[: last.start()], options) == last[1] else None
 
 
 def without_letter(option: str, letter: str) -> str:

@@ -5,19 +5,21 @@ from __future__ import annotations
 import re
 
 from tasks.readers.malformed import Malformed
-from tasks.readers.tags import last_element
+from tasks.readers.verdicts import deciding
 
 LOWEST, HIGHEST = 1, 10
-_NUMBER = re.compile(r"[\s*_`\"']*(-?\d{1,3}(?:\.\d{1,3})?)\s*(?:(?:/|out of)\s*10)?[\s*_`\"'.]*", re.IGNORECASE)
+_NUMBER = re.compile(r"[\s*_`\"'$]*(-?\d{1,3}(?:\.\d{1,3})?)\s*(?:(?:/|out of)\s*10)?[\s*_`\"'.$]*", re.IGNORECASE)
 
 
 def mark_out_of_ten(reply: str, name: str = "score") -> float:
-    """The mark 1 to 10 in the last element named `name`, scaled to 0..1; values beyond either end are clipped.
+    """The mark 1 to 10 in the last deciding element named `name`, scaled to 0..1; values beyond either end are clipped.
 
     >>> mark_out_of_ten("<think><score>2</score></think> <score> 10/10 </score>"), mark_out_of_ten("<score>1</score>")
     (1.0, 0.0)
     """
-    text = last_element(reply, name)
+    text = deciding(reply, name)
+    if not text:
+        raise Malformed(f"empty {name} element")
     found = _NUMBER.fullmatch(text)
     if not found:
         raise Malformed(f"the {name} is no number")

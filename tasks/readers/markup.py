@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 
 _COMMANDS = (
     "text(?:bf|it|rm|sf|tt|normal|up)?|math(?:rm|bf|sf|tt|it|bb)|operatorname|[mh]box|emph|boldsymbol|bf|underline"
@@ -20,18 +21,19 @@ _WRAPPERS = (
     ("(", ")"), ("[", "]"), ("{", "}"), ('"', '"'), ("'", "'"), ("“", "”"), ("‘", "’"), ("«", "»"), ("$$", "$$"),
     ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"), ("\\boxed{", "}"), ("*", "*"), ("_", "_"),
 )  # fmt: skip
-_AMOUNT = re.compile(r"[\s$€£%\d.,]*\d[\s$€£%\d.,]*")
-_SUBSCRIPT = re.compile(r"(?<=\w)_\{?(\w+)\}?")
+_AMOUNT = re.compile(r"[\s$€£%\d.,]*\d[\s$€£%\d.,]*(?:thousand|million|billion|trillion)?\s*", re.IGNORECASE)
+_SUBSCRIPT = re.compile(r"(?<=\w)_\{?([^\W_]+)\}?")
+_LINK = re.compile(r"\[([^\[\]\n]{1,500})\]\((?=[^\s()]*[/#])[^\s()]{1,500}\)")
 _MOST_WRAPPERS = 6
 
 
 def without_emphasis(text: str) -> str:
-    """Text without Markdown's asterisks, underscores and backticks; the asterisks of powers stay.
+    """Text without Markdown's asterisks, underscores, backticks and addresses of links; the asterisks of powers stay.
 
     >>> without_emphasis("The answer **is** `2**3`, *so* __be__ it")
     'The answer is 2**3, so be it'
     """
-    return _EMPHASIS.sub("", text)
+    return _EMPHASIS.sub("", _LINK.sub(r"\1", text))
 
 
 def without_latex(text: str) -> str:
@@ -61,7 +63,7 @@ def bare(text: str) -> str:
 
 def folded(text: str) -> str:
     """`bare` text in lower case, for exact comparison."""
-    return bare(text).casefold()
+    return unicodedata.normalize("NFKC", bare(text)).casefold()
 
 
 def unwrapped(text: str) -> str:

@@ -37,13 +37,14 @@ _YEAR = re.compile(
     r"(?:19|20)\d\d\b(?![.,]\d|\s*%)",
     re.IGNORECASE,
 )
+_YEAR_BESIDE = re.compile(r"\(\s*(?:fy\s*)?(?:19|20)\d\d\s*\)", re.IGNORECASE)
 _ORDINAL = re.compile(r"\b\d+(?:st|nd|rd|th)\b", re.IGNORECASE)
 _QUANTITY = re.compile(  # scales in ASCII: to `re` a dotted capital I is an i, to str.lower() it is not
     r"(?P<paren>\(\s*)?(?<![\w.^])(?P<number>[-+]?(?:\d++(?:\.\d++)?|\.\d++)(?:[eE][-+]?\d++)?)(?!\.?\d|\s*(?:\^|\*\*))"
     r"(?:\s*(?:×|\*|x(?=\s*10))\s*10\s*(?:\^|\*\*)\s*[{(]?\s*(?P<power>[-+]?\d{1,4})\s*[})]?"
     r"|\s*/\s*(?P<below>\d++(?:\.\d++)?)(?![\d/]))?"
     r"\s*(?P<percent>%|per\s?cent\b|percentage\s+points?\b)?(?P<closed>\s*\)\s*%?)?"
-    r"\s*-?(?:(?P<scale>(?a:" + "|".join(sorted(SCALES, key=len, reverse=True)) + r"))(?![A-Za-z]))?",
+    r"\s*-?(?:(?P<scale>(?a:" + "|".join(sorted(SCALES, key=len, reverse=True)) + r"))(?![A-Za-z]))?(?P<shut>\s*\))?",
     re.IGNORECASE,
 )
 WRITTEN = re.compile(r"[-+]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][-+]?\d++)?")
@@ -78,19 +79,24 @@ def number_in(text: str) -> Number:
     >>> [number_in(t).scaled for t in ("$(1,234)", "−5 %", "12.5% in 2019", "1.5 × 10^6", "4 + 8 = 12", "$1.2M")]
     [-1234.0, -5.0, 12.5, 1500000.0, 12.0, 1200000.0]
     """
+    return _forms(text)[0]
+
+
+def _forms(text: str) -> list[Number]:
+    """The one number in a text, in all forms in which it is written."""
     if len(text) > MAX_CHARS:
         raise Malformed("too long for a number")
-    plain = _normalised(text)
+    plain = _normalised(text).lstrip("≈ ")
     end_of_equation = _EQUALS.split(plain)[-1]
     alone = end_of_equation == plain
     found = _numbers(end_of_equation)
     if len(found) > 1:
-        alone, found = False, _numbers(_YEAR.sub(r"\1", _DATE.sub(" ", _ORDINAL.sub(" ", end_of_equation)))) or found
+        alone, found = False, _numbers(_without_dates(end_of_equation)) or found
     if not found:
         raise Malformed("no number")
     if not all(same_value(found[0], other) for other in found[1:]):
         raise Malformed("several numbers")
-    return dataclasses.replace(found[0], plain=found[0].plain and alone)
+    return [dataclasses.replace(number, plain=number.plain and alone) for number in found]
 
 
 def same_number(reference: str, answer: str, tolerance: float) -> bool:
@@ -102,7 +108,8 @@ def same_number(reference: str, answer: str, tolerance: float) -> bool:
     >>> same_number("1.2 million", "1.2 thousand", 0.0015), same_number("1.2 million", "1,200,000", 0.0015)
     (False, True)
     """
-    return _equal(number_in(reference), number_in(answer), tolerance)
+    wanted = number_in(reference)
+    return any(_equal(wanted, given, tolerance) for given in _forms(answer))
 
 
 def is_finite(text: str) -> bool:
@@ -152,6 +159,12 @@ def _normalised(text: str) -> str:
     return _POWER.sub(r"1×10^\1", _RANGE.sub(" ", text))
 
 
+def _without_dates(text: str) -> str:
+    for pattern in (_YEAR_BESIDE, _ORDINAL, _DATE):
+        text = pattern.sub(" ", text)
+    return _YEAR.sub(r"\1", text)
+
+
 def _numbers(text: str) -> list[Number]:
     found = []
     for match in _QUANTITY.finditer(text):
@@ -160,7 +173,7 @@ def _numbers(text: str) -> list[Number]:
             value *= 10.0 ** min(int(match["power"]), 400) if int(match["power"]) <= 300 else math.inf
         if match["below"]:
             value = value / float(match["below"]) if float(match["below"]) else math.nan
-        if match["paren"] and match["closed"] and not found:  # accountants' minus
+        if match["paren"] and (match["closed"] or match["shut"]) and not found:  # accountants' minus
             value = -value
         scale = SCALES[match["scale"].lower()] if match["scale"] else None
         if not math.isfinite(value * (scale or 1.0)):

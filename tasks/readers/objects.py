@@ -15,6 +15,7 @@ from typing import Any
 from tasks.readers.malformed import Malformed
 from tasks.readers.thoughts import spoken
 
+ELLIPSES = ("...", "…")
 MAX_DEPTH = 100
 MAX_CHARS = 30_000  # an object is looked for in this many last characters of a reply
 _OPENING = re.compile(r'\{(?=\s*+")')
@@ -40,7 +41,8 @@ class Unescaped(str):
 
 
 def last_object(reply: str, keys: Sequence[str] = ()) -> dict[str, Any]:
-    r"""The last JSON object with all of `keys`; else the last of those with the most of them. Raises Malformed.
+    r"""The last JSON object with all of `keys`; else the last of those with the most of them. One that only shows the
+    form, with an ellipsis under such a key, is ignored. Raises Malformed.
 
     Its texts are of type `Unescaped` if a LaTeX command had to be repaired.
 
@@ -48,6 +50,7 @@ def last_object(reply: str, keys: Sequence[str] = ()) -> dict[str, Any]:
     {'a': '\\frac12', 'b': [2]}
     """
     found = [value for _, value in objects(spoken(reply)[-MAX_CHARS:])]
+    found = [value for value in found if not any(value.get(key) in ELLIPSES for key in keys)]
     if not found:
         raise Malformed("no JSON object")
     return max(enumerate(found), key=lambda at: (sum(key in at[1] for key in keys), at[0]))[1]

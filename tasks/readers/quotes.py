@@ -10,8 +10,8 @@ from tasks.readers.malformed import Malformed
 from tasks.readers.words import words_of
 
 MAX_CHARS, MOST_QUOTES = 30_000, 200  # each is searched for in the whole prompt
-_BETWEEN = re.compile(r"\.\.\.|…|\[…\]|\[\.\.\.\]|(?<=[.!?;])\s+")
-_MARKER = re.compile(r"^\s*(?:[-*•>]+|\(?\d{1,2}[.)])\s+")
+_BETWEEN = re.compile(r"\.\.\.|…|\[…\]|\[\.\.\.\]|(?<=[.!?;])(?<!\b(?:Dr|Mr|Ms|St)\.)(?<!\b(?:Mrs)\.)(?<!\.[A-Z]\.)\s+")
+_MARKER = re.compile(r"^\s*(?:[-–—*•>]+|[(\[]?\d{1,2}[.)\]])\s+")
 _AROUND = " \t\"'“”‘’«»`*_"
 
 

@@ -7,6 +7,8 @@ import re
 _SOURCE = "document|passage|article|excerpt|paragraph"
 _SHOWN = "given|provided|above|following|original|short|whole|full|attached"
 _EXHIBIT = "table|figure|fig\\.|chart|graph|diagram|map|image|picture|exhibit|appendix"
+_NUMBERED = "theorem|lemma|proposition|corollary|definition|example|exercise|section|chapter|equation|eq\\.|formula"
+_DOTTED = r"\d{1,3}\.\d+(?!\d|\s*[a-z]{1,2}\b)"  # Theorem 4.2, and not a section 4.2 m long
 LEANS_ON_SOURCE = re.compile(
     rf"\b(?:(?:the|this|that|these)\s+(?:\w+\s+)?(?:{_SOURCE})s?\b|(?:{_SHOWN})\s+(?:\w+\s+)?(?:{_SOURCE}|text)s?\b"
     r"|(?:the|this|that)\s+(?:(?:reading|source)\s+)?texts?\b(?!\s+(?:message|editor|file|box|string|field))"
@@ -14,8 +16,9 @@ LEANS_ON_SOURCE = re.compile(
     r"|according\s+to\s+the\s+(?:author|writer|narrator|speaker|information|data)"
     r"|(?:given|provided|above)\s+(?:information|context|description)|(?:provided|above)\s+(?:data|values|facts)\b"
     r"|based\s+on\s+the\s+(?:\w+\s+)?(?:information|data|facts|details|context)\s+(?:provided|given|above)"
-    rf"|(?:{_EXHIBIT})s?\s+(?:(?:that\s+is\s+)?(?:shown|given|provided)\s+)?(?:below|above)|(?:{_EXHIBIT})s?\s+shown\b"
+    rf"|(?:{_EXHIBIT})s?\s+(?:(?:(?:that\s+is\s+)?(?:shown|given|provided)\s+)?(?:below|above)|shown\b|{_DOTTED})"
     rf"|(?:in|from|to|see|of|with|using|on)\s+(?:the\s+)?(?:{_EXHIBIT})\s*\d"
+    rf"|(?:{_NUMBERED})s?\s*(?:\s{_DOTTED}|\(\d[\d.]*\))"
     r"|(?:mentioned|stated|described|discussed|noted|listed|shown|introduced)\s+(?:above|earlier|previously)"
     r"|as\s+mentioned|as\s+(?:stated|described|discussed|noted)\s*(?:,|$)|based\s+on\s+the\s+analysis)",
     re.IGNORECASE,

@@ -1,25 +1,31 @@
-"""The answer that a reply states: "The answer is ...", "Final answer: ...", or a box where nothing is stated."""
+"""The answer that a reply states: "The answer is ...", "Final answer: ...", "... is the right answer", or a box."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 
-from tasks.readers.boxed import last_box
+from tasks.readers.boxed import BOX, last_box
 from tasks.readers.malformed import Malformed
 from tasks.readers.markup import unwrapped, without_emphasis, without_latex
 from tasks.readers.thoughts import spoken
 
 _ADJECTIVE = r"(?:final|correct|right|best|true|overall|short)\s+"
-_IS = r"\s+(?:is|should\s+be|would\s+be|must\s+be)\b(?!\s+not\b)\s*:?"
+_IS = r"\s+(?:is|should\s+be|would\s+be|must\s+be)\b(?!\s+not\b)\s*[:：]?"
 _STATED = re.compile(
     rf"\b(?:(?:the|my|our)\s+(?:{_ADJECTIVE}){{0,2}}|(?:{_ADJECTIVE}){{1,2}})(?:answer|option|choice)"
-    rf"(?:\s+to\s+(?:the|this|your)\s+(?:\w+\s+){{0,2}}question)?(?:{_IS}|\s*:)"
-    rf"|^[^\w\n]{{0,8}}(?:answer|ans)(?:\s*:|{_IS})|(?<=[.!?]\s)answer{_IS}",
+    rf"(?:\s+to\s+(?:the|this|your)\s+(?:\w+\s+){{0,2}}question)?(?:{_IS}|\s*[:：])"
+    rf"|^[^\w\n]{{0,8}}(?:answer|ans)(?:\s*[:：]|{_IS})|(?<=[.!?]\s)answer{_IS}"
+    rf"|^[^\w\n]{{0,8}}(?:the\s+)?{_ADJECTIVE}answer[^\w\n]{{0,8}}$(?P<heading>)",
     re.IGNORECASE | re.MULTILINE,
 )
+_STATED_BEFORE = re.compile(  # "..., so B is the right answer"
+    rf"(?<=\S)\s+is\s+the\s+(?:{_ADJECTIVE}){{1,2}}(?:answer|option|choice)\b", re.IGNORECASE
+)
+_CLAUSE = re.compile(r"[^\n,:;.!?]*$")
 _MARKUP_LINE = re.compile(r"[\s$*`\\\[\]:#-]*(?:json|text|latex)?")
-_END_TOKEN = re.compile(r"(?:<\|[^<>|]{0,64}\|>|</s>)\s*$")
+_END_TOKEN = re.compile(r"<\|[^<>|]{0,64}\|>|</s>")
+_TAG = re.compile(r"</?(?:answer|b|strong|i|em|u)>", re.IGNORECASE)
 
 
 def stated_answer(reply: str, placeholders: Sequence[str] = ()) -> str:
@@ -33,9 +39,12 @@ def stated_answer(reply: str, placeholders: Sequence[str] = ()) -> str:
     >>> stated_answer("Final answer: **Paris**\n\nNote that the answer is not Rome.")
     'Paris'
     """
-    said = without_emphasis(_END_TOKEN.sub("", spoken(reply)))
+    said = without_emphasis(spoken(reply))
     empty = False
+    last_box_at = max((box.start() for box in BOX.finditer(said)), default=-1)
     for statement in reversed(list(_STATED.finditer(said))):
+        if statement["heading"] is not None and statement.end() < last_box_at:
+            break
         answer = _line_after(said, statement.end())
         if answer and answer.strip(" .()[]'\"") not in placeholders:
             return answer
@@ -45,14 +54,18 @@ def stated_answer(reply: str, placeholders: Sequence[str] = ()) -> str:
     try:
         return _plain(last_box(reply))
     except Malformed as problem:
-        raise Malformed("no answer is stated") from problem
+        before = list(_STATED_BEFORE.finditer(said))
+        clause = _CLAUSE.search(said[max(0, before[-1].start() - 200) : before[-1].start()]) if before else None
+        if clause is None or not clause[0].strip():
+            raise Malformed("no answer is stated") from problem
+        return _plain(clause[0])
 
 
 def _line_after(text: str, at: int) -> str:
     """The rest of the line or, if that is empty, the next line that is not."""
     for line in text[at : at + 20_000].split("\n")[:6]:
         if not _MARKUP_LINE.fullmatch(line):
-            return _plain(line)
+            return _plain(_TAG.sub("", _END_TOKEN.split(line)[0]))
     return ""
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tasks.readers.malformed import Malformed
 from tasks.readers.thoughts import without_closed_blocks
 
+_INVISIBLE = "\u200b\u200c\u200d\u2060\ufeff"
 PLACEHOLDERS = ("and", "or", "...", "…")  # "I write it between <answer> and </answer>"
 _MENTIONED = re.compile(r"[`\"'”’]*\s*(?:and\s*[`\"'“‘]*</|tags?\b|elements?\b|markers?\b)", re.IGNORECASE)
 _NOTHING_MORE = re.compile(r"[\s`*]*(?:(?:<\|[^<>]{0,64}\|>|</s>)\s*)*")
@@ -101,13 +102,21 @@ class _Scan:
         found = self.thought if self.thinking else self.spoken
         if self.opened is None and self.outer and found:  # an element within an element of the same name
             self.opened, self.outer = self.outer, None
-            found.pop()
+            inner = found.pop()
+            if not (self._text(self.opened.end(), inner.start) or self._text(inner.end, mark.start())):
+                found.append(replace(inner, start=self.opened.start(), end=mark.end()))  # a doubled tag
+                self.opened = None
         if self.opened is None:
             return
-        text = without_closed_blocks(self.reply[self.opened.end() : mark.start()]).strip()
+        text = self._text(self.opened.end(), mark.start())
         if text.lower() not in PLACEHOLDERS:
             found.append(Element(text, (self.opened[3] or "").strip(), self.opened.start(), mark.end()))
         self.opened, self.doubtful = None, False
+
+    def _text(self, start: int, end: int) -> str:
+        """Visible text without thoughts."""
+        text = without_closed_blocks(self.reply[start:end]).strip()
+        return text if text.strip(_INVISIBLE) else ""
 
     def result(self, open_thoughts: bool) -> list[Element]:
         if self.doubtful:

@@ -1,6 +1,7 @@
 """Verdicts: a mark in tags or a word in double brackets. The last deciding one counts.
 
-A reply also names verdicts that it does not give: it restates the rule, denies the other verdict, or supposes one.
+A reply also names verdicts that it does not give: it restates the rule, denies the other verdict, supposes one, or
+quotes the text that it judges.
 """
 
 from __future__ import annotations
@@ -15,21 +16,57 @@ from tasks.readers.malformed import Malformed
 from tasks.readers.tags import elements
 from tasks.readers.thoughts import spoken
 
-BRACKETED = re.compile(r"\\?\[\\?\[\s*+(\w+)\s*+\\?\]\\?\]")
+BRACKETED = re.compile(r"\\?\[\\?\[\s*+(\w++(?:\\_\w++|[ -]\w++)*+)\s*+\\?\]\\?\]")
 _SENTENCE_END = re.compile(r"[.!?;](?=\s|$)|\n")
-_DENIED = re.compile(r"\b(?:not|never|than|instead\s+of)[^\w.!?\n]{0,9}$", re.IGNORECASE)
-_IF_AFTER = re.compile(r"[^\w.!?\n]{0,9}\b(?:if|when|unless|otherwise|in\s+case)\b")  # "If" begins a new sentence
+_GIVE = r"(?:be|give|say|answer|award|assign|choose|justify|warrant)"
+_DENIED = re.compile(
+    rf"\b(?:(?:not|never|cannot|\w+n['’]t)(?:\s+{_GIVE})?(?:\s+an?)?|than|instead\s+of"
+    rf"|(?:no|(?:not|n['’]t)\s+\w+\s+an?)\s+(?:reason|need|grounds)\s+(?:for|to\s+{_GIVE})(?:\s+an?)?)[^\w.!?\n]{{0,9}}$",
+    re.IGNORECASE,
+)
+_TAKEN_BACK = re.compile(  # "If" begins a new sentence
+    r"[^\w.!?\n]{0,9}\b(?:(?:is|was)(?:n['’]t|\s+not)|if|when|unless|otherwise|in\s+case)\b"
+)
 _WOULD = re.compile(r"[^\w.!?\n]{0,9}\b(?:would|could|might|needs?|requires?)\b")
 _SUPPOSED = re.compile(
     r"\b(?:otherwise|else|unless|in\s+case|would\s+have)\b|^\W*+(?:had|were|when)\b"
-    r"|\bif\b.*\b(?:i|would|were|had|could|might|must|should)\b|^\W*+if\b(?:\W+\w+){0,5}\W*$",
+    r"|\bif\b.*\b(?:i|would|were|had|could|might|must|should)\b|^\W*+if\b(?:\W+\w+){0,5}\W*$"
+    r"|^\W*+(?:with|without)\b.*\bwould\b|(?:^|[:(])\W*+(?:to\s+(?:be|get|earn|receive|deserve)|for)\b\W*(?:an?\W*)?$",
+    re.IGNORECASE,
+)
+_JUDGED = r"\b(?:response|answer|text|candidate|submission|document|passage|reply|student|author|set)\b"
+_SAYS = (
+    r"(?:says?|claims?|contains?|asks?|tells?|instructs?|includes?|demands?|reads?|ends?\s+with|wants?|requests?|states?"
+    r"|writes?|mentions?|embeds?)"
+)
+_THE_TEXT = r"the\s+(?:text|string|words?|phrase|tags?|instruction|sentence|line)"
+_REPORTED = re.compile(  # the answer says "...; the text "...; the answer's own "...
+    rf"{_JUDGED}(?:\s+(?!(?:i|we)\b)\w+){{0,3}}?\s+{_SAYS}(?:\s+(?:me|us|the\s+(?:judge|grader)))?"
+    rf"(?:\s+(?:to\s+)?(?:{_GIVE}|output|write|print|return))?(?:\s+{_THE_TEXT})?"
+    rf"(?:[\s:(]*[\"'“‘`](?:[^\W\d][^\n\"'”’`]{{0,40}})?|\s*)$"
+    rf"|\b(?:{_THE_TEXT}|{_JUDGED}['’]s\s+own)\s*[\"'“‘`]+$",
+    re.IGNORECASE,
+)
+_DISOWNED = re.compile(
+    r"(?:[\"'”’`]+[^\n.!?]{0,80}?|,?\s+(?:which|that|is|was)\b[^\n.!?]{0,80}?)"
+    r"\b(?:ignored|disregarded|injection|manipulat|trick|i\s+(?:will\s+)?(?:ignore|disregard)\b)",
+    re.IGNORECASE,
+)
+_UNREAL = re.compile(
+    r"(?:^\W*+had|\bif)\s+(?!i\b|one\b|forced|asked|pressed)[^\n]*(?:\bwould|['’]d)\s+(?:be|have\s+been|get|give|say|earn|answer"
+    r"|score|deserve|receive)\W*(?:an?\W*)?$",
     re.IGNORECASE,
 )
 _CONCLUDES = re.compile(r"\b(?:so|thus|hence|therefore|final(?:ly)?|verdict|decision|now)\b", re.IGNORECASE)
 _QUOTED = re.compile(
     r"\s*+[\"'”’`]*+\s*+\b(?:which|that|is|was|are|to|in|into|inside|at|from|tries|but|so)\b[^\n]*[^.!?)\s\n]\s*$"
 )
+_CLOSING_TAGS = re.compile(r"(?:</\w{1,20}>\s*)+$")
+_LAST_TAGS = 100  # characters that closing tags after a last sentence are looked for in
+_QUOTE = re.compile(r"[\"“`][^\"“”`\n]*\w[^\"“”`\n]*$")  # a quotation of which the verdict is a part
+_QUOTE_ENDS = re.compile(r"[^\"“”`\n]{0,40}[\"”`]")
 _OR = re.compile(r"[^\w.!?\n/]*+(?:(?:or|and|versus|vs)\b|/)[^\w.!?\n]*+", re.IGNORECASE)
+_COMMA = re.compile(r"[^\w.!?\n]*,[^\w.!?\n]*")
 _MOST = 12  # the deciding verdict is looked for among this many at the end of a reply
 _ABOUT = 400  # characters around a verdict that can make it a mere mention
 
@@ -51,17 +88,21 @@ def marked(reply: str, name: str = "score") -> int:
     >>> marked("<score>0</score> Had it given the year, <score>1</score>.")
     0
     """
+    digit = unicodedata.normalize("NFKC", deciding(reply, name)).strip(" \n*_`'\"$").removesuffix(".0")
+    if digit not in ("0", "1"):
+        raise Malformed(f"{name} is neither 0 nor 1")
+    return int(digit)
+
+
+def deciding(reply: str, name: str) -> str:
+    """Text of the last deciding `<name>` element."""
     found = elements(reply, name)[-_MOST:]
     if not found:
         raise Malformed(f"no {name} element")
     edges = [(element.start, element.end) for element in found]
-    if _QUOTED.fullmatch(reply, edges[-1][1]):
+    if _QUOTED.fullmatch(reply[:-_LAST_TAGS] + _CLOSING_TAGS.sub("", reply[-_LAST_TAGS:]), edges[-1][1]):
         raise Malformed(f"cut off in a sentence about the {name}")
-    value = _decided([Mention(e.text, *around) for e, around in zip(found, _around(reply, edges), strict=True)])
-    digit = unicodedata.normalize("NFKC", value).strip(" \n*_`'\"").removesuffix(".0")
-    if digit not in ("0", "1"):
-        raise Malformed(f"{name} is neither 0 nor 1")
-    return int(digit)
+    return _decided([Mention(e.text, *around) for e, around in zip(found, _around(reply, edges), strict=True)])
 
 
 def bracketed(reply: str, values: Mapping[str, int]) -> int:
@@ -73,11 +114,13 @@ def bracketed(reply: str, values: Mapping[str, int]) -> int:
     0
     """
     said = spoken(reply)
-    found = [match for match in BRACKETED.finditer(said) if match[1].upper() in values][-_MOST:]
+    last_first = reversed(list(BRACKETED.finditer(said)))
+    named = ((re.sub(r"\\?[_ -]", "_", match[1]).upper(), match.span()) for match in last_first)
+    found = list(itertools.islice(((word, span) for word, span in named if word in values), _MOST))[::-1]
     if not found:
         raise Malformed("no verdict")
-    around = _around(said, [match.span() for match in found])
-    return values[_decided([Mention(match[1].upper(), *text) for match, text in zip(found, around, strict=True)])]
+    around = _around(said, [span for _, span in found])
+    return values[_decided([Mention(word, *text) for (word, _), text in zip(found, around, strict=True)])]
 
 
 def _around(text: str, spans: list[tuple[int, int]]) -> list[tuple[str, str]]:
@@ -90,13 +133,22 @@ def _around(text: str, spans: list[tuple[int, int]]) -> list[tuple[str, str]]:
 
 
 def _decided(mentions: list[Mention]) -> str:
-    deciding = [m for m in mentions if not (_DENIED.search(m.before) or _IF_AFTER.match(m.after))]
+    given = [m for m in mentions if not (_DENIED.search(m.before) or _TAKEN_BACK.match(m.after) or _is_reported(m))]
     if len({mention.value for mention in mentions}) > 1:
         offered = _offered(mentions)
-        deciding = [m for m in deciding if m not in offered and not _is_supposed(m)]
-    if not deciding:
+        given = [m for m in given if m not in offered and not _is_supposed(m)]
+    if not given:
         raise Malformed("no verdict is decided on")
-    return deciding[-1].value
+    unquoted = [m for m in given if not (_QUOTE.search(m.before) and _QUOTE_ENDS.match(m.after))]
+    return (unquoted or given)[-1].value
+
+
+def _is_reported(mention: Mention) -> bool:
+    """Whether the verdict is one that the judged text asks for, or holds only in what is not the case."""
+    sentence = _SENTENCE_END.split(mention.before)[-1]
+    if _REPORTED.search(sentence) or _DISOWNED.match(mention.after):
+        return True
+    return bool(_UNREAL.search(sentence)) and not _CONCLUDES.search(sentence)
 
 
 def _is_supposed(mention: Mention) -> bool:
@@ -107,6 +159,9 @@ def _is_supposed(mention: Mention) -> bool:
 
 
 def _offered(mentions: list[Mention]) -> list[Mention]:
-    """Pairs of different verdicts joined by "or", which decide nothing."""
-    pairs = itertools.pairwise(mentions)
-    return [m for a, b in pairs if a.value != b.value and _OR.fullmatch(a.after) for m in (a, b)]
+    """Different verdicts joined by "or", which decide nothing, and those listed before them."""
+    offered: list[Mention] = []
+    for a, b in reversed(list(itertools.pairwise(mentions))):
+        if a.value != b.value and (_OR.fullmatch(a.after) or (b in offered and _COMMA.fullmatch(a.after))):
+            offered += [a, b]
+    return offered

@@ -19,6 +19,7 @@ _ARTICLE = re.compile(r"[tTaA](?:(?<=\b[tT])[hH][eE]\b|(?<=\b[aA])[nN]\b|(?<=\ba
 _FIRST_ARTICLE = re.compile(r"\W*A\s+(?=\S)")  # elsewhere a capital A is a name, as in vitamin A
 _PUNCTUATION = {"Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po", "Sc"}
 _UNIFIED = {0x2212: "-", **dict.fromkeys(range(1, 7), " ")}
+_CURRENCY_CODE = re.compile(r"[$€£](?<=[A-Z].)(?=\d)")  # US$5
 _PERCENT = re.compile(r"(?<=\d)\s?per\s?cent\b", re.IGNORECASE)
 _KEEP = str.maketrans({".": "\1", "/": "\2", ":": "\3", "-": "\4", "#": "\5", "+": "\6"})
 _BACK = {1: ".", 2: "/", 3: ":", 4: "-", 5: "#", 6: "+"}
@@ -41,7 +42,7 @@ def words_of(text: str, hyphen: str = " ") -> list[str]:
 def _normalised(text: str) -> str:
     """Text in which what has to stay of punctuation is out of the way, as control characters."""
     text = unicodedata.normalize("NFKC", text.translate(_UNIFIED))
-    text = _PERCENT.sub("%", _THOUSANDS.sub("", text))
+    text = _PERCENT.sub("%", _CURRENCY_CODE.sub(" ", _THOUSANDS.sub("", text)))
     return _KEPT.sub(lambda match: match[0].translate(_KEEP), text)
 
 

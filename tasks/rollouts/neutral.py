@@ -15,7 +15,7 @@ MARKUP = re.compile(
     r"|\s*+(?:/\s*+)?(?:s>|(?:start|end)_of_(?:turn|text|image)\s*+>|(?:bos|eos|pad|unk)\s*+>)"
     r"|<\s*+(?:/\s*+)?SYS\s*+>>)"
     r"|\[\s*+(?:/\s*+)?(?:INST|SYSTEM_PROMPT|TOOL_CALLS|TOOL_RESULTS|AVAILABLE_TOOLS)\s*+\]"
-    r"|\\?\[\\?\[\s*+[\w.:+-][\w .:+-]{0,23}\s*+\\?\]\\?\]",  # [[YES]], also with the backslashes of Markdown
+    r"|\\?\[\\?\[\s*+[\w.:+-](?:[\w .:+-]|\\_){0,23}\s*+\\?\]\\?\]",  # [[YES]], also with the backslashes of Markdown
     re.IGNORECASE,
 )
 LOOK_ALIKES = str.maketrans({"<": "‹", ">": "›", "[": "⟦", "]": "⟧"})

@@ -1,8 +1,8 @@
 """Replies as models write them, each with what a careful reader takes from it, to compare with our readers.
 
-A case has `reader`, `reply` (or `fields`), `expected` and a note. `expected` is the value to read, plain or as
-`{"value": ...}`; `{"refuse": true}`, "bad" or null for a refusal; "drop" for one without penalty; true or false for
-whether the answer in the reply agrees with the reference; or `{"either": true}` if readers may differ.
+A case has `reader`, `reply` (or `fields`; for `same` also `other`), `expected` and a note. `expected` is the value to
+read, plain or as `{"value": ...}`; `{"refuse": true}`, "bad" or null for a refusal; "drop" for one without penalty;
+true or false for whether the answer in the reply agrees with the reference; or `{"either": true}` if both will do.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from tasks.compare import read_scores
 from tasks.prompt import Malformed
 from tasks.readers.boxed import last_box
 from tasks.readers.marks import mark_out_of_ten
+from tasks.readers.named import named_text
 from tasks.readers.tags import last_element
 from tasks.rollouts.search_syntax import Syntax, find_search
 
@@ -127,6 +128,19 @@ def _scores(case: Case) -> list[int]:
     return [round(1 + 4 * row["mark"]) for row in marks]
 
 
+def _same(case: Case) -> bool:
+    """Two answers to one question, compared in either order, as a vote compares them."""
+    pair = (case["reply"], case["other"])
+    return any(_agrees(reference, answer) for reference, answer in (pair, pair[::-1]))
+
+
+def _agrees(reference: str, answer: str) -> bool:
+    try:
+        return comparison.agree({"answer_type": None, "reference": reference, "options": None}, answer)
+    except Malformed:
+        return False
+
+
 READERS: dict[tuple[str, str], Callable[[Case], Any]] = {
     ("eapo", "answer"): _in_parts,
     ("eapo", "scores"): _scores,
@@ -134,6 +148,8 @@ READERS: dict[tuple[str, str], Callable[[Case], Any]] = {
     ("mae", "mark"): lambda case: mark_out_of_ten(case["reply"]),
     ("mae", "question"): lambda case: last_element(case["reply"], "question"),
     ("mae", "answer"): lambda case: last_element(case["reply"], "answer"),
+    ("rzero", "question"): lambda case: named_text(case["reply"], "question"),
+    ("rzero", "same"): _same,
     ("scope", "verdict"): lambda case: scope.read_verdict(case["reply"]),
     ("scope", "task"): lambda case: scope.read_task(case["reply"]),
     ("scope", "answer"): lambda case: scope.read_answer(case["reply"]),
