@@ -18,9 +18,10 @@ import heapq
 import math
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
+from flows.mae.config import Config as Mae
 from flows.plan.engine import engine_memory
 from flows.plan.hardware import GPU, GPUS, RATES
 from flows.plan.plan import make_plan
@@ -42,6 +43,9 @@ PROFILES = (
     "spell/qwen2.5-7b-1gpu",
     "spice/qwen3-8b-base-8gpu",
     "eapo/qwen3-30b-a3b-instruct",
+    "eapo/qwen3-4b-1gpu",
+    "mae/qwen2.5-3b-instruct-8gpu-lora",
+    "rzero/qwen3-8b-base-8gpu-lora",
 )
 HEAD = (
     "| profile | conversations of a step | planned, s | stage after stage, s | prompt by prompt | all at once |",
@@ -206,10 +210,13 @@ def rows() -> Iterator[str]:
         workload = cfg.workload()
         assert workload is not None
         gpu = next(GPUS[card] for card in CARDS if make_plan(cfg, GPUS[card]).verdict != "no")
-        steps = [step for step in workload.steps if step.asked]
+        steps = [step for step in workload.steps if len(step.asked) > 1]  # a single stage overlaps with nothing
         if isinstance(cfg, Scope):  # of the pool's draws the first and the last: eight batches at once, and one
             asking, *draws, solving = steps
             steps = [asking, draws[0], draws[-1], solving]
+        if isinstance(cfg, Mae):  # new questions with their trials, then answers with their marks
+            proposed, answered, _, *others, marks = steps[0].asked
+            steps = [replace(steps[0], asked=asked) for asked in ((proposed, *others), (answered, marks))]
         for step in steps:
             yield _row(name, cfg, gpu, workload, step)
 
