@@ -42,6 +42,21 @@ def last_box(reply: str) -> str:
     raise Malformed("empty box")
 
 
+def without_boxes(text: str) -> str:
+    """Text in which the content of every box stands in place of the box.
+
+    >>> without_boxes(r"is $\\boxed{1.2}$ million")
+    'is $1.2$ million'
+    """
+    kept, at = [], 0
+    for box in BOX.finditer(text):
+        end = _end(text, box.end(), len(text)) if box.start() >= at else None
+        if end is not None:
+            kept += [text[at : box.start()], text[box.end() : end]]
+            at = end + 1
+    return "".join([*kept, text[at:]])
+
+
 def _end(text: str, start: int, stop: int) -> int | None:
     """The position of the brace that closes the one opened before `start`."""
     depth = 1

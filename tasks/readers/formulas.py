@@ -50,7 +50,7 @@ _NUMBER_IN_TEXT = re.compile(r"\\(?:text|mathrm)\s*\{\s*([-−+]?\d[\d.,]*)(%|\s
 _REPEATING = re.compile(r"(?<![\d.])(\d{0,9})\.(\d{0,9})\\(?:overline|bar)\s*\{(\d{1,9})\}")
 _UNIT = re.compile(  # 42 cars
     r"(.*\d)\s+(?!(?:and|or|to|times|squared|cubed|factorial|per|percent|hundred|thousand|million|billion|trillion)\b)"
-    r"[A-Za-z]{3,}(?:[ /][A-Za-z]+)*"
+    r"[a-z]{3,}(?:[ /][a-z]+){0,2}"
 )
 _ABOUT = re.compile(r"\s*(?:\\approx(?![A-Za-z])|≈)\s*")
 _UNBOUNDED = ("\\infty", "-\\infty")
@@ -194,7 +194,7 @@ def as_latex(text: str) -> str:
     text = _REPEATING.sub(_as_fraction, text)
     text = _SCIENTIFIC.sub(r"\1 \\times 10^{\2}", text)
     text = _NAME.sub(_named, _calls_as_latex(text))
-    return _INDEXED.sub(r"\1_{\2}", _LONG_INDEX.sub(r"_{\1}", text)).strip()
+    return _INDEXED.sub(r"\1_{\2}", _LONG_INDEX.sub(r"_{\1}", text)).strip().rstrip(".,;")
 
 
 def _named(match: re.Match[str]) -> str:

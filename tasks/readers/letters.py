@@ -25,6 +25,7 @@ _ANOTHER = re.compile(
     r"[(\[]?\s*(?:[A-D]|[b-d])(?![\w'’])|\s*[(\[]\s*(?:(?i:or)\b|[A-D]\s*[)\]])"
 )
 _DOUBLED = re.compile(r"\[\[|\]\]|\\[{}]")
+_IN_MATHEMATICS = re.compile(r"\$\s*(\(?[A-D]\)?)\s*\$")
 _LAST = re.compile(r"[(\[]([A-D])[)\]]$")
 _REASON = r"because|since|as|is|due|given|which|where|seems|would|looks|fits|matches"
 _GOES_ON = re.compile(rf"[:,;]|\.(?![A-Za-z]\b)|\s*[-–—/|]+\s|\s+(?:{_REASON})\b|\s+[\d($€£=→\"“'−-]", re.IGNORECASE)
@@ -41,7 +42,8 @@ def letter_of(text: str, options: Sequence[str] | None = None) -> str | None:
     'B'
     """
     text = _DOUBLED.sub(lambda match: match[0][-1], unicodedata.normalize("NFKC", text[:MAX_CHARS]))
-    said = unwrapped(without_emphasis(without_latex(text)).lstrip("-•* \n"))
+    text = _IN_MATHEMATICS.sub(r"\1", without_latex(text))
+    said = unwrapped(without_emphasis(text).lstrip("-•* \n"))
     said = _HEDGE.sub("", said, count=1) if _HEDGE.match(said) else said
     stated = _stated(_LABEL.sub("", said, count=1) if _LABEL.match(said) else said)
     return stated or _among(said, options or ()) or _after(said, options or ())

@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from tasks.readers.boxed import BOX, last_box
+from tasks.readers.boxed import BOX, last_box, without_boxes
 from tasks.readers.malformed import Malformed
 from tasks.readers.markup import unwrapped, without_emphasis, without_latex
 from tasks.readers.thoughts import spoken
 
-_ADJECTIVE = r"(?:final|correct|right|best|true|overall|short)\s+"
+_ADJECTIVE = r"(?:final|correct(?:ed)?|revised|updated|right|best|true|overall|short)\s+"
 _IS = r"\s+(?:is|should\s+be|would\s+be|must\s+be)\b(?!\s+not\b)\s*[:：]?"
 _STATED = re.compile(
     rf"\b(?:(?:the|my|our)\s+(?:{_ADJECTIVE}){{0,2}}|(?:{_ADJECTIVE}){{1,2}})(?:answer|option|choice)"
     rf"(?:\s+to\s+(?:the|this|your)\s+(?:\w+\s+){{0,2}}question)?(?:{_IS}|\s*[:：])"
-    rf"|^[^\w\n]{{0,8}}(?:answer|ans)(?:\s*[:：]|{_IS})|(?<=[.!?]\s)answer{_IS}"
+    rf"|^[^\w\n]{{0,8}}(?:correction\W{{1,3}})?(?:answer|ans)(?:\s*[:：]|{_IS})|(?<=[.!?]\s)answer{_IS}"
     rf"|^[^\w\n]{{0,8}}(?:the\s+)?{_ADJECTIVE}answer[^\w\n]{{0,8}}$(?P<heading>)",
     re.IGNORECASE | re.MULTILINE,
 )
@@ -65,7 +65,7 @@ def _line_after(text: str, at: int) -> str:
     """The rest of the line or, if that is empty, the next line that is not."""
     for line in text[at : at + 20_000].split("\n")[:6]:
         if not _MARKUP_LINE.fullmatch(line):
-            return _plain(_TAG.sub("", _END_TOKEN.split(line)[0]))
+            return _plain(_TAG.sub("", without_boxes(_END_TOKEN.split(line)[0])))
     return ""
 
 

@@ -25,7 +25,7 @@ _DENIED = re.compile(
     re.IGNORECASE,
 )
 _TAKEN_BACK = re.compile(  # "If" begins a new sentence
-    r"[^\w.!?\n]{0,9}\b(?:(?:is|was)(?:n['’]t|\s+not)|if|when|unless|otherwise|in\s+case)\b"
+    r"[^\w.!?\n]{0,9}\b(?:(?:is|was)(?:n['’]t|\s+not)|if|when|unless|in\s+case|otherwise(?!\s+(?:[iI]|it)(?:['’]d|\s+would)))\b"
 )
 _WOULD = re.compile(r"[^\w.!?\n]{0,9}\b(?:would|could|might|needs?|requires?)\b")
 _SUPPOSED = re.compile(
