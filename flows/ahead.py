@@ -1,11 +1,11 @@
 """Play a step ahead, in slices side by side, so that engines do not wait for each stage's longest conversations.
 
-A stage is whole before the next one begins, and while its last conversations end, engines have little else to do. With
-`ahead = 4` a step is first played in slices of 4 of the prompts that it begins with. Each slice has a thread and a
-scratch store of its own; all of them share the engines. So one slice grades its answers while another still writes its
-tasks. Then the step is played as ever, and takes from the slices, by rollout id, whatever it asks for; it samples the
-rest. So its tables, their order, their recipes and their recovery do not depend on slices. A slice that fails, or that
-asks for something the step does not, costs time and nothing else.
+A stage is complete before the next one begins, and while its last conversations end, engines have little else to do.
+With `ahead = 4` the first prompts of a step are split into slices of 4, and each slice plays the whole step for its
+prompts. Each slice has a thread and a scratch store of its own; all share the engines. So one slice grades its answers
+while another still writes its tasks. Then the step itself is played stage by stage. It takes the rollouts that slices
+have sampled, by rollout id, and samples the rest. So its tables, their order, their recipes and their recovery do not
+depend on slices. A slice that fails, or samples what the step does not need, only costs time.
 
 Such a run identifies prompts by what they are about instead of by their position, which a slice cannot know: other
 seeds, and so other rollouts, of the same distribution.
@@ -44,14 +44,14 @@ log = logging.getLogger("selfplay")
 
 
 class OutOfReach(RuntimeError):
-    """A slice cannot go on beside the others."""
+    """A slice ends early: it needs a model that slices cannot share, or the step was interrupted."""
 
 
 def ahead(play: Callable[P, R]) -> Callable[P, R]:
-    """Let a function that plays a step, or a part of one, play slices of it ahead if the configuration says so.
+    """Decorate a function that plays a step, or a part of one: with `ahead` > 0 it first plays slices of the step.
 
-    Its first argument is the run, or has it; another one is the place where it writes. What it asks later on must
-    follow from the replies to single prompts of those that it asks first.
+    The function's first argument is the run or has an attribute `run`; another argument is the place where it writes.
+    Each of its later prompts must follow from replies to single prompts of its first table of prompts.
     """
 
     @functools.wraps(play)
@@ -75,29 +75,29 @@ def ahead(play: Callable[P, R]) -> Callable[P, R]:
 
 @dataclass
 class Step:
-    """A step that is being played, and how; its tables of rollouts so far, and those of its slices, by address."""
+    """A step that is being played: how, and its own and its slices' tables of rollouts so far, by address."""
 
     play: Callable[[Place], Any]
     size: int  # prompts in a slice
-    folder: Path  # of the slices' stores
-    find: Callable[[str], Table | None]  # a table of its store
-    num_prompts: int = 0  # that it begins with
+    folder: Path  # with the slices' stores
+    find: Callable[[str], Table | None]  # looks up a table in the step's store
+    num_prompts: int = 0  # in its first table of prompts
     own: dict[str, list[Table]] = field(default_factory=dict)
     sampled: dict[str, list[Table]] = field(default_factory=dict)
-    seconds: float | None = None  # that its slices took, once they are played
+    seconds: float | None = None  # that the slices took; None before they are played
     is_stopped: bool = False
     _workers: dict[Compare, Workers] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def workers(self, compare: Compare, time_limit_s: float, num_workers: int) -> Workers:
-        """Processes that compare for all slices, until these are played."""
+        """The processes that compare answers for all slices. They end with the slices."""
         with self._lock:
             if compare not in self._workers:
                 self._workers[compare] = Workers(compare, time_limit_s, num_workers)
             return self._workers[compare]
 
     def play_slices(self, at: Place) -> None:
-        """Play all slices, side by side."""
+        """Play all slices in parallel."""
         began, number = time.monotonic(), math.ceil(self.num_prompts / self.size)
         shown, ended = began, 0
         threads = ThreadPoolExecutor(min(number, MOST_THREADS), "ahead")
@@ -108,7 +108,7 @@ class Step:
                 if time.monotonic() - shown > PROGRESS_S:
                     shown = time.monotonic()
                     log.info("%s: %d of %d slices were played ahead", at.path, ended, number)
-        finally:  # interrupted: slices that are left ask for nothing more, and closing the engines ends their calls
+        finally:  # if interrupted: remaining slices send no more prompts, and closing the engines ends their calls
             self.is_stopped = True
             threads.shutdown(wait=False, cancel_futures=True)
             for workers in self._workers.values():
@@ -122,7 +122,7 @@ class Step:
         rows = number * self.size, (number + 1) * self.size
         try:
             self.play(Slice(store, at.at, self, rows))
-        except Exception as problem:  # the step will meet it as well, or it is the slice's alone
+        except Exception as problem:  # the step will meet the same problem, or it concerns only this slice
             log.debug("%s: slice %d ends: %r", at.path, number, problem, exc_info=True)
 
     def _take(self, table: Table) -> None:
@@ -130,13 +130,13 @@ class Step:
             self.sampled.setdefault(table.address, []).append(table)
 
     def seconds_for(self, address: str) -> float:
-        """The share of one table in the slices' seconds, by tokens sampled."""
+        """The share of one table of rollouts in the slices' seconds, in proportion to tokens sampled."""
         tokens = {name: sum(table.recipe["tokens"] or 0 for table in tables) for name, tables in self.sampled.items()}
         return (self.seconds or 0.0) * tokens.get(address, 0) / max(1, sum(tokens.values()))
 
 
 class SliceStore(Store):
-    """Where a slice writes. What the step has made of the same inputs, such as its first prompts, is not made again."""
+    """A slice's store. It also finds the step's tables, so that a slice does not build them again."""
 
     def __init__(self, root: Path, find_in_step: Callable[[str], Table | None]) -> None:
         super().__init__(root, quiet=True)
@@ -148,21 +148,21 @@ class SliceStore(Store):
 
 @dataclass(frozen=True)
 class Ahead(Place):
-    """Where a step writes that takes what its slices have sampled."""
+    """Where a step writes if it takes rollouts that its slices have sampled."""
 
     whole: Step
 
     def begin(self, prompts: Table, machines: Machines, policy: Policy, judge: bool, label: str) -> Begun:
-        """Before prompts are rolled out."""
+        """Return the prompts to roll out and the fleet for them; called before every table of rollouts."""
         self.whole.num_prompts = self.whole.num_prompts or prompts.num_rows
         return prompts, Drawing(machines.serving(policy, judge), self, self.address(ROLLOUTS.name, label))
 
     def end(self, rollouts: Table) -> None:
-        """After that."""
+        """Note a complete table of rollouts; a slice that is played later takes from it."""
         self.whole.own[rollouts.address] = [rollouts]
 
     def sampled(self, address: str) -> list[Table]:
-        """Tables with rollouts for the one at `address`. The first call plays the slices."""
+        """The slices' tables of rollouts for this address. The first call plays the slices."""
         if self.whole.seconds is None:
             self.whole.play_slices(self)
         return self.whole.sampled.get(address, [])
@@ -172,15 +172,15 @@ class Ahead(Place):
 class Slice(Ahead):
     """Where a slice writes: at the addresses of the step, in a store of its own."""
 
-    rows: tuple[int, int]  # of the prompts that the step begins with: the slice's first, and the next slice's
-    weights: dict[int, str] = field(default_factory=dict)  # that each fleet was asked for
-    documents: set[str] = field(default_factory=set)  # that its first prompts are about
+    rows: tuple[int, int]  # in the step's first table of prompts: the first row of this slice and of the next one
+    weights: dict[int, str] = field(default_factory=dict)  # that each fleet samples from, by the fleet's id()
+    documents: set[str] = field(default_factory=set)  # of its first prompts
 
     def begin(self, prompts: Table, machines: Machines, policy: Policy, judge: bool, label: str) -> Begun:
-        """Of the first prompts it keeps its own; later ones follow from these, or are about the same documents.
+        """Return the slice's part of the prompts: its rows of the first table, later those about the same documents.
 
-        Raises OutOfReach for a model that engines would load in place of one that other slices sample from, and for one
-        behind an API, whose costs are counted call by call.
+        Raises OutOfReach if engines would have to replace a model that other slices sample from, and for a model behind
+        an API, whose costs are counted call by call.
         """
         if self.whole.is_stopped:
             raise OutOfReach("the step was interrupted")
@@ -197,14 +197,13 @@ class Slice(Ahead):
     def end(self, rollouts: Table) -> None: ...
 
     def sampled(self, address: str) -> list[Table]:
-        """What the step has already: where it is resumed, slices begin there."""
+        """The step's own rollouts at this address: slices of a resumed step begin with these."""
         return self.whole.own.get(address, [])
 
 
 @stage(PROMPTS)
 def part(prompts: Table, *, rows: Sequence[int], documents: Sequence[str]) -> Rows:
-    """Yield the prompts from the first of two positions on, up to the second; if `documents` are given, those about
-    them or about none."""
+    """Yield the prompts in a range of `rows` (first, end). If `documents` are given, omit prompts about others."""
     first, end = rows
     for row in prompts.arrow.slice(first, end - first).to_pylist(maps_as_pydicts="strict"):
         if not documents or row["document_id"] in (None, *documents):
@@ -212,11 +211,11 @@ def part(prompts: Table, *, rows: Sequence[int], documents: Sequence[str]) -> Ro
 
 
 class Drawing:
-    """A fleet that samples only what is not there yet."""
+    """A fleet that first yields rollouts already sampled, by slices or by the step, and samples only the rest."""
 
     def __init__(self, fleet: Fleet | ChatFleet, at: Ahead, address: str) -> None:
         self._fleet, self._at, self._address = fleet, at, address
-        self._waited_s = 0.0  # for slices
+        self._waited_s = 0.0  # for the slices to be played
 
     @property
     def num_gpus(self) -> int:
@@ -224,7 +223,7 @@ class Drawing:
 
     @property
     def ahead_s(self) -> float:
-        """Seconds that were spent on this stage ahead, less those spent in it on others."""
+        """Seconds to add to the stage's own: slices spent them on it, less those that it waited for slices."""
         return self._at.whole.seconds_for(self._address) - self._waited_s
 
     def roll_out(
@@ -237,7 +236,7 @@ class Drawing:
         skip: Set[tuple[str, int]],
         **call: Any,
     ) -> Iterator[Rollout]:
-        """As a fleet does; what is there already comes first."""
+        """Yield rollouts as `Fleet.roll_out` does, those already sampled first."""
         asked, done, began = list(prompts), set(skip), time.monotonic()
         wanted = {digest(prompt["prompt_id"], n, seed).hex() for prompt in asked for n in range(num_samples)}
         there = self._at.sampled(self._address)

@@ -97,7 +97,7 @@ def compare_answers(
     labels: Tables = (),
     label: str | None = None,
 ) -> Table:
-    """`match`, in the processes that the configuration allows, which the slices of a step share."""
+    """Run `match` in as many processes as the configuration allows; the slices of a step share theirs."""
     limits = {"time_limit_s": comparing.time_limit_s, "num_workers": comparing.processes}
     shared = at.whole.workers(compare, **limits) if isinstance(at, Slice) else None
     return match(at, answers, tasks, labels=labels, compare=compare, label=label, workers=shared, **limits)

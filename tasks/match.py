@@ -30,8 +30,8 @@ def match(
     raises ValueError (`Malformed` is one), the row has a null with that reason; likewise if it runs for more than
     `time_limit_s`, exhausts the memory or crashes, and its worker is replaced. After `comparisons.PATIENCE` timeouts
     the limit is `BRIEF_S`. An answer without text has its own reason. Equal answers to one task are compared once.
-    Any other exception is a fault of `compare` and raises RuntimeError. `workers` are processes that do the same for
-    other stages, too; without them the stage has up to `num_workers` of its own.
+    Any other exception is a fault of `compare` and raises RuntimeError. `workers` are processes shared with
+    other stages; without them the stage starts up to `num_workers` of its own.
     """
     rows, (task_of, missing) = rows_of(answers), _references(rows_of(tasks), rows_of(labels) if labels else None)
     given = (row for row in rows if row["answer"] is not None and row["task_id"] not in missing)

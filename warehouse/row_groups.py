@@ -1,7 +1,7 @@
-"""Which row groups of a table hold given values. Those of large tables are read once in a process, then remembered.
+"""Find the row groups of a table that hold given values. A process indexes a large table once and keeps the index.
 
-Rows are looked up many times, a few at a time: the documents of every slice of a step, by id. Without this, each time
-is a pass over the ids of all documents.
+Rows are looked up many times, a few at a time: for example the documents of every slice of a step, by id. Without an
+index, every lookup would read the ids of all documents.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-LARGE = 10_000  # rows; a pass over fewer takes some milliseconds
-MOST_TABLES = 4  # are remembered: those looked up last
+LARGE = 10_000  # rows; reading fewer takes a few milliseconds
+MOST_TABLES = 4  # whose indexes are kept: the most recently used
 _reading = threading.Lock()
 
 
 @dataclass(frozen=True)
 class RowGroups:
-    """Where the values of a column are. For N rows it holds 12 N bytes."""
+    """An index from the values of a column to row groups: 12 bytes per row."""
 
     paths: tuple[Path, ...]
-    ends: tuple[int, ...]  # for each path: how many row groups there are up to its last
-    hashes: np.ndarray  # (N,), of the values, sorted
-    groups: np.ndarray  # (N,), the row group of each, counted through all paths
+    ends: tuple[int, ...]  # for each path: the number of row groups up to its end
+    hashes: np.ndarray  # (N,), of the values of N rows, sorted
+    groups: np.ndarray  # (N,), the row group of each hash, numbered across all paths
 
     @classmethod
     def of(cls, paths: Sequence[Path], column: str) -> RowGroups:
@@ -44,8 +44,8 @@ class RowGroups:
         return cls(tuple(paths), tuple(ends), hashes[order], groups[order])
 
     def holding(self, values: Iterable[str]) -> Iterator[tuple[Path, list[int]]]:
-        """Each path with row groups that may hold one of `values`, and these, in order. Others may have a value of the
-        same hash."""
+        """Yield paths with the row groups in them that may hold one of `values`, in order. By a collision of hashes, a
+        group may hold none."""
         wanted = np.array([hash(value) for value in values], np.int64)
         bounds = zip(*(np.searchsorted(self.hashes, wanted, side) for side in ("left", "right")), strict=True)
         found = np.unique(np.concatenate([self.groups[:0], *(self.groups[first:last] for first, last in bounds)]))
@@ -55,7 +55,7 @@ class RowGroups:
 
 
 def row_groups(content_hash: str, num_rows: int, paths: Sequence[Path], column: str) -> RowGroups:
-    """Those of the table with this content. Threads that ask for a large table's at once wait for one pass."""
+    """Return the index of a table's column. Threads that need the same large table share one pass over it."""
     if num_rows < LARGE:
         return RowGroups.of(paths, column)
     with _reading:

@@ -1,4 +1,4 @@
-"""What EAPO's replies mean: an answer in four parts, and a verdict."""
+"""Read EAPO's replies: an answer in four parts, and a verdict."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What SCOPE's replies mean: which tags hold a task, a verdict, a rubric (how tags are read is in `tasks.readers`); and
-what is measured in a reply beside its text, also in a malformed one."""
+"""Read SCOPE's replies: the tags that hold a task, a verdict or a rubric (`tasks.readers` parses tags), and what is
+measured in every reply, also in a malformed one."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What SPELL's replies mean: the keys of a question, the statement of an answer, the vote. How JSON, letters, numbers,
-statements and verdicts are read is in `tasks.readers`.
+"""Read SPELL's replies: the keys of a question, the statement of an answer, the vote. `tasks.readers` parses JSON,
+letters, numbers, statements and verdicts.
 
-A question that is in good form but not of use (its answer too long, no single number, cut off while thinking) is
-dropped without penalty: its reason is one of `NO_PENALTY`.
+A well-formed question that cannot be used (its answer too long, no single number, cut off while thinking) is dropped
+without penalty: its reason is one of `NO_PENALTY`.
 """
 
 from __future__ import annotations

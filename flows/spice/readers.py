@@ -1,5 +1,5 @@
-"""What SPICE's replies mean: the format chosen, the question with its answer. How JSON and letters are
-read is in `tasks.readers`."""
+"""Read SPICE's replies: the chosen format, and the question with its answer. `tasks.readers` parses JSON and
+letters."""
 
 from __future__ import annotations
 

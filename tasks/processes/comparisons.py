@@ -55,7 +55,7 @@ class Workers:
         self.end()
 
     def end(self) -> None:
-        """End the processes, once what they compare is compared."""
+        """Cancel queued comparisons, wait for those that run, and end the processes."""
         self._pool.shutdown(cancel_futures=True)
         for worker in self._started:
             worker.end()
