@@ -37,8 +37,8 @@ def match(
     given = (row for row in rows if row["answer"] is not None and row["task_id"] not in missing)
     pairs = list(dict.fromkeys((row["task_id"], row["answer"]) for row in given))
     own = Workers(compare, time_limit_s, min(num_workers, len(pairs)))
-    with contextlib.nullcontext(workers) if workers else own as those:
-        outcomes = those.map(lambda pair: those.compare(task_of[pair[0]], pair[1]), pairs)
+    with contextlib.nullcontext(workers) if workers else own as processes:
+        outcomes = processes.map(lambda pair: processes.compare(task_of[pair[0]], pair[1]), pairs)
         outcome_of = dict(zip(pairs, outcomes, strict=True))
     for row in rows:
         reason = row["malformed"] or missing.get(row["task_id"]) or "no answer"
