@@ -52,9 +52,9 @@ class Lengths:
         return f"{G} x ({self.prompt:,} + {self.answer:,}), {self.shape}{some}"
 
 
-def arguments(about: str | None) -> argparse.ArgumentParser:
-    """The fields of `Lengths` as options."""
-    parser = argparse.ArgumentParser(description=about)
+def length_options() -> argparse.ArgumentParser:
+    """The fields of `Lengths` as options, for the parsers of benchmarks."""
+    parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--prompt", type=int, default=2048, help="tokens")
     parser.add_argument("--answer", type=int, default=128, help="tokens")
     parser.add_argument("--repeats", type=int, default=3)
@@ -197,7 +197,7 @@ def least(work: Callable[[int], float], repeats: int) -> float:
 
 
 def main() -> None:
-    parser = arguments(__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, parents=[length_options()])
     parser.add_argument("--update-only", action="store_true", help="skip generation")
     given = vars(parser.parse_args())
     update_only = given.pop("update_only")

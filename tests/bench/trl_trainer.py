@@ -7,6 +7,7 @@ make the same update, the benchmark fails. Appends lines to data/bench/bench.jso
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import os
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.pipeline import BENCH, line
-from tests.bench.shared_prompts import VOCAB, G, Lengths, arguments, long_model
+from tests.bench.shared_prompts import VOCAB, G, Lengths, length_options, long_model
 
 PEER = "TRL's GRPOTrainer, a prompt in every row"
 
@@ -146,7 +147,8 @@ def compare(folder: Path, lengths: Lengths) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    lengths = Lengths(**vars(arguments(__doc__).parse_args()))
+    parser = argparse.ArgumentParser(description=__doc__, parents=[length_options()])
+    lengths = Lengths(**vars(parser.parse_args()))
     with tempfile.TemporaryDirectory() as folder:
         found = compare(long_model(Path(folder) / "model", lengths), lengths)
     with BENCH.open("a") as file:
