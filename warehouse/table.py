@@ -122,8 +122,8 @@ class Table:
                     yield with_columns(batch, wanted)
 
     def rows_with(self, column: str, values: Iterable[str]) -> list[Row]:
-        """The rows, in order, whose `column` is one of `values`. Only row groups with such a row are read; which ones
-        these are, a process reads once from a large table. Raises as `paths` does."""
+        """The rows, in order, whose `column` is one of `values`. Reads only row groups that may hold such a row, by an
+        index that a process builds once for a large table (`warehouse.row_groups`). Raises as `paths` does."""
         named, found = sorted(set(values)), list[Row]()
         wanted = pc.field(column).isin(pa.array(named, pa.string()))
         groups_of = row_groups(self.content_hash, self.num_rows, self.paths(), column)
