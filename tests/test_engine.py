@@ -1,6 +1,9 @@
 import json
 import os
+import subprocess
+import sys
 from multiprocessing import Pipe
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -16,6 +19,24 @@ from tasks.engines.queues import split
 from tasks.engines.vllm import forget_prefixes, stop_token_ids
 from tasks.engines.vllm_args import adapted_modules, check_reload, stretched
 from tests.support.scripted import model_folder, word_tokenizer
+
+SERVED = """
+from multiprocessing import Pipe
+from tasks.engines import fleet_child
+
+def look(*_):
+    try:
+        import scipy.sparse, sklearn.metrics
+        print("there")
+    except ImportError:
+        print("missing")
+
+ours, theirs = Pipe()
+ours.send(None)
+fleet_child.open_engine = lambda config: look() or object()
+fleet_child.answer = look
+fleet_child.serve(theirs)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -238,3 +259,10 @@ def test_positions_are_stretched_by_yarn_for_longer_contexts(folder):
         "rope_theta": 10000.0,
     }
     assert stretched(str(folder), None) == {}
+
+
+def test_an_embedding_model_finds_the_libraries_that_an_engine_was_loaded_without():
+    """A search loads it in the engine's process; sentence-transformers imports scipy and sklearn."""
+    project = Path(__file__).resolve().parents[1]
+    done = subprocess.run([sys.executable, "-c", SERVED], cwd=project, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["missing", "there"]

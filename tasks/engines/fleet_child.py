@@ -18,7 +18,7 @@ from tasks.engines.base import Engine, EngineConfig, EngineDied, check_model
 from tasks.engines.child import DIED, FAILED, OUT_OF_MEMORY
 from tasks.engines.gpus import wrong_build
 from tasks.processes.child_process import die_with_parent
-from tasks.processes.imports import leave_out
+from tasks.processes.imports import left_out
 from tasks.rollouts.rollout import roll_out
 from warehouse.schemas import Rollout
 
@@ -26,12 +26,12 @@ from warehouse.schemas import Rollout
 def serve(pipe: Connection) -> None:
     """A child's life: load the engine, answer calls until the pipe ends."""
     die_with_parent()
-    leave_out("sklearn", "scipy", "cv2")  # 15 % of the time to import vLLM; nothing is seen or heard here
     config: EngineConfig = pipe.recv()
     engine: Engine | None = None
     gc.disable()  # nothing imported or loaded is garbage, and a collection takes a second
     try:
-        engine = open_engine(config)
+        with left_out("sklearn", "scipy", "cv2"):  # 15 % of the time to import vLLM; a search may need them
+            engine = open_engine(config)
     except Exception as error:
         traceback.print_exc()
         _fail_calls(pipe, error)

@@ -1,6 +1,8 @@
 """Let a child process skip imports that it does not need."""
 
+import contextlib
 import sys
+from collections.abc import Iterator
 
 
 def leave_out(*modules: str) -> None:
@@ -10,3 +12,15 @@ def leave_out(*modules: str) -> None:
     """
     for name in modules:
         sys.modules.setdefault(name, None)  # type: ignore[arg-type]
+
+
+@contextlib.contextmanager
+def left_out(*modules: str) -> Iterator[None]:
+    """The same until the context ends: what is imported later may need them."""
+    absent = [name for name in modules if name not in sys.modules]
+    leave_out(*absent)
+    try:
+        yield
+    finally:
+        for name in absent:
+            sys.modules.pop(name)
