@@ -259,13 +259,27 @@ def local_folder(name: str) -> Path:
 
 
 def end_ids(model: str, tokenizer: Any) -> frozenset[int]:
-    """Ids that end a turn, from the tokenizer and the model's own settings."""
-    ids = {tokenizer.eos_token_id}
+    """Ids that end a turn, from the tokenizer, its chat template and the model's own settings.
+
+    A base model's end-of-text token is another than the one with which its chat template closes a reply.
+    """
+    ids = {tokenizer.eos_token_id, _closing_id(tokenizer)}
     for name in ("generation_config.json", "config.json"):
         file = local_folder(model) / name
         eos = json.loads(file.read_text()).get("eos_token_id") if file.is_file() else None
         ids |= {eos} if isinstance(eos, int) else set(eos or ())
     return frozenset(ids - {None})
+
+
+def _closing_id(tokenizer: Any) -> int | None:
+    """The special token that the chat template writes after a reply, if there is one."""
+    if not tokenizer.chat_template:
+        return None
+    said = [{"role": "user", "content": "u"}, {"role": "assistant", "content": "closing"}]
+    after = tokenizer.apply_chat_template(said, tokenize=False).rpartition("closing")[2]
+    first = tokenizer(after, add_special_tokens=False)["input_ids"][:1]
+    special = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
+    return next((number for number in first if number in special), None)
 
 
 def too_long(num_tokens: int, max_model_len: int) -> Completion:
