@@ -15,6 +15,7 @@ def engine_args(config: EngineConfig) -> Any:
     if config.max_lora_rank:
         lora["lora_target_modules"] = adapted_modules(config.model)
     batched = max(config.max_batched_tokens, config.max_num_seqs)
+    overrides = stretched(config.model, config.yarn_factor)
     if config.device == "cpu":
         device: dict[str, Any] = {
             "kv_cache_memory_bytes": config.kv_cache_bytes,
@@ -27,11 +28,13 @@ def engine_args(config: EngineConfig) -> Any:
     else:
         device = {"gpu_memory_utilization": config.gpu_memory_utilization, "enforce_eager": config.enforce_eager}
         device["enable_sleep_mode"] = True
+        # As in the trainer: by default vLLM rounds logits to the model's dtype, those around 20 to eighths in bfloat16.
+        overrides["head_dtype"] = "float32"
     return EngineArgs(
         model=config.model,
         dtype=config.dtype,
         max_model_len=config.max_model_len,
-        hf_overrides=stretched(config.model, config.yarn_factor),
+        hf_overrides=overrides,
         max_num_seqs=config.max_num_seqs,
         max_num_batched_tokens=batched,
         tensor_parallel_size=config.tensor_parallel,
