@@ -6,18 +6,19 @@ from multiprocessing import Pipe
 from pathlib import Path
 from types import SimpleNamespace
 
+import psutil
 import pytest
 from pydantic import ValidationError
 
 from flows.machines import Machines
 from flows.profile import MethodSettings
 from tasks.engines import child, gpus
-from tasks.engines.base import EngineConfig, EngineDied, Policy, check_policies
+from tasks.engines.base import EngineConfig, EngineDied, Policy, check_policies, end_ids
 from tasks.engines.fleet import Fleet
 from tasks.engines.gpus import devices, wrong_build
 from tasks.engines.queues import split
 from tasks.engines.vllm import forget_prefixes, stop_token_ids
-from tasks.engines.vllm_args import adapted_modules, check_reload, stretched
+from tasks.engines.vllm_args import adapted_modules, check_reload, engine_args, stretched
 from tests.support.scripted import model_folder, word_tokenizer
 
 SERVED = """
@@ -266,3 +267,32 @@ def test_an_embedding_model_finds_the_libraries_that_an_engine_was_loaded_withou
     project = Path(__file__).resolve().parents[1]
     done = subprocess.run([sys.executable, "-c", SERVED], cwd=project, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["missing", "there"]
+
+
+@pytest.mark.parametrize(("template", "ends"), [("closes", {0, 3}), ("goes on", {0}), (None, {0})])
+def test_a_base_models_reply_ends_where_its_chat_template_closes_it(tmp_path, template, ends):
+    """The base model's own end is <pad>, 0; its template closes a reply with <|im_end|>, 3, or with a word."""
+    (tmp_path / "config.json").write_text('{"eos_token_id": 0}')
+    tokenizer = word_tokenizer()
+    tokenizer.eos_token = "<pad>"
+    closing = "<|im_end|>" if template == "closes" else "now"
+    tokenizer.chat_template = template and "{% for m in messages %}{{ m['content'] }} " + closing + " {% endfor %}"
+    assert end_ids(str(tmp_path), tokenizer) == ends
+
+
+def test_an_engine_on_gpus_rounds_logits_no_more_than_the_trainer(monkeypatch, folder):
+    monkeypatch.setitem(sys.modules, "vllm.engine.arg_utils", SimpleNamespace(EngineArgs=dict))
+    own = {device: engine_args(config(folder, device=device))["hf_overrides"] for device in ("cuda", "cpu")}
+    assert own == {"cuda": {"head_dtype": "float32"}, "cpu": {}}  # a float32 head is slow on CPUs
+
+
+def test_what_an_engines_process_started_ends_with_it(tmp_path, folder, monkeypatch):
+    """As a tensor-parallel worker that still loads when its engine is closed."""
+    started, program = tmp_path / "started", tmp_path / "python"
+    program.write_text(f"#!/bin/sh\nsleep 300 &\necho $! > {started}\n")
+    program.chmod(0o700)
+    monkeypatch.setattr(child.sys, "executable", str(program))
+    child.Child(config(folder), 0, tmp_path).close()
+    left = psutil.Process(int(started.read_text()))
+    psutil.wait_procs([left], timeout=5)
+    assert not left.is_running() or left.status() == psutil.STATUS_ZOMBIE

@@ -3,8 +3,10 @@
 Messages are tuples: what it is, then what belongs to it.
 """
 
+import contextlib
 import os
 import re
+import signal
 import subprocess
 import sys
 from multiprocessing import Pipe
@@ -19,6 +21,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the scheduler runs in the child itself: no messages between two processes
     "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # a forked worker would collect no garbage, as its parent while it loads
     "VLLM_USE_FLASHINFER_SAMPLER": "0",  # it gives no log-probabilities after top-p, so it is of no use here
     "DO_NOT_TRACK": "1",
     "VLLM_LOGGING_LEVEL": "WARNING",
@@ -67,6 +70,8 @@ class Child:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+        with contextlib.suppress(ProcessLookupError):  # tensor-parallel workers that were still loading
+            os.killpg(self.process.pid, signal.SIGTERM)
 
 
 def _python_path() -> str:
