@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.command.demo import ANSWERS, EXAMPLES, MODEL
+from flows.command.demo import ANSWERS, BFLOAT16, EXAMPLES, MODEL, has_amx
 from flows.corpus.flow import prepare_corpus
 from flows.request import Request
 from flows.service.site import SOURCE
@@ -26,6 +26,7 @@ SHORT = {
     "sampling.right_share": 0.0,
     "evaluation.baselines": [{"prompts": "lines-3-shot", "chat_template": "none"}],
     "engine.kv_cache_bytes": 1 << 28,
+    **(BFLOAT16 if has_amx() else {}),
 }
 
 
