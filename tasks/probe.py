@@ -6,7 +6,6 @@ import json
 import math
 
 from tasks.engines.base import Policy
-from tasks.engines.chat import ChatFleet
 from tasks.engines.fleet import Fleet
 from tasks.monitor import Measured
 from tasks.rollouts.replies import datum_logprobs
@@ -19,12 +18,11 @@ NEARER = 0.1  # an engine is stale if it moved less than this share of its dista
 
 
 @stage(PROBES, tools=("fleet",), code=(datum_logprobs,))
-def probe(batch: Table, updated: Table, *, policy: Policy, fleet: Fleet | ChatFleet) -> Rows:
+def probe(batch: Table, updated: Table, *, policy: Policy, fleet: Fleet) -> Rows:
     """Yield the rows of a batch that its update scored after training, with the engine's score of them.
 
     Yields nothing if the update scored none: its rollouts were not sampled at temperature 1.
     """
-    assert isinstance(fleet, Fleet), "a policy that is trained is served by engines"
     file = updated.files / "update" / PROBES_FILE
     trainer = {entry["row"]: entry["logprob"] for entry in json.loads(file.read_text())} if file.exists() else {}
     rows = batch.rows(Datum) if trainer else []

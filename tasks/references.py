@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tasks.engines.base import Policy
-from tasks.engines.chat import ChatFleet
 from tasks.engines.fleet import Fleet
 from tasks.rollouts.replies import datum_logprobs
 from tasks.stage import Rows, stage
@@ -12,12 +11,11 @@ from warehouse.store import Table
 
 
 @stage(REFERENCES, tools=("fleet",), code=(datum_logprobs,))
-def references(batch: Table, *, policy: Policy, fleet: Fleet | ChatFleet) -> Rows:
+def references(batch: Table, *, policy: Policy, fleet: Fleet) -> Rows:
     """Yield the log-probabilities of every datum's completion under `policy`, in the order of the batch.
 
     Raises ValueError for a datum that leaves no token free in the engine's context.
     """
-    assert isinstance(fleet, Fleet), "a KL reference is served by engines"
     rows, ids = batch.rows(Datum), ("prompt_token_ids", "completion_token_ids", "loss_mask")
     asked = [{"prompt_id": str(number), **{key: row[key] for key in ids}} for number, row in enumerate(rows)]
     found = {row["prompt_id"]: row for row in fleet.datum_logprobs(asked, policy)}

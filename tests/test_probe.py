@@ -13,12 +13,14 @@ from tasks.engines.fleet import Fleet
 from tasks.limits import Limits
 from tasks.monitor import UPDATE, Alarm, watch
 from tasks.probe import policy_in_effect, probe
+from tasks.references import references
 from tasks.rollouts.replies import datum_logprobs
 from tasks.training.grpo import GRPOSettings
 from tasks.update import update, updated_policy
 from tests.support.rows import publish, row
 from tests.support.scripted import POLICY, ScriptedEngine
 from tests.test_update import BASE, InThisProcess
+from warehouse.code import fingerprint
 
 
 class Told(Fleet):
@@ -87,3 +89,9 @@ def test_only_sampled_tokens_are_scored():
     }
     [found] = datum_logprobs(engine, [given], POLICY)  # type: ignore[list-item]
     assert (found["logprob"], found["num_tokens"]) == (-0.5, 2)
+
+
+@pytest.mark.parametrize("stage", [probe, references])
+def test_how_engines_are_run_makes_no_score_stale(stage):
+    """A run whose old weights are freed could not score them again."""
+    assert not [name for name in fingerprint(stage.__wrapped__) if name.startswith("tasks.engines")]
