@@ -209,6 +209,15 @@ def test_a_model_of_another_width_is_refused_before_an_engine_loads_it(tmp_path,
         check_policies(config(folder), [policy(wider)])
 
 
+def test_the_hub_is_asked_for_a_model_once_not_in_every_call(tmp_path, folder, monkeypatch):
+    asked = []
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda name, **_: asked.append(name) or str(folder))
+    trained = policy(model_folder(tmp_path, seed=1))
+    for _ in range(3):
+        check_policies(EngineConfig(model="owner/base", max_model_len=64), [trained])
+    assert asked == ["owner/base"] * 2, "its tokenizer and its shape"
+
+
 @pytest.mark.parametrize("key", ["num_experts", "num_local_experts", "n_routed_experts"])
 def test_engines_hold_no_room_for_adapters_on_experts_and_replace_these_on_gpus_only(tmp_path, key):
     for number, expected in ((0, None), (8, ["q_proj", "k_proj", "v_proj", "o_proj"])):

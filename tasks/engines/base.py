@@ -212,6 +212,7 @@ def is_alike(model: str, other: str) -> bool:
     return model == other or (tokenizer_hash(model) == tokenizer_hash(other) and shape_of(model) == shape_of(other))
 
 
+@lru_cache(maxsize=64)
 def shape_of(name: str) -> Mapping[str, Any]:
     """The settings that determine the tensors' sizes."""
     config = json.loads((local_folder(name) / "config.json").read_text())
