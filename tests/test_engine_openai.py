@@ -89,6 +89,14 @@ def test_an_endpoint_whose_logprobs_ignore_the_temperature_is_refused(endpoint, 
         engine(policy, url).use(policy)
 
 
+def test_a_server_may_not_add_settings_of_the_models_own(endpoint, policy):
+    """vLLM's takes every one that is missing from the model's generation_config.json."""
+    asked = []
+    rows(engine(policy, endpoint(lambda request: (200, asked.append(request) or reply(request)))), policy)
+    names = ("top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
+    assert {tuple(request[name] for name in names) for request in asked} == {(-1, 0, 1, 0, 0)}
+
+
 def test_an_endpoint_that_is_away_is_refused(policy):
     with pytest.raises(ValueError, match=r"does not serve .* is up"):
         engine(policy, "http://127.0.0.1:9/v1").use(policy)

@@ -30,6 +30,8 @@ from tasks.engines.base import (
 from tasks.engines.endpoint import without
 
 POLL_S = 0.05  # how often a wait for replies checks whether it is interrupted
+# Servers take what is not sent from the model's generation_config.json: top_k 20 for Qwen3, also a penalty for Qwen2.5.
+NEUTRAL = {"top_k": -1, "min_p": 0, "repetition_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0}
 
 
 class EndpointEngine:
@@ -131,6 +133,7 @@ class EndpointEngine:
             "prompt": token_ids,
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
+            **NEUTRAL,
             "max_tokens": max_tokens,
             "seed": seed,
             "stop": list(sampling.stop),
