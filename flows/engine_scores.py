@@ -32,6 +32,6 @@ def check_in_effect(
 ) -> None:
     """Raise Alarm if engines still sample from the old policy after an update. Checks only if `cfg` asks for it."""
     if cfg.checks_updates:
-        probes = probe(at, batch, updated, policy=policy, fleet=machines.engines)
+        probes = probe(at, batch, updated, policy=policy, fleet=machines.serving_player(policy))
         about = {"policy": policy.id, "benchmark": UPDATE, "label": "probe"}
         watch(at, policy_in_effect, limits=cfg.monitor, probes=probes, **about)

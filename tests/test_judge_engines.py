@@ -42,6 +42,14 @@ def test_every_judge_is_served_by_an_engine_of_its_shape(tmp_path, sizes, writer
     machines.close()
 
 
+def test_a_trained_judge_is_scored_by_the_engine_that_can_load_it(tmp_path, sizes):
+    cfg = config(sizes, None, "l", "l")
+    models, machines = open_models(cfg), Machines.of(cfg, tmp_path)
+    assert machines.serving_player(models["base"]) is machines.engines
+    assert machines.serving_player(models["grader"]) is machines.judges
+    machines.close()
+
+
 def test_a_judge_of_another_shape_is_refused_before_anything_is_loaded_where_it_has_no_engine(sizes):
     with pytest.raises(ValueError, match=r"shape of .* differs from .*\(judge_engine\)"):
         open_models(config(sizes, "s", None))
