@@ -91,20 +91,21 @@ def test_two_processes_with_sharded_weights_make_the_update_of_one(tmp_path, fol
 
 
 @pytest.mark.slow
-def test_two_processes_share_prompts_with_sharded_weights(tmp_path, folder):
-    """Three rows for two processes: four answers to one prompt, four to another, and one more answer. The second
+@pytest.mark.parametrize(("dtype", "weights_rel", "rel"), [("float32", 1e-5, 1e-4), ("bfloat16", 0.3, 0.1)])
+def test_two_processes_share_prompts_with_sharded_weights(tmp_path, folder, dtype, weights_rel, rel):
+    """Three rows for two processes: four answers to one prompt, four to another, and three to a third. The second
     process has no row in the last round."""
-    s = {"beta": 0.5, "micro_batch_size": 1, "gradient_checkpointing": True}
-    one = update(tmp_path, folder, make_rows(folder / "policy", "shared", n=9), settings=s)
+    s = {"beta": 0.5, "micro_batch_size": 1, "gradient_checkpointing": True, "dtype": dtype}
+    one = update(tmp_path, folder, make_rows(folder / "policy", "shared", n=11), settings=s)
     places = {"batch": tmp_path / "out.parquet", "reference": folder / "base", "out": tmp_path / "two"}
     shared = GRPOSettings(**{**SETTINGS, **s, "shared_prompt_tokens": 64})
     two = run_distributed(
         UpdateJob(policy=folder / "policy", settings=shared, **places), tmp_path / "job.json", SHARDED
     )
     found = relative_difference(weights(folder / "policy"), weights(Path(two["policy"])), weights(one.policy))
-    assert found < 1e-5
+    assert found < weights_rel
     for name in ("loss", "kl", "entropy", "grad_norm", "sampler_kl", "sampler_furthest", "num_datums"):
-        assert two["steps"][0][name] == pytest.approx(getattr(one.steps[0], name), rel=1e-4, abs=1e-6), name
+        assert two["steps"][0][name] == pytest.approx(getattr(one.steps[0], name), rel=rel, abs=1e-6), name
 
 
 @pytest.mark.slow

@@ -206,8 +206,8 @@ def micro_batches(datums: Datums, planned: Plan, process: int, loss_type: LossTy
     """Tensors of this process's micro-batches, step after step, as TRL's `_compute_loss` reads them.
 
     Keys beside TRL's own: token_weight (B, T) multiplies each token term of the loss; loss_scale turns TRL's mean over
-    padded rows or micro-batches into one over real ones; num_tokens and num_rows are over all processes, step_tokens
-    and step_rows over the whole step.
+    padded rows or micro-batches into one over real ones; num_tokens, num_rows and num_slots (also those of no weight)
+    are over all processes, step_tokens and step_rows over the whole step.
     """
     batches, shortest = [], int(datums.lengths.argmin())
     for step, members in zip(planned.rows, planned.members, strict=True):
@@ -221,7 +221,7 @@ def micro_batches(datums: Datums, planned: Plan, process: int, loss_type: LossTy
             if planned.shares_prompts and len(micro[process]) > 1:
                 batch["answer_tokens"] = [len(datums.completions[i]) for i in micro[process]]
             batch["num_tokens"] = int(datums.num_tokens[present].sum())
-            batch["num_rows"] = len(present)
+            batch["num_rows"], batch["num_slots"] = len(present), sum(map(len, micro))
             batch["num_items_in_batch"] = torch.tensor(float(step_tokens))
             mask = batch["tool_mask"].float()
             slots = planned.accumulation_steps * planned.num_processes

@@ -10,7 +10,6 @@ values add up over the answers, so the update equals that of one row per answer.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,13 +21,14 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 _attend_plainly = ALL_ATTENTION_FUNCTIONS["sdpa"]
 
 
-@dataclass
 class Packed:
-    """Where prompt and answers lie in a packed row; `attended` counts the layers that used it."""
+    """Where prompt and answers lie in a packed row; `attended` counts the layers that used it.
 
-    prefix: int
-    answers: tuple[int, ...]
-    attended: int = 0
+    Not a dataclass: FSDP2 would give every layer a copy of it, and count nothing here.
+    """
+
+    def __init__(self, prefix: int, answers: tuple[int, ...]) -> None:
+        self.prefix, self.answers, self.attended = prefix, answers, 0
 
     @classmethod
     def of(cls, prompt_tokens: int, answer_tokens: Sequence[int]) -> Packed:
@@ -84,7 +84,7 @@ def _attend(
         key, value = (repeat_kv(t, query.shape[1] // t.shape[1]) for t in (key, value))
     about = {"scale": scaling, "enable_gqa": grouped}
     parts = [query.shape[2] - packed.prefix - sum(packed.answers), packed.prefix, *packed.answers]
-    assert parts[0] == 0, f"a row of {query.shape[2]} tokens is not {packed}"
+    assert parts[0] == 0, f"a row of {query.shape[2]} tokens is not {packed.prefix} and {packed.answers}"
     q, k, v = (t.split(parts[1:], dim=2) for t in (query, key, value))
     found = [scaled_dot_product_attention(q[0], k[0], v[0], is_causal=True, **about)]
     for own_q, own_k, own_v in zip(q[1:], k[1:], v[1:], strict=True):

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils import gather
 from peft import PeftModel
 from transformers.trainer_callback import PrinterCallback
 from trl.trainer import utils as trl_utils
@@ -57,6 +58,9 @@ class StoredRolloutsTrainer(GRPOTrainer):
         super().__init__(**kwargs)
         self.beta = beta  # TRL gets 0 if the reference's log-probabilities are stored, so as not to load it
         self.remove_callback(PrinterCallback)
+        # For extremes that nothing here reads, TRL gathers a number per row: where processes have different numbers of
+        # answers to a prompt, NCCL would wait forever.
+        self.accelerator.gather = _own
         if self.is_deepspeed_enabled:
             raise ValueError("optimizer state is not carried over under DeepSpeed: launch with FSDP or DDP")
         if self.ref_model is not None:
@@ -160,7 +164,7 @@ class StoredRolloutsTrainer(GRPOTrainer):
         weighted = ((self._surprise(inputs) if self._likelihood else kl) * inputs["token_weight"]).sum()
         self._sums += torch.stack([ratio.sum(), k3.sum(), far.sum().float(), weighted, (~loss.isfinite()).float()])
         self._furthest = torch.maximum(self._furthest, apart.abs().max())
-        computed = {"tokens": inputs["num_tokens"], "rows": inputs["num_rows"], "slots": len(mask)}
+        computed = {"tokens": inputs["num_tokens"], "rows": inputs["num_rows"], "slots": inputs["num_slots"]}
         self._done.append({**computed, "step_tokens": inputs["step_tokens"], "step_rows": inputs["step_rows"]})
         if not loss.isfinite():
             self._at_fault += inputs["rollout_ids"]
@@ -173,7 +177,7 @@ class StoredRolloutsTrainer(GRPOTrainer):
         """The last point before the optimizer steps: all processes see the same sums and raise together."""
         norm = float(super()._get_grad_norm(model, grad_norm=grad_norm))
         self._sums = self.accelerator.reduce(self._sums, reduction="sum")
-        self._furthest = self.accelerator.gather(self._furthest).max().reshape(1)
+        self._furthest = gather(self._furthest).max().reshape(1)
         if self._sums[-1] > 0 or not math.isfinite(norm):
             loss = math.nan if self._sums[-1] > 0 else float(self._tr_loss)
             raise NonFiniteUpdateError(self._num_done + self.state.global_step + 1, loss, norm, self._at_fault)
@@ -228,8 +232,7 @@ class StoredRolloutsTrainer(GRPOTrainer):
         are never clipped."""
         if self.importance_sampling_level == "token":
             return self._mean(f"clip_ratio/{side}_mean", tokens, "tokens")
-        mean = self._mean(f"clip_ratio/{side}_mean", rows, "slots")
-        return None if mean is None else mean * self.accelerator.num_processes
+        return self._mean(f"clip_ratio/{side}_mean", rows, "slots")
 
     def _keep_step(self) -> None:
         """After an optimizer step: leave a checkpoint if the last one is old and another step follows."""
@@ -266,6 +269,10 @@ class StoredRolloutsTrainer(GRPOTrainer):
     @property
     def _rounds(self) -> bool:
         return self._export_dtype != torch.float32 and not isinstance(self.model, PeftModel)
+
+
+def _own(values: torch.Tensor) -> torch.Tensor:
+    return values
 
 
 def _peak_bytes() -> int:
