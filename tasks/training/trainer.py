@@ -222,6 +222,7 @@ def grpo_config(settings: GRPOSettings, out: Path) -> GRPOConfig:
         beta=settings.beta,
         use_bias_correction_kl=settings.use_bias_correction_kl,
         importance_sampling_level=settings.importance_sampling_level,
+        router_aux_loss_coef=0.0,  # by default a mixture of experts gets a further loss, that of its config
         temperature=settings.temperature,
         max_completion_length=settings.max_completion_tokens or 1,
         num_generations=2,  # TRL refuses 1; advantages are given, so it is not used
