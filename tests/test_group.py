@@ -78,6 +78,16 @@ def test_two_processes_go_on_from_memory_as_fresh_ones_do_from_disk(tmp_path, fo
 
 
 @pytest.mark.slow
+def test_processes_that_sharded_weights_train_an_adapter_next(tmp_path, folder, monkeypatch):
+    monkeypatch.setenv("ACCELERATE_BYPASS_DEVICE_MAP", "true")  # DDP in processes whose GPUs are CPUs
+    pair = group(tmp_path, ShardingGroup)
+    pair.train(job(tmp_path, folder, "full", STEPS))
+    made = pair.train(job(tmp_path, folder, "adapter", LORA))
+    pair.close()
+    assert (made.policy / "adapter_model.safetensors").exists()
+
+
+@pytest.mark.slow
 def test_a_killed_process_ends_the_others_and_the_next_update_starts_anew(tmp_path, folder):
     pair = group(tmp_path)
     pair.start()

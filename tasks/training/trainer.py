@@ -205,6 +205,8 @@ def _lora_config(lora: LoRASettings | None, adapter: Path | None) -> PeftConfig 
 def grpo_config(settings: GRPOSettings, out: Path) -> GRPOConfig:
     """TRL's arguments, except the number of micro-batches. Every TRL default that would change the result is set."""
     cuda, sharded = _has_gpu(), _is_sharded(settings)
+    if not sharded:  # Accelerate sets it when a process shards weights, and would shard an adapter's base after that
+        os.environ.pop("ACCELERATE_USE_FSDP", None)
     args = GRPOConfig(
         output_dir=str(out),
         learning_rate=settings.learning_rate,
