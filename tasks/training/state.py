@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 import torch.distributed.checkpoint as sharded
-from torch.distributed.checkpoint import FileSystemReader, FileSystemWriter
+from torch.distributed.checkpoint import FileSystemReader, FileSystemWriter, Metadata, TensorStorageMetadata
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._dtensor_spec import DTensorSpec
 
@@ -56,11 +56,13 @@ class Share:
         """Write moments and step counts to `folder`; with `weights`, also the weights, which the policy's files round.
 
         If parameters are sharded, every process writes its share; else only the process that `writes`.
+
+        Raises OSError if a part was not written.
         """
         folder.mkdir(parents=True, exist_ok=True)
         if self.layouts[0] is not None:
             writer = FileSystemWriter(folder, thread_count=WRITERS, sync_files=False)
-            sharded.save(self._by_name(weights), storage_writer=writer)
+            _check_written(sharded.save(self._by_name(weights), storage_writer=writer), folder)
         elif writes:
             moments = [{name: _alone(value) for name, value in values.items()} for values in self.moments]
             states = {"state": dict(enumerate(moments)), "param_groups": self.groups}
@@ -131,6 +133,14 @@ def load(optimizer: Any, folder: Path) -> None:
     reader = FileSystemReader(folder)
     with_weights = any(name.endswith(".weight") for name in reader.read_metadata().state_dict_metadata)
     sharded.load(Share.of(optimizer, on_host=False)._by_name(with_weights), storage_reader=reader)
+
+
+def _check_written(written: Metadata, folder: Path) -> None:
+    """torch drops the errors of its writing threads."""
+    about = written.state_dict_metadata.values()
+    parts = sum(len(tensor.chunks) for tensor in about if isinstance(tensor, TensorStorageMetadata))
+    if len(written.storage_data) < parts:
+        raise OSError(f"{folder}: {len(written.storage_data)} of {parts} parts were written (a full disk?)")
 
 
 def _laid_out(value: torch.Tensor, layout: DTensorSpec | None) -> torch.Tensor:
