@@ -69,6 +69,6 @@ class Limits(BaseModel):
         default=0.01, ge=0, description="KL between trainer and engine before an update, nats a token (k3)"
     )
     max_policy_stale: float | None = Field(
-        default=0.5, ge=0, description="trained rows that the engine scores as before the update, not as the trainer"
+        default=0.5, ge=0, description="1: the engine scores trained rows as before the update, not as the trainer"
     )
     max_ratio_gap: float | None = Field(default=None, ge=0, description="mean of rho - 1 at an update's first step")

@@ -48,11 +48,18 @@ def _given(rows: dict[str, Datum]) -> list[dict]:
 
 
 def policy_in_effect(probes: list[Probe]) -> Measured:
-    """Yield the nats per token between engine and trainer, and between the engine now and at sampling time; and 1 for a
-    row that shows a stale engine (it still scores as at sampling time, unlike the trainer), else 0."""
-    for row in probes:
-        if row["engine"] is not None:
-            apart, moved = abs(row["engine"] - row["trainer"]), abs(row["engine"] - row["before"])
-            yield "policy_mismatch", apart / row["num_tokens"]
-            yield "policy_moved", moved / row["num_tokens"]
-            yield "policy_stale", float(moved < NEARER * apart)
+    """Yield for each row the nats per token between engine and trainer, and between the engine now and at sampling
+    time; and 1 if all rows together show a stale engine (it still scores as at sampling time, unlike the trainer), else
+    0. Single rows do not show it: on GPUs both distances have noise, as large as what a small update changes."""
+    scored = [
+        (row["engine"], row["trainer"], row["before"], row["num_tokens"])
+        for row in probes
+        if row["engine"] is not None
+    ]
+    apart = [engine - trainer for engine, trainer, _, _ in scored]
+    moved = [engine - before for engine, _, before, _ in scored]
+    for from_trainer, from_before, (*_, num_tokens) in zip(apart, moved, scored, strict=True):
+        yield "policy_mismatch", abs(from_trainer) / num_tokens
+        yield "policy_moved", abs(from_before) / num_tokens
+    if scored:
+        yield "policy_stale", float(math.hypot(*moved) < NEARER * math.hypot(*apart))

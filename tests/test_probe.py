@@ -79,6 +79,15 @@ def test_an_engine_that_did_not_change_stops_the_run(place, tmp_path, stale):
         assert watch(place, policy_in_effect, **about)["policy_mismatch"] == pytest.approx(0.0005)
 
 
+def test_rows_that_hardly_moved_by_chance_are_no_stale_engine(place):
+    """After a small update numerical noise makes five of eight rows look stale; the others have moved as far as trainer
+    and engine are apart."""
+    moved = [0.01] * 5 + [0.2, -0.3, 0.25]
+    scores = [{"engine": -9.0, "trainer": -9.3, "before": -9.0 - distance, "num_tokens": 10} for distance in moved]
+    measured = [dict([found]) for found in policy_in_effect(scores)]  # type: ignore[arg-type]
+    assert {"policy_stale": 0.0} in measured and {"policy_stale": 1.0} not in measured
+
+
 def test_only_sampled_tokens_are_scored():
     engine = ScriptedEngine(lambda *_: "red", likelihood=lambda prompt, reply: -0.25)
     given = {
