@@ -52,9 +52,7 @@ def policy_in_effect(probes: list[Probe]) -> Measured:
     time; and 1 if all rows together show a stale engine (it still scores as at sampling time, unlike the trainer), else
     0. Single rows do not show it: on GPUs both distances have noise, as large as what a small update changes."""
     scored = [
-        (row["engine"], row["trainer"], row["before"], row["num_tokens"])
-        for row in probes
-        if row["engine"] is not None
+        (row["engine"], row["trainer"], row["before"], row["num_tokens"]) for row in probes if row["engine"] is not None
     ]
     apart = [engine - trainer for engine, trainer, _, _ in scored]
     moved = [engine - before for engine, _, before, _ in scored]
