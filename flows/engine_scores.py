@@ -28,10 +28,11 @@ def references_of(
 
 
 def check_in_effect(
-    at: Place, batch: Table, updated: Table, policy: Policy, *, cfg: MethodSettings, machines: Machines
+    at: Place, batch: Table, updated: Table, policy: Policy, start: Policy, *, cfg: MethodSettings, machines: Machines
 ) -> None:
-    """Raise Alarm if engines still sample from the old policy after an update. Checks only if `cfg` asks for it."""
+    """Raise Alarm if engines still sample from the old policy after an update. Checks only if `cfg` asks for it.
+    `start`: the model that the player started from."""
     if cfg.checks_updates:
-        probes = probe(at, batch, updated, policy=policy, fleet=machines.serving_player(policy))
+        probes = probe(at, batch, updated, policy=policy, fleet=machines.serving_player(start))
         about = {"policy": policy.id, "benchmark": UPDATE, "label": "probe"}
         watch(at, policy_in_effect, limits=cfg.monitor, probes=probes, **about)

@@ -61,12 +61,10 @@ class Machines:
             return self.api
         return self._judging(policy) if judge else self.engines
 
-    def serving_player(self, policy: Policy) -> Fleet:
-        """The engines that sample from a trained policy: the judges' if the players' cannot load it, as EAPO's reward
-        model of another shape."""
-        if is_alike(self.engines.config.model, policy.weights) or self.judges is self.engines:
-            return self.engines
-        return self._judging(policy)
+    def serving_player(self, start: Policy) -> Fleet:
+        """The engines that sample from a player, given the model it started from: the judges' if the players' cannot
+        load that, as for EAPO's reward model of another shape."""
+        return self.engines if is_alike(self.engines.config.model, start.weights) else self._judging(start)
 
     def takes_turns(self, policy: Policy, judge: bool) -> bool:
         """Whether a judge's engine is loaded in place of another one to sample from a policy."""

@@ -284,6 +284,6 @@ class Run(Generic[Config]):
             about = {"policy": player.policy.id, "benchmark": UPDATE, "label": "update"}
             self.watch(at, sampler_mismatch, updates=table, **about)
         player = player.updated(table)
-        check_in_effect(at, rows, table, player.policy, **asked)
+        check_in_effect(at, rows, table, player.policy, self.model(player.name), **asked)
         self.machines.free_superseded(self.place.store, table)
         return player
