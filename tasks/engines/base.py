@@ -273,11 +273,11 @@ def end_ids(model: str, tokenizer: Any) -> frozenset[int]:
 
 
 def _closing_id(tokenizer: Any) -> int | None:
-    """The special token that the chat template writes after a reply, if there is one."""
+    """The special token that the chat template writes between a reply and the next message, if there is one."""
     if not tokenizer.chat_template:
         return None
-    said = [{"role": "user", "content": "u"}, {"role": "assistant", "content": "closing"}]
-    after = tokenizer.apply_chat_template(said, tokenize=False).rpartition("closing")[2]
+    asked, said = {"role": "user", "content": "u"}, {"role": "assistant", "content": "closing"}
+    after = tokenizer.apply_chat_template([asked, said, asked], tokenize=False).rpartition("closing")[2]
     first = tokenizer(after, add_special_tokens=False)["input_ids"][:1]
     special = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
     return next((number for number in first if number in special), None)
