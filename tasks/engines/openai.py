@@ -1,6 +1,8 @@
 """An OpenAI-compatible completions endpoint that takes and returns token ids, such as vLLM's server.
 
 python -m vllm.entrypoints.openai.api_server --model MODEL --logprobs-mode processed_logprobs
+
+For training, on GPUs also --hf-overrides '{"head_dtype": "float32"}': the trainer does not round logits either.
 """
 
 import contextlib
