@@ -226,8 +226,8 @@ class UpdateResult(_Frozen):
 class NonFiniteUpdateError(RuntimeError):
     """A loss or gradient was NaN or infinite: nothing was written. The arguments keep the evidence.
 
-    Attributes: step (1-based), loss, grad_norm, rollout_ids (the rollouts in this process's micro-batches of non-finite
-    loss; empty if only the gradient was not finite).
+    Attributes: step (1-based), loss, grad_norm, rollout_ids (the rollouts in micro-batches of non-finite loss; empty if
+    only the gradient was not finite).
     """
 
     def __init__(self, step: int, loss: float, grad_norm: float, rollout_ids: list[str]) -> None:
@@ -235,7 +235,7 @@ class NonFiniteUpdateError(RuntimeError):
         shown = ", ".join(rollout_ids[:8]) + (", ..." if len(rollout_ids) > 8 else "")
         super().__init__(
             f"optimizer step {step}: loss {loss}, gradient norm {grad_norm}; nothing was written. "
-            f"Rollouts of the micro-batches at fault: {shown or 'none on this process'}"
+            f"Rollouts of the micro-batches at fault: {shown or 'none, only the gradient'}"
         )
 
     def __reduce__(self):

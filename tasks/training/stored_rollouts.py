@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate.utils import gather
+from accelerate.utils import gather, gather_object
 from peft import PeftModel
 from transformers.trainer_callback import PrinterCallback
 from trl.trainer import utils as trl_utils
@@ -180,7 +180,8 @@ class StoredRolloutsTrainer(GRPOTrainer):
         self._furthest = gather(self._furthest).max().reshape(1)
         if self._sums[-1] > 0 or not math.isfinite(norm):
             loss = math.nan if self._sums[-1] > 0 else float(self._tr_loss)
-            raise NonFiniteUpdateError(self._num_done + self.state.global_step + 1, loss, norm, self._at_fault)
+            step, at_fault = self._num_done + self.state.global_step + 1, gather_object(self._at_fault)
+            raise NonFiniteUpdateError(step, loss, norm, at_fault)
         return norm
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
