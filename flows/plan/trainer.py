@@ -15,7 +15,7 @@ from flows.plan.hardware import GIB, GPU, OVERHEADS
 from flows.plan.shapes import Shape
 from tasks.training.grpo import GRPOSettings
 
-TILE = 2 * 4096 * 32768  # bytes of logits that TRL's head computes at a time
+TILE = 4096, 32768  # tokens and words of which TRL's head computes logits at a time, in float32
 WINDOW_MASKS = {"olmo3": 3}  # bytes for each pair of a row's tokens: masks of layers with a sliding window
 # For each token: bytes by width of the MLP, of the hidden state, and of queries and keys together.
 BACKWARD = {"full": (12.0, 18.2), "lora": (14.17, 28.4)}
@@ -93,7 +93,8 @@ def _phases(shape: Shape, settings: GRPOSettings, ranks: int, tokens: int) -> di
     computed = layer if settings.gradient_checkpointing else shape.layers * layer
     masks = WINDOW_MASKS.get(shape.family, 0) * settings.micro_batch_size * tokens**2
     head, one = 2 * shape.table_params, 2 * shape.layer_params
-    in_head = 3 * state + TILE
+    tile = 4 * min(total, TILE[0]) * TILE[1]
+    in_head = 3 * state + tile + 4 * shape.hidden * (shape.vocab % TILE[1] or TILE[1])
     if settings.lora is not None:
         return {
             "head, backward": {"activations": checkpoints + 4 * state + masks, "head": in_head},

@@ -34,7 +34,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 from trl.trainer.grpo_config import GRPOConfig
 
-from tasks.training import held, policy_files
+from tasks.training import head, held, policy_files
 from tasks.training.checkpoint import Checkpoint
 from tasks.training.datums import Datums, check_datums, micro_batches, plan, read_datums
 from tasks.training.grpo import RESULT_FILE, GRPOSettings, LoRASettings, UpdateJob, UpdateResult
@@ -47,6 +47,7 @@ disable_progress_bar()
 shard_references_by_layer()
 move_no_empty_weights()
 held.hold_references()
+head.give_float32_logits()
 
 
 def train(job: UpdateJob) -> UpdateResult:
@@ -232,6 +233,7 @@ def grpo_config(settings: GRPOSettings, out: Path) -> GRPOConfig:
         max_steps=settings.optimizer_steps,
         per_device_train_batch_size=settings.micro_batch_size,
         bf16=settings.dtype == "bfloat16",
+        tf32=True if cuda and settings.dtype == "bfloat16" else None,  # of the head alone: see `tasks.training.head`
         # the reference's dtype, by default the policy's; TRL warns of this argument if the policy is an object
         model_init_kwargs={"dtype": "bfloat16"} if settings.dtype == "bfloat16" and not settings.lora else None,
         disable_dropout=True,

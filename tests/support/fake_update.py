@@ -63,21 +63,21 @@ def fake_update(
             kernels(cuda),
             FakeTensorMode(allow_non_fake_inputs=True),
         ):
-            return _work(config, settings, ranks, tokens, packed)
+            return _work(config, settings, ranks, tokens, packed, cuda)
     finally:
         dist.destroy_process_group()
 
 
 def _work(
-    config: dict[str, Any], settings: GRPOSettings, ranks: int, tokens: int, packed: Packed | None
+    config: dict[str, Any], settings: GRPOSettings, ranks: int, tokens: int, packed: Packed | None, cuda: bool
 ) -> dict[str, dict[str, int]]:
     tracker, sharded = MemoryTracker(), ranks > 1 and settings.lora is None
     accelerator = _accelerator()
-    policy = _policy(config, settings)
+    policy = _policy(config, settings, cuda)
     reference = None
     if settings.beta and settings.lora is None:
         reference = _model(config, torch.bfloat16)
-        trl_utils.add_fused_lm_head(reference, temperature=1.0)
+        trl_utils.add_fused_lm_head(reference, cast_lm_head_to_fp32=cuda)
         if sharded:
             grpo_trainer.prepare_fsdp(reference, accelerator)
         reference.eval()
@@ -126,7 +126,7 @@ def _inputs(tokens: int, packed: Packed | None) -> dict[str, Any]:
     return {**packed.pack(rows, rows), "packed": packed, "fused_lm_head": True}
 
 
-def _policy(config: dict[str, Any], settings: GRPOSettings) -> Any:
+def _policy(config: dict[str, Any], settings: GRPOSettings, cuda: bool) -> Any:
     lora = settings.lora
     policy = _model(config, torch.float32 if lora is None else torch.bfloat16)
     if lora is not None:
@@ -138,7 +138,7 @@ def _policy(config: dict[str, Any], settings: GRPOSettings) -> Any:
         policy.gradient_checkpointing_enable({"use_reentrant": False})
     policy.train()
     inner = policy if lora is None else policy.get_base_model()
-    trl_utils.add_fused_lm_head(inner, temperature=1.0, outputs=("log_probs", "entropy"))
+    trl_utils.add_fused_lm_head(inner, cast_lm_head_to_fp32=cuda, outputs=("log_probs", "entropy"))
     return policy
 
 
