@@ -24,9 +24,10 @@ install: ## install everything for a machine without a GPU into .venv (fast if n
 install-gpu: ## install everything for NVIDIA GPUs into .venv
 	@$(INSTALL) gpu
 
-harness: ## install lm-evaluation-harness into its own environment, .harness, for the benchmarks that it runs
-	@test -x .harness/bin/python || python3 -m venv .harness
+harness: full ## install lm-evaluation-harness on top of .venv, in .harness, for the benchmarks that it runs
+	@test -x .harness/bin/python || $(BIN)/python -m venv .harness
 	@.harness/bin/python -m pip install --quiet --no-deps --require-hashes --requirement requirements/harness.txt
+	@$(BIN)/python -c 'import site; print(*site.getsitepackages())' > "$$(.harness/bin/python -c 'import site; print(*site.getsitepackages())')/below.pth"
 
 companions: ## install Inspect Scout, trackio and wandb into their own environment, .companions, for tests of the real ones
 	@test -x .companions/bin/python || python3 -m venv .companions

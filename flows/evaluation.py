@@ -179,9 +179,10 @@ class HarnessExam:
         cfg, place, task = self.run.cfg.evaluation, iteration.phase("evaluation"), self.benchmark.harness
         assert task is not None
         self.run.machines.release_engines()
-        told = {"harness": cfg.harness, "version": HARNESS, "label": self.label}
+        harness = cfg.harness.on(self.run.cfg.engine.device)
+        told = {"harness": harness, "version": HARNESS, "label": self.label}
         answers = ask_harness(place, policy=policy, task=task, limit=cfg.items, **told)
-        protocol = {"revision": f"lm-eval {HARNESS}, {task}", "items": cfg.items, "backend": cfg.harness.backend}
+        protocol = {"revision": f"lm-eval {HARNESS}, {task}", "items": cfg.items, "backend": harness.backend}
         items = harness_items(place, answers, label=self.label)
         scores = harness_scores(place, answers, metric=self.protocol.metric, protocol=protocol, label=self.label)
         named = {"policy": policy.id, "benchmark": self.label, "protocol": protocol, "label": self.label}

@@ -30,7 +30,7 @@ def harness(tmp_path: Path) -> Harness:
     program = tmp_path / "python"
     program.write_text(LIKE_LM_EVAL.format(python=sys.executable, logs=str(LOGS)))
     program.chmod(0o755)
-    return Harness(python=str(program))
+    return Harness(python=str(program)).on("cpu")
 
 
 def asked(place: Place, harness: Harness, task: str = "tiny") -> Table:
@@ -71,11 +71,13 @@ def test_a_failure_ends_in_what_it_said(place, harness):
         asked(place, Harness(python="nowhere/python"))
 
 
-def test_it_gets_the_weights_with_the_adapter_or_a_servers_address():
-    adapter = POLICY.model_copy(update={"adapter": "adapters/a"})
+def test_it_gets_the_weights_with_the_adapter_or_a_servers_address(tmp_path):
+    adapter = POLICY.model_copy(update={"adapter": str(tmp_path)})
+    (tmp_path / "adapter_config.json").write_text('{"r": 48}')
     out = Path("out")
-    assert "pretrained=models/p,lora_local_path=adapters/a" in Harness().command(adapter, "t", None, out)
-    assert "pretrained=models/p,peft=adapters/a" in Harness(backend="hf").command(adapter, "t", None, out)
+    on_gpus = f"pretrained=models/p,lora_local_path={tmp_path},max_lora_rank=64"
+    assert on_gpus in Harness().on("cuda").command(adapter, "t", None, out)
+    assert f"pretrained=models/p,peft={tmp_path}" in Harness().on("cpu").command(adapter, "t", None, out)
     served = Harness(url="http://127.0.0.1:8000/v1/completions").command(POLICY, "t", 5, out)
     assert served[3:7] == [
         "--model",

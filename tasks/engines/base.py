@@ -178,12 +178,17 @@ def check_policies(config: EngineConfig, policies: Iterable[Policy]) -> None:
             continue
         if not (Path(policy.adapter) / "adapter_config.json").is_file():
             raise ValueError(f"policy {policy.id}: no adapter_config.json in {policy.adapter}. Is it a PEFT folder?")
-        rank = json.loads((Path(policy.adapter) / "adapter_config.json").read_text())["r"]
+        rank = rank_of(policy.adapter)
         if rank > config.max_lora_rank:
             raise ValueError(
                 f"policy {policy.id}: adapter of rank {rank} on an engine with max_lora_rank "
                 f"{config.max_lora_rank}. Raise it."
             )
+
+
+def rank_of(adapter: str) -> int:
+    """The rank of the adapter in a PEFT folder."""
+    return json.loads((Path(adapter) / "adapter_config.json").read_text())["r"]
 
 
 def check_model(name: str) -> None:

@@ -1,13 +1,14 @@
-"""How lm-evaluation-harness is started: it is a program of its own, in its own environment."""
+"""How lm-evaluation-harness is started: a program of its own, whose environment lies on top of the project's."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tasks.engines.base import Policy
+from tasks.engines.base import Policy, rank_of
+from tasks.engines.vllm_args import lora_rank
 
 
 class Harness(BaseModel):
@@ -18,22 +19,30 @@ class Harness(BaseModel):
         default=".harness/bin/python", description="the Python of an environment with lm-eval: `make harness`"
     )
     url: str | None = Field(default=None, description="of a server of completions, http://host:port/v1/completions")
-    backend: Literal["vllm", "hf"] = Field(default="vllm", description="loads the weights if there is no url")
+    backend: Literal["vllm", "hf"] | None = Field(
+        default=None, description="loads the weights if there is no url; None: vllm on GPUs, else hf"
+    )
     arguments: tuple[str, ...] = Field(default=(), description="more arguments, e.g. --confirm_run_unsafe_code")
+
+    def on(self, device: str) -> Self:
+        """With the backend for a device: lm-eval does not find vLLM's CPU build."""
+        return self.model_copy(update={"backend": self.backend or ("vllm" if device == "cuda" else "hf")})
 
     def command(self, policy: Policy, task: str, limit: int | None, output: Path) -> list[str]:
         """Its command line for one task; samples are logged below `output`.
 
         >>> base = Policy(id="p", weights="w", content_hash="h")
-        >>> Harness(python="py").command(base, "ifeval", 8, Path("out"))[3:8]
+        >>> Harness(python="py").on("cuda").command(base, "ifeval", 8, Path("out"))[3:8]
         ['--model', 'vllm', '--model_args', 'pretrained=w', '--tasks']
         """
         if self.url:
             model, given = "local-completions", {"model": policy.id, "base_url": self.url, "tokenizer": policy.weights}
         else:
             model, given = self.backend, {"pretrained": policy.weights}
-            if policy.adapter:
-                given["lora_local_path" if self.backend == "vllm" else "peft"] = policy.adapter
+            if policy.adapter and self.backend == "vllm":
+                given |= {"lora_local_path": policy.adapter, "max_lora_rank": lora_rank(rank_of(policy.adapter))}
+            elif policy.adapter:
+                given["peft"] = policy.adapter
         told = ["--model", model, "--model_args", ",".join(f"{name}={value}" for name, value in given.items())]
         limited = ["--limit", str(limit)] if limit else []
         wanted = ["--tasks", task, "--log_samples", "--output_path", str(output)]

@@ -5,12 +5,18 @@ from typing import Any
 
 from tasks.engines.base import EngineConfig, local_folder
 
+RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # of adapters, that vLLM has kernels for
+
+
+def lora_rank(needed: int) -> int:
+    """The least rank that vLLM has kernels for and that holds an adapter of rank `needed`."""
+    return next((rank for rank in RANKS if rank >= needed), RANKS[-1])
+
 
 def engine_args(config: EngineConfig) -> Any:
     from vllm.engine.arg_utils import EngineArgs
 
-    ranks = (8, 16, 32, 64, 128, 256, 320, 512)  # ranks that vLLM has kernels for
-    rank = next((rank for rank in ranks if rank >= config.max_lora_rank), ranks[-1])
+    rank = lora_rank(config.max_lora_rank)
     lora: dict[str, Any] = {"enable_lora": True, "max_lora_rank": rank, "max_loras": config.max_loras}
     if config.max_lora_rank:
         lora["lora_target_modules"] = adapted_modules(config.model)
