@@ -71,12 +71,14 @@ def save_request(store: Store, asked: Request, config: BaseModel, force: bool = 
 
 
 def check_request(store: Store, asked: Request, config: BaseModel, force: bool = False) -> None:
-    """Raise ValueError if the run is another flow's, or was made with another configuration, unless `force`."""
+    """Raise ValueError if the run is another flow's, or was made with another configuration, unless `force`. Limits of
+    monitors may change: they are in no recipe."""
     before, now = store.kept(asked.run, CONFIG), config.model_dump(mode="json")
     last = _request(store, asked.run)
     if last and last.flow != asked.flow:
         raise ValueError(f"run {asked.run!r} is one of {last.flow}; give this run of {asked.flow} another name")
-    if before and not force and (changed := differences(before, now)):
+    before, now = ({key: value for key, value in some.items() if key != "monitor"} for some in (before or now, now))
+    if not force and (changed := differences(before, now)):
         raise ValueError(
             f"run {asked.run!r} was made with {'; '.join(changed[:5])}. Give this run a new name, undo the change, "
             "or add --force: what depends on it is rebuilt."

@@ -25,7 +25,7 @@ from tasks.prompt import Prompt, Row, Template
 from tasks.read import Reader, read
 from tasks.report import report
 from tasks.rollouts.rollout import Dialogue
-from tasks.stage import Tables
+from tasks.stage import Tables, rows_of
 from tasks.training.grpo import GRPOSettings
 from tasks.update import update, updated_policy
 from warehouse.address import Address
@@ -236,10 +236,13 @@ class Run(Generic[Config]):
         """
         order = {"shuffle_seed": self.cfg.seed} if rows_per_step else {}
         rows = batch(at, rewards, rollouts, max_tokens=max_tokens, equal_tables=equal_tables, **order)
-        if not any(rows.arrow["advantage"].to_pylist()):
+        is_trained = any(rows.arrow["advantage"].to_pylist())
+        if is_trained or {row["total"] for row in rows_of(rewards)} == {None}:  # without any reward: an alarm
+            who = player.name, player.policy.id
+            self._course.before_update(self.watch, at, *who, rewards=rewards, rollouts=rollouts)
+        if not is_trained:
             log.warning("%s: no rollout has an advantage, so nothing is trained", at.path)
             return player
-        self._course.before_update(self.watch, at, player.name, player.policy.id, rewards=rewards, rollouts=rollouts)
         if rows_per_step and (steps := round(rows.num_rows / rows_per_step)) > 1:
             settings = settings.model_copy(update={"optimizer_steps": steps, "on_policy": False})
         return self._update(at, player, rows, settings.model_copy(update={"temperature": sampled_at(rollouts)}))

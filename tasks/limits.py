@@ -38,6 +38,9 @@ class Limits(BaseModel):
         default=0.8, ge=0, description="replies of a role that could not be read (a small model begins at 0.6)"
     )
     max_engine_failure: float | None = Field(default=0.25, ge=0, description="replies that the engine did not give")
+    max_over_limit: float | None = Field(
+        default=0.5, ge=0, description="prompts with more tokens than the method allows, which are not sampled from"
+    )
     min_kept: float | None = Field(default=None, ge=0, description="candidates that a filter let through")
     min_kept_ratio: float | None = Field(
         default=0.05, ge=0, description="the same over the first iteration's (0.2 after two iterations is healthy)"

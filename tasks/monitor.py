@@ -16,7 +16,7 @@ from typing import Any
 
 from tasks.evaluate import Measure, evaluate, scores_of
 from tasks.limits import Limits
-from tasks.read import NOT_SAMPLED, UNANSWERED
+from tasks.read import NOT_SAMPLED, TOO_LONG, UNANSWERED
 from tasks.stage import Tables, rows_of
 from warehouse.schemas import Answer, Judgment, Label, Mark, Novelty, OptimizerStep, Reward, Score, Task, Vote
 from warehouse.store import Place, Table
@@ -98,13 +98,17 @@ def check_pool(selections: Tables, target: int, *, allow_short: bool = False, wa
 
 
 def check_replies(replies: Table, limits: Limits, *, attempts: bool = False) -> None:
-    """Raises Alarm if too many of the sampled replies are unreadable, or if the engine failed on too many.
+    """Raises Alarm if too many of the sampled replies are unreadable, if the engine failed on too many, or if too many
+    prompts were over the limit.
 
     With `attempts`, unreadable replies are replaced by further attempts and have no limit.
     """
     reasons = replies.arrow["malformed"].to_pylist()
     given = [why for why in reasons if why not in NOT_SAMPLED]
-    shares = {"max_engine_failure": reasons.count(UNANSWERED["error"]) / max(1, len(reasons))}
+    shares = {
+        "max_engine_failure": reasons.count(UNANSWERED["error"]) / max(1, len(reasons)),
+        "max_over_limit": reasons.count(TOO_LONG) / max(1, len(reasons)),
+    }
     if not attempts:
         shares["max_malformed"] = sum(why is not None for why in given) / max(1, len(given))
     for name, share in shares.items():

@@ -220,6 +220,14 @@ def test_a_run_keeps_its_configuration_and_refuses_another_unless_told(store):
     assert last_request(store, "r") == asked
 
 
+def test_a_run_that_an_alarm_stopped_continues_with_another_limit(store):
+    asked = Request(flow="f", profile="micro", run="r")
+    save_request(store, asked, profile.load(Config, "micro"))
+    raised = profile.load(Config, "micro", {"monitor.max_reply_ratio": 6.0})
+    save_request(store, asked, raised)
+    assert Config.model_validate_json((store.root / "runs" / "r" / "config.json").read_text()) == raised
+
+
 def test_a_run_belongs_to_one_flow(store):
     cfg = profile.load(Config, "micro")
     save_request(store, Request(flow="one", profile="micro", run="r"), cfg)

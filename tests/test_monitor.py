@@ -206,8 +206,11 @@ def test_a_malformed_reply_is_the_policys_and_a_failure_the_engines(place, limit
         check_replies(table, limits)
 
 
-def test_prompts_over_the_limit_are_nobodys_failure(place):
-    check_replies(replies(place, None, *["prompt over the limit"] * 9), Limits())
+def test_prompts_over_the_limit_are_nobodys_failure_but_most_of_them_stop_the_run(place):
+    table = replies(place, None, *["prompt over the limit"] * 9)
+    check_replies(table, Limits(max_over_limit=0.9))
+    with pytest.raises(Alarm, match=r"answers: over_limit is 0\.9, the limit is 0\.5"):
+        check_replies(table, Limits())
 
 
 def test_attempts_may_all_be_malformed_but_not_fail(place):

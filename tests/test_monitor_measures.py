@@ -29,6 +29,7 @@ DEFAULTS = {
     "max_gate_leak": 0.1,
     "max_malformed": 0.8,
     "max_engine_failure": 0.25,
+    "max_over_limit": 0.5,
     "min_kept_ratio": 0.05,
     "max_flat_group": 0.95,
     "max_unscorable": 0.5,

@@ -14,6 +14,7 @@ from flows.machines import Machines
 from flows.profile import MethodSettings
 from flows.run import Player, Run
 from tasks.engines.base import Policy
+from tasks.monitor import Alarm
 from tasks.training.grpo import GRPOSettings
 from tests.support.rows import publish, row, turn
 from tests.support.trainers import STATE, WEIGHTS, CountingTrainer
@@ -40,11 +41,13 @@ class Bench:
 
     settings = GRPOSettings(temperature=0.125)
 
-    def learn(self, at: Place, player: Player, *temperatures: float, advantage: float = 1.0, **how: Any) -> Player:
+    def learn(
+        self, at: Place, player: Player, *temperatures: float, advantage: float = 1.0, total: Any = 1.0, **how: Any
+    ) -> Player:
         """Learn from one rollout of each temperature."""
         names = [f"t{i}" for i, _ in enumerate(temperatures)]
         tables = [sampled(at, name, t) for name, t in zip(names, temperatures, strict=True)]
-        paid = (row("rewards", rollout_id=name, total=1.0, advantage=advantage) for name in names)
+        paid = (row("rewards", rollout_id=name, total=total, advantage=advantage) for name in names)
         rewards = publish(at, "rewards", *paid)
         return self.run.learn(at, player, rewards, tables, self.settings, **how)
 
@@ -114,6 +117,11 @@ def test_a_step_whose_advantages_are_all_zero_is_not_trained_on(bench, place, ca
     player = bench.run.player("solver")
     assert bench.learn(place, player, 1.0, 1.0, advantage=0.0) is player
     assert bench.trainer.jobs == [] and "no rollout has an advantage" in caplog.text
+
+
+def test_a_step_in_which_nothing_could_be_rewarded_stops_the_run(bench, place):
+    with pytest.raises(Alarm, match="unscorable is 1, the limit is 0.5"):
+        bench.learn(place, bench.run.player("solver"), 1.0, 1.0, advantage=0.0, total=None)
 
 
 @pytest.mark.parametrize(("device", "slept"), [("cpu", []), ("cuda", ["engines", "judges"])])

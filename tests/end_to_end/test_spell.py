@@ -131,7 +131,7 @@ def test_roles_that_are_not_updated_are_not_in_the_batch(store: Path) -> None:
 
 
 def test_prompts_over_the_limit_are_dropped_and_counted_and_nothing_is_trained(store: Path) -> None:
-    play("long", **{"steps": 1, "dialogues.input_tokens": 150})
+    play("long", **{"steps": 1, "dialogues.input_tokens": 150, "monitor.max_over_limit": None})
     reasons = query(store, "select reason, count(*) as n from selections where run = 'long' group by all")
     assert {"prompt over the limit"} <= {r["reason"] for r in reasons}
     assert not any(r["reason"] is None for r in reasons)
