@@ -195,6 +195,13 @@ def test_settings_are_toml_values_or_strings() -> None:
     assert launch.read_setting("models.base=Qwen/Qwen3-8B") == ("models.base", "Qwen/Qwen3-8B")
 
 
+def test_a_flow_run_has_the_models_of_the_one_who_asks(monkeypatch) -> None:
+    monkeypatch.setenv("HF_HOME", "/large/hub")
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    passed = launch.environment()
+    assert passed["HF_HOME"] == "/large/hub" and "HF_TOKEN" not in passed
+
+
 @pytest.mark.parametrize(
     ("flow", "profile", "name"),
     [

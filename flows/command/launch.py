@@ -11,6 +11,7 @@ from typing import Any
 from flows.service.site import SOURCE, Site, open_store, store_root
 from flows.service.waiting import waiting
 
+PASSED_ON = ("CUDA_VISIBLE_DEVICES", "HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE")
 ROWS = (".jsonl", ".json", ".jsonl.gz", ".csv", ".tsv", ".parquet")  # suffixes of files of rows
 
 
@@ -35,9 +36,8 @@ def from_here(path: str) -> str:
 
 
 def environment() -> dict[str, str]:
-    """The caller's store and GPUs: a worker would otherwise have those of `selfplay up`."""
-    gpus = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return {"SELFPLAY_STORE": str(store_root()), **({} if gpus is None else {"CUDA_VISIBLE_DEVICES": gpus})}
+    """The caller's store, GPUs and cache of models: a worker would otherwise have those of `selfplay up`."""
+    return {"SELFPLAY_STORE": str(store_root()), **{name: os.environ[name] for name in PASSED_ON if name in os.environ}}
 
 
 def flow_module(deployment: dict[str, Any]) -> Any:
