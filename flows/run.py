@@ -232,8 +232,8 @@ class Run(Generic[Config]):
         The KL reference is the base model. Log-probabilities are compared at the temperature at which the rollouts were
         sampled. `equal_tables`: every table of rewards has the same weight in a loss that is a mean over tokens.
         `rows_per_step`: one optimizer step per so many rows, in random order; None takes `settings.optimizer_steps`
-        steps, in order. Raises ValueError for rollouts sampled at different temperatures, and Alarm if a monitor's limit
-        is exceeded or nothing could be rewarded.
+        steps, in order. Raises ValueError for rollouts sampled at different temperatures; Alarm if a monitor's limit is
+        exceeded, or nothing could be rewarded.
         """
         order = {"shuffle_seed": self.cfg.seed} if rows_per_step else {}
         rows = batch(at, rewards, rollouts, max_tokens=max_tokens, equal_tables=equal_tables, **order)
