@@ -12,7 +12,7 @@ from flows.ahead import Ahead, Slice
 from flows.course import Course
 from flows.engine_scores import check_in_effect, references_of
 from flows.machines import Machines
-from flows.profile import MethodSettings, Settings, home
+from flows.profile import NUM_TO_JUDGE, MethodSettings, Settings, home
 from flows.unread import check_read
 from tasks.ask import ask
 from tasks.batch import batch, sampled_at
@@ -233,12 +233,12 @@ class Run(Generic[Config]):
         sampled. `equal_tables`: every table of rewards has the same weight in a loss that is a mean over tokens.
         `rows_per_step`: one optimizer step per so many rows, in random order; None takes `settings.optimizer_steps`
         steps, in order. Raises ValueError for rollouts sampled at different temperatures; Alarm if a monitor's limit is
-        exceeded, or nothing could be rewarded.
+        exceeded, or none of `NUM_TO_JUDGE` rollouts or more could be rewarded.
         """
         order = {"shuffle_seed": self.cfg.seed} if rows_per_step else {}
         rows = batch(at, rewards, rollouts, max_tokens=max_tokens, equal_tables=equal_tables, **order)
-        is_trained = any(rows.arrow["advantage"].to_pylist())
-        if is_trained or {row["total"] for row in rows_of(rewards)} == {None}:  # without any reward: an alarm
+        is_trained, totals = any(rows.arrow["advantage"].to_pylist()), [row["total"] for row in rows_of(rewards)]
+        if is_trained or totals.count(None) == len(totals) >= NUM_TO_JUDGE:  # without any reward: an alarm
             who = player.name, player.policy.id
             self._course.before_update(self.watch, at, *who, rewards=rewards, rollouts=rollouts)
         if not is_trained:

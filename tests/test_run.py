@@ -121,7 +121,7 @@ def test_a_step_whose_advantages_are_all_zero_is_not_trained_on(bench, place, ca
 
 def test_a_step_in_which_nothing_could_be_rewarded_stops_the_run(bench, place):
     with pytest.raises(Alarm, match=r"unscorable is 1, the limit is 0\.5"):
-        bench.learn(place, bench.run.player("solver"), 1.0, 1.0, advantage=0.0, total=None)
+        bench.learn(place, bench.run.player("solver"), *[1.0] * 16, advantage=0.0, total=None)
 
 
 @pytest.mark.parametrize(("device", "slept"), [("cpu", []), ("cuda", ["engines", "judges"])])
