@@ -100,7 +100,7 @@ def _fresh(place: Place, address: str, recipe: dict[str, Any]) -> Table | None:
     if place.store.freshness.builds:
         place.store.check_free(address)
     made = place.store.find(address)
-    if made is None or place.store.freshness.why_make(address, made, recipe) is not None:
+    if place.store.freshness.why_make(address, made, recipe) is not None or made is None:
         return None
     log.log(place.store.log_level, "%s: fresh, %d rows", address, made.num_rows)
     return made

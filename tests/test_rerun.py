@@ -121,6 +121,14 @@ def test_an_inquiry_says_why_and_makes_nothing(store):
     assert inquiry.found[-1] == ("r/iter-001/samples.count", "never made")
 
 
+def test_an_inquiry_waits_for_no_stage_that_another_process_is_at(store):
+    """Or a run that is being played would look as if it had stopped by itself, and `flows.claims` would count it."""
+    store.freshness = inquiry = Inquiry()
+    with store.lock("r/iter-001/samples.first"):
+        assert play(store) == []
+    assert inquiry.found == [("r/iter-001/samples.first", "never made")]
+
+
 def test_an_inquiry_refuses_two_tables_at_one_address(store):
     """Each would replace the other whenever the run is asked for again."""
     play(store)
