@@ -25,7 +25,7 @@ install-gpu: ## install everything for NVIDIA GPUs into .venv
 	@$(INSTALL) gpu
 
 harness: full ## install lm-evaluation-harness on top of .venv, in .harness, for the benchmarks that it runs
-	@test -x .harness/bin/python || $(BIN)/python -m venv .harness
+	@$(BIN)/python -m venv --clear .harness
 	@.harness/bin/python -m pip install --quiet --no-deps --require-hashes --requirement requirements/harness.txt
 	@$(BIN)/python -c 'import site; print(*site.getsitepackages())' > "$$(.harness/bin/python -c 'import site; print(*site.getsitepackages())')/below.pth"
 
