@@ -1,12 +1,8 @@
 import json
 import os
-import subprocess
 import sys
-from multiprocessing import Pipe
-from pathlib import Path
 from types import SimpleNamespace
 
-import psutil
 import pytest
 from pydantic import ValidationError
 
@@ -14,30 +10,11 @@ from flows.machines import Machines
 from flows.profile import MethodSettings
 from tasks.engines import child, gpus
 from tasks.engines.base import EngineConfig, EngineDied, Policy, check_policies, end_ids
-from tasks.engines.fleet import Fleet
 from tasks.engines.gpus import devices, wrong_build
 from tasks.engines.queues import split
 from tasks.engines.vllm import forget_prefixes, stop_token_ids
 from tasks.engines.vllm_args import adapted_modules, check_reload, engine_args, stretched
 from tests.support.scripted import model_folder, word_tokenizer
-
-SERVED = """
-from multiprocessing import Pipe
-from tasks.engines import fleet_child
-
-def look(*_):
-    try:
-        import scipy.sparse, sklearn.metrics
-        print("there")
-    except ImportError:
-        print("missing")
-
-ours, theirs = Pipe()
-ours.send(None)
-fleet_child.open_engine = lambda config: look() or object()
-fleet_child.answer = look
-fleet_child.serve(theirs)
-"""
 
 
 @pytest.fixture(scope="module")
@@ -228,15 +205,6 @@ def test_engines_hold_no_room_for_adapters_on_experts_and_replace_these_on_gpus_
         check_reload(config(tmp_path))
 
 
-@pytest.mark.parametrize(("answer", "closed"), [("done", []), ("failed", [0]), ("died", [0])])
-def test_an_engine_that_fails_to_sleep_is_gone_before_an_update_begins(tmp_path, folder, answer, closed):
-    fleet, ended, (ours, theirs) = Fleet(config(folder), 1, tmp_path), [], Pipe()
-    fleet._pool.children[0] = SimpleNamespace(pipe=ours, close=lambda: ended.append(0))  # type: ignore[assignment]
-    theirs.send((answer,))
-    fleet.sleep()
-    assert theirs.recv() == ("sleep",) and ended == closed and bool(fleet._pool.children) == (not closed)
-
-
 class RunsAhead:
     """An engine that lets go of its cache after so many steps."""
 
@@ -271,13 +239,6 @@ def test_positions_are_stretched_by_yarn_for_longer_contexts(folder):
     assert stretched(str(folder), None) == {}
 
 
-def test_an_embedding_model_finds_the_libraries_that_an_engine_was_loaded_without():
-    """A search loads it in the engine's process; sentence-transformers imports scipy and sklearn."""
-    project = Path(__file__).resolve().parents[1]
-    done = subprocess.run([sys.executable, "-c", SERVED], cwd=project, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["missing", "there"]
-
-
 @pytest.mark.parametrize(("template", "ends"), [("closes", {0, 3}), ("goes on", {0}), (None, {0})])
 def test_a_base_models_reply_ends_where_its_chat_template_closes_it(tmp_path, template, ends):
     """The base model's own end is <pad>, 0; its template closes a reply with <|im_end|>, 3, or with a word."""
@@ -293,15 +254,3 @@ def test_an_engine_on_gpus_rounds_logits_no_more_than_the_trainer(monkeypatch, f
     monkeypatch.setitem(sys.modules, "vllm.engine.arg_utils", SimpleNamespace(EngineArgs=dict))
     own = {device: engine_args(config(folder, device=device))["hf_overrides"] for device in ("cuda", "cpu")}
     assert own == {"cuda": {"head_dtype": "float32"}, "cpu": {}}  # a float32 head is slow on CPUs
-
-
-def test_what_an_engines_process_started_ends_with_it(tmp_path, folder, monkeypatch):
-    """As a tensor-parallel worker that still loads when its engine is closed."""
-    started, program = tmp_path / "started", tmp_path / "python"
-    program.write_text(f"#!/bin/sh\nsleep 300 &\necho $! > {started}\n")
-    program.chmod(0o700)
-    monkeypatch.setattr(child.sys, "executable", str(program))
-    child.Child(config(folder), 0, tmp_path).close()
-    left = psutil.Process(int(started.read_text()))
-    psutil.wait_procs([left], timeout=5)
-    assert not left.is_running() or left.status() == psutil.STATUS_ZOMBIE
