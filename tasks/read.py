@@ -132,9 +132,10 @@ def _not_answered(rollout: Rollout) -> str:
 def read(schema: Schema) -> Callable[..., Table]:
     """Make the stage that reads rollouts into rows of `schema`, with its argument `reader`."""
 
+    @stage(schema)  # as a decorator, it is no part of the code of those who mention `read`
     def read_replies(rollouts: Table, prompts: Table, *, reader: Reader) -> Iterator[Row]:
         prompt_of = {row["prompt_id"]: row for row in prompts.rows(PromptRow)}
         for rollout in rollouts.rows(Rollout):
             yield from reader.rows(schema, rollout, prompt_of[rollout["prompt_id"]])
 
-    return stage(schema)(read_replies)
+    return read_replies

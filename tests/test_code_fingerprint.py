@@ -1,4 +1,5 @@
 import importlib
+import inspect
 import subprocess
 import sys
 from pathlib import Path
@@ -145,6 +146,15 @@ def test_a_module_imported_inside_a_function_counts_without_being_imported(packa
     after = package("def slow(n):\n    return n", "def slow(n):\n    return -n", function="late")
     assert changed(before, after) == {"madeup_late"}
     assert "missing_heavy_library" not in sys.modules
+
+
+def test_how_stages_are_made_is_part_of_no_stage_s_code():
+    modules = [importlib.import_module(f"tasks.{name}") for name in ("generate", "read", "score", "evaluate", "update")]
+    wrapped = [vars(thing).get("__wrapped__") for m in modules for thing in vars(m).values() if callable(thing)]
+    stages = [function for function in wrapped if inspect.getmodule(function) in modules]
+    assert len(stages) >= 5
+    for function in stages:
+        assert "tasks.stage.stage" not in fingerprint(function), function.__qualname__
 
 
 def test_code_of_other_packages_is_not_followed(package):
