@@ -28,7 +28,6 @@ from warehouse.schemas import ANSWERS, ITEM_SCORES, ITEMS, Row
 from warehouse.store import Place, Table
 
 HARNESS = "0.4.13"  # of lm-eval, as requirements/harness.txt has it
-JUDGE_TOKENS = 1024
 INSISTED = 5  # how often a searching policy is told to answer now
 NO_HUB = (
     "`selfplay evaluate ... --file FILE` reads the benchmark from a file (.jsonl, .parquet, .csv or .json) instead; "
@@ -127,7 +126,7 @@ class Exam:
         """The role that judges: temperature 0, one verdict; an unreadable one is requested once more."""
         name = "pair" if self.columns.against else "criterion" if self.columns.criteria else "judge"
         about, into, read, again = JUDGES[name]
-        sampling = Sampling(temperature=0, max_tokens=JUDGE_TOKENS)
+        sampling = Sampling(temperature=0, max_tokens=self.run.cfg.evaluation.judge_tokens)
         template = templates("english", name)
         return Role("examiner", (template,), about, sampling, into, Reader(read), judge=True, ask_again=again)
 

@@ -92,6 +92,7 @@ class Evaluation(Settings):
     prompts: Literal["english", "lines", "lines-2-shot", "lines-4-shot"] = "english"
     folder: str = Field(default="data/benchmarks", description="where benchmark files are")
     response_tokens: int | None = Field(default=None, ge=1, description="None: the protocol's, if the context has room")
+    judge_tokens: int = Field(default=1024, ge=1, description="most tokens of an examiner's verdict, with its thoughts")
     harness: Harness = Field(default=Harness(), description="lm-evaluation-harness, for benchmarks that it runs")
     benchmark_temperature: float | None = Field(default=None, ge=0, description="None: the protocol's")
     benchmark: Literal["micro", "none"] = "none"

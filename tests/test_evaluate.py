@@ -150,8 +150,11 @@ def test_what_was_asked_before_is_not_asked_again(world):
 
 
 def test_a_judge_decides_where_the_protocol_has_one_and_its_verdicts_are_rows(world):
-    told = command(world, world["model"], "--paper", "judging", "--set", f"models.examiner={world['model']}")
+    judge = f"models.examiner={world['model']}"
+    told = command(world, world["model"], "--paper", "judging", "--set", judge, "--set", "evaluation.judge_tokens=77")
     assert "judged" in told
+    (recipe,) = (Path(world["folder"]) / "store" / "runs").glob("**/rollouts.judge-*/recipe.json")
+    assert json.loads(recipe.read_text())["params"]["sampling"]["max_tokens"] == 77
     assert rows(world, "select vote from votes") == [(1,)]  # one of the others is unreadable, one missing
     (judge,) = rows(world, "select distinct json_extract_string(protocol, '$.judge[0]') from evaluations")
     assert judge == ("model",)
