@@ -10,7 +10,7 @@ from pathlib import Path
 from corpus_prep.read.hub import is_dataset
 from corpus_prep.search.settings import EmbeddingConfig
 from flows.hub import check_reachable
-from flows.profile import MethodSettings
+from flows.profile import MethodSettings, home, names
 from tasks.corpus.documents import corpus_identity, read_documents, take
 from tasks.corpus.long_context import clusters_of_sets
 from warehouse.address import RUN_NAME
@@ -39,6 +39,17 @@ def check_corpora(cfg: MethodSettings, store: Store, folder: Path) -> None:
             find_memberships(store, corpus)
         elif not is_path_or_dataset(corpus, folder):
             find_prepared(store, corpus, [*RAW, *allowed])
+
+
+def check_language(cfg: MethodSettings) -> None:
+    """Raise ValueError for real documents if the prompts are in the language of the built-in worlds."""
+    real = [corpus for corpus in cfg.learns_from if corpus not in cfg.worlds]
+    if real and getattr(getattr(cfg, "dialogues", None), "prompts", None) == "micro":
+        profiles = [name for name in names(home(type(cfg)) / "profiles") if not name.startswith("micro")]
+        raise ValueError(
+            f"this profile's models and prompts know only the built-in worlds, not corpus {real[0]}: "
+            f"add --profile NAME, one of {', '.join(profiles)}"
+        )
 
 
 def check_documents(corpus: str | None, folder: Path) -> None:

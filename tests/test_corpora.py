@@ -89,6 +89,13 @@ def test_a_path_given_to_a_method_of_clusters_is_refused_at_the_prompt(text):
     assert "is not prepared, and this method needs clusters" in refused("run", "spell-iteration", "--corpus", str(text))
 
 
+@pytest.mark.parametrize("flow", ["scope-iteration", "spice-iteration"])
+def test_real_documents_are_refused_for_models_that_know_only_built_in_worlds(flow, text):
+    said = refused("run", flow, "--corpus", str(text))
+    assert f"know only the built-in worlds, not corpus {text}: add --profile NAME, one of " in said
+    assert "-1gpu" in said and "micro" not in said.partition("one of ")[2]
+
+
 def test_a_built_in_world_of_another_method_is_no_corpus_of_this_one():
     said = refused("run", "scope-iteration", "--corpus", "micro-mathematics")
     assert "there is no corpus 'micro-mathematics'" in said

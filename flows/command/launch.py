@@ -115,7 +115,7 @@ def files_of(values: Any, key: str = "") -> Iterator[tuple[str, str]]:
 def check_settings(deployment: dict[str, Any], parameters: dict[str, Any]) -> Any:
     """The configuration. Raises ValueError for a wrong setting, missing model or corpus here, not in a worker's log."""
     from flows import profile
-    from flows.corpora import check_corpora, check_documents
+    from flows.corpora import check_corpora, check_documents, check_language
     from flows.evaluation import check_benchmarks
     from tasks.engines.base import check_model
     from tasks.engines.endpoint import API
@@ -136,6 +136,7 @@ def check_settings(deployment: dict[str, Any], parameters: dict[str, Any]) -> An
         check_documents(getattr(cfg, "corpus", None), SOURCE)
     else:
         check_corpora(cfg, open_store(), SOURCE)
+        check_language(cfg)
         check_benchmarks(cfg, SOURCE)
         for model in filter(lambda model: model and not model.startswith(API), cfg.models.model_dump().values()):
             check_model(str(SOURCE / model) if (SOURCE / model).exists() else model)  # flows run in SOURCE
