@@ -17,6 +17,7 @@ from flows.request import Request, RerunRequest
 from flows.service.site import open_store
 from warehouse.address import no_run
 from warehouse.fork import check_own
+from warehouse.freshness import Playing
 from warehouse.query import write_views
 from warehouse.rerun import Enough, Rerun, chosen
 from warehouse.store import Store
@@ -34,8 +35,7 @@ def open_run(asked: Request, cfg: BaseModel, rerun: RerunRequest | None = None, 
     """
     log.setLevel(logging.INFO)
     store = open_store()
-    if rerun is not None:
-        store.freshness = make_rerun(store, asked.run, rerun)
+    store.freshness = Playing() if rerun is None else make_rerun(store, asked.run, rerun)
     save_request(store, asked, cfg, force)
     store.sweep()
     with contextlib.suppress(duckdb.Error):  # a damaged table of any run must not stop this one

@@ -227,7 +227,7 @@ class Run(Generic[Config]):
         rows_per_step: int | None = None,
     ) -> Player:
         """One update on rewarded rollouts. Returns the player unchanged if there is nothing to train on: no rollouts,
-        or all advantages are 0.
+        or all advantages are 0. A place holds one update: two players that learn in one step need a phase each.
 
         The KL reference is the base model. Log-probabilities are compared at the temperature at which the rollouts were
         sampled. `equal_tables`: every table of rewards has the same weight in a loss that is a mean over tokens.

@@ -12,7 +12,7 @@ from tests.support.rows import publish, row, updates
 from tests.support.scripted import POLICY, ScriptedEngine
 from warehouse import clean
 from warehouse.draft import PART
-from warehouse.freshness import Freshness
+from warehouse.freshness import Freshness, Playing
 from warehouse.rerun import Enough, Inquiry, Rerun, Unmade, chosen
 from warehouse.schemas import SAMPLES, TASKS
 from warehouse.store import Place, Store, Table
@@ -129,13 +129,17 @@ def test_an_inquiry_waits_for_no_stage_that_another_process_is_at(store):
     assert inquiry.found == [("r/iter-001/samples.first", "never made")]
 
 
-def test_an_inquiry_refuses_two_tables_at_one_address(store):
+@pytest.mark.parametrize("rule", [Inquiry(), Playing(), Rerun("1", frozenset({"r/iter-001/samples.first"}))])
+def test_a_flow_that_makes_two_tables_at_one_address_is_refused(store, rule):
     """Each would replace the other whenever the run is asked for again."""
     play(store)
-    store.freshness = Inquiry()
+    store.freshness = rule
     play(store)
+    assert play(store) == []  # the same table once more is no other table
     with pytest.raises(ValueError, match=r"the flow makes two tables at r/iter-001/samples\.first: give one of them"):
         play(store, ids=("c", "b"))
+    assert made == []
+    assert [row["sample_id"] for row in store.get("r/iter-001/samples.first").rows()] == ["a", "b"]
 
 
 def test_a_damaged_table_is_named_by_file_and_made_again(store):

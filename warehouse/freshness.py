@@ -7,6 +7,7 @@ inspects the table published there.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from warehouse.draft import hash_json
@@ -51,6 +52,24 @@ class Freshness:
 
     def passed(self, table: Table, recipe: Recipe, again: Again) -> None:
         """Called with every table, built or fresh, before the flow continues; `recipe` would build it now."""
+
+
+@dataclass
+class Playing(Freshness):
+    """The rule while a flow is played: it makes one table at an address."""
+
+    _keys: dict[str, str] = field(default_factory=dict, init=False)
+
+    def why_make(self, address: str, made: Table | None, recipe: Recipe) -> str | None:
+        self.check_only_one(address, recipe)
+        return super().why_make(address, made, recipe)
+
+    def check_only_one(self, address: str, recipe: Recipe) -> None:
+        """Raise ValueError if the flow makes two tables at one address: each would always replace the other."""
+        if self._keys.setdefault(address, recipe["key"]) != recipe["key"]:
+            raise ValueError(
+                f"the flow makes two tables at {address}: give one of them another `label=`, or another phase or step"
+            )
 
 
 def key_of(recipe: Recipe) -> str:

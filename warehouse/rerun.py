@@ -6,7 +6,7 @@ import fnmatch
 from dataclasses import dataclass, field
 
 from warehouse.address import Address, no_run
-from warehouse.freshness import INHERITED, NEVER_MADE, Again, Freshness, Recipe, inputs
+from warehouse.freshness import INHERITED, NEVER_MADE, Again, Playing, Recipe, inputs
 from warehouse.store import Store
 from warehouse.table import Table, find_table
 
@@ -20,7 +20,7 @@ class Enough(Exception):
 
 
 @dataclass
-class Inquiry(Freshness):
+class Inquiry(Playing):
     """Builds nothing: takes every table as it is, and notes whether a run would rebuild it and why.
 
     `found` holds the addresses that the flow reaches, each with the reason or None; `stopped` says why the flow would
@@ -30,7 +30,6 @@ class Inquiry(Freshness):
     builds = False
     found: list[tuple[str, str | None]] = field(default_factory=list)
     stopped: str | None = None
-    _keys: dict[str, str] = field(default_factory=dict)
 
     @property
     def unmade(self) -> str | None:
@@ -38,9 +37,6 @@ class Inquiry(Freshness):
         return self.found[-1][0] if self.found and self.found[-1][1] == NEVER_MADE else None
 
     def why_make(self, address: str, made: Table | None, recipe: Recipe) -> str | None:
-        """Raises ValueError if a flow makes two tables at one address: each would always replace the other."""
-        if self._keys.setdefault(address, recipe["key"]) != recipe["key"]:
-            raise ValueError(f"the flow makes two tables at {address}: give one of them another `label=`")
         self.found.append((address, super().why_make(address, made, recipe)))
         if made is None:
             raise Unmade(f"{address} was never made")
@@ -48,7 +44,7 @@ class Inquiry(Freshness):
 
 
 @dataclass
-class Rerun(Freshness):
+class Rerun(Playing):
     """Rebuilds the tables at `addresses`, once per `rerun_id`: a retry of the same rerun continues with the rest.
 
     Other tables follow the rule of every run, so exactly those that depend on a changed result are rebuilt. With
@@ -67,6 +63,7 @@ class Rerun(Freshness):
         return not self.only
 
     def why_make(self, address: str, made: Table | None, recipe: Recipe) -> str | None:
+        self.check_only_one(address, recipe)
         if made is not None and (self._remade(made) or INHERITED in made.recipe):
             return super().why_make(address, made, recipe)
         if made is not None and address in self.addresses:
