@@ -84,6 +84,13 @@ def test_a_folder_without_a_function_under_the_decorator_is_named(site):
         declared(site)
 
 
+def test_a_flow_with_a_syntax_error_is_named_with_its_line(site):
+    """Every command that starts a flow reads all of them, so it may be another's."""
+    (site.root / "flows" / "chess" / "flow.py").write_text("from x import y\nfrom class import z\n")
+    with pytest.raises(ValueError, match=r"flows/chess/flow\.py, line 2: invalid syntax"):
+        launch.find_deployment("maze-iteration", "micro", site)
+
+
 def test_a_project_that_has_a_prefect_file_is_deployed_by_it(tmp_path):
     site = stub_project.make(tmp_path / "project")
     assert [d["name"] for d in declared(site)] == ["micro", "broken", "large"]

@@ -46,8 +46,29 @@ def test_a_new_method_is_the_worked_one_under_its_own_name(tmp_path: Path) -> No
     assert "from flows.my_idea.config import Config" in (tmp_path / "flows" / "my_idea" / "flow.py").read_text()
     with pytest.raises(ValueError, match="my_idea exists"):
         write_method("my_idea", tmp_path)
-    with pytest.raises(ValueError, match="'My-Idea' cannot be a method"):
-        write_method("My-Idea", tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name, why",
+    [
+        ("My-Idea", "'My-Idea' cannot be a method: give a letter"),
+        ("2ttrl", "give a letter, then"),
+        ("class", "Python reserves the word"),
+        ("run", r"flows/run\.py exists: give another name"),  # flows/run would hide it from every method
+    ],
+)
+def test_a_new_method_gets_no_name_that_would_break_it_or_the_others(tmp_path: Path, name: str, why: str) -> None:
+    (tmp_path / "flows").mkdir()
+    (tmp_path / "flows" / "run.py").touch()
+    with pytest.raises(ValueError, match=why):
+        write_method(name, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["a", "my_idea", "rent", "zebra"])
+def test_imports_of_a_new_method_are_in_order(tmp_path: Path, name: str) -> None:
+    write_method(name, tmp_path)
+    imports = re.findall(r"^from (flows\S+)", (tmp_path / "flows" / name / "flow.py").read_text(), re.MULTILINE)
+    assert f"flows.{name}.config" in imports and imports == sorted(imports)
 
 
 def snippet(*parts: str) -> str:

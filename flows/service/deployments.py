@@ -83,8 +83,11 @@ def _needs(settings: dict[str, Any]) -> str:
 def _method(file: Path, changed_at: int) -> tuple[str, str]:
     """A method's function, and the first sentence of its module's documentation."""
     text = file.read_text(encoding="utf-8")
+    try:
+        about = ast.get_docstring(ast.parse(text)) or ""
+    except SyntaxError as problem:
+        raise ValueError(f"{file}, line {problem.lineno}: {problem.msg}") from None
     found = FLOW.search(text)
     if found is None:
         raise ValueError(f"{file} has no function under @method")
-    about = ast.get_docstring(ast.parse(text)) or ""
     return found[1], " ".join(about.split("\n\n")[0].split())
