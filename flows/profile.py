@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeV
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from flows.defaults import completed
 from flows.invalid_settings import error_text, explain, misread
 from tasks.engines.base import EngineConfig, Sampling
 from tasks.engines.endpoint import API, ChatEndpoint
@@ -43,9 +44,21 @@ Shares = Annotated[dict[Key, float], AfterValidator(_allotting)]
 
 
 class Settings(BaseModel):
-    """A part of a configuration: unknown settings are refused."""
+    """A part of a configuration: unknown settings are refused. Of a part that is given in part, the rest stays as the
+    default says: with `update: GRPOSettings = GRPOSettings(beta=0.0)`, a profile may set the learning rate alone."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _rest_by_default(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        return given | {
+            name: completed(value, cls.model_fields[name].default)
+            for name, value in given.items()
+            if name in cls.model_fields
+        }
 
 
 class Models(Settings):

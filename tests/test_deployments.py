@@ -143,6 +143,23 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "profiles"
 
 
+class Wide(Settings):
+    engine: Engine = Engine(width=7)
+    toy: Toy = Toy(name="wide", one=Engine(width=9, height=5))
+
+
+def test_a_setting_leaves_the_others_of_its_group_as_the_default_has_them(toy):
+    """As in `update: GRPOSettings = GRPOSettings(beta=0.0)`, of which a profile sets only the learning rate."""
+    (toy / "plain.toml").write_text("")
+    (toy / "high.toml").write_text("[engine]\nheight = 2\n[toy.one]\nheight = 1\n")
+    assert profile.load(Wide, "plain") == Wide()
+    high = profile.load(Wide, "high")
+    assert high.engine == Engine(width=7, height=2)
+    assert high.toy == Toy(name="wide", one=Engine(width=9, height=1))
+    assert profile.load(Wide, "plain", {"engine.height": 3}).engine == Engine(width=7, height=3)
+    assert profile.load(Wide, "high", {"engine.width": 0, "toy.name": "x"}).engine == Engine(width=0, height=2)
+
+
 def test_a_profile_extends_several_and_the_later_wins(toy):
     (toy / "_base.toml").write_text('name = "base"\nlisted = [1, 2]\n[one]\nwidth = 1\nheight = 1\n')
     (toy / "_wide.toml").write_text('extends = "_base"\nname = "wide"\n[one]\nwidth = 9\n')

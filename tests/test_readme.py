@@ -33,7 +33,8 @@ def ttrl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_worked_method_has_a_profile_and_a_deployment(ttrl: Path) -> None:
     config = importlib.import_module("flows.ttrl.config").Config
-    assert profile.load(config, "micro").engine.model == "data/micro/spice"
+    cfg = profile.load(config, "micro")
+    assert (cfg.engine.model, cfg.update.beta, cfg.update.learning_rate) == ("data/micro/spice", 0.0, 1e-4)
     [deployment] = declared(Site(ttrl, ttrl / "home"))
     assert deployment["entrypoint"] == "flows/ttrl/flow.py:ttrl_iteration"
     assert deployment["work_pool"] == {"name": "cpu"}
