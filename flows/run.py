@@ -13,7 +13,7 @@ from flows.course import Course
 from flows.engine_scores import check_in_effect, references_of
 from flows.machines import Machines
 from flows.profile import NUM_TO_JUDGE, MethodSettings, Settings, home
-from flows.unread import check_read
+from flows.unread import check_read, check_rollouts
 from tasks.ask import ask
 from tasks.batch import batch, sampled_at
 from tasks.engines.base import Policy, Sampling
@@ -237,6 +237,7 @@ class Run(Generic[Config]):
         """
         order = {"shuffle_seed": self.cfg.seed} if rows_per_step else {}
         rows = batch(at, rewards, rollouts, max_tokens=max_tokens, equal_tables=equal_tables, **order)
+        check_rollouts(at, rows, rewards, rollouts)
         is_trained, totals = any(rows.arrow["advantage"].to_pylist()), [row["total"] for row in rows_of(rewards)]
         if is_trained or totals.count(None) == len(totals) >= NUM_TO_JUDGE:  # without any reward: an alarm
             who = player.name, player.policy.id

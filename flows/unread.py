@@ -1,4 +1,5 @@
-"""Stop a run if no reply of a role can be read: it would learn nothing, and go unnoticed."""
+"""Stop a run if no reply of a role can be read, or if rewards are of no rollout: it would learn nothing, and go
+unnoticed."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from flows.course import EVALUATION
 from flows.profile import NUM_TO_JUDGE, MethodSettings
 from tasks.monitor import check_replies
 from tasks.read import NOT_SAMPLED
+from tasks.stage import Tables
 from warehouse.store import Place, Table
 
 log = logging.getLogger("selfplay")
@@ -41,3 +43,18 @@ def check_read(at: Place, rows: Table, cfg: MethodSettings, *, role: str, attemp
             'model may need other prompts. unread = "warn" continues.'
         )
     log.warning("%s", problem)
+
+
+def check_rollouts(at: Place, batch: Table, rewards: Tables, rollouts: Tables) -> None:
+    """Raise ValueError for rewards of rollouts that do not exist. `batch`: what was made of both."""
+    unused = _ids(rewards).difference(_ids(batch))
+    if unused and at.store.freshness.builds and (unknown := unused - _ids(rollouts)):
+        raise ValueError(
+            f"{at.path}: {len(unknown)} of {len(_ids(rewards))} rewards are of no rollout that was sampled, "
+            f"{min(unknown)} among them: a reward keeps the ids of the rows that it reads, as `scored` does"
+        )
+
+
+def _ids(tables: Tables) -> set[str]:
+    some = [tables] if isinstance(tables, Table) else tables
+    return {i for table in some for i in table.arrow["rollout_id"].to_pylist()}

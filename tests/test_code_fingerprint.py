@@ -1,5 +1,6 @@
 import importlib
 import inspect
+import operator
 import subprocess
 import sys
 from pathlib import Path
@@ -173,3 +174,14 @@ def test_a_fingerprint_is_the_same_in_every_process(tmp_path):
         for seed in "12"
     }
     assert len(found) == 1 and "madeup.KINDS" in found.pop()
+
+
+def test_what_python_has_built_in_is_known_by_its_name():
+    """As in `reads("answer", str.strip)`."""
+    names = {name for thing in (int, len, str.strip, print) for name in fingerprint(thing)}
+    assert names == {"builtins.int", "builtins.len", "builtins.str.strip", "builtins.print"}
+
+
+def test_an_object_that_is_called_has_to_be_a_function():
+    with pytest.raises(ValueError, match=r"operator.itemgetter\('text'\): write it as a function"):
+        fingerprint(operator.itemgetter("text"))

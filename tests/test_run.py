@@ -113,6 +113,16 @@ def test_where_nothing_can_be_trained_on_the_player_stays_as_it_is(bench, place)
     assert bench.trainer.jobs == []
 
 
+def test_rewards_of_no_rollout_are_refused(bench, place):
+    """They would train nothing, and the run would end as if it had."""
+    rollouts = [sampled(place, name, 1.0) for name in ("a", "b")]
+    rewards = publish(place, "rewards", *(row("rewards", rollout_id=name, advantage=1.0) for name in ("a", "c", "d")))
+    player = bench.run.player("solver")
+    with pytest.raises(ValueError, match="2 of 3 rewards are of no rollout that was sampled, c among them"):
+        bench.run.learn(place, player, rewards, rollouts, bench.settings)
+    assert bench.trainer.jobs == []
+
+
 def test_a_step_whose_advantages_are_all_zero_is_not_trained_on(bench, place, caplog):
     player = bench.run.player("solver")
     assert bench.learn(place, player, 1.0, 1.0, advantage=0.0) is player

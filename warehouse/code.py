@@ -43,8 +43,13 @@ def module_fingerprint(name: str) -> dict[str, str]:
 
 def _follow(thing: Any, found: dict[str, str]) -> None:
     thing = inspect.unwrap(thing)
-    name = f"{thing.__module__}.{thing.__qualname__}"
+    if not hasattr(thing, "__qualname__"):
+        raise ValueError(f"{thing!r}: write it as a function, since a stage's code is known by that")
+    name = f"{getattr(thing, '__module__', None) or 'builtins'}.{thing.__qualname__}"
     if name in found:
+        return
+    if _is_built_in(thing):
+        found[name] = _digest(name)
         return
     tree = _parse(thing)
     found[name] = _digest(ast.dump(tree))
@@ -53,6 +58,12 @@ def _follow(thing: Any, found: dict[str, str]) -> None:
         if not mentioned.startswith("__"):
             _reach(f"{thing.__module__}.{mentioned}", value, found)
     _follow_imports(tree, found)
+
+
+def _is_built_in(thing: Any) -> bool:
+    """Whether Python itself has it, as `int` and `str.strip`, so that there is no source to read."""
+    is_class = inspect.isclass(thing) and thing.__module__ == "builtins"
+    return is_class or inspect.isbuiltin(thing) or inspect.ismethoddescriptor(thing)
 
 
 def _reach(name: str, value: Any, found: dict[str, str]) -> None:

@@ -7,6 +7,7 @@ import ctypes
 import fcntl
 import hashlib
 import json
+import math
 import os
 import shutil
 import time
@@ -14,6 +15,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from numbers import Real
 from pathlib import Path
 from typing import Any, cast
 
@@ -116,7 +118,21 @@ class Draft:
                 raise ValueError(f"table {self.schema.name} has no column {', '.join(sorted(extra))}")
             if missing := [name for name in required if row.get(name) is None]:
                 raise ValueError(f"table {self.schema.name}: {', '.join(missing)} must not be null in {row}")
-        return pa.Table.from_pylist(list(rows), schema=self.schema.arrow)
+            if odd := [name for name in self.schema.finite if not _is_finite(row.get(name))]:
+                raise ValueError(f"table {self.schema.name}: {', '.join(odd)} must be a finite number in {row}")
+        try:
+            return pa.Table.from_pylist(list(rows), schema=self.schema.arrow)
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as problem:
+            raise ValueError(f"table {self.schema.name}: {self._misfit(rows)}: {problem}") from problem
+
+    def _misfit(self, rows: Sequence[Mapping[str, Any]]) -> str:
+        """The first column whose values do not have its type."""
+        for column in self.schema.columns:
+            try:
+                pa.array([row.get(column.name) for row in rows], column.type)
+            except (pa.ArrowInvalid, pa.ArrowTypeError):
+                return column.name
+        return "a row"
 
     def finish(self) -> dict[str, Any]:
         """Close the Parquet files; returns what the recipe records about the draft's files."""
@@ -157,6 +173,10 @@ class Draft:
         shutil.rmtree(self.folder, ignore_errors=True)
         Path(self._alive.name).unlink(missing_ok=True)
         self._alive.close()
+
+
+def _is_finite(value: Any) -> bool:
+    return value is None or (isinstance(value, Real) and math.isfinite(value))
 
 
 class Shards:

@@ -112,7 +112,9 @@ class Score(TypedDict):
     unscorable: Annotated[str | None, "why there is no reward", "there is one"]
 
 
-SCORES = define("scores", Score, grain="the reward of one rollout, part by part", key="rollout_id")
+SCORES = define(
+    "scores", Score, grain="the reward of one rollout, part by part", key="rollout_id", finite="score total"
+)
 
 
 class Reward(Score):

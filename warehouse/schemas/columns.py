@@ -59,7 +59,8 @@ class Parsed:
 
 @dataclass(frozen=True)
 class Schema:
-    """A table: one row is one `grain`, and `key` names the columns that make it unique within its address."""
+    """A table: one row is one `grain`, `key` names the columns that make it unique within its address, and `finite`
+    columns of numbers that are never NaN or infinite."""
 
     name: str
     row: type
@@ -67,6 +68,7 @@ class Schema:
     key: tuple[str, ...]
     columns: tuple[Column, ...]
     parsed: Parsed | None = None
+    finite: tuple[str, ...] = ()
 
     @property
     def arrow(self) -> pa.Schema:
@@ -80,20 +82,20 @@ class Schema:
 TABLES: dict[str, Schema] = {}
 
 
-def define(name: str, row: type, *, grain: str, key: str, parsed: Parsed | None = None) -> Schema:
-    """Register and return the schema of a TypedDict; `key` names its key columns, separated by blanks.
+def define(name: str, row: type, *, grain: str, key: str, parsed: Parsed | None = None, finite: str = "") -> Schema:
+    """Register and return the schema of a TypedDict; `key` and `finite` name columns, separated by blanks.
 
     Raises TypeError for a column without its notes or without an Arrow type, for a key that is not a column, and for a
     column `malformed` without `parsed`, which tells whose reply was malformed.
     """
     columns = tuple(_column(f"{name}.{c}", hint) for c, hint in get_type_hints(row, include_extras=True).items())
     names = {c.name for c in columns}
-    needed = {*key.split(), *([parsed.rollout, parsed.text, "malformed"] if parsed else [])}
+    needed = {*key.split(), *finite.split(), *([parsed.rollout, parsed.text, "malformed"] if parsed else [])}
     if unknown := needed - names:
         raise TypeError(f"table {name} has no column {', '.join(sorted(unknown))}")
     if "malformed" in names and parsed is None:
         raise TypeError(f"table {name} has a column malformed: say by `parsed` which rollout's reply was read")
-    TABLES[name] = Schema(name, row, grain, tuple(key.split()), columns, parsed)
+    TABLES[name] = Schema(name, row, grain, tuple(key.split()), columns, parsed, tuple(finite.split()))
     return TABLES[name]
 
 
