@@ -17,7 +17,7 @@ from flows import profile as profiles
 from flows.machines import Machines, open_models, register
 from flows.plan.preflight import check_machine
 from flows.profile import MethodSettings
-from flows.record import open_run
+from flows.record import check_left, open_run
 from flows.request import Request, RerunRequest, default_run
 from flows.run import Run
 from flows.service.site import open_store, store_root
@@ -85,6 +85,7 @@ class Method:
             opened(cfg, store, asked.run) as run,
         ):
             self.play(run)
+            check_left(store, asked.run)
 
     def inquire(self, asked: Request, settings: dict[str, Any]) -> Inquiry:
         """What a run would do now: the stages that it would reach, and why they would be rebuilt."""

@@ -20,6 +20,7 @@ from warehouse.fork import check_own
 from warehouse.freshness import Playing
 from warehouse.query import write_views
 from warehouse.rerun import Enough, Rerun, chosen
+from warehouse.schemas import UPDATES
 from warehouse.store import Store
 from warehouse.table import Damaged
 
@@ -44,6 +45,26 @@ def open_run(asked: Request, cfg: BaseModel, rerun: RerunRequest | None = None, 
         yield store
     except Enough as enough:
         log.info("%s", enough)
+
+
+def check_left(store: Store, run: str) -> None:
+    """Note which updates of a run are left over: its flow, now played to its end, did not reach them. Raises ValueError
+    if it reached none of the stages to rerun."""
+    rule = store.freshness
+    assert isinstance(rule, Playing)
+    left = [table.address for table in store.tables(run, UPDATES) if table.address not in rule.reached]
+    store.note_left(run, left)
+    if left:
+        log.warning(
+            "%s: %d update(s) are left over from other settings or another version of the flow, %s the last: "
+            "`evaluate` and `export` pass over them, views and reports do not",
+            *(run, len(left), left[-1]),
+        )
+    if isinstance(rule, Rerun) and (others := rule.not_reached):
+        why = f"not rerun, since the flow no longer reaches them: {', '.join(others)}"
+        if len(others) == len(rule.addresses):
+            raise ValueError(why)
+        log.warning("%s", why)
 
 
 def make_rerun(store: Store, run: str, rerun: RerunRequest) -> Rerun:

@@ -28,8 +28,7 @@ from tasks.rollouts.rollout import Dialogue
 from tasks.stage import Tables, rows_of
 from tasks.training.grpo import GRPOSettings
 from tasks.update import update, updated_policy
-from warehouse.address import Address
-from warehouse.schemas import TASKS, UPDATES, Schema
+from warehouse.schemas import TASKS, Schema
 from warehouse.store import Place, Table
 
 log = logging.getLogger("selfplay")
@@ -135,9 +134,8 @@ class Run(Generic[Config]):
         store, player = self.place.store, self.player(name)
         if run is not None and not store.folder(run).exists():
             raise ValueError(f"there is no run {run!r} to take the {name} from; `selfplay status` lists the runs")
-        for table in store.tables(run or self.place.at.run):
-            ours = table.schema is UPDATES and (Address.parse(table.address).iteration or 0) <= iteration
-            if ours and table.rows()[-1]["role"] == name:
+        for table in store.updates(run or self.place.at.run):
+            if (table.at.iteration or 0) <= iteration and table.rows()[-1]["role"] == name:
                 player = player.updated(table)
         return player
 

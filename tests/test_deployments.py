@@ -11,6 +11,7 @@ import yaml
 from flows import profile
 from flows.command import launch
 from flows.profile import MethodSettings, Settings
+from flows.service import services
 from flows.service.deployments import declared, prefect_file
 from flows.service.site import SOURCE, Site
 from tests.support import stub_project
@@ -82,6 +83,27 @@ def test_a_folder_without_a_function_under_the_decorator_is_named(site):
     (site.root / "flows" / "chess" / "flow.py").write_text("def chess_iteration(run): ...")
     with pytest.raises(ValueError, match=r"flows/chess/flow\.py has no function under @method"):
         declared(site)
+
+
+def test_a_flow_is_deployed_again_if_its_declaration_changed_and_not_for_its_code(site, tmp_path):
+    """Deploying all profiles takes half a minute or more, and flow runs import a flow anew."""
+    file = site.root / "flows" / "chess" / "flow.py"
+
+    def fingerprint(text: str = "") -> str:
+        file.write_text(text or file.read_text())
+        return services._fingerprint(site, declared(site))
+
+    first, text = fingerprint(), file.read_text()
+    assert fingerprint(text.replace("...", "return None")) == first
+    assert fingerprint('"""Other words."""\n' + text) != first
+    assert fingerprint(text.replace("chess_iteration", "go_iteration")) != first
+    (site.root / "flows" / "chess" / "profiles" / "large.toml").write_text("")
+    assert fingerprint(text) != first
+    own = stub_project.make(tmp_path / "project")
+    before = services._fingerprint(own, declared(own))
+    flow = own.root / "stub_flows" / "flow.py"
+    flow.write_text(flow.read_text().replace("corpus: str | None = None", "corpus: str"))
+    assert services._fingerprint(own, declared(own)) != before  # its parameters are its own
 
 
 def test_a_flow_with_a_syntax_error_is_named_with_its_line(site):

@@ -87,6 +87,19 @@ def test_only_stops_after_the_stage_and_leaves_stale_tables_alone(store):
     assert play(store, ids=("c",)) == ALL
 
 
+def test_only_samples_nothing_for_a_flow_that_no_longer_comes_to_the_stage(store):
+    """Or the command for one reward would play the rest of an unfinished run."""
+    made = publish(store.run("r").iteration(1), "samples", row("samples"))
+    rule = Rerun("1", frozenset({made.address}), only=True)
+    recipe = {"key": "k", "stage": "s", "code": {}, "params": {}, "inputs": {}, "tools": ["fleet", "progress"]}
+    with pytest.raises(
+        ValueError, match="ends at r/new, which was never made; the flow did not come to r/"
+    ):
+        rule.why_make("r/new", None, recipe)
+    assert rule.why_make("r/measured", None, {**recipe, "tools": ["num_workers"]}) == "never made"
+    assert Rerun("1", rule.addresses).why_make("r/new", None, recipe) == "never made"
+
+
 def test_a_retry_of_a_rerun_goes_on_with_what_is_left(store):
     play(store)
     store.freshness = Rerun("1", chosen(store, "r", "samples"))

@@ -10,14 +10,18 @@ from typing import Any
 
 import pytest
 
+from flows.command.candidates import last_iteration
 from flows.machines import Machines
 from flows.profile import MethodSettings
+from flows.record import check_left
 from flows.run import Player, Run
 from tasks.engines.base import Policy
 from tasks.monitor import Alarm
 from tasks.training.grpo import GRPOSettings
 from tests.support.rows import publish, row, turn
 from tests.support.trainers import STATE, WEIGHTS, CountingTrainer
+from warehouse.freshness import Playing
+from warehouse.rerun import Rerun
 from warehouse.schemas import TABLES
 from warehouse.store import Place, Store, Table
 
@@ -153,6 +157,39 @@ def test_a_player_is_found_as_an_iteration_left_it(bench, store):
     assert found == left
     assert [found[t]["challenger"].num_updates for t in left] == [0, 2, 2, 4]
     assert [found[t]["solver"].num_updates for t in left] == [0, 2, 4, 6]
+
+
+def test_updates_that_the_flow_no_longer_reaches_are_of_no_player(bench, store, caplog):
+    """A flow that was edited, or has fewer steps now, leaves updates behind that may come last in order."""
+
+    def play(*phases: str) -> Player:
+        store.freshness, player = Playing(), bench.run.player("solver")
+        for phase in phases:
+            place = bench.run.place.iteration(1).phase(phase).step(1)
+            player = bench.learn(place, player, 1.0)
+        check_left(store, "r")
+        return player
+
+    play("solver", "training")
+    assert "left over" not in caplog.text
+    now = play("solver")
+    assert "r: 1 update(s) are left over" in caplog.text and "training/step-001/updates the last" in caplog.text
+    assert bench.run.player_after("solver", 1) == now and now.num_updates == 1
+    assert last_iteration(store, "r", "solver") == 1
+    assert [table.address for table in store.updates("r")] == ["r/iter-001/solver/step-001/updates"]
+    back = play("solver", "training")
+    assert bench.run.player_after("solver", 1) == back and back.num_updates == 2
+
+
+def test_stages_to_rerun_that_the_flow_did_not_reach_are_named(store, caplog):
+    scores = [publish(store.run("r").phase(phase), "scores") for phase in ("solver", "training")]
+    names = [table.address for table in scores]
+    store.freshness = Rerun("1", frozenset(names), only=True)
+    with pytest.raises(ValueError, match="no longer reaches them: r/solver/scores, r/training/scores"):
+        check_left(store, "r")
+    store.freshness.passed(scores[0], {}, lambda *_: scores[0])
+    check_left(store, "r")
+    assert "no longer reaches them: r/training/scores" in caplog.text
 
 
 def test_a_player_of_another_run_is_found_by_the_name_of_that_run_alone(bench, store):

@@ -175,15 +175,16 @@ def test_a_null_is_refused_where_the_schema_gives_it_no_meaning(store):
 @pytest.mark.parametrize("total", [float("nan"), float("inf"), "high"])
 def test_a_reward_that_is_no_finite_number_is_refused(store, total):
     """A group with one NaN would have no advantage but NaN."""
-    with pytest.raises(ValueError, match="table scores: total must be a finite number in {'"):
-        with store.draft(SCORES) as draft:
-            draft.write([row("scores"), row("scores", total=None), row("scores", total=total)])
+    with (
+        pytest.raises(ValueError, match="scores: total must be a finite number in"),
+        store.draft(SCORES) as draft,
+    ):
+        draft.write([row("scores"), row("scores", total=None), row("scores", total=total)])
 
 
 def test_a_value_of_another_type_is_refused_by_its_column(store):
-    with pytest.raises(ValueError, match="table answers: answer: Expected bytes, got a 'int' object"):
-        with store.draft(ANSWERS) as draft:
-            draft.write([row("answers"), row("answers", answer=12)])
+    with pytest.raises(ValueError, match="table answers: answer: Expected bytes, got"), store.draft(ANSWERS) as draft:
+        draft.write([row("answers"), row("answers", answer=12)])
 
 
 @pytest.mark.parametrize(

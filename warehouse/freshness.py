@@ -6,7 +6,7 @@ inspects the table published there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,6 +59,11 @@ class Playing(Freshness):
     """The rule while a flow is played: it makes one table at an address."""
 
     _keys: dict[str, str] = field(default_factory=dict, init=False)
+
+    @property
+    def reached(self) -> Set[str]:
+        """The addresses that the flow has come to."""
+        return self._keys.keys()
 
     def why_make(self, address: str, made: Table | None, recipe: Recipe) -> str | None:
         self.check_only_one(address, recipe)

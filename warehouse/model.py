@@ -13,7 +13,6 @@ import yaml
 
 from warehouse.lake import Lake
 from warehouse.publish import LICENCES, cell
-from warehouse.schemas import UPDATES
 from warehouse.store import Store
 from warehouse.table import Cleaned, Table
 
@@ -44,9 +43,8 @@ def write_policy(store: Store, run: str, role: str, iteration: int | None, folde
 def _updates(store: Store, run: str, role: str, iteration: int | None) -> list[Table]:
     """The role's updates in order, up to and including an iteration."""
     found: dict[str, list[Table]] = {}
-    for table in store.tables(run):
-        if table.schema is UPDATES:
-            found.setdefault(table.rows()[-1]["role"], []).append(table)
+    for table in store.updates(run):
+        found.setdefault(table.rows()[-1]["role"], []).append(table)
     some = [t for t in found.get(role, []) if iteration is None or (t.at.iteration or 0) <= iteration]
     if not some:
         when = "" if iteration is None else f" up to iteration {iteration}"

@@ -10,6 +10,8 @@ from warehouse.freshness import INHERITED, NEVER_MADE, Again, Playing, Recipe, i
 from warehouse.store import Store
 from warehouse.table import Table, find_table
 
+SAMPLERS = {"fleet", "trainer", "harness"}  # tools of stages that sample or train
+
 
 class Unmade(RuntimeError):
     """An inquiry reached a table that does not exist."""
@@ -74,7 +76,17 @@ class Rerun(Playing):
                     return f"requested: {source} was rerun"
         if made is not None and self.only:
             return None
+        if self.only and SAMPLERS & set(recipe["tools"]):
+            raise ValueError(
+                f"`--only` ends at {address}, which was never made; the flow did not come to "
+                f"{', '.join(self.not_reached)}"
+            )
         return super().why_make(address, made, recipe)
+
+    @property
+    def not_reached(self) -> list[str]:
+        """Of the addresses to rebuild, those that the flow has not come to."""
+        return sorted(self.addresses - self._passed)
 
     def notes(self) -> Recipe:
         return {"rerun": self.rerun_id}

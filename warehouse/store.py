@@ -18,7 +18,7 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -31,12 +31,13 @@ from warehouse.address import Address, by_number, check_run_name
 from warehouse.behind import BackgroundWork
 from warehouse.draft import ALIVE, AWAITS, FILES, PARTS, RECIPE, SEAL, Draft, Shards, exchange, write_json, write_recipe
 from warehouse.freshness import Freshness
-from warehouse.schemas import Schema
+from warehouse.schemas import UPDATES, Schema
 from warehouse.table import RUNS, Damaged, Table, find_table
 from warehouse.version import check_version
 
 log = logging.getLogger("selfplay")
 LOCKS = "locks"
+LEFT = "left.json"
 OLD_DRAFT_S = 60.0
 NEARLY_FULL = 1 << 24  # bytes
 REFUSALS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE}
@@ -142,15 +143,28 @@ class Store:
             raise ValueError(f"nothing is published at {address}")
         return table
 
-    def tables(self, run: str | None = None) -> Iterator[Table]:
-        """All published tables of one run, or of all, ordered by address with step 999 before step 1000. Skips tables
-        that are removed meanwhile."""
+    def tables(self, run: str | None = None, kind: Schema | None = None) -> Iterator[Table]:
+        """All published tables of one run, or of all, ordered by address with step 999 before step 1000; only those of
+        one kind if it is given. Skips tables that are removed meanwhile."""
         for folder, folders, files in os.walk(self.runs if run is None else self.runs / check_run_name(run)):
             folders.sort(key=by_number)
             if RECIPE in files:
                 folders.clear()
-                if table := self.find(Path(folder).relative_to(self.runs).as_posix()):
+                address = Path(folder).relative_to(self.runs).as_posix()
+                if kind is not None and Address.parse(address).table != kind.name:
+                    continue
+                if table := self.find(address):
                     yield table
+
+    def updates(self, run: str) -> Iterator[Table]:
+        """The updates of a run, in order, without those that are left over from another version of its flow."""
+        left = set((self.kept(run, LEFT) or {}).get(UPDATES.name, ()))
+        return (table for table in self.tables(run, UPDATES) if table.address not in left)
+
+    def note_left(self, run: str, updates: Sequence[str]) -> None:
+        """Note which updates of a run are left over."""
+        if updates or self.kept(run, LEFT):
+            self.keep(run, LEFT, {UPDATES.name: list(updates)})
 
     def without_recipe(self, run: str) -> Iterator[str]:
         """Addresses in a run that hold rows but no readable recipe: something removed or truncated it."""

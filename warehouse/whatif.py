@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from warehouse.freshness import Again, Recipe, changed_settings, inputs
-from warehouse.rerun import Inquiry
+from warehouse.rerun import SAMPLERS, Inquiry
 from warehouse.schemas import PROMPTS
 from warehouse.store import Store
 from warehouse.table import Table
 
-SAMPLERS = {"fleet", "trainer", "harness"}  # tools of the stages that a what-if never repeats
 CODE = "code"
 
 

@@ -18,7 +18,6 @@ from flows.service.site import store_root
 from tasks.engines.base import Policy
 from warehouse.address import RUN_NAME, no_run
 from warehouse.query import query
-from warehouse.schemas import UPDATES
 from warehouse.store import Store
 
 CONTEXT = 4096  # tokens, for a model without a profile
@@ -106,5 +105,5 @@ def own_run(target: str) -> str:
 
 def last_iteration(store: Store, run: str, player: str) -> int:
     """The last iteration that updated a player; 0 for none."""
-    updates = [table for table in store.tables(run) if table.schema is UPDATES and table.rows()[-1]["role"] == player]
+    updates = [table for table in store.updates(run) if table.rows()[-1]["role"] == player]
     return max((table.at.iteration or 0 for table in updates), default=0)

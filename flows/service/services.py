@@ -18,7 +18,7 @@ from typing import Any, TextIO
 from flows.service.api import API
 from flows.service.deployments import declared, own_file, prefect_file
 from flows.service.process import Process
-from flows.service.site import Site
+from flows.service.site import SOURCE, Site
 from flows.service.waiting import waiting
 
 POOLS = {"cpu": 2, "gpu": 1}  # concurrent flow runs of each work pool
@@ -26,6 +26,7 @@ SILENCE_S = 120.0  # four heartbeats
 LAST_LOOK_S = 0.5  # even a worker that cannot continue sends a first heartbeat
 START_S = 300.0  # the first start creates the database, which a busy machine does slowly
 DIED = "its process ended without a message; repeat the command to resume from what is published"
+METHOD = SOURCE / "flows" / "method.py"
 NVIDIA, AMD = Path("/dev/nvidia0"), Path("/dev/kfd")
 Say = Callable[[str], None]
 
@@ -82,7 +83,8 @@ def default_pools() -> tuple[str, ...]:
 
 
 def deploy(site: Site, api: API, say: Say = print) -> None:
-    """Deploy every profile, unless profiles and flows are unchanged since the last time."""
+    """Deploy every profile, unless what is declared of it is unchanged since the last time. A flow's code is none of
+    that: every flow run imports it anew."""
     deployments, stamp = declared(site), site.home / "deployed"
     fingerprint = _fingerprint(site, deployments)
     if stamp.exists() and stamp.read_text() == fingerprint and len(api.deployments()) >= len(deployments):
@@ -214,8 +216,10 @@ def _job_template(site: Site) -> dict[str, Any]:
 
 
 def _fingerprint(site: Site, deployments: list[dict[str, Any]]) -> str:
-    files = {site.root / d["entrypoint"].split(":")[0] for d in deployments} | {own_file(site)}
+    """Of the declarations, and of the files with the parameters of flows: every method's are those of `Method`."""
+    own, flows = own_file(site), {site.root / d["entrypoint"].split(":")[0] for d in deployments}
     digest = hashlib.sha256(f"{site.root} {deployments}".encode())
+    files = {own, *flows} if own.exists() else {METHOD}
     for file in sorted(file for file in files if file.exists()):
         digest.update(file.read_bytes())
     return digest.hexdigest()
