@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import json
 import math
+import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The values of a file. Raises ValueError naming the file and the line that is no TOML."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as problem:
+        raise ValueError(f"{path} is not valid TOML: {problem}") from None
 
 
 def explain(model: type[BaseModel], name: str, problem: ValidationError) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from flows.defaults import completed
-from flows.invalid_settings import error_text, explain, misread
+from flows.invalid_settings import error_text, explain, misread, read_toml
 from tasks.engines.base import EngineConfig, Sampling
 from tasks.engines.endpoint import API, ChatEndpoint
 from tasks.engines.harness import Harness
@@ -279,7 +278,7 @@ def read(folder: Path, name: str) -> dict[str, Any]:
     path = folder / f"{name}.toml"
     if not path.exists():
         raise ValueError(f"no profile {name!r}; there are {', '.join(names(folder))}")
-    values = tomllib.loads(path.read_text(encoding="utf-8"))
+    values = read_toml(path)
     parents, merged = values.pop("extends", []), {}
     for parent in [parents] if isinstance(parents, str) else parents:
         merged = _merge(merged, read(folder, parent))

@@ -13,6 +13,7 @@ from flows.course import Course
 from flows.engine_scores import check_in_effect, references_of
 from flows.machines import Machines
 from flows.profile import NUM_TO_JUDGE, MethodSettings, Settings, home
+from flows.templates import load, rendered
 from flows.unread import check_read, check_rollouts
 from tasks.ask import ask
 from tasks.batch import batch, sampled_at
@@ -38,7 +39,7 @@ ONE_REPLY = Dialogue(max_turns=1)
 def templates(cfg: Settings, prompts: str) -> Callable[[str], Template]:
     """The templates of a prompt set: for "english", `prompts/english/NAME.jinja` beside the method's config."""
     folder = home(type(cfg)) / "prompts" / prompts
-    return lambda name: Template.load(folder, name)
+    return lambda name: load(folder, name)
 
 
 @dataclass(frozen=True)
@@ -168,7 +169,8 @@ class Run(Generic[Config]):
         """Prompts that `role` makes from the tables, and `n` rollouts of each. `index`: the documents to search."""
         label = label or role.name
         by_position = not self.cfg.ahead
-        prompts = ask(at, role.prompt, values=dict(role.values), by_position=by_position, label=label, **tables)
+        with rendered(role.name, role.templates):
+            prompts = ask(at, role.prompt, values=dict(role.values), by_position=by_position, label=label, **tables)
         if isinstance(at, Ahead):
             prompts, fleet = at.begin(prompts, self.machines, policy, role.judge, label)
         else:

@@ -113,6 +113,12 @@ def test_a_flow_with_a_syntax_error_is_named_with_its_line(site):
         launch.find_deployment("maze-iteration", "micro", site)
 
 
+def test_a_profile_that_is_no_toml_is_named_with_its_line(site):
+    (site.root / "flows" / "chess" / "profiles" / "micro.toml").write_text("steps = 1\nseed = \n")
+    with pytest.raises(ValueError, match=r"chess/profiles/micro\.toml is not valid TOML: Invalid value \(at line 2"):
+        launch.find_deployment("maze-iteration", "micro", site)
+
+
 def test_a_project_that_has_a_prefect_file_is_deployed_by_it(tmp_path):
     site = stub_project.make(tmp_path / "project")
     assert [d["name"] for d in declared(site)] == ["micro", "broken", "large"]

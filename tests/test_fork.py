@@ -151,6 +151,7 @@ def test_each_run_survives_what_is_done_to_the_other(forked: Store) -> None:
     forked.freshness = Rerun("0", frozenset())
     assert play(forked, "f", rate=0.2) == []
     shutil.rmtree(forked.folder("r"))
+    forked.freshness = Rerun("0", frozenset())
     assert play(forked, "f", rate=0.3) == names("f", 2)[1:]
     assert [problem for table in forked.tables("f") for problem in table.problems(thorough=True)] == []
 

@@ -92,9 +92,7 @@ def test_only_samples_nothing_for_a_flow_that_no_longer_comes_to_the_stage(store
     made = publish(store.run("r").iteration(1), "samples", row("samples"))
     rule = Rerun("1", frozenset({made.address}), only=True)
     recipe = {"key": "k", "stage": "s", "code": {}, "params": {}, "inputs": {}, "tools": ["fleet", "progress"]}
-    with pytest.raises(
-        ValueError, match="ends at r/new, which was never made; the flow did not come to r/"
-    ):
+    with pytest.raises(ValueError, match="ends at r/new, which was never made; the flow did not come to r/"):
         rule.why_make("r/new", None, recipe)
     assert rule.why_make("r/measured", None, {**recipe, "tools": ["num_workers"]}) == "never made"
     assert Rerun("1", rule.addresses).why_make("r/new", None, recipe) == "never made"

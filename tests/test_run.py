@@ -14,15 +14,19 @@ from flows.command.candidates import last_iteration
 from flows.machines import Machines
 from flows.profile import MethodSettings
 from flows.record import check_left
-from flows.run import Player, Run
-from tasks.engines.base import Policy
+from flows.run import Player, Role, Run
+from flows.templates import load
+from tasks.ask import repeatedly
+from tasks.engines.base import Policy, Sampling
 from tasks.monitor import Alarm
+from tasks.prompt import Template
+from tasks.read import reads
 from tasks.training.grpo import GRPOSettings
 from tests.support.rows import publish, row, turn
 from tests.support.trainers import STATE, WEIGHTS, CountingTrainer
 from warehouse.freshness import Playing
 from warehouse.rerun import Rerun
-from warehouse.schemas import TABLES
+from warehouse.schemas import ANSWERS, TABLES
 from warehouse.store import Place, Store, Table
 
 
@@ -203,6 +207,23 @@ def test_a_player_of_another_run_is_found_by_the_name_of_that_run_alone(bench, s
     assert bench.run.player_after("solver", 1).num_updates == 1
     with pytest.raises(ValueError, match="there is no run 'nowhere' to take the solver from"):
         bench.run.player_after("solver", 1, "nowhere")
+
+
+def asked(bench: Bench, place: Place, template: Template) -> None:
+    role = Role(
+        "solver", (template,), partial(repeatedly, count=2), Sampling(max_tokens=1), ANSWERS, reads("answer", str)
+    )
+    bench.run.sample(place, role, bench.run.player("solver").policy)
+
+
+def test_an_error_in_a_template_names_its_file(bench, place, tmp_path):
+    with pytest.raises(
+        ValueError, match=r"the prompt of solver \(solve\.jinja\): 'topic' is undefined; give it in what"
+    ):
+        asked(bench, place, Template("solve", "solve : {{ topic }}"))
+    (tmp_path / "solve.jinja").write_text("solve\n{{ task ")
+    with pytest.raises(ValueError, match=r"solve\.jinja, line 2: unexpected end of template"):
+        load(tmp_path, "solve")
 
 
 def test_a_model_that_the_configuration_does_not_name_is_the_base(bench):
