@@ -13,6 +13,7 @@ from tasks.read import NOT_SAMPLED
 from tasks.stage import Tables
 from warehouse.store import Place, Table
 
+READER_FAILED = "reader failed"  # as `tasks.read.reason` begins
 log = logging.getLogger("selfplay")
 
 
@@ -38,10 +39,11 @@ def check_read(at: Place, rows: Table, cfg: MethodSettings, *, role: str, attemp
     named = ", ".join(f"{reason} {number}" for reason, number in reasons.most_common(3))
     problem = f"{rows.address}: none of {reasons.total()} replies of the {role} can be read: {named}"
     if stops:
-        raise UnreadError(
-            f"{problem}. Look at the replies (`select reply from rollouts where role = '{role}'`); a small "
-            'model may need other prompts. unread = "warn" continues.'
-        )
+        replies = f"`select reply from rollouts where role = '{role}'`"
+        hint = f"Look at the replies ({replies}); a small model may need other prompts."
+        if named.startswith(READER_FAILED):
+            hint = f"These are exceptions of the reader, not faults of the replies: call it on one ({replies})."
+        raise UnreadError(f'{problem}. {hint} unread = "warn" continues.')
     log.warning("%s", problem)
 
 

@@ -9,6 +9,7 @@ import pytest
 from flows.profile import MethodSettings
 from flows.unread import UnreadError, check_read
 from tasks.monitor import Alarm
+from tasks.read import reason
 from tests.support.rows import publish, row
 from warehouse.store import Place, Table
 
@@ -32,6 +33,12 @@ def answers_of(place: Place, *malformed: str | None) -> Table:
 def test_a_run_stops_where_nothing_of_sixteen_replies_can_be_read_and_says_why(place):
     with pytest.raises(UnreadError, match=r"none of 16 replies of the solver can be read: no box 15, cut off 1\."):
         check(place, answers_of(place, *["no box"] * 15, "cut off"))
+
+
+def test_a_reader_that_fails_is_not_blamed_on_the_model(place):
+    failed = reason(KeyError("x"))
+    with pytest.raises(UnreadError, match=r"KeyError 15, cut off 1\. These are exceptions of the reader"):
+        check(place, answers_of(place, *[failed] * 15, "cut off"))
 
 
 @pytest.mark.parametrize("reasons", [["no box"] * 15, ["no box"] * 12 + [None] * 3, ["no box"] * 16 + [None] * 4])
