@@ -156,6 +156,14 @@ def test_each_run_survives_what_is_done_to_the_other(forked: Store) -> None:
     assert [problem for table in forked.tables("f") for problem in table.problems(thorough=True)] == []
 
 
+def test_a_fork_shares_no_update_that_is_left_over(forked: Store) -> None:
+    last = "iter-001/solver/step-002/updates"
+    forked.note_left("r", [f"r/{last}"])
+    fork(forked, "r", "h", 1, {})
+    assert forked.find(f"r/{last}") and not forked.find(f"h/{last}")
+    assert [table.address for table in forked.updates("h")] == ["h/iter-001/solver/step-001/updates"]
+
+
 def test_the_first_run_outlives_its_fork(forked: Store) -> None:
     clean.remove(forked, clean.removable(forked, "f", keep_last=0, rollouts=True))
     shutil.rmtree(forked.folder("f"))

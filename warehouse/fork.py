@@ -88,8 +88,10 @@ def check_own(store: Store, addresses: Iterable[str]) -> None:
 
 
 def _shared(store: Store, run: str, iteration: int) -> list[Table]:
-    """All tables of this and earlier iterations, and those outside iterations that depend on no later one."""
-    tables = list(store.tables(run))
+    """All tables of this and earlier iterations, and those outside iterations that depend on no later one, but no
+    updates that are left over."""
+    left = store.left(run)
+    tables = [table for table in store.tables(run) if table.address not in left]
     if not tables:
         raise no_run(run)
     there = sorted({table.at.iteration for table in tables if table.at.iteration is not None})

@@ -157,9 +157,13 @@ class Store:
                     yield table
 
     def updates(self, run: str) -> Iterator[Table]:
-        """The updates of a run, in order, without those that are left over from another version of its flow."""
-        left = set((self.kept(run, LEFT) or {}).get(UPDATES.name, ()))
+        """The updates of a run, in order, without those that are left over."""
+        left = self.left(run)
         return (table for table in self.tables(run, UPDATES) if table.address not in left)
+
+    def left(self, run: str) -> set[str]:
+        """The updates of a run that are left over from other settings, or from another version of its flow."""
+        return set((self.kept(run, LEFT) or {}).get(UPDATES.name, ()))
 
     def note_left(self, run: str, updates: Sequence[str]) -> None:
         """Note which updates of a run are left over."""
