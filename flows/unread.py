@@ -48,7 +48,12 @@ def check_read(at: Place, rows: Table, cfg: MethodSettings, *, role: str, attemp
 
 
 def check_rollouts(at: Place, batch: Table, rewards: Tables, rollouts: Tables) -> None:
-    """Raise ValueError for rewards of rollouts that do not exist. `batch`: what was made of both."""
+    """Raise ValueError for rewards of rollouts that do not exist, and for two rewards of one in a table. `batch`: what
+    was made of rewards and rollouts."""
+    for table in [rewards] if isinstance(rewards, Table) else rewards:
+        for rollout_id, number in Counter(table.arrow["rollout_id"].to_pylist()).most_common(1):
+            if number > 1:
+                raise ValueError(f"{table.address} has {number} rewards of the rollout {rollout_id}: it may have one")
     unused = _ids(rewards).difference(_ids(batch))
     if unused and at.store.freshness.builds and (unknown := unused - _ids(rollouts)):
         raise ValueError(

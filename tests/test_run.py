@@ -128,6 +128,9 @@ def test_rewards_of_no_rollout_are_refused(bench, place):
     player = bench.run.player("solver")
     with pytest.raises(ValueError, match="2 of 3 rewards are of no rollout that was sampled, c among them"):
         bench.run.learn(place, player, rewards, rollouts, bench.settings)
+    twice = publish(place, "rewards", *(row("rewards", rollout_id=name, advantage=1.0) for name in "aba"))
+    with pytest.raises(ValueError, match="/rewards has 2 rewards of the rollout a"):
+        bench.run.learn(place, player, twice, rollouts, bench.settings)
     assert bench.trainer.jobs == []
 
 
