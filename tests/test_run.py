@@ -188,6 +188,16 @@ def test_updates_that_the_flow_no_longer_reaches_are_of_no_player(bench, store, 
     assert bench.run.player_after("solver", 1) == back and back.num_updates == 2
 
 
+def test_a_run_whose_players_have_names_of_their_own_says_which_is_evaluated(bench, store):
+    """Or `evaluate` would take the base model for the run's last policy."""
+    assert last_iteration(store, "r", "policy") == 0
+    bench.learn(bench.run.place.iteration(2).phase("asking").step(1), bench.run.player("challenger"), 1.0)
+    assert last_iteration(store, "r", "challenger") == 2
+    assert last_iteration(store, "r", "solver") == 0  # not yet trained
+    with pytest.raises(ValueError, match="run 'r' trains challenger and no 'policy': name the one to evaluate"):
+        last_iteration(store, "r", "policy")
+
+
 def test_stages_to_rerun_that_the_flow_did_not_reach_are_named(store, caplog):
     scores = [publish(store.run("r").phase(phase), "scores") for phase in ("solver", "training")]
     names = [table.address for table in scores]

@@ -73,8 +73,8 @@ def find_candidate(
     if is_run(store, target):
         asked = last_request(store, target)
         cfg = profiles.load(find_method(asked.flow).config, asked.profile, {**asked.settings, **settings})
-        last = last_iteration(store, target, cfg.examined) if iteration is None else iteration
-        return Candidate(cfg, target, last, is_run=True)
+        last = last_iteration(store, target, cfg.examined)
+        return Candidate(cfg, target, last if iteration is None else iteration, is_run=True)
     if iteration is not None:
         raise no_run(target)
     if "/" not in target and not Path(target).exists():
@@ -104,6 +104,15 @@ def own_run(target: str) -> str:
 
 
 def last_iteration(store: Store, run: str, player: str) -> int:
-    """The last iteration that updated a player; 0 for none."""
-    updates = [table for table in store.updates(run) if table.rows()[-1]["role"] == player]
-    return max((table.at.iteration or 0 for table in updates), default=0)
+    """The last iteration that updated a player; 0 for none. Raises ValueError if the run's method has players of other
+    names and does not say which of them is evaluated."""
+    last: dict[str, int] = {}
+    for table in store.updates(run):
+        role = table.rows()[-1]["role"]
+        last[role] = max(last.get(role, 0), table.at.iteration or 0)
+    if last and player not in last and player == profiles.MethodSettings.examined:
+        raise ValueError(
+            f"run {run!r} trains {', '.join(sorted(last))} and no {player!r}: name the one to evaluate in the method's "
+            'Config, as in `examined: ClassVar = "solver"`'
+        )
+    return last.get(player, 0)
