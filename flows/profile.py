@@ -71,8 +71,11 @@ class Models(Settings):
 class Dialogues(Settings):
     """Prompts, and how replies are sampled."""
 
-    prompts: Literal["english", "lines", "micro"] = Field(
-        default="english", description='"lines": worked examples that a small or base model continues, a line a reply'
+    prompts: str = Field(
+        default="english",
+        pattern=r"^[\w-]+$",
+        description='a folder in `prompts` beside the method\'s configuration: "english"; "micro" for built-in worlds; '
+        '"lines", worked examples that a small or base model continues, a line a reply; or one of your own',
     )
     chat_template: ChatTemplate = Field(
         default="model",
@@ -212,8 +215,10 @@ class MethodSettings(Settings):
     @model_validator(mode="after")
     def _prompts_are_there(self) -> Self:
         prompts = getattr(getattr(self, "dialogues", None), "prompts", None)
-        if prompts == "lines" and not (home(type(self)) / "prompts" / prompts).is_dir():
-            raise ValueError('dialogues.prompts is "lines", and this method has no such prompts: use "english"')
+        folder = home(type(self)) / "prompts"
+        if prompts is not None and not (folder / prompts).is_dir():
+            there = ", ".join(sorted(path.name for path in folder.glob("*/")))
+            raise ValueError(f"dialogues.prompts is {prompts!r}, and {folder} has only {there}")
         return self
 
     @model_validator(mode="after")

@@ -233,3 +233,14 @@ def test_a_run_belongs_to_one_flow(store):
     save_request(store, Request(flow="one", profile="micro", run="r"), cfg)
     with pytest.raises(ValueError, match="run 'r' is one of one; give this run of other another name"):
         save_request(store, Request(flow="other", profile="micro", run="r"), cfg, force=True)
+
+
+def test_a_prompt_set_is_a_folder_of_the_method(monkeypatch, tmp_path):
+    assert f"dialogues.prompts is 'german', and {PROFILES.parent / 'prompts'} has only english, micro" in (
+        message({"dialogues.prompts": "german"})
+    )
+    assert "dialogues.prompts" in message({"dialogues.prompts": "../english"})
+    monkeypatch.setattr(profile, "home", lambda model: tmp_path)
+    (tmp_path / "prompts" / "german").mkdir(parents=True)
+    values = profile.read(PROFILES, "micro")
+    assert Config(**{**values, "dialogues": {"prompts": "german"}}).dialogues.prompts == "german"

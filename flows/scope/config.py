@@ -32,7 +32,7 @@ class Models(profile.Models):
 class Dialogues(Settings):
     """How the model family searches and thinks, and how far a conversation goes."""
 
-    prompts: Literal["english", "micro"] = "english"
+    prompts: str = Field(default="english", pattern=r"^[\w-]+$")
     search_syntax: Literal["tags", "qwen", "olmo"] = "tags"
     reasoning: bool = Field(
         default=False, description="later turns do not see earlier think blocks: one datum per turn"

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import Field
 
 from corpus_prep.clusters.segments import Splitting
 from flows import profile
 from flows.plan.workload import Lengths, PlannedRole, Step, Workload
-from flows.profile import Comparing, MethodSettings
+from flows.profile import Comparing, Dialogues, MethodSettings
 from tasks.corpus.parts import TASK_TYPES, TableRules
 
 
@@ -18,12 +16,6 @@ class Models(profile.Models):
 
     writer: str | None = Field(default=None, description="writes the questions; None is the base")
     checker: str | None = Field(default=None, description="answers them; None is the base")
-
-
-class Dialogues(profile.Dialogues):
-    prompts: Literal["english", "lines"] = Field(  # pyright: ignore[reportIncompatibleVariableOverride]
-        default="english", description='"lines": worked examples that a small or base model continues, a line a reply'
-    )
 
 
 class Config(MethodSettings):
