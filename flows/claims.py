@@ -65,10 +65,14 @@ def next_stage(asked: Request) -> str | None:
     return next((f"{address.partition('/')[2]}: {why}" for address, why in found if why), None)
 
 
-def finished(study: Study, seeds: Sequence[int] = SEEDS) -> Runs:
-    """The seeds whose runs are finished, by variant."""
+def finished(study: Study, seeds: Sequence[int] = SEEDS, known: Runs | None = None) -> Runs:
+    """The seeds whose runs are finished, by variant. Those of `known` are, and are not looked at again."""
     return {
-        variant: [Seed(study, n) for n in seeds if next_stage(request(study, variant, n)) is None]
+        variant: [
+            seed
+            for seed in (Seed(study, n) for n in seeds)
+            if (known and seed in known[variant]) or next_stage(request(study, variant, seed.number)) is None
+        ]
         for variant in study.variants
     }
 
@@ -219,11 +223,12 @@ def play_study(study: Study, variants: Sequence[str], seeds: Sequence[int]) -> N
     """Play the variants one after the other, and report after each all that is finished."""
     write_down(study)
     prepare(study)
+    runs: Runs | None = None
     for variant in variants:
         for seed in unique(study, variant, seeds):
             play(request(study, variant, seed))
-        runs = {name: has for name, has in finished(study, sorted({*SEEDS, *seeds})).items() if has}
-        print(report(study, runs), flush=True)
+        runs = finished(study, sorted({*SEEDS, *seeds}), runs)
+        print(report(study, {name: has for name, has in runs.items() if has}), flush=True)
 
 
 def main() -> None:

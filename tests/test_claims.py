@@ -4,6 +4,7 @@ import importlib
 import json
 import math
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -182,8 +183,10 @@ def played(monkeypatch):
 
 
 def test_a_study_is_reported_after_each_variant_with_all_that_is_finished(seeds, played, monkeypatch):
-    """A variant may have a profile of its own, and one that no seed changes is played once."""
-    told = []
+    """A variant may have a profile of its own, and one that no seed changes is played once. A run that is finished is
+    looked at once."""
+    told, looked_at, next_stage = [], Counter(), claims.next_stage
+    monkeypatch.setattr(claims, "next_stage", lambda asked: looked_at.update([asked.run]) or next_stage(asked))
     monkeypatch.setattr(
         claims, "report", lambda study, runs: told.append({v: [s.number for s in of] for v, of in runs.items()})
     )
@@ -195,6 +198,7 @@ def test_a_study_is_reported_after_each_variant_with_all_that_is_finished(seeds,
         ("toy-no-memory-0", "another"),
     ]
     assert told == [{"whole": [0, 1, 2]}, {"whole": [0, 1, 2], "no Memory": [0, 1, 2]}]
+    assert [looked_at[f"toy-whole-{n}"] for n in range(3)] == [1, 1, 1]
 
 
 def test_what_is_left_is_listed_and_nothing_is_played(seeds, played, monkeypatch, capsys):
