@@ -11,21 +11,28 @@ the finished runs and estimates how long the others take.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import logging
+import math
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
 from statistics import fmean
 
 from flows.command.launch import find_method
 from flows.command.tables import print_table
 from flows.request import Request
-from flows.service.site import SOURCE, open_store
+from flows.service.site import SOURCE, open_store, store_root
 from flows.study import STUDIES, Claim, Seed, Study
 from tasks.monitor import Alarm
 from tasks.reports.runs import mean_and_error, report_runs
 from warehouse.draft import write_json
+from warehouse.query import snapshot
 from warehouse.schemas import Row
+from warehouse.store import Store
 
 BENCH = SOURCE / "data" / "bench"
 SEEDS = (0, 1, 2)
@@ -135,8 +142,14 @@ def write_down(study: Study) -> dict[str, Row]:
 def set_before(claim: Claim, written: Row, study: Study, seeds: Sequence[Seed]) -> bool:
     """Whether a claim's threshold was written down before any of its runs began, and is the same now."""
     names = {study.run_name(variant, seed.number) for variant in claim.runs.values() for seed in seeds}
-    began = [t.recipe["started_at"] for name in names for t in open_store().tables(name)]
-    return written["threshold"] == claim.threshold and written["at"] <= min(began, default=written["at"])
+    first = min((began(store_root(), name) for name in names), default=math.inf)
+    return written["threshold"] == claim.threshold and written["at"] <= first
+
+
+@functools.cache
+def began(root: Path, run: str) -> float:
+    """When the first table of a run that is finished was begun, in seconds since 1970."""
+    return min((table.recipe["started_at"] for table in Store(root).tables(run)), default=math.inf)
 
 
 def describe_variants(study: Study, runs: Runs) -> list[Row]:
@@ -207,14 +220,16 @@ def as_markdown(rows: list[Row]) -> str:
 
 def report(study: Study, runs: Runs) -> str:
     """Write the tables and the page; returns the tables."""
-    described, judged = describe_variants(study, runs), judge_claims(study, runs)
+    groups = {variant: [study.run_name(variant, seed.number) for seed in seeds] for variant, seeds in runs.items()}
+    with snapshot(store_root(), study.tables, chain.from_iterable(groups.values())) as ask:
+        read = {variant: [replace(seed, ask=ask) for seed in seeds] for variant, seeds in runs.items()}
+        described, judged = describe_variants(study, read), judge_claims(study, read)
     tables = {"Claims": judged, "Variants, at the end of their runs": described}
     text = "\n".join(as_markdown(rows) for rows in tables.values() if rows)
     BENCH.mkdir(parents=True, exist_ok=True)
     (BENCH / f"{study.name}-claims.md").write_text(text, encoding="utf-8")
     lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in [*judged, *described]]
     (BENCH / f"{study.name}-claims.jsonl").write_text("".join(lines), encoding="utf-8")
-    groups = {variant: [study.run_name(variant, seed.number) for seed in seeds] for variant, seeds in runs.items()}
     path = report_runs(open_store(), f"{study.name}-claims", groups, tables)
     return f"{text}\npage: {path}"
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flows.service.site import SOURCE, store_root
-from warehouse.query import query
-from warehouse.schemas import Row
+from warehouse.query import Ask, query
+from warehouse.schemas import TABLES, Row
 
 STUDIES = tuple(sorted(path.parent.name for path in (SOURCE / "flows").glob("*/claims.toml")))
 PROFILE, HELD_OUT = "micro", ("micro", "score")  # the held-out score: its benchmark and metric
@@ -79,6 +79,12 @@ class Study:
     def whole(self) -> str:
         return next(iter(self.variants))
 
+    @property
+    def tables(self) -> list[str]:
+        """The tables that its numbers are computed from."""
+        queries = " ".join([SERIES, *(claim.query for claim in self.claims)])
+        return [name for name in TABLES if re.search(rf"\b{name}\b", queries)]
+
     def run_name(self, variant: str, seed: int) -> str:
         return f"{self.name}-{variant.lower().replace(' ', '-')}-{self.seed_of(variant, seed)}"
 
@@ -123,17 +129,22 @@ class Claim:
         return value > 0 if self.at_least is None else value >= self.at_least
 
 
+def ask_store(sql: str, parameters: dict[str, Any]) -> list[Row]:
+    return query(store_root(), sql, parameters)
+
+
 @dataclass(frozen=True)
 class Seed:
-    """The runs of a study that began with one seed."""
+    """The runs of a study that began with one seed. `ask` answers queries: from the store, or from a snapshot of it."""
 
     study: Study
     number: int
+    ask: Ask = field(default=ask_store, compare=False)
 
     def rows(self, sql: str, runs: Mapping[str, str], **given: Any) -> list[Row]:
         """The rows of a query; each name in `runs` stands for a variant's run."""
         names = {name: self.study.run_name(variant, self.number) for name, variant in runs.items()}
-        return query(store_root(), sql, {**names, **given})
+        return self.ask(sql, {**names, **given})
 
     def value(self, claim: Claim) -> float:
         """The number of a claim; NaN if there is nothing to compute it from."""

@@ -250,3 +250,10 @@ def test_a_claim_without_rows_is_not_a_number_and_does_not_hold(seeds):
     learns = STUDY.claims[0]
     assert math.isnan(Seed(STUDY, 2).value(learns))
     assert not learns.holds(math.nan)
+
+
+def test_a_report_reads_the_store_once_and_not_for_every_number(seeds, monkeypatch):
+    monkeypatch.setattr("flows.study.query", lambda *_: pytest.fail("read the store for one number"))
+    text = claims.report(STUDY, seeds)
+    assert "| 2 of 3 | 0.375 ± 0.125 | 0.250, 0.500 | open |" in text
+    assert "| whole | 2 of 3 | 0.250 ± 0.000 | 0.375 ± 0.125 | 11.000 ± 0.000 |" in text

@@ -5,7 +5,7 @@ import duckdb
 import pytest
 
 from tests.support.rows import publish, row, turn
-from warehouse.query import DATABASE, connect, out_of_core, query, write_views
+from warehouse.query import DATABASE, connect, out_of_core, query, snapshot, write_views
 from warehouse.readonly import answer
 from warehouse.schemas import TABLES
 from warehouse.store import Store
@@ -257,3 +257,18 @@ def test_the_name_of_a_store_is_no_pattern(tmp_path, name):
     assert query(tmp_path / name, "select run from samples") == [{"run": "r"}]
     with answer(tmp_path / name, "select run from samples") as rows:
         assert rows.read_all().to_pylist() == [{"run": "r"}]
+
+
+def test_a_snapshot_has_the_rows_of_some_runs_and_does_not_read_the_store_again(tmp_path):
+    store = Store(tmp_path)
+    for run in ("one", "two", "three"):
+        publish(store.run(run).iteration(2), "evaluations", row("evaluations", benchmark="b", metric="m", score=0.5))
+        publish(store.run(run), "documents", row("documents", document_id=run))
+    rows = "select run, iteration, score from evaluations where score < $most order by run"
+    with snapshot(tmp_path, ["evaluations"], ["one", "three"]) as ask:
+        expected = [{"run": run, "iteration": 2, "score": 0.5} for run in ("one", "three")]
+        assert ask(rows, {"most": 1}) == expected
+        (store.runs / "one").rename(tmp_path / "elsewhere")
+        assert ask(rows, {"most": 1}) == expected
+        assert len(ask("select * from documents", {})) == 2
+    assert [found["run"] for found in query(tmp_path, rows, {"most": 1})] == ["three", "two"]

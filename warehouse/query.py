@@ -6,12 +6,14 @@ The views live in `<store>/warehouse.duckdb`, so plain `duckdb -readonly data/st
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
 import shutil
 import tempfile
 import uuid
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,8 @@ SQL = Path(__file__).parent / "sql"
 DATABASE, STAMP = "warehouse.duckdb", "warehouse.version"
 WILD = re.compile(r"[*?\[]")  # characters with a meaning in a glob pattern
 EMPTY = "_empty"  # a run of zero-row tables, so that every glob matches a file
+
+Ask = Callable[[str, dict[str, Any]], list[Row]]  # a query and its parameters
 
 
 def connect(root: Path | str) -> duckdb.DuckDBPyConnection:
@@ -71,6 +75,18 @@ def query(root: Path | str, sql: str, parameters: dict[str, Any] | None = None) 
         if result is None:
             raise ValueError("there is no statement to execute")
         return _rows(result)
+
+
+@contextlib.contextmanager
+def snapshot(root: Path | str, tables: Iterable[str], runs: Iterable[str]) -> Iterator[Ask]:
+    """Queries over the rows of some runs in some tables, read once: over many runs, every query of a view opens
+    thousands of files."""
+    with connect(root) as connection:
+        connection.register("runs_to_read", pa.table({"run": pa.array(runs, pa.string())}))
+        for name in tables:
+            only = "select * from {0} where run in (select run from runs_to_read)"
+            connection.execute(f"create temp table {name} as {only.format(name)}")
+        yield lambda sql, parameters: _rows(connection.execute(sql, parameters))
 
 
 def run_sql(sql: str, tables: dict[str, pa.Table], parameters: dict[str, Any]) -> list[Row]:
