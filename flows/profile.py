@@ -38,6 +38,7 @@ def _allotting(shares: dict[Any, float]) -> dict[Any, float]:
 
 
 Interval = Annotated[tuple[float, float], AfterValidator(_in_order)]  # shares, both ends included
+PromptSet = Annotated[str, Field(pattern=r"^[\w-]+$")]  # a folder in `prompts` beside the method's configuration
 Key = TypeVar("Key")
 Shares = Annotated[dict[Key, float], AfterValidator(_allotting)]
 
@@ -53,11 +54,8 @@ class Settings(BaseModel):
     def _rest_by_default(cls, given: Any) -> Any:
         if not isinstance(given, dict):
             return given
-        return given | {
-            name: completed(value, cls.model_fields[name].default)
-            for name, value in given.items()
-            if name in cls.model_fields
-        }
+        known = {name: value for name, value in given.items() if name in cls.model_fields}
+        return given | {name: completed(value, cls.model_fields[name].default) for name, value in known.items()}
 
 
 class Models(Settings):
@@ -71,11 +69,8 @@ class Models(Settings):
 class Dialogues(Settings):
     """Prompts, and how replies are sampled."""
 
-    prompts: str = Field(
-        default="english",
-        pattern=r"^[\w-]+$",
-        description='a folder in `prompts` beside the method\'s configuration: "english"; "micro" for built-in worlds; '
-        '"lines", worked examples that a small or base model continues, a line a reply; or one of your own',
+    prompts: PromptSet = Field(
+        default="english", description='"lines": worked examples that a small or base model continues, a line a reply'
     )
     chat_template: ChatTemplate = Field(
         default="model",

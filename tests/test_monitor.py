@@ -123,12 +123,12 @@ def test_a_gap_in_either_direction_is_an_alarm(place, verdicts):
 
 
 def one(scores):
-    yield "kept", scores[0]["total"]
+    yield "kept", scores[0]["components"]["kept"]
 
 
 @pytest.mark.parametrize("value, stops", [(0.2, True), (0.3, False), (0.9, False), (math.nan, True)])
 def test_a_lower_limit_stops_below_it_and_what_is_no_number_always(place, value, stops):
-    given = publish(place, "scores", row("scores", rollout_id="a", total=value))
+    given = publish(place, "scores", row("scores", rollout_id="a", components={"kept": value}))
     settings = {"scores": given, "limits": Limits(min_kept=0.3), "policy": "p", "benchmark": BATCH}
     if stops:
         with pytest.raises(Alarm, match="kept is"):
@@ -138,7 +138,7 @@ def test_a_lower_limit_stops_below_it_and_what_is_no_number_always(place, value,
 
 
 def test_without_a_limit_a_metric_is_only_stored(place):
-    given = publish(place, "scores", row("scores", rollout_id="a", total=0.0))
+    given = publish(place, "scores", row("scores", rollout_id="a", components={"kept": 0.0}))
     assert watch(place, one, scores=given, limits=Limits(), policy="p", benchmark=BATCH) == {"kept": 0.0}
 
 

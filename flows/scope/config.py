@@ -10,7 +10,7 @@ from pydantic import Field, PositiveInt, model_validator
 from corpus_prep.search.settings import EmbeddingConfig
 from flows import profile
 from flows.plan.workload import Asked, Lengths, PlannedRole, PlannedUpdate, Step, Workload, draws_until
-from flows.profile import Interval, MethodSettings, Settings, Shares
+from flows.profile import Interval, MethodSettings, PromptSet, Settings, Shares
 from flows.scope.judge_settings import JudgeSettings
 from tasks.given import GivenTasks
 from tasks.normalise import Spread
@@ -32,7 +32,7 @@ class Models(profile.Models):
 class Dialogues(Settings):
     """How the model family searches and thinks, and how far a conversation goes."""
 
-    prompts: str = Field(default="english", pattern=r"^[\w-]+$")
+    prompts: PromptSet = "english"
     search_syntax: Literal["tags", "qwen", "olmo"] = "tags"
     reasoning: bool = Field(
         default=False, description="later turns do not see earlier think blocks: one datum per turn"
