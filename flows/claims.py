@@ -73,7 +73,7 @@ def next_stage(asked: Request) -> str | None:
 
 
 def finished(study: Study, seeds: Sequence[int] = SEEDS, known: Runs | None = None) -> Runs:
-    """The seeds whose runs are finished, by variant. Those of `known` are, and are not looked at again."""
+    """The seeds whose runs are finished, by variant. Runs in `known` are not checked again."""
     return {
         variant: [
             seed

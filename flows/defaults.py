@@ -1,4 +1,4 @@
-"""Defaults of groups of settings, for a profile or an override that gives only some settings of a group."""
+"""A method's defaults for a group of settings, when a profile or an override sets only some of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 
 def completed(given: Any, default: Any) -> Any:
-    """A setting as given; to a group of settings are added those in which its default departs from its class."""
+    """The given value. A group is completed with the values of `default` that differ from its class's own defaults."""
     if not isinstance(given, dict) or not isinstance(default, BaseModel):
         return given
     required = {name: value for name, value in default if type(default).model_fields[name].is_required()}

@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The values of a file. Raises ValueError naming the file and the line that is no TOML."""
+    """The values of a TOML file. Raises ValueError with the file and line of a syntax error."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as problem:

@@ -44,8 +44,8 @@ Shares = Annotated[dict[Key, float], AfterValidator(_allotting)]
 
 
 class Settings(BaseModel):
-    """A part of a configuration: unknown settings are refused. Of a part that is given in part, the rest stays as the
-    default says: with `update: GRPOSettings = GRPOSettings(beta=0.0)`, a profile may set the learning rate alone."""
+    """A part of a configuration: unknown settings are refused. A profile that sets some values of a group keeps the
+    method's defaults for the others: with `update = GRPOSettings(beta=0.0)`, it may set only the learning rate."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -86,7 +86,7 @@ def test_a_folder_without_a_function_under_the_decorator_is_named(site):
 
 
 def test_a_flow_is_deployed_again_if_its_declaration_changed_and_not_for_its_code(site, tmp_path):
-    """Deploying all profiles takes half a minute or more, and flow runs import a flow anew."""
+    """Deploying all profiles takes half a minute or more, and flow runs import the current code anyway."""
     file = site.root / "flows" / "chess" / "flow.py"
 
     def fingerprint(text: str = "") -> str:

@@ -83,8 +83,8 @@ def default_pools() -> tuple[str, ...]:
 
 
 def deploy(site: Site, api: API, say: Say = print) -> None:
-    """Deploy every profile, unless what is declared of it is unchanged since the last time. A flow's code is none of
-    that: every flow run imports it anew."""
+    """Deploy every profile, unless no declaration has changed since the last time. A change to a flow's code needs no
+    deployment: every flow run imports the current code."""
     deployments, stamp = declared(site), site.home / "deployed"
     fingerprint = _fingerprint(site, deployments)
     if stamp.exists() and stamp.read_text() == fingerprint and len(api.deployments()) >= len(deployments):
