@@ -48,8 +48,8 @@ def open_run(asked: Request, cfg: BaseModel, rerun: RerunRequest | None = None, 
 
 
 def check_left(store: Store, run: str) -> None:
-    """Record which updates of a run are left over: the flow has now ended without reaching them. Raises ValueError if it
-    reached none of the stages to rerun."""
+    """Record which updates of a run are left over: the flow has now ended without reaching them. Raises ValueError if
+    it reached none of the stages to rerun."""
     rule = store.freshness
     assert isinstance(rule, Playing)
     left = [table.address for table in store.tables(run, UPDATES) if table.address not in rule.reached]
