@@ -68,7 +68,8 @@ def figures(benchmark: str, rows: list[Row]) -> list[Plot]:
     plots = [Plot(f"scores-{slug}", f"{benchmark}: {spread}", note, draw(_paint_scores, means, height_in=4.2))]
     spent = {group: by_cost(found) for group, found in by(rows, "group").items()}
     if any(point["steps"] for points in spent.values() for point in points):
-        title = f"{benchmark}, by what it cost: {'; '.join(_cost_says(g, points[-1]) for g, points in spent.items())}"
+        says = "; ".join(_cost_says(group, spent[group][-1]) for group in dict.fromkeys([best, worst]))
+        title = f"{benchmark}, by what it cost: {says}"
         plots.append(Plot(f"costs-{slug}", title, COST_NOTE, draw(_paint_costs, spent, rows=3, height_in=7.5)))
     if apart := differences(rows, first):
         lower = sum(mean < 0 for mean, _ in apart.values())
