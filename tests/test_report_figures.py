@@ -46,6 +46,19 @@ def test_shares_besides_the_score_are_drawn_those_that_changed_most_first():
     assert also_measured(measured("exam", "score", 0.1, 0.9)).svg is None
 
 
+def test_every_line_is_in_the_legend_however_long_its_name():
+    metrics = [
+        "difficulty_general_qa",
+        "difficulty_multiple_choice",
+        *(f"of_the_hardest_tasks_of_this_kind_{i}" for i in (1, 2)),
+    ]
+    rows = [row for metric in metrics for row in measured("questions of the iteration", metric, 0.5, 0.25)]
+    svg = also_measured([*rows, *measured("exam", "recall", 0.5, 0.75)]).svg or ""
+    names = re.findall(r">(questions of the iteration: [^<]*|exam: [^<]*)<", svg)
+    assert len(names) == 5
+    assert "questions of the iteration: difficulty multiple choice" in names
+
+
 def test_the_score_under_another_name_is_not_drawn_again():
     rows = [*measured("exam", "score", 0.1, 0.9), *measured("exam", "judged", 0.1, 0.9)]
     assert also_measured(rows).svg is None

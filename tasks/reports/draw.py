@@ -151,15 +151,20 @@ def percent(part: float, whole: float) -> str:
 
 
 def legend(panels: Any, columns: int = 3, where: str = "upper") -> None:
-    """A legend for the lines or bars of one or several axes: each name once, outside, where it hides nothing. With
-    names too wide for so many columns it gets fewer, and the figure grows by the lines that this adds."""
+    """A legend for the lines or bars of one or several axes, outside, where it hides nothing. A name that several axes
+    have is shown once. With names too wide for so many columns it gets fewer, and the figure grows by the lines that
+    this adds."""
     panels = panels if isinstance(panels, list) else [panels]
-    named = {n: handle for panel in panels for handle, n in zip(*panel.get_legend_handles_labels(), strict=True)}
-    fitting = max((n for n in range(1, columns + 1) if _legend_width(list(named), n) <= 72 * WIDTH_IN), default=1)
-    added = math.ceil(len(named) / fitting) - math.ceil(len(named) / columns)
+    handles, names = [], []
+    for panel in panels:
+        new = [(handle, n) for handle, n in zip(*panel.get_legend_handles_labels(), strict=True) if n not in names]
+        handles += [handle for handle, _ in new]
+        names += [name for _, name in new]  # within one panel, two names that `short` made equal stay two
+    fitting = max((n for n in range(1, columns + 1) if _legend_width(names, n) <= 72 * WIDTH_IN), default=1)
+    added = math.ceil(len(names) / fitting) - math.ceil(len(names) / columns)
     figure = panels[0].figure
     figure.set_figheight(figure.get_figheight() + 0.2 * added)
-    figure.legend(list(named.values()), list(named), loc=f"outside {where} left", ncols=fitting)
+    figure.legend(handles, names, loc=f"outside {where} left", ncols=fitting)
 
 
 def _legend_width(names: list[str], columns: int) -> float:

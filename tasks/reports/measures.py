@@ -10,6 +10,7 @@ from warehouse.schemas import Row
 
 MOST = len(PALETTE)
 NAMED = 3  # in the title
+WIDE = 54  # letters of a name: as many as a legend of one column holds
 
 
 def also_measured(evaluations: list[Row]) -> Plot:
@@ -61,7 +62,7 @@ def _says(series: dict[str, list[Row]]) -> str:
 def _paint(axes: Any, series: dict[str, list[Row]], ylabel: str) -> None:
     for colour, (name, rows) in zip(PALETTE, series.items(), strict=False):
         x = [r["iteration"] for r in rows]
-        axes.plot(x, [r["score"] for r in rows], marker="o", color=colour, label=short(name))
+        axes.plot(x, [r["score"] for r in rows], marker="o", color=colour, label=short(name, WIDE))
     axes.axhline(0, color=GREY, linewidth=0.8)
     axes.set_xticks(sorted({r["iteration"] for rows in series.values() for r in rows}))
     axes.set(xlabel=COMPLETED, ylabel=ylabel)
