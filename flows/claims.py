@@ -3,9 +3,9 @@ baselines with several seeds each, and says which claims hold (`flows.study`). A
 
 Runs that are missing or unfinished are played or resumed in this process, without Prefect's server. After each variant
 the tables `data/bench/STUDY-claims.md` and `.jsonl` and a page with figures are written. They have a row for every
-variant with a finished and fresh run in the store; the column *seeds* gives their number. Thresholds of claims are
-written down in the store before any run; the tables say for which claims this is so. `--list` plays nothing: it lists
-the finished runs and estimates how long the others take.
+variant with a finished and fresh run in the store; the column *seeds* gives their number. A run that an alarm stopped
+is finished, and marked. Thresholds of claims are written down in the store before any run; the tables say for which
+claims this is so. `--list` plays nothing: it lists the finished runs and estimates how long the others take.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import json
 import logging
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -37,7 +37,7 @@ from warehouse.store import Store
 BENCH = SOURCE / "data" / "bench"
 SEEDS = (0, 1, 2)
 
-Runs = Mapping[str, Sequence[Seed]]  # the seeds that each variant has
+Runs = Mapping[str, Mapping[Seed, str]]  # the seeds that each variant has, and the alarm that stopped its run, or ""
 
 
 def prepare(study: Study) -> None:
@@ -64,24 +64,27 @@ def play(asked: Request) -> None:
     print(f"{asked.run}: {time.monotonic() - began:.0f} s", flush=True)
 
 
-def next_stage(asked: Request) -> str | None:
-    """The stage that a run would play next, and why; None if it is finished, by an alarm or at its end."""
+def next_stage(asked: Request) -> tuple[str | None, str]:
+    """The stage that a run would play next, and why; None if it is finished. Also the alarm that stopped it, if any."""
     if not any(open_store().tables(asked.run)):
-        return "not begun"
-    found = find_method(asked.flow).inquire(asked, {}).found
-    return next((f"{address.partition('/')[2]}: {why}" for address, why in found if why), None)
+        return "not begun", ""
+    inquiry = find_method(asked.flow).inquire(asked, {})
+    left = next((f"{address.partition('/')[2]}: {why}" for address, why in inquiry.found if why), None)
+    return left, inquiry.stopped or ""
 
 
 def finished(study: Study, seeds: Sequence[int] = SEEDS, known: Runs | None = None) -> Runs:
     """The seeds whose runs are finished, by variant. Runs in `known` are not checked again."""
-    return {
-        variant: [
-            seed
-            for seed in (Seed(study, n) for n in seeds)
-            if (known and seed in known[variant]) or next_stage(request(study, variant, seed.number)) is None
-        ]
-        for variant in study.variants
-    }
+    runs: dict[str, dict[Seed, str]] = {variant: {} for variant in study.variants}
+    for variant, has in runs.items():
+        for seed in (Seed(study, n) for n in seeds):
+            if known and seed in known[variant]:
+                has[seed] = known[variant][seed]
+                continue
+            why, alarm = next_stage(request(study, variant, seed.number))
+            if why is None:
+                has[seed] = alarm
+    return runs
 
 
 def progress(study: Study, seeds: Sequence[int] = SEEDS) -> list[Row]:
@@ -89,7 +92,7 @@ def progress(study: Study, seeds: Sequence[int] = SEEDS) -> list[Row]:
 
     A run takes as long as the finished ones of its variant did, or those of its study.
     """
-    left = {v: {n: next_stage(request(study, v, n)) for n in unique(study, v, seeds)} for v in study.variants}
+    left = {v: {n: next_stage(request(study, v, n))[0] for n in unique(study, v, seeds)} for v in study.variants}
     taken = {v: [seconds(study.run_name(v, n)) for n, why in of.items() if why is None] for v, of in left.items()}
     every = [s for of in taken.values() for s in of]
     rows = []
@@ -159,6 +162,8 @@ def describe_variants(study: Study, runs: Runs) -> list[Row]:
         scores = [seed.series(variant) for seed in seeds]
         gains = [seed.gain(variant) for seed in seeds]
         row = {"variant": variant, "seeds": counted(seeds)}
+        if any(alarm for has in runs.values() for alarm in has.values()):
+            row["stopped by an alarm"] = sum(map(bool, seeds.values()))
         row |= {"before": summary([s[0] for s in scores]), "gain": summary(gains)}
         for column, (benchmark, metric) in study.metrics.items():
             ends = [series[-1] for seed in seeds if (series := seed.series(variant, metric, benchmark))]
@@ -168,14 +173,16 @@ def describe_variants(study: Study, runs: Runs) -> list[Row]:
 
 
 def judge_claims(study: Study, runs: Runs) -> list[Row]:
-    """One row per claim, over the seeds that all its variants have. A claim that holds for too few seeds is open."""
+    """One row per claim, over the seeds that all its variants have. A claim that holds for too few seeds is open; the
+    number of a seed is marked if an alarm stopped one of its runs."""
     found, written = [], write_down(study)
     for claim in study.claims:
         first, *others = claim.runs.values()
-        seeds = [seed for seed in runs.get(first, ()) if all(seed in runs.get(other, ()) for other in others)]
+        seeds = [seed for seed in runs.get(first, {}) if all(seed in runs.get(other, {}) for other in others)]
         if not seeds:
             continue
         values = [seed.value(claim) for seed in seeds]
+        marks = [" (stopped)" if any(runs[name][seed] for name in claim.runs.values()) else "" for seed in seeds]
         shows = "no" if not all(map(claim.holds, values)) else "yes" if len(seeds) >= len(SEEDS) else "open"
         found.append(
             {
@@ -185,14 +192,14 @@ def judge_claims(study: Study, runs: Runs) -> list[Row]:
                 "set before": "yes" if set_before(claim, written[claim.says], study, seeds) else "no",
                 "seeds": counted(seeds),
                 "mean ± s.e.": summary(values),
-                "by seed": ", ".join(f"{value:.3f}" for value in values),
+                "by seed": ", ".join(f"{value:.3f}{mark}" for value, mark in zip(values, marks, strict=True)),
                 "shows in every seed": shows,
             }
         )
     return found
 
 
-def counted(seeds: Sequence[Seed]) -> str:
+def counted(seeds: Collection[Seed]) -> str:
     """The number of a row's seeds, and of how many if some are missing."""
     return str(len(seeds)) if len(seeds) >= len(SEEDS) else f"{len(seeds)} of {len(SEEDS)}"
 
@@ -222,7 +229,7 @@ def report(study: Study, runs: Runs) -> str:
     """Write the tables and the page; returns the tables."""
     groups = {variant: [study.run_name(variant, seed.number) for seed in seeds] for variant, seeds in runs.items()}
     with snapshot(store_root(), study.tables, chain.from_iterable(groups.values())) as ask:
-        read = {variant: [replace(seed, ask=ask) for seed in seeds] for variant, seeds in runs.items()}
+        read = {v: {replace(seed, ask=ask): alarm for seed, alarm in seeds.items()} for v, seeds in runs.items()}
         described, judged = describe_variants(study, read), judge_claims(study, read)
     tables = {"Claims": judged, "Variants, at the end of their runs": described}
     text = "\n".join(as_markdown(rows) for rows in tables.values() if rows)

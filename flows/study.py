@@ -137,7 +137,7 @@ def ask_store(sql: str, parameters: dict[str, Any]) -> list[Row]:
 class Seed:
     """The runs of a study that began with one seed. `ask` answers queries: from the store, or from a snapshot of it."""
 
-    study: Study
+    study: Study = field(hash=False)
     number: int
     ask: Ask = field(default=ask_store, compare=False)
 

@@ -40,7 +40,7 @@ def seeds(tmp_path, monkeypatch):
             measured = {"score": score, "answer_tokens": 10.0 + iteration}
             rows = [row("evaluations", benchmark="micro", metric=m, score=v) for m, v in measured.items()]
             publish(store.run(STUDY.run_name(variant, seed)).iteration(iteration), "evaluations", *rows)
-    return {variant: [Seed(STUDY, number) for number in (0, 1)] for variant in STUDY.variants}
+    return {variant: {Seed(STUDY, number): "" for number in (0, 1)} for variant in STUDY.variants}
 
 
 def test_a_claim_shows_only_if_it_holds_in_every_seed(seeds, monkeypatch):
@@ -54,11 +54,18 @@ def test_a_claim_shows_only_if_it_holds_in_every_seed(seeds, monkeypatch):
 
 def test_a_row_of_too_few_seeds_says_so_and_its_claim_stays_open_unless_it_failed(seeds):
     """Of three seeds "whole" has two, which both gain 0.2; there is one without memory, where that does not help."""
-    fewer = {"whole": seeds["whole"], "no Memory": seeds["no Memory"][1:]}
+    fewer = {"whole": seeds["whole"], "no Memory": {Seed(STUDY, 1): ""}}
     learns, helps = claims.judge_claims(STUDY, fewer)
     assert (learns["seeds"], learns["shows in every seed"]) == ("2 of 3", "open")
     assert (helps["seeds"], helps["by seed"], helps["shows in every seed"]) == ("1 of 3", "-0.125", "no")
     assert [row["seeds"] for row in claims.describe_variants(STUDY, fewer)] == ["2 of 3", "1 of 3"]
+
+
+def test_a_run_that_an_alarm_stopped_is_marked_wherever_its_numbers_are(seeds):
+    seeds["no Memory"][Seed(STUDY, 1)] = "reference_error is 0.9, the limit is 0.3"
+    learns, helps = claims.judge_claims(STUDY, seeds)
+    assert (learns["by seed"], helps["by seed"]) == ("0.250, 0.500", "0.125, -0.125 (stopped)")
+    assert [row["stopped by an alarm"] for row in claims.describe_variants(STUDY, seeds)] == [0, 1]
 
 
 def test_a_claim_of_a_variant_that_was_not_played_is_not_judged(seeds):
@@ -171,10 +178,9 @@ def played(monkeypatch):
     found, study = [], replace(STUDY, profiles={"no Memory": "another"}, seedless=("no Memory",))
 
     def next_stage(asked):
-        done = {"toy-whole-2", *(request.run for request in found)}
-        return (
-            None if asked.run in done else "not begun" if asked.run == "toy-whole-0" else "iter-001/rewards: never made"
-        )
+        if asked.run in {"toy-whole-2", *(request.run for request in found)}:
+            return None, ""
+        return "not begun" if asked.run == "toy-whole-0" else "iter-001/rewards: never made", ""
 
     monkeypatch.setattr(claims.Study, "load", lambda name: study)
     monkeypatch.setattr(claims, "find_method", lambda name: SimpleNamespace(name=name, run=found.append))
@@ -214,7 +220,7 @@ def test_what_is_left_is_listed_and_nothing_is_played(seeds, played, monkeypatch
 
 
 def test_a_run_that_was_never_begun_has_no_next_stage_to_look_for(seeds):
-    assert claims.next_stage(claims.request(Study.load("mae"), "SFT", 0)) == "not begun"
+    assert claims.next_stage(claims.request(Study.load("mae"), "SFT", 0)) == ("not begun", "")
 
 
 def test_claims_of_scope_are_numbers_of_its_runs(tmp_path, monkeypatch):
