@@ -27,6 +27,7 @@ from flows.command.tables import print_table
 from flows.request import Request
 from flows.service.site import SOURCE, open_store, store_root
 from flows.study import STUDIES, Claim, Seed, Study
+from flows.unread import UnreadError
 from tasks.monitor import Alarm
 from tasks.reports.runs import mean_and_error, report_runs
 from warehouse.draft import write_json
@@ -59,13 +60,13 @@ def play(asked: Request) -> None:
     began = time.monotonic()
     try:
         find_method(asked.flow).run(asked)
-    except Alarm as stop:  # an alarm is a result, too
+    except (Alarm, UnreadError) as stop:  # a result, too
         print(f"{asked.run}: stopped: {stop}", flush=True)
     print(f"{asked.run}: {time.monotonic() - began:.0f} s", flush=True)
 
 
 def next_stage(asked: Request) -> tuple[str | None, str]:
-    """The stage that a run would play next, and why; None if it is finished. Also the alarm that stopped it, if any."""
+    """The stage that a run would play next, and why; None if it is finished. Then the alarm that stopped it, or ""."""
     if not any(open_store().tables(asked.run)):
         return "not begun", ""
     inquiry = find_method(asked.flow).inquire(asked, {})

@@ -62,7 +62,6 @@ class Role:
     system: str = ""  # the system message
     judge: bool = False  # sampled by the judges' engines
     ask_again: Callable[[str], Any] | Reader | None = None  # a reply that this finds malformed is sampled once more
-    attempts: bool = False  # most replies may be malformed: each is replaced by another attempt
 
     def given(self, **settings: Any) -> Role:
         """The same role with these settings of `about`."""
@@ -193,13 +192,21 @@ class Run(Generic[Config]):
         return prompts, rollouts
 
     def ask(
-        self, at: Place, role: Role, policy: Policy, *, n: int = 1, label: str | None = None, **tables: Any
+        self,
+        at: Place,
+        role: Role,
+        policy: Policy,
+        *,
+        n: int = 1,
+        label: str | None = None,
+        attempt: int | None = None,
+        **tables: Any,
     ) -> Replies:
-        """Sample, and add the rows that `role` reads from the rollouts."""
+        """Sample, and add the rows that `role` reads from the rollouts. `attempt`: as in `check_read`."""
         prompts, rollouts = self.sample(at, role, policy, n=n, label=label, **tables)
         rows = read(role.into)(at, rollouts, prompts, reader=role.read, label=label)
         if not isinstance(at, Slice):
-            check_read(at, rows, self.cfg, role=role.name, attempts=role.attempts)
+            check_read(at, rows, self.cfg, role=role.name, attempt=attempt)
             if role.into is TASKS:
                 self._course.after_writing(rows, at.at)
         return Replies(prompts, rollouts, rows)

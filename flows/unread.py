@@ -21,10 +21,11 @@ class UnreadError(RuntimeError):
     """No reply of a role could be read: the run would learn nothing."""
 
 
-def check_read(at: Place, rows: Table, cfg: MethodSettings, *, role: str, attempts: bool) -> None:
+def check_read(at: Place, rows: Table, cfg: MethodSettings, *, role: str, attempt: int | None = None) -> None:
     """Check how many replies of a role could be read into `rows`. Replies to held-out tasks are only scored.
 
-    `attempts`: an unreadable reply is replaced by another attempt, so any share of them is fine.
+    `attempt`: unreadable replies are replaced by further attempts, and this is the first, second, ... of them. Any
+    share may be unreadable then, and in later attempts all of them: those are about what failed before.
 
     Raises, if `cfg.unread` is "stop":
         UnreadError: none of `NUM_TO_JUDGE` replies or more can be read.
@@ -32,9 +33,9 @@ def check_read(at: Place, rows: Table, cfg: MethodSettings, *, role: str, attemp
     """
     stops = cfg.unread == "stop" and at.at.phase != EVALUATION
     reasons = Counter(why for why in rows.arrow["malformed"].to_pylist() if why not in NOT_SAMPLED)
-    if reasons.total() < NUM_TO_JUDGE or None in reasons:
+    if reasons.total() < NUM_TO_JUDGE or None in reasons or (attempt or 1) > 1:
         if stops and rows.num_rows >= NUM_TO_JUDGE:
-            check_replies(rows, cfg.monitor, attempts=attempts)
+            check_replies(rows, cfg.monitor, attempts=attempt is not None)
         return
     named = ", ".join(f"{reason} {number}" for reason, number in reasons.most_common(3))
     problem = f"{rows.address}: none of {reasons.total()} replies of the {role} can be read: {named}"

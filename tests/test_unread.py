@@ -21,8 +21,8 @@ def place(store) -> Place:
     return store.run("r").iteration(1).phase("training").step(1)
 
 
-def check(at: Place, rows: Table, *, attempts: bool = False, unread: str = "stop") -> None:
-    check_read(at, rows, MethodSettings.model_validate({**CONFIG, "unread": unread}), role="solver", attempts=attempts)
+def check(at: Place, rows: Table, *, attempt: int | None = None, unread: str = "stop") -> None:
+    check_read(at, rows, MethodSettings.model_validate({**CONFIG, "unread": unread}), role="solver", attempt=attempt)
 
 
 def answers_of(place: Place, *malformed: str | None) -> Table:
@@ -50,8 +50,18 @@ def test_too_few_that_can_be_read_are_an_alarm_but_for_attempts_and_where_the_co
     answers = answers_of(place, *["no box"] * 17, *[None] * 4)
     with pytest.raises(Alarm, match=r"malformed is 0\.81, the limit is 0\.8"):
         check(place, answers)
-    check(place, answers, attempts=True)
+    check(place, answers, attempt=1)
     check(place, answers, unread="warn")
+
+
+def test_all_of_a_later_attempt_may_be_unreadable_but_the_engine_may_not_fail(place, store):
+    """Later attempts are about the few documents that had none, so 24 replies may be about two hopeless ones."""
+    with pytest.raises(UnreadError):
+        check(place, answers_of(place, *["no box"] * 24), attempt=1)
+    check(place, answers_of(place, *["no box"] * 24), attempt=3)
+    elsewhere = store.run("r").iteration(1).phase("training").step(2)
+    with pytest.raises(Alarm, match="engine_failure"):
+        check(elsewhere, answers_of(elsewhere, *["no box"] * 16, *["engine error"] * 8), attempt=3)
 
 
 def test_it_only_warns_in_evaluation_or_where_the_configuration_says_so(store, place, caplog):

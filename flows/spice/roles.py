@@ -44,7 +44,6 @@ class Roles:
             d.sampling,
             TASKS,
             Reader(readers.read_line if in_lines else readers.read_asked, whole=True),
-            attempts=True,
         )
         self.reasoner = role(
             "reasoner",

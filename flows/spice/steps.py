@@ -108,10 +108,10 @@ def ask_round(
     choice is unreadable ends there. If only one format is allowed, there is no first call."""
     run, roles, n = spice.run, spice.roles, size
     policy = run.model("challenger") if run.cfg.challenger.fixed else player.policy
-    shown: dict[str, Any] = {"documents": spice.corpora, "tasks": earlier.tasks}
+    given: dict[str, Any] = {"documents": spice.corpora, "tasks": earlier.tasks, "attempt": number}
     choices = samples
     if run.cfg.only_task_type is None:
         label = f"choice-{number}"
-        choices, n = run.ask(step, roles.chooser, policy, n=size, label=label, samples=samples, **shown).rows, 1
-    asked = run.ask(step, roles.challenger, policy, n=n, label=f"question-{number}", choices=choices, **shown)
+        choices, n = run.ask(step, roles.chooser, policy, n=size, label=label, samples=samples, **given).rows, 1
+    asked = run.ask(step, roles.challenger, policy, n=n, label=f"question-{number}", choices=choices, **given)
     return Attempts((*earlier.tasks, asked.rows), (*earlier.rollouts, asked.rollouts))
