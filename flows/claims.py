@@ -162,7 +162,7 @@ def describe_variants(study: Study, runs: Runs) -> list[Row]:
     for variant, seeds in runs.items():
         scores = [seed.series(variant) for seed in seeds]
         gains = [seed.gain(variant) for seed in seeds]
-        row = {"variant": variant, "seeds": counted(seeds)}
+        row: Row = {"variant": variant, "seeds": counted(seeds)}
         if any(alarm for has in runs.values() for alarm in has.values()):
             row["stopped by an alarm"] = sum(map(bool, seeds.values()))
         row |= {"before": summary([s[0] for s in scores]), "gain": summary(gains)}
