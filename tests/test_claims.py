@@ -111,6 +111,15 @@ def test_tables_lines_and_a_page_are_written(seeds, tmp_path):
     assert "<td>memory helps</td>" in html
 
 
+def test_the_page_begins_with_the_benchmark_that_most_variants_have(seeds, tmp_path):
+    for iteration in (0, 1):
+        place = Store(tmp_path / "store").run("toy-whole-0").iteration(iteration)
+        publish(place, "evaluations", row("evaluations", benchmark="a probe", metric="score", score=0.5), label="probe")
+    claims.report(STUDY, seeds)
+    html = (tmp_path / "store" / "reports" / "toy-claims.html").read_text()
+    assert html.index("micro: best") < html.index("a probe: whole went")
+
+
 @pytest.mark.parametrize(("asked", "listed"), [([], set(STUDIES)), (["spice"], {"spice"})])
 def test_list_shows_the_studies_asked_for_or_all_and_plays_nothing(asked, listed, tmp_path, monkeypatch):
     shown = []

@@ -35,14 +35,15 @@ def report_runs(
     left_out: Sequence[str] = (),
 ) -> Path:
     """Write `<store>/reports/<name>.html` and return its path. It shows the scores of every group (name -> runs), with
-    the first group as the baseline of the others, and `tables` (title -> rows). Benchmarks in `left_out` are not
-    drawn."""
+    the first group as the baseline of the others, and `tables` (title -> rows). Benchmarks that most groups have come
+    first; those in `left_out` are not drawn."""
     group_of = {run: group for group, runs in groups.items() for run in runs}
     found = by(query(store.root, SCORES, {"runs": list(group_of)}), "run")
     scored = [{**row, "group": group} for run, group in group_of.items() for row in found.get(run, [])]
     rows = with_costs(store, scored)
     shown = {benchmark: found for benchmark, found in by(rows, "benchmark").items() if benchmark not in left_out}
-    plots = [figure for benchmark, found in shown.items() for figure in figures(benchmark, found)]
+    widest_first = sorted(shown.items(), key=lambda pair: -len(by(pair[1], "group")))
+    plots = [figure for benchmark, found in widest_first for figure in figures(benchmark, found)]
     page = {
         "name": name,
         "made_at": time.strftime("%Y-%m-%d %H:%M"),
