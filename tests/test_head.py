@@ -1,6 +1,6 @@
 # TRL imports it from elsewhere.
 # pyright: reportPrivateImportUsage=false
-"""On GPUs the head rounds no logits."""
+"""On GPUs the head rounds no logits; on CPUs it works in tiles of reused memory."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import pytest
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 from trl.trainer import grpo_trainer
+from trl.trainer import utils as trl_utils
 
 import tasks.training.trainer  # noqa: F401  # changes TRL's head
+from tasks.training import head
 from tests.support.grpo_jobs import VOCAB
 
 
@@ -34,3 +36,26 @@ def test_logits_are_float32_on_gpus(monkeypatch):
     torch.testing.assert_close(found, exact, rtol=1e-5, atol=1e-5)
     found, exact = log_probs(False, monkeypatch)
     assert (found - exact).abs().max() > 0.01
+
+
+def test_small_tiles_change_neither_log_probs_nor_gradients(monkeypatch):
+    """Tiles of 16 words for 63 of 64 tokens, and of the whole vocabulary for a few."""
+    monkeypatch.setattr(head, "REUSED", 4 * 64 * 16 + 1)
+    monkeypatch.setattr(trl_utils, "_CHUNKED_LOGPROB_CHUNK_SIZE", head.WIDEST)
+    torch.manual_seed(0)
+    config = Qwen3Config(
+        vocab_size=VOCAB, hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
+        num_key_value_heads=1,
+    )  # fmt: skip
+    model = Qwen3ForCausalLM(config)
+    ids = torch.randint(0, VOCAB, (1, 64))
+    exact = model(ids).logits[:, :-1].log_softmax(-1).gather(2, ids[:, 1:, None])[..., 0]
+    (wanted,) = torch.autograd.grad(exact.square().sum(), model.lm_head.weight)
+    grpo_trainer.add_fused_lm_head(model)
+    head.fit_tiles(ids.masked_fill(torch.arange(64) == 0, -100))
+    assert trl_utils._CHUNKED_LOGPROB_CHUNK_SIZE == 16
+    found = model(input_ids=ids, labels=ids, fused_lm_head=True).log_probs
+    torch.testing.assert_close(found, exact, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(torch.autograd.grad(found.square().sum(), model.lm_head.weight)[0], wanted)
+    head.fit_tiles(ids.masked_fill(torch.arange(64) > 0, -100))
+    assert trl_utils._CHUNKED_LOGPROB_CHUNK_SIZE > VOCAB

@@ -1,14 +1,18 @@
 # TRL imports it from elsewhere.
 # pyright: reportPrivateImportUsage=false
-"""A model's head on GPUs: float32 logits, as engines there give them."""
+"""A model's head: on GPUs float32 logits, as engines there give them; on CPUs tiles that memory is reused for."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
+from trl.kernels.chunked_logprob import TOKEN_CHUNK_SIZE
 from trl.trainer import grpo_trainer
+from trl.trainer import utils as trl_utils
 
+WIDEST = trl_utils._CHUNKED_LOGPROB_CHUNK_SIZE  # words of the vocabulary in a tile
+REUSED = 32 << 20  # bytes: glibc's malloc maps larger blocks anew each time, page by page
 _add_head = grpo_trainer.add_fused_lm_head
 
 
@@ -24,3 +28,19 @@ def give_float32_logits() -> None:
 def _add_exact_head(model: Any, temperature: float = 1.0, cast_lm_head_to_fp32: bool = False, **others: Any) -> None:
     exact = cast_lm_head_to_fp32 or torch.cuda.is_available()
     _add_head(model, temperature=temperature, cast_lm_head_to_fp32=exact, **others)
+
+
+def fit_tiles(labels: torch.Tensor) -> None:
+    """Set the width of the tiles in which TRL's head scores the labels that are not -100. On GPUs it is TRL's."""
+    if labels.device.type == "cpu":
+        trl_utils._CHUNKED_LOGPROB_CHUNK_SIZE = tile_width(int((labels != -100).sum()))
+
+
+def tile_width(tokens: int) -> int:
+    """The largest power of two with which a float32 tile, and every temporary of its size, is reused memory.
+
+    >>> tile_width(1), tile_width(224), tile_width(1000), tile_width(100_000)
+    (32768, 32768, 8192, 1024)
+    """
+    rows = min(max(tokens, 1), TOKEN_CHUNK_SIZE)
+    return min(WIDEST, 1 << ((REUSED - 1) // (4 * rows)).bit_length() - 1)

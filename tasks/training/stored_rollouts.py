@@ -20,7 +20,7 @@ from transformers.trainer_callback import PrinterCallback
 from trl.trainer import utils as trl_utils
 from trl.trainer.grpo_trainer import GRPOTrainer
 
-from tasks.training import held, policy_files, state
+from tasks.training import head, held, policy_files, state
 from tasks.training.checkpoint import Checkpoint
 from tasks.training.grpo import NonFiniteUpdateError, StepMetrics
 from tasks.training.shared_prompts import Packed, understand_packed_rows
@@ -130,6 +130,7 @@ class StoredRolloutsTrainer(GRPOTrainer):
         """As TRL's, but the head scores sampled tokens only; tokens that a prompt or a tool put between them get 0."""
         labels = torch.full_like(input_ids, -100)
         labels[:, -logits_to_keep:] = input_ids[:, -logits_to_keep:].masked_fill(~self._sampled, -100)
+        head.fit_tiles(labels)
         if packed := self._packed:
             with self.accelerator.autocast():
                 outputs = model(**packed.pack(input_ids, labels), packed=packed, fused_lm_head=True)
