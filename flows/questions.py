@@ -124,8 +124,8 @@ def answer_and_mark(
     """`n` answers to every question, and `num_marks` marks of each answer. `roles`: who answers, and who marks;
     `labels`: those of the tables of each."""
     said = run.ask(at, roles[0], player.policy, n=n, label=labels[0], tasks=tasks)
-    marked = {"answers": said.rows, "tasks": tasks}
-    return said, run.ask(at, roles[1], player.policy, n=num_marks, label=labels[1], **marked)
+    marked = run.ask(at, roles[1], player.policy, n=num_marks, label=labels[1], answers=said.rows, tasks=tasks)
+    return said, marked
 
 
 def correctness(answers: list[Answer], matches: list[Match]) -> dict[str, bool | None]:

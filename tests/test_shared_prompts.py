@@ -9,6 +9,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from tasks.training import shared_prompts
 from tasks.training.datums import plan
 from tasks.training.grpo import GRPOSettings
 from tasks.training.shared_prompts import Packed
@@ -17,6 +18,12 @@ from tests.support.grpo_jobs import difference, make_models, make_rows, stored, 
 from tests.support.reference_grpo import relative_difference, weights
 
 SHARED = {"shared_prompt_tokens": 64, "micro_batch_size": 1}
+
+
+@pytest.fixture(params=[2048, 0], ids=["apart", "together"], autouse=True)
+def long(request, monkeypatch) -> None:
+    """Answers attend to the prompt each by itself, or all together as to a long prompt on CPUs."""
+    monkeypatch.setattr(shared_prompts, "LONG", request.param)
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +137,15 @@ def test_an_answer_sees_the_prompt_and_itself_only(folder):
     other_answer[0, 2], other_prompt[:, 0] = 20, 20
     torch.testing.assert_close(hidden(other_answer)[-3:], before[-3:], rtol=0, atol=0)
     assert (hidden(other_prompt)[-3:] - before[-3:]).abs().max() > 1e-3
+
+
+def test_answers_that_attend_together_have_the_gradients_of_those_that_attend_apart(monkeypatch):
+    """In double precision, with answers of different lengths, an empty one among them."""
+    monkeypatch.setattr(shared_prompts, "LONG", 0)
+    torch.manual_seed(0)
+    answers = (3, 0, 1, 5)
+    given = [torch.randn(1, 2, n, 8, dtype=torch.float64, requires_grad=True) for n in (9, 9, 9, 7, 7)]
+    assert torch.autograd.gradcheck(lambda *t: shared_prompts.AttendTogether.apply(*t, answers, 0.5), given)
 
 
 def test_settings_that_cannot_share_prompts_are_refused():

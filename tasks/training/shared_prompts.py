@@ -18,7 +18,10 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers.integrations.sdpa_attention import repeat_kv
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+LONG = 2048  # tokens: the answers to longer prompts attend to them together, on CPUs; with short ones little is gained
 _attend_plainly = ALL_ATTENTION_FUNCTIONS["sdpa"]
+_flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+_flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
 
 class Packed:
@@ -87,8 +90,53 @@ def _attend(
     assert parts[0] == 0, f"a row of {query.shape[2]} tokens is not {packed.prefix} and {packed.answers}"
     q, k, v = (t.split(parts[1:], dim=2) for t in (query, key, value))
     found = [scaled_dot_product_attention(q[0], k[0], v[0], is_causal=True, **about)]
+    if query.device.type == "cpu" and packed.prefix >= LONG and any(packed.answers):
+        own = (t[:, :, packed.prefix :] for t in (query, key, value))
+        found.append(AttendTogether.apply(*own, k[0], v[0], packed.answers, scaling))
+        return torch.cat(found, dim=2).transpose(1, 2).contiguous(), None
     for own_q, own_k, own_v in zip(q[1:], k[1:], v[1:], strict=True):
         keys, values = torch.cat([k[0], own_k], dim=2), torch.cat([v[0], own_v], dim=2)
         seen = causal_lower_right(own_q.shape[2], keys.shape[2])
         found.append(scaled_dot_product_attention(own_q, keys, values, attn_mask=seen, **about))
     return torch.cat(found, dim=2).transpose(1, 2).contiguous(), None
+
+
+class AttendTogether(torch.autograd.Function):
+    """Attention of all answers to the prompt in one product, joined with that of each answer to itself.
+
+    The two softmaxes are joined by their normalisers, and the backward pass of each part takes the joint output and
+    normaliser, which makes its gradients exact (as in ring attention, arXiv 2310.01889). On CPUs that is twice as fast
+    as a product per answer over keys that begin with the prompt's.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        prompt_key: torch.Tensor,
+        prompt_value: torch.Tensor,
+        answers: tuple[int, ...],
+        scale: float | None,
+    ) -> torch.Tensor:
+        """Of the answers (1, heads, A, d) and the prompt (1, heads, P, d); A is the sum of `answers`."""
+        answers = tuple(filter(None, answers))  # the product of no tokens is an arithmetic error in this kernel
+        to_prompt, prompt_z = _flash(query, prompt_key, prompt_value, 0.0, False, scale=scale)
+        split = zip(*(t.split(answers, dim=2) for t in (query, key, value)), strict=True)
+        to_own, own_z = zip(*(_flash(*own, 0.0, True, scale=scale) for own in split), strict=True)
+        z = torch.logaddexp(prompt_z, torch.cat(own_z, dim=2))
+        share = torch.exp(prompt_z - z)[..., None]
+        output = (share * to_prompt + (1 - share) * torch.cat(to_own, dim=2)).to(query.dtype)
+        ctx.save_for_backward(query, key, value, prompt_key, prompt_value, output, z)
+        ctx.answers, ctx.scale = answers, scale
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        query, key, value, prompt_key, prompt_value, output, z = ctx.saved_tensors
+        to_prompt = _flash_backward(grads[0], query, prompt_key, prompt_value, output, z, 0.0, False, scale=ctx.scale)
+        rows = (t.split(ctx.answers, dim=2) for t in (grads[0], query, key, value, output, z))
+        of_each = [_flash_backward(*own, 0.0, True, scale=ctx.scale) for own in zip(*rows, strict=True)]
+        to_own = [torch.cat(parts, dim=2) for parts in zip(*of_each, strict=True)]
+        return to_prompt[0] + to_own[0], to_own[1], to_own[2], to_prompt[1], to_prompt[2], None, None
