@@ -293,8 +293,7 @@ class Run(Generic[Config]):
             trainer=self.machines.trainer,
         )
         if settings.objective != "likelihood":  # likelihood does not depend on who sampled
-            about = {"policy": player.policy.id, "benchmark": UPDATE, "label": "update"}
-            self.watch(at, sampler_mismatch, updates=table, **about)
+            self.watch(at, sampler_mismatch, updates=table, policy=player.policy.id, benchmark=UPDATE, label="update")
         player = player.updated(table)
         check_in_effect(at, rows, table, player.policy, self.model(player.name), **asked)
         self.machines.free_superseded(self.place.store, table)
