@@ -17,7 +17,7 @@ if __name__ == "__main__":
 import torch
 from accelerate.state import DistributedType, PartialState
 
-from tasks.training import trainer
+from tasks.training import head, trainer
 from tasks.training.datums import read_datums
 from tasks.training.grpo import UpdateJob
 from tasks.training.stored_rollouts import StoredRolloutsTrainer
@@ -56,6 +56,7 @@ def main(job_file: str, peaks: str) -> None:
     PartialState._prepare_backend = lambda *_, **__: ("gloo", DistributedType.MULTI_GPU)
     PartialState.set_device = lambda self: setattr(self, "device", torch.device("cpu"))
     trainer._is_sharded = lambda settings: True
+    head.fit_tiles = lambda labels: None  # GPUs have TRL's tiles
     trainer.StoredRolloutsTrainer = CountedTrainer
     job = UpdateJob.model_validate_json(Path(job_file).read_text())
     made = trainer.build_trainer(job, read_datums(job.batch))
