@@ -1,6 +1,6 @@
 # TRL imports it from elsewhere.
 # pyright: reportPrivateImportUsage=false
-"""On GPUs the head rounds no logits; on CPUs it works in tiles of reused memory."""
+"""On GPUs the head rounds no logits; on CPUs its tiles are small enough to reuse memory."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_logits_are_float32_on_gpus(monkeypatch):
 
 
 def test_small_tiles_change_neither_log_probs_nor_gradients(monkeypatch):
-    """Tiles of 16 words for 63 of 64 tokens, and of the whole vocabulary for a few."""
+    """Tiles of 16 vocabulary entries for 63 tokens, and of the whole vocabulary for one."""
     monkeypatch.setattr(head, "REUSED", 4 * 64 * 16 + 1)
     monkeypatch.setattr(trl_utils, "_CHUNKED_LOGPROB_CHUNK_SIZE", head.WIDEST)
     torch.manual_seed(0)

@@ -1,6 +1,6 @@
 # TRL imports it from elsewhere.
 # pyright: reportPrivateImportUsage=false
-"""A model's head: on GPUs float32 logits, as engines there give them; on CPUs tiles that memory is reused for."""
+"""A model's head: on GPUs float32 logits, as engines there give them; on CPUs tiles small enough to reuse memory."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from trl.kernels.chunked_logprob import TOKEN_CHUNK_SIZE
 from trl.trainer import grpo_trainer
 from trl.trainer import utils as trl_utils
 
-WIDEST = trl_utils._CHUNKED_LOGPROB_CHUNK_SIZE  # words of the vocabulary in a tile
-REUSED = 32 << 20  # bytes: glibc's malloc maps larger blocks anew each time, page by page
+WIDEST = trl_utils._CHUNKED_LOGPROB_CHUNK_SIZE  # vocabulary entries in a tile
+REUSED = 32 << 20  # bytes: glibc's malloc returns larger blocks to the system when they are freed
 _add_head = grpo_trainer.add_fused_lm_head
 
 
@@ -37,7 +37,7 @@ def fit_tiles(labels: torch.Tensor) -> None:
 
 
 def tile_width(tokens: int) -> int:
-    """The largest power of two with which a float32 tile, and every temporary of its size, is reused memory.
+    """Vocabulary entries in a tile: the largest power of two for which malloc reuses the memory of float32 tiles.
 
     >>> tile_width(1), tile_width(224), tile_width(1000), tile_width(100_000)
     (32768, 32768, 8192, 1024)

@@ -18,7 +18,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers.integrations.sdpa_attention import repeat_kv
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-LONG = 2048  # tokens: the answers to longer prompts attend to them together, on CPUs; with short ones little is gained
+LONG = 2048  # tokens: the answers to longer prompts attend to them together, on CPUs; shorter ones gain a tenth
 _attend_plainly = ALL_ATTENTION_FUNCTIONS["sdpa"]
 _flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
