@@ -236,11 +236,10 @@ class Run(Generic[Config]):
         """One update on rewarded rollouts. Returns the player unchanged if there is nothing to train on: no rollouts,
         or all advantages are 0. A place holds one update: two players that learn in one step need a phase each.
 
-        The KL reference is the base model. Log-probabilities are compared at the temperature at which the rollouts were
-        sampled. `equal_tables`: every table of rewards has the same weight in a loss that is a mean over tokens.
-        `rows_per_step`: one optimizer step per so many rows, in random order; None takes `settings.optimizer_steps`
-        steps, in order. Raises ValueError for rollouts sampled at different temperatures; Alarm if a monitor's limit is
-        exceeded, or none of `NUM_TO_JUDGE` rollouts or more could be rewarded.
+        The KL reference is the base model. Log-probabilities are compared at the rollouts' temperature. `equal_tables`:
+        every table of rewards has the same weight in a mean over tokens. `rows_per_step`: the rows of one optimizer
+        step, in random order; None takes `settings.optimizer_steps` steps, in order. Raises ValueError for rollouts of
+        different temperatures; Alarm beyond a monitor's limit, or if none of `NUM_TO_JUDGE` or more could be rewarded.
         """
         order = {"shuffle_seed": self.cfg.seed} if rows_per_step else {}
         rows = batch(at, rewards, rollouts, max_tokens=max_tokens, equal_tables=equal_tables, **order)
@@ -278,7 +277,7 @@ class Run(Generic[Config]):
 
     def _update(self, at: Place, player: Player, rows: Table, settings: GRPOSettings) -> Player:
         asked: Any = {"cfg": self.cfg, "machines": self.machines}
-        settings = settings.decayed(player.num_updates)
+        settings, start = settings.decayed(player.num_updates), self.model(player.name)
         references = references_of(at, rows, self.models["base"], settings, **asked)
         self.machines.release_engines()
         table = update(
@@ -290,11 +289,12 @@ class Run(Generic[Config]):
             settings=settings,
             role=player.name,
             references=references,
+            yarn=self.machines.serving_player(start).config.yarn,
             trainer=self.machines.trainer,
         )
         if settings.objective != "likelihood":  # likelihood does not depend on who sampled
             self.watch(at, sampler_mismatch, updates=table, policy=player.policy.id, benchmark=UPDATE, label="update")
         player = player.updated(table)
-        check_in_effect(at, rows, table, player.policy, self.model(player.name), **asked)
+        check_in_effect(at, rows, table, player.policy, start, **asked)
         self.machines.free_superseded(self.place.store, table)
         return player

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tasks.engines.base import Policy, local_folder
 from tasks.engines.child import OUT_OF_MEMORY
+from tasks.engines.yarn import Yarn
 from tasks.stage import Rows, stage
 from tasks.training.group import Group
 from tasks.training.grpo import GRPOSettings, UpdateJob, UpdateResult
@@ -88,6 +89,7 @@ def update(
     settings: GRPOSettings,
     role: str,
     references: Table | None = None,
+    yarn: Yarn | None = None,
     trainer: Trainer,
     address: str,
     draft: Draft,
@@ -99,11 +101,9 @@ def update(
     The state may still be written while later stages run: the next update waits for it. If a run ends before it is
     written, the update is rerun. A killed update resumes from the last optimizer step that it kept in `shards`.
 
-    `references` are the batch's log-probabilities under `reference`, if an engine scored them (`tasks.references`).
-    `optimizer_state` is what `updated_policy` returned for the previous update.
-
-    Raises ValueError for an empty batch, Cleaned if the policy or state it starts from was freed, and
-    `tasks.training.grpo.NonFiniteUpdateError`, all before anything is published.
+    `optimizer_state` is what `updated_policy` returned for the previous update. `references` are the batch's
+    log-probabilities under `reference`, if an engine scored them. `yarn` is the engine's. Raises, before anything is
+    published: ValueError for an empty batch, Cleaned if policy or state were freed, `grpo.NonFiniteUpdateError`.
     """
     behind.wait()
     state = batch.runs / optimizer_state if optimizer_state else None
@@ -118,6 +118,7 @@ def update(
         optimizer_state=state,
         out=draft.files / "update",
         settings=settings,
+        yarn=yarn,
         checkpoints=shards.folder,
     )
     result = trainer.train(job)

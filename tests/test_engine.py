@@ -13,7 +13,7 @@ from tasks.engines.base import EngineConfig, EngineDied, Policy, check_policies,
 from tasks.engines.gpus import devices, wrong_build
 from tasks.engines.queues import split
 from tasks.engines.vllm import forget_prefixes, stop_token_ids
-from tasks.engines.vllm_args import adapted_modules, check_reload, engine_args, stretched
+from tasks.engines.vllm_args import adapted_modules, check_reload, engine_args
 from tests.support.scripted import model_folder, word_tokenizer
 
 
@@ -224,19 +224,6 @@ def test_no_reply_uses_keys_and_values_of_other_weights():
     assert ahead.steps == 0
     with pytest.raises(EngineDied, match="of the weights before"):
         forget_prefixes(RunsAhead(10))
-
-
-def test_positions_are_stretched_by_yarn_for_longer_contexts(folder):
-    """The model has 256 positions."""
-    own = stretched(str(folder), 4.0)
-    assert own["max_position_embeddings"] == 1024
-    assert own["rope_parameters"] == {
-        "rope_type": "yarn",
-        "factor": 4.0,
-        "original_max_position_embeddings": 256,
-        "rope_theta": 10000.0,
-    }
-    assert stretched(str(folder), None) == {}
 
 
 @pytest.mark.parametrize(("template", "ends"), [("closes", {0, 3}), ("goes on", {0}), (None, {0})])

@@ -3,6 +3,7 @@
 import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import psutil
 import pytest
@@ -10,6 +11,7 @@ import torch
 
 from tasks.engines.base import EngineConfig, EngineDied, Policy, Sampling
 from tasks.engines.fleet import Fleet
+from tasks.engines.yarn import Yarn
 from tasks.rollouts.rollout import Dialogue
 from tests.support.scripted import model_folder, word_tokenizer
 
@@ -73,6 +75,21 @@ def test_logprobs_are_those_of_the_sampled_distribution_whichever_weights_were_l
         model = load(policy)
         for row in sample(fleet, policy, Sampling(temperature=temperature, top_p=top_p, max_tokens=12)):
             assert row["turns"][0]["logprobs"] == pytest.approx(reference(model, row, temperature, top_p), abs=2e-5)
+
+
+def test_stretched_positions_are_those_of_hugging_face(models, tmp_path):
+    """Contexts of 300 tokens; the model has 256 positions."""
+    from transformers import Qwen2ForCausalLM
+
+    yarn, policy = Yarn(factor=2.0), models[0]
+    positions = yarn.settings(Path(policy.weights))
+    stretched = Qwen2ForCausalLM.from_pretrained(policy.weights, dtype=torch.float32, **positions)
+    long = [{**prompt, "messages": [{"role": "user", "content": "moon sea " * 150}]} for prompt in prompts(2)]
+    settings = config(policy).model_copy(update={"yarn": yarn, "max_model_len": 512})
+    with Fleet(settings, 1, tmp_path) as fleet:
+        for row in sample(fleet, policy, some=long):
+            assert len(row["turns"][0]["context_token_ids"]) > 300
+            assert row["turns"][0]["logprobs"] == pytest.approx(reference(stretched, row), abs=2e-5)
 
 
 def weighed(fleet, policy, reply, between=()):

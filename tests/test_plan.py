@@ -128,6 +128,17 @@ def test_what_does_not_fit_comes_with_changes_after_which_it_does():
     assert make_plan(cfg, H200).verdict == "yes"
 
 
+def test_too_few_positions_are_a_problem_until_yarn_stretches_them():
+    """Qwen3-8B has 40,960."""
+    given = {"engine.max_model_len": 100_000}
+    made = output("scope-iteration", "--profile", "qwen3-8b-1gpu", "--set", "engine.max_model_len=100000", code=1)
+    assert "engine: max_model_len is 100,000, the model has 40,960 positions" in made
+    assert "--set engine.yarn.factor=3" in made
+    for yarn, positions in (({"factor": 3}, 122_880), ({"factor": 4, "original": 32768}, 131_072)):
+        plan = make_plan(profile.load(Scope, "qwen3-8b-1gpu", {**given, "engine.yarn": yarn}), H200)
+        assert plan.engine.positions == positions and not plan.problems
+
+
 def test_an_adapter_on_every_expert_is_refused():
     lora = {"rank": 64, "alpha": 128}
     cfg = profile.load(Spell, "qwen3-30b-a3b-lora", {"update.lora": lora})

@@ -21,10 +21,15 @@ class EngineMemory:
     cache: float
     cache_tokens: int
     context: int  # tokens of the longest conversation
+    positions: int | None  # of the model, stretched; None: unknown
 
     @property
-    def fits(self) -> bool:
+    def has_room(self) -> bool:
         return self.cache_tokens >= self.context
+
+    @property
+    def has_positions(self) -> bool:
+        return self.positions is None or self.positions >= self.context
 
     @property
     def conversations(self) -> float:
@@ -44,7 +49,8 @@ def engine_memory(shape: Shape, engine: EngineConfig, gpu: GPU) -> EngineMemory:
     cache = engine.gpu_memory_utilization * gpu.memory_gib - weights - adapters - working
     # With more GPUs than key heads, each head is on several GPUs.
     tokens = max(0, int(cache * GIB * min(across, shape.keys // shape.head) / shape.cache_bytes))
-    return EngineMemory(weights, adapters, working, cache, tokens, engine.max_model_len)
+    positions = engine.yarn.positions(shape.positions) if engine.yarn and shape.positions else shape.positions
+    return EngineMemory(weights, adapters, working, cache, tokens, engine.max_model_len, positions)
 
 
 def asleep_bytes(shape: Shape, engine: EngineConfig) -> int:

@@ -15,6 +15,7 @@ from flows.plan.shapes import Shape, shape_of
 from flows.plan.trainer import UpdateMemory, trained_params, update_memory
 from flows.plan.workload import Workload
 from flows.profile import MethodSettings
+from tasks.engines.yarn import Yarn
 from tasks.training.grpo import GRPOSettings, LoRASettings
 
 SPARE = 0.1  # of a card: published peaks of reserved memory were up to 18 % above the tensors of a simulation
@@ -39,7 +40,11 @@ class Plan:
         """What does not fit."""
         found = []
         for name, engine in (("engine", self.engine), ("judge_engine", self.judge)):
-            if engine and not engine.fits:
+            if engine and not engine.has_positions:
+                found.append(
+                    f"{name}: max_model_len is {engine.context:,}, the model has {engine.positions:,} positions"
+                )
+            if engine and not engine.has_room:
                 found.append(
                     f"{name}: the cache has room for {engine.cache_tokens:,} tokens, one conversation takes "
                     f"{engine.context:,}"
@@ -200,6 +205,10 @@ def _changes(cfg: MethodSettings) -> Iterator[tuple[str, MethodSettings]]:
         if more > cfg.engine.tensor_parallel:
             engine = cfg.engine.model_copy(update={"tensor_parallel": more})
             yield f"--set engine.tensor_parallel={more}", cfg.model_copy(update={"engine": engine})
+    if (of_engine := shape_of(cfg.engine.model).positions) and cfg.engine.max_model_len > of_engine:
+        factor = -(-cfg.engine.max_model_len // of_engine)
+        engine = cfg.engine.model_copy(update={"yarn": Yarn(factor=factor)})
+        yield f"--set engine.yarn.factor={factor}", cfg.model_copy(update={"engine": engine})
     for less in (24576, 16384, 12288, 8192):
         if less < cfg.engine.max_model_len:
             engine = cfg.engine.model_copy(update={"max_model_len": less})

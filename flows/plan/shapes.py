@@ -28,6 +28,7 @@ class Shape:
     tied: bool
     experts: int = 1
     experts_used: int = 1
+    positions: int | None = None
 
     @classmethod
     def of(cls, config: dict[str, Any]) -> Shape:
@@ -46,6 +47,7 @@ class Shape:
             tied=config.get("tie_word_embeddings", False),
             experts=config.get("num_experts", 1),
             experts_used=config.get("num_experts_per_tok", 1),
+            positions=config.get("max_position_embeddings"),
         )
 
     @property
@@ -116,9 +118,8 @@ def shape_of(model: str) -> Shape:
 
 def _config(model: str) -> dict[str, Any]:
     known = tomllib.loads(KNOWN.read_text(encoding="utf-8"))
-    name = known.get(model, {}).get("same_as", model)
-    if name in known:
-        return known[name]
+    if own := known.get(model):
+        return known.get(own.get("same_as"), {}) | own
     folder = Path(model) if Path(model).is_dir() else _snapshot(model)
     if folder is None or not (folder / "config.json").is_file():
         raise UnknownShape(

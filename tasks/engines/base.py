@@ -14,6 +14,8 @@ from typing import Any, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from tasks.engines.yarn import Yarn
+
 SHAPE = ("architectures", "hidden_size", "intermediate_size", "num_hidden_layers", "num_key_value_heads", "vocab_size")
 
 
@@ -69,9 +71,7 @@ class EngineConfig(BaseModel):
 
     `model` is the HF folder or hub name loaded first; policies of the same architecture replace its weights in place.
     `max_lora_rank` 0 switches adapters off. `urls` and `api_key_env` (the *name* of an environment variable) are for
-    `kind="openai"`; `kv_cache_bytes` is for CPUs, `gpu_memory_utilization` for GPUs. `yarn_factor` stretches
-    a model's positions (arXiv 2309.00071) for contexts that many times longer: for evaluation only, since the trainer
-    has no such setting.
+    `kind="openai"`; `kv_cache_bytes` is for CPUs, `gpu_memory_utilization` for GPUs. `yarn` is for long contexts.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -79,7 +79,7 @@ class EngineConfig(BaseModel):
     model: str
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     max_model_len: int = Field(gt=0)
-    yarn_factor: float | None = Field(default=None, gt=1)
+    yarn: Yarn | None = None
     device: Literal["cpu", "cuda"] = "cpu"
     gpu_memory_utilization: float = Field(default=0.9, gt=0, le=1)
     kv_cache_bytes: int = Field(default=1 << 28, gt=0)

@@ -21,7 +21,7 @@ def engine_args(config: EngineConfig) -> Any:
     if config.max_lora_rank:
         lora["lora_target_modules"] = adapted_modules(config.model)
     batched = max(config.max_batched_tokens, config.max_num_seqs)
-    overrides = stretched(config.model, config.yarn_factor)
+    overrides = config.yarn.settings(local_folder(config.model)) if config.yarn else {}
     if config.device == "cpu":
         device: dict[str, Any] = {
             "kv_cache_memory_bytes": config.kv_cache_bytes,
@@ -52,19 +52,6 @@ def engine_args(config: EngineConfig) -> Any:
         **device,
         **(lora if config.max_lora_rank else {}),
     )
-
-
-def stretched(model: str, factor: float | None) -> dict[str, Any]:
-    """Overrides for vLLM of a model's own position settings, the scaled length included."""
-    if factor is None:
-        return {}
-    own = json.loads((local_folder(model) / "config.json").read_text())
-    length, rope = own["max_position_embeddings"], own.get("rope_parameters") or own
-    yarn = {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": length}
-    return {
-        "max_position_embeddings": int(factor * length),
-        "rope_parameters": {**yarn, "rope_theta": rope["rope_theta"]},
-    }
 
 
 def adapted_modules(model: str) -> list[str] | None:

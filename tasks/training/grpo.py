@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from tasks.engines.yarn import Yarn
 
 LossType = Literal["grpo", "dapo", "dr_grpo", "bnpo"]
 Objective = Literal["clipped", "likelihood"]
@@ -156,6 +158,7 @@ class UpdateJob(_Frozen):
         default=None, description="folder `UpdateResult.optimizer_state` of the update before"
     )
     settings: GRPOSettings = GRPOSettings()
+    yarn: Yarn | None = Field(default=None, description="stretches policy and reference, as in the engines")
     checkpoints: Path | None = Field(
         default=None, description="where optimizer steps are kept during the update; one found there is used"
     )
@@ -163,6 +166,11 @@ class UpdateJob(_Frozen):
     state_later: bool = Field(
         default=False, description="leave the optimizer's state in the processes' memory, for `held.write`"
     )
+
+    @property
+    def positions(self) -> dict[str, Any]:
+        """What replaces values of the models' config.json."""
+        return self.yarn.settings(self.policy) if self.yarn else {}
 
     @model_validator(mode="after")
     def _an_adapter_needs_lora(self) -> Self:

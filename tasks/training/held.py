@@ -27,6 +27,7 @@ from tasks.training.state import Share, part, parts, put
 
 log = logging.getLogger("selfplay")
 GOES_ON = "going on from what an update before this one left in memory"
+POSITIONS = ("max_position_embeddings", "rope_parameters")  # of `Yarn.settings`
 SPARE = 0.2  # of the host's memory, left to others
 Identity = tuple[tuple[str, int, int, int], ...]
 
@@ -106,9 +107,9 @@ def identity(*folders: Path) -> Identity:
     return tuple((f.name, s.st_ino, s.st_size, s.st_mtime_ns) for f in files for s in [f.stat()])
 
 
-def empty_model(folder: Path | str, dtype: str | torch.dtype, attention: str) -> Any:
-    """The model of a folder without its weights, for the caller to fill."""
-    config = AutoConfig.from_pretrained(folder)
+def empty_model(folder: Path | str, dtype: str | torch.dtype, attention: str, **positions: Any) -> Any:
+    """The model of a folder without its weights, for the caller to fill. `positions` replace values of its config."""
+    config = AutoConfig.from_pretrained(folder, **positions)
     with no_init_weights():
         model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=attention)
     model.tie_weights()
@@ -124,7 +125,8 @@ def hold_references() -> None:
 
 def _reference(model_id: str, **settings: Any) -> Any:
     if _everyone(_name(model_id, settings["dtype"]) in _references):
-        return empty_model(model_id, settings["dtype"], settings["attn_implementation"])
+        positions = {name: settings[name] for name in POSITIONS if name in settings}
+        return empty_model(model_id, settings["dtype"], settings["attn_implementation"], **positions)
     return _load_model(model_id, **settings)
 
 

@@ -108,7 +108,7 @@ def check_job(job: UpdateJob, datums: Datums) -> None:
             f"an adapter's KL reference is its base with the adapter off, but the base {job.policy} is not the "
             f"reference {job.reference}: train the adapter on the reference, train full weights, or set beta to 0"
         )
-    config = AutoConfig.from_pretrained(job.policy).get_text_config()
+    config = AutoConfig.from_pretrained(job.policy, **job.positions).get_text_config()
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     if job.settings.shared_prompt_tokens and kinds != {"full_attention"}:
         raise ValueError(
@@ -121,7 +121,7 @@ def check_job(job: UpdateJob, datums: Datums) -> None:
 def build_trainer(job: UpdateJob, datums: Datums, done: Checkpoint | None = None) -> StoredRolloutsTrainer:
     """Load the weights and lay out the stored rows that are not yet `done` as this process's micro-batches."""
     settings = job.settings
-    args = grpo_config(settings, job.out)
+    args = grpo_config(settings, job.out, job.positions)
     if job.references:
         args.beta = 0.0
     args.max_steps -= len(done.steps) if done else 0
@@ -173,9 +173,10 @@ def _start(job: UpdateJob, done: Checkpoint | None, adapter: Path | None) -> tup
     dtype = settings.dtype if settings.lora else "float32"
     share = None if done else held.take(adapter if settings.lora else weights, job.optimizer_state)
     if share and not settings.lora:
-        model = held.empty_model(weights, dtype, settings.attention)
+        model = held.empty_model(weights, dtype, settings.attention, **job.positions)
     else:
-        model = AutoModelForCausalLM.from_pretrained(weights, dtype=dtype, attn_implementation=settings.attention)
+        own = {"attn_implementation": settings.attention, **job.positions}
+        model = AutoModelForCausalLM.from_pretrained(weights, dtype=dtype, **own)
     if not settings.lora:
         model.config._name_or_path = str(job.reference)  # where TRL loads the KL reference from
     return model, share
@@ -203,9 +204,11 @@ def _lora_config(lora: LoRASettings | None, adapter: Path | None) -> PeftConfig 
     return config
 
 
-def grpo_config(settings: GRPOSettings, out: Path) -> GRPOConfig:
+def grpo_config(settings: GRPOSettings, out: Path, positions: dict[str, Any]) -> GRPOConfig:
     """TRL's arguments, except the number of micro-batches. Every TRL default that would change the result is set."""
     cuda, sharded = _has_gpu(), _is_sharded(settings)
+    # The reference's; its dtype is the policy's by default. TRL warns of this argument if the policy is an object.
+    reference = {**positions, **({"dtype": "bfloat16"} if settings.dtype == "bfloat16" else {})}
     if not sharded:  # Accelerate sets it when a process shards weights, and would shard an adapter's base after that
         os.environ.pop("ACCELERATE_USE_FSDP", None)
     args = GRPOConfig(
@@ -234,8 +237,7 @@ def grpo_config(settings: GRPOSettings, out: Path) -> GRPOConfig:
         per_device_train_batch_size=settings.micro_batch_size,
         bf16=settings.dtype == "bfloat16",
         tf32=True if cuda and settings.dtype == "bfloat16" else None,  # of the head alone: see `tasks.training.head`
-        # the reference's dtype, by default the policy's; TRL warns of this argument if the policy is an object
-        model_init_kwargs={"dtype": "bfloat16"} if settings.dtype == "bfloat16" and not settings.lora else None,
+        model_init_kwargs=reference if reference and not settings.lora else None,
         disable_dropout=True,
         gradient_checkpointing=settings.gradient_checkpointing,
         use_cpu=not cuda,

@@ -1,0 +1,40 @@
+"""YaRN: contexts longer than the positions that a model was trained on (Peng et al. 2023, arXiv 2309.00071)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Yarn(BaseModel):
+    """Stretch a model's positions `factor` times, in engines and trainer alike; its own config.json stays as it is."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    factor: float = Field(gt=1)
+    original: int | None = Field(
+        default=None, ge=1, description="the positions that are stretched; None: all that config.json names"
+    )
+
+    def positions(self, named: int) -> int:
+        """How many positions there are after stretching, of a model whose config.json names `named`."""
+        return int(self.factor * (self.original or named))
+
+    def settings(self, folder: Path) -> dict[str, Any]:
+        """What replaces the values of the model's config.json in transformers and vLLM.
+
+        Raises ValueError for a model without plain rotary positions.
+        """
+        own = json.loads((folder / "config.json").read_text())
+        rope = own.get("rope_parameters") or own.get("rope_scaling") or {}
+        theta = rope.get("rope_theta", own.get("rope_theta"))
+        if theta is None or rope.get("rope_type", rope.get("type", "default")) != "default":
+            raise ValueError(f"{folder} has no plain rotary positions that YaRN could stretch: its own are {rope}")
+        named = own["max_position_embeddings"]
+        stretched = {"factor": self.factor, "original_max_position_embeddings": self.original or named}
+        return {
+            "max_position_embeddings": self.positions(named),
+            "rope_parameters": {"rope_type": "yarn", **stretched, "rope_theta": theta},
+        }
