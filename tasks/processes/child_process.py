@@ -1,8 +1,10 @@
 """Child processes that do not outlive the process that started them."""
 
 import os
+import sys
 import threading
 import time
+from typing import NoReturn
 
 PARENT = "SELFPLAY_PARENT"
 
@@ -19,6 +21,16 @@ def die_with_parent() -> None:
     own signal for this is tied to the parent's thread, and stages run in threads.
     """
     threading.Thread(target=_watch, args=(int(os.environ.get(PARENT) or os.getppid()),), daemon=True).start()
+
+
+def leave(code: int) -> NoReturn:
+    """End this process at once: threads of a process group still run, and may abort the interpreter's shutdown.
+
+    Gloo's still hold tensors, even after the group was destroyed.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _watch(parent: int) -> None:

@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from tasks.processes.child_process import die_with_parent
+from tasks.processes.child_process import die_with_parent, leave
 from tasks.processes.imports import leave_out
 
 
@@ -59,5 +59,4 @@ def _sendable(problem: Exception) -> Exception:
 
 if __name__ == "__main__":
     serve(Connection(int(sys.argv[1])))
-    sys.stdout.flush()
-    os._exit(0)  # threads of a process group still run and would abort the interpreter's shutdown
+    leave(0)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import sys
 
-from tasks.processes.child_process import die_with_parent
+from tasks.processes.child_process import die_with_parent, leave
 
 if __name__ == "__main__":
     if "TORCHELASTIC_RUN_ID" in os.environ:
@@ -275,9 +275,9 @@ def main(argv: list[str]) -> int:
     if int(os.environ.get("RANK", "0")) == 0:
         (job.out / RESULT_FILE).write_text(result.model_dump_json(indent=1))
     if torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()  # its threads still run and would abort the interpreter's shutdown
+        torch.distributed.destroy_process_group()
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    leave(main(sys.argv[1:]))

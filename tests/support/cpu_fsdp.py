@@ -6,6 +6,7 @@ Fails if a process holds more at once than it has to.
 import sys
 from typing import Any
 
+from tasks.processes.child_process import leave
 from tasks.processes.imports import leave_out
 
 if __name__ == "__main__":
@@ -63,4 +64,4 @@ def take_cpus_for_gpus() -> None:
 
 if __name__ == "__main__":
     take_cpus_for_gpus()
-    sys.exit(trainer.main(sys.argv[1:]))
+    leave(trainer.main(sys.argv[1:]))

@@ -1,9 +1,9 @@
 """`python -m tests.support.sharded_member FILE_DESCRIPTOR`: a trainer process that shards weights on CPUs."""
 
-import os
 import sys
 from multiprocessing.connection import Connection
 
+from tasks.processes.child_process import leave
 from tasks.processes.imports import leave_out
 from tasks.training.member import serve
 
@@ -15,4 +15,4 @@ if __name__ == "__main__":
     take_cpus_for_gpus()
     policy_files.FILE_SIZE = 4_000  # so that both processes write some of a policy
     serve(Connection(int(sys.argv[1])))
-    os._exit(0)
+    leave(0)
