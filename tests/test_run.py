@@ -18,6 +18,7 @@ from flows.run import Player, Role, Run
 from flows.templates import load
 from tasks.ask import repeatedly
 from tasks.engines.base import Policy, Sampling
+from tasks.engines.yarn import Yarn
 from tasks.monitor import Alarm
 from tasks.prompt import Template
 from tasks.read import reads
@@ -38,14 +39,15 @@ class Bench:
         base.mkdir(exist_ok=True)
         (base / WEIGHTS).write_text("0")
         self.trainer, self.slept = CountingTrainer(), []
-        engines, judges = (self._fleet(name, device) for name in ("engines", "judges"))
+        engines, judges = (self._fleet(name, device, str(base)) for name in ("engines", "judges"))
         models = {"base": Policy(id="base", weights=str(base), content_hash="0")}
         about = {"models": {"base": str(base)}, "engine": {"max_model_len": 64, "dtype": "float32"}}
         cfg = MethodSettings.model_validate(about)
         self.run = Run(cfg, store.run(name), models, Machines(engines, judges, self.trainer))  # type: ignore[arg-type]
 
-    def _fleet(self, name: str, device: str) -> Any:
-        return SimpleNamespace(config=SimpleNamespace(device=device), sleep=lambda: self.slept.append(name))
+    def _fleet(self, name: str, device: str, model: str) -> Any:
+        config = SimpleNamespace(model=model, device=device, yarn=None)
+        return SimpleNamespace(config=config, sleep=lambda: self.slept.append(name))
 
     settings = GRPOSettings(temperature=0.125)
 
@@ -112,6 +114,14 @@ def test_a_learning_rate_decays_over_the_updates_of_a_player(bench, store):
     for step in range(3):
         player = bench.learn(store.run("r").iteration(1).phase("solver").step(step), player, 1.0)
     assert [job.settings.learning_rate for job in bench.trainer.jobs] == [0.5, 0.25, 0.25]
+
+
+def test_the_trainer_stretches_positions_as_the_players_engines_do(bench, store):
+    yarn, steps = Yarn(factor=2.0), [store.run("r").iteration(1).phase("solver").step(step) for step in (1, 2)]
+    player = bench.learn(steps[0], bench.run.player("solver"), 1.0)
+    bench.run.machines.engines.config.yarn = yarn
+    bench.learn(steps[1], player, 1.0)
+    assert [job.yarn for job in bench.trainer.jobs] == [None, yarn]
 
 
 def test_where_nothing_can_be_trained_on_the_player_stays_as_it_is(bench, place):
