@@ -93,6 +93,7 @@ def prepare(place, reply=script, **changed: Any) -> tuple[Spice, ScriptedFleet, 
     fleet, other = ScriptedFleet(reply), ScriptedFleet(reply)
     machines: Any = SimpleNamespace(
         serving=lambda policy, judge: other if judge else fleet,
+        serving_player=lambda start: SimpleNamespace(config=cfg.engine),
         trainer=None,
         release_engines=lambda: None,
         free_superseded=lambda *_: None,
