@@ -45,7 +45,7 @@ any:
 demo: full ## run three iterations of self-play on the built-in micro-world, in minutes
 	$(BIN)/selfplay demo
 
-demo-english: full $(SMOLLM2) ## train a real model of 135M parameters to answer from English text, in ten minutes
+demo-english: full $(SMOLLM2) ## train a real model of 135M parameters to answer from English text, in 10 to 20 minutes
 	$(BIN)/selfplay demo english
 
 $(SMOLLM2): | full
