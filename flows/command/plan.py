@@ -75,7 +75,7 @@ def _engine_row(name: str, engine: EngineMemory, made: Plan) -> dict[str, Any]:
     return {
         "of": name,
         "GiB": f"{sum(parts.values()):.1f} of {made.gpu.memory_gib}",
-        "fits": "yes" if engine.has_room and engine.has_positions else "no",
+        "fits": "yes" if engine.fits else "no",
         "parts": _parts(parts),
         "remarks": f"cache of an engine: {room}",
     }

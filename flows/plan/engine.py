@@ -24,6 +24,10 @@ class EngineMemory:
     positions: int | None  # of the model, stretched; None: unknown
 
     @property
+    def fits(self) -> bool:
+        return self.has_room and self.has_positions
+
+    @property
     def has_room(self) -> bool:
         return self.cache_tokens >= self.context
 

@@ -205,8 +205,8 @@ def _changes(cfg: MethodSettings) -> Iterator[tuple[str, MethodSettings]]:
         if more > cfg.engine.tensor_parallel:
             engine = cfg.engine.model_copy(update={"tensor_parallel": more})
             yield f"--set engine.tensor_parallel={more}", cfg.model_copy(update={"engine": engine})
-    if (of_engine := shape_of(cfg.engine.model).positions) and cfg.engine.max_model_len > of_engine:
-        factor = -(-cfg.engine.max_model_len // of_engine)
+    if (positions := shape_of(cfg.engine.model).positions) and cfg.engine.max_model_len > positions:
+        factor = -(-cfg.engine.max_model_len // positions)
         engine = cfg.engine.model_copy(update={"yarn": Yarn(factor=factor)})
         yield f"--set engine.yarn.factor={factor}", cfg.model_copy(update={"engine": engine})
     for less in (24576, 16384, 12288, 8192):
