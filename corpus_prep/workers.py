@@ -1,7 +1,10 @@
-"""Map work over shards: in this process, in a pool of processes, or on a Ray cluster, with the same functions.
+"""Map work over shards.
 
-`process(spec, settings)` makes the file or folder `spec.out`. It gets that name only when it is complete, and existing
-shards are not recomputed: after a kill, repeating the call resumes. On several machines, all must see the same folders.
+The same functions run in this process, in a pool of processes, or on a Ray cluster.
+
+`process(spec, settings)` makes the file or folder `spec.out`. It gets that name only when it is
+complete, and existing shards are not recomputed: after a kill, repeating the call resumes. On
+several machines, all must see the same folders.
 """
 
 from __future__ import annotations
@@ -30,11 +33,12 @@ PR_SET_PDEATHSIG = 1
 class Workers(BaseModel):
     """Where the work runs, which does not change the result.
 
-    count: processes on this machine; 1 means this process. On Ray, the number of CPUs of a cluster to start here; with
-    an `address` (as for ray.init; `auto` for the running cluster) that cluster's own CPUs count.
+    count: processes on this machine; 1 means this process. On Ray, the number of CPUs of a cluster
+    to start here; with an `address` (as for ray.init; `auto` for the running cluster) that
+    cluster's own CPUs count.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     kind: Literal["processes", "ray"] = "processes"
     count: PositiveInt = 1
@@ -53,8 +57,12 @@ C = TypeVar("C")
 Process = Callable[[S, C], None]
 
 
-def map_shards(process: Process[S, C], specs: Sequence[S], settings: C, workers: Workers | None = None) -> list[Path]:
-    """Make every spec's `out` that does not exist yet; returns all of them, in the order of the specs.
+def map_shards(
+    process: Process[S, C], specs: Sequence[S], settings: C, workers: Workers | None = None
+) -> list[Path]:
+    """Make every spec's `out` that does not exist yet.
+
+    Returns all of them, in the order of the specs.
 
     Raises what `process` raises, once the shards already begun have ended. Finished shards stay.
     """
@@ -63,7 +71,12 @@ def map_shards(process: Process[S, C], specs: Sequence[S], settings: C, workers:
     for folder in {spec.out.parent for spec in missing}:
         folder.mkdir(parents=True, exist_ok=True)
     work = functools.partial(_make_whole, process, settings)
-    finished = _on_ray if workers.kind == "ray" else _in_pool if min(workers.count, len(missing)) > 1 else _here
+    if workers.kind == "ray":
+        finished = _on_ray
+    elif min(workers.count, len(missing)) > 1:
+        finished = _in_pool
+    else:
+        finished = _in_this_process
     for done, name in enumerate(finished(work, missing, workers), 1):
         log.info("%s: %d of %d", name, len(specs) - len(missing) + done, len(specs))
     return [spec.out for spec in specs]
@@ -76,17 +89,23 @@ def _make_whole(process: Process[Any, Any], settings: Any, spec: Any) -> str:
         process(dataclasses.replace(spec, out=fresh), settings)
         os.rename(fresh, spec.out)
     except BaseException:
-        shutil.rmtree(fresh) if fresh.is_dir() else fresh.unlink(missing_ok=True)
+        if fresh.is_dir():
+            shutil.rmtree(fresh)
+        else:
+            fresh.unlink(missing_ok=True)
         raise
     return spec.out.name
 
 
-def _here(work: Callable[[Any], str], specs: Iterable[Any], workers: Workers) -> Iterator[str]:
+def _in_this_process(
+    work: Callable[[Any], str], specs: Iterable[Any], workers: Workers
+) -> Iterator[str]:
     return map(work, specs)
 
 
 def _in_pool(work: Callable[[Any], str], specs: Iterable[Any], workers: Workers) -> Iterator[str]:
-    spawn = multiprocessing.get_context("spawn")  # this process has threads, which do not survive a fork
+    # this process has threads, which do not survive a fork
+    spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers.count, spawn, _end_with_parent) as pool:
         begun = [pool.submit(work, spec) for spec in specs]
         try:
@@ -97,7 +116,10 @@ def _in_pool(work: Callable[[Any], str], specs: Iterable[Any], workers: Workers)
 
 
 def _end_with_parent() -> None:
-    """End with the parent: otherwise a pool's processes would wait for work forever after it was killed."""
+    """End with the parent.
+
+    Otherwise a pool's processes would wait for work forever after it was killed.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
@@ -106,7 +128,9 @@ def _on_ray(work: Callable[[Any], str], specs: Iterable[Any], workers: Workers) 
     try:
         import ray
     except ImportError as problem:
-        raise ValueError("workers on Ray need the extra `cluster`: pip install 'selfplay[cluster]'") from problem
+        raise ValueError(
+            "workers on Ray need the extra `cluster`: pip install 'selfplay-flows[cluster]'"
+        ) from problem
     if not ray.is_initialized():
         count = None if workers.address else workers.count
         ray.init(workers.address, num_cpus=count, include_dashboard=False, log_to_driver=False)

@@ -1,7 +1,13 @@
-"""`@method` turns a paper's Algorithm 1, written as a function of a `Run`, into a method and a Prefect flow.
+"""`@method` turns a paper's Algorithm 1, written as a function of a `Run`, into a method.
 
-A method is a folder beside this file: `config.py` with its `Config`, `profiles/`, `prompts/`, and `flow.py` with that
-function. Each of its profiles is a deployment; `selfplay run`, `rerun`, `why`, the views and the report work on it.
+    @method(Config)
+    def rzero_iteration(run: Run[Config]) -> tuple[Player, Player]:
+        ...
+
+A method is a folder beside this file, or anywhere else (`selfplay run ./my_method`): `config.py`
+with its `Config`, `profiles/`, `prompts/`, and `flow.py` with that function. A method is also a
+Prefect flow, and each of its profiles is a deployment; `selfplay run`, `rerun`, `why`, the views
+and the report work on it.
 """
 
 from __future__ import annotations
@@ -13,20 +19,22 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from flows import profile as profiles
-from flows.machines import Machines, open_models, register
 from flows.plan.preflight import check_machine
-from flows.profile import MethodSettings
-from flows.record import check_left, open_run
-from flows.request import Request, RerunRequest, default_run
 from flows.run import Run
-from flows.service.site import open_store, store_root
-from flows.tracking import tracked
+from flows.runtime.machines import Machines, open_models, register
+from flows.runtime.record import check_left, open_run
+from flows.runtime.request import Request, RerunRequest, default_run
+from flows.runtime.store_root import open_store, store_root
+from flows.runtime.tracking import tracked
+from flows.settings import profile as profiles
+from flows.settings.profile import MethodSettings
 from tasks.engines.chat import ChatFleet
+from warehouse.code import follow_package
 from warehouse.rerun import Inquiry, Unmade
 from warehouse.store import Store
 
 Asking = TypeVar("Asking", bound=Inquiry)
+Algorithm = Callable[[Run[Any]], Any]
 log = logging.getLogger("selfplay")
 
 
@@ -36,7 +44,7 @@ class Method:
 
     name: str
     config: type[profiles.Settings]
-    play: Callable[[Run[Any]], Any]
+    play: Algorithm
 
     def __call__(
         self,
@@ -47,58 +55,92 @@ class Method:
         rerun: RerunRequest | None = None,
         force: bool = False,
     ) -> str:
-        """Play a run and return its name. `rerun` names stages to rerun; `force` lets a run continue with another
-        configuration than the one it began with."""
+        """Play a run and return its name.
+
+        `overrides`: settings in place of the profile's, such as `{"solver.steps": 2}`. `rerun`
+        names stages to rerun; `force` lets a run continue with another configuration than the one
+        that it began with. Raises ValueError as `run` does.
+        """
         name = run or default_run(self.name, profile)
-        self.run(Request(flow=self.name, profile=profile, run=name, overrides=overrides, corpus=corpus), rerun, force)
+        request = Request(
+            flow=self.name,
+            profile=profile,
+            run=name,
+            overrides=overrides,
+            corpus=corpus,
+            folder=self.folder,
+        )
+        self.run(request, rerun, force)
         return name
+
+    @property
+    def folder(self) -> str | None:
+        """Its folder, if that is outside this project."""
+        if own_package(self.play):
+            return str(profiles.home(self.config))
+        return None
 
     @functools.cached_property
     def flow(self) -> Any:
-        """The same call as a Prefect flow. Made on demand, because Prefect takes a second to import."""
+        """The same call as a Prefect flow; made on demand, as Prefect takes a second to import."""
         from prefect import flow
 
-        about: Any = {"name": self.name, "description": self.play.__doc__, "flow_run_name": self._name_of_flow_run}
-        return flow(**about, persist_result=False)(self.__call__)
+        as_flow = flow(
+            name=self.name,
+            description=self.play.__doc__,
+            flow_run_name=self._name_of_flow_run,
+            persist_result=False,
+        )
+        return as_flow(self.__call__)
 
     def _name_of_flow_run(self) -> str:
+        """The name of the run that a flow run plays."""
         from prefect.runtime import flow_run
 
-        asked = flow_run.parameters
-        return asked.get("run") or default_run(self.name, asked.get("profile", "micro"))
+        parameters = flow_run.parameters
+        return parameters.get("run") or default_run(self.name, parameters.get("profile", "micro"))
 
-    def run(self, asked: Request, rerun: RerunRequest | None = None, force: bool = False, loads: bool = True) -> None:
-        """Play a run; repeating the same request resumes where it stopped. `loads`: it may load models.
+    def run(
+        self,
+        request: Request,
+        rerun: RerunRequest | None = None,
+        force: bool = False,
+        loads: bool = True,
+    ) -> None:
+        """Play a run; repeating the same request resumes where it stopped.
 
-        Raises ValueError, before any model is loaded, for a wrong setting, a machine that the plan does not fit, a
-        missing model or API key, stages to rerun that do not exist, or a run that was made with another
-        configuration (unless `force`).
+        `loads`: it may load models. Raises ValueError, before any model is loaded, for a wrong
+        setting, a machine that the plan does not fit, a missing model or API key, stages to rerun
+        that do not exist, or a run that was made with another configuration (unless `force`).
         """
-        cfg = profiles.load(self.config, asked.profile, asked.settings)
+        cfg = profiles.load(self.config, request.profile, request.settings)
+        sink: profiles.Sink = "none"
         if isinstance(cfg, MethodSettings):
             check_machine(cfg, store_root(), loads)
             if cfg.api:
                 cfg.api.key()
+            sink = cfg.tracking
         with (
-            open_run(asked, cfg, rerun, force) as store,
-            tracked(getattr(cfg, "tracking", "none"), store, asked.run, cfg.model_dump(mode="json")),
-            opened(cfg, store, asked.run) as run,
+            open_run(request, cfg, rerun, force) as store,
+            tracked(sink, store, request.run, cfg.model_dump(mode="json")),
+            opened(cfg, store, request.run) as run,
         ):
             self.play(run)
-            check_left(store, asked.run)
+            check_left(store, request.run)
 
-    def inquire(self, asked: Request, settings: dict[str, Any]) -> Inquiry:
-        """What a run would do now: the stages that it would reach, and why they would be rebuilt."""
-        return self.play_by(Inquiry(), asked, settings)
+    def inquire(self, request: Request, settings: dict[str, Any]) -> Inquiry:
+        """What a run would do now: the stages that it would reach, and why each would be
+        rebuilt. `settings` replace those of the request."""
+        return self.play_by(Inquiry(), request, settings)
 
-    def play_by(self, inquiry: Asking, asked: Request, settings: dict[str, Any]) -> Asking:
+    def play_by(self, inquiry: Asking, request: Request, settings: dict[str, Any]) -> Asking:
         """Play without running any stage: the inquiry looks at every stage that the flow reaches.
 
-        Uses published tables in place of the stages' results. Ends at the first table that does not exist, or when the
-        flow stops by itself.
+        Published tables stand for the results of the stages. The flow ends at the first table that
+        does not exist, or when it stops by itself.
         """
-        cfg = profiles.load(self.config, asked.profile, {**asked.settings, **settings})
-        with opened(cfg, open_store(inquiry), asked.run) as run:
+        cfg = profiles.load(self.config, request.profile, {**request.settings, **settings})
+        with opened(cfg, open_store(inquiry), request.run) as run:
             try:
                 self.play(run)
             except Unmade:
@@ -108,20 +150,39 @@ class Method:
         return inquiry
 
 
-def method(config: type[profiles.Settings]) -> Callable[[Callable[[Run[Any]], Any]], Method]:
+def method(config: type[profiles.Settings]) -> Callable[[Algorithm], Method]:
     """Turn a function into a method: `rzero_iteration` becomes `rzero-iteration`."""
-    return lambda play: Method(play.__name__.replace("_", "-"), config, play)
+
+    def decorate(play: Callable[[Run[Any]], Any]) -> Method:
+        if package := own_package(play):
+            follow_package(package)
+        return Method(play.__name__.replace("_", "-"), config, play)
+
+    return decorate
+
+
+def own_package(play: Callable[[Run[Any]], Any]) -> str | None:
+    """The package of a method outside this project: `my_method` of `my_method.flow`."""
+    package, _, module = play.__module__.partition(".")
+    if module == "flow":
+        return package
+    return None
 
 
 @contextlib.contextmanager
 def opened(cfg: Any, store: Store, name: str, begins: bool = True) -> Iterator[Run[Any]]:
-    """A run of a configuration; its engines and trainer end with it. A flow that trains no model has none. `begins`:
-    register its models as the ones that the run starts from."""
+    """A run of a configuration; its engines and its trainer end with it.
+
+    A flow that trains no model, such as one that prepares a corpus, has none. `begins`: register
+    its models as the ones that the run starts from.
+    """
     if not isinstance(cfg, MethodSettings):
         yield Run(cfg, store.run(name))
         return
     models = open_models(cfg)
-    api = ChatFleet(cfg.api, store.root, name) if cfg.api else None
+    api = None
+    if cfg.api:
+        api = ChatFleet(cfg.api, store.root, name)
     machines = Machines.of(cfg, store.root / "logs" / name, api)
     try:
         run = Run(cfg, store.run(name), models, machines)
@@ -130,7 +191,9 @@ def opened(cfg: Any, store: Store, name: str, begins: bool = True) -> Iterator[R
         try:
             yield run
         except Exception:
-            with contextlib.suppress(Exception):  # the next start of the run reports what is missing
+            # Let writes under way end too. What fails among them is not told now: the next start
+            # of the run reports what is missing.
+            with contextlib.suppress(Exception):
                 store.behind.wait()
             raise
         store.behind.wait()

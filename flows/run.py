@@ -1,4 +1,9 @@
-"""The interface for writing a method: roles that are asked, players that learn, and what a run can do."""
+"""The interface for writing a method: roles, players, and what a run can do.
+
+A method says who is asked what (`Role`), asks (`Run.ask`), computes rewards with the stages of
+`tasks`, and lets a player learn from them (`Run.learn`). Every call that returns a table is a
+stage: it is skipped if its table is fresh.
+"""
 
 from __future__ import annotations
 
@@ -8,24 +13,26 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from flows.ahead import Ahead, Slice
-from flows.course import Course
-from flows.engine_scores import check_in_effect, references_of
-from flows.machines import Machines
-from flows.profile import NUM_TO_JUDGE, MethodSettings, Settings, home
-from flows.templates import load, rendered
-from flows.unread import check_read, check_rollouts
+from flows.runtime.drift import Drift
+from flows.runtime.engine_scores import check_in_effect, references_of
+from flows.runtime.machines import Machines
+from flows.runtime.templates import load, rendered
+from flows.runtime.unread import check_read, check_rollouts
+from flows.settings.profile import NUM_TO_JUDGE, MethodSettings, Settings, home
+from flows.settings.prompts import prompt_folder
+from flows.worlds.built_in import open_world
+from flows.worlds.world import World
 from tasks.ask import ask
 from tasks.batch import batch, sampled_at
 from tasks.engines.base import Policy, Sampling
 from tasks.evaluate import Measure
 from tasks.generate import generate
-from tasks.imitate import imitate
-from tasks.monitor import UPDATE, sampler_mismatch, watch
+from tasks.monitors.monitor import UPDATE, sampler_mismatch, watch
 from tasks.prompt import Prompt, Row, Template
 from tasks.read import Reader, read
 from tasks.report import report
 from tasks.rollouts.rollout import Dialogue
+from tasks.sft import sft
 from tasks.stage import Tables, rows_of
 from tasks.training.grpo import GRPOSettings
 from tasks.update import update, updated_policy
@@ -37,17 +44,26 @@ ONE_REPLY = Dialogue(max_turns=1)
 
 
 def templates(cfg: Settings, prompts: str) -> Callable[[str], Template]:
-    """The templates of a prompt set: for "english", `prompts/english/NAME.jinja` beside the method's config."""
-    folder = home(type(cfg)) / "prompts" / prompts
+    """The templates of a prompt set, by name.
+
+    In the set "english", the template `solver` is `prompts/english/solver.jinja` of the method; a
+    set may also be a folder anywhere. Raises ValueError, naming the file, if it is missing or is
+    no Jinja.
+    """
+    folder = prompt_folder(home(type(cfg)), prompts)
     return lambda name: load(folder, name)
 
 
 @dataclass(frozen=True)
 class Role:
-    """A role: what it is asked, and what its replies become.
+    """What a player is asked, and what its replies become.
 
-    `about` yields the ids and template values of each prompt, from the rows of the tables that its parameters name.
-    `read` turns replies into rows of `into`. Settings are keyword-only parameters of `about`.
+    `about` gets the rows of the tables that its positional parameters name and yields, for each
+    prompt, its ids and the values of its template. Its keyword-only parameters are settings.
+    `read` turns replies into rows of the table `into`, or says why a reply is malformed.
+
+    Example: a role that solves tasks has `about=readable_tasks`, whose parameter `tasks` makes
+    `run.ask(step, solver, policy, tasks=...)` need a table of tasks, and `into=ANSWERS`.
     """
 
     name: str
@@ -61,7 +77,8 @@ class Role:
     values: Mapping[str, Any] = field(default_factory=dict)  # template values that the flow sets
     system: str = ""  # the system message
     judge: bool = False  # sampled by the judges' engines
-    ask_again: Callable[[str], Any] | Reader | None = None  # a reply that this finds malformed is sampled once more
+    # a reply that this finds malformed is sampled once more
+    ask_again: Callable[[str], Any] | Reader | None = None
 
     def given(self, **settings: Any) -> Role:
         """The same role with these settings of `about`."""
@@ -74,7 +91,7 @@ class Role:
 
 @dataclass(frozen=True)
 class Player:
-    """An evolving policy, the state of its optimizer, and the number of its updates."""
+    """A policy that learns, the state of its optimizer, and the number of its updates so far."""
 
     name: str
     policy: Policy
@@ -82,8 +99,14 @@ class Player:
     num_updates: int = 0
 
     def updated(self, table: Table) -> Player:
-        policy, state = updated_policy(table)
-        return replace(self, policy=policy, optimizer_state=state, num_updates=self.num_updates + 1)
+        """The player after the update that wrote `table`."""
+        policy, optimizer_state = updated_policy(table)
+        return replace(
+            self,
+            policy=policy,
+            optimizer_state=optimizer_state,
+            num_updates=self.num_updates + 1,
+        )
 
 
 @dataclass(frozen=True)
@@ -100,13 +123,14 @@ Config = TypeVar("Config", bound=MethodSettings)
 
 @dataclass(frozen=True)
 class Run(Generic[Config]):
-    """A run of a method: its configuration, its place in the store, the models it starts from, and its machines."""
+    """A run of a method: its configuration, its place in the store, the models that it starts
+    from, and its machines."""
 
     cfg: Config
     place: Place
     models: Mapping[str, Policy] = field(default_factory=dict)
     _machines: Machines | None = None
-    _course: Course = field(default_factory=Course)
+    _drift: Drift = field(default_factory=Drift)
 
     @property
     def machines(self) -> Machines:
@@ -118,8 +142,15 @@ class Run(Generic[Config]):
         """The method's name: that of its folder."""
         return home(type(self.cfg)).name
 
+    @property
+    def world(self) -> World | None:
+        """The built-in world that the run lives in; None if it lives in none."""
+        if self.cfg.world is None:
+            return None
+        return open_world(self.cfg.world)
+
     def model(self, name: str) -> Policy:
-        """A model of the configuration; the base model if the configuration names none."""
+        """The model of a setting such as `models.grader`; the base model if it names none."""
         return self.models.get(name, self.models["base"])
 
     def player(self, name: str) -> Player:
@@ -127,32 +158,40 @@ class Run(Generic[Config]):
         return Player(name, self.models["base"])
 
     def player_after(self, name: str, iteration: int, run: str | None = None) -> Player:
-        """A player as an iteration of this run, or of another, left it; the base model if it was never updated.
+        """A player as an iteration of this run, or of another, left it.
 
-        Raises ValueError if there is no such run.
+        It is the base model if it was never updated. Raises ValueError if there is no such run.
         """
-        store, player = self.place.store, self.player(name)
+        store = self.place.store
         if run is not None and not store.folder(run).exists():
-            raise ValueError(f"there is no run {run!r} to take the {name} from; `selfplay status` lists the runs")
+            raise ValueError(
+                f"there is no run {run!r} to take the {name} from; `selfplay status` lists the runs"
+            )
+        player = self.player(name)
         for table in store.updates(run or self.place.at.run):
-            if (table.at.iteration or 0) <= iteration and table.rows()[-1]["role"] == name:
+            is_made_by_then = (table.at.iteration or 0) <= iteration
+            if is_made_by_then and table.rows()[-1]["role"] == name:
                 player = player.updated(table)
         return player
 
     def iterations(self, first: int = 1) -> Iterator[tuple[int, Place]]:
-        """Number and place of each iteration. Writes a report after each.
+        """The number and place of each iteration, from `first` on. Writes a report after each.
 
-        Raises Alarm before an iteration begins if the held-out scores of earlier iterations show that rewards mislead.
+        Raises Alarm before an iteration begins if the held-out scores of earlier iterations show
+        that rewards mislead.
         """
-        for t in range(first, self.cfg.iterations + 1):
+        last = self.cfg.iterations
+        for t in range(first, last + 1):
             try:
-                self._course.before_iteration(self.watch, self.place, t, self.models["base"].id)
-            finally:  # it measures the iteration before, whose report shows that
+                self._drift.before_iteration(self.watch, self.place, t, self.models["base"].id)
+            finally:
+                # The drift is measured on the iteration before, and shown in that one's report:
+                # so the report is written only now, even if an alarm stops the run here.
                 if t > first:
                     report(self.place, iteration=t - 1)
             yield t, self.place.iteration(t)
-            if t == self.cfg.iterations:
-                report(self.place, iteration=t)
+        if last >= first:
+            report(self.place, iteration=last)
 
     def sample(
         self,
@@ -160,35 +199,35 @@ class Run(Generic[Config]):
         role: Role,
         policy: Policy,
         *,
-        n: int = 1,
+        group_size: int = 1,
         label: str | None = None,
         index: Table | None = None,
         **tables: Tables,
     ) -> tuple[Table, Table]:
-        """Prompts that `role` makes from the tables, and `n` rollouts of each. `index`: the documents to search."""
+        """Prompts that `role` makes from the tables, and `group_size` rollouts of each prompt.
+
+        From 3 tasks and a `group_size` of 8 come 3 prompts and 24 rollouts; the rollouts of one
+        prompt are a group. `index`: the documents to search, if the role's dialogue searches.
+        `label` tells apart two tables of one kind at one place; by default it is the role's name.
+        Raises TypeError for tables other than those that `role.about` names, ValueError for a
+        template variable without a value.
+        """
         label = label or role.name
-        by_position = not self.cfg.ahead
         with rendered(role.name, role.templates):
-            prompts = ask(at, role.prompt, values=dict(role.values), by_position=by_position, label=label, **tables)
-        if isinstance(at, Ahead):
-            prompts, fleet = at.begin(prompts, self.machines, policy, role.judge, label)
-        else:
-            fleet = self.machines.serving(policy, role.judge)
+            prompts = ask(at, role.prompt, values=dict(role.values), label=label, **tables)
         rollouts = generate(
             at,
             prompts,
             policy=policy,
             sampling=role.sampling,
             dialogue=role.dialogue,
-            fleet=fleet,
-            num_samples=n,
+            fleet=self.machines.serving(policy, role.judge),
+            group_size=group_size,
             index=index if role.dialogue.search else None,
             seed=self.cfg.seed,
             ask_again=role.ask_again,
             label=label,
         )
-        if isinstance(at, Ahead):
-            at.end(rollouts)
         return prompts, rollouts
 
     def ask(
@@ -197,29 +236,49 @@ class Run(Generic[Config]):
         role: Role,
         policy: Policy,
         *,
-        n: int = 1,
+        group_size: int = 1,
         label: str | None = None,
         attempt: int | None = None,
-        **tables: Any,
+        index: Table | None = None,
+        **tables: Tables,
     ) -> Replies:
-        """Sample, and add the rows that `role` reads from the rollouts. `attempt`: as in `check_read`."""
-        prompts, rollouts = self.sample(at, role, policy, n=n, label=label, **tables)
+        """Sample as `sample` does, and add the rows that `role` reads from the rollouts.
+
+        `attempt`: as in `check_read`. Raises UnreadError or Alarm, as that does, if too many
+        replies cannot be read.
+        """
+        prompts, rollouts = self.sample(
+            at, role, policy, group_size=group_size, label=label, index=index, **tables
+        )
         rows = read(role.into)(at, rollouts, prompts, reader=role.read, label=label)
-        if not isinstance(at, Slice):
-            check_read(at, rows, self.cfg, role=role.name, attempt=attempt)
-            if role.into is TASKS:
-                self._course.after_writing(rows, at.at)
+        check_read(at, rows, self.cfg, role=role.name, attempt=attempt)
+        if role.into is TASKS:
+            self._drift.after_writing(rows, at.at)
         return Replies(prompts, rollouts, rows)
 
-    def watch(self, at: Place, measure: Measure, *, policy: str, benchmark: str, **given: Any) -> dict[str, float]:
-        """Store what `measure` computes from tables. Raises Alarm if a value is beyond the limits in the
-        configuration's `monitor`. Call this before the update that the alarm should stop."""
-        return watch(at, measure, limits=self.cfg.monitor, policy=policy, benchmark=benchmark, **given)
+    def watch(
+        self, at: Place, measure: Measure, *, policy: str, benchmark: str, **measured: Any
+    ) -> dict[str, float]:
+        """Store what `measure` computes, and return the mean of each metric.
 
-    def watch_pool(self, iteration: Place, policy: str, chosen: Tables, passed: tuple[str, ...] = ()) -> None:
-        """Watch the share of candidates that pass a filter, against the first iteration's, and how many tasks repeat
-        those of earlier iterations word for word. `passed`: reasons of candidates that passed but were not needed."""
-        self._course.after_filter(self.watch, iteration, policy, chosen, passed)
+        `measured`: the tables and settings that `measure` takes, by name. Call this before the
+        update that an alarm should stop. Raises Alarm if a mean is beyond its limit in the
+        configuration's `monitor`.
+        """
+        return watch(
+            at, measure, limits=self.cfg.monitor, policy=policy, benchmark=benchmark, **measured
+        )
+
+    def watch_pool(
+        self, iteration: Place, policy: str, chosen: Tables, passed: tuple[str, ...] = ()
+    ) -> None:
+        """Watch how strict a filter is, and how new the tasks of an iteration are.
+
+        The first is the share of candidates that pass, compared with the first iteration's; the
+        second the share of tasks that repeat one of an earlier iteration word for word. `passed`:
+        reasons of candidates that passed but were not needed. Raises Alarm as `watch` does.
+        """
+        self._drift.after_filter(self.watch, iteration, policy, chosen, passed)
 
     def learn(
         self,
@@ -233,29 +292,52 @@ class Run(Generic[Config]):
         equal_tables: bool = False,
         rows_per_step: int | None = None,
     ) -> Player:
-        """One update on rewarded rollouts. Returns the player unchanged if there is nothing to train on: no rollouts,
-        or all advantages are 0. A place holds one update: two players that learn in one step need a phase each.
+        """The player after one update on rewarded rollouts.
 
-        The KL reference is the base model. Log-probabilities are compared at the rollouts' temperature. `equal_tables`:
-        every table of rewards has the same weight in a mean over tokens. `rows_per_step`: the rows of one optimizer
-        step, in random order; None takes `settings.optimizer_steps` steps, in order. Raises ValueError for rollouts of
-        different temperatures; Alarm beyond a monitor's limit, or if none of `NUM_TO_JUDGE` or more could be rewarded.
+        It is unchanged if there is nothing to train on: no rollouts, or all advantages are 0. A
+        place holds one update: two players that learn in one step need a phase each. The KL
+        reference is the base model. Log-probabilities are compared at the rollouts' temperature.
+
+        `max_tokens`: longer rollouts are left out. `equal_tables`: every table of rewards has the
+        same weight in a mean over tokens. `rows_per_step`: the rows of one optimizer step, in
+        random order; None takes `settings.optimizer_steps` steps, in order.
+
+        Raises ValueError for rollouts of different temperatures; Alarm if a monitor's limit is
+        exceeded, or if none of `NUM_TO_JUDGE` rollouts or more could be rewarded.
         """
-        order = {"shuffle_seed": self.cfg.seed} if rows_per_step else {}
-        rows = batch(at, rewards, rollouts, max_tokens=max_tokens, equal_tables=equal_tables, **order)
+        rows = batch(
+            at,
+            rewards,
+            rollouts,
+            max_tokens=max_tokens,
+            equal_tables=equal_tables,
+            shuffle_seed=self.cfg.seed if rows_per_step else None,
+        )
         check_rollouts(at, rows, rewards, rollouts)
-        is_trained, totals = any(rows.arrow["advantage"].to_pylist()), [row["total"] for row in rows_of(rewards)]
-        if is_trained or totals.count(None) == len(totals) >= NUM_TO_JUDGE:  # without any reward: an alarm
-            who = player.name, player.policy.id
-            self._course.before_update(self.watch, at, *who, rewards=rewards, rollouts=rollouts)
+        is_trained = any(rows.arrow["advantage"].to_pylist())
+        # A batch that is not trained on is not watched, with one exception: if no rollout could be
+        # rewarded, watching it raises an alarm.
+        if is_trained or has_no_reward(rewards):
+            self._drift.before_update(
+                self.watch,
+                at,
+                player.name,
+                player.policy.id,
+                rewards=rewards,
+                rollouts=rollouts,
+            )
         if not is_trained:
             log.warning("%s: no rollout has an advantage, so nothing is trained", at.path)
             return player
-        if rows_per_step and (steps := round(rows.num_rows / rows_per_step)) > 1:
-            settings = settings.model_copy(update={"optimizer_steps": steps, "on_policy": False})
-        return self._update(at, player, rows, settings.model_copy(update={"temperature": sampled_at(rollouts)}))
+        changes: dict[str, Any] = {"temperature": sampled_at(rollouts)}
+        if rows_per_step:
+            num_steps = round(rows.num_rows / rows_per_step)
+            if num_steps > 1:
+                # from the second step on, the policy is no longer the one that sampled
+                changes |= {"optimizer_steps": num_steps, "on_policy": False}
+        return self._update(at, player, rows, settings.model_copy(update=changes))
 
-    def imitate(
+    def sft(
         self,
         at: Place,
         player: Player,
@@ -266,25 +348,32 @@ class Run(Generic[Config]):
         batch_size: int,
         max_tokens: int | None = None,
     ) -> Player:
-        """One supervised update on the rollouts of the kept groups (None: of all groups), one optimizer step per
-        `batch_size` rollouts. Returns the player unchanged if there are none."""
-        rows = imitate(at, rollouts, chosen, max_tokens=max_tokens)
+        """The player after one supervised update on the rollouts of the kept groups.
+
+        `chosen`: which groups are kept; None keeps all. There is one optimizer step per
+        `batch_size` rollouts. The player is unchanged if no group is kept.
+        """
+        rows = sft(at, rollouts, chosen, max_tokens=max_tokens)
         if not rows.num_rows:
             log.warning("%s: no group is kept, so nothing is trained", at.path)
             return player
-        steps = {"objective": "likelihood", "optimizer_steps": max(1, rows.num_rows // batch_size)}
-        return self._update(at, player, rows, settings.model_copy(update=steps))
+        changes = {
+            "objective": "likelihood",
+            "optimizer_steps": max(1, rows.num_rows // batch_size),
+        }
+        return self._update(at, player, rows, settings.model_copy(update=changes))
 
     def _update(self, at: Place, player: Player, rows: Table, settings: GRPOSettings) -> Player:
-        asked: Any = {"cfg": self.cfg, "machines": self.machines}
-        settings, start = settings.decayed(player.num_updates), self.model(player.name)
-        references = references_of(at, rows, self.models["base"], settings, **asked)
+        base = self.models["base"]
+        start = self.model(player.name)
+        settings = settings.decayed(player.num_updates)
+        references = references_of(at, rows, base, settings, cfg=self.cfg, machines=self.machines)
         self.machines.release_engines()
         table = update(
             at,
             rows,
             policy=player.policy,
-            reference=self.models["base"],
+            reference=base,
             optimizer_state=player.optimizer_state,
             settings=settings,
             role=player.name,
@@ -292,9 +381,23 @@ class Run(Generic[Config]):
             yarn=self.machines.serving_player(start).config.yarn,
             trainer=self.machines.trainer,
         )
-        if settings.objective != "likelihood":  # likelihood does not depend on who sampled
-            self.watch(at, sampler_mismatch, updates=table, policy=player.policy.id, benchmark=UPDATE, label="update")
+        # the loss of supervised fine-tuning does not depend on who sampled
+        if settings.objective != "likelihood":
+            self.watch(
+                at,
+                sampler_mismatch,
+                updates=table,
+                policy=player.policy.id,
+                benchmark=UPDATE,
+                label="update",
+            )
         player = player.updated(table)
-        check_in_effect(at, rows, table, player.policy, start, **asked)
+        check_in_effect(at, rows, table, player.policy, start, cfg=self.cfg, machines=self.machines)
         self.machines.free_superseded(self.place.store, table)
         return player
+
+
+def has_no_reward(rewards: Tables) -> bool:
+    """Whether there are enough rollouts to judge by, and none of them could be rewarded."""
+    totals = [row["total"] for row in rows_of(rewards)]
+    return len(totals) >= NUM_TO_JUDGE and all(total is None for total in totals)

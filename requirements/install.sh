@@ -43,6 +43,6 @@ fi
 if [ "$kind" != dev ]; then
     echo "compiling bytecode: vLLM starts in a third of the time with it"
     env -u PYTHONDONTWRITEBYTECODE "$python" -m compileall -q -j 0 "$("$python" -c 'import site; print(site.getsitepackages()[0])')" >/dev/null || true
-    "$python" -m flows.service.prepare
+    "$python" -m flows.app.service.prepare
 fi
 echo "$state" >"$stamp"

@@ -7,7 +7,7 @@ wheels=${UV_FIND_LINKS:-${PIP_FIND_LINKS:-}}
 unset UV_FIND_LINKS
 pin=(uv pip compile -q --generate-hashes --python-version 3.11 --no-annotate --no-emit-index-url --no-emit-find-links
     --custom-compile-command "make lock")
-compile=("${pin[@]}" pyproject.toml --no-emit-package selfplay)
+compile=("${pin[@]}" pyproject.toml --no-emit-package selfplay-flows)
 
 # torch's CPU build comes from a folder of wheels where one is named, else from PyTorch's own index
 if [ -n "$wheels" ]; then torch=(--find-links "$wheels"); else torch=(--torch-backend=cpu); fi

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypedDict, TypeVar
 
 from tasks.prompt import Prompt
 from tasks.readers.letters import LETTERS
-from tasks.stage import Rows, Tables, check_tables, rows_of, stage
+from tasks.stage import Rows, Tables, as_tables, check_tables, rows_of, stage
 from warehouse.draft import hash_json
 from warehouse.schemas import DOCUMENTS, PROMPTS, Row, Selection, Task
-from warehouse.store import Table
 
 P = TypeVar("P", bound=Mapping[str, Any])
-ABOUT = ("search_turns", "document_id", "task_id", "task_type", "rollout_id", "criterion_id")
+# columns of `prompts` that say which rows a prompt is about
+ID_COLUMNS = ("search_turns", "document_id", "task_id", "task_type", "rollout_id", "criterion_id")
 
 
 @stage(PROMPTS)
@@ -23,31 +22,33 @@ def ask(
     /,
     *,
     values: dict[str, Any] | None = None,
-    by_position: bool = True,
     address: str,
     **tables: Tables,
 ) -> Rows:
-    """Yield the prompts that `prompt.about` makes from the rows of `tables`, which it gets by parameter name.
+    """Yield the prompts that `prompt.about` makes from the rows of `tables`, which it gets by
+    parameter name.
 
-    `values` are the same for all prompts. The flow wrote them, so they alone may hold tags. Tables of documents may be
-    larger than memory: only the rows that the other tables name are read.
+    `values` are the same for all prompts. The flow wrote them, so they alone may hold tags. Tables
+    of documents may be larger than memory: only the rows that the other tables name are read.
 
-    If `about` yields `messages`, the prompt continues that conversation and no template is rendered.
-    A prompt's id hashes its address, what it is about, its text, and its position; or, unless `by_position`, how many
-    equal ones come before it, so that it has the same id among fewer prompts.
+    If `about` yields `messages`, the prompt continues that conversation and no template is
+    rendered. A prompt's id hashes its address, its position, its ids, and its messages.
+
+    Raises TypeError if the tables are not those that `prompt.about` takes.
     """
+    # A worked example: `about` yields {"task_id": "t", "task": "Why?"}, and the template is
+    # "Answer: {{ task }}". The row has task_id "t", which is one of ID_COLUMNS, and the messages
+    # [{"role": "user", "content": "Answer: Why?"}].
     check_tables(f"the prompt of {prompt.role}", prompt.about, tables)
-    templates = {t.name: t for t in prompt.templates}
-    said = [{"role": "system", "content": prompt.system}] if prompt.system else []
-    seen = Counter[str]()
-    for position, about in enumerate(prompt.about(**_rows(tables))):
+    templates = {template.name: template for template in prompt.templates}
+    opening = [{"role": "system", "content": prompt.system}] if prompt.system else []
+    for position, about in enumerate(prompt.about(**_rows_by_name(tables))):
         template = templates[about.pop("template", prompt.templates[0].name)]
-        messages = about.pop("messages", None) or [*said, {"role": "user", "content": template.render(values, **about)}]
-        ids = {name: about.get(name) for name in ABOUT}
-        if not by_position:
-            content = hash_json([ids, messages])
-            position = seen[content]
-            seen[content] += 1
+        messages = about.pop("messages", None)
+        if not messages:
+            content = template.render(values, **about)
+            messages = [*opening, {"role": "user", "content": content}]
+        ids = {name: about.get(name) for name in ID_COLUMNS}
         yield {
             "prompt_id": hash_json([address, position, ids, messages]),
             "role": prompt.role,
@@ -60,14 +61,27 @@ def ask(
         }
 
 
-def _rows(tables: Mapping[str, Tables]) -> dict[str, list[Row]]:
-    rows = {name: [] if _are_documents(table) else rows_of(table) for name, table in tables.items()}
-    wanted = {document_id for some in rows.values() for row in some for document_id in _documents_named(row)}
-    return {name: _documents(t, wanted) if _are_documents(t) else rows[name] for name, t in tables.items()}
+def _rows_by_name(tables: Mapping[str, Tables]) -> dict[str, list[Row]]:
+    """The rows of each argument; of documents only those that rows of the others name."""
+    rows = {
+        name: rows_of(argument) for name, argument in tables.items() if not _are_documents(argument)
+    }
+    named = {
+        document_id
+        for some in rows.values()
+        for row in some
+        for document_id in _documents_named(row)
+    }
+    documents = {
+        name: _documents(argument, named)
+        for name, argument in tables.items()
+        if _are_documents(argument)
+    }
+    return rows | documents
 
 
 def _are_documents(tables: Tables) -> bool:
-    some = [tables] if isinstance(tables, Table) else tables
+    some = as_tables(tables)
     return bool(some) and all(table.schema is DOCUMENTS for table in some)
 
 
@@ -78,12 +92,11 @@ def _documents_named(row: Row) -> Iterator[str]:
         yield from row.get(column) or ()
 
 
-def _documents(tables: Tables, named: set[str]) -> list[Row]:
-    some = [tables] if isinstance(tables, Table) else tables
-    return [row for table in some for row in table.rows_with("document_id", named)]
+def _documents(tables: Tables, ids: set[str]) -> list[Row]:
+    return [row for table in as_tables(tables) for row in table.rows_with("document_id", ids)]
 
 
-# ---- what prompts are about, in many methods -----------------------------------------------------------------------
+# ---- what prompts are about, in many methods ----
 
 
 def repeatedly(*, count: int) -> Iterator[Row]:
@@ -91,7 +104,7 @@ def repeatedly(*, count: int) -> Iterator[Row]:
     return ({} for _ in range(count))
 
 
-class Posed(TypedDict):
+class Question(TypedDict):
     """The question of a task or of a pool entry, without its document and reference."""
 
     task_id: str
@@ -105,15 +118,19 @@ def readable(tasks: Iterable[P]) -> Iterator[P]:
     return (task for task in tasks if task["text"] is not None)
 
 
-def readable_tasks(tasks: Iterable[Posed]) -> Iterator[Row]:
+def readable_tasks(tasks: Iterable[Question]) -> Iterator[Row]:
     """The text of every task that has one, and its options."""
     for task in readable(tasks):
-        offered = zip(LETTERS, task["options"] or [], strict=False)
-        options = [{"letter": letter, "text": text} for letter, text in offered]
-        yield {"task_id": task["task_id"], "task_type": task["task_type"], "task": task["text"], "options": options}
+        lettered = zip(LETTERS, task["options"] or [], strict=False)
+        yield {
+            "task_id": task["task_id"],
+            "task_type": task["task_type"],
+            "task": task["text"],
+            "options": [{"letter": letter, "text": text} for letter, text in lettered],
+        }
 
 
-class Given(TypedDict):
+class AnswerToTask(TypedDict):
     """An answer, or an entry in a pool of answers."""
 
     task_id: str
@@ -121,16 +138,22 @@ class Given(TypedDict):
     answer: str | None
 
 
-def answered_tasks(answers: list[Given], tasks: list[Posed]) -> Iterator[Row]:
+def answered_tasks(answers: list[AnswerToTask], tasks: list[Question]) -> Iterator[Row]:
     """Every readable answer with the text of its task."""
     text_of = {task["task_id"]: task["text"] for task in tasks}
     for row in answers:
         if row["answer"] is not None:
-            ids = {"task_id": row["task_id"], "rollout_id": row["rollout_id"]}
-            yield {**ids, "task": text_of[row["task_id"]], "answer": row["answer"]}
+            yield {
+                "task_id": row["task_id"],
+                "rollout_id": row["rollout_id"],
+                "task": text_of[row["task_id"]],
+                "answer": row["answer"],
+            }
 
 
-def kept_tasks(selections: list[Selection], tasks: list[Task], *, first: int, count: int) -> Iterator[Row]:
+def kept_tasks(
+    selections: list[Selection], tasks: list[Task], *, first: int, count: int
+) -> Iterator[Row]:
     """`count` of the kept tasks, in the order of their selection."""
     task_of = {task["task_id"]: task for task in tasks}
     kept = [task_of[row["task_id"]] for row in selections if row["kept"]]

@@ -11,9 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tasks.rollouts.rollout import Tokens, datums
-from tasks.stage import Rows, Tables, rows_of, stage
+from tasks.stage import Rows, Tables, as_tables, rows_of, stage
 from warehouse.schemas import BATCHES, Reward, Rollout, Row
-from warehouse.store import Table
 
 
 @stage(BATCHES)
@@ -25,19 +24,29 @@ def batch(
     equal_tables: bool = False,
     shuffle_seed: int | None = None,
 ) -> Rows:
-    """Yield the datums of every rewarded rollout. Rows of advantage 0 stay: they count in the loss's denominator and
-    its KL.
+    """Yield the datums of every rewarded rollout. Rows of advantage 0 stay: they count in the
+    loss's denominator and its KL.
 
-    A rollout without sampled tokens yields nothing. If one datum exceeds `max_tokens`, its whole rollout is left out.
-    `equal_tables` scales the advantages so that the mean over all tokens equals the sum of one mean per table of
-    rewards. `shuffle_seed` puts the datums in a random order, for mini-batches.
+    A rollout without sampled tokens yields nothing. If one datum exceeds `max_tokens`, its whole
+    rollout is left out. `equal_tables` scales the advantages so that the mean over all tokens
+    equals the sum of one mean per table of rewards. `shuffle_seed` puts the datums in a random
+    order, for mini-batches.
     """
-    weight = _weights(rewards, rollouts, max_tokens) if equal_tables else {}
-    advantage = {
-        row["rollout_id"]: row["advantage"] * weight.get(row["rollout_id"], 1.0) for row in rows_of(rewards, Reward)
+    # A worked example: rollout r of advantage 0.5 is one conversation of two turns. It becomes one
+    # row (r, datum 0, 0.5). If its model reasons, every turn has a prompt of its own, and it
+    # becomes the rows (r, datum 0, 0.5) and (r, datum 1, 0.5).
+    weight_of: dict[str, float] = {}
+    if equal_tables:
+        weight_of = _table_weights(rewards, rollouts, max_tokens)
+    advantage_of = {
+        row["rollout_id"]: row["advantage"] * weight_of.get(row["rollout_id"], 1.0)
+        for row in rows_of(rewards, Reward)
     }
-    found = rows_with("rollout_id", advantage, rollouts)
-    rows = (row for rollout in found for row in cut(rollout, advantage[rollout["rollout_id"]], max_tokens))
+    rows = (
+        row
+        for rollout in rollouts_with("rollout_id", advantage_of, rollouts)
+        for row in datum_rows(rollout, advantage_of[rollout["rollout_id"]], max_tokens)
+    )
     if shuffle_seed is None:
         return rows
     shuffled = list(rows)
@@ -45,48 +54,68 @@ def batch(
     return iter(shuffled)
 
 
-def _weights(rewards: Tables, rollouts: Tables, max_tokens: int | None) -> dict[str, float]:
-    """Weight of each rollout: the sampled tokens of all tables over those of its own."""
-    tables = [rewards] if isinstance(rewards, Table) else rewards
-    members = [[row["rollout_id"] for row in table.rows()] for table in tables]
-    tokens = {
-        rollout["rollout_id"]: sum(sum(datum["loss_mask"]) for datum in fitting(rollout, max_tokens))
-        for rollout in rows_with("rollout_id", itertools.chain(*members), rollouts)
+def _table_weights(rewards: Tables, rollouts: Tables, max_tokens: int | None) -> dict[str, float]:
+    """Weight of each rollout: the sampled tokens of all tables over those of its own.
+
+    With tables of 300 and 100 tokens, the rollouts of the first weigh 4/3 and those of the second
+    4: a mean over all 400 tokens is then the sum of the two tables' own means.
+    """
+    ids_by_table = [[row["rollout_id"] for row in table.rows()] for table in as_tables(rewards)]
+    num_tokens = {
+        rollout["rollout_id"]: sum(
+            sum(datum["loss_mask"]) for datum in _fitting(rollout, max_tokens)
+        )
+        for rollout in rollouts_with("rollout_id", itertools.chain(*ids_by_table), rollouts)
     }
-    total, weight = sum(tokens.values()), {}
-    for ids in members:
-        own = sum(tokens.get(i, 0) for i in ids)
+    total = sum(num_tokens.values())
+    weight_of: dict[str, float] = {}
+    for ids in ids_by_table:
+        own = sum(num_tokens.get(rollout_id, 0) for rollout_id in ids)
         if own:
-            weight |= dict.fromkeys(ids, total / own)
-    return weight
+            weight_of |= dict.fromkeys(ids, total / own)
+    return weight_of
 
 
-def cut(rollout: Rollout, advantage: float, max_tokens: int | None) -> Iterator[Row]:
-    for i, datum in enumerate(fitting(rollout, max_tokens)):
-        yield {"rollout_id": rollout["rollout_id"], "datum": i, "advantage": advantage, **datum}
+def datum_rows(rollout: Rollout, advantage: float, max_tokens: int | None) -> Iterator[Row]:
+    """The rows of a batch that one rollout becomes."""
+    for number, datum in enumerate(_fitting(rollout, max_tokens)):
+        yield {
+            "rollout_id": rollout["rollout_id"],
+            "datum": number,
+            "advantage": advantage,
+            **datum,
+        }
 
 
-def fitting(rollout: Rollout, max_tokens: int | None) -> list[Tokens]:
+def _fitting(rollout: Rollout, max_tokens: int | None) -> list[Tokens]:
     """The datums of a rollout; none if any of them is too long."""
-    parts = list(datums(rollout))
-    too_long = max_tokens and any(
-        len(d["prompt_token_ids"]) + len(d["completion_token_ids"]) > max_tokens for d in parts
-    )
-    return [] if too_long else parts
+    own = list(datums(rollout))
+    if max_tokens:
+        lengths = (len(d["prompt_token_ids"]) + len(d["completion_token_ids"]) for d in own)
+        if any(length > max_tokens for length in lengths):
+            return []
+    return own
 
 
-def rows_with(column: str, ids: Iterable[str], tables: Tables) -> Iterator[Rollout]:
-    """Rollouts with these ids, a few at a time: most sampled rollouts are not trained on, and prompts are long."""
+def rollouts_with(column: str, ids: Iterable[str], tables: Tables) -> Iterator[Rollout]:
+    """Rollouts with these ids in a column, a few at a time: most sampled rollouts are not trained
+    on, and prompts are long."""
     wanted = pc.field(column).isin(pa.array(list(ids), pa.string()))
-    for table in [tables] if isinstance(tables, Table) else tables:
+    for table in as_tables(tables):
         for some in table.arrow.filter(wanted).to_batches(max_chunksize=256):
             yield from cast(list[Rollout], some.to_pylist(maps_as_pydicts="strict"))
 
 
 def sampled_at(rollouts: Tables) -> float:
-    """The temperature of the rollouts, from the recipes of their tables."""
-    tables = [rollouts] if isinstance(rollouts, Table) else rollouts
-    found = {table.recipe["params"]["sampling"]["temperature"] for table in tables}
-    if len(found) != 1:
-        raise ValueError(f"one update cannot train on rollouts of temperatures {sorted(found)}")
-    return found.pop()
+    """The temperature of the rollouts, from the recipes of their tables.
+
+    Raises ValueError if there are several.
+    """
+    temperatures = {
+        table.recipe["params"]["sampling"]["temperature"] for table in as_tables(rollouts)
+    }
+    if len(temperatures) != 1:
+        raise ValueError(
+            f"one update cannot train on rollouts of temperatures {sorted(temperatures)}"
+        )
+    return temperatures.pop()

@@ -16,22 +16,32 @@ _TOKEN = re.compile(r"\w+|,|[^\w\s,]")
 def check(tasks: Table, *, rules: Mapping[str, Callable[[str], bool]]) -> Rows:
     """Yield one row for every readable task and rule: whether the task's text passes."""
     for task in tasks.rows(Task):
+        if task["text"] is None:
+            continue
         for gate, rule in rules.items():
-            if task["text"] is not None:
-                yield {"task_id": task["task_id"], "gate": gate, "kind": "rule", "passed": rule(task["text"])}
+            yield {
+                "task_id": task["task_id"],
+                "gate": gate,
+                "kind": "rule",
+                "passed": rule(task["text"]),
+            }
 
 
 def asks_nothing_twice(text: str) -> bool:
     """Whether no list in the text names an item twice.
 
-    >>> asks_nothing_twice("Name the food, river and metal of X."), asks_nothing_twice("the food , metal and food of X")
-    (True, False)
+    >>> asks_nothing_twice("Name the food, river and metal of X.")
+    True
+    >>> asks_nothing_twice("the food , metal and food of X")
+    False
     """
     return all(len(set(items)) == len(items) for items in _listings(text))
 
 
 def _listings(text: str) -> Iterator[list[str]]:
-    """The lists in a text: words joined by commas and closed by "and". One pass, however long the words are.
+    """The lists in a text: words joined by commas and closed by "and".
+
+    It takes one pass, however long the words are.
 
     >>> list(_listings("Name the food, river, and metal of X or Y and Z."))
     [['food', 'river', 'metal'], ['y', 'z']]
@@ -49,5 +59,7 @@ def _listings(text: str) -> Iterator[list[str]]:
         elif is_word and before == ",":
             items.append(token.lower())
         else:
-            items = [token.lower()] if is_word else []
+            items = []
+            if is_word:
+                items.append(token.lower())
         before = ""

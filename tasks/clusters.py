@@ -1,4 +1,4 @@
-"""Clusters of a prepared corpus: choose them, read and draw their documents, remember the tasks written about each."""
+"""Clusters of a prepared corpus: choose, read and draw from them, and remember their tasks."""
 
 from __future__ import annotations
 
@@ -13,9 +13,18 @@ import pyarrow.compute as pc
 
 from tasks.pool import PoolRules, leaving
 from tasks.sample import allot
-from tasks.stage import Rows, Tables, rows_of, stage
+from tasks.stage import Rows, Tables, as_tables, rows_of, stage
 from warehouse.draft import hash_json
-from warehouse.schemas import DOCUMENTS, MEMBERSHIPS, MEMORIES, SAMPLES, Membership, Memory, Row, Sample
+from warehouse.schemas import (
+    DOCUMENTS,
+    MEMBERSHIPS,
+    MEMORIES,
+    SAMPLES,
+    Membership,
+    Memory,
+    Row,
+    Sample,
+)
 from warehouse.store import Table
 
 
@@ -23,20 +32,27 @@ from warehouse.store import Table
 def choose_clusters(
     memberships: Table, *, num_clusters: int | None, skip: int = 0, shift: int = 0, seed: int = 0
 ) -> Rows:
-    """Yield the memberships of `num_clusters` clusters in a seeded order, after `skip` others; None takes all.
+    """Yield the memberships of `num_clusters` clusters in a seeded order, after `skip` others; None
+    takes all.
 
-    `shift` is added to their numbers, to keep the clusters of two corpora apart. Raises ValueError if there are too few
-    clusters.
+    `shift` is added to their numbers, to keep the clusters of two corpora apart. Raises ValueError
+    if there are too few clusters.
     """
     clusters = np.unique(memberships.arrow["cluster"].to_numpy())
-    if len(clusters) < skip + (num_clusters or 1):
-        wanted = skip + (num_clusters or 1)
-        raise ValueError(f"{memberships.address} has {len(clusters)} clusters, but {wanted} are wanted: lower that")
-    order = np.random.default_rng(seed).permutation(len(clusters))
-    wanted = clusters if num_clusters is None else clusters[order[skip : skip + num_clusters]]
-    rows = memberships.arrow.filter(pc.field("cluster").isin(pa.array(wanted)))
-    at = rows.schema.get_field_index("cluster")
-    yield rows.set_column(at, rows.schema.field(at), pa.array(rows["cluster"].to_numpy() + shift, pa.int32()))
+    num_needed = skip + (num_clusters or 1)
+    if len(clusters) < num_needed:
+        raise ValueError(
+            f"{memberships.address} has {len(clusters)} clusters, but {num_needed} are wanted:"
+            " lower that"
+        )
+    chosen = clusters
+    if num_clusters is not None:
+        order = np.random.default_rng(seed).permutation(len(clusters))
+        chosen = clusters[order[skip : skip + num_clusters]]
+    rows = memberships.arrow.filter(pc.field("cluster").isin(pa.array(chosen)))
+    column = rows.schema.get_field_index("cluster")
+    shifted = pa.array(rows["cluster"].to_numpy() + shift, pa.int32())
+    yield rows.set_column(column, rows.schema.field(column), shifted)
 
 
 @stage(MEMBERSHIPS)
@@ -48,19 +64,20 @@ def each_its_own(documents: Table) -> Rows:
 
 @stage(DOCUMENTS)
 def documents_of(documents: Tables, memberships: Tables, *, samples: Table | None = None) -> Rows:
-    """Yield the documents of all clusters of `memberships`, or only of the clusters that `samples` drew from.
+    """Yield the documents of all clusters of `memberships`, or only of the clusters that `samples`
+    drew from.
 
     The corpus is read in batches and may be larger than memory.
     """
-    wanted = rows_of(memberships, Membership)
+    members = rows_of(memberships, Membership)
     if samples is not None:
         drawn = {row["cluster"] for row in samples.rows(Sample)}
-        wanted = [row for row in wanted if row["cluster"] in drawn]
-    among = pc.field("document_id").isin(pa.array({row["document_id"] for row in wanted}, pa.string()))
-    tables = [documents] if isinstance(documents, Table) else documents
-    for table in tables:
+        members = [row for row in members if row["cluster"] in drawn]
+    ids = pa.array({row["document_id"] for row in members}, pa.string())
+    is_member = pc.field("document_id").isin(ids)
+    for table in as_tables(documents):
         for batch in table.batches():
-            yield pa.Table.from_batches([batch]).filter(among)
+            yield pa.Table.from_batches([batch]).filter(is_member)
 
 
 @stage(SAMPLES)
@@ -73,18 +90,24 @@ def draw(
     seed: int,
     num_before: int = 0,
 ) -> Rows:
-    """Yield `num_samples` clusters, in equal shares of the task types, each with documents drawn from it.
+    """Yield `num_samples` clusters, in equal shares of the task types, each with documents drawn
+    from it.
 
-    `memberships` maps each task type to its clusters, documents in the order of the corpus. Clusters come in a seeded
-    order, none twice before all were drawn; `num_before` draws of this size were made before. Documents in `memory` for
-    their cluster and type are avoided; once all of a cluster's are in it, any of them may come.
+    `memberships` maps each task type to its clusters, documents in the order of the corpus.
+    Clusters come in a seeded order, none twice before all were drawn; `num_before` draws of this
+    size were made before. Documents in `memory` for their cluster and type are avoided; once all of
+    a cluster's are in it, any of them may come.
     """
+    # A worked example: 10 samples of two task types are 5 of each. After num_before=1 draw of this
+    # size, each type goes on with its clusters number 5 to 9, in its own seeded order.
     remembered: dict[tuple[int, str], set[str]] = defaultdict(set)
-    for row in memory.rows(Memory) if memory else []:
-        remembered[row["cluster"], row["task_type"]].update(row["document_ids"])
+    if memory is not None:
+        for row in memory.rows(Memory):
+            remembered[row["cluster"], row["task_type"]].update(row["document_ids"])
     shares = allot(dict.fromkeys(range(len(memberships)), 1), num_samples)
     for number, (task_type, table) in enumerate(memberships.items()):
-        members, share = members_of(table.rows(Membership)), shares.count(number)
+        members = members_of(table.rows(Membership))
+        share = shares.count(number)
         for i in range(share * num_before, share * (num_before + 1)):
             cluster = _nth(sorted(members), seed, task_type, i)
             known = remembered[cluster, task_type]
@@ -103,9 +126,10 @@ def draw(
 
 def _nth(clusters: Sequence[int], seed: int, task_type: str, i: int) -> int:
     """The i-th draw without replacement, in laps over all clusters, each in an order of its own."""
-    lap, at = divmod(i, len(clusters))
-    order = np.random.default_rng(int(hash_json([seed, task_type, lap]), 16)).permutation(len(clusters))
-    return clusters[order[at]]
+    lap, place = divmod(i, len(clusters))
+    rng = np.random.default_rng(int(hash_json([seed, task_type, lap]), 16))
+    order = rng.permutation(len(clusters))
+    return clusters[order[place]]
 
 
 def members_of(memberships: Iterable[Mapping[str, Any]]) -> dict[int, list[str]]:
@@ -117,13 +141,19 @@ def members_of(memberships: Iterable[Mapping[str, Any]]) -> dict[int, list[str]]
 
 
 def answer_text(task: Row) -> str:
+    """The reference of a task; of multiple choice the right option's text, not its letter.
+
+    >>> answer_text({"reference": "B", "options": ["red", "blue"]})
+    'blue'
+    >>> answer_text({"reference": "B", "options": None})
+    'B'
     """
-    >>> answer_text({"reference": "B", "options": ["red", "blue"]}), answer_text({"reference": "B", "options": None})
-    ('blue', 'B')
-    """
-    return task["options"][ord(task["reference"]) - ord("A")] if task["options"] else task["reference"]
+    if not task["options"]:
+        return task["reference"]
+    return task["options"][ord(task["reference"]) - ord("A")]
 
 
+# The tables that link a task to its cluster, and the bounds of what is remembered.
 @stage(MEMORIES)
 def remember(
     memory: Table | None,
@@ -139,33 +169,37 @@ def remember(
 ) -> Rows:
     """Yield `memory` plus the tasks whose `component` lies strictly between `low` and `high`.
 
-    Each cluster and type keeps its `most` recent tasks, the oldest first. A task whose text or reference is already
-    there is not added again. For multiple choice the text of the right option is remembered, not its letter.
-    `prompts` link tasks to the samples that they were written about.
+    Each cluster and type keeps its `most` recent tasks, the oldest first. A task whose text or
+    reference is already there is not added again. For multiple choice the text of the right option
+    is remembered, not its letter. `prompts` link tasks to the samples that they were written about.
     """
-    pairs = memory.rows() if memory else []
-    num_old = len(pairs)
-    measured = {row["rollout_id"]: row["components"].get(component) for row in rows_of(scores)}
-    drawn = {row["sample_id"]: row for row in rows_of(samples)}
-    sample_of = {row["prompt_id"]: drawn[row["sample_id"]] for row in rows_of(prompts)}
+    entries: list[Row] = memory.rows() if memory else []
+    num_old = len(entries)
+    value_of = {row["rollout_id"]: row["components"].get(component) for row in rows_of(scores)}
+    sample_by_id = {row["sample_id"]: row for row in rows_of(samples)}
+    sample_of_prompt = {
+        row["prompt_id"]: sample_by_id[row["sample_id"]] for row in rows_of(prompts)
+    }
     for task in rows_of(tasks):
-        value = measured.get(task["task_id"])
-        if value is not None and low < value < high:
-            sample = sample_of[task["prompt_id"]]
-            pairs.append(
-                {
-                    "cluster": sample["cluster"],
-                    "task_type": sample["task_type"],
-                    "task_id": task["task_id"],
-                    "text": task["text"],
-                    "reference": answer_text(task),
-                    "document_ids": sample["document_ids"],
-                }
-            )
+        value = value_of.get(task["task_id"])
+        if value is None or value <= low or value >= high:
+            continue
+        sample = sample_of_prompt[task["prompt_id"]]
+        entries.append(
+            {
+                "cluster": sample["cluster"],
+                "task_type": sample["task_type"],
+                "task_id": task["task_id"],
+                "text": task["text"],
+                "reference": answer_text(task),
+                "document_ids": sample["document_ids"],
+            }
+        )
     rules = PoolRules(per=("cluster", "task_type"), unique=("text", "reference"), max_size=most)
-    places: Counter[tuple[int, str]] = Counter()
-    staying = [pair for pair, why in zip(pairs, leaving(pairs, num_old, rules), strict=True) if why is None]
-    for pair in sorted(staying, key=lambda pair: (pair["cluster"], pair["task_type"])):
-        group = pair["cluster"], pair["task_type"]
-        yield {**pair, "place": places[group]}
-        places[group] += 1
+    reasons = leaving(entries, num_old, rules)
+    staying = [entry for entry, why in zip(entries, reasons, strict=True) if why is None]
+    next_place: Counter[tuple[int, str]] = Counter()
+    for entry in sorted(staying, key=lambda entry: (entry["cluster"], entry["task_type"])):
+        group = entry["cluster"], entry["task_type"]
+        yield {**entry, "place": next_place[group]}
+        next_place[group] += 1

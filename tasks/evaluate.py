@@ -12,29 +12,43 @@ from tasks.stage import Rows, are_tables, check_tables, name_of, rows_for, stage
 from warehouse.schemas import EVALUATIONS, Evaluation
 from warehouse.store import Table
 
+# from the rows of tables, (metric, value of one task) pairs: see `evaluate`
 Measure = Callable[..., Iterable[tuple[str, float]]]
 Protocol = dict[str, Any]
 
 
 @stage(EVALUATIONS)
 def evaluate(
-    measure: Measure, /, *, policy: str, benchmark: str, protocol: Protocol | None = None, **given: Any
+    measure: Measure,
+    /,
+    *,
+    policy: str,
+    benchmark: str,
+    protocol: Protocol | None = None,
+    **arguments: Any,
 ) -> Rows:
-    """Yield one row per metric. `measure` makes (metric, value of one task) pairs from the rows of the tables in
-    `given`, which it gets by parameter name; values that are not tables are settings. Only scores of the same
-    `protocol` can be compared."""
-    tables = {name: value for name, value in given.items() if are_tables(value)}
+    """Yield one row per metric.
+
+    `measure` makes (metric, value of one task) pairs. It gets `arguments` by parameter name: of
+    tables, the rows; what is not a table is a setting. Only scores of the same `protocol` can be
+    compared.
+
+    Raises TypeError if the tables are not those that `measure` takes.
+    """
+    # A worked example: the pairs ("score", 1.0), ("score", 0.0), ("length", 7.0) become two rows,
+    # score 0.5 +- 0.5 of n = 2 tasks, and length 7.0 of n = 1, without a standard error.
+    tables = {name: value for name, value in arguments.items() if are_tables(value)}
     check_tables(f"measure {name_of(measure)}", measure, tables)
-    values: dict[str, list[float]] = defaultdict(list)
-    for metric, value in measure(**{**given, **rows_for(measure, tables)}):
-        values[metric].append(value)
-    for metric, found in values.items():
-        mean, error = mean_and_error(found)
+    values_of: dict[str, list[float]] = defaultdict(list)
+    for metric, value in measure(**{**arguments, **rows_for(measure, tables)}):
+        values_of[metric].append(value)
+    for metric, values in values_of.items():
+        mean, error = mean_and_error(values)
         yield {
             "policy": policy,
             "benchmark": benchmark,
             "metric": metric,
-            "n": len(found),
+            "n": len(values),
             "score": mean,
             "standard_error": error,
             "protocol": json.dumps(protocol, sort_keys=True) if protocol else None,
@@ -56,4 +70,6 @@ def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
 
 def scores_of(table: Table) -> dict[str, float]:
     """Metric -> score, where there is one."""
-    return {row["metric"]: row["score"] for row in table.rows(Evaluation) if row["score"] is not None}
+    return {
+        row["metric"]: row["score"] for row in table.rows(Evaluation) if row["score"] is not None
+    }

@@ -19,72 +19,93 @@ from warehouse.draft import Shards, hash_json
 from warehouse.schemas import ROLLOUTS, PromptRow, Rollout
 from warehouse.store import Table
 
-SHARD_S = 3.0
+SHARD_S = 3.0  # finished rollouts are written to `shards` this often
 
 
+# All that a rollout depends on, and the tools: more than ten arguments, each passed by name.
 @stage(ROLLOUTS, tools=("fleet",), code=(search_and_roll_out,))
-def generate(
+def generate(  # noqa: PLR0913
     prompts: Table,
     *,
     policy: Policy,
     sampling: Sampling,
     dialogue: Dialogue,
     fleet: Fleet | ChatFleet,
-    num_samples: int = 1,
+    group_size: int = 1,
     index: Table | None = None,
     seed: int = 0,
     ask_again: Callable[[str], Any] | Reader | None = None,
     address: str,
     shards: Shards,
 ) -> Rows:
-    """Yield `num_samples` rollouts of every prompt, in the order of prompts and samples.
+    """Yield `group_size` rollouts of every prompt, in the order of prompts and samples.
 
-    `index` is the table whose files hold the search index. A reply that `ask_again` finds malformed is sampled once
-    more with another seed; both rows are stored, the retry last. Finished rollouts are written to `shards` every few
-    seconds: after a kill only missing and failed rollouts are sampled.
+    `index` is the table whose files hold the search index. A prompt with a reply that `ask_again`
+    finds malformed is sampled once more with another seed; the rows of both attempts are stored,
+    the second attempt's last.
+
+    Finished rollouts are written to `shards` every few seconds: after a kill only missing and
+    failed rollouts are sampled.
 
     Raises Cleaned for a policy whose weights were freed.
     """
+    # A worked example: prompts p and q, group_size=2, and sample 1 of q cannot be read.
+    # Without `ask_again` the rows are (p, 0) (p, 1) (q, 0) (q, 1);
+    # with it, the group of q is sampled again, and (q, 0) (q, 1) of the second attempt follow.
     check_kept(prompts.root, policy.adapter or policy.weights, again="*")
     rows = prompts.rows(PromptRow)
     position = {row["prompt_id"]: i for i, row in enumerate(rows)}
 
-    def sample(some: list[PromptRow], attempt: int) -> list[Rollout]:
+    def sample(some_prompts: list[PromptRow], attempt: int) -> list[Rollout]:
         section = f"attempt-{attempt}"
-        before = cast(list[Rollout], shards.rows(section))
-        kept = {(row["prompt_id"], row["sample"]): row for row in before if row["finish_reason"] != "error"}
+        before_the_kill = cast(list[Rollout], shards.rows(section))
+        done = {
+            (rollout["prompt_id"], rollout["sample"]): rollout
+            for rollout in before_the_kill
+            if rollout["finish_reason"] != "error"
+        }
         new = fleet.roll_out(
-            some,
+            some_prompts,
             policy=policy,
             sampling=sampling,
             dialogue=dialogue,
             index=index_folder(index),
-            num_samples=num_samples,
+            group_size=group_size,
             seed=int(hash_json([seed, address, attempt])[:15], 16),
-            skip=frozenset(kept),
+            skip=frozenset(done),
         )
-        found = [*kept.values(), *_kept(new, shards, section)]
-        return sorted(found, key=lambda r: (position[r["prompt_id"]], r["sample"]))
+        rollouts = [*done.values(), *_write_shards(new, shards, section)]
+        return sorted(rollouts, key=lambda r: (position[r["prompt_id"]], r["sample"]))
 
-    first = sample(rows, 0) if rows else []
-    yield from first
+    if not rows:
+        return
+    first_attempt = sample(rows, 0)
+    yield from first_attempt
     if ask_again is not None:
-        unread = {row["prompt_id"] for row in first if _malformed(row, rows[position[row["prompt_id"]]], ask_again)}
-        if unread:
-            yield from sample([row for row in rows if row["prompt_id"] in unread], 1)
+        unreadable = {
+            rollout["prompt_id"]
+            for rollout in first_attempt
+            if _is_malformed(rollout, rows[position[rollout["prompt_id"]]], ask_again)
+        }
+        if unreadable:
+            yield from sample([row for row in rows if row["prompt_id"] in unreadable], 1)
 
 
-def _kept(rows: Iterator[Rollout], shards: Shards, section: str) -> Iterator[Rollout]:
-    """Pass the rows on; write them to `shards` every few seconds, and when the engine fails."""
+def _write_shards(rollouts: Iterator[Rollout], shards: Shards, section: str) -> Iterator[Rollout]:
+    """Pass the rollouts on; write them to `shards` every few seconds, and when the engine fails.
+
+    The last few are not written if all goes well: then the whole table is.
+    """
     waiting: list[Rollout] = []
-    written = time.monotonic()
+    written_at = time.monotonic()
     try:
-        for row in rows:
-            yield row
-            waiting.append(row)
-            if time.monotonic() - written > SHARD_S:
+        for rollout in rollouts:
+            yield rollout
+            waiting.append(rollout)
+            if time.monotonic() - written_at > SHARD_S:
                 shards.write(section, waiting)
-                waiting, written = [], time.monotonic()
+                waiting = []
+                written_at = time.monotonic()
     except BaseException:
         if waiting:
             shards.write(section, waiting)
@@ -92,12 +113,18 @@ def _kept(rows: Iterator[Rollout], shards: Shards, section: str) -> Iterator[Rol
 
 
 def index_folder(index: Table | None) -> Path | None:
-    return index.files / "index" if index is not None else None
+    """The folder of the search index in a table's files."""
+    if index is None:
+        return None
+    return index.files / "index"
 
 
-def _malformed(row: Rollout, prompt: PromptRow, read: Callable[[str], Any] | Reader) -> bool:
+def _is_malformed(rollout: Rollout, prompt: PromptRow, read: Callable[[str], Any] | Reader) -> bool:
     try:
-        read.read(row, prompt) if isinstance(read, Reader) else read(row["reply"] or "")
+        if isinstance(read, Reader):
+            read.read(rollout, prompt)
+        else:
+            read(rollout["reply"] or "")
     except Exception:  # Malformed, or a reader's fault: `tasks.read` stores which
         return True
     return False

@@ -1,5 +1,7 @@
-"""Tasks and replies from a file instead of a policy: its items as rows of `tasks`, `rubrics` and `rollouts`, and draws
-from them."""
+"""Tasks and replies from a file instead of a policy.
+
+The file's items become rows of `tasks`, `rubrics` and `rollouts`, and draws from them.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +10,9 @@ import random
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from tasks.benchmarks.items import Columns, read_items
 from tasks.corpus.documents import corpus_identity
 from tasks.engines.base import Policy
-from tasks.items import Columns, read_items
 from tasks.prompt import Template
 from tasks.rollouts.replies import speak
 from tasks.rollouts.rollout import Dialogue
@@ -22,25 +24,34 @@ from warehouse.store import Place, Table
 class GivenTasks(BaseModel):
     """A file of tasks that people wrote, and where its rows hold each part."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    file: str = Field(description="JSON lines, CSV or Parquet, or hf:owner/name?split=...&revision=...")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    file: str = Field(
+        description="JSON lines, CSV or Parquet, or hf:owner/name?split=...&revision=..."
+    )
     columns: Columns = Columns(question=("task",), criteria=("criteria",))
 
     def items(self, place: Place) -> Table:
-        given = {"identity": corpus_identity(self.file), "benchmark": "given", "columns": self.columns}
-        return read_items(place, self.file, **given)
+        return read_items(
+            place,
+            self.file,
+            identity=corpus_identity(self.file),
+            benchmark="given",
+            columns=self.columns,
+        )
 
 
 @stage(TASKS)
 def given_tasks(items: Table, *, number: int, count: int, seed: int) -> Rows:
-    """Yield the `number`-th draw of `count` items. No item repeats until too few are left for a draw; then all are
-    drawn again in another order. Raises ValueError for fewer items than `count`.
+    """Yield the `number`-th draw of `count` items. No item repeats until too few are left for a
+    draw; then all are drawn again in another order. Raises ValueError for fewer items than `count`.
 
     `document_id` is the item's id if it has a context; the reference is its first accepted answer.
     """
     rows = items.rows(Item)
     if len(rows) < count:
         raise ValueError(f"{items.address} has {len(rows)} items; {count} are drawn at once")
+    # A worked example: of 10 items, draws of count=3 take 0-2, 3-5 and 6-8 of a first order. The
+    # one item that is left is too few, so draw number 3 takes 0-2 of a second order of all ten.
     lap, place = divmod(number, len(rows) // count)
     random.Random(f"{seed}-{lap}").shuffle(rows)
     for row in rows[place * count : (place + 1) * count]:
@@ -57,25 +68,36 @@ def given_tasks(items: Table, *, number: int, count: int, seed: int) -> Rows:
 
 @stage(TASKS)
 def draw_tasks(tasks: Table, *, chosen: Tables = (), number: int, size: int, seed: int) -> Rows:
-    """Yield the `number`-th draw of `size` tasks: all in a seeded order, then all in another. With `chosen` tables
-    (selections), only the tasks kept there are drawn. Raises ValueError if there is none."""
+    """Yield the `number`-th draw of `size` tasks: all in a seeded order, then all in another.
+
+    With `chosen` tables (selections), only the tasks kept there are drawn. Raises ValueError if
+    there is none.
+    """
     kept = {row["task_id"] for row in rows_of(chosen, Selection) if row["kept"]}
     rows = [row for row in tasks.rows(Task) if not chosen or row["task_id"] in kept]
     if not rows:
         raise ValueError(f"{tasks.address} has no task to draw")
-    places = [divmod(place, len(rows)) for place in range(number * size, (number + 1) * size)]
-    orders = {epoch: random.Random(f"{seed} {epoch}").sample(rows, len(rows)) for epoch in {e for e, _ in places}}
-    return (orders[epoch][at] for epoch, at in places)
+    order_of: dict[int, list[Task]] = {}
+    for position in range(number * size, (number + 1) * size):
+        epoch, place = divmod(position, len(rows))
+        if epoch not in order_of:
+            order_of[epoch] = random.Random(f"{seed} {epoch}").sample(rows, len(rows))
+        yield order_of[epoch][place]
 
 
 @stage(RUBRICS)
 def given_rubrics(items: Table, *, tasks: Table) -> Rows:
-    """Yield the criteria that came with the items of `tasks`. Raises ValueError for an item without any."""
-    given = {row["task_id"]: json.loads(row["given"]).get("criteria") for row in items.rows(Item)}
+    """Yield the criteria that came with the items of `tasks`. Raises ValueError for an item
+    without any."""
+    criteria_of = {
+        row["task_id"]: json.loads(row["given"]).get("criteria") for row in items.rows(Item)
+    }
     for task_id in dict.fromkeys(row["task_id"] for row in tasks.rows()):
-        if not given[task_id]:
-            raise ValueError(f"{task_id} has no criteria: columns.criteria names the field of its rubric")
-        for i, criterion in enumerate(given[task_id]):
+        if not criteria_of[task_id]:
+            raise ValueError(
+                f"{task_id} has no criteria: columns.criteria names the field of its rubric"
+            )
+        for i, criterion in enumerate(criteria_of[task_id]):
             yield {
                 "criterion_id": f"{task_id}-{i}",
                 "task_id": task_id,
@@ -87,11 +109,18 @@ def given_rubrics(items: Table, *, tasks: Table) -> Rows:
 
 
 @stage(ROLLOUTS)
-def given_replies(prompts: Table, items: Table, *, reply: Template, model: Policy, dialogue: Dialogue) -> Rows:
-    """Yield one rollout per prompt that says what the prompt's item holds: `reply`, rendered with the item's first
-    `answer` and its `given` fields, in tokens of `model`. Nobody sampled it: it has no policy, and log-probabilities
-    of 0."""
-    item_of, rows = {row["task_id"]: row for row in items.rows(Item)}, prompts.rows(PromptRow)
-    asked = [item_of[row["task_id"] or ""] for row in rows]
-    texts = [reply.render(answer=item["references"][0], **json.loads(item["given"])) for item in asked]
+def given_replies(
+    prompts: Table, items: Table, *, reply: Template, model: Policy, dialogue: Dialogue
+) -> Rows:
+    """Yield one rollout per prompt that says what the prompt's item holds.
+
+    Its text is `reply`, rendered with the item's first `answer` and its `given` fields, in tokens
+    of `model`. Nobody sampled it: it has no policy, and log-probabilities of 0.
+    """
+    item_of = {row["task_id"]: row for row in items.rows(Item)}
+    rows = prompts.rows(PromptRow)
+    texts = []
+    for row in rows:
+        item = item_of[row["task_id"] or ""]
+        texts.append(reply.render(answer=item["references"][0], **json.loads(item["given"])))
     yield from speak(rows, texts, model, dialogue)

@@ -1,5 +1,5 @@
-"""Selection filters: one SQL query over stored tables, then limits. Every candidate is kept, or dropped with the first
-reason that applies.
+"""Selection filters: one SQL query over stored tables, then limits. Every candidate is kept, or
+dropped with the first reason that applies.
 
 `keep` selects tasks, `choose` groups of rollouts for an update.
 """
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from tasks.stage import Rows, Tables, are_tables, rows_of, stage
+from tasks.stage import Rows, Tables, are_tables, as_tables, rows_of, stage
 from warehouse.query import run_sql
 from warehouse.schemas import GROUPS, SELECTIONS, Row
 from warehouse.store import Table
@@ -27,7 +27,8 @@ class Query:
     """A `.sql` file as a stage's parameter: its text is part of the recipe."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.text = path, path.read_text(encoding="utf-8")
+        self.path = path
+        self.text = path.read_text(encoding="utf-8")
 
     @classmethod
     def beside(cls, module: str, name: str) -> Query:
@@ -44,7 +45,8 @@ class Query:
 
 
 class Limit(NamedTuple):
-    """Keep the first `most` candidates that pass a query, or the first `most` for each value of the column `per`."""
+    """Keep the first `most` candidates that pass a query, or the first `most` for each value of
+    the column `per`."""
 
     most: int
     reason: str
@@ -52,20 +54,31 @@ class Limit(NamedTuple):
 
 
 @stage(SELECTIONS)
-def keep(query: Query, /, *, limits: Sequence[Limit] = (), earlier: tuple[Table, ...] = (), **given: Any) -> Rows:
+def keep(
+    query: Query,
+    /,
+    *,
+    limits: Sequence[Limit] = (),
+    earlier: tuple[Table, ...] = (),
+    **arguments: Any,
+) -> Rows:
     """Yield a row for every candidate: kept ones first, otherwise in the query's order.
 
-    `query` sees each table of `given` under its name and every other value as the bound `$name`; it returns the table's
-    columns and, for a candidate that fails, the `reason`. `limits` apply in turn to the candidates that pass; those
-    that `earlier` selections kept count towards them.
+    `query` sees each table of `arguments` under its name, and every other value as the bound
+    `$name`. It returns the table's columns and, for a candidate that fails, the `reason`. `limits`
+    apply in turn to the candidates that pass; those that `earlier` selections kept count towards
+    them.
+
+    Raises TypeError for bounds that are not those of the query.
     """
-    yield from _selected(query, given, limits, [row for table in earlier for row in table.rows() if row["kept"]])
+    already_kept = [row for row in rows_of(earlier) if row["kept"]]
+    yield from _selected(query, arguments, limits, already_kept)
 
 
 @stage(GROUPS)
-def choose(query: Query, /, *, limits: Sequence[Limit] = (), **given: Any) -> Rows:
+def choose(query: Query, /, *, limits: Sequence[Limit] = (), **arguments: Any) -> Rows:
     """Yield a row for every group of rollouts that could be trained on, as `keep` does."""
-    yield from _selected(query, given, limits, [])
+    yield from _selected(query, arguments, limits, already_kept=[])
 
 
 def num_kept(selections: Tables) -> int:
@@ -73,27 +86,43 @@ def num_kept(selections: Tables) -> int:
     return sum(row["kept"] for row in rows_of(selections))
 
 
-def _selected(query: Query, given: dict[str, Any], limits: Sequence[Limit], already: list[Row]) -> Rows:
-    tables = {name: _concatenated(value) for name, value in given.items() if are_tables(value)}
-    bounds = {name: value for name, value in given.items() if name not in tables}
+def _selected(
+    query: Query, arguments: dict[str, Any], limits: Sequence[Limit], already_kept: list[Row]
+) -> Rows:
+    tables = {name: _concatenated(value) for name, value in arguments.items() if are_tables(value)}
+    bounds = {name: value for name, value in arguments.items() if name not in tables}
     if bounds.keys() != query.bounds:
-        raise TypeError(f"{query.path.name} needs bounds {sorted(query.bounds)}; got {sorted(bounds)}")
-    rows = run_sql(query.text, tables, bounds)
+        raise TypeError(
+            f"{query.path.name} needs bounds {sorted(query.bounds)}; got {sorted(bounds)}"
+        )
+    candidates = run_sql(query.text, tables, bounds)
     for limit in limits:
-        _apply(limit, rows, already)
-    used = json.dumps({**bounds, **{limit.reason: limit.most for limit in limits}}, sort_keys=True)
-    for row in sorted(rows, key=lambda row: row["reason"] is not None):
-        yield {**row, "kept": row["reason"] is None, "bounds": used}
+        _apply(limit, candidates, already_kept)
+    limits_used = {limit.reason: limit.most for limit in limits}
+    bounds_used = json.dumps(bounds | limits_used, sort_keys=True)
+    for row in sorted(candidates, key=lambda row: row["reason"] is not None):
+        yield {**row, "kept": row["reason"] is None, "bounds": bounds_used}
 
 
-def _apply(limit: Limit, rows: list[Row], already: list[Row]) -> None:
-    taken = Counter(row[limit.per] if limit.per else None for row in already)
-    for row in rows:
-        if row["reason"] is None:
-            group = row[limit.per] if limit.per else None
-            taken[group] += 1
-            row["reason"] = limit.reason if taken[group] > limit.most else None
+def _apply(limit: Limit, candidates: list[Row], already_kept: list[Row]) -> None:
+    """Give the limit's reason to the candidates that passed so far and exceed it."""
+
+    def group_of(row: Row) -> Any:
+        if limit.per:
+            return row[limit.per]
+        return None
+
+    num_taken = Counter(group_of(row) for row in already_kept)
+    for row in candidates:
+        if row["reason"] is not None:
+            continue
+        group = group_of(row)
+        num_taken[group] += 1
+        if num_taken[group] > limit.most:
+            row["reason"] = limit.reason
 
 
 def _concatenated(tables: Tables) -> pa.Table:
-    return tables.arrow if isinstance(tables, Table) else pa.concat_tables([t.arrow for t in tables])
+    if isinstance(tables, Table):
+        return tables.arrow
+    return pa.concat_tables([table.arrow for table in as_tables(tables)])

@@ -1,9 +1,10 @@
-"""Needles in haystacks: one sentence hidden in other text, at every length and depth of a grid (Kamradt 2023).
+"""Needles in haystacks: one sentence hidden in other text, at every length and depth of a grid
+(Kamradt 2023).
 
-tasks    = number_needles(place, grid=grid, seed=0)                # or needles of a world's own
-evidence = number_sentences(place, grid=grid, seed=0)
-contexts = hide(place, tasks, evidence, filler, grid=grid, count=count, seed=0)
-find(place, tasks, evidence, answers, grid=grid, correct=..., matches=matches)
+    tasks = number_needles(place, grid=grid, seed=0)  # or needles of a world's own
+    sentences = number_sentences(place, grid=grid, seed=0)
+    contexts = hide(place, tasks, sentences, filler, grid=grid, count=count, seed=0)
+    find(place, tasks, sentences, answers, grid=grid, correct=correct, matches=matches)
 """
 
 from __future__ import annotations
@@ -12,17 +13,31 @@ import itertools
 import random
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
+from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
 from tasks.readers.quotes import verbatim
 from tasks.stage import Rows, Tables, rows_of, stage
-from warehouse.schemas import DOCUMENTS, NEEDLES, RUBRICS, TASKS, Answer, Criterion, Document, Needle, Task
+from warehouse.schemas import (
+    DOCUMENTS,
+    NEEDLES,
+    RUBRICS,
+    TASKS,
+    Answer,
+    Criterion,
+    Document,
+    Match,
+    Needle,
+    Row,
+    Task,
+    Vote,
+)
 from warehouse.store import Table
 
 Count = Callable[[str], int]
-Correct = Callable[..., dict[str, bool | None]]  # whether each rollout's answer is right, from the tables' rows
+# Whether the answer of each rollout is right, by its id; None where nobody can tell.
+Correct = Callable[[list[Answer], list[Match], list[Vote]], dict[str, bool | None]]
 SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 COLOURS = (
     "amber",
@@ -54,47 +69,91 @@ PLACES = (
 
 
 class Grid(BaseModel):
-    """The cells of the heat map: every length with every depth, the same number of needles in each."""
+    """The cells of the heat map: every length with every depth, as many needles in each."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    lengths: tuple[PositiveInt, ...] = Field(min_length=1, description="of the haystacks, in tokens of the policy")
-    depths: tuple[float, ...] = Field(default=(0.0, 0.25, 0.5, 0.75, 1.0), min_length=1, description="0 begins, 1 ends")
+    lengths: tuple[PositiveInt, ...] = Field(
+        min_length=1, description="of the haystacks, in tokens of the policy"
+    )
+    depths: tuple[float, ...] = Field(
+        default=(0.0, 0.25, 0.5, 0.75, 1.0), min_length=1, description="0 begins, 1 ends"
+    )
     needles: PositiveInt = Field(default=4, description="in each cell")
 
     @property
     def cells(self) -> list[tuple[int, float]]:
         """Length and depth of every needle, in the order of the tasks."""
-        return [cell for cell in itertools.product(self.lengths, self.depths) for _ in range(self.needles)]
+        return [
+            cell
+            for cell in itertools.product(self.lengths, self.depths)
+            for _ in range(self.needles)
+        ]
+
+
+@dataclass(frozen=True)
+class NumberNeedle:
+    """A sentence that tells a number, and the question that it alone answers."""
+
+    task_id: str
+    question: str
+    number: str
+    sentence: str
 
 
 @stage(TASKS)
 def number_needles(*, grid: Grid, seed: int) -> Rows:
-    """Yield one question per needle of the grid; it asks for a number that only the needle holds."""
-    for task_id, question, number, _ in _numbers(grid, seed):
-        about = {"document_id": task_id, "task_type": "needle", "difficulty": 1}
-        yield {"task_id": task_id, **about, "text": question, "reference": number}
+    """Yield one question per needle of the grid; it asks for a number that only the needle
+    holds."""
+    for needle in _draw_numbers(grid, seed):
+        yield {
+            "task_id": needle.task_id,
+            "document_id": needle.task_id,
+            "task_type": "needle",
+            "difficulty": 1,
+            "text": needle.question,
+            "reference": needle.number,
+        }
 
 
 @stage(RUBRICS)
 def number_sentences(*, grid: Grid, seed: int) -> Rows:
     """Yield the needles of `number_needles`, as criteria of what should be quoted."""
-    for task_id, _, _, sentence in _numbers(grid, seed):
-        yield only_criterion(task_id, sentence)
+    for needle in _draw_numbers(grid, seed):
+        yield only_criterion(needle.task_id, needle.sentence)
 
 
-def only_criterion(task_id: str, sentence: str) -> dict[str, Any]:
+def only_criterion(task_id: str, sentence: str) -> Row:
     """A sentence as the one criterion of a task."""
-    about = {"criterion_id": f"{task_id}-0", "task_id": task_id, "position": 0}
-    return {**about, "criterion": sentence, "priority": "critical", "weight": 1.0}
+    return {
+        "criterion_id": f"{task_id}-0",
+        "task_id": task_id,
+        "position": 0,
+        "criterion": sentence,
+        "priority": "critical",
+        "weight": 1.0,
+    }
 
 
-def _numbers(grid: Grid, seed: int) -> Iterator[tuple[str, str, str, str]]:
+def _draw_numbers(grid: Grid, seed: int) -> Iterator[NumberNeedle]:
     rng = random.Random(seed)
     for i in range(len(grid.cells)):
-        thing, number = f"the {rng.choice(COLOURS)} {rng.choice(PLACES)}", str(rng.randrange(10_000, 100_000))
-        question = f"What is the access code of {thing}?"
-        yield f"needle-{seed}-{i:04d}", question, number, f"The access code of {thing} is {number}."
+        thing = f"the {rng.choice(COLOURS)} {rng.choice(PLACES)}"
+        number = str(rng.randrange(10_000, 100_000))
+        yield NumberNeedle(
+            task_id=f"needle-{seed}-{i:04d}",
+            question=f"What is the access code of {thing}?",
+            number=number,
+            sentence=f"The access code of {thing} is {number}.",
+        )
+
+
+@dataclass(frozen=True)
+class Straw:
+    """A sentence of the filler, and its length."""
+
+    text: str
+    num_tokens: int
 
 
 @stage(DOCUMENTS)
@@ -108,61 +167,97 @@ def hide(
     seed: int,
     foreign: Callable[[str, str], bool] | None = None,
 ) -> Rows:
-    """Yield the haystack of every task: consecutive sentences of `filler`, starting with a drawn document, and the
-    needle between two of them. It falls short of the grid's length by less than a sentence.
+    """Yield the haystack of every task: sentences of `filler` with the needle among them.
 
-    `foreign(needle, sentence)` says whether a sentence may stand beside a needle. Raises ValueError if the filler is
-    shorter than a haystack.
+    The sentences are consecutive, starting with a drawn document; the needle stands between two of
+    them, as near to the grid's depth as they allow. A haystack falls short of the grid's length by
+    less than a sentence. `foreign(needle, sentence)` says whether a sentence may stand beside a
+    needle; None: all may. Raises ValueError if the filler is shorter than a haystack.
     """
     needle_of = {row["task_id"]: row["criterion"] or "" for row in sentences.rows(Criterion)}
-    documents = [SENTENCE.split(row["text"].strip()) for row in rows_of(filler, Document)]
-    counted = [[(sentence, count(sentence)) for sentence in document if sentence] for document in documents]
+    documents = list[list[Straw]]()
+    for row in rows_of(filler, Document):
+        texts = [text for text in SENTENCE.split(row["text"].strip()) if text]
+        documents.append([Straw(text, count(text)) for text in texts])
     for i, (task, (length, depth)) in enumerate(zip(tasks.rows(Task), grid.cells, strict=True)):
         needle = needle_of[task["task_id"]]
-        order = random.Random(f"{seed} {i}").sample(counted, len(counted))
-        straw = (s for document in order for s in document if foreign is None or foreign(needle, s[0]))
-        text = _haystack(straw, needle, length - count(needle), depth)
-        source = f"a haystack of {length} tokens, the needle at {depth:g}"
-        yield {"document_id": task["document_id"], "text": text, "source": source, "num_chars": len(text)}
+        shuffled = random.Random(f"{seed} {i}").sample(documents, len(documents))
+        straws = (
+            straw
+            for document in shuffled
+            for straw in document
+            if foreign is None or foreign(needle, straw.text)
+        )
+        text = _haystack(straws, needle, length - count(needle), depth)
+        yield {
+            "document_id": task["document_id"],
+            "text": text,
+            "source": f"a haystack of {length} tokens, the needle at {depth:g}",
+            "num_chars": len(text),
+        }
 
 
-def _haystack(straw: Iterator[tuple[str, int]], needle: str, room: int, depth: float) -> str:
-    chosen, ends = list[str](), [0]
-    for sentence, length in straw:
-        if ends[-1] + length > room:
+def _haystack(straws: Iterator[Straw], needle: str, room: int, depth: float) -> str:
+    """Straws of at most `room` tokens in all, and the needle between two of them."""
+    chosen = list[str]()
+    # Sentences of 4, 6 and 5 tokens end at 4, 10 and 15: at depth 0.5 of 15 tokens, the needle
+    # follows the second.
+    ends = [0]
+    for straw in straws:
+        if ends[-1] + straw.num_tokens > room:
             break
-        chosen.append(sentence)
-        ends.append(ends[-1] + length)
+        chosen.append(straw.text)
+        ends.append(ends[-1] + straw.num_tokens)
     else:
-        raise ValueError(f"the filler has {ends[-1]} tokens, a haystack needs {room}: name more documents")
+        raise ValueError(
+            f"the filler has {ends[-1]} tokens, a haystack needs {room}: name more documents"
+        )
     place = min(range(len(ends)), key=lambda i: abs(ends[i] - depth * ends[-1]))
     return " ".join([*chosen[:place], needle, *chosen[place:]])
 
 
 @stage(NEEDLES)
-def find(tasks: Table, sentences: Table, answers: Table, *, grid: Grid, correct: Correct, **outcome: Tables) -> Rows:
-    """Yield for every answer the length and depth of its needle, whether it quotes the needle, and whether it is right.
-    `correct` takes the rows of `answers` and of the tables in `outcome`."""
-    cell_of = {task["task_id"]: cell for task, cell in zip(tasks.rows(Task), grid.cells, strict=True)}
+def find(
+    tasks: Table,
+    sentences: Table,
+    answers: Table,
+    *,
+    grid: Grid,
+    correct: Correct,
+    matches: Tables = (),
+    votes: Tables = (),
+) -> Rows:
+    """Yield for every answer the length and depth of its needle, whether it quotes the needle, and
+    whether it is right.
+
+    `correct` tells the latter from the answers, and from their matches or votes. An answer without
+    quotes has None for `quoted`.
+    """
+    cell_of = {
+        task["task_id"]: cell for task, cell in zip(tasks.rows(Task), grid.cells, strict=True)
+    }
     needle_of = {row["task_id"]: row["criterion"] or "" for row in sentences.rows(Criterion)}
-    right = correct(answers.rows(), **{name: rows_of(table) for name, table in outcome.items()})
+    is_right = correct(answers.rows(Answer), rows_of(matches, Match), rows_of(votes, Vote))
     for row in answers.rows(Answer):
         length, depth = cell_of[row["task_id"]]
-        quotes = row["evidence"]
+        quoted = None
+        if row["evidence"]:
+            quoted = verbatim([needle_of[row["task_id"]]], "\n".join(row["evidence"])) == 1
         yield {
             "rollout_id": row["rollout_id"],
             "task_id": row["task_id"],
             "length_tokens": length,
             "depth": depth,
-            "quoted": verbatim([needle_of[row["task_id"]]], "\n".join(quotes)) == 1 if quotes else None,
-            "correct": right[row["rollout_id"]],
+            "quoted": quoted,
+            "correct": is_right[row["rollout_id"]],
         }
 
 
 def measure(needles: list[Needle]) -> Iterator[tuple[str, float]]:
-    """Yield `score`, 1 for a right answer, and the same value again as `score_<length>_tokens`; and `quoted`."""
+    """Yield `score`, 1 for a right answer, and the same value again as `score_<length>_tokens`;
+    and `quoted`."""
     for row in needles:
-        found = float(row["correct"] or 0)
-        yield "score", found
-        yield f"score_{row['length_tokens']}_tokens", found
+        score = float(row["correct"] or 0)
+        yield "score", score
+        yield f"score_{row['length_tokens']}_tokens", score
         yield "quoted", float(row["quoted"] or 0)

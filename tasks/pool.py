@@ -1,4 +1,5 @@
-"""Pools of tasks, or of answers to them, that last over iterations: which entries come in, leave and are drawn."""
+"""Pools of tasks, or of answers to them, that last over iterations: which entries come in, leave
+and are drawn."""
 
 from __future__ import annotations
 
@@ -17,25 +18,41 @@ from warehouse.schemas import DRAWS, POOLS, Row
 from warehouse.store import Table
 
 ROUNDING = 1e-9  # rounding may put a mean of marks this far below a bound that it equals
-FROM_TASK = ("text", "reference", "answer_type", "options", "task_type", "difficulty", "document_id", "evidence")
+FROM_TASK = (
+    "text",
+    "reference",
+    "answer_type",
+    "options",
+    "task_type",
+    "difficulty",
+    "document_id",
+    "evidence",
+)
 
 
 class PoolRules(BaseModel):
     """Which entries a pool keeps."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     max_size: int | None = Field(default=None, ge=1, description="None keeps all")
     leaves: Literal["oldest", "most_used", "lowest_score", "highest_score", "random"] = Field(
-        default="oldest", description="who makes room; ties go to the oldest, and what was never scored leaves last"
+        default="oldest",
+        description="who makes room; ties go to the oldest, and what was never scored leaves last",
     )
-    per: tuple[str, ...] = Field(default=(), description="columns: max_size and unique hold for each of their values")
+    per: tuple[str, ...] = Field(
+        default=(), description="columns: max_size and unique hold for each of their values"
+    )
     unique: tuple[str, ...] = Field(
         default=("text",), description="columns: what equals an entry in one of them does not enter"
     )
-    enters_from: float | None = Field(default=None, description="a new entry that scores less, or none, stays out")
+    enters_from: float | None = Field(
+        default=None, description="a new entry that scores less, or none, stays out"
+    )
     lowest_score: float | None = Field(default=None, description="an entry that scores less leaves")
-    highest_score: float | None = Field(default=None, description="an entry that scores more leaves")
+    highest_score: float | None = Field(
+        default=None, description="an entry that scores more leaves"
+    )
 
 
 @stage(POOLS)
@@ -51,20 +68,25 @@ def pool(
     rules: PoolRules = PoolRules(),  # noqa: B008  (frozen)
     seed: int = 0,
 ) -> Rows:
-    """Yield the entries of the pool `previous`, then new ones; an entry that leaves or may not enter has the reason.
+    """Yield the entries of the pool `previous`, then new ones; an entry that leaves or may not
+    enter has the reason.
 
-    New entries are the readable `tasks` or, if `answers` are given, the readable answers to them; with `chosen` tables
-    (selections), only for tasks kept there. `draws` from `previous` count as uses. `scores` replace an entry's score:
-    by the `component` (None: the total) of the rollout that wrote the entry, else, for an entry without an answer, by
-    its mean over the rows about the task.
+    New entries are the readable `tasks` or, if `answers` are given, the readable answers to them;
+    with `chosen` tables (selections), only for tasks kept there. `draws` from `previous` count as
+    uses. `scores` replace an entry's score: by the `component` (None: the total) of the rollout
+    that wrote the entry, else, for an entry without an answer, by its mean over the rows about the
+    task.
     """
     old = [row for row in previous.rows() if row["kept"]] if previous else []
-    known, kept = {row["entry_id"] for row in old}, {row["task_id"] for row in rows_of(chosen) if row["kept"]}
+    known = {row["entry_id"] for row in old}
+    kept = {row["task_id"] for row in rows_of(chosen) if row["kept"]}
     written = _answers(_several(answers), rows_of(tasks)) if answers else _tasks(_several(tasks))
     new = {row["entry_id"]: row for row in written if not chosen or row["task_id"] in kept}
     entries = old + [row for entry_id, row in new.items() if entry_id not in known]
     if unknown := {*rules.per, *rules.unique} - set(POOLS.arrow.names):
-        raise ValueError(f"a pool has no column {', '.join(sorted(unknown))}: {', '.join(POOLS.arrow.names)}")
+        raise ValueError(
+            f"a pool has no column {', '.join(sorted(unknown))}: {', '.join(POOLS.arrow.names)}"
+        )
     _count_uses(entries, _several(draws))
     _update_scores(entries, rows_of(scores), component)
     for row, reason in zip(entries, leaving(entries, len(old), rules, seed), strict=True):
@@ -72,14 +94,22 @@ def pool(
 
 
 def _several(tables: Tables) -> Sequence[Table]:
-    return [tables] if isinstance(tables, Table) else tables
+    if isinstance(tables, Table):
+        return [tables]
+    return tables
 
 
 def _tasks(tables: Sequence[Table]) -> Iterator[Row]:
     for table in tables:
         for task in table.rows():
             if task["text"] is not None:
-                yield _entry(task, table, entry_id=task["task_id"], rollout_id=task["rollout_id"], answer=None)
+                yield _entry(
+                    task,
+                    table,
+                    entry_id=task["task_id"],
+                    rollout_id=task["rollout_id"],
+                    answer=None,
+                )
 
 
 def _answers(tables: Sequence[Table], tasks: list[Row]) -> Iterator[Row]:
@@ -97,7 +127,8 @@ def _entry(task: Row, origin: Table, **given: Any) -> Row:
 
 
 def _count_uses(entries: list[Row], draws: Sequence[Table]) -> None:
-    uses, last = Counter[str](), dict[str, str]()
+    uses = Counter[str]()
+    last = dict[str, str]()
     for table in draws:
         ids = [row["entry_id"] for row in table.rows()]
         uses.update(ids)
@@ -108,7 +139,8 @@ def _count_uses(entries: list[Row], draws: Sequence[Table]) -> None:
 
 
 def _update_scores(entries: list[Row], scores: list[Row], component: str | None) -> None:
-    own, of_task = dict[str, float](), defaultdict[str, list[float]](list)
+    own = dict[str, float]()
+    of_task = defaultdict[str, list[float]](list)
     for row in scores:
         value = row["total"] if component is None else row["components"].get(component)
         if value is not None:
@@ -121,21 +153,31 @@ def _update_scores(entries: list[Row], scores: list[Row], component: str | None)
             row["score"] = math.fsum(values) / len(values)
 
 
-def leaving(entries: Sequence[Row], num_old: int, rules: PoolRules, seed: int = 0) -> list[str | None]:
+def leaving(
+    entries: Sequence[Row], num_old: int, rules: PoolRules, seed: int = 0
+) -> list[str | None]:
     """Why each entry leaves the pool or does not enter it; None for an entry that stays or enters.
 
-    The first `num_old` are in the pool already, the oldest first; the others are new, in the order given.
+    The first `num_old` are in the pool already, the oldest first; the others are new, in the order
+    given.
 
-    >>> leaving([{"text": "a"}, {"text": "b"}, {"text": "b"}, {"text": "c"}], 1, PoolRules(max_size=2))
+    >>> leaving(
+    ...     [{"text": "a"}, {"text": "b"}, {"text": "b"}, {"text": "c"}], 1, PoolRules(max_size=2)
+    ... )
     ['no room: oldest', None, 'same text as another', None]
     """
     reasons = [_out_of_range(row, rules, is_new=i >= num_old) for i, row in enumerate(entries)]
-    taken, groups = set[tuple[Any, ...]](), defaultdict[tuple[Any, ...], list[int]](list)
+    taken = set[tuple[Any, ...]]()
+    groups = defaultdict[tuple[Any, ...], list[int]](list)
     for i, row in enumerate(entries):
         if reasons[i] is not None:
             continue
         group = tuple(row[column] for column in rules.per)
-        values = {column: (group, column, str(row[column])) for column in rules.unique if row[column] is not None}
+        values = {
+            column: (group, column, str(row[column]))
+            for column in rules.unique
+            if row[column] is not None
+        }
         same = next((column for column, value in values.items() if value in taken), None)
         if same and i >= num_old:
             reasons[i] = f"same {same} as another"
@@ -144,15 +186,23 @@ def leaving(entries: Sequence[Row], num_old: int, rules: PoolRules, seed: int = 
         groups[group].append(i)
     for members in groups.values():
         excess = len(members) - (rules.max_size or len(members))
-        for i in sorted(members, key=lambda i: _leaves_before(entries[i], rules, seed))[: max(0, excess)]:
+        for i in sorted(members, key=lambda i: _leaves_before(entries[i], rules, seed))[
+            : max(0, excess)
+        ]:
             reasons[i] = f"no room: {rules.leaves.replace('_', ' ')}"
     return reasons
 
 
 def _out_of_range(row: Row, rules: PoolRules, is_new: bool) -> str | None:
     score = row.get("score")
-    if is_new and rules.enters_from is not None and (score is None or score < rules.enters_from - ROUNDING):
-        return "no score" if score is None else "score too low to enter"
+    if (
+        is_new
+        and rules.enters_from is not None
+        and (score is None or score < rules.enters_from - ROUNDING)
+    ):
+        if score is None:
+            return "no score"
+        return "score too low to enter"
     if score is not None and rules.lowest_score is not None and score < rules.lowest_score:
         return "score too low"
     if score is not None and rules.highest_score is not None and score > rules.highest_score:
@@ -161,7 +211,8 @@ def _out_of_range(row: Row, rules: PoolRules, is_new: bool) -> str | None:
 
 
 def _leaves_before(row: Row, rules: PoolRules, seed: int) -> tuple[Any, ...]:
-    """A sort key: the entry with the least leaves first. Sorting is stable, so the older of two equal ones does."""
+    """A sort key: the entry with the least leaves first. Sorting is stable, so the older of two
+    equal ones does."""
     if rules.leaves == "oldest":
         return ()
     if rules.leaves == "random":
@@ -184,13 +235,15 @@ def draw_entries(
     repeat: bool = True,
     fewest: int = 0,
 ) -> Rows:
-    """Yield `num_draws` entries of a pool in a seeded order; after all were drawn, they come again in a new order.
+    """Yield `num_draws` entries of a pool in a seeded order; after all were drawn, they come again
+    in a new order.
 
-    Equal pool, seed and `epoch` (which tells this step from others) give equal draws. `least_used` draws the least
-    used entries first, so that over several steps, too, no entry comes twice before all came once. An entry comes early
-    with a probability proportional to its `weigh`; weight 0 is never drawn. Without `repeat` no entry comes twice, and
-    there may be fewer draws. A pool of fewer than `fewest` entries yields nothing. Raises ValueError if there is
-    nothing to draw from, except without `repeat`.
+    Equal pool, seed and `epoch` (which tells this step from others) give equal draws. `least_used`
+    draws the least used entries first, so that over several steps, too, no entry comes twice before
+    all came once. An entry comes early with a probability proportional to its `weigh`; weight 0 is
+    never drawn. Without `repeat` no entry comes twice, and there may be fewer draws. A pool of
+    fewer than `fewest` entries yields nothing. Raises ValueError if there is nothing to draw from,
+    except without `repeat`.
     """
     entries = [row for row in pool.rows() if row["kept"]]
     if len(entries) < fewest:
@@ -198,7 +251,9 @@ def draw_entries(
     weights = [1.0 if weigh is None else weigh(row) for row in entries]
     drawable = [(row, weight) for row, weight in zip(entries, weights, strict=True) if weight > 0]
     if not drawable and num_draws and repeat:
-        raise ValueError(f"{pool.address} has nothing to draw: of its {len(entries)} entries none weighs above 0")
+        raise ValueError(
+            f"{pool.address} has nothing to draw: of its {len(entries)} entries none weighs above 0"
+        )
     laps = itertools.count() if repeat and drawable else range(1)
     order = (row for lap in laps for row in _in_order(drawable, [seed, epoch, lap], least_used))
     for i, row in enumerate(itertools.islice(order, num_draws)):
@@ -206,13 +261,16 @@ def draw_entries(
         yield {"draw_id": hash_json([seed, epoch, i, row["entry_id"]]), **content}
 
 
-def _in_order(weighted: list[tuple[Row, float]], identity: list[Any], least_used: bool) -> list[Row]:
+def _in_order(
+    weighted: list[tuple[Row, float]], identity: list[Any], least_used: bool
+) -> list[Row]:
     lots = [_lot([*identity, row["entry_id"]]) / weight for row, weight in weighted]
     uses = [row["num_uses"] if least_used else 0 for row, _ in weighted]
     return [weighted[k][0] for k in sorted(range(len(weighted)), key=lambda k: (uses[k], lots[k]))]
 
 
 def _lot(identity: list[Any]) -> float:
-    """A draw from the exponential distribution of rate 1. Divide each entry's by its weight: an entry is then the least
-    with a probability equal to its share of the weights (Efraimidis and Spirakis, 2006)."""
+    """A draw from the exponential distribution of rate 1. Divide each entry's by its weight: an
+    entry is then the least with a probability equal to its share of the weights (Efraimidis and
+    Spirakis, 2006)."""
     return -math.log(1.0 - random.Random(hash_json(identity)).random())

@@ -1,4 +1,5 @@
-"""Check that engines sample from the policy that the trainer wrote: after every update both score the same rows."""
+"""Check that engines sample from the policy that the trainer wrote: after every update both
+score the same rows."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import math
 
 from tasks.engines.base import Policy
 from tasks.engines.fleet import Fleet
-from tasks.monitor import Measured
+from tasks.monitors.monitor import Measured
 from tasks.rollouts.replies import datum_logprobs
 from tasks.stage import Rows, stage
 from tasks.update import PROBES_FILE
@@ -19,15 +20,22 @@ NEARER = 0.1  # an engine is stale if it moved less than this share of its dista
 
 @stage(PROBES, tools=("fleet",), code=(datum_logprobs,))
 def probe(batch: Table, updated: Table, *, policy: Policy, fleet: Fleet) -> Rows:
-    """Yield the rows of a batch that its update scored after training, with the engine's score of them.
+    """Yield the rows of a batch that its update scored after training, with the engine's score of
+    them.
 
     Yields nothing if the update scored none: its rollouts were not sampled at temperature 1.
     """
     file = updated.files / "update" / PROBES_FILE
-    trainer = {entry["row"]: entry["logprob"] for entry in json.loads(file.read_text())} if file.exists() else {}
+    if file.exists():
+        trainer = {entry["row"]: entry["logprob"] for entry in json.loads(file.read_text())}
+    else:
+        trainer = {}
     rows = batch.rows(Datum) if trainer else []
     chosen = {f"{number}": rows[number] for number in trainer}
-    found = {row["prompt_id"]: row for row in fleet.datum_logprobs(_given(chosen), policy)} if chosen else {}
+    if chosen:
+        found = {row["prompt_id"]: row for row in fleet.datum_logprobs(_given(chosen), policy)}
+    else:
+        found = {}
     for name, row in chosen.items():
         yield {
             "rollout_id": row["rollout_id"],
@@ -48,11 +56,15 @@ def _given(rows: dict[str, Datum]) -> list[dict]:
 
 
 def policy_in_effect(probes: list[Probe]) -> Measured:
-    """Yield for each row the nats per token between engine and trainer, and between the engine now and at sampling
-    time; and 1 if all rows together show a stale engine (it still scores as at sampling time, unlike the trainer), else
-    0. Single rows do not show it: on GPUs both distances have noise, as large as what a small update changes."""
+    """Yield for each row the nats per token between engine and trainer, and between the engine now
+    and at sampling time; and 1 if all rows together show a stale engine (it still scores as at
+    sampling time, unlike the trainer), else
+    0. Single rows do not show it: on GPUs both distances have noise, as large as what a small
+       update changes."""
     scored = [
-        (row["engine"], row["trainer"], row["before"], row["num_tokens"]) for row in probes if row["engine"] is not None
+        (row["engine"], row["trainer"], row["before"], row["num_tokens"])
+        for row in probes
+        if row["engine"] is not None
     ]
     apart = [engine - trainer for engine, trainer, _, _ in scored]
     moved = [engine - before for engine, _, before, _ in scored]

@@ -1,7 +1,9 @@
-"""A prompt: its role, its template, and the rows it is about. The reader of its reply stands beside it in the flow.
+"""A prompt: its role, its template, and the rows it is about. The reader of its reply stands beside
+it in the flow.
 
-Templates are Jinja with `StrictUndefined`. Every text put into one is neutralised first (`tasks.rollouts.neutral`):
-documents, tasks and answers cannot open a tag, a role or a verdict of their own.
+Templates are Jinja with `StrictUndefined`. Every text put into one is neutralised first
+(`tasks.rollouts.neutral`): documents, tasks and answers cannot open a tag, a role or a verdict of
+their own.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ from warehouse.schemas import Row as Row
 
 @functools.cache
 def _environment() -> jinja2.Environment:
-    return jinja2.Environment(undefined=jinja2.StrictUndefined, keep_trailing_newline=False, trim_blocks=True)
+    return jinja2.Environment(
+        undefined=jinja2.StrictUndefined, keep_trailing_newline=False, trim_blocks=True
+    )
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,8 @@ class Template:
         return f"{self.name} {self.version}"
 
     def render(self, ours: Row | None = None, /, **values: Any) -> str:
-        """Fill in the variables. All strings are neutralised except those of `ours`, which the flow itself wrote.
+        """Fill in the variables. All strings are neutralised except those of `ours`, which the flow
+        itself wrote.
 
         Raises jinja2.UndefinedError for a missing variable.
         """
@@ -59,7 +64,9 @@ def _harmless(value: Any) -> Any:
         return neutralise(value)
     if isinstance(value, dict):
         return {k: _harmless(v) for k, v in value.items()}
-    return [_harmless(v) for v in value] if isinstance(value, (list, tuple)) else value
+    if isinstance(value, (list, tuple)):
+        return [_harmless(v) for v in value]
+    return value
 
 
 @functools.cache
@@ -69,8 +76,8 @@ def _compiled(text: str) -> jinja2.Template:
 
 @dataclass(frozen=True)
 class Prompt:
-    """What `ask` needs: `about` takes the rows of the stage's tables and yields the ids and template values of each
-    prompt. `system` is the system prompt, if there is one."""
+    """What `ask` needs: `about` takes the rows of the stage's tables and yields the ids and
+    template values of each prompt. `system` is the system prompt, if there is one."""
 
     role: str
     templates: tuple[Template, ...]

@@ -25,12 +25,16 @@ NOT_SAMPLED = (UNANSWERED["error"], TOO_LONG)  # reasons that are not the policy
 
 
 def not_sampled(row: Mapping[str, Any]) -> str | None:
-    """Why a reply was never sampled: the only reason to leave it out of rewards. None for a sampled reply."""
-    return row["malformed"] if row["malformed"] in NOT_SAMPLED else None
+    """Why a reply was never sampled: the only reason to leave it out of rewards. None for a
+    sampled reply."""
+    if row["malformed"] in NOT_SAMPLED:
+        return row["malformed"]
+    return None
 
 
 def not_heard(rows: Iterable[Mapping[str, Any] | None]) -> str | None:
-    """Why a judge gave no reply: the reason of its first reply that was never sampled or did not fit the context."""
+    """Why a judge gave no reply: the reason of its first reply that was never sampled or did not
+    fit the context."""
     reasons = (row["malformed"] for row in rows if row is not None)
     return next((why for why in reasons if why in (*NOT_SAMPLED, UNANSWERED["context"])), None)
 
@@ -39,10 +43,11 @@ def not_heard(rows: Iterable[Mapping[str, Any] | None]) -> str | None:
 class Reader:
     """How to read the replies of one role.
 
-    `read` returns a reply's columns: one dict, or several for several rows. It raises `Malformed` with the reason; any
-    other exception is a fault of `read`, costs that reply only, and is stored by its name. `measure` returns columns
-    that malformed replies have, too. Both take a `Rollout` and its `PromptRow`, whose ids are filled in. `whole`
-    refuses a reply that was cut off or ran out of turns.
+    `read` returns a reply's columns: one dict, or several for several rows. It raises `Malformed`
+    with the reason; any other exception is a fault of `read`, costs that reply only, and is stored
+    by its name. `measure` returns columns that malformed replies have, too. Both take a `Rollout`
+    and its `PromptRow`, whose ids are filled in. `whole` refuses a reply that was cut off or ran
+    out of turns.
     """
 
     read: Callable[..., Row | Sequence[Row]]
@@ -71,18 +76,27 @@ class Reader:
 
 
 def reads(
-    column: str, read: Callable[[str], Any], measure: Callable[..., Row] | None = None, *, whole: bool = True
+    column: str,
+    read: Callable[[str], Any],
+    measure: Callable[..., Row] | None = None,
+    *,
+    whole: bool = True,
 ) -> Reader:
     """The reader of a reply that holds one value, stored as `column`."""
     return Reader(functools.partial(_as_column, column=column, read=read), measure, whole=whole)
 
 
-def _as_column(rollout: Rollout, prompt: PromptRow, *, column: str, read: Callable[[str], Any]) -> Row:
+def _as_column(
+    rollout: Rollout, prompt: PromptRow, *, column: str, read: Callable[[str], Any]
+) -> Row:
     return {column: read(rollout["reply"] or "")}
 
 
-def answer_length(rollout: Rollout, prompt: PromptRow, *, read: Callable[[str], str], model: str) -> Row:
-    """The tokens of the answer that `read` finds, even in a reply that was cut off; 0 if it finds none."""
+def answer_length(
+    rollout: Rollout, prompt: PromptRow, *, read: Callable[[str], str], model: str
+) -> Row:
+    """The tokens of the answer that `read` finds, even in a reply that was cut off; 0 if it
+    finds none."""
     try:
         return {"answer_tokens": count_tokens(read(rollout["reply"] or ""), model)}
     except Malformed:
@@ -103,7 +117,8 @@ def is_readable(read: Callable[[str], Any], rollout: Rollout) -> bool:
 
 
 def identity(schema: Schema, rollout: Rollout, prompt: PromptRow) -> Row:
-    """The columns that say whose reply it is: the prompt's ids, and the rollout's id, which is also a new task's id."""
+    """The columns that say whose reply it is: the prompt's ids, and the rollout's id, which is
+    also a new task's id."""
     assert schema.parsed is not None, f"{schema.name} holds no replies"
     names = {column.name for column in schema.columns}
     known: Row = {name: value for name, value in prompt.items() if name in names}
@@ -119,7 +134,9 @@ def reason(problem: Exception) -> str:
     >>> reason(Malformed("no score element")), reason(KeyError("x"))
     ('no score element', 'reader failed: KeyError')
     """
-    return str(problem) if isinstance(problem, Malformed) else f"reader failed: {type(problem).__name__}"
+    if isinstance(problem, Malformed):
+        return str(problem)
+    return f"reader failed: {type(problem).__name__}"
 
 
 def _not_answered(rollout: Rollout) -> str:

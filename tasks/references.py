@@ -1,4 +1,5 @@
-"""Engines score a batch under the KL reference, so that the trainer neither loads nor runs that model."""
+"""Engines score a batch under the KL reference, so that the trainer neither loads nor runs that
+model."""
 
 from __future__ import annotations
 
@@ -12,15 +13,27 @@ from warehouse.store import Table
 
 @stage(REFERENCES, tools=("fleet",), code=(datum_logprobs,))
 def references(batch: Table, *, policy: Policy, fleet: Fleet) -> Rows:
-    """Yield the log-probabilities of every datum's completion under `policy`, in the order of the batch.
+    """Yield the log-probabilities of every datum's completion under `policy`, in the order of the
+    batch.
 
     Raises ValueError for a datum that leaves no token free in the engine's context.
     """
-    rows, ids = batch.rows(Datum), ("prompt_token_ids", "completion_token_ids", "loss_mask")
-    asked = [{"prompt_id": str(number), **{key: row[key] for key in ids}} for number, row in enumerate(rows)]
+    rows = batch.rows(Datum)
+    ids = ("prompt_token_ids", "completion_token_ids", "loss_mask")
+    asked = [
+        {"prompt_id": str(number), **{key: row[key] for key in ids}}
+        for number, row in enumerate(rows)
+    ]
     found = {row["prompt_id"]: row for row in fleet.datum_logprobs(asked, policy)}
     for number, row in enumerate(rows):
         score = found[str(number)]
         if score["error"]:
-            raise ValueError(f"rollout {row['rollout_id']}: {score['error']}. Raise engine.max_model_len by a token")
-        yield {"rollout_id": row["rollout_id"], "datum": row["datum"], "logprobs": score["logprobs"]}
+            raise ValueError(
+                f"rollout {row['rollout_id']}: {score['error']}. Raise engine.max_model_len by a"
+                " token"
+            )
+        yield {
+            "rollout_id": row["rollout_id"],
+            "datum": row["datum"],
+            "logprobs": score["logprobs"],
+        }

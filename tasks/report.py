@@ -1,6 +1,7 @@
 """The report of an iteration: one self-contained HTML file, and the same in Markdown.
 
-It reads published tables and knows no method: phases, roles, gates and metrics keep their stored names.
+Its body is also the body of the run's page in the viewer. It reads published tables and knows no
+method: phases, roles, gates and metrics keep their stored names.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from tasks.reports import checks, learning, measures, needles, types
-from tasks.reports import information as informing
+from tasks.reports import checks, information, learning, measures, needles, types
 from tasks.reports.data import Source, open_source, tables_until
-from tasks.reports.draw import Colours, Plot, by, percent
+from tasks.reports.draw import Colours, Plot, percent
 from tasks.reports.examples import Example, examples
+from tasks.reports.learning import Tile
 from tasks.reports.page import HERE, Section, render, report_file, viewer_page, write_page
 from warehouse.code import fingerprint
 from warehouse.draft import hash_file, hash_json
@@ -26,10 +27,12 @@ from warehouse.store import Place, Store
 
 log = logging.getLogger("selfplay")
 
+# statements in `warehouse/sql/report`
 QUERIES = (
     "evaluations",
     "needles",
     "task_scores",
+    "task_rewards",
     "difficulty",
     "selection_reasons",
     "gates",
@@ -50,24 +53,32 @@ QUERIES = (
 
 @dataclass(frozen=True)
 class Contents:
-    """All that a report shows: the rows of every query, by its name; figures; examples."""
+    """All that a report shows: the rows of every query, by its name; figures; examples.
+
+    `viewer` is the address of the run's page in the viewer.
+    """
 
     run: str
     iteration: int
     made_at: str
+    viewer: str
     rows: dict[str, list[Row]]
     sections: list[Section]
     examples: list[Example]
 
 
 def report(place: Place, iteration: int) -> Path:
-    """Write the report of a run up to an iteration; return the HTML file. Without its data a figure is left out.
+    """Write the report of a run up to an iteration; return the HTML file. Without its data a figure
+    is left out.
 
-    `place` is the run's place. Writes `<store>/reports/<run>/iter-00N.html` and `.md`, and `latest.html`; inside a
-    Prefect flow run the Markdown becomes its artifact `<run>-iter-n`. A report that the same code made of the same
-    tables is left as it is, and an inquiry writes nothing.
+    `place` is the run's place. Writes `<store>/reports/<run>/iter-00N.html` and `.md`, and
+    `latest.html`; inside a Prefect flow run the Markdown becomes its artifact `<run>-iter-n`. A
+    report that the same code made of the same tables is left as it is, and an inquiry writes
+    nothing.
     """
-    store, run, started = place.store, place.at.run, time.monotonic()
+    store = place.store
+    run = place.at.run
+    started = time.monotonic()
     path = report_file(store, run, iteration)
     if not store.freshness.builds:
         return path
@@ -78,38 +89,53 @@ def report(place: Place, iteration: int) -> Path:
         with open_source(store, run, iteration) as source:
             contents = collect(source)
         html = render_report("report.html.jinja", contents) + mark
+        markdown = render_report("report.md.jinja", contents)
         write_page(store, f"{run}/latest.html", html)
-        write_page(store, f"{run}/iter-{iteration:03d}.md", render_report("report.md.jinja", contents))
+        write_page(store, f"{run}/iter-{iteration:03d}.md", markdown)
         write_page(store, f"{run}/iter-{iteration:03d}.html", html)
         log.info("%s: report in %.1f s", path, time.monotonic() - started)
     viewer = viewer_page(run)
     served = f"[Viewer]({viewer}) · [report]({viewer}/report?iteration={iteration})"
     links = f"{served} (`selfplay view {run}` serves both), `{path}`\n\n"
-    _as_prefect_artifact(run, iteration, links + path.with_suffix(".md").read_text(encoding="utf-8"))
+    markdown = path.with_suffix(".md").read_text(encoding="utf-8")
+    _as_prefect_artifact(run, iteration, links + markdown)
     return path
 
 
 def made_from(store: Store, run: str, iteration: int) -> str:
-    """A hash of everything that determines a report: code, queries, templates, and the tables up to its iteration."""
+    """A hash of everything that determines a report: code, queries, templates, and the tables up
+    to its iteration."""
     files = [*HERE.glob("report*.jinja"), *(SQL / "report").iterdir(), *(SQL / "views").iterdir()]
     tables = [
         [table.address, table.content_hash, table.recipe["started_at"], table.recipe["seconds"]]
-        for table, _ in tables_until(store, run, iteration)
+        for table in tables_until(store.tables(run), iteration)
     ]
-    return hash_json([fingerprint(report), replies_view(), [hash_file(file) for file in sorted(files)], tables])
+    return hash_json(
+        [fingerprint(report), replies_view(), [hash_file(file) for file in sorted(files)], tables]
+    )
 
 
 def _ends_with(path: Path, mark: str) -> bool:
     return path.exists() and path.read_text(encoding="utf-8").endswith(mark)
 
 
-def collect(source: Source) -> Contents:
+def collect(source: Source, viewer: str | None = None) -> Contents:
+    """Run all queries and draw all figures. `viewer` is the run's page that links lead to, by
+    default the one that `selfplay view` serves."""
+    viewer = viewer or viewer_page(source.run)
     rows = {name: source.rows(name) for name in QUERIES}
-    made_at = time.strftime("%Y-%m-%d %H:%M")
-    return Contents(source.run, source.iteration, made_at, rows, _sections(rows, source.iteration), examples(source))
+    return Contents(
+        run=source.run,
+        iteration=source.iteration,
+        made_at=time.strftime("%Y-%m-%d %H:%M"),
+        viewer=viewer,
+        rows=rows,
+        sections=_sections(rows, source.iteration, viewer),
+        examples=examples(source),
+    )
 
 
-def _sections(rows: dict[str, list[Row]], iteration: int) -> list[Section]:
+def _sections(rows: dict[str, list[Row]], iteration: int, viewer: str) -> list[Section]:
     colours = Colours()
     return [
         Section(
@@ -117,8 +143,12 @@ def _sections(rows: dict[str, list[Row]], iteration: int) -> list[Section]:
             [
                 learning.held_out(rows["evaluations"], colours),
                 learning.held_out_parts(rows["evaluations"], colours),
-                *_if_drawn(measures.also_measured(rows["evaluations"]), needles.found(rows["needles"])),
+                *_if_drawn(
+                    measures.also_measured(rows["evaluations"]),
+                    needles.needles_found(rows["needles"]),
+                ),
                 learning.task_scores(rows["task_scores"], colours),
+                *_if_drawn(learning.task_rewards(rows["task_rewards"], colours)),
             ],
         ),
         Section(
@@ -128,8 +158,11 @@ def _sections(rows: dict[str, list[Row]], iteration: int) -> list[Section]:
                 checks.selection_reasons(rows["selection_reasons"], colours),
                 checks.gates(rows["gates"], colours),
                 checks.topic_drift(rows["topic_drift"]),
-                informing.information(rows["learnable_information"]),
-                *_if_drawn(types.difficulty_by_type(rows["task_types"]), types.kept_by_type(rows["task_types"])),
+                information.information(rows["learnable_information"]),
+                *_if_drawn(
+                    types.difficulty_by_type(rows["task_types"]),
+                    types.kept_by_type(rows["task_types"]),
+                ),
             ],
         ),
         Section(
@@ -145,7 +178,7 @@ def _sections(rows: dict[str, list[Row]], iteration: int) -> list[Section]:
             [
                 _judge(rows, colours),
                 *_if_drawn(types.disagreements(rows["disagreements"])),
-                learning.updates(rows["updates"], colours),
+                learning.updates(learning.metric_rows(rows["updates"]), colours, viewer),
                 checks.wall_time(rows["wall_times"]),
             ],
         ),
@@ -154,8 +187,13 @@ def _sections(rows: dict[str, list[Row]], iteration: int) -> list[Section]:
 
 def _judge(rows: dict[str, list[Row]], colours: Colours) -> Plot:
     """Verdicts with a known truth, or else marks."""
-    verdicts, marks = checks.judge(rows["judge"], colours), measures.judge_monitor(rows["evaluations"])
-    return marks if marks.svg and not verdicts.svg else verdicts
+    verdicts = checks.judge(rows["judge"], colours)
+    if verdicts.svg:
+        return verdicts
+    marks = measures.judge_monitor(rows["evaluations"])
+    if marks.svg:
+        return marks
+    return verdicts
 
 
 def _if_drawn(*plots: Plot) -> list[Plot]:
@@ -163,52 +201,69 @@ def _if_drawn(*plots: Plot) -> list[Plot]:
     return [plot for plot in plots if plot.svg]
 
 
-def headline(contents: Contents) -> list[tuple[str, str, str]]:
+def headline(contents: Contents) -> list[Tile]:
     """What to know first, as (name, value, remark)."""
-    tiles = [_held_out_tile(name, found) for name, found in _scores(contents.rows["evaluations"]).items()]
-    now = contents.iteration
-    here = {name: [r for r in found if r.get("iteration") == now] for name, found in contents.rows.items()}
-    if found := here["selection_reasons"]:
-        kept = sum(r["n"] for r in found if r["reason"] == "kept")
-        tiles.append(("tasks kept", f"{kept:,}", f"of {sum(r['n'] for r in found):,} candidates"))
-    if found := here["malformed"]:
-        num, bad = sum(r["n"] for r in found), sum(r["n"] for r in found if r["reason"] is not None)
-        tiles.append(("malformed replies", percent(bad, num), f"{bad:,} of {num:,}"))
-    for row in here["judge"]:
+    return [*learning.held_out_tiles(contents.rows["evaluations"]), *iteration_tiles(contents)]
+
+
+def iteration_tiles(contents: Contents) -> list[Tile]:
+    """What to know of the report's own iteration, as (name, value, remark)."""
+    rows = {
+        name: [r for r in some if r.get("iteration") == contents.iteration]
+        for name, some in contents.rows.items()
+    }
+    tiles = []
+    if reasons := rows["selection_reasons"]:
+        num = sum(r["n"] for r in reasons)
+        num_kept = sum(r["n"] for r in reasons if r["reason"] == "kept")
+        tiles.append(("tasks kept", f"{num_kept:,}", f"of {num:,} candidates"))
+    if outcomes := rows["malformed"]:
+        num = sum(r["n"] for r in outcomes)
+        num_bad = sum(r["n"] for r in outcomes if r["reason"] is not None)
+        tiles.append(("malformed replies", percent(num_bad, num), f"{num_bad:,} of {num:,}"))
+    for row in rows["judge"]:
         if row["n"]:
-            wrong = row["n"] - row["num_right"]
-            remark = f"{wrong:,} of {row['n']:,} verdicts"
-            tiles.append((f"judge error, {row['truth_of']}", percent(wrong, row["n"]), remark))
-    for row in here["wall_times"]:
+            num_wrong = row["n"] - row["num_right"]
+            remark = f"{num_wrong:,} of {row['n']:,} verdicts"
+            error = percent(num_wrong, row["n"])
+            tiles.append((f"judge error, {row['truth_of']}", error, remark))
+    for row in rows["wall_times"]:
         share = percent(checks.neither_s(row), row["wall_s"])
-        tiles.append(("wall time", checks.seconds(row["wall_s"]), f"{share} neither generation nor update"))
+        remark = f"{share} neither generation nor update"
+        tiles.append(("wall time", checks.seconds(row["wall_s"]), remark))
     return tiles
 
 
-def _scores(evaluations: list[Row]) -> dict[str, list[Row]]:
-    scores = [r for r in evaluations if r["metric"] == learning.SCORE and r["benchmark"] != learning.MONITOR]
-    return by(scores, "benchmark")
-
-
-def _held_out_tile(benchmark: str, rows: list[Row]) -> tuple[str, str, str]:
-    last, found = rows[-1], learning.gain(rows)
-    if found is None:
-        error = last["standard_error"]
-        return f"held-out score, {benchmark}", f"{last['score']:.3f}", f"± {error:.3f}" if error is not None else ""
-    difference, error = found
-    spread = f" ± {error:.3f}" if error is not None else ""
-    remark = f"{difference:+.3f}{spread} since iteration {rows[0]['iteration']}"
-    return f"held-out score, {benchmark}", f"{last['score']:.3f}", remark
-
-
 def render_report(template: str, contents: Contents) -> str:
-    tiles = headline(contents)
-    viewer = viewer_page(contents.run)
-    return render(template, c=contents, sections=contents.sections, tiles=tiles, viewer=viewer, **contents.rows)
+    """The report as a page of its own."""
+    return render(
+        template,
+        c=contents,
+        rows=contents.rows,
+        sections=contents.sections,
+        tiles=headline(contents),
+    )
+
+
+def render_body(contents: Contents, longest: int | None = None) -> str:
+    """What the report shows, as a part of the viewer's page of the run.
+
+    Leaves out figures that have no data, tiles of held-out scores, which that page has above, and
+    what is beyond the first `longest` characters of a text.
+    """
+    drawn = [Section(s.title, _if_drawn(*s.plots)) for s in contents.sections]
+    return render(
+        "report_body.html.jinja",
+        c=contents,
+        rows=contents.rows,
+        sections=[section for section in drawn if section.plots],
+        tiles=iteration_tiles(contents),
+        longest=longest,
+    )
 
 
 def artifact_key(run: str, iteration: int) -> str:
-    """Prefect takes lower-case letters, digits and dashes.
+    """A key that Prefect accepts: of lower-case letters, digits and dashes.
 
     >>> artifact_key("Micro_seed.1", 3)
     'micro-seed-1-iter-3'

@@ -26,12 +26,13 @@ def sample(
     epoch: str = "",
     skip: int = 0,
 ) -> Rows:
-    """Yield `num_samples` documents. With `task_types` each has one of them, drawn uniformly; with `search_turns` each
-    has a number of required search turns.
+    """Yield `num_samples` documents. With `task_types` each has one of them, drawn uniformly; with
+    `search_turns` each has a number of required search turns.
 
-    Documents come in a seeded order of the whole corpus; `skip` of them were drawn before in the same `epoch`. When the
-    corpus is used up, drawing continues in a new order. `search_turns` maps turns to shares (`{1: 4, 2: 3, 3: 2}`),
-    allotted by largest remainder, then shuffled. Raises ValueError for a corpus without usable documents.
+    Documents come in a seeded order of the whole corpus; `skip` of them were drawn before in the
+    same `epoch`. When the corpus is used up, drawing continues in a new order. `search_turns` maps
+    turns to shares (`{1: 4, 2: 3, 3: 2}`), allotted by largest remainder, then shuffled. Raises
+    ValueError for a corpus without usable documents.
     """
     ids = pa.chunked_array(_usable(documents), pa.string())
     if not len(ids):
@@ -39,7 +40,9 @@ def sample(
     rng = random.Random(hash_json([seed, epoch, skip, num_samples]))
     turns = allot(search_turns, num_samples) if search_turns else [None] * num_samples
     rng.shuffle(turns)
-    for i, (num_turns, document_id) in enumerate(zip(turns, _draw(ids, seed, epoch, skip), strict=False)):
+    for i, (num_turns, document_id) in enumerate(
+        zip(turns, _draw(ids, seed, epoch, skip), strict=False)
+    ):
         yield {
             "sample_id": hash_json([seed, epoch, skip + i]),
             "document_id": document_id,
@@ -50,8 +53,8 @@ def sample(
 
 @stage(SAMPLES)
 def nearest(documents: Table, tasks: Tables, *, chosen: Sequence[str], most: int) -> Rows:
-    """Yield up to `most` documents for each `chosen` task: the first hits of a search for its text, in order. A
-    sample's id is the task's id with the rank. Without an index nothing is yielded."""
+    """Yield up to `most` documents for each `chosen` task: the first hits of a search for its text,
+    in order. A sample's id is the task's id with the rank. Without an index nothing is yielded."""
     from corpus_prep.search.index import load_index
 
     text_of = {row["task_id"]: row["text"] for row in rows_of(tasks) if row["text"] is not None}
@@ -70,7 +73,8 @@ def _usable(documents: Table) -> Iterator[pa.Array]:
 
 
 def allot(shares: Mapping[int, int], total: int) -> list[int]:
-    """Split `total` by shares with the largest remainder method: each key, repeated as often as its share allows.
+    """Split `total` by shares with the largest remainder method: each key, repeated as often as its
+    share allows.
 
     >>> allot({1: 4, 2: 3, 3: 2}, 10)
     [1, 1, 1, 1, 1, 2, 2, 2, 3, 3]
@@ -85,8 +89,9 @@ def allot(shares: Mapping[int, int], total: int) -> list[int]:
 
 
 def batches_needed(missing: float, size: int, most: int) -> int:
-    """Batches of `size` candidates to draw at once for `missing` items: at most `most`, and as many as are needed even
-    if every candidate is kept, so that drawing them together draws none too many.
+    """Batches of `size` candidates to draw at once for `missing` items: at most `most`, and as many
+    as are needed even if every candidate is kept, so that drawing them together draws none too
+    many.
 
     >>> [batches_needed(missing, 500, 8) for missing in (5120, 1195, 20)]
     [8, 3, 1]
@@ -99,4 +104,5 @@ def _draw(ids: pa.ChunkedArray, seed: int, epoch: str, skip: int) -> Iterator[st
     while True:
         order = np.random.default_rng(int(hash_json([seed, epoch, lap]), 16)).permutation(len(ids))
         yield from (ids[int(i)].as_py() for i in order[start:])
-        lap, start = lap + 1, 0
+        lap = lap + 1
+        start = 0

@@ -12,12 +12,18 @@ from warehouse.schemas import SCORES, Row
 
 
 @stage(SCORES)
-def score(reward: Callable[..., Iterable[Mapping[str, Any]]], /, **given: Any) -> Rows:
-    """Yield the scores that `reward` makes from the rows of the tables in `given`, which it gets by parameter name;
-    values that are not tables are settings. An unscorable rollout has a reason and no total."""
-    tables = {name: value for name, value in given.items() if are_tables(value)}
+def score(reward: Callable[..., Iterable[Mapping[str, Any]]], /, **arguments: Any) -> Rows:
+    """Yield the scores that `reward` makes.
+
+    It gets `arguments` by parameter name: of tables, the rows; what is not a table is a setting. An
+    unscorable rollout has a reason and no total.
+
+    Raises TypeError if the tables are not those that `reward` takes.
+    """
+    tables = {name: value for name, value in arguments.items() if are_tables(value)}
     check_tables(f"reward {name_of(reward)}", reward, tables)
-    yield from reward(**{**given, **{name: rows_of(table) for name, table in tables.items()}})
+    rows = {name: rows_of(table) for name, table in tables.items()}
+    yield from reward(**{**arguments, **rows})
 
 
 def scored(
@@ -31,18 +37,21 @@ def scored(
 ) -> Row:
     """A row of `scores` about a task, an answer or another row that was read from a rollout.
 
-    `group`: the group it is compared in, by default the rollouts of its prompt. `score`: how well the task was
-    answered, 0..1; for a proposer the mean over its answers. A row that is `unscorable`, or that was never sampled (no
-    fault of the policy), has no total and no score.
+    `group`: the group it is compared in, by default the rollouts of its prompt. `score`: how well
+    the task was answered, 0..1; for a proposer the mean over its answers. A row that is
+    `unscorable`, or that was never sampled (no fault of the policy), has no total and no score.
     """
     why = not_sampled(row) or unscorable
+    if why:
+        total = None
+        score = None
     return {
         "rollout_id": row.get("judge_rollout_id") or row.get("rollout_id") or row["task_id"],
         "group_id": group or row.get("prompt_id") or "",
         "task_id": row["task_id"],
-        "score": None if why else score,
+        "score": score,
         "components": components,
-        "total": None if why else total,
+        "total": total,
         "unscorable": why,
     }
 
@@ -54,4 +63,6 @@ def mean_of(values: Iterable[float | None], otherwise: float | None = None) -> f
     (0.75, 0.5, None)
     """
     known = [value for value in values if value is not None]
-    return fmean(known) if known else otherwise
+    if known:
+        return fmean(known)
+    return otherwise

@@ -1,10 +1,35 @@
 """Turn a plain function of tables and values into a stage.
 
-A stage function takes published tables and values and yields the rows of one table: dicts, Arrow tables, or, for
-millions of rows, whole Parquet files. The decorator owns the rest:
-address, freshness, lock, whole-or-nothing writing, the recipe beside the rows, and the Prefect task that shows it. The
-store is the only cache: if the published table has the same recipe, the stage is not rerun, and the log says so. Then
-it is no Prefect task either: Prefect takes ten times as long to start one as the store takes to answer.
+A stage function takes published tables and values, and yields the rows of one table: dicts, Arrow
+tables, or, for millions of rows, whole Parquet files. The decorator owns the rest: address,
+freshness, lock, whole-or-nothing writing, the recipe beside the rows, and the Prefect task that
+shows it.
+
+A worked example, a stage that keeps long tasks:
+
+    @stage(SELECTIONS)
+    def keep_long(tasks: Table, *, min_words: int) -> Rows:
+        for task in tasks.rows(Task):
+            is_long = len((task["text"] or "").split()) >= min_words
+            reason = None if is_long else "too short"
+            yield {"task_id": task["task_id"], "kept": is_long, "reason": reason}
+
+    place = store.run("demo").iteration(1).phase("write")
+    selected = keep_long(place, tasks, min_words=5)
+
+The call does the following:
+
+1. The place and the schema give the address: `demo/iter-001/write/selections`.
+2. What determines the rows becomes the recipe: the function's code, the columns of SELECTIONS,
+   the input `tasks` by its content, the parameter `min_words`; and `key`, a hash of all that.
+3. If the table published at the address has that key and its bytes are intact, it is returned and
+   nothing runs. The store is the only cache. Nor is there a Prefect task then: Prefect takes ten
+   times as long to start one as the store takes to answer.
+4. Otherwise, under a lock, the function's rows are written to a draft beside the store's tables.
+   Only when the last row is written does the draft become the table, in one rename: a stage that
+   fails or is killed leaves nothing that could be mistaken for a result.
+5. The recipe is stored beside the rows, with the seconds they took and the number of rows for each
+   `reason`: here, how many tasks were too short.
 """
 
 from __future__ import annotations
@@ -17,7 +42,7 @@ import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints, is_typeddict, overload
 
@@ -38,7 +63,8 @@ R = TypeVar("R")
 Keyed = TypeVar("Keyed", bound=Mapping[str, Any])
 Rows = Iterable[Mapping[str, Any] | pa.Table | pa.RecordBatch | Path]
 Tables = Table | Sequence[Table]
-OF_STORE = ("draft", "shards", "behind")  # parameters that the store gives to a stage
+# parameters of a stage function that the store fills in, once the stage has to run
+FROM_STORE = ("draft", "shards", "behind")
 
 
 def stage(
@@ -46,12 +72,16 @@ def stage(
 ) -> Callable[[Callable[..., Rows]], Callable[..., Table]]:
     """Turn a function that yields rows of `schema` into a stage.
 
-    Call the stage as `f(place, ..., label=None)`: `place` says where it writes, `label` tells apart tables of one kind
-    at one place. Parameters named in `tools` (engines, progress) do the work but do not change the result: the recipe
-    has their names, its key does not. `code` names what they run in other processes: functions, or modules that are
-    too heavy to import. The decorator fills in four parameters: `draft`, to write files beside the rows; `shards`, a
-    place for partial results that should survive a kill; `behind`, the writes of earlier tables that are still under
-    way; and `address`.
+    Call the stage as `f(place, ..., label=None)`: `place` says where it writes, `label` tells apart
+    tables of one kind at one place.
+
+    Parameters named in `tools` (engines, progress) do the work but do not change the result: the
+    recipe has their names, its key does not. `code` names what they run in other processes:
+    functions, or modules that are too heavy to import.
+
+    The decorator fills in four parameters, if the function has them: `draft`, to write files beside
+    the rows; `shards`, a place for partial results that should survive a kill; `behind`, the writes
+    of earlier tables that are still under way; and `address`.
     """
 
     def decorate(function: Callable[..., Rows]) -> Callable[..., Table]:
@@ -60,120 +90,169 @@ def stage(
         @functools.wraps(function)
         def run(place: Place, *args: Any, label: str | None = None, **kwargs: Any) -> Table:
             address = place.address(schema.name, label)
-            given = {**dict.fromkeys(OF_STORE), "address": address}
-            bound = signature.bind(*args, **kwargs, **{k: v for k, v in given.items() if k in signature.parameters})
+            filled_in = {**dict.fromkeys(FROM_STORE), "address": address}
+            unknown = filled_in.keys() - signature.parameters.keys()
+            for name in unknown:
+                del filled_in[name]
+            bound = signature.bind(*args, **kwargs, **filled_in)
             bound.apply_defaults()
-            decisive = {k: v for k, v in bound.arguments.items() if k not in (*tools, *OF_STORE)}
-            recipe = {**make_recipe(function, decisive, schema, code), "tools": list(tools)}
-            work = functools.partial(_make, place, address, schema, function, bound, recipe)
-            table = _fresh(place, address, recipe)
+            decisive = {
+                name: value
+                for name, value in bound.arguments.items()
+                if name not in tools and name not in FROM_STORE
+            }
+            recipe = make_recipe(function, decisive, schema, code) | {"tools": list(tools)}
+            call = _Call(place, address, schema, function, bound, recipe)
+            table = call.fresh_table()
             if table is None:
-                table = _as_prefect_task(work, function.__name__.lstrip("_"), Address.parse(address))
+                task_name = function.__name__.lstrip("_")
+                table = _as_prefect_task(call.make_table, task_name, Address.parse(address))
             for watch in place.store.watchers:
                 watch(table)
             place.store.freshness.passed(table, recipe, again(place, args, kwargs, label))
             return table
 
         def again(place: Place, args: Any, kwargs: Any, label: str | None) -> Again:
-            return lambda store, other: run(
-                replace(place, store=store), *exchanged(args, other), label=label, **exchanged(kwargs, other)
-            )
+            """The same call in another store, with another table for each of its tables."""
+
+            def run_again(store: Any, other_table: Callable[[Table], Table]) -> Table:
+                return run(
+                    replace(place, store=store),
+                    *replace_tables(args, other_table),
+                    label=label,
+                    **replace_tables(kwargs, other_table),
+                )
+
+            return run_again
 
         return run
 
     return decorate
 
 
-def exchanged(value: Any, other: Callable[[Table], Table]) -> Any:
-    """An argument with each table in it replaced by `other(table)`."""
+def replace_tables(value: Any, other_table: Callable[[Table], Table]) -> Any:
+    """An argument of a stage with each table in it replaced by `other_table(table)`."""
     if isinstance(value, Table):
-        return other(value)
+        return other_table(value)
     if isinstance(value, functools.partial):
-        return functools.partial(value.func, *exchanged(value.args, other), **exchanged(value.keywords, other))
+        return functools.partial(
+            value.func,
+            *replace_tables(value.args, other_table),
+            **replace_tables(value.keywords, other_table),
+        )
     if isinstance(value, dict):
-        return {name: exchanged(part, other) for name, part in value.items()}
-    return type(value)(exchanged(part, other) for part in value) if type(value) in (list, tuple) else value
-
-
-def _fresh(place: Place, address: str, recipe: dict[str, Any]) -> Table | None:
-    """The published table, unless it is stale. Raises RuntimeError if another process is replacing it."""
-    if place.store.freshness.builds:
-        place.store.check_free(address)
-    made = place.store.find(address)
-    if place.store.freshness.why_make(address, made, recipe) is not None or made is None:
-        return None
-    log.log(place.store.log_level, "%s: fresh, %d rows", address, made.num_rows)
-    return made
+        return {name: replace_tables(part, other_table) for name, part in value.items()}
+    if type(value) in (list, tuple):  # a subclass, such as a named tuple, holds no tables
+        return type(value)(replace_tables(part, other_table) for part in value)
+    return value
 
 
 def _as_prefect_task(work: Callable[[], Table], name: str, at: Address) -> Table:
-    """`work` as a task of the flow run, if there is one; its iteration and phase are tags to filter by."""
+    """`work` as a task of the flow run, if there is one.
+
+    It has no tags: for a task with tags Prefect asks the server for slots, and sleeps for seconds
+    while the server's database is busy. The name states iteration, phase and step.
+    """
     context = sys.modules.get("prefect.context")  # if it was never imported, no flow is running
     if context is None or context.FlowRunContext.get() is None:
         return work()
     from prefect import task
     from prefect.cache_policies import NO_CACHE
 
-    tags = [tag for tag in (at.iteration is not None and f"iteration {at.iteration}", at.phase) if tag]
-
-    @task(name=name, task_run_name=at.shown, tags=tags, cache_policy=NO_CACHE, persist_result=False)
+    @task(name=name, task_run_name=at.shown, cache_policy=NO_CACHE, persist_result=False)
     def make() -> Table:
         return work()
 
     return make()
 
 
-def _make(
-    place: Place,
-    address: str,
-    schema: Schema,
-    function: Callable[..., Rows],
-    bound: inspect.BoundArguments,
-    recipe: dict[str, Any],
-) -> Table:
-    store, arguments = place.store, bound.arguments
-    store.behind.check()
-    with store.lock(address):
-        made = store.find(address)
-        why = store.freshness.why_make(address, made, recipe)
-        if why is None and made is not None:  # another process made it meanwhile
-            return made
-        if made is not None:
-            log.log(store.log_level, "%s: stale, rebuilding: %s", address, why)
-        started, meter = time.time(), Meter()
+@dataclass(frozen=True)
+class _Call:
+    """One call of a stage: where its table goes, what makes the rows, and what determines them."""
+
+    place: Place
+    address: str
+    schema: Schema
+    function: Callable[..., Rows]
+    bound: inspect.BoundArguments
+    recipe: dict[str, Any]
+
+    def fresh_table(self) -> Table | None:
+        """The published table, unless it is stale.
+
+        Raises RuntimeError if another process is replacing it.
+        """
+        store = self.place.store
+        if store.freshness.builds:
+            store.check_free(self.address)
+        published = store.find(self.address)
+        why = store.freshness.why_make(self.address, published, self.recipe)
+        if published is None or why is not None:
+            return None
+        log.log(store.log_level, "%s: fresh, %d rows", self.address, published.num_rows)
+        return published
+
+    def make_table(self) -> Table:
+        """Run the function and publish its rows."""
+        store = self.place.store
+        store.behind.check()
+        with store.lock(self.address):
+            published = store.find(self.address)
+            why = store.freshness.why_make(self.address, published, self.recipe)
+            if published is not None and why is None:  # another process made it meanwhile
+                return published
+            if published is not None:
+                log.log(store.log_level, "%s: stale, rebuilding: %s", self.address, why)
+            started = time.time()
+            meter = Meter()
+            with store.draft(self.schema) as draft:
+                counts = self._write_rows(draft)
+                seconds = time.time() - started
+                tools = [self.bound.arguments[name] for name in self.recipe["tools"]]
+                notes = {
+                    **store.freshness.notes(),
+                    "started_at": started,
+                    "seconds": round(seconds, 3),
+                    "gpu_s": round(seconds * num_gpus(tools), 3),
+                    "tokens": draft.tokens,
+                    **meter.notes(),
+                    "counts": dict(counts),
+                }
+                table = store.publish(draft, self.address, {**self.recipe, **notes})
+        store.write_behind(table, draft.awaited)
+        reasons = "".join(f", {n} {reason}" for reason, n in counts.most_common(3))
+        log.log(
+            store.log_level,
+            "%s: %d rows in %.1f s%s",
+            self.address,
+            table.num_rows,
+            seconds,
+            reasons,
+        )
+        return table
+
+    def _write_rows(self, draft: Draft) -> Counter[str]:
+        """Write what the function yields to `draft`; return how many rows have each reason."""
+        store = self.place.store
+        arguments = self.bound.arguments
+        from_store = {
+            "draft": draft,
+            "shards": store.shards(self.schema, self.address, self.recipe["key"]),
+            "behind": store.behind,
+        }
+        for name in FROM_STORE:
+            if name in arguments:
+                arguments[name] = from_store[name]
         counts: Counter[str] = Counter()
-        with store.draft(schema) as draft:
-            shards = store.shards(schema, address, recipe["key"])
-            ours = zip(OF_STORE, (draft, shards, store.behind), strict=True)
-            arguments.update({k: v for k, v in ours if k in arguments})
-            _fill(draft, function(*bound.args, **bound.kwargs), counts)
-            tools = [arguments[name] for name in recipe["tools"]]
-            seconds = time.time() - started + sum(getattr(tool, "ahead_s", 0.0) for tool in tools)
-            notes = {
-                **store.freshness.notes(),
-                "started_at": started,
-                "seconds": round(seconds, 3),
-                "gpu_s": round(seconds * num_gpus(tools), 3),
-                "tokens": draft.tokens,
-                **meter.notes(),
-                "counts": dict(counts),
-            }
-            table = store.publish(draft, address, {**recipe, **notes})
-    store.write_behind(table, draft.awaited)
-    reasons = "".join(f", {n} {reason}" for reason, n in counts.most_common(3))
-    log.log(store.log_level, "%s: %d rows in %.1f s%s", address, table.num_rows, seconds, reasons)
-    return table
+        for chunk in to_chunks(self.function(*self.bound.args, **self.bound.kwargs)):
+            draft.write(chunk)
+            counts.update(count_reasons(chunk, draft.schema))
+        return counts
 
 
 def num_gpus(tools: Iterable[Any]) -> int:
     """GPUs that engines or a trainer hold while a stage works."""
     return sum(getattr(tool, "num_gpus", 0) for tool in tools)
-
-
-def _fill(draft: Draft, rows: Rows, counts: Counter[str]) -> None:
-    for chunk in to_chunks(rows):
-        draft.write(chunk)
-        counts.update(count_reasons(chunk, draft.schema))
 
 
 def make_recipe(
@@ -182,15 +261,23 @@ def make_recipe(
     schema: Schema,
     code: tuple[Callable[..., Any] | str, ...] = (),
 ) -> dict[str, Any]:
-    """Everything that determines the result: code, columns, inputs by content, parameters; and a key of all that."""
-    far = [module_fingerprint(c) if isinstance(c, str) else fingerprint(c) for c in code]
-    inputs = {k: v for k, v in arguments.items() if isinstance(v, Table)}
+    """Everything that determines the result: code, columns, inputs by content, and parameters.
+
+    Its `key` is a hash of all that.
+    """
+    fingerprints = [fingerprint(function)]
+    for part in code:  # what the tools run in other processes
+        is_module = isinstance(part, str)
+        fingerprints.append(module_fingerprint(part) if is_module else fingerprint(part))
+    inputs = {name: value for name, value in arguments.items() if isinstance(value, Table)}
     recipe = {
         "stage": f"{function.__module__}.{function.__qualname__}",
-        "code": dict(sorted(functools.reduce(operator.or_, far, fingerprint(function)).items())),
+        "code": dict(sorted(functools.reduce(operator.or_, fingerprints).items())),
         "columns": hash_json(str(schema.arrow)),
-        "inputs": {k: {"address": t.address, "content_hash": t.content_hash} for k, t in inputs.items()},
-        "params": {k: describe(v) for k, v in arguments.items() if k not in inputs},
+        "inputs": {name: describe(table) for name, table in inputs.items()},
+        "params": {
+            name: describe(value) for name, value in arguments.items() if name not in inputs
+        },
     }
     return {**recipe, "key": key_of(recipe)}
 
@@ -204,16 +291,30 @@ def describe(value: Any) -> Any:
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
     if isinstance(value, functools.partial):
-        return {"function": describe(value.func), "args": describe(value.args), "kwargs": describe(value.keywords)}
+        return {
+            "function": describe(value.func),
+            "args": describe(value.args),
+            "kwargs": describe(value.keywords),
+        }
     if callable(value):
         return {"code": fingerprint(value)}
     if isinstance(value, dict):
-        return {str(k): describe(v) for k, v in value.items()}
+        return {str(name): describe(part) for name, part in value.items()}
     if isinstance(value, (list, tuple)):
-        return [describe(v) for v in value]
+        return [describe(part) for part in value]
     if isinstance(value, Path):
         return str(value)
     return value
+
+
+# ---- the rows of tables ----
+
+
+def as_tables(tables: Tables) -> Sequence[Table]:
+    """The tables of an argument that is one table, or several of one kind."""
+    if isinstance(tables, Table):
+        return [tables]
+    return tables
 
 
 @overload
@@ -225,59 +326,105 @@ def rows_of(tables: Tables, kind: type[R]) -> list[R]: ...
 
 
 def rows_of(tables: Tables, kind: type | None = None) -> list[Any]:
-    """All rows of a table, or of several of one kind, in order; for the type checker as the TypedDict `kind`."""
-    some = [tables] if isinstance(tables, Table) else tables
-    return [row for table in some for row in (table.rows(kind) if kind else table.rows())]
+    """All rows of a table, or of several of one kind, in order.
+
+    `kind` is the TypedDict that the type checker takes the rows for; it changes nothing else.
+    """
+    rows: list[Any] = []
+    for table in as_tables(tables):
+        rows += table.rows(kind) if kind else table.rows()
+    return rows
 
 
 def rows_for(function: Callable[..., Any], tables: Mapping[str, Tables]) -> dict[str, list[Row]]:
-    """The rows of `tables` for the parameters of `function`. If the rows in its annotation have fewer columns, only
-    those columns are read."""
-    hints, found = get_type_hints(innermost(function)), dict[str, list[Row]]()
-    for name, some in tables.items():
-        wanted: Any = next(iter(get_args(hints.get(name))), None)
-        columns = list(get_type_hints(wanted)) if is_typeddict(wanted) else None
-        found[name] = []
-        for table in [some] if isinstance(some, Table) else some:
-            fewer = columns is not None and len(columns) < len(table.schema.columns)
-            batches = table.batches(columns) if fewer else ()
-            rows = (row for batch in batches for row in batch.to_pylist(maps_as_pydicts="strict"))
-            found[name] += rows if fewer else table.rows()
-    return found
+    """The rows of `tables` for the parameters of `function`, by name.
+
+    If the rows in a parameter's annotation have fewer columns than its table, only those columns
+    are read.
+    """
+    hints = get_type_hints(innermost(function))
+    rows: dict[str, list[Row]] = {}
+    for name, argument in tables.items():
+        row_type = _row_type(hints.get(name))
+        rows[name] = []
+        for table in as_tables(argument):
+            rows[name] += _rows_as(row_type, table)
+    return rows
+
+
+def _row_type(annotation: Any) -> type | None:
+    """`Task` for the annotation `list[Task]`; None if the rows of an annotation have no type."""
+    row_type = next(iter(get_args(annotation)), None)
+    if is_typeddict(row_type):
+        return row_type
+    return None
+
+
+def _rows_as(row_type: type | None, table: Table) -> list[Row]:
+    columns = list(get_type_hints(row_type)) if row_type else table.schema.arrow.names
+    if len(columns) >= len(table.schema.columns):
+        return table.rows()
+    rows: list[Row] = []
+    for batch in table.batches(columns):
+        rows += batch.to_pylist(maps_as_pydicts="strict")
+    return rows
 
 
 def rows_by(column: str, rows: Iterable[Keyed]) -> Mapping[Any, list[Keyed]]:
     """The rows by their value of a column, in order; a value that no row has gives no rows."""
-    found: dict[Any, list[Keyed]] = defaultdict(list)
+    grouped: dict[Any, list[Keyed]] = defaultdict(list)
     for row in rows:
-        found[row[column]].append(row)
-    return found
+        grouped[row[column]].append(row)
+    return grouped
+
+
+# ---- functions that get tables by name: prompts, rewards and measures ----
 
 
 def are_tables(value: Any) -> bool:
     """Whether a keyword argument is a table, or several (or none) of one kind."""
-    return isinstance(value, Table) or (isinstance(value, (list, tuple)) and all(isinstance(t, Table) for t in value))
+    if isinstance(value, (list, tuple)):
+        return all(isinstance(table, Table) for table in value)
+    return isinstance(value, Table)
 
 
 def check_tables(who: str, function: Callable[..., Any], tables: Mapping[str, Tables]) -> None:
-    """Raise TypeError unless `tables` match the parameters of `function`, by name and by the rows it annotates;
-    settings are keyword-only."""
-    parameters = inspect.signature(function).parameters.values()
-    named = [p for p in parameters if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
-    missing = [p.name for p in named if p.default is inspect.Parameter.empty and p.name not in tables]
-    if missing or tables.keys() - {p.name for p in named}:
-        raise TypeError(f"{who} needs {', '.join(p.name for p in named)}; got {', '.join(tables) or 'no table'}")
+    """Raise TypeError unless `tables` match the parameters of `function`.
+
+    They match by name, and by the rows that a parameter's annotation names: a table has to have all
+    their columns. Keyword-only parameters are settings, not tables.
+    """
+    parameters = [
+        parameter
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+    ]
+    names = [parameter.name for parameter in parameters]
+    required = {p.name for p in parameters if p.default is inspect.Parameter.empty}
+    if not required <= tables.keys() <= set(names):
+        got = ", ".join(tables) or "no table"
+        raise TypeError(f"{who} needs {', '.join(names)}; got {got}")
     hints = get_type_hints(innermost(function))
-    for name, some in tables.items():
-        wanted: Any = next(iter(get_args(hints.get(name))), None)
-        for table in [some] if isinstance(some, Table) else some:
-            if is_typeddict(wanted) and not set(get_type_hints(wanted)) <= set(get_type_hints(table.schema.row)):
-                raise TypeError(f"{who} needs {name} with rows of {wanted.__name__}; got the table {table.address}")
+    for name, argument in tables.items():
+        row_type = _row_type(hints.get(name))
+        if row_type is None:
+            continue
+        needed = get_type_hints(row_type).keys()
+        for table in as_tables(argument):
+            if not needed <= get_type_hints(table.schema.row).keys():
+                raise TypeError(
+                    f"{who} needs {name} with rows of {row_type.__name__}; got the table"
+                    f" {table.address}"
+                )
 
 
 def innermost(function: Callable[..., Any]) -> Callable[..., Any]:
-    return innermost(function.func) if isinstance(function, functools.partial) else function
+    """The function under any number of `functools.partial`."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function
 
 
 def name_of(function: Callable[..., Any]) -> str:
+    """The name of a function, also of one whose settings were bound beforehand."""
     return innermost(function).__name__

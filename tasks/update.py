@@ -19,14 +19,17 @@ from warehouse.draft import Draft, Shards, write_json
 from warehouse.schemas import UPDATES, Row
 from warehouse.store import Table
 
-PROBES_FILE = "probes.json"  # the trained policy's log-probabilities of some rows: see `tasks.probe`
+# the trained policy's log-probabilities of some rows: see `tasks.probe`
+PROBES_FILE = "probes.json"
 log = logging.getLogger("selfplay")
 
 
 class Trainer:
-    """Run updates in a group of processes that keep the trained weights in memory for the next update.
+    """Run updates in a group of processes that keep the trained weights in memory for the next
+    update.
 
-    `resident = False` ends them after each update: nothing of theirs stays on the GPU, and no weights in host memory.
+    `resident = False` ends them after each update: nothing of theirs stays on the GPU, and no
+    weights in host memory.
     """
 
     def __init__(
@@ -39,18 +42,23 @@ class Trainer:
         resident: bool = True,
     ) -> None:
         self.group = Group(log_file, num_processes, device, threads)
-        self.checkpoint_s, self.resident = checkpoint_s, resident
+        self.checkpoint_s = checkpoint_s
+        self.resident = resident
 
     @property
     def num_gpus(self) -> int:
-        return self.group.num_processes if self.group.device == "cuda" else 0
+        if self.group.device == "cuda":
+            return self.group.num_processes
+        return 0
 
     def train(self, job: UpdateJob) -> UpdateResult:
         """Train; if memory runs out, halve the micro-batch, down to one row, and continue.
 
         Raises what `tasks.training.trainer.train` raises, and TrainerDied.
         """
-        job = job.model_copy(update={"checkpoint_s": self.checkpoint_s, "state_later": self.resident})
+        job = job.model_copy(
+            update={"checkpoint_s": self.checkpoint_s, "state_later": self.resident}
+        )
         while True:
             try:
                 return self._train(job)
@@ -72,7 +80,8 @@ class Trainer:
                 self.close()
 
     def write_state(self, folder: Path) -> None:
-        """Write the optimizer's state that a job left in memory; raises as `Group.write_state` does."""
+        """Write the optimizer's state that a job left in memory; raises as `Group.write_state`
+        does."""
         self.group.write_state(folder)
 
     def close(self) -> None:
@@ -80,7 +89,7 @@ class Trainer:
 
 
 @stage(UPDATES, tools=("trainer",), code=("tasks.training.trainer",))
-def update(
+def update(  # noqa: PLR0913 - all that a policy depends on, and the tools
     batch: Table,
     *,
     policy: Policy,
@@ -96,14 +105,17 @@ def update(
     shards: Shards,
     behind: BackgroundWork,
 ) -> Rows:
-    """Yield one row per optimizer step; the new policy and its optimizer state lie in the table's files.
+    """Yield one row per optimizer step; the new policy and its optimizer state lie in the table's
+    files.
 
-    The state may still be written while later stages run: the next update waits for it. If a run ends before it is
-    written, the update is rerun. A killed update resumes from the last optimizer step that it kept in `shards`.
+    The state may still be written while later stages run: the next update waits for it. If a run
+    ends before it is written, the update is rerun. A killed update resumes from the last optimizer
+    step that it kept in `shards`.
 
-    `optimizer_state` is what `updated_policy` returned for the previous update. `references` are the batch's
-    log-probabilities under `reference`, if an engine scored them. `yarn` is the engine's. Raises, before anything is
-    published: ValueError for an empty batch, Cleaned if policy or state were freed, `grpo.NonFiniteUpdateError`.
+    `optimizer_state` is what `updated_policy` returned for the previous update. `references` are
+    the batch's log-probabilities under `reference`, if an engine scored them. `yarn` is the
+    engine's. Raises, before anything is published: ValueError for an empty batch, Cleaned if policy
+    or state were freed, `grpo.NonFiniteUpdateError`.
     """
     behind.wait()
     state = batch.runs / optimizer_state if optimizer_state else None
@@ -127,19 +139,29 @@ def update(
         draft.later(f"{job.out.name}/{result.optimizer_state.name}", trainer.write_state)
     if result.probed:
         write_json(job.out / PROBES_FILE, [probed.model_dump() for probed in result.probed])
-    about = {"policy": address, "parent": policy.id, "role": role, "policy_hash": draft.hash_folder(result.policy)}
+    about = {
+        "policy": address,
+        "parent": policy.id,
+        "role": role,
+        "policy_hash": draft.hash_folder(result.policy),
+    }
     yield from _steps(about | _places(address, policy, result, settings), result)
 
 
 def _steps(about: Row, result: UpdateResult) -> Iterator[Row]:
     for step in result.steps:
-        metrics = {k: float(v) for k, v in step.model_dump(exclude={"step"}).items() if v is not None}
+        metrics = {
+            k: float(v) for k, v in step.model_dump(exclude={"step"}).items() if v is not None
+        }
         yield {**about, "optimizer_step": step.step - 1, "metrics": metrics}
 
 
-def _places(address: str, policy: Policy, result: UpdateResult, settings: GRPOSettings) -> dict[str, str | None]:
+def _places(
+    address: str, policy: Policy, result: UpdateResult, settings: GRPOSettings
+) -> dict[str, str | None]:
     """Where the new policy and its optimizer's state will lie, in the store."""
-    files, full = f"{address}/files/update", settings.lora is None
+    files = f"{address}/files/update"
+    full = settings.lora is None
     folder = f"{files}/{result.policy.name}"
     return {
         "weights": folder if full else policy.weights,
@@ -149,9 +171,12 @@ def _places(address: str, policy: Policy, result: UpdateResult, settings: GRPOSe
 
 
 def updated_policy(table: Table) -> tuple[Policy, str]:
-    """The policy that an update trained, and its optimizer's state (a path below the store's runs)."""
+    """The policy that an update trained, and its optimizer's state (a path below the store's
+    runs)."""
     row = table.rows()[-1]
     weights = str(table.file(row["weights"])) if row["adapter"] is None else row["weights"]
     adapter = str(table.file(row["adapter"])) if row["adapter"] else None
-    policy = Policy(id=row["policy"], weights=weights, adapter=adapter, content_hash=row["policy_hash"])
+    policy = Policy(
+        id=row["policy"], weights=weights, adapter=adapter, content_hash=row["policy_hash"]
+    )
     return policy, table.file(row["optimizer_state"]).relative_to(table.runs).as_posix()

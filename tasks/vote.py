@@ -26,16 +26,19 @@ def vote(
     time_limit_s: float = 10.0,
     num_workers: int = 1,
 ) -> Rows:
-    """Yield one row per task: the answer that most of its readable answers agree on, or the reason why there is none.
+    """Yield one row per task: the answer that most of its readable answers agree on, or the reason
+    why there is none.
 
-    `agree(task, answer)` is a module-level function, as in `match`. Its task is a row of `tasks` (without `tasks`, only
-    the id) whose `reference` is another answer. Two answers are equal if `agree` says so in either order; without
-    `agree`, if their texts are. A comparison that raises ValueError, takes more than `time_limit_s` or crashes counts
-    as unequal, and such failures are counted. Any other exception is a fault of `agree` and raises RuntimeError.
+    `agree(task, answer)` is a module-level function, as in `match`. Its task is a row of `tasks`
+    (without `tasks`, only the id) whose `reference` is another answer. Two answers are equal if
+    `agree` says so in either order; without `agree`, if their texts are. A comparison that raises
+    ValueError, takes more than `time_limit_s` or crashes counts as unequal, and such failures are
+    counted. Any other exception is a fault of `agree` and raises RuntimeError.
 
-    Answers are in sampling order. Among the largest classes, the one whose first member was sampled first wins (`tied`
-    marks such a task), and that member's text is the label. Unreadable answers and engine failures do not vote. A
-    task with fewer than `min_readable` readable answers has no label; every row of `tasks` gets one row.
+    Answers are in sampling order. Among the largest classes, the one whose first member was sampled
+    first wins (`tied` marks such a task), and that member's text is the label. Unreadable answers
+    and engine failures do not vote. A task with fewer than `min_readable` readable answers has no
+    label; every row of `tasks` gets one row.
     """
     tasks_given = {row["task_id"]: row for row in rows_of(tasks)}
     answers_of: dict[str, list[Row]] = {task_id: [] for task_id in tasks_given}
@@ -55,14 +58,17 @@ def vote(
 
 
 def _same(workers: Workers, task: Row, first: str, second: str) -> bool | None:
-    """Whether two answers are equal in either order; None if a comparison failed and neither says yes."""
+    """Whether two answers are equal in either order; None if a comparison failed and neither
+    says yes."""
     orders = [(first, second)] if first == second else [(first, second), (second, first)]
     found = []
     for reference, answer in orders:
         found.append(workers.compare({**task, "reference": reference}, answer).matched)
         if found[-1]:
             return True
-    return None if None in found else False
+    if None in found:
+        return None
+    return False
 
 
 def majority(answers: Sequence[Row], same: Same, min_readable: int = 1) -> Row:
@@ -92,14 +98,18 @@ def majority(answers: Sequence[Row], same: Same, min_readable: int = 1) -> Row:
     }
 
 
-def _why_no_label(num_answers: int, num_sampled: int, num_readable: int, min_readable: int) -> str | None:
+def _why_no_label(
+    num_answers: int, num_sampled: int, num_readable: int, min_readable: int
+) -> str | None:
     if not num_answers:
         return "no answers"
     if not num_sampled:
         return "no answer could be sampled"
     if not num_readable:
         return "no readable answer"
-    return f"fewer than {min_readable} readable answers" if num_readable < min_readable else None
+    if num_readable < min_readable:
+        return f"fewer than {min_readable} readable answers"
+    return None
 
 
 @dataclass(frozen=True)
@@ -113,7 +123,8 @@ class Classes:
 def classes(answer_N: Sequence[str], same: Same) -> Classes:
     """Equality classes, greedily: an answer joins the first class whose first member it equals.
 
-    Equal texts are one answer and are not compared. `same` returns None if the comparison fails: then they differ.
+    Equal texts are one answer and are not compared. `same` returns None if the comparison fails:
+    then they differ.
 
     >>> classes(["1/2", "3", "0.5", "3"], lambda a, b: eval(a) == eval(b)).members
     [[0, 2], [1, 3]]
@@ -121,7 +132,8 @@ def classes(answer_N: Sequence[str], same: Same) -> Classes:
     positions: dict[str, list[int]] = defaultdict(list)
     for position, text in enumerate(answer_N):
         positions[text].append(position)
-    compare, members = _Sparing(same), dict[str, list[int]]()
+    compare = _Sparing(same)
+    members = dict[str, list[int]]()
     for text, at in positions.items():
         first = next((other for other in members if compare(other, text)), text)
         members.setdefault(first, []).extend(at)
@@ -129,7 +141,8 @@ def classes(answer_N: Sequence[str], same: Same) -> Classes:
 
 
 class _Sparing:
-    """`same`, but skip a text that cannot even be compared with itself: each attempt may take the whole time limit."""
+    """`same`, but skip a text that cannot even be compared with itself: each attempt may take
+    the whole time limit."""
 
     def __init__(self, same: Same) -> None:
         self._same, self._fails_alone, self.num_failed = same, dict[str, bool](), 0

@@ -10,14 +10,18 @@ from tests.support import surroundings
 surroundings.separate()
 sys.modules.setdefault("vllm", None)  # type: ignore[arg-type]  # TRL would import it, which takes as long again
 
-from flows.service.site import store_root  # noqa: E402
+from flows.runtime.store_root import store_root  # noqa: E402
 from tests.support import light  # noqa: E402
 from warehouse.schemas import TABLES, define  # noqa: E402
 from warehouse.store import Place, Store  # noqa: E402
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--light", action="store_true", help="leave out what needs torch, vLLM and other large packages")
+    parser.addoption(
+        "--light",
+        action="store_true",
+        help="leave out what needs torch, vLLM and other large packages",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -29,24 +33,25 @@ LONGEST = (
     "end_to_end/test_scope.py",
     "end_to_end/test_services.py",
     "end_to_end/test_chaos.py",
-    "test_grpo_processes.py",
+    "tasks/training/test_grpo_processes.py",
     "end_to_end/test_spell.py",
-    "test_engine_vllm.py",
+    "tasks/engines/test_engine_vllm.py",
     "end_to_end/test_here.py",
     "end_to_end/test_english.py",
-    "test_readme.py",
+    "flows/test_readme.py",
     "end_to_end/test_eapo.py",
     "end_to_end/test_mae.py",
     "end_to_end/test_rzero.py",
     "end_to_end/test_spice.py",
-    "test_plan_memory.py",
+    "flows/plan/test_memory.py",
     "end_to_end/test_recovery.py",
-    "test_engine_openai.py",
+    "tasks/engines/test_engine_openai.py",
 )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Order files by duration, longest first: processes take them in this order and so end at about the same time."""
+    """Order files by duration, longest first: processes take them in this order and so end at
+    about the same time."""
     place = {Path(__file__).parent / name: number for number, name in enumerate(LONGEST)}
     items.sort(key=lambda item: place.get(item.path, len(place)))
 

@@ -1,4 +1,5 @@
-"""What may import what: flows -> tasks -> corpus_prep and warehouse; no method is named below the flows."""
+"""What may import what: flows -> tasks -> corpus_prep and warehouse; no method is named below
+the flows."""
 
 import ast
 import re
@@ -15,7 +16,10 @@ MAY_IMPORT = {
     "corpus_prep": {"corpus_prep", "warehouse"},
     "warehouse": {"warehouse"},
 }
-METHODS = re.compile(r"scope|spell|spice|rzero|eapo|mae|challenger|solver|reasoner|questioner|proposer", re.IGNORECASE)
+METHODS = re.compile(
+    r"scope|spell|spice|rzero|eapo|mae|challenger|solver|reasoner|questioner|proposer",
+    re.IGNORECASE,
+)
 LAYOUT = re.compile(r"part-\d|^recipe\.json$|^runs/|\.duckdb$")  # names that the store gives
 
 
@@ -44,12 +48,15 @@ def imports(path: Path) -> Iterator[str]:
 
 def modules() -> dict[str, Path]:
     """Every module of the project by its dotted name."""
-    return {relative(p).removesuffix(".py").removesuffix("/__init__").replace("/", "."): p for p in files(*MAY_IMPORT)}
+    return {
+        relative(p).removesuffix(".py").removesuffix("/__init__").replace("/", "."): p
+        for p in files(*MAY_IMPORT)
+    }
 
 
 def imported(path: Path, among: Collection[str]) -> set[str]:
-    """Modules of `among` that a file imports, including in functions and for type checking. `from a import b` imports
-    a.b if that is a module, else a."""
+    """Modules of `among` that a file imports, including in functions and for type checking. `from a
+    import b` imports a.b if that is a module, else a."""
     found: set[str] = set()
     for node in ast.walk(parse(path)):
         if isinstance(node, ast.Import):
@@ -62,7 +69,11 @@ def imported(path: Path, among: Collection[str]) -> set[str]:
 
 def docstrings(tree: ast.Module) -> set[ast.AST]:
     """Strings that are statements: documentation."""
-    return {n.value for n in ast.walk(tree) if isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant)}
+    return {
+        n.value
+        for n in ast.walk(tree)
+        if isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant)
+    }
 
 
 def strings(path: Path) -> Iterator[str]:
@@ -104,6 +115,38 @@ def test_no_method_imports_another():
     assert wrong == []
 
 
+def test_no_method_and_no_shared_module_names_a_built_in_world():
+    """They ask the run's; only the run opens it. The demo may name the profile that it plays."""
+    worlds = ("tables", "clusters", "ledgers", "encyclopaedia", "haystacks", "built_in")
+    named = {f"flows.worlds.{name}" for name in worlds}
+    assert named <= modules().keys()
+    wrong = list[str]()
+    for path in files("flows"):
+        name = relative(path)
+        if name.startswith("flows/worlds/"):
+            continue
+        wrong += [
+            f"{name} imports {module}"
+            for module in sorted(imported(path, named))
+            if (name, module) != ("flows/run.py", "flows.worlds.built_in")
+        ]
+        if name != "flows/app/command/demo.py" and "micro" in set(compared(path)):
+            wrong.append(f'{name} compares with "micro"')
+    assert wrong == []
+
+
+def compared(path: Path) -> Iterator[str]:
+    """Literal strings that a file compares with, alone or in a collection."""
+    for node in ast.walk(parse(path)):
+        if isinstance(node, ast.Compare):
+            for part in (node.left, *node.comparators):
+                for leaf in ast.walk(part):
+                    if isinstance(leaf, ast.Constant) and isinstance(leaf.value, str):
+                        yield leaf.value
+        elif isinstance(node, ast.MatchValue) and isinstance(node.value, ast.Constant):
+            yield str(node.value.value)
+
+
 def test_no_modules_import_each_other():
     known = modules()
     try:
@@ -116,7 +159,9 @@ def test_what_methods_share_imports_none_of_them():
     """The layer beside their folders, the micro-worlds, the commands and the services."""
     methods = {path.parent.name for path in (PROJECT / "flows").glob("*/flow.py")}
     shared = [path for path in files("flows") if path.relative_to(PROJECT).parts[1] not in methods]
-    assert {"method.py", "run.py", "cli.py", "services.py", "bars.py"} <= {path.name for path in shared}
+    assert {"method.py", "run.py", "cli.py", "services.py", "world.py"} <= {
+        path.name for path in shared
+    }
     wrong = [
         f"{relative(path)} imports {module}"
         for path in shared
@@ -127,14 +172,18 @@ def test_what_methods_share_imports_none_of_them():
 
 
 def test_below_tasks_nothing_imports_a_verb():
-    """A flow is written with the flat modules of tasks/. Its folders hold their parts, which import none of them except
-    the definitions of a stage, a prompt and a reader."""
+    """A flow is written with the flat modules of tasks/. Its folders hold their parts, which import
+    none of them except the definitions of a stage, a prompt and a reader. Two folders hold stages
+    and measures themselves, which may use the definitions of a metric and of what is read."""
+    definitions = {"tasks.__init__", "tasks.stage", "tasks.prompt", "tasks.readers"}
+    of_stages = {"tasks.evaluate", "tasks.read", "tasks.judge", "tasks.clusters"}
     verbs = {f"tasks.{path.stem}" for path in (PROJECT / "tasks").glob("*.py")}
     wrong = [
         f"{relative(path)} imports {module}"
         for path in files("tasks")
         if path.parent.name != "tasks"
-        for module in imported(path, verbs - {"tasks.__init__", "tasks.stage", "tasks.prompt", "tasks.readers"})
+        for module in imported(path, verbs - definitions)
+        if not (path.parent.name in ("monitors", "benchmarks") and module in of_stages)
     ]
     assert wrong == []
 
@@ -143,15 +192,18 @@ def test_tasks_and_warehouse_name_no_method_and_no_role_of_one():
     """In names and in strings; documentation may cite a paper as its source."""
     wrong = [
         f"{relative(path)}: {word}"
-        for path in files("tasks", "warehouse", "corpus_prep", "flows/viewer")
-        for word in {*strings(path), *([] if "viewer" in path.parts else names(path))}  # a scope is ASGI's
-        if any(METHODS.fullmatch(part) for part in re.split(r"[^A-Za-z]+|(?<=[a-z])(?=[A-Z])", word))
+        for path in files("tasks", "warehouse", "corpus_prep", "flows/app/viewer")
+        # a scope is ASGI's
+        for word in {*strings(path), *([] if "viewer" in path.parts else names(path))}
+        if any(
+            METHODS.fullmatch(part) for part in re.split(r"[^A-Za-z]+|(?<=[a-z])(?=[A-Z])", word)
+        )
     ]
     assert wrong == []
 
 
 def test_queries_of_the_warehouse_name_no_method():
-    viewer = (PROJECT / "flows" / "viewer").rglob("*.sql")
+    viewer = (PROJECT / "flows" / "app" / "viewer").rglob("*.sql")
     for path in (*(PROJECT / "warehouse" / "sql").rglob("*.sql"), *viewer):
         assert not re.search(rf"\b({METHODS.pattern})\b", path.read_text(), re.IGNORECASE), path
 
@@ -159,38 +211,45 @@ def test_queries_of_the_warehouse_name_no_method():
 def joined(path: Path) -> Iterator[str]:
     """Names appended to a path by `/`."""
     for node in ast.walk(parse(path)):
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and isinstance(node.right, ast.Constant):
+        if (
+            isinstance(node, ast.BinOp)
+            and isinstance(node.op, ast.Div)
+            and isinstance(node.right, ast.Constant)
+        ):
             yield str(node.right.value)
 
 
 def test_only_the_warehouse_knows_how_a_store_is_laid_out():
-    wrong = [f"{relative(p)}: {s!r}" for p in files("flows", "tasks") for s in strings(p) if LAYOUT.search(s)]
-    wrong += [f"{relative(p)}: {s!r}" for p in files("flows", "tasks") for s in joined(p) if s in ("runs", "locks")]
+    wrong = [
+        f"{relative(p)}: {s!r}"
+        for p in files("flows", "tasks")
+        for s in strings(p)
+        if LAYOUT.search(s)
+    ]
+    wrong += [
+        f"{relative(p)}: {s!r}"
+        for p in files("flows", "tasks")
+        for s in joined(p)
+        if s in ("runs", "locks")
+    ]
     assert wrong == []
 
 
 def test_only_the_warehouse_opens_duckdb_and_only_it_and_corpus_preparation_write_parquet():
     writes = re.compile(r"duckdb\.connect|write_table|ParquetWriter")
-    assert [relative(path) for path in files("flows", "tasks") if writes.search(path.read_text(encoding="utf-8"))] == []
+    assert [
+        relative(path)
+        for path in files("flows", "tasks")
+        if writes.search(path.read_text(encoding="utf-8"))
+    ] == []
 
 
-@pytest.mark.parametrize("path", files("flows", "tasks", "corpus_prep", "warehouse"), ids=relative)
-def test_files_are_short(path):
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= 300
-
-
-def test_functions_are_short():
-    long = [
-        f"{relative(path)}: {node.name}"
-        for path in files("flows", "tasks", "corpus_prep", "warehouse")
-        for node in ast.walk(parse(path))
-        if isinstance(node, ast.FunctionDef) and node.end_lineno is not None and node.end_lineno - node.lineno >= 50
-    ]
-    assert long == []
-
-
-@pytest.mark.parametrize("file", ["README.md", ".github/CONTRIBUTING.md", ".github/workflows/ci.yml", ".ci/run"])
+@pytest.mark.parametrize(
+    "file", ["README.md", ".github/CONTRIBUTING.md", ".github/workflows/ci.yml", ".ci/run"]
+)
 def test_a_make_target_that_is_written_about_exists(file):
     targets = set(re.findall(r"^([a-z-]+):", (PROJECT / "Makefile").read_text(), re.MULTILINE))
-    named = re.findall(r"(?:`|^|run: |user )make ([a-z-]+)", (PROJECT / file).read_text(), re.MULTILINE)
+    named = re.findall(
+        r"(?:`|^|run: |user )make ([a-z-]+)", (PROJECT / file).read_text(), re.MULTILINE
+    )
     assert named and set(named) <= targets

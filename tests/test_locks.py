@@ -18,7 +18,10 @@ def test_every_package_of_a_lock_has_the_hashes_of_its_files(name):
     text = (REQUIREMENTS / name).read_text()
     packages = PINNED.findall(text)
     assert len(packages) == sum(line[:1].isalnum() for line in text.splitlines()) > 1
-    found = [(package, len(re.findall(r"--hash=sha256:[0-9a-f]{64}\b", rest))) for package, _, rest in packages]
+    found = [
+        (package, len(re.findall(r"--hash=sha256:[0-9a-f]{64}\b", rest)))
+        for package, _, rest in packages
+    ]
     assert [package for package, number in found if not number] == WITHOUT.get(name, [])
     assert sum(number for _, number in found) == text.count("--hash=")
 
@@ -32,5 +35,8 @@ def test_what_is_installed_is_compared_with_them():
 
 def test_cudas_python_bindings_are_of_one_release():
     """Of different ones, two packages write the same files."""
-    pinned = {package: version for package, version, _ in PINNED.findall((REQUIREMENTS / "gpu.txt").read_text())}
+    pinned = {
+        package: version
+        for package, version, _ in PINNED.findall((REQUIREMENTS / "gpu.txt").read_text())
+    }
     assert pinned["cuda-python"].split(".")[:2] == pinned["cuda-bindings"].split(".")[:2]

@@ -1,1 +1,4 @@
-"""The only place that knows paths, Parquet and DuckDB: schemas, store, code fingerprints, queries."""
+"""The only place that knows paths, Parquet and DuckDB.
+
+It has the schemas, the store, code fingerprints and queries.
+"""

@@ -8,21 +8,26 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-RUN_NAME = re.compile(r"(?!runs$)[^\W_][\w.+=@-]{0,99}")  # one whole folder name; `runs/runs` would mislead the views
+# one whole folder name; `runs/runs` would mislead the views
+RUN_NAME = re.compile(r"(?!runs$)[^\W_][\w.+=@-]{0,99}")
 NUMBER = r"(\d{3}|[1-9]\d{3,})"  # as `{:03d}` writes it
-SHAPE = re.compile(rf"([^/]+)(?:/iter-{NUMBER})?(?:/([^/]+))??(?:/step-{NUMBER})?/([a-z]\w*)(?:\.([^/]+))?")
+SHAPE = re.compile(
+    rf"([^/]+)(?:/iter-{NUMBER})?(?:/([^/]+))??(?:/step-{NUMBER})?/([a-z]\w*)(?:\.([^/]+))?"
+)
 
 
 def check_run_name(name: str) -> str:
-    """Return the name if it is valid for a run: a path would leave the store, "." or "" would mean all runs.
+    """Return the name if it is valid for a run.
+
+    A path would leave the store, "." or "" would mean all runs.
 
     >>> check_run_name("qwen3-8b.seed=1")
     'qwen3-8b.seed=1'
     """
     if not RUN_NAME.fullmatch(name):
         raise ValueError(
-            f"a run cannot be called {name!r}: use at most 100 letters, digits and any of . _ - + = @, "
-            "starting with a letter or digit"
+            f"a run cannot be called {name!r}: use at most 100 letters, digits and any of . _ - + ="
+            " @, starting with a letter or digit"
         )
     return name
 
@@ -61,10 +66,15 @@ class Address:
 
     def __post_init__(self) -> None:
         """Raise ValueError for parts that `parse` would read differently."""
-        text = str(self) if self.table else f"{self}/table"
+        text = str(self)
+        if not self.table:
+            text = f"{self}/table"
         read = _read(text)
-        if read[:4] != (self.run, self.iteration, self.phase, self.step) or (self.table and read[5] != self.label):
-            raise ValueError(f"these names do not form an address: {text!r} would be read as {read}")
+        is_place = read[:4] == (self.run, self.iteration, self.phase, self.step)
+        if not is_place or (self.table and read[5] != self.label):
+            raise ValueError(
+                f"these names do not form an address: {text!r} would be read as {read}"
+            )
 
     @classmethod
     def parse(cls, text: str) -> Address:
@@ -74,7 +84,9 @@ class Address:
     @property
     def name(self) -> str:
         """Table and label: `rollouts.grade`."""
-        return f"{self.table}.{self.label}" if self.label else self.table or ""
+        if self.label:
+            return f"{self.table}.{self.label}"
+        return self.table or ""
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -87,10 +99,16 @@ class Address:
     def shown(self) -> str:
         """A short name for display within a run, place first.
 
-        >>> Address("mine", 3, "solver", 7, "rollouts", "grade").shown, Address("mine", table="documents").shown
-        ('3 solver 7 rollouts.grade', 'documents')
+        >>> Address("mine", 3, "solver", 7, "rollouts", "grade").shown
+        '3 solver 7 rollouts.grade'
+        >>> Address("mine", table="documents").shown
+        'documents'
         """
-        return " ".join(str(part) for part in (self.iteration, self.phase, self.step, self.name) if part is not None)
+        return " ".join(
+            str(part)
+            for part in (self.iteration, self.phase, self.step, self.name)
+            if part is not None
+        )
 
     def __str__(self) -> str:
         return "/".join(self.parts)
@@ -103,10 +121,14 @@ class Address:
 def _read(text: str) -> tuple[str, int | None, str | None, int | None, str, str | None]:
     match = SHAPE.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is not the address of a table: run/iter-003/phase/step-007/table.label")
+        raise ValueError(
+            f"{text!r} is not the address of a table: run/iter-003/phase/step-007/table.label"
+        )
     run, iteration, phase, step, table, label = match.groups()
     return run, _number(iteration), phase, _number(step), table, label
 
 
 def _number(digits: str | None) -> int | None:
-    return None if digits is None else int(digits)
+    if digits is None:
+        return None
+    return int(digits)

@@ -16,7 +16,8 @@ class BackgroundWork:
     def start(self, work: Callable[[], object]) -> None:
         """Queue `work`."""
         self._thread = self._thread or ThreadPoolExecutor(1, "behind")
-        self._work.append(self._thread.submit(_after, self._work[-1] if self._work else None, work))
+        before = self._work[-1] if self._work else None
+        self._work.append(self._thread.submit(_after, before, work))
 
     def then(self, work: Callable[[], object]) -> None:
         """Queue `work` if anything is waiting, else do it at once. Raises as `check` does."""

@@ -1,4 +1,7 @@
-"""The published tables of a store, cached for a server: a recipe is read again only if it changed."""
+"""The published tables of a store, cached for a server.
+
+A recipe is read again only if it changed.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +35,18 @@ class Catalogue:
 
     def runs(self) -> list[str]:
         """Names of all runs, the most recently written first."""
-        found = [(entry.stat().st_mtime, entry.name) for entry in os.scandir(self.store.runs) if entry.is_dir()]
-        return [name for _, name in sorted(found, reverse=True) if name != EMPTY]
+        by_time = [
+            (entry.stat().st_mtime, entry.name)
+            for entry in os.scandir(self.store.runs)
+            if entry.is_dir()
+        ]
+        return [name for _, name in sorted(by_time, reverse=True) if name != EMPTY]
 
     def tables(self, run: str) -> list[Table]:
         """The published tables of a run, ordered by address; empty for a run that does not exist.
 
-        Their recipes lack the `HEAVY` parts and gain `sources`, which maps the address of every table that was read to
-        its content hash at that time (None for a policy).
+        Their recipes lack the `HEAVY` parts and gain `sources`, which maps the address of every
+        table that was read to its content hash at that time (None for a policy).
         """
         with self._lock:
             at, tables = self._listed.get(run, (0.0, []))
@@ -54,28 +61,36 @@ class Catalogue:
             self._listed.clear()
 
     def related(self, run: str, address: str) -> list[Table]:
-        """The table at an address, all tables that it was made from, and all that were made from it. No other table of
-        the run can refer to its rows. A table whose recipe records no inputs, so one that no stage made, counts as
-        related.
+        """All tables of a run that can refer to rows of the table at an address.
 
-        Policies do not relate tables: the rollouts that a policy sampled are unrelated to the batch it was trained on.
+        They are the table itself, all tables that it was made from, and all that were made from it.
+        A table whose recipe records no inputs, so one that no stage made, counts as related.
+
+        Policies do not relate tables: the rollouts that a policy sampled are unrelated to the batch
+        it was trained on.
         """
         tables = {table.address: table for table in self.tables(run)}
-        above = {a: [s for s, content in t.recipe["sources"].items() if content] for a, t in tables.items()}
+        above = {
+            a: [s for s, content in t.recipe["sources"].items() if content]
+            for a, t in tables.items()
+        }
         below: defaultdict[str, list[str]] = defaultdict(list)
         for made, sources in above.items():
             for source in sources:
                 below[source].append(made)
         unknown = {a for a, t in tables.items() if "inputs" not in t.recipe}
+        if address in unknown:
+            return list(tables.values())
         near = _reached(address, above) | _reached(address, below) | unknown
-        return list(tables.values()) if address in unknown else [t for a, t in tables.items() if a in near]
+        return [t for a, t in tables.items() if a in near]
 
     def _list(self, run: str) -> Iterator[Table]:
         for folder, folders, files in os.walk(self.store.folder(run)):
             folders.sort(key=by_number)
             if RECIPE in files:
                 folders.clear()
-                if table := self._table(folder):
+                table = self._table(folder)
+                if table:
                     yield table
 
     def _table(self, folder: str) -> Table | None:
@@ -97,19 +112,27 @@ class Catalogue:
 
 
 def _reached(start: str, edges: Mapping[str, list[str]]) -> set[str]:
-    found, todo = {start}, [start]
+    reached = {start}
+    todo = [start]
     while todo:
-        new = [a for a in edges.get(todo.pop(), []) if a not in found]
-        found.update(new)
+        new = [a for a in edges.get(todo.pop(), []) if a not in reached]
+        reached.update(new)
         todo += new
-    return found
+    return reached
 
 
 def _sources(value: Any) -> Iterator[tuple[str, str | None]]:
-    """Address and content hash of the tables that a part of a recipe describes; for a policy, its id and None."""
+    """Address and content hash of the tables that a part of a recipe describes.
+
+    For a policy, it is the policy's id and None.
+    """
     if isinstance(value, dict):
-        if "content_hash" in value and isinstance(address := value.get("address", value.get("id")), str):
-            yield address, value["content_hash"] if "address" in value else None
+        address = value.get("address")
+        policy = value.get("id")
+        if "content_hash" in value and isinstance(address, str):
+            yield address, value["content_hash"]
+        elif "content_hash" in value and "address" not in value and isinstance(policy, str):
+            yield policy, None
         else:
             for item in value.values():
                 yield from _sources(item)

@@ -1,7 +1,10 @@
-"""Free disk space in a run: remove optimizer states and weights of old steps and, on request, rows of old rollouts.
+"""Free disk space in a run.
 
-A removed file stays in its table's recipe with its hash, marked as cleaned: the table and everything made from it stay
-fresh. Files are marked before they are removed. If a kill comes in between, the next cleaning removes them.
+Removes optimizer states and weights of old steps and, on request, rows of old rollouts.
+
+A removed file stays in its table's recipe with its hash, marked as cleaned: the table and
+everything made from it stay fresh. Files are marked before they are removed. If a kill comes in
+between, the next cleaning removes them.
 """
 
 from __future__ import annotations
@@ -20,7 +23,9 @@ from warehouse.schemas import Row
 from warehouse.store import Store
 from warehouse.table import RUNS, Cleaned, Table, find_table
 
-OPTIMIZER, WEIGHTS, ROLLOUTS = "optimizer state", "weights", "rollouts"
+OPTIMIZER = "optimizer state"
+WEIGHTS = "weights"
+ROLLOUTS = "rollouts"
 
 
 @dataclass(frozen=True)
@@ -34,7 +39,9 @@ class Removal:
     @property
     def num_bytes(self) -> int:
         """Bytes that the removal frees; a file shared with a forked run frees none."""
-        return sum(self.table.contents[name]["bytes"] for name in self.files if not self._is_shared(name))
+        return sum(
+            self.table.contents[name]["bytes"] for name in self.files if not self._is_shared(name)
+        )
 
     def _is_shared(self, name: str) -> bool:
         path = self.table.folder / name
@@ -46,9 +53,10 @@ def removable(
 ) -> list[Removal]:
     """What `clean` would remove from a run.
 
-    It keeps the last `keep_last` iterations and those in `keep` whole. Of every other iteration it keeps each role's
-    last weights, which later stages and forks start from. It always keeps each role's last update, from which the run
-    continues. Rows of rollouts are removed only with `rollouts`.
+    It keeps the last `keep_last` iterations and those in `keep` whole. Of every other iteration it
+    keeps each role's last weights, which later stages and forks start from. It always keeps each
+    role's last update, from which the run continues. Rows of rollouts are removed only with
+    `rollouts`.
 
     Raises ValueError for a run that does not exist or that a process is working on.
     """
@@ -68,11 +76,13 @@ def removable(
 
 
 def free_superseded(store: Store, update: Table) -> int:
-    """Remove what a published update has superseded: the optimizer state that it continued from, and the weights beside
-    that state unless they are the last of their iteration. Returns the bytes freed.
+    """Remove what a published update has superseded. Returns the bytes freed.
 
-    Reads only that one recipe, however long the run. Removes nothing that another run made, and nothing at all if
-    tables count as fresh unchecked (`Freshness.frees`).
+    That is the optimizer state that it continued from, and the weights beside that state unless
+    they are the last of their iteration.
+
+    Reads only that one recipe, however long the run. Removes nothing that another run made, and
+    nothing at all if tables count as fresh unchecked (`Freshness.frees`).
     """
     state = update.recipe["params"]["optimizer_state"]
     if state is None or not store.freshness.frees:
@@ -85,17 +95,23 @@ def free_superseded(store: Store, update: Table) -> int:
 
 
 def check_kept(root: Path, path: Path | str | None, again: str) -> None:
-    """Raise Cleaned if the files of a published table at `path` were removed; `again` names the stage of its phase to
-    rerun. Accepts None, and any path outside the store at `root`."""
+    """Raise Cleaned if the files of a published table at `path` were removed.
+
+    `again` names the stage of its phase to rerun. Accepts None, and any path outside the store at
+    `root`.
+    """
     runs = root / RUNS
     if path is None or not Path(path).is_relative_to(runs):
         return
     address, inside = _place_of(Path(path).relative_to(runs).as_posix())
     table = find_table(root, address)
-    if table and any(e.get("cleaned") for name, e in table.contents.items() if name.startswith(f"{inside}/")):
+    if table and any(
+        e.get("cleaned") for name, e in table.contents.items() if name.startswith(f"{inside}/")
+    ):
         raise Cleaned(
-            f"{inside} of {address} was freed as superseded or by `selfplay clean`; `selfplay rerun "
-            f"{table.at.run} '{table.at.phase}/{again}'` rebuilds it, starting with the phase's first update"
+            f"{inside} of {address} was freed as superseded or by `selfplay clean`; `selfplay rerun"
+            f" {table.at.run} '{table.at.phase}/{again}'` rebuilds it, starting with the phase's"
+            " first update"
         )
 
 
@@ -138,7 +154,9 @@ def summary(removals: list[Removal]) -> list[Row]:
 def _optimizers_and_weights(tables: list[Table], old: list[Table]) -> Iterator[Removal]:
     updates = [t for t in tables if t.schema.name == "updates"]
     last_of_role = {group[-1].address for group in _grouped(updates, lambda at: at.phase)}
-    last_of_iteration = {group[-1].address for group in _grouped(updates, lambda at: (at.phase, at.iteration))}
+    last_of_iteration = {
+        group[-1].address for group in _grouped(updates, lambda at: (at.phase, at.iteration))
+    }
     for table in old:
         if table.schema.name != "updates" or table.address in last_of_role:
             continue
@@ -150,7 +168,9 @@ def _superseded(address: str, update: Table) -> list[Removal]:
     before = find_table(update.root, address)
     if before is None:
         return []
-    found = map(_only_present, _checkpoint(before, weights=before.at.iteration == update.at.iteration))
+    found = map(
+        _only_present, _checkpoint(before, weights=before.at.iteration == update.at.iteration)
+    )
     return [r for r in found if r.files]
 
 
@@ -158,7 +178,11 @@ def _checkpoint(update: Table, weights: bool) -> Iterator[Removal]:
     optimizer = tuple(name for name in update.contents if "/optimizer/" in name)
     yield Removal(update, OPTIMIZER, optimizer)
     if weights:
-        yield Removal(update, WEIGHTS, tuple(n for n in update.contents if n not in (*update.parts, *optimizer)))
+        yield Removal(
+            update,
+            WEIGHTS,
+            tuple(n for n in update.contents if n not in (*update.parts, *optimizer)),
+        )
 
 
 def _grouped(tables: list[Table], key: Callable[[Address], Any]) -> Iterator[list[Table]]:
@@ -172,12 +196,15 @@ def _grouped(tables: list[Table], key: Callable[[Address], Any]) -> Iterator[lis
 def _only_present(removal: Removal) -> Removal:
     contents = removal.table.contents
     folder = removal.table.folder
-    files = tuple(n for n in removal.files if not contents[n].get("cleaned") or (folder / n).exists())
+    files = tuple(
+        n for n in removal.files if not contents[n].get("cleaned") or (folder / n).exists()
+    )
     return Removal(removal.table, removal.kind, files)
 
 
 def _place_of(path: str) -> tuple[str, str]:
-    """
+    """The address of a table, and the place within it, of a folder of its files.
+
     >>> _place_of("r/iter-001/a/step-001/updates/files/update/optimizer")
     ('r/iter-001/a/step-001/updates', 'files/update/optimizer')
     """

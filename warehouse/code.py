@@ -1,9 +1,10 @@
 """Fingerprint a function and the project code that it calls; comments and docstrings do not count.
 
-A stage is stale if its code changed. Its code is all that it reaches: the names it mentions are followed through its
-module's globals to every function, class and constant in the packages that decide results. Annotations are not
-followed, nor is this package, which only stores what stages make. An object that is neither function, class nor
-constant (a schema, a compiled template) is not inspected.
+A stage is stale if its code changed. Its code is all that it reaches: the names it mentions are
+followed through its module's globals to every function, class and constant in the packages that
+decide results. Annotations are not followed, nor is this package, which only stores what stages
+make. An object that is neither function, class nor constant (a schema, a compiled template) is not
+inspected.
 """
 
 from __future__ import annotations
@@ -25,80 +26,106 @@ DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 PACKAGES = ("flows", "tasks", "corpus_prep")
 
 
+def follow_package(name: str) -> None:
+    """Count the code of one more package: that of a method outside this project."""
+    global PACKAGES
+    if name not in PACKAGES:
+        PACKAGES = (*PACKAGES, name)
+
+
 @functools.cache
 def fingerprint(function: Callable[..., Any]) -> dict[str, str]:
     """Qualified name -> hash of the code, for the function and all project code it reaches."""
-    found: dict[str, str] = {}
-    _follow(function, found)
-    return dict(sorted(found.items()))
+    hashes: dict[str, str] = {}
+    _follow(function, hashes)
+    return dict(sorted(hashes.items()))
 
 
 @functools.cache
 def module_fingerprint(name: str) -> dict[str, str]:
-    """The fingerprint of a module that is too heavy to import here, and of the project's modules that it imports."""
-    found: dict[str, str] = {}
-    _follow_imports(ast.parse(f"from {name} import *"), found)
-    return dict(sorted(found.items()))
+    """The fingerprint of a module that is too heavy to import here.
+
+    It includes the project's modules that the module imports.
+    """
+    hashes: dict[str, str] = {}
+    _follow_imports(ast.parse(f"from {name} import *"), hashes)
+    return dict(sorted(hashes.items()))
 
 
-def _follow(thing: Any, found: dict[str, str]) -> None:
+def _follow(thing: Any, hashes: dict[str, str]) -> None:
     thing = inspect.unwrap(thing)
     if not hasattr(thing, "__qualname__"):
-        raise ValueError(f"{thing!r}: write it as a function, since a stage's code is known by that")
+        raise ValueError(
+            f"{thing!r}: write it as a function, since a stage's code is known by that"
+        )
     name = f"{getattr(thing, '__module__', None) or 'builtins'}.{thing.__qualname__}"
-    if name in found:
+    if name in hashes:
         return
     if _is_built_in(thing):
-        found[name] = _digest(name)
+        hashes[name] = _digest(name)
         return
     tree = _parse(thing)
-    found[name] = _digest(ast.dump(tree))
-    namespace = vars(sys.modules[thing.__module__]) if thing.__module__ in sys.modules else {}
+    hashes[name] = _digest(ast.dump(tree))
+    namespace: dict[str, Any] = {}
+    if thing.__module__ in sys.modules:
+        namespace = vars(sys.modules[thing.__module__])
     for mentioned, value in _mentions(tree, namespace):
         if not mentioned.startswith("__"):
-            _reach(f"{thing.__module__}.{mentioned}", value, found)
-    _follow_imports(tree, found)
+            _reach(f"{thing.__module__}.{mentioned}", value, hashes)
+    _follow_imports(tree, hashes)
 
 
 def _is_built_in(thing: Any) -> bool:
-    """Whether Python itself has it, as `int` and `str.strip`, so that there is no source to read."""
+    """Whether Python itself has it, as `int` and `str.strip`.
+
+    Then there is no source to read.
+    """
     is_class = inspect.isclass(thing) and thing.__module__ == "builtins"
     return is_class or inspect.isbuiltin(thing) or inspect.ismethoddescriptor(thing)
 
 
-def _reach(name: str, value: Any, found: dict[str, str]) -> None:
-    """Add what a mentioned name stands for: project code is followed, a constant counts by value, item by item."""
+def _reach(name: str, value: Any, hashes: dict[str, str]) -> None:
+    """Add what a mentioned name stands for.
+
+    Project code is followed, a constant counts by value, item by item.
+    """
     value = inspect.unwrap(value)  # functools.cache and the like wrap the function
     if inspect.isfunction(value) or inspect.isclass(value):
         if value.__module__.split(".")[0] in PACKAGES:
-            _follow(value, found)
+            _follow(value, hashes)
     elif isinstance(value, (str, bytes, Number)):  # numpy's numbers too
-        found[name] = _digest(repr(value))
+        hashes[name] = _digest(repr(value))
     elif isinstance(value, re.Pattern):
-        found[name] = _digest(repr((value.pattern, value.flags)))
+        hashes[name] = _digest(repr((value.pattern, value.flags)))
     elif isinstance(value, (set, frozenset)):
-        found[name] = _digest(repr(sorted(map(repr, value))))  # the order of a set differs between processes
+        # the order of a set differs between processes
+        hashes[name] = _digest(repr(sorted(map(repr, value))))
     elif isinstance(value, Mapping):
-        found[name] = _digest(repr(list(map(repr, value))))
+        hashes[name] = _digest(repr(list(map(repr, value))))
         for key, item in value.items():
-            _reach(f"{name}[{key!r}]", item, found)
+            _reach(f"{name}[{key!r}]", item, hashes)
     elif isinstance(value, (list, tuple)):
-        found[name] = _digest(str(len(value)))
+        hashes[name] = _digest(str(len(value)))
         for i, item in enumerate(value):
-            _reach(f"{name}[{i}]", item, found)
+            _reach(f"{name}[{i}]", item, hashes)
 
 
-def _follow_imports(tree: ast.AST, found: dict[str, str]) -> None:
-    """For `from tasks.x import y` inside a function, or in a module that counts whole, all of tasks.x counts."""
+def _follow_imports(tree: ast.AST, hashes: dict[str, str]) -> None:
+    """Add the modules that are imported inside a function, or in a module that counts whole.
+
+    For `from tasks.x import y` there, all of tasks.x counts.
+    """
     for node in ast.walk(tree):
-        name = node.module if isinstance(node, ast.ImportFrom) and not node.level else None
-        if name and name.split(".")[0] in PACKAGES and name not in found:
+        if not isinstance(node, ast.ImportFrom) or node.level:
+            continue
+        name = node.module
+        if name and name.split(".")[0] in PACKAGES and name not in hashes:
             origin = getattr(importlib.util.find_spec(name), "origin", None)
             if not origin:
                 continue
             module = _module(origin, Path(origin).stat().st_mtime_ns)
-            found[name] = _digest(ast.dump(module))
-            _follow_imports(module, found)
+            hashes[name] = _digest(ast.dump(module))
+            _follow_imports(module, hashes)
 
 
 def _mentions(tree: ast.AST, namespace: dict[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -116,7 +143,10 @@ def _parse(thing: Any) -> ast.AST:
     tree: ast.AST = _module(inspect.getsourcefile(thing) or "", sys.modules[thing.__module__])
     for name in thing.__qualname__.split("."):
         if name == "<lambda>":
-            raise ValueError(f"{thing.__module__}, {thing.__qualname__}: name it, since a stage's code is known by it")
+            raise ValueError(
+                f"{thing.__module__}, {thing.__qualname__}: name it, since a stage's code is known"
+                " by it"
+            )
         if name != "<locals>":
             tree = next(n for n in ast.walk(tree) if isinstance(n, DEFINITIONS) and n.name == name)
     return tree
@@ -124,7 +154,9 @@ def _parse(thing: Any) -> ast.AST:
 
 @functools.cache
 def _module(path: str, loaded: ModuleType | int) -> ast.AST:
-    """A module's syntax tree, read once per import: edits during a run do not change the code that runs.
+    """A module's syntax tree, read once per import.
+
+    Edits during a run do not change the code that runs.
 
     `loaded` is the module, or the modification time of its file if it is not imported here.
     """
@@ -132,10 +164,14 @@ def _module(path: str, loaded: ModuleType | int) -> ast.AST:
 
 
 def _bare(tree: ast.AST) -> ast.AST:
-    """The tree without docstrings, decorators and annotations: none of these changes what a function yields."""
+    """The tree without docstrings, decorators and annotations.
+
+    None of these changes what a function yields.
+    """
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            node.decorator_list, node.returns = [], None
+            node.decorator_list = []
+            node.returns = None
             for argument in ast.walk(node.args):
                 if isinstance(argument, ast.arg):
                     argument.annotation = None

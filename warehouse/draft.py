@@ -26,26 +26,33 @@ from warehouse.schemas import Row, Schema
 
 RECIPE = "recipe.json"
 SEAL = "recipe_hash"
-PART, PARTS = "part-00000.parquet", "part-*.parquet"
+PART = "part-00000.parquet"
+PARTS = "part-*.parquet"
 PART_BYTES = 1 << 28  # size of the rows in memory, before compression
 LARGE = 1 << 24  # bytes; hashing a larger file takes longer than starting a thread
-FILES, ALIVE = "files", ".alive"
+FILES = "files"
+ALIVE = ".alive"
 AWAITS = "awaits"  # in a recipe: folders of files that are still to be written after publishing
-REASONS = ("malformed", "reason", "unscorable", "dropped_reason")  # columns that say why a row is not used
+# columns that say why a row is not used
+REASONS = ("malformed", "reason", "unscorable", "dropped_reason")
 SAMPLED = "num_sampled_tokens"  # a column
 Chunk = Sequence[Mapping[str, Any]] | pa.Table | Path
-AT_FDCWD, RENAME_EXCHANGE = -100, 2
+AT_FDCWD = -100
+RENAME_EXCHANGE = 2
 
 
 class Draft:
-    """A table being written in `tmp/`: rows go to Parquet files of about 256 MiB, other files under `files`.
+    """A table being written in `tmp/`.
 
-    A file beside the folder is locked while its process lives, so that drafts of killed processes can be recognised. It
-    is a file because NFS grants locks only on files open for writing.
+    Rows go to Parquet files of about 256 MiB, other files under `files`.
+
+    A file beside the folder is locked while its process lives, so that drafts of killed processes
+    can be recognised. It is a file because NFS grants locks only on files open for writing.
     """
 
     def __init__(self, folder: Path, schema: Schema) -> None:
-        self.folder, self.schema = folder, schema
+        self.folder = folder
+        self.schema = schema
         self.num_rows = self._num_parts = self._part_bytes = 0
         (folder / FILES).mkdir(parents=True)
         self._alive = open(folder.with_suffix(ALIVE), "w")  # noqa: SIM115
@@ -56,7 +63,10 @@ class Draft:
         self.awaited: dict[str, Callable[[Path], object]] = {}
 
     def later(self, name: str, write: Callable[[Path], object]) -> None:
-        """Publish the table without the folder `name` of its `files`; `write` fills that folder afterwards."""
+        """Publish the table without the folder `name` of its `files`.
+
+        `write` fills that folder afterwards.
+        """
         self.awaited[name] = write
 
     @property
@@ -64,9 +74,12 @@ class Draft:
         return self.folder / FILES
 
     def write(self, chunk: Chunk) -> None:
-        """Append rows: dicts, an Arrow table, or a whole Parquet file, which becomes a part of its own.
+        """Append rows: dicts, an Arrow table, or a whole Parquet file.
 
-        Raises ValueError, naming table and column, for a column that the schema lacks or a null that it forbids.
+        A Parquet file becomes a part of its own.
+
+        Raises ValueError, naming table and column, for a column that the schema lacks or a null
+        that it forbids.
         """
         if isinstance(chunk, Path):
             self._adopt(chunk)
@@ -74,7 +87,9 @@ class Draft:
         table = self._checked(chunk) if isinstance(chunk, pa.Table) else self._from_rows(chunk)
         if self._writer is None or self._part_bytes > PART_BYTES:
             self._close_part()
-            self._writer = pq.ParquetWriter(self._next_part(), self.schema.arrow, compression="zstd")
+            self._writer = pq.ParquetWriter(
+                self._next_part(), self.schema.arrow, compression="zstd"
+            )
         self._writer.write_table(table)
         self._part_bytes += table.nbytes
         if SAMPLED in table.column_names:
@@ -82,9 +97,12 @@ class Draft:
         self.num_rows += table.num_rows
 
     def _adopt(self, file: Path) -> None:
-        found = pq.read_schema(file)
-        if not found.equals(self.schema.arrow):
-            raise ValueError(f"{file.name} is not a part of a table {self.schema.name}: its columns are {found.names}")
+        columns = pq.read_schema(file)
+        if not columns.equals(self.schema.arrow):
+            raise ValueError(
+                f"{file.name} is not a part of a table {self.schema.name}: its columns are"
+                f" {columns.names}"
+            )
         self._close_part()
         part = self._next_part()
         try:
@@ -100,14 +118,17 @@ class Draft:
     def _close_part(self) -> None:
         if self._writer is not None:
             self._writer.close()
-        self._writer, self._part_bytes = None, 0
+        self._writer = None
+        self._part_bytes = 0
 
     def _checked(self, table: pa.Table) -> pa.Table:
         if extra := set(table.column_names) - set(self.schema.arrow.names):
             raise ValueError(f"table {self.schema.name} has no column {', '.join(sorted(extra))}")
         empty = {c.name for c in self.schema.columns if not c.nulls and table[c.name].null_count}
         if empty:
-            raise ValueError(f"table {self.schema.name}: {', '.join(sorted(empty))} must not be null")
+            raise ValueError(
+                f"table {self.schema.name}: {', '.join(sorted(empty))} must not be null"
+            )
         return table.select(self.schema.arrow.names).cast(self.schema.arrow)
 
     def _from_rows(self, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
@@ -115,15 +136,23 @@ class Draft:
         required = [c.name for c in self.schema.columns if not c.nulls]
         for row in rows:
             if extra := row.keys() - known:
-                raise ValueError(f"table {self.schema.name} has no column {', '.join(sorted(extra))}")
+                raise ValueError(
+                    f"table {self.schema.name} has no column {', '.join(sorted(extra))}"
+                )
             if missing := [name for name in required if row.get(name) is None]:
-                raise ValueError(f"table {self.schema.name}: {', '.join(missing)} must not be null in {row}")
+                raise ValueError(
+                    f"table {self.schema.name}: {', '.join(missing)} must not be null in {row}"
+                )
             if odd := [name for name in self.schema.finite if not _is_finite(row.get(name))]:
-                raise ValueError(f"table {self.schema.name}: {', '.join(odd)} must be a finite number in {row}")
+                raise ValueError(
+                    f"table {self.schema.name}: {', '.join(odd)} must be a finite number in {row}"
+                )
         try:
             return pa.Table.from_pylist(list(rows), schema=self.schema.arrow)
         except (pa.ArrowInvalid, pa.ArrowTypeError) as problem:
-            raise ValueError(f"table {self.schema.name}: {self._misfit(rows)}: {problem}") from problem
+            raise ValueError(
+                f"table {self.schema.name}: {self._misfit(rows)}: {problem}"
+            ) from problem
 
     def _misfit(self, rows: Sequence[Mapping[str, Any]]) -> str:
         """The first column whose values do not have its type."""
@@ -147,7 +176,8 @@ class Draft:
 
     def contents(self) -> dict[str, dict[str, Any]]:
         """What a recipe records about every file, by its path below the table's folder."""
-        paths, contents = sorted(p for p in self.folder.rglob("*") if p.is_file()), {}
+        paths = sorted(p for p in self.folder.rglob("*") if p.is_file())
+        contents = {}
         for path, hashed in zip(paths, self._hashed(paths), strict=True):
             found = path.stat()
             entry = {"bytes": found.st_size, "hash": hashed, "mtime_ns": found.st_mtime_ns}
@@ -160,7 +190,11 @@ class Draft:
 
     def _hashed(self, paths: Sequence[Path]) -> list[str]:
         """Hashes of files, several at a time; each file is read once unless it changes."""
-        known = [(str(path), found.st_size, found.st_mtime_ns) for path in paths for found in [path.stat()]]
+        known = [
+            (str(path), found.st_size, found.st_mtime_ns)
+            for path in paths
+            for found in [path.stat()]
+        ]
         new = [file for file in known if file not in self._hashes]
         hashes = hash_files([Path(file[0]) for file in new])
         self._hashes |= dict(zip(new, hashes, strict=True))
@@ -168,7 +202,8 @@ class Draft:
 
     def discard(self) -> None:
         """Remove what is left of the draft: everything, unless it was published."""
-        with contextlib.suppress(OSError):  # a full disk may refuse the last rows of a table that failed anyway
+        # a full disk may refuse the last rows of a table that failed anyway
+        with contextlib.suppress(OSError):
             self._close_part()
         shutil.rmtree(self.folder, ignore_errors=True)
         Path(self._alive.name).unlink(missing_ok=True)
@@ -180,17 +215,27 @@ def _is_finite(value: Any) -> bool:
 
 
 class Shards:
-    """What a long stage has made so far, in parts that are complete or absent; the same recipe finds them on resume."""
+    """What a long stage has made so far, in parts that are complete or absent.
+
+    The same recipe finds them on resume.
+    """
 
     def __init__(self, folder: Path, tmp: Path, schema: Schema) -> None:
-        self.folder, self.schema, self._tmp = folder, schema, tmp
+        self.folder = folder
+        self.schema = schema
+        self._tmp = tmp
 
     def rows(self, section: str) -> list[Row]:
-        """All rows of a section's parts. A part that cannot be read is left out, so its rows are recomputed."""
+        """All rows of a section's parts.
+
+        A part that cannot be read is left out, so its rows are recomputed.
+        """
         rows = []
         for path in sorted(self.folder.glob(f"{section}-*.parquet")):
             try:
-                rows += pq.read_table(path, schema=self.schema.arrow).to_pylist(maps_as_pydicts="strict")
+                rows += pq.read_table(path, schema=self.schema.arrow).to_pylist(
+                    maps_as_pydicts="strict"
+                )
             except (pa.ArrowInvalid, OSError):
                 path.unlink()
         return rows
@@ -199,7 +244,9 @@ class Shards:
         """Store rows as the section's next part."""
         self.folder.mkdir(parents=True, exist_ok=True)
         fresh = self._tmp / f"{uuid.uuid4().hex}.parquet"
-        pq.write_table(pa.Table.from_pylist(list(rows), schema=self.schema.arrow), fresh, compression="zstd")
+        pq.write_table(
+            pa.Table.from_pylist(list(rows), schema=self.schema.arrow), fresh, compression="zstd"
+        )
         os.rename(fresh, self.folder / f"{section}-{time.time_ns()}.parquet")
 
 
@@ -213,7 +260,9 @@ def hash_bytes(data: bytes) -> str:
 
 
 def hash_json(value: Any) -> str:
-    return hash_bytes(json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode())
+    return hash_bytes(
+        json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    )
 
 
 def hash_files(paths: Sequence[Path]) -> list[str]:
@@ -227,7 +276,9 @@ def hash_files(paths: Sequence[Path]) -> list[str]:
 def hash_folder(folder: Path, hashed: Callable[[Sequence[Path]], list[str]] = hash_files) -> str:
     """Content hash of all files of a folder, names included."""
     entries = sorted(p for p in folder.rglob("*") if p.is_file())
-    return hash_json([[str(p.relative_to(folder)), h] for p, h in zip(entries, hashed(entries), strict=True)])
+    return hash_json(
+        [[str(p.relative_to(folder)), h] for p, h in zip(entries, hashed(entries), strict=True)]
+    )
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -246,7 +297,9 @@ def write_recipe(path: Path, recipe: dict[str, Any]) -> dict[str, Any]:
 
 def seal_of(recipe: dict[str, Any]) -> str:
     """The hash over a recipe without its seal."""
-    return hash_json({name: value for name, value in json.loads(json.dumps(recipe)).items() if name != SEAL})
+    return hash_json(
+        {name: value for name, value in json.loads(json.dumps(recipe)).items() if name != SEAL}
+    )
 
 
 def exchange(one: Path, other: Path) -> None:
@@ -262,8 +315,13 @@ def exchange(one: Path, other: Path) -> None:
     os.rename(aside, one)
 
 
-def to_chunks(rows: Iterable[Mapping[str, Any] | pa.Table | pa.RecordBatch | Path], size: int = 512) -> Iterator[Chunk]:
-    """Gather single rows into lists of at most `size`; Arrow tables and Parquet files pass as they are."""
+def to_chunks(
+    rows: Iterable[Mapping[str, Any] | pa.Table | pa.RecordBatch | Path], size: int = 512
+) -> Iterator[Chunk]:
+    """Gather single rows into lists of at most `size`.
+
+    Arrow tables and Parquet files pass as they are.
+    """
     chunk: list[Mapping[str, Any]] = []
     for row in rows:
         if isinstance(row, Mapping):
@@ -271,8 +329,10 @@ def to_chunks(rows: Iterable[Mapping[str, Any] | pa.Table | pa.RecordBatch | Pat
         if chunk and (len(chunk) == size or not isinstance(row, Mapping)):
             yield chunk
             chunk = []
-        if not isinstance(row, Mapping):
-            yield pa.Table.from_batches([row]) if isinstance(row, pa.RecordBatch) else row
+        if isinstance(row, pa.RecordBatch):
+            yield pa.Table.from_batches([row])
+        elif not isinstance(row, Mapping):
+            yield row
     if chunk:
         yield chunk
 

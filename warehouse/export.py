@@ -1,8 +1,8 @@
 """Export the result of a query as CSV, JSON or Parquet: batch by batch, every value exact.
 
-In CSV and JSON, dates, times and intervals are ISO 8601; lists, structs and maps are JSON; bytes are hexadecimal. In
-CSV a null is an empty field and an empty string is `""`. JSON has no number for NaN, infinities and long decimals:
-these are written as strings.
+In CSV and JSON, dates, times and intervals are ISO 8601; lists, structs and maps are JSON; bytes
+are hexadecimal. In CSV a null is an empty field and an empty string is `""`. JSON has no number for
+NaN, infinities and long decimals: these are written as strings.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from typing import IO, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-NUMBERS, AS_THEY_ARE = (int, float), (str, int, bool, type(None))  # types of most values, for the fast path
+# types of most values, for the fast path
+NUMBERS = (int, float)
+AS_THEY_ARE = (str, int, bool, type(None))
 QUOTED = re.compile(r'[",\r\n]|^\s|\s$|^$')
 
 
@@ -31,17 +33,27 @@ def csv_lines(reader: pa.RecordBatchReader) -> Iterator[str]:
 
 
 def json_lines(reader: pa.RecordBatchReader) -> Iterator[str]:
-    """A JSON array with one object per row, each on its own line. Raises ValueError if two columns share a name."""
+    """A JSON array with one object per row, each on its own line.
+
+    Raises ValueError if two columns share a name.
+    """
     names = _distinct(reader.schema)
-    before = "[\n"
+    is_empty = True
     for row in _rows(reader):
+        before = "[\n" if is_empty else ",\n"
         yield before + _as_json(dict(zip(names, row, strict=True)))
-        before = ",\n"
-    yield "\n]\n" if before == ",\n" else "[]\n"
+        is_empty = False
+    if is_empty:
+        yield "[]\n"
+    else:
+        yield "\n]\n"
 
 
 def write_parquet(reader: pa.RecordBatchReader, file: IO[bytes]) -> None:
-    """Write Arrow batches as Parquet; no row becomes a Python object. Raises ValueError if two columns share a name."""
+    """Write Arrow batches as Parquet; no row becomes a Python object.
+
+    Raises ValueError if two columns share a name.
+    """
     _distinct(reader.schema)
     with pq.ParquetWriter(file, reader.schema, compression="zstd") as writer:
         for batch in reader:
@@ -49,12 +61,18 @@ def write_parquet(reader: pa.RecordBatchReader, file: IO[bytes]) -> None:
 
 
 def first_rows(reader: pa.RecordBatchReader, count: int) -> tuple[list[dict[str, Any]], bool]:
-    """At most `count` rows, and whether there are more. A repeated name is numbered: `run`, `run (2)`."""
+    """At most `count` rows, and whether there are more.
+
+    A repeated name is numbered: `run`, `run (2)`.
+    """
     seen: Counter[str] = Counter()
     names = []
-    for name in reader.schema.names:
+    for original in reader.schema.names:
+        name = original
         seen[name] += 1
-        names.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+        if seen[name] > 1:
+            name = f"{name} ({seen[name]})"
+        names.append(name)
     rows = []
     for row in _rows(reader):
         if len(rows) == count:
@@ -68,7 +86,9 @@ def _rows(reader: pa.RecordBatchReader) -> Iterator[tuple[Any, ...]]:
         try:
             columns = [column.to_pylist(maps_as_pydicts="strict") for column in batch.columns]
         except OverflowError as problem:
-            raise ValueError(f"a date or time is beyond the year 9999 ({problem}): cast it to varchar") from problem
+            raise ValueError(
+                f"a date or time is beyond the year 9999 ({problem}): cast it to varchar"
+            ) from problem
         yield from zip(*columns, strict=True)
 
 
@@ -90,7 +110,9 @@ def _csv_field(value: Any) -> str:
         return str(value)
     value = _plain(value)
     text = _as_json(value) if isinstance(value, bool | dict | list) else str(value)
-    return '"' + text.replace('"', '""') + '"' if QUOTED.search(text) else text
+    if not QUOTED.search(text):
+        return text
+    return '"' + text.replace('"', '""') + '"'
 
 
 def _as_json(value: Any) -> str:
@@ -106,8 +128,13 @@ def _json_value(value: Any) -> Any:
         return [_json_value(item) for item in value]
     value = _plain(value)
     if isinstance(value, Decimal):
-        return float(value) if Decimal(repr(float(value))) == value else str(value)
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+        # a number only if JSON's reader gets the same number back
+        if Decimal(repr(float(value))) == value:
+            return float(value)
+        return str(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
 
 
 def _plain(value: Any) -> Any:
@@ -119,6 +146,10 @@ def _plain(value: Any) -> Any:
         return value.isoformat()
     if isinstance(value, bytes):
         return value.hex()
-    if isinstance(value, Decimal) and value == value.to_integral_value() and value.as_tuple().exponent == 0:
+    if (
+        isinstance(value, Decimal)
+        and value == value.to_integral_value()
+        and value.as_tuple().exponent == 0
+    ):
         return int(value)  # DuckDB's sums of integers
     return value

@@ -1,13 +1,17 @@
-"""Fork a run after an iteration: the new run shares the files of those tables and rebuilds none of them.
+"""Fork a run after an iteration.
 
-The files are hard links, so nothing is copied. Cleaning or rebuilding a table of one run does not affect the other:
-published files are replaced or removed, never edited. Recipes are copied, with the new run's name in the addresses of
-inputs. Tables of the shared iterations are marked as inherited: they stay fresh whatever the settings are now
-(`Freshness`), so a fork can continue with other settings from the next iteration on. Tables outside iterations follow
-the rule of every run, which finds them fresh under the new name.
+The new run shares the files of those tables and rebuilds none of them.
 
-Rows are unchanged: a policy that the first run trained keeps that run's name, and seeds derived from addresses are the
-ones used for sampling. `Table.file` finds a policy's files at its table's current address.
+The files are hard links, so nothing is copied. Cleaning or rebuilding a table of one run does not
+affect the other: published files are replaced or removed, never edited. Recipes are copied, with
+the new run's name in the addresses of inputs. Tables of the shared iterations are marked as
+inherited: they stay fresh whatever the settings are now (`Freshness`), so a fork can continue with
+other settings from the next iteration on. Tables outside iterations follow the rule of every run,
+which finds them fresh under the new name.
+
+Rows are unchanged: a policy that the first run trained keeps that run's name, and seeds derived
+from addresses are the ones used for sampling. `Table.file` finds a policy's files at its table's
+current address.
 """
 
 from __future__ import annotations
@@ -33,10 +37,12 @@ from warehouse.table import Damaged, Table
 
 FORK = "fork.json"
 NOTE = (
-    "Tables of the shared iterations keep the rows, ids and seeds that they were made with, and stay fresh whatever "
-    "the settings are now. Seeds of later tables derive from this run's own addresses."
+    "Tables of the shared iterations keep the rows, ids and seeds that they were made with, and"
+    " stay fresh whatever the settings are now. Seeds of later tables derive from this run's own"
+    " addresses."
 )
-OWN_ADDRESSES = ("address", "optimizer_state")  # stage parameters whose values begin with the run's name
+# stage parameters whose values begin with the run's name
+OWN_ADDRESSES = ("address", "optimizer_state")
 
 
 @dataclass(frozen=True)
@@ -55,10 +61,12 @@ def check(store: Store, run: str, new: str, iteration: int) -> None:
 
 
 def fork(store: Store, run: str, new: str, iteration: int, kept: dict[str, Any]) -> Fork:
-    """Make the run `new` from `run` up to and including an iteration, whole or not at all. `kept` holds the JSON files
-    to write beside its tables, by name.
+    """Make the run `new` from `run` up to and including an iteration, whole or not at all.
 
-    Raises ValueError as `check` does, Damaged for a table that lost files, RuntimeError for one that is being built.
+    `kept` holds the JSON files to write beside its tables, by name.
+
+    Raises ValueError as `check` does, Damaged for a table that lost files, RuntimeError for one
+    that is being built.
     """
     check(store, run, new, iteration)
     shared = _shared(store, run, iteration)
@@ -66,49 +74,71 @@ def fork(store: Store, run: str, new: str, iteration: int, kept: dict[str, Any])
     with _staged(store) as folder:
         for table in shared:
             with store.lock(table.address):
-                _share(store.get(table.address), folder / table.address.removeprefix(f"{run}/"), new, origin)
+                _share(
+                    store.get(table.address),
+                    folder / table.address.removeprefix(f"{run}/"),
+                    new,
+                    origin,
+                )
         if [t.recipe for t in shared] != [t.recipe for t in _shared(store, run, iteration)]:
-            raise RuntimeError(f"tables of {run!r} were rebuilt meanwhile: repeat the command when they are done")
+            raise RuntimeError(
+                f"tables of {run!r} were rebuilt meanwhile: repeat the command when they are done"
+            )
         for name, value in {**kept, FORK: {**origin, "note": NOTE}}.items():
             write_json(folder / name, value)
         os.rename(folder, store.folder(new))
     tables = list(store.tables(new))
-    return Fork(len(tables), sum(entry["bytes"] for table in tables for entry in _present(table).values()))
+    return Fork(
+        len(tables), sum(entry["bytes"] for table in tables for entry in _present(table).values())
+    )
 
 
 def check_own(store: Store, addresses: Iterable[str]) -> None:
-    """Raise ValueError if any of the tables is inherited: tables that depend on it would not be rebuilt."""
+    """Raise ValueError if any of the tables is inherited.
+
+    Tables that depend on it would not be rebuilt.
+    """
     for address in sorted(addresses):
         origin = store.get(address).recipe.get(INHERITED)
         if origin:
             raise ValueError(
-                f"{address} is shared with {origin['run']!r}, which was forked after iteration {origin['iteration']}: "
-                f"name a later iteration by --iteration, or rerun it in {origin['run']!r} and fork that again"
+                f"{address} is shared with {origin['run']!r}, which was forked after iteration"
+                f" {origin['iteration']}: name a later iteration by --iteration, or rerun it in"
+                f" {origin['run']!r} and fork that again"
             )
 
 
 def _shared(store: Store, run: str, iteration: int) -> list[Table]:
-    """All tables of this and earlier iterations, and those outside iterations that depend on no later one, but no
-    updates that are left over."""
+    """All tables that a fork after an iteration shares.
+
+    These are the tables of this and earlier iterations, and those outside iterations that depend on
+    no later one, but no updates that are left over.
+    """
     left = store.left(run)
     tables = [table for table in store.tables(run) if table.address not in left]
     if not tables:
         raise no_run(run)
     there = sorted({table.at.iteration for table in tables if table.at.iteration is not None})
     if iteration not in there:
-        raise ValueError(f"run {run!r} has no iteration {iteration}; there are {', '.join(map(str, there)) or 'none'}")
+        raise ValueError(
+            f"run {run!r} has no iteration {iteration}; there are"
+            f" {', '.join(map(str, there)) or 'none'}"
+        )
     shared = [table for table in tables if _last_iteration(table) <= iteration]
     for table in shared:
         if table.awaits:
             raise ValueError(
-                f"{table.address}/{table.awaits[0]} is not written yet: wait for it, or repeat `selfplay run` if the "
-                "run was stopped"
+                f"{table.address}/{table.awaits[0]} is not written yet: wait for it, or repeat"
+                " `selfplay run` if the run was stopped"
             )
     return shared
 
 
 def _last_iteration(table: Table) -> int:
-    """The iteration of a table; for one outside iterations, the last that its recipe mentions, or -1."""
+    """The iteration of a table.
+
+    For a table outside iterations, the last iteration that its recipe mentions, or -1.
+    """
     if table.at.iteration is not None:
         return table.at.iteration
     told = json.dumps([table.recipe.get("inputs", {}), table.recipe.get("params", {})])
@@ -117,7 +147,10 @@ def _last_iteration(table: Table) -> int:
 
 @contextlib.contextmanager
 def _staged(store: Store) -> Iterator[Path]:
-    """A folder in `tmp/`, marked as alive while this process lives; removed unless it was renamed."""
+    """A folder in `tmp/`, marked as alive while this process lives.
+
+    It is removed unless it was renamed.
+    """
     folder = store.root / "tmp" / uuid.uuid4().hex
     with store.writable(), open(folder.with_suffix(ALIVE), "w") as alive:
         fcntl.flock(alive, fcntl.LOCK_EX)
@@ -137,18 +170,23 @@ def _share(table: Table, folder: Path, new: str, origin: dict[str, Any]) -> None
         try:
             os.link(table.folder / name, file)
         except FileNotFoundError:
-            raise Damaged(f"{table.address}/{name} is lost; repeat `selfplay run` to rebuild it, then fork") from None
+            raise Damaged(
+                f"{table.address}/{name} is lost; repeat `selfplay run` to rebuild it, then fork"
+            ) from None
         except OSError:  # a filesystem without hard links
             shutil.copy2(table.folder / name, file)
     recipe = _renamed(table.recipe, table.at.run, new)
-    recipe["params"] = {
-        key: f"{new}/{value.removeprefix(f'{table.at.run}/')}"
-        if key in OWN_ADDRESSES and isinstance(value, str) and value.startswith(f"{table.at.run}/")
-        else value
-        for key, value in recipe.get("params", {}).items()
-    }
-    inherited = {} if table.at.iteration is None else {INHERITED: origin}
-    write_recipe(folder / RECIPE, {**recipe, "key": key_of(recipe), **inherited})
+    params = dict(recipe.get("params", {}))
+    own = f"{table.at.run}/"
+    for key in OWN_ADDRESSES:
+        value = params.get(key)
+        if isinstance(value, str) and value.startswith(own):
+            params[key] = f"{new}/{value.removeprefix(own)}"
+    recipe["params"] = params
+    recipe["key"] = key_of(recipe)
+    if table.at.iteration is not None:
+        recipe[INHERITED] = origin
+    write_recipe(folder / RECIPE, recipe)
 
 
 def _present(table: Table) -> dict[str, dict[str, Any]]:

@@ -1,7 +1,7 @@
 """Which published tables are fresh, and which are rebuilt.
 
-Resuming, retrying, rerunning and `why` work alike: the flow runs again, and at every stage one of the rules below
-inspects the table published there.
+Resuming, retrying, rerunning and `why` work alike: the flow runs again, and at every stage one of
+the rules below inspects the table published there.
 """
 
 from __future__ import annotations
@@ -14,13 +14,18 @@ from warehouse.draft import hash_json
 from warehouse.table import Damaged, Table
 
 Recipe = dict[str, Any]
-Again = Callable[[Any, Callable[[Table], Table]], Table]  # a stage's call in another store, on other tables
+# a stage's call in another store, on other tables
+Again = Callable[[Any, Callable[[Table], Table]], Table]
 NEVER_MADE = "never made"
-INHERITED = "inherited"  # in the recipe of a table that a forked run shares: from which run, after which iteration
+# in the recipe of a table that a forked run shares: from which run, after which iteration
+INHERITED = "inherited"
 
 
 class Freshness:
-    """The rule of every run: a table is fresh if the same recipe made it and its bytes are those published."""
+    """The rule of every run.
+
+    A table is fresh if the same recipe made it and its bytes are those published.
+    """
 
     builds = True  # False: nothing is built or written
 
@@ -32,13 +37,19 @@ class Freshness:
     def why_make(self, address: str, made: Table | None, recipe: Recipe) -> str | None:
         """Why a stage has to run; None if the table published at its address is fresh.
 
-        An inherited table is fresh whatever the settings are now. Raises Damaged if its files are not intact.
+        An inherited table is fresh whatever the settings are now. Raises Damaged if its files are
+        not intact.
         """
         if made is None:
             return NEVER_MADE
-        if origin := made.recipe.get(INHERITED):
-            if problem := next(iter(made.problems()), None):
-                raise Damaged(f"{problem}; it is shared with {origin['run']!r}: fork that run again under another name")
+        origin = made.recipe.get(INHERITED)
+        if origin:
+            problem = next(iter(made.problems()), None)
+            if problem:
+                raise Damaged(
+                    f"{problem}; it is shared with {origin['run']!r}: fork that run again under"
+                    " another name"
+                )
             return None
         if made.recipe["key"] != recipe["key"]:
             return why_stale(made.recipe, recipe)
@@ -51,7 +62,10 @@ class Freshness:
         return {}
 
     def passed(self, table: Table, recipe: Recipe, again: Again) -> None:
-        """Called with every table, built or fresh, before the flow continues; `recipe` would build it now."""
+        """Called with every table, built or fresh, before the flow continues.
+
+        `recipe` would build it now.
+        """
 
 
 @dataclass
@@ -70,15 +84,22 @@ class Playing(Freshness):
         return super().why_make(address, made, recipe)
 
     def check_only_one(self, address: str, recipe: Recipe) -> None:
-        """Raise ValueError if the flow makes two tables at one address: each would always replace the other."""
+        """Raise ValueError if the flow makes two tables at one address.
+
+        Each would always replace the other.
+        """
         if self._keys.setdefault(address, recipe["key"]) != recipe["key"]:
             raise ValueError(
-                f"the flow makes two tables at {address}: give one of them another `label=`, or another phase or step"
+                f"the flow makes two tables at {address}: give one of them another `label=`, or"
+                " another phase or step"
             )
 
 
 def key_of(recipe: Recipe) -> str:
-    """A hash of everything that determines a table: stage, code, columns, parameters, and inputs by content."""
+    """A hash of everything that determines a table.
+
+    That is the stage, code, columns, parameters, and inputs by content.
+    """
     identity = {name: recipe[name] for name in ("stage", "code", "columns", "params")}
     inputs = {name: table["content_hash"] for name, table in recipe["inputs"].items()}
     return hash_json({**identity, "inputs": inputs})
@@ -90,7 +111,10 @@ def why_stale(old: Recipe, new: Recipe) -> str:
 
 
 def changes(old: Recipe, new: Recipe) -> Iterator[str]:
-    """All differences between two recipes, most telling first: settings, prompts and SQL, then inputs, then code."""
+    """All differences between two recipes, most telling first.
+
+    Settings, prompts and SQL, then inputs, then code.
+    """
     yield from changed_settings(old, new)
     yield from _changed_names("input", dict(inputs(old)), dict(inputs(new)))
     if old.get("columns") != new["columns"]:
@@ -105,8 +129,12 @@ def changed_settings(old: Recipe, new: Recipe) -> Iterator[str]:
 
 def _changed_names(noun: str, old: dict[str, str], new: dict[str, str]) -> Iterator[str]:
     for name in sorted(old.keys() | new.keys()):
-        if old.get(name) != new.get(name):
-            yield f"{noun} {name} {'is new' if name not in old else 'is gone' if name not in new else 'changed'}"
+        if name not in old:
+            yield f"{noun} {name} is new"
+        elif name not in new:
+            yield f"{noun} {name} is gone"
+        elif old[name] != new[name]:
+            yield f"{noun} {name} changed"
 
 
 def _changed_values(where: str, old: Any, new: Any) -> Iterator[str]:
@@ -126,16 +154,22 @@ def _changed_values(where: str, old: Any, new: Any) -> Iterator[str]:
 
 
 def inputs(recipe: Recipe) -> Iterator[tuple[str, str]]:
-    """(address, content hash) of every table that a recipe reads, however deep in its parameters."""
-    for source in _tables_in([*recipe.get("inputs", {}).values(), *recipe.get("params", {}).values()]):
+    """(address, content hash) of every table that a recipe reads.
+
+    Tables count however deep they are in its parameters.
+    """
+    values = [*recipe.get("inputs", {}).values(), *recipe.get("params", {}).values()]
+    for source in _tables_in(values):
         yield source["address"], source["content_hash"]
 
 
 def _tables_in(value: Any) -> Iterator[dict[str, str]]:
     if _is_input(value):
         yield value
-    elif isinstance(value, (dict, list)):
-        for item in value.values() if isinstance(value, dict) else value:
+    elif isinstance(value, dict):
+        yield from _tables_in(list(value.values()))
+    elif isinstance(value, list):
+        for item in value:
             yield from _tables_in(item)
 
 
@@ -145,4 +179,6 @@ def _is_input(value: Any) -> bool:
 
 def _short(value: Any) -> str:
     text = str(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+    if len(text) > 60:
+        text = text[:57] + "..."
+    return text

@@ -1,4 +1,7 @@
-"""Content hashes of large external files such as models: read once, then recognised by size and modification time."""
+"""Content hashes of large external files such as models.
+
+A file is read once, then recognised by its size and modification time.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,19 @@ from typing import Any
 
 from warehouse.draft import hash_file, hash_json
 
-SETTLED_NS = 2_000_000_000  # a younger file may change again without a change of its modification time
+# a younger file may change again without a change of its modification time
+SETTLED_NS = 2_000_000_000
 
 
 def remembered_hash(folder: Path, memory: Path) -> str:
-    """`warehouse.draft.hash_folder` with files' hashes cached in `memory`; an unwritable cache is ignored."""
-    known, now = _read(memory), time.time_ns()
-    entries, fresh = [], dict(known)
+    """`warehouse.draft.hash_folder` with files' hashes cached in `memory`.
+
+    An unwritable cache is ignored.
+    """
+    known = _read(memory)
+    now = time.time_ns()
+    entries = []
+    fresh = dict(known)
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
         found = path.stat()
         mark = [found.st_size, found.st_mtime_ns]

@@ -1,11 +1,15 @@
-"""DuckDB for a server: the views of one run, or of all runs of a store, over the files that are published now.
+"""DuckDB for a server.
 
-The views have the same names and columns as those in `warehouse.query`, so a statement shown here also works in
-`selfplay sql`. But they list their files: nothing is globbed, and other runs cost nothing.
+It has the views of one run, or of all runs of a store, over the files that are published now.
+
+The views have the same names and columns as those in `warehouse.query`, so a statement shown here
+also works in `selfplay sql`. But they list their files: nothing is globbed, and other runs cost
+nothing.
 """
 
 from __future__ import annotations
 
+import operator
 import threading
 import time
 from collections import defaultdict
@@ -43,12 +47,15 @@ class Lake:
         self.store, self.catalogue = store, Catalogue(store)
         self._connection = duckdb.connect(config={"memory_limit": MEMORY_LIMIT})
         self._connection.execute("set parquet_metadata_cache = true")
-        self._seen: dict[str, tuple[list[list[Table]], str]] = {}  # run -> tables listed, schema's name
+        # run -> tables listed, schema's name
+        self._seen: dict[str, tuple[list[list[Table]], str]] = {}
         self._near: dict[str, str] = {}  # hash of some tables -> their schema's name
         self._sources: dict[str, dict[str, str]] = {}  # schema -> table -> what its view reads
         self._lock = threading.Lock()
         for schema in TABLES.values():
-            empty = f"create table main.empty_{schema.name} as select *, '' as filename from empty_rows"
+            empty = (
+                f"create table main.empty_{schema.name} as select *, '' as filename from empty_rows"
+            )
             self._connection.register("empty_rows", schema.arrow.empty_table())
             self._connection.execute(empty)
 
@@ -59,8 +66,9 @@ class Lake:
         parameters: dict[str, Any] | None = None,
         near: tuple[Table, ...] | None = None,
     ) -> Answer:
-        """The rows of one statement over the views of `run`, or of the tables `near` alone if given: DuckDB spends time
-        on every file, even if it yields no row. Raises duckdb.Error on bad SQL.
+        """The rows of one statement over the views of `run`, or of the tables `near` if given.
+
+        DuckDB spends time on every file, even if it yields no row. Raises duckdb.Error on bad SQL.
 
         Retries once if a table is republished while it is read.
         """
@@ -68,9 +76,12 @@ class Lake:
         rows = self._again(lambda: self._rows(run, sql, parameters, near))
         return Answer(rows, time.perf_counter() - started)
 
-    def _rows(self, run: str, sql: str, parameters: dict[str, Any] | None, near: tuple[Table, ...] | None) -> list[Row]:
+    def _rows(
+        self, run: str, sql: str, parameters: dict[str, Any] | None, near: tuple[Table, ...] | None
+    ) -> list[Row]:
         with self._connection.cursor() as cursor:
-            cursor.execute(f'use memory."{self._schema(run) if near is None else self._schema_of(near)}"')
+            schema = self._schema(run) if near is None else self._schema_of(near)
+            cursor.execute(f'use memory."{schema}"')
             result = cursor.execute(sql, parameters or None)
             names = [column[0] for column in result.description or []]
             return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
@@ -84,20 +95,31 @@ class Lake:
 
     def tables(self, run: str) -> list[Table]:
         """The published tables of a run, or of all runs."""
-        return [table for name in ([run] if run else self.catalogue.runs()) for table in self.catalogue.tables(name)]
+        return [table for name in self._runs(run) for table in self.catalogue.tables(name)]
+
+    def _runs(self, run: str) -> list[str]:
+        """A run, or all runs for ""."""
+        if run:
+            return [run]
+        return self.catalogue.runs()
 
     def _schema(self, run: str) -> str:
         """The database schema with the run's views over what is published now."""
-        tables = [self.catalogue.tables(name) for name in ([run] if run else self.catalogue.runs())]
+        listings = [self.catalogue.tables(name) for name in self._runs(run)]
         with self._lock:
             seen, name = self._seen.get(run, ([], f"run {len(self._seen)}"))
-            if len(seen) != len(tables) or any(a is not b for a, b in zip(seen, tables, strict=True)) or not seen:
-                self._fill(name, [table for some in tables for table in some])
-                self._seen[run] = (tables, name)
+            # the catalogue returns the same list until it lists a run again
+            is_same = len(seen) == len(listings) and all(map(operator.is_, seen, listings))
+            if not is_same or not seen:
+                self._fill(name, [table for listing in listings for table in listing])
+                self._seen[run] = (listings, name)
         return name
 
     def _schema_of(self, tables: tuple[Table, ...]) -> str:
-        """The schema over some tables of a run. The last few are cached, since a page runs several statements."""
+        """The schema over some tables of a run.
+
+        The last few are cached, since a page runs several statements.
+        """
         key = hash_json([[table.address, table.content_hash] for table in tables])
         with self._lock:
             if key not in self._near:
@@ -105,7 +127,8 @@ class Lake:
                 self._fill(self._near[key], tables)
             while len(self._near) > KEPT_NEAR:
                 with self._connection.cursor() as cursor:
-                    cursor.execute(f'drop schema "{self._near.pop(next(iter(self._near)))}" cascade')
+                    oldest = self._near.pop(next(iter(self._near)))
+                    cursor.execute(f'drop schema "{oldest}" cascade')
             return self._near[key]
 
     def _fill(self, name: str, tables: Iterable[Table]) -> None:
@@ -118,7 +141,9 @@ class Lake:
             cursor.execute(f'create schema if not exists "{name}"')
             cursor.execute(f'use memory."{name}"')
             before = self._sources.get(name, {})
-            sources = {schema.name: source_of(schema, of_kind[schema.name]) for schema in TABLES.values()}
+            sources = {
+                schema.name: source_of(schema, of_kind[schema.name]) for schema in TABLES.values()
+            }
             for kind, source in sources.items():
                 if before.get(kind) != source:
                     cursor.execute(view_of(TABLES[kind], source))
@@ -131,13 +156,21 @@ class Lake:
 
 
 def source_of(schema: Schema, tables: list[Table]) -> str:
-    """What a view reads: the files as they are if all have this code's columns, else with nulls in missing columns."""
+    """What a view reads.
+
+    It reads the files as they are if all have this code's columns, else with nulls in missing
+    columns.
+    """
     empty = f"main.empty_{schema.name}"
     if not tables:
         return empty
-    files = ", ".join("'" + f"{t.folder}/{part}".replace("'", "''") + "'" for t in tables for part in t.parts)
+    paths = [f"{table.folder}/{part}" for table in tables for part in table.parts]
+    files = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)
     ours = hash_json(str(schema.arrow))
     if all(table.recipe.get("columns") == ours for table in tables):
         return f"read_parquet([{files}], filename = true, hive_partitioning = false)"
-    read = f"select * from read_parquet([{files}], filename = true, hive_partitioning = false, union_by_name = true)"
+    read = (
+        f"select * from read_parquet([{files}], filename = true, hive_partitioning = false,"
+        " union_by_name = true)"
+    )
     return f"({read} union all by name select * from {empty})"

@@ -1,4 +1,7 @@
-"""Locks on addresses: one file each in `folder`, locked by flock, which the kernel releases when the holder dies."""
+"""Locks on addresses.
+
+Each is a file in `folder`, locked by flock, which the kernel releases when the holder dies.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,18 @@ from typing import Any, TextIO
 
 @contextlib.contextmanager
 def hold(folder: Path, address: str) -> Iterator[None]:
-    """Lock an address; the file names the holder. Raises RuntimeError, naming the holder, if it is locked."""
+    """Lock an address; the file names the holder.
+
+    Raises RuntimeError, naming the holder, if it is locked.
+    """
     with _locked(folder, address) as file:
         file.truncate(0)
-        holder = {"address": address, "pid": os.getpid(), "host": socket.gethostname(), "since": time.time()}
+        holder = {
+            "address": address,
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "since": time.time(),
+        }
         file.write(json.dumps(holder))
         file.flush()
         try:
@@ -28,8 +39,11 @@ def hold(folder: Path, address: str) -> Iterator[None]:
 
 
 def check_free(folder: Path, address: str) -> None:
-    """Raise RuntimeError, naming the holder, if an address is locked. Writes nothing: creating and removing a lock file
-    would cost more than the rest of the freshness check."""
+    """Raise RuntimeError, naming the holder, if an address is locked.
+
+    Writes nothing: creating and removing a lock file would cost more than the rest of the freshness
+    check.
+    """
     with contextlib.suppress(FileNotFoundError), open(_file(folder, address)) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -54,7 +68,8 @@ def _locked(folder: Path, address: str) -> TextIO:
         file = open(path, "a+")  # noqa: SIM115
         with contextlib.suppress(BlockingIOError, FileNotFoundError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):  # else the last holder removed it meanwhile
+            # else the last holder removed it meanwhile
+            if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
                 return file
         file.seek(0)
         text = file.read()
@@ -70,15 +85,18 @@ def _file(folder: Path, address: str) -> Path:
 def _holder(text: str) -> dict[str, Any]:
     """The content of a lock file; {} for an empty or foreign one."""
     try:
-        told = json.loads(text)
+        content = json.loads(text)
     except ValueError:
         return {}
-    return told if isinstance(told, dict) and told.keys() >= {"address", "pid", "host", "since"} else {}
+    if not isinstance(content, dict) or not content.keys() >= {"address", "pid", "host", "since"}:
+        return {}
+    return content
 
 
 def _held(address: str, text: str) -> RuntimeError:
     who = "another process"
-    if told := _holder(text):
-        since = time.strftime("%H:%M:%S", time.localtime(told["since"]))
-        who = f"process {told['pid']} on {told['host']} since {since}"
+    holder = _holder(text)
+    if holder:
+        since = time.strftime("%H:%M:%S", time.localtime(holder["since"]))
+        who = f"process {holder['pid']} on {holder['host']} since {since}"
     return RuntimeError(f"{address} is being built by {who}; wait for it or stop it")

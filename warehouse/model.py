@@ -1,4 +1,7 @@
-"""Export a policy of a run as a model: its weights or adapter, and a model card that states its origin."""
+"""Export a policy of a run as a model.
+
+The folder gets its weights or adapter, and a model card that states its origin.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +24,12 @@ ADAPTER = "adapter_model.safetensors"
 
 
 def write_policy(store: Store, run: str, role: str, iteration: int | None, folder: Path) -> str:
-    """Copy a role's policy as it was after an iteration (None: the last) and write its card; returns its id.
+    """Copy a role's policy as it was after an iteration (None: the last), and write its card.
 
-    Raises ValueError for a role without updates or a folder that is not empty, and Cleaned if the weights were removed.
+    Returns the policy's id.
+
+    Raises ValueError for a role without updates or a folder that is not empty, and Cleaned if the
+    weights were removed.
     """
     updates = _updates(store, run, role, iteration)
     last = updates[-1].rows()[-1]
@@ -32,8 +38,9 @@ def write_policy(store: Store, run: str, role: str, iteration: int | None, folde
     source = updates[-1].file(last["adapter"] or last["weights"])
     if not source.exists():
         raise Cleaned(
-            f"the weights of {updates[-1].address} were cleaned away; `selfplay rerun {run} updates --only "
-            f"--iteration {updates[-1].at.iteration} --step {updates[-1].at.step}` rebuilds them"
+            f"the weights of {updates[-1].address} were cleaned away; `selfplay rerun {run} updates"
+            f" --only --iteration {updates[-1].at.iteration} --step {updates[-1].at.step}` rebuilds"
+            " them"
         )
     shutil.copytree(source, folder, dirs_exist_ok=True)
     (folder / "README.md").write_text(card(store, run, role, updates), encoding="utf-8")
@@ -42,46 +49,66 @@ def write_policy(store: Store, run: str, role: str, iteration: int | None, folde
 
 def _updates(store: Store, run: str, role: str, iteration: int | None) -> list[Table]:
     """The role's updates in order, up to and including an iteration."""
-    found: dict[str, list[Table]] = {}
+    by_role: dict[str, list[Table]] = {}
     for table in store.updates(run):
-        found.setdefault(table.rows()[-1]["role"], []).append(table)
-    some = [t for t in found.get(role, []) if iteration is None or (t.at.iteration or 0) <= iteration]
-    if not some:
-        when = "" if iteration is None else f" up to iteration {iteration}"
+        by_role.setdefault(table.rows()[-1]["role"], []).append(table)
+    updates = by_role.get(role, [])
+    when = ""
+    if iteration is not None:
+        updates = [table for table in updates if (table.at.iteration or 0) <= iteration]
+        when = f" up to iteration {iteration}"
+    if not updates:
         raise ValueError(
-            f"run {run!r} has no update of a policy {role!r}{when}; there are {', '.join(found) or 'none at all'}"
+            f"run {run!r} has no update of a policy {role!r}{when}; there are"
+            f" {', '.join(by_role) or 'none at all'}"
         )
-    return some
+    return updates
 
 
 def card(store: Store, run: str, role: str, updates: list[Table]) -> str:
-    """The model card: header for the hub, training, scores, lineage, and licences of the documents it read."""
-    lake, last = Lake(store), updates[-1].rows()[-1]
+    """The model card.
+
+    It has a header for the hub, training, scores, lineage, and licences of the documents it read.
+    """
+    lake = Lake(store)
+    last = updates[-1].rows()[-1]
     base = updates[0].rows()[0]["parent"]
-    about = _rows(lake, run, "select weights, policy_hash from policies where run = $run and policy = $base", base=base)
-    weights = about[0]["weights"] if about else base
-    asked = store.kept(run, "request.json") or {}
+    weights = base
+    base_hash = None
+    policies = _rows(lake, run, BASE, base=base)
+    if policies:
+        weights = policies[0]["weights"]
+        base_hash = policies[0]["policy_hash"]
+    request = store.kept(run, "request.json") or {}
+    tags = ["selfplay", "reinforcement-learning"]
+    if request.get("flow"):
+        tags.append(request["flow"])
     header: dict[str, Any] = {
         "library_name": "peft" if last["adapter"] else "transformers",
         "pipeline_tag": "text-generation",
         "license": "other",
         "license_name": "see-the-base-model",
-        "tags": ["selfplay", "reinforcement-learning", *([asked["flow"]] if asked.get("flow") else [])],
-        **({"base_model": weights} if _is_on_the_hub(weights) else {}),
+        "tags": tags,
     }
-    template = jinja2.Template(CARD.read_text(encoding="utf-8"), trim_blocks=True, lstrip_blocks=True)
+    if _is_on_the_hub(weights):
+        header["base_model"] = weights
+    template = jinja2.Template(
+        CARD.read_text(encoding="utf-8"), trim_blocks=True, lstrip_blocks=True
+    )
     return template.render(
         header=yaml.safe_dump(header, sort_keys=False, allow_unicode=True),
         run=run,
         role=role,
-        asked=asked,
+        asked=request,
         made=time.strftime("%Y-%m-%d"),
         last=last,
         base=weights,
-        base_hash=about[0]["policy_hash"] if about else None,
+        base_hash=base_hash,
         num_steps=sum(table.num_rows for table in updates),
         updates=[{"at": table.at, **table.rows()[-1]} for table in updates],
-        settings=json.dumps(updates[-1].recipe.get("params", {}).get("settings", {}), indent=1, ensure_ascii=True),
+        settings=json.dumps(
+            updates[-1].recipe.get("params", {}).get("settings", {}), indent=1, ensure_ascii=True
+        ),
         adapter=bool(last["adapter"]),
         evaluations=_rows(lake, run, EVALUATIONS),
         trained=_rows(lake, run, TRAINED, role=role, iteration=updates[-1].at.iteration or 0),
@@ -90,15 +117,18 @@ def card(store: Store, run: str, role: str, updates: list[Table]) -> str:
     )
 
 
+BASE = "select weights, policy_hash from policies where run = $run and policy = $base"
 EVALUATIONS = """
     select iteration, benchmark, policy, n, score, standard_error from evaluations
     where run = $run and metric = 'score' order by benchmark, iteration
 """
 TRAINED = """
-    select batches.iteration, count(distinct rollout_id) as rollouts, sum(len(completion_token_ids)) as tokens,
+    select batches.iteration, count(distinct rollout_id) as rollouts,
+        sum(len(completion_token_ids)) as tokens,
         sum((advantage > 0)::int) as better, sum((advantage < 0)::int) as worse
     from batches semi join updates
-        on updates.run = batches.run and updates.role = $role and updates.step is not distinct from batches.step
+        on updates.run = batches.run and updates.role = $role
+        and updates.step is not distinct from batches.step
         and updates.phase is not distinct from batches.phase
         and updates.iteration is not distinct from batches.iteration
     where batches.run = $run and coalesce(batches.iteration, 0) <= $iteration
@@ -111,8 +141,11 @@ def _rows(lake: Lake, run: str, sql: str, **parameters: Any) -> list[dict[str, A
 
 
 def _is_on_the_hub(weights: str) -> bool:
-    """
-    >>> _is_on_the_hub("Qwen/Qwen3-4B-Base"), _is_on_the_hub("data/micro/base"), _is_on_the_hub("/models/mine")
-    (True, False, False)
+    """Whether `weights` is the name of a model on the hub, not a folder.
+
+    >>> _is_on_the_hub("Qwen/Qwen3-4B-Base")
+    True
+    >>> _is_on_the_hub("data/micro/base"), _is_on_the_hub("/models/mine")
+    (False, False)
     """
     return weights.count("/") == 1 and not weights.startswith("/") and not Path(weights).exists()

@@ -68,32 +68,47 @@ def write_dataset(store: Store, run: str, folder: Path) -> dict[str, int]:
         raise ValueError(f"{folder} is not empty: name another folder with -o")
     counts = {}
     for name in EXPORTED:
-        some = [table for table in tables if table.schema.name == name and table.has_rows and table.num_rows]
-        if some:
-            counts[name] = _write(TABLES[name], some, folder / name)
+        of_kind = [
+            table
+            for table in tables
+            if table.schema.name == name and table.has_rows and table.num_rows
+        ]
+        if of_kind:
+            counts[name] = _write(TABLES[name], of_kind, folder / name)
     (folder / "README.md").write_text(card(store, run, tables, counts), encoding="utf-8")
     return counts
 
 
 def _write(schema: Schema, tables: list[Table], folder: Path) -> int:
-    """Write all rows of the tables of one kind, in files of about `FILE_ROWS` rows, and return their number. Checks
-    each table's bytes."""
+    """Write all rows of the tables of one kind, and return their number.
+
+    Files have about `FILE_ROWS` rows. Checks each table's bytes.
+    """
     folder.mkdir(parents=True)
     columns = pa.schema([*ADDRESS, *(pa.field(f.name, _loadable(f.type)) for f in schema.arrow)])
-    writer, written, total, files = None, 0, 0, 0
+    writer = None
+    written = 0
+    total = 0
+    files = 0
     for table in tables:
         at = [getattr(table.at, field.name) for field in ADDRESS]
         for batch in table.batches():
             if writer is None or written > FILE_ROWS:
                 if writer is not None:
                     writer.close()
-                writer = pq.ParquetWriter(folder / f"train-{files:05d}.parquet", columns, compression="zstd")
-                files, written = files + 1, 0
-            placed = [pa.array([v] * batch.num_rows, f.type) for v, f in zip(at, ADDRESS, strict=True)]
-            writer.write_table(
-                pa.Table.from_arrays([*placed, *(_pairs(batch.column(f.name)) for f in schema.arrow)], schema=columns)
-            )
-            written, total = written + batch.num_rows, total + batch.num_rows
+                writer = pq.ParquetWriter(
+                    folder / f"train-{files:05d}.parquet", columns, compression="zstd"
+                )
+                files += 1
+                written = 0
+            arrays = [
+                pa.array([value] * batch.num_rows, field.type)
+                for value, field in zip(at, ADDRESS, strict=True)
+            ]
+            arrays += [_pairs(batch.column(field.name)) for field in schema.arrow]
+            writer.write_table(pa.Table.from_arrays(arrays, schema=columns))
+            written += batch.num_rows
+            total += batch.num_rows
     if writer is not None:
         writer.close()
     return total
@@ -101,18 +116,28 @@ def _write(schema: Schema, tables: list[Table], folder: Path) -> int:
 
 def _loadable(kind: pa.DataType) -> pa.DataType:
     """`datasets` has no maps: they become lists of pairs."""
-    return pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)])) if pa.types.is_map(kind) else kind
+    if not pa.types.is_map(kind):
+        return kind
+    return pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)]))
 
 
 def _pairs(column: pa.Array) -> pa.Array:
     if not pa.types.is_map(column.type):
         return column
-    pairs = pa.StructArray.from_arrays([column.keys, column.items], fields=list(_loadable(column.type).value_type))
-    return pa.ListArray.from_arrays(column.offsets, pairs, type=_loadable(column.type), mask=column.is_null())
+    pairs = pa.StructArray.from_arrays(
+        [column.keys, column.items], fields=list(_loadable(column.type).value_type)
+    )
+    return pa.ListArray.from_arrays(
+        column.offsets, pairs, type=_loadable(column.type), mask=column.is_null()
+    )
 
 
 def card(store: Store, run: str, tables: list[Table], counts: dict[str, int]) -> str:
-    """The dataset card: header for `load_dataset`, lineage, gates, selections, scores, licences of the sources."""
+    """The dataset card.
+
+    It has a header for `load_dataset`, lineage, gates, selections, scores, and licences of the
+    sources.
+    """
     lake = Lake(store)
     licences = _rows(lake, run, LICENCES)
     stated = {row["licence"] for row in licences}
@@ -123,7 +148,9 @@ def card(store: Store, run: str, tables: list[Table], counts: dict[str, int]) ->
         "size_categories": [_size(sum(counts.values()))],
         "configs": [{"config_name": name, "data_files": f"{name}/*.parquet"} for name in counts],
     }
-    template = jinja2.Template(CARD.read_text(encoding="utf-8"), trim_blocks=True, lstrip_blocks=True)
+    template = jinja2.Template(
+        CARD.read_text(encoding="utf-8"), trim_blocks=True, lstrip_blocks=True
+    )
     return template.render(
         header=yaml.safe_dump(header, sort_keys=False, allow_unicode=True),
         run=run,
@@ -137,7 +164,7 @@ def card(store: Store, run: str, tables: list[Table], counts: dict[str, int]) ->
         licences=licences,
         cell=cell,
         cleaned=cleaned(store, run),
-        **{name: _rows(lake, run, sql) for name, sql in ASKED.items()},
+        **{name: _rows(lake, run, sql) for name, sql in QUERIES.items()},
     )
 
 
@@ -145,21 +172,28 @@ LICENCES = """
     select source, licence, count(*) as n from documents where run = $run and dropped_reason is null
     group by all order by n desc, source limit 50
 """
-ASKED = {
-    "policies": "select distinct policy, parent, role, policy_hash from policies where run = $run order by all",
+QUERIES = {
+    "policies": """
+        select distinct policy, parent, role, policy_hash
+        from policies where run = $run order by all
+    """,
     "templates": """
-        select role, template, template_version, count(*) as n from prompts where run = $run group by all order by all
+        select role, template, template_version, count(*) as n
+        from prompts where run = $run group by all order by all
     """,
     "gates": """
-        select gate, kind, count(*) as n, count(*) filter (where passed) as passed, count(malformed) as malformed
+        select gate, kind, count(*) as n,
+            count(*) filter (where passed) as passed, count(malformed) as malformed
         from gates where run = $run group by all order by all
     """,
     "selections": """
-        select iteration, coalesce(reason, 'kept') as reason, count(*) as n from selections where run = $run
+        select iteration, coalesce(reason, 'kept') as reason, count(*) as n
+        from selections where run = $run
         group by all order by iteration, n desc, reason
     """,
     "evaluations": """
-        select iteration, benchmark, n, score, standard_error from evaluations where run = $run and metric = 'score'
+        select iteration, benchmark, n, score, standard_error
+        from evaluations where run = $run and metric = 'score'
         order by benchmark, iteration
     """,
 }
@@ -181,5 +215,11 @@ def cell(value: Any) -> str:
     """
     if isinstance(value, float):
         return f"{value:.3f}"
-    text = " ".join(("" if value is None else str(value) if not isinstance(value, dict) else json.dumps(value)).split())
+    if value is None:
+        text = ""
+    elif isinstance(value, dict):
+        text = json.dumps(value)
+    else:
+        text = str(value)
+    text = " ".join(text.split())
     return "".join(f"\\{mark}" if mark in "\\`*_{}[]<>#|!~" else mark for mark in text)

@@ -1,7 +1,9 @@
-"""DuckDB over every table of every run: one view per table, straight over the published Parquet files.
+"""DuckDB over every table of every run.
 
-The views live in `<store>/warehouse.duckdb`, so plain `duckdb -readonly data/store/warehouse.duckdb` sees what
-`selfplay sql` sees.
+One view per table, straight over the published Parquet files.
+
+The views live in `<store>/warehouse.duckdb`, so plain `duckdb -readonly
+data/store/warehouse.duckdb` sees what `selfplay sql` sees.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ from warehouse.schemas import TABLES, Parsed, Row, Schema
 from warehouse.store import Store
 
 SQL = Path(__file__).parent / "sql"
-DATABASE, STAMP = "warehouse.duckdb", "warehouse.version"
+DATABASE = "warehouse.duckdb"
+STAMP = "warehouse.version"
 WILD = re.compile(r"[*?\[]")  # characters with a meaning in a glob pattern
 EMPTY = "_empty"  # a run of zero-row tables, so that every glob matches a file
 
@@ -49,16 +52,23 @@ def connect(root: Path | str) -> duckdb.DuckDBPyConnection:
 
 
 def write_views(store: Store) -> Path:
-    """Write `warehouse.duckdb`, which holds only views; it is replaced atomically if a view changed."""
-    path, stamp = store.root / DATABASE, store.root / STAMP
+    """Write `warehouse.duckdb`, which holds only views.
+
+    It is replaced atomically if a view changed.
+    """
+    path = store.root / DATABASE
+    stamp = store.root / STAMP
     statements = _views(store)
-    version = hash_json([duckdb.__version__, *statements, *(str(schema.arrow) for schema in TABLES.values())])
+    version = hash_json(
+        [duckdb.__version__, *statements, *(str(schema.arrow) for schema in TABLES.values())]
+    )
     if path.exists() and stamp.exists() and stamp.read_text() == version:
         return path
     for schema in TABLES.values():
         _publish_empty(store, schema)
     fresh = store.root / "tmp" / f"{uuid.uuid4().hex}.duckdb"
-    with tempfile.TemporaryDirectory(prefix="selfplay-views-") as folder:  # DuckDB cannot write below a path with a "?"
+    # DuckDB cannot write below a path with a "?"
+    with tempfile.TemporaryDirectory(prefix="selfplay-views-") as folder:
         with duckdb.connect(f"{folder}/{DATABASE}") as connection:
             for statement in statements:
                 connection.execute(statement)
@@ -79,8 +89,10 @@ def query(root: Path | str, sql: str, parameters: dict[str, Any] | None = None) 
 
 @contextlib.contextmanager
 def snapshot(root: Path | str, tables: Iterable[str], runs: Iterable[str]) -> Iterator[Ask]:
-    """Queries over the rows of some runs in some tables, read once: over many runs, every query of a view opens
-    thousands of files."""
+    """Queries over the rows of some runs in some tables, read once.
+
+    Over many runs, every query of a view opens thousands of files.
+    """
     with connect(root) as connection:
         connection.register("runs_to_read", pa.table({"run": pa.array(runs, pa.string())}))
         for name in tables:
@@ -90,7 +102,10 @@ def snapshot(root: Path | str, tables: Iterable[str], runs: Iterable[str]) -> It
 
 
 def run_sql(sql: str, tables: dict[str, pa.Table], parameters: dict[str, Any]) -> list[Row]:
-    """The rows of a stage's query: `tables` are visible under their names, `$name` refers to a parameter."""
+    """The rows of a stage's query.
+
+    `tables` are visible under their names, `$name` refers to a parameter.
+    """
     with in_memory() as connection:
         for name, table in tables.items():
             connection.register(name, table)
@@ -105,11 +120,21 @@ def in_memory() -> duckdb.DuckDBPyConnection:
 
 
 def out_of_core(scratch: Path | None = None, memory_mb: int = 1024) -> duckdb.DuckDBPyConnection:
-    """A connection for more rows than memory holds: it runs one thread and spills what exceeds `memory_mb` to
-    `scratch`, a folder for it alone (by default among the system's temporary files)."""
-    folder = Path(tempfile.gettempdir()) / f"selfplay-{uuid.uuid4().hex}" if scratch is None else scratch
-    settings = {"threads": 1, "memory_limit": f"{memory_mb}MB", "temp_directory": str(folder)}
-    return duckdb.connect(config={**settings, "preserve_insertion_order": False})
+    """A connection for more rows than memory holds.
+
+    It runs one thread and spills what exceeds `memory_mb` to `scratch`, a folder for it alone (by
+    default among the system's temporary files).
+    """
+    if scratch is None:
+        scratch = Path(tempfile.gettempdir()) / f"selfplay-{uuid.uuid4().hex}"
+    return duckdb.connect(
+        config={
+            "threads": 1,
+            "memory_limit": f"{memory_mb}MB",
+            "temp_directory": str(scratch),
+            "preserve_insertion_order": False,
+        }
+    )
 
 
 def _rows(result: duckdb.DuckDBPyConnection) -> list[Row]:
@@ -125,7 +150,8 @@ def _publish_empty(store: Store, schema: Schema) -> None:
             try:
                 store.publish(draft, address, {"key": str(schema.arrow), "stage": "empty"})
             except OSError as problem:
-                if problem.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # these mean that another process was faster
+                # these mean that another process was faster
+                if problem.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                     raise
 
 
@@ -135,19 +161,26 @@ def _views(store: Store) -> list[str]:
 
 
 def replies_view() -> str:
-    """The view `replies`: place, rollout_id, parsed and malformed of every reply that some table holds parsed."""
+    """The view `replies`, of every reply that some table has parsed.
+
+    Its columns are the reply's place, rollout_id, parsed and malformed.
+    """
     return "create view replies as\n" + "\nunion all\n".join(
         _replies_of(schema.name, schema.parsed) for schema in TABLES.values() if schema.parsed
     )
 
 
 def _replies_of(table: str, parsed: Parsed) -> str:
-    text, rows = f"cast({parsed.text} as varchar)", "group by all" if parsed.order else ""
-    if parsed.order:
+    text = f"cast({parsed.text} as varchar)"
+    malformed = "malformed"
+    rows = ""
+    if parsed.order:  # a reply yields several rows
         text = f"string_agg({text}, chr(10) order by {parsed.order})"
-    malformed = "any_value(malformed)" if parsed.order else "malformed"
+        malformed = "any_value(malformed)"
+        rows = "group by all"
     return f"""
-        select run, iteration, phase, step, {parsed.rollout} as rollout_id, {text} as parsed, {malformed} as malformed
+        select run, iteration, phase, step, {parsed.rollout} as rollout_id, {text} as parsed,
+            {malformed} as malformed
         from {table}
         where {parsed.rollout} is not null
         {rows}
@@ -164,9 +197,14 @@ def as_pattern(path: Path) -> str:
 
 
 def _view(store: Store, schema: Schema) -> str:
-    """The view of a table over the files of all runs. The names in it come from the code, never from a user."""
+    """The view of a table over the files of all runs.
+
+    The names in it come from the code, never from a user.
+    """
     glob = f"{as_pattern(store.root)}/runs/**/{schema.name}*/{PARTS}".replace("'", "''")
-    files = f"read_parquet('{glob}', filename = true, union_by_name = true, hive_partitioning = false)"
+    files = (
+        f"read_parquet('{glob}', filename = true, union_by_name = true, hive_partitioning = false)"
+    )
     return f"""
         {view_of(schema, files)}
         where regexp_matches(filename, '/{schema.name}(\\.[^/]+)?/part-\\d+.parquet$')
@@ -174,17 +212,27 @@ def _view(store: Store, schema: Schema) -> str:
 
 
 def view_of(schema: Schema, source: str) -> str:
-    """The view `<name>`, or `<name>_table` if another view is built on it: the rows of `source`, which has a column
-    `filename`, with the parts of their `Address`. The patterns mirror that class for lower-case phases below an
-    iteration."""
-    suffix = "_table" if (SQL / "views" / f"{schema.name}.sql").exists() else ""
+    """The view `<name>`, or `<name>_table` if another view is built on it.
+
+    It has the rows of `source`, which has a column `filename`, with the parts of their `Address`.
+    The patterns mirror that class for lower-case phases below an iteration.
+    """
+    name = schema.name
+    if (SQL / "views" / f"{schema.name}.sql").exists():
+        name = f"{schema.name}_table"
     return f"""
-        create or replace view {schema.name}{suffix} as
+        create or replace view {name} as
         select
             regexp_extract(filename, '.*/runs/([^/]+)/', 1) as run,
-            try_cast(regexp_extract(filename, '.*/runs/[^/]+/iter-(\\d+)/', 1) as integer) as iteration,
-            nullif(regexp_extract(filename, '.*/runs/[^/]+/iter-\\d+/([a-z_]+)/[^/]+/', 1), '') as phase,
-            try_cast(regexp_extract(filename, '.*/runs/[^/]+/.*/step-(\\d+)/', 1) as integer) as step,
+            try_cast(
+                regexp_extract(filename, '.*/runs/[^/]+/iter-(\\d+)/', 1) as integer
+            ) as iteration,
+            nullif(
+                regexp_extract(filename, '.*/runs/[^/]+/iter-\\d+/([a-z_]+)/[^/]+/', 1), ''
+            ) as phase,
+            try_cast(
+                regexp_extract(filename, '.*/runs/[^/]+/.*/step-(\\d+)/', 1) as integer
+            ) as step,
             nullif(regexp_extract(filename, '/{schema.name}\\.([^/]+)/part-', 1), '') as label,
             * exclude (filename)
         from {source}

@@ -1,8 +1,11 @@
-"""Run a user's SQL over the views: one statement that reads published tables, writes nothing and opens no other file.
+"""Run a user's SQL over the views.
 
-DuckDB's own settings do half of it: without external access it opens only files below `allowed_directories`. It may
-still write there with `copy ... to`, even inside a `with`. So a statement must first bind as the argument of DuckDB's
-table function `query`, which accepts a single SELECT and refuses everything that writes.
+A statement is one that reads published tables, writes nothing and opens no other file.
+
+DuckDB's own settings do half of it: without external access it opens only files below
+`allowed_directories`. It may still write there with `copy ... to`, even inside a `with`. So a
+statement must first bind as the argument of DuckDB's table function `query`, which accepts a single
+SELECT and refuses everything that writes.
 """
 
 from __future__ import annotations
@@ -23,10 +26,11 @@ from warehouse.query import as_pattern, connect
 
 BATCH_ROWS = 10_000
 ONLY_READS = (
-    "`selfplay sql` reads the tables of runs: give it one SELECT (or DESCRIBE, SHOW, SUMMARIZE) that neither writes "
-    "nor changes settings. To save the result, use -o FILE"
+    "`selfplay sql` reads the tables of runs: give it one SELECT (or DESCRIBE, SHOW, SUMMARIZE)"
+    " that neither writes nor changes settings. To save the result, use -o FILE"
 )
-EXPLAINED = re.compile(r"(LINE 1: )explain (.*\n) {8}( *\^)")  # our word before the user's, and the mark below
+# our word before the user's, and the mark below
+EXPLAINED = re.compile(r"(LINE 1: )explain (.*\n) {8}( *\^)")
 NO_FILES = "`selfplay sql` reads no files except those of the store's tables"
 
 
@@ -38,12 +42,17 @@ class NotAllowed(ValueError):
 def answer(
     root: Path | str, statement: str, within_s: float | None = None, memory_limit: str | None = None
 ) -> Iterator[pa.RecordBatchReader]:
-    """The result of a statement, a few thousand rows at a time; what exceeds `memory_limit` spills to disk.
+    """The result of a statement, a few thousand rows at a time.
 
-    Ctrl-C ends it. Raises NotAllowed for a statement that does more than read tables, ValueError for an empty one or
-    after `within_s` seconds, duckdb.Error on bad SQL.
+    What exceeds `memory_limit` spills to disk.
+
+    Ctrl-C ends it. Raises NotAllowed for a statement that does more than read tables, ValueError
+    for an empty one or after `within_s` seconds, duckdb.Error on bad SQL.
     """
-    with tempfile.TemporaryDirectory(prefix="selfplay-sql-") as scratch, connect(root) as connection:
+    with (
+        tempfile.TemporaryDirectory(prefix="selfplay-sql-") as scratch,
+        connect(root) as connection,
+    ):
         if memory_limit:
             connection.execute(f"set memory_limit = {_quoted(memory_limit)}")
         _lock(connection, Path(root).resolve() / "runs", scratch)
@@ -60,7 +69,8 @@ def answer(
 def _lock(connection: duckdb.DuckDBPyConnection, runs: Path, scratch: str) -> None:
     """From now on the connection may only read below `runs` and spill large sorts to `scratch`."""
     connection.execute(f"set temp_directory = {_quoted(scratch)}")
-    below = ", ".join(_quoted(f"{path}/") for path in (runs, as_pattern(runs)))  # DuckDB checks names of both forms
+    # DuckDB checks names of both forms
+    below = ", ".join(_quoted(f"{path}/") for path in (runs, as_pattern(runs)))
     connection.execute(f"set allowed_directories = [{below}]")
     connection.execute("set enable_external_access = false")
     connection.execute("set lock_configuration = true")
@@ -76,7 +86,8 @@ def _check(connection: duckdb.DuckDBPyConnection, statement: str) -> None:
         if "single SELECT" in told or "must be at the top level" in told:
             raise NotAllowed(ONLY_READS) from None
         try:
-            connection.execute(f"explain {statement}")  # raises an error at the user's own position in the statement
+            # raises an error at the user's own position in the statement
+            connection.execute(f"explain {statement}")
         except duckdb.Error as known:
             raise type(known)(EXPLAINED.sub(r"\1\2\3", str(known))) from None
         raise NotAllowed(told.partition("\n\nLINE ")[0]) from None
@@ -98,7 +109,9 @@ def _ended(connection: duckdb.DuckDBPyConnection, within_s: float | None) -> Ite
         yield
     except Exception:
         if late.is_set():
-            raise ValueError(f"the statement took longer than {within_s:g} s and was ended") from None
+            raise ValueError(
+                f"the statement took longer than {within_s:g} s and was ended"
+            ) from None
         raise
     finally:
         timer.cancel()
@@ -106,7 +119,10 @@ def _ended(connection: duckdb.DuckDBPyConnection, within_s: float | None) -> Ite
 
 @contextlib.contextmanager
 def _interruptible(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
-    """Let Ctrl-C end a statement. While DuckDB computes, Python handles no signal, but it sends its number."""
+    """Let Ctrl-C end a statement.
+
+    While DuckDB computes, Python handles no signal, but it sends its number.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return

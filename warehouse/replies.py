@@ -1,7 +1,9 @@
-"""A cache of paid replies in the store: a request that was answered once costs nothing again, in any run.
+"""A cache of paid replies in the store.
 
-It lies in `<store>/replies.sqlite`. Several processes may read and write it, and a kill loses nothing that was stored.
-Remove the file to clear the cache.
+A request that was answered once costs nothing again, in any run.
+
+It lies in `<store>/replies.sqlite`. Several processes may read and write it, and a kill loses
+nothing that was stored. Remove the file to clear the cache.
 """
 
 from __future__ import annotations
@@ -17,8 +19,9 @@ FILE = "replies.sqlite"
 AT_ONCE = 500
 TABLE = """
 create table if not exists replies (
-    key text primary key, text text not null, finish_reason text not null, num_prompt_tokens integer,
-    num_completion_tokens integer, cost real not null, model text, run text not null, at real not null
+    key text primary key, text text not null, finish_reason text not null,
+    num_prompt_tokens integer, num_completion_tokens integer, cost real not null, model text,
+    run text not null, at real not null
 )
 """
 
@@ -36,7 +39,10 @@ class PaidReply:
 
 
 class PaidReplies:
-    """The cache under a store's root. It uses SQLite's rollback journal, not WAL: a store may lie on a network disk."""
+    """The cache under a store's root.
+
+    It uses SQLite's rollback journal, not WAL: a store may lie on a network disk.
+    """
 
     def __init__(self, root: Path):
         self.path = root / FILE
@@ -49,24 +55,32 @@ class PaidReplies:
 
     def find(self, keys: Iterable[str]) -> dict[str, PaidReply]:
         """The replies to those of `keys` that are cached."""
-        wanted, found = list(keys), {}
+        keys = list(keys)
+        replies = {}
         with self._open() as connection:
-            for i in range(0, len(wanted), AT_ONCE):
-                some = wanted[i : i + AT_ONCE]
-                marks = ",".join("?" * len(some))
-                query = "select key, text, finish_reason, num_prompt_tokens, num_completion_tokens, cost, model"
-                for key, *values in connection.execute(f"{query} from replies where key in ({marks})", some):
-                    found[key] = PaidReply(*values)
-        return found
+            for i in range(0, len(keys), AT_ONCE):
+                some = keys[i : i + AT_ONCE]
+                query = f"""
+                    select key, text, finish_reason, num_prompt_tokens, num_completion_tokens,
+                        cost, model
+                    from replies where key in ({",".join("?" * len(some))})
+                """
+                for key, *values in connection.execute(query, some):
+                    replies[key] = PaidReply(*values)
+        return replies
 
     def put(self, replies: dict[str, PaidReply], run: str) -> None:
         """Store replies, all or none. A request that has a reply keeps it."""
         now = time.time()
         rows = [(key, *astuple(reply), run, now) for key, reply in replies.items()]
         with self._open() as connection:
-            connection.executemany("insert or ignore into replies values (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+            connection.executemany(
+                "insert or ignore into replies values (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows
+            )
 
     def spent(self, run: str) -> float:
         """The cost of the replies that a run paid for."""
         with self._open() as connection:
-            return connection.execute("select coalesce(sum(cost), 0) from replies where run = ?", [run]).fetchone()[0]
+            return connection.execute(
+                "select coalesce(sum(cost), 0) from replies where run = ?", [run]
+            ).fetchone()[0]

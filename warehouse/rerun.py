@@ -1,4 +1,7 @@
-"""What a flow run may do instead of resuming: rerun some stages, or rebuild nothing and report what is stale."""
+"""What a flow run may do instead of resuming.
+
+It may rerun some stages, or rebuild nothing and report what is stale.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +28,8 @@ class Enough(Exception):
 class Inquiry(Playing):
     """Builds nothing: takes every table as it is, and notes whether a run would rebuild it and why.
 
-    `found` holds the addresses that the flow reaches, each with the reason or None; `stopped` says why the flow would
-    stop by itself after them, if it would.
+    `found` holds the addresses that the flow reaches, each with the reason or None; `stopped` says
+    why the flow would stop by itself after them, if it would.
     """
 
     builds = False
@@ -36,7 +39,12 @@ class Inquiry(Playing):
     @property
     def unmade(self) -> str | None:
         """The address at which the inquiry ended because no table exists there."""
-        return self.found[-1][0] if self.found and self.found[-1][1] == NEVER_MADE else None
+        if not self.found:
+            return None
+        address, reason = self.found[-1]
+        if reason == NEVER_MADE:
+            return address
+        return None
 
     def why_make(self, address: str, made: Table | None, recipe: Recipe) -> str | None:
         self.found.append((address, super().why_make(address, made, recipe)))
@@ -47,11 +55,13 @@ class Inquiry(Playing):
 
 @dataclass
 class Rerun(Playing):
-    """Rebuilds the tables at `addresses`, once per `rerun_id`: a retry of the same rerun continues with the rest.
+    """Rebuilds the tables at `addresses`, once per `rerun_id`.
 
-    Other tables follow the rule of every run, so exactly those that depend on a changed result are rebuilt. With
-    `dependents` they are rebuilt even if the result is the same. With `only` nothing else is touched, and the flow
-    stops when the last of the addresses is rebuilt.
+    A retry of the same rerun continues with the rest.
+
+    Other tables follow the rule of every run, so exactly those that depend on a changed result are
+    rebuilt. With `dependents` they are rebuilt even if the result is the same. With `only` nothing
+    else is touched, and the flow stops when the last of the addresses is rebuilt.
     """
 
     rerun_id: str
@@ -100,8 +110,12 @@ class Rerun(Playing):
         return table is not None and table.recipe.get("rerun") == self.rerun_id
 
 
-def chosen(store: Store, run: str, stage: str, iteration: int | None = None, step: int | None = None) -> frozenset[str]:
-    """Addresses of a run's tables by name: `rollouts.grade`, `rollouts` (all labels), `phase/updates` or a pattern.
+def chosen(
+    store: Store, run: str, stage: str, iteration: int | None = None, step: int | None = None
+) -> frozenset[str]:
+    """Addresses of a run's tables by the name of a stage.
+
+    A name is `rollouts.grade`, `rollouts` (all labels), `phase/updates` or a pattern.
 
     Raises ValueError if there is none; the message lists the run's tables.
     """
@@ -111,10 +125,14 @@ def chosen(store: Store, run: str, stage: str, iteration: int | None = None, ste
     there = [at for at in tables if iteration in (None, at.iteration) and step in (None, at.step)]
     found = frozenset(str(at) for at in there if _is_named(at, stage))
     if not found:
-        wanted = [f"{part} {n}" for part, n in (("iteration", iteration), ("step", step)) if n is not None]
-        where = f" in {', '.join(wanted)}" if wanted else ""
+        places = [("iteration", iteration), ("step", step)]
+        where = ", ".join(f"{part} {number}" for part, number in places if number is not None)
+        if where:
+            where = f" in {where}"
         if not there:
-            has = ", ".join(map(str, sorted({at.iteration for at in tables if at.iteration is not None})))
+            has = ", ".join(
+                map(str, sorted({at.iteration for at in tables if at.iteration is not None}))
+            )
             raise ValueError(f"run {run!r} has nothing{where}; its iterations are {has or 'none'}")
         names = ", ".join(sorted({at.name for at in there}))
         raise ValueError(f"run {run!r} has no stage {stage!r}{where}; there are {names}")

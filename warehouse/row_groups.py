@@ -1,7 +1,9 @@
-"""Find the row groups of a table that hold given values. A process indexes a large table once and keeps the index.
+"""Find the row groups of a table that hold given values.
 
-Rows are looked up many times, a few at a time: for example the documents of every slice of a step, by id. Without an
-index, every lookup would read the ids of all documents.
+A process indexes a large table once and keeps the index.
+
+Rows are looked up many times, a few at a time: for example the documents of every slice of a step,
+by id. Without an index, every lookup would read the ids of all documents.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ class RowGroups:
 
     @classmethod
     def of(cls, paths: Sequence[Path], column: str) -> RowGroups:
-        found, ends = list[np.ndarray](), list[int]()
+        found = list[np.ndarray]()
+        ends = list[int]()
         for path in paths:
             with pq.ParquetFile(path, pre_buffer=False) as file:
                 for group in range(file.num_row_groups):
@@ -44,18 +47,27 @@ class RowGroups:
         return cls(tuple(paths), tuple(ends), hashes[order], groups[order])
 
     def holding(self, values: Iterable[str]) -> Iterator[tuple[Path, list[int]]]:
-        """Yield paths with the row groups in them that may hold one of `values`, in order. By a collision of hashes, a
-        group may hold none."""
+        """Yield paths with the row groups in them that may hold one of `values`, in order.
+
+        By a collision of hashes, a group may hold none.
+        """
         wanted = np.array([hash(value) for value in values], np.int64)
-        bounds = zip(*(np.searchsorted(self.hashes, wanted, side) for side in ("left", "right")), strict=True)
-        found = np.unique(np.concatenate([self.groups[:0], *(self.groups[first:last] for first, last in bounds)]))
+        bounds = zip(
+            *(np.searchsorted(self.hashes, wanted, side) for side in ("left", "right")), strict=True
+        )
+        found = np.unique(
+            np.concatenate([self.groups[:0], *(self.groups[first:last] for first, last in bounds)])
+        )
         for path, begin, end in zip(self.paths, (0, *self.ends), self.ends, strict=False):
             if groups := [int(group) - begin for group in found if begin <= group < end]:
                 yield path, groups
 
 
 def row_groups(content_hash: str, num_rows: int, paths: Sequence[Path], column: str) -> RowGroups:
-    """Return the index of a table's column. Threads that need the same large table share one pass over it."""
+    """Return the index of a table's column.
+
+    Threads that need the same large table share one pass over it.
+    """
     if num_rows < LARGE:
         return RowGroups.of(paths, column)
     with _reading:

@@ -1,4 +1,7 @@
-"""What a run has built, what it is building, and how long each stage took: read from recipes and locks."""
+"""What a run has built, what it is building, and how long each stage took.
+
+All of it is read from recipes and locks.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,11 @@ from warehouse.store import Store, Table
 
 
 def runs(store: Store) -> list[Row]:
-    """One row per run: numbers of iterations, tables and rows, the seconds of all stages, and the wall time in s."""
+    """One row per run.
+
+    It has the numbers of iterations, tables and rows, the seconds of all stages, and the wall time
+    in s.
+    """
     found: dict[str, list[Table]] = {}
     for table in store.tables():
         found.setdefault(table.at.run, []).append(table)
@@ -54,6 +61,11 @@ def stages(store: Store, run: str) -> list[Row]:
 def working(store: Store, run: str | None = None) -> list[Row]:
     """One row per table that is being built right now."""
     return [
-        {"address": w["address"], "pid": w["pid"], "host": w["host"], "seconds": round(time.time() - w["since"], 1)}
+        {
+            "address": w["address"],
+            "pid": w["pid"],
+            "host": w["host"],
+            "seconds": round(time.time() - w["since"], 1),
+        }
         for w in store.working(run)
     ]

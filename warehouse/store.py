@@ -1,9 +1,13 @@
-"""The artifact store: tables at readable addresses, the recipe beside the rows, published whole or not at all.
+"""The artifact store.
 
-`runs/<run>/iter-003/solver/step-007/rollouts.grade/` holds `part-00000.parquet`, `recipe.json` and, for a policy,
+Tables lie at readable addresses, the recipe beside the rows, and are published whole or not at all.
+
+`runs/<run>/iter-003/solver/step-007/rollouts.grade/` holds `part-00000.parquet`, `recipe.json` and,
+for a policy,
 its files.
-People read the address; what a table holds is defined by its recipe. A table is written in `tmp/` and published by one
-rename. A long stage stores its parts under `unfinished/`, so that it can resume from them.
+People read the address; what a table holds is defined by its recipe. A table is written in `tmp/`
+and published by one rename. A long stage stores its parts under `unfinished/`, so that it can
+resume from them.
 """
 
 from __future__ import annotations
@@ -29,7 +33,19 @@ import pyarrow.parquet as pq
 from warehouse import locks
 from warehouse.address import Address, by_number, check_run_name
 from warehouse.behind import BackgroundWork
-from warehouse.draft import ALIVE, AWAITS, FILES, PARTS, RECIPE, SEAL, Draft, Shards, exchange, write_json, write_recipe
+from warehouse.draft import (
+    ALIVE,
+    AWAITS,
+    FILES,
+    PARTS,
+    RECIPE,
+    SEAL,
+    Draft,
+    Shards,
+    exchange,
+    write_json,
+    write_recipe,
+)
 from warehouse.freshness import Freshness
 from warehouse.schemas import UPDATES, Schema
 from warehouse.table import RUNS, Damaged, Table, find_table
@@ -40,7 +56,16 @@ LOCKS = "locks"
 LEFT = "left.json"
 OLD_DRAFT_S = 60.0
 NEARLY_FULL = 1 << 24  # bytes
-REFUSALS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE}
+REFUSALS = {
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EFBIG,
+    errno.EROFS,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EIO,
+    errno.ESTALE,
+}
 
 
 class Unwritable(RuntimeError):
@@ -48,7 +73,9 @@ class Unwritable(RuntimeError):
 
 
 def _damaged(path: Path, problem: str) -> Damaged:
-    return Damaged(f"{path} is damaged ({problem}): remove it, then repeat the original `selfplay run` command")
+    return Damaged(
+        f"{path} is damaged ({problem}): remove it, then repeat the original `selfplay run` command"
+    )
 
 
 @dataclass(frozen=True)
@@ -76,17 +103,22 @@ class Place:
 
 
 class Store:
-    """All runs under one root folder; while a flow works on them, `freshness` decides which tables are rebuilt.
+    """All runs under one root folder.
+
+    While a flow works on them, `freshness` decides which tables are rebuilt.
 
     Raises IncompatibleStore for a store whose schema has another version (`warehouse.version`).
     """
 
-    def __init__(self, root: Path | str, freshness: Freshness | None = None, quiet: bool = False) -> None:
+    def __init__(
+        self, root: Path | str, freshness: Freshness | None = None, quiet: bool = False
+    ) -> None:
         self.root = Path(root).resolve()
         self.log_level = logging.DEBUG if quiet else logging.INFO  # of lines about its tables
         self.freshness = freshness or Freshness()
         self.behind = BackgroundWork()
-        self.watchers: list[Callable[[Table], None]] = []  # called with every table that a flow passes, built or fresh
+        # called with every table that a flow passes, built or fresh
+        self.watchers: list[Callable[[Table], None]] = []
         with self.writable():
             self._make_folders()
             check_version(self.root, self.runs)
@@ -102,23 +134,28 @@ class Store:
                 (self.root / name).mkdir(parents=True, exist_ok=True)
         except (NotADirectoryError, FileExistsError, FileNotFoundError) as problem:
             raise Unwritable(
-                f"the store {self.root} is not a folder and cannot be created ({problem.strerror}): set "
-                "SELFPLAY_STORE to another one"
+                f"the store {self.root} is not a folder and cannot be created ({problem.strerror}):"
+                " set SELFPLAY_STORE to another one"
             ) from None
 
     @contextlib.contextmanager
     def writable(self) -> Iterator[None]:
-        """Explain a refused write: raises Unwritable for a full or read-only disk, a quota, or missing permissions."""
+        """Explain a refused write.
+
+        Raises Unwritable for a full or read-only disk, a quota, or missing permissions.
+        """
         try:
             yield
         except Exception as problem:  # libraries report a full disk by exceptions of their own
-            free = shutil.disk_usage(self.root if self.root.exists() else Path.cwd()).free
+            folder = self.root if self.root.exists() else Path.cwd()
+            free = shutil.disk_usage(folder).free
             refused = isinstance(problem, OSError) and problem.errno in REFUSALS
             if isinstance(problem, Unwritable) or not (refused or free < NEARLY_FULL):
                 raise
             raise Unwritable(
-                f"the store {self.root} ({free / 1e6:.0f} MB free) cannot be written to: {problem}. No unfinished "
-                "table was published; free disk space (`selfplay clean`) or fix permissions, then repeat the command"
+                f"the store {self.root} ({free / 1e6:.0f} MB free) cannot be written to: {problem}."
+                " No unfinished table was published; free disk space (`selfplay clean`) or fix"
+                " permissions, then repeat the command"
             ) from problem
 
     def run(self, name: str) -> Place:
@@ -134,7 +171,10 @@ class Store:
         return self.runs / address
 
     def find(self, address: str) -> Table | None:
-        """The table published at an address, or None. A table whose recipe is lost or truncated counts as missing."""
+        """The table published at an address, or None.
+
+        A table whose recipe is lost or truncated counts as missing.
+        """
         return find_table(self.root, address)
 
     def get(self, address: str) -> Table:
@@ -144,9 +184,15 @@ class Store:
         return table
 
     def tables(self, run: str | None = None, kind: Schema | None = None) -> Iterator[Table]:
-        """All published tables of one run, or of all, ordered by address with step 999 before step 1000; only those of
-        one kind if it is given. Skips tables that are removed meanwhile."""
-        for folder, folders, files in os.walk(self.runs if run is None else self.runs / check_run_name(run)):
+        """All published tables of one run, or of all, ordered by address.
+
+        Step 999 comes before step 1000. With `kind`, only tables of that kind. Skips tables that
+        are removed meanwhile.
+        """
+        top = self.runs
+        if run is not None:
+            top = self.runs / check_run_name(run)
+        for folder, folders, files in os.walk(top):
             folders.sort(key=by_number)
             if RECIPE in files:
                 folders.clear()
@@ -162,7 +208,10 @@ class Store:
         return (table for table in self.tables(run, UPDATES) if table.address not in left)
 
     def left(self, run: str) -> set[str]:
-        """The updates of a run that are left over from other settings, or from another version of its flow."""
+        """The updates of a run that are left over.
+
+        They were made with other settings, or by another version of its flow.
+        """
         return set((self.kept(run, LEFT) or {}).get(UPDATES.name, ()))
 
     def note_left(self, run: str, updates: Sequence[str]) -> None:
@@ -171,7 +220,10 @@ class Store:
             self.keep(run, LEFT, {UPDATES.name: list(updates)})
 
     def without_recipe(self, run: str) -> Iterator[str]:
-        """Addresses in a run that hold rows but no readable recipe: something removed or truncated it."""
+        """Addresses in a run that hold rows but no readable recipe.
+
+        Something removed or truncated the recipe.
+        """
         for folder, folders, files in os.walk(self.folder(check_run_name(run))):
             folders.sort(key=by_number)
             if fnmatch.filter(files, PARTS):
@@ -192,7 +244,10 @@ class Store:
             draft.discard()
 
     def shards(self, schema: Schema, address: str, key: str) -> Shards:
-        """Where the stage that makes `address` by the recipe `key` stores its parts until it publishes the table."""
+        """Where a stage stores its parts until it publishes the table.
+
+        The stage makes `address` by the recipe `key`.
+        """
         return Shards(self.unfinished(address) / key, self.root / "tmp", schema)
 
     def unfinished(self, address: str) -> Path:
@@ -234,24 +289,35 @@ class Store:
         return Table(self.root, address, recipe)
 
     def write_behind(self, table: Table, files: Mapping[str, Callable[[Path], object]]) -> None:
-        """Fill folders of a table's files while later stages run. `files` maps each folder to the function that writes
-        it; see `behind`."""
+        """Fill folders of a table's files while later stages run.
+
+        `files` maps each folder to the function that writes it; see `behind`.
+        """
         for name, write in files.items():
             self.behind.start(partial(self._add, table, name, write))
 
     def _add(self, table: Table, name: str, write: Callable[[Path], object]) -> None:
-        """One rename makes the folder visible; the amended recipe then makes it part of the table."""
+        """One rename makes the folder visible.
+
+        The amended recipe then makes it part of the table.
+        """
         started = time.monotonic()
         with self.lock(table.address), self.draft(table.schema) as draft:
             write(draft.files / name)
-            contents, now = draft.contents(), self.get(table.address)
+            contents = draft.contents()
+            now = self.get(table.address)
             if now.recipe[SEAL] != table.recipe[SEAL]:
                 raise RuntimeError(f"{table.address} was rebuilt while {name} was being written")
             os.rename(draft.files / name, now.files / name)
             recipe = {**now.recipe, "contents": now.contents | contents}
             recipe[AWAITS] = [awaited for awaited in now.awaits if awaited != f"{FILES}/{name}"]
             self.amend(table.address, recipe)
-        log.info("%s: %s was written in the background in %.1f s", table.address, name, time.monotonic() - started)
+        log.info(
+            "%s: %s was written in the background in %.1f s",
+            table.address,
+            name,
+            time.monotonic() - started,
+        )
 
     def amend(self, address: str, recipe: dict[str, Any]) -> None:
         """Replace the recipe of a published table."""
@@ -268,7 +334,10 @@ class Store:
         os.replace(fresh, path)
 
     def kept(self, run: str, name: str) -> Any:
-        """What `keep` wrote, or None. Raises Damaged for a truncated file, or one that `keep` did not write."""
+        """What `keep` wrote, or None.
+
+        Raises Damaged for a truncated file, or one that `keep` did not write.
+        """
         path = self.folder(check_run_name(run)) / name
         try:
             value = json.loads(path.read_bytes())
@@ -282,7 +351,10 @@ class Store:
 
     @contextlib.contextmanager
     def lock(self, address: str) -> Iterator[None]:
-        """Lock an address while working on it. Raises RuntimeError, naming the holder, if it is locked."""
+        """Lock an address while working on it.
+
+        Raises RuntimeError, naming the holder, if it is locked.
+        """
         with locks.hold(self.root / LOCKS, address):
             yield
 
@@ -291,7 +363,10 @@ class Store:
         locks.check_free(self.root / LOCKS, address)
 
     def working(self, run: str | None = None) -> Iterator[dict[str, Any]]:
-        """The tables being built right now, in one run or in all: address, pid, host, since (s since the epoch)."""
+        """The tables being built right now, in one run or in all.
+
+        Rows of address, pid, host, and since (seconds since the epoch).
+        """
         for work in locks.held(self.root / LOCKS):
             if run in (None, Address.parse(work["address"]).run):
                 yield work

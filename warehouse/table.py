@@ -36,7 +36,10 @@ class Cleaned(ValueError):
 
 @dataclass(frozen=True)
 class Table:
-    """A handle on a published table of the store at `root`; the rows stay on disk until they are asked for."""
+    """A handle on a published table of the store at `root`.
+
+    The rows stay on disk until they are asked for.
+    """
 
     root: Path
     address: str
@@ -73,18 +76,28 @@ class Table:
         return self.folder / FILES
 
     def file(self, path: str) -> Path:
-        """The file that a path in this table's rows names. The path begins with the address at which the table was
-        first published; in a forked run that is the source run's address."""
+        """The file that a path in this table's rows names.
+
+        The path begins with the address at which the table was first published; in a forked run
+        that is the source run's address.
+        """
         return self.files / path.partition(f"/{FILES}/")[2]
 
     @property
     def contents(self) -> dict[str, dict[str, Any]]:
-        """Every published file: path below the table's folder -> bytes, hash, mtime_ns, and `cleaned` if removed."""
+        """Every published file.
+
+        Maps its path below the table's folder to its bytes, hash, mtime_ns, and `cleaned` if it was
+        removed.
+        """
         return self.recipe["contents"]
 
     @property
     def awaits(self) -> tuple[str, ...]:
-        """Folders of files that are not written yet (`Store.write_behind`), or never will be because of a kill."""
+        """Folders of files that are not written yet (`Store.write_behind`).
+
+        After a kill they never will be.
+        """
         return tuple(self.recipe.get(AWAITS, ()))
 
     @property
@@ -99,14 +112,21 @@ class Table:
 
     @cached_property
     def arrow(self) -> pa.Table:
-        """All rows. Raises Damaged if the bytes are not those published, Cleaned if the rows were removed."""
-        files = (pq.ParquetFile(pa.BufferReader(self._checked(part))) for part in self.parts)  # `read_table` would
+        """All rows.
+
+        Raises Damaged if the bytes are not those published, Cleaned if the rows were removed.
+        """
+        # `read_table` would
+        files = (pq.ParquetFile(pa.BufferReader(self._checked(part))) for part in self.parts)
         parts = [file.read() for file in files]  # import pandas
         return with_columns(pa.concat_tables(parts), self.schema.arrow)
 
     def paths(self) -> list[Path]:
-        """The Parquet files, for queries over more rows than memory holds. Raises as `arrow` does, but reads a file's
-        bytes only if its modification time changed and its size did not."""
+        """The Parquet files, for queries over more rows than memory holds.
+
+        Raises as `arrow` does, but reads a file's bytes only if its modification time changed and
+        its size did not.
+        """
         self._check_presence()
         if problem := next(self.problems(), None):
             raise Damaged(f"{problem}; repeat `selfplay run` to rebuild it")
@@ -122,15 +142,21 @@ class Table:
                     yield with_columns(batch, wanted)
 
     def rows_with(self, column: str, values: Iterable[str]) -> list[Row]:
-        """The rows, in order, whose `column` is one of `values`. Reads only row groups that may hold such a row, by an
-        index that a process builds once for a large table (`warehouse.row_groups`). Raises as `paths` does."""
-        named, found = sorted(set(values)), list[Row]()
+        """The rows, in order, whose `column` is one of `values`.
+
+        Reads only row groups that may hold such a row, by an index that a process builds once for a
+        large table (`warehouse.row_groups`). Raises as `paths` does.
+        """
+        named = sorted(set(values))
+        found = list[Row]()
         wanted = pc.field(column).isin(pa.array(named, pa.string()))
         groups_of = row_groups(self.content_hash, self.num_rows, self.paths(), column)
         for path, groups in groups_of.holding(named):
             with pq.ParquetFile(path, pre_buffer=False) as file:
                 for group in groups:
-                    rows = with_columns(file.read_row_group(group).filter(wanted), self.schema.arrow)
+                    rows = with_columns(
+                        file.read_row_group(group).filter(wanted), self.schema.arrow
+                    )
                     found += rows.to_pylist(maps_as_pydicts="strict")
         return found
 
@@ -140,18 +166,22 @@ class Table:
         data = path.read_bytes() if path.exists() else b""
         if hash_bytes(data) != self.contents[part]["hash"]:
             raise Damaged(
-                f"{self.address}/{part} is not what was published (lost or changed); repeat `selfplay run` to rebuild"
+                f"{self.address}/{part} is not what was published (lost or changed); repeat"
+                " `selfplay run` to rebuild"
             )
         return data
 
     def _check_presence(self) -> None:
         if not self.has_rows:
-            raise Cleaned(f"the rows of {self.address} were cleaned away; `selfplay rerun` rebuilds them")
+            raise Cleaned(
+                f"the rows of {self.address} were cleaned away; `selfplay rerun` rebuilds them"
+            )
 
     def problems(self, thorough: bool = False) -> Iterator[str]:
         """One sentence for each published file that is lost or changed.
 
-        A file of the published size and modification time counts as unchanged; `thorough` reads every file.
+        A file of the published size and modification time counts as unchanged; `thorough` reads
+        every file.
         """
         if thorough and SEAL in self.recipe and self.recipe[SEAL] != seal_of(self.recipe):
             yield f"{self.address}/{RECIPE} is not what was published: its bytes changed"
@@ -165,8 +195,13 @@ class Table:
                 yield f"{self.address}/{name} is lost"
                 continue
             if found.st_size != published["bytes"]:
-                yield f"{self.address}/{name} has {found.st_size} bytes, but {published['bytes']} were published"
-            elif (thorough or found.st_mtime_ns != published["mtime_ns"]) and hash_file(path) != published["hash"]:
+                yield (
+                    f"{self.address}/{name} has {found.st_size} bytes, but {published['bytes']}"
+                    " were published"
+                )
+            elif (thorough or found.st_mtime_ns != published["mtime_ns"]) and hash_file(
+                path
+            ) != published["hash"]:
                 yield f"{self.address}/{name} is not what was published: its bytes changed"
 
     @overload
@@ -176,17 +211,25 @@ class Table:
     def rows(self, kind: type[R]) -> list[R]: ...
 
     def rows(self, kind: type | None = None) -> list[Any]:
-        """All rows as dicts; the type checker sees them as the TypedDict `kind`. Raises as `arrow` does, and TypeError
-        if `kind` has columns that the table lacks."""
-        if kind is not None and (unknown := kind.__annotations__.keys() - set(self.schema.arrow.names)):
+        """All rows as dicts; the type checker sees them as the TypedDict `kind`.
+
+        Raises as `arrow` does, and TypeError if `kind` has columns that the table lacks.
+        """
+        if kind is not None and (
+            unknown := kind.__annotations__.keys() - set(self.schema.arrow.names)
+        ):
             raise TypeError(
-                f"{self.address} has no column {', '.join(sorted(unknown))}: its rows are no {kind.__name__}"
+                f"{self.address} has no column {', '.join(sorted(unknown))}: its rows are no"
+                f" {kind.__name__}"
             )
         return self.arrow.to_pylist(maps_as_pydicts="strict")
 
 
 def find_table(root: Path, address: str) -> Table | None:
-    """The table published at an address of the store at `root`, or None if its recipe is lost or truncated."""
+    """The table published at an address of the store at `root`.
+
+    None if its recipe is lost or truncated.
+    """
     try:
         path = root / RUNS / address / RECIPE
         found = path.stat()
@@ -197,8 +240,10 @@ def find_table(root: Path, address: str) -> Table | None:
 
 @functools.lru_cache(maxsize=4096)
 def _read_recipe(path: Path, inode: int, mtime_ns: int) -> dict[str, Any]:
-    """A recipe, parsed once: the report of every iteration looks at all tables up to it. Recipes are replaced and never
-    edited, so a new recipe has a new inode."""
+    """A recipe, parsed once: the report of every iteration looks at all tables up to it.
+
+    Recipes are replaced and never edited, so a new recipe has a new inode.
+    """
     recipe = json.loads(path.read_bytes())
     if not isinstance(recipe, dict) or not recipe.keys() >= PUBLISHED:
         raise ValueError(f"{path} is not a recipe")
@@ -206,7 +251,10 @@ def _read_recipe(path: Path, inode: int, mtime_ns: int) -> dict[str, Any]:
 
 
 def with_columns(rows: Tabular, fields: Iterable[pa.Field]) -> Tabular:
-    """The rows with a column for every field; columns added to the schema after the rows were written are null."""
+    """The rows with a column for every field.
+
+    Columns added to the schema after the rows were written are null.
+    """
     for field in fields:
         if field.name not in rows.schema.names:
             rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))

@@ -1,8 +1,8 @@
 """Export a run's conversations in the Parquet layout of Inspect Scout: one row per rollout.
 
-Scout's own columns come first, then this project's, which Scout treats as metadata. A conversation holds the prompt,
-each reply, and the message that followed it. A reasoning model reads its earlier turns without their thoughts; here
-every turn is whole.
+Scout's own columns come first, then this project's, which Scout treats as metadata. A conversation
+holds the prompt, each reply, and the message that followed it. A reasoning model reads its earlier
+turns without their thoughts; here every turn is whole.
 """
 
 from __future__ import annotations
@@ -22,22 +22,27 @@ from warehouse.schemas import PROMPTS, ROLLOUTS, Row
 from warehouse.store import Store
 from warehouse.table import Table
 
-TEXT, NUMBER = pa.large_string(), pa.int64()
+TEXT = pa.large_string()
+NUMBER = pa.int64()
 TYPES = {"score": TEXT, "advantage": pa.float64(), "trust_content": pa.bool_()} | dict.fromkeys(
-    ("task_repeat", "message_count", "total_tokens", "iteration", "step", "num_searches", "seed"), NUMBER
+    ("task_repeat", "message_count", "total_tokens", "iteration", "step", "num_searches", "seed"),
+    NUMBER,
 )
 SCOUT = (
-    "transcript_id source_type source_id date task_set task_id task_repeat agent model model_options score "
-    "score_explanation message_count total_tokens error limit trust_content messages"
+    "transcript_id source_type source_id date task_set task_id task_repeat agent model"
+    " model_options score score_explanation message_count total_tokens error limit trust_content"
+    " messages"
 )
 OURS = (
-    "run iteration phase step label prompt_id template template_version document_id policy_hash seed finish_reason "
-    "num_searches malformed advantage"
+    "run iteration phase step label prompt_id template template_version document_id policy_hash"
+    " seed finish_reason num_searches malformed advantage"
 )
 COLUMNS = pa.schema([(name, TYPES.get(name, TEXT)) for name in f"{SCOUT} {OURS}".split()])
-LIMITS = {"length": "tokens", "context": "context", "turns": "turns"}  # finish reason -> the limit that was reached
+# finish reason -> the limit that was reached
+LIMITS = {"length": "tokens", "context": "context", "turns": "turns"}
 ROLES = ("system", "user", "assistant", "tool")
-BATCH_ROWS, FILE_ROWS = 1_000, 50_000
+BATCH_ROWS = 1_000
+FILE_ROWS = 50_000
 
 
 def write_transcripts(store: Store, run: str, folder: Path) -> int:
@@ -49,19 +54,24 @@ def write_transcripts(store: Store, run: str, folder: Path) -> int:
     if not any(table.schema is ROLLOUTS for table in tables):
         if cleaned(store, run)[ROLLOUTS.name]:
             raise ValueError(
-                f"the rollouts of {run} were cleaned away: `selfplay rerun {run} rollouts` samples them again"
+                f"the rollouts of {run} were cleaned away: `selfplay rerun {run} rollouts` samples"
+                " them again"
             )
         raise ValueError(f"there is no run {run!r} with rollouts; `selfplay status` lists the runs")
     if folder.exists() and any(folder.iterdir()):
         raise ValueError(f"{folder} is not empty: name another folder with -o")
     folder.mkdir(parents=True, exist_ok=True)
-    flow, total = (store.kept(run, "request.json") or {}).get("flow", ""), 0
+    flow = (store.kept(run, "request.json") or {}).get("flow", "")
+    total = 0
     rows = _transcripts(tables, flow)
     for number in itertools.count():
-        if not (some := list(itertools.islice(rows, BATCH_ROWS))):
+        first = list(itertools.islice(rows, BATCH_ROWS))
+        if not first:
             return total
-        with pq.ParquetWriter(folder / f"transcripts_{number:05d}.parquet", COLUMNS, compression="zstd") as writer:
-            for batch in itertools.chain([some], _batches(itertools.islice(rows, FILE_ROWS - BATCH_ROWS))):
+        others = _batches(itertools.islice(rows, FILE_ROWS - BATCH_ROWS))
+        file = folder / f"transcripts_{number:05d}.parquet"
+        with pq.ParquetWriter(file, COLUMNS, compression="zstd") as writer:
+            for batch in itertools.chain([first], others):
                 writer.write_table(pa.Table.from_pylist(batch, schema=COLUMNS))
                 total += len(batch)
     return total
@@ -73,44 +83,58 @@ def _batches(rows: Iterator[Row]) -> Iterator[list[Row]]:
 
 
 def _transcripts(tables: list[Table], flow: str) -> Iterator[Row]:
-    """Transcripts place by place: the prompts, rewards and parsed replies of rollouts are at the same place."""
+    """Transcripts place by place.
+
+    The prompts, rewards and parsed replies of rollouts are at the same place.
+    """
 
     def place(table: Table) -> tuple[Any, ...]:
         return table.at.iteration or 0, table.at.phase or "", table.at.step or 0
 
-    for _, here in itertools.groupby(sorted(tables, key=place), place):
-        some = list(here)
-        rollouts = [table for table in some if table.schema is ROLLOUTS]
+    for _, group in itertools.groupby(sorted(tables, key=place), place):
+        at_place = list(group)
+        rollouts = [table for table in at_place if table.schema is ROLLOUTS]
         if rollouts:
-            prompts = {row["prompt_id"]: row for table in some if table.schema is PROMPTS for row in table.rows()}
-            told = _told(some)
+            prompts = {
+                row["prompt_id"]: row
+                for table in at_place
+                if table.schema is PROMPTS
+                for row in table.rows()
+            }
+            outcomes = _outcomes(at_place)
             for table in rollouts:
                 for batch in table.batches():
                     for row in batch.to_pylist(maps_as_pydicts="strict"):
-                        yield _transcript(table, row, prompts.get(row["prompt_id"], {}), told, flow)
+                        prompt = prompts.get(row["prompt_id"], {})
+                        yield _transcript(table, row, prompt, outcomes, flow)
 
 
-def _told(tables: Iterable[Table]) -> dict[str, Row]:
-    """What other tables say about a rollout, by its id: reward, advantage, why it is malformed or unscorable."""
-    found: dict[str, Row] = {}
+def _outcomes(tables: Iterable[Table]) -> dict[str, Row]:
+    """What other tables say about a rollout, by its id.
+
+    That is its reward, its advantage, and why it is malformed or unscorable.
+    """
+    outcomes: dict[str, Row] = {}
     for table in tables:
-        names = table.schema.arrow.names
-        if "total" in names:
+        if "total" in table.schema.arrow.names:
             for row in table.rows():
-                found.setdefault(row["rollout_id"], {}).update(
-                    {name: row[name] for name in ("total", "unscorable", "advantage") if name in row}
-                )
+                outcome = outcomes.setdefault(row["rollout_id"], {})
+                for name in ("total", "unscorable", "advantage"):
+                    if name in row:
+                        outcome[name] = row[name]
         if table.schema.parsed:
             for row in table.rows():
-                if rollout := row[table.schema.parsed.rollout]:
-                    found.setdefault(rollout, {})["malformed"] = row["malformed"]
-    return found
+                rollout = row[table.schema.parsed.rollout]
+                if rollout:
+                    outcomes.setdefault(rollout, {})["malformed"] = row["malformed"]
+    return outcomes
 
 
-def _transcript(table: Table, row: Row, prompt: Row, told: dict[str, Row], flow: str) -> Row:
+def _transcript(table: Table, row: Row, prompt: Row, outcomes: dict[str, Row], flow: str) -> Row:
     messages = [*_messages(prompt.get("messages") or [], row)]
-    known = told.get(row["rollout_id"], {})
-    total, sampling = known.get("total"), table.recipe.get("params", {}).get("sampling")
+    outcome = outcomes.get(row["rollout_id"], {})
+    total = outcome.get("total")
+    sampling = table.recipe.get("params", {}).get("sampling")
     made = {
         "transcript_id": row["rollout_id"],
         "source_type": "selfplay",
@@ -122,22 +146,24 @@ def _transcript(table: Table, row: Row, prompt: Row, told: dict[str, Row], flow:
         "model": row["policy"],
         "model_options": None if sampling is None else json.dumps(sampling),
         "score": None if total is None else json.dumps(total),
-        "score_explanation": known.get("unscorable"),
+        "score_explanation": outcome.get("unscorable"),
         "message_count": len(messages),
         "total_tokens": row["num_sampled_tokens"],
         "limit": LIMITS.get(row["finish_reason"]),
         "trust_content": False,
         "messages": json.dumps(messages, ensure_ascii=False),
-        **{name: getattr(table.at, name) for name in ("run", "iteration", "phase", "step", "label")},
-        "malformed": known.get("malformed"),
-        "advantage": known.get("advantage"),
+        **{
+            name: getattr(table.at, name) for name in ("run", "iteration", "phase", "step", "label")
+        },
+        "malformed": outcome.get("malformed"),
+        "advantage": outcome.get("advantage"),
     }
     rest = {name: row.get(name, prompt.get(name)) for name in COLUMNS.names if name not in made}
     return {**made, **rest}
 
 
-def _messages(asked: list[Row], row: Row) -> Iterator[Row]:
-    for message in asked:
+def _messages(prompt_messages: list[Row], row: Row) -> Iterator[Row]:
+    for message in prompt_messages:
         yield _message(message["role"], message["content"], source="input")
     for turn in row["turns"] or []:
         yield _message("assistant", turn["text"], source="generate", model=row["policy"])

@@ -1,18 +1,24 @@
-"""The schema version of a store: which columns its tables were written with, and whether this code can read them.
+"""The schema version of a store.
+
+It says which columns its tables were written with, and so whether this code can read them.
 
 `<store>/schema.json` holds a small integer, a hash of all columns, and the columns of every table:
-`{"version": 2, "hash": "...", "tables": {"tasks": {"task_id": "string", "text": "string or null"}}}`.
+`{"version": 2, "hash": "...", "tables": {"tasks": {"task_id": "string", "text": "string or
+null"}}}`.
 
-- A store stays readable if the only changes are new nullable columns, and columns that became nullable: rows written
-  earlier have null in the new columns. Opening such a store updates its record. A stage is stale if the columns of its
-  own table changed; a run rebuilds it when it gets there.
-- Any other change (a column removed, renamed, of another type or meaning, or added without nulls) needs a new VERSION
-  here and a line below. A store of another version is refused with `IncompatibleStore`, which says what to do.
+- A store stays readable if the only changes are new nullable columns, and columns that became
+  nullable: rows written earlier have null in the new columns. Opening such a store updates its
+  record. A stage is stale if the columns of its own table changed; a run rebuilds it when it gets
+  there.
+- Any other change (a column removed, renamed, of another type or meaning, or added without nulls)
+  needs a new VERSION here and a line below. A store of another version is refused with
+  `IncompatibleStore`, which says what to do.
 - A store that holds runs but no record has version 1.
 
 Versions:
 1. before versions were recorded
-2. nulls in place of fillers; selections count num_correct of num_judged; tasks have a difficulty, scores a score
+2. nulls in place of fillers; selections count num_correct of num_judged; tasks have a difficulty,
+   scores a score
 """
 
 from __future__ import annotations
@@ -48,7 +54,8 @@ def columns() -> Tables:
 def check_version(root: Path, runs: Path) -> None:
     """Record the version of a new or readable store; raise IncompatibleStore for any other.
 
-    `runs` is the folder of its tables. If the record cannot be updated, as in a read-only store, it stays as it is.
+    `runs` is the folder of its tables. If the record cannot be updated, as in a read-only store, it
+    stays as it is.
     """
     before = _recorded(root)
     if before is None and any(not run.name.startswith("_") for run in runs.iterdir()):
@@ -57,18 +64,25 @@ def check_version(root: Path, runs: Path) -> None:
     if before is None:
         _write(root, tables)
         return
-    changed = [] if before["version"] != VERSION else list(incompatible(before["tables"], tables))
-    if before["version"] != VERSION or changed:
-        raise IncompatibleStore(_way_out(root, before["version"], changed))
-    if (now := {**before["tables"], **tables}) != before["tables"]:
+    if before["version"] != VERSION:
+        raise IncompatibleStore(_way_out(root, before["version"], []))
+    changed = list(incompatible(before["tables"], tables))
+    if changed:
+        raise IncompatibleStore(_way_out(root, VERSION, changed))
+    now = {**before["tables"], **tables}
+    if now != before["tables"]:
         with contextlib.suppress(OSError):
             _write(root, now)
 
 
 def incompatible(before: Tables, now: Tables) -> Iterator[str]:
-    """Why rows of `before` cannot be read as rows of `now`; a table that only one of them has does not matter."""
+    """Why rows of `before` cannot be read as rows of `now`.
+
+    A table that only one of them has does not matter.
+    """
     for table in before.keys() & now.keys():
-        then, needed = before[table], now[table]
+        then = before[table]
+        needed = now[table]
         for name, kind in then.items():
             if name not in needed:
                 yield f"{table}.{name} is gone"
@@ -85,7 +99,9 @@ def _recorded(root: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except ValueError as problem:
-        raise IncompatibleStore(f"{root / RECORD} is damaged ({problem}): restore it from another store") from None
+        raise IncompatibleStore(
+            f"{root / RECORD} is damaged ({problem}): restore it from another store"
+        ) from None
 
 
 def _write(root: Path, tables: Tables) -> None:
@@ -95,14 +111,16 @@ def _write(root: Path, tables: Tables) -> None:
 
 
 def _way_out(root: Path, version: int, changed: list[str]) -> str:
+    what = ""
+    todo = "Read it with the code that wrote it"
     if version > VERSION:
-        what, todo = "", "Update selfplay"
-    else:
-        what = f" ({'; '.join(sorted(changed)[:3])})" if changed else ""
-        todo = "Read it with the code that wrote it"
+        todo = "Update selfplay"
+    elif changed:
+        what = f" ({'; '.join(sorted(changed)[:3])})"
     return (
-        f"the store {root} was written with version {version} of the schema, this code reads version {VERSION}{what}. "
-        f"{todo}, or start another store: set SELFPLAY_STORE, or move this one away (mv {root} {root}-v{version})"
+        f"the store {root} was written with version {version} of the schema, this code reads"
+        f" version {VERSION}{what}. {todo}, or start another store: set SELFPLAY_STORE, or move"
+        f" this one away (mv {root} {root}-v{version})"
     )
 
 

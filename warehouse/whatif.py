@@ -1,5 +1,8 @@
-"""What a run's rewards and selections would have been with another setting, reward, filter or window, computed from
-stored tables. Nothing is sampled and nothing is published."""
+"""What a run's rewards and selections would have been with another setting.
+
+That is another setting, reward, filter or window, computed from stored tables. Nothing is sampled
+and nothing is published.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +22,10 @@ CODE = "code"
 class WhatIf(Inquiry):
     """Replays a run and computes in `scratch` the tables that would have come out differently.
 
-    The flow reads the stored tables, so it takes the same steps again. Of the tables in `wanted`, those whose recipe
-    differs from the stored one are rebuilt in `scratch`, and so are those that read a changed table. Prompts, rollouts
-    and updates stay as they are. Raises ValueError if a setting would have changed one of these.
+    The flow reads the stored tables, so it takes the same steps again. Of the tables in `wanted`,
+    those whose recipe differs from the stored one are rebuilt in `scratch`, and so are those that
+    read a changed table. Prompts, rollouts and updates stay as they are. Raises ValueError if a
+    setting would have changed one of these.
     """
 
     scratch: Store
@@ -31,17 +35,21 @@ class WhatIf(Inquiry):
 
     def passed(self, table: Table, recipe: Recipe, again: Again) -> None:
         if SAMPLERS & set(recipe["tools"]) or table.schema is PROMPTS:
-            if why := next(changed_settings(_without_code(table.recipe), _without_code(recipe)), None):
+            old = _without_code(table.recipe)
+            change = next(changed_settings(old, _without_code(recipe)), None)
+            if change:
                 raise ValueError(
-                    f"{table.address} was {why}: a what-if does not ask, sample or train. `selfplay why RUN "
-                    "--set KEY=VALUE` lists what the change would rebuild"
+                    f"{table.address} was {change}: a what-if does not ask, sample or train."
+                    " `selfplay why RUN --set KEY=VALUE` lists what the change would rebuild"
                 )
             return
         if table.address not in self.wanted:
             return
-        if recipe["key"] == table.recipe["key"] and not any(source in self.instead for source, _ in inputs(recipe)):
+        if recipe["key"] == table.recipe["key"] and not any(
+            source in self.instead for source, _ in inputs(recipe)
+        ):
             return
-        new = again(self.scratch, lambda given: self.instead.get(given.address, given))
+        new = again(self.scratch, lambda source: self.instead.get(source.address, source))
         self.made.append(table.address)
         if new.content_hash != table.content_hash:
             self.instead[table.address] = new
@@ -49,22 +57,30 @@ class WhatIf(Inquiry):
 
 def leading_to(store: Store, addresses: frozenset[str]) -> frozenset[str]:
     """The given addresses, and those of all tables that their tables were made from."""
-    found: set[str] = set()
+    reached: set[str] = set()
     waiting = list(addresses)
     while waiting:
-        if (address := waiting.pop()) not in found:
-            found.add(address)
-            table = store.find(address)
-            waiting += [source for source, _ in inputs(table.recipe)] if table else []
-    return frozenset(found)
+        address = waiting.pop()
+        if address in reached:
+            continue
+        reached.add(address)
+        table = store.find(address)
+        if table:
+            waiting += [source for source, _ in inputs(table.recipe)]
+    return frozenset(reached)
 
 
 def _without_code(recipe: Recipe) -> Recipe:
-    """The recipe's parameters without the code of functions among them: changed code does not resample anything."""
+    """The recipe's parameters without the code of functions among them.
+
+    Changed code does not resample anything.
+    """
     return {"params": _settings(recipe.get("params", {}))}
 
 
 def _settings(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _settings(part) for name, part in value.items() if name != CODE}
-    return [_settings(part) for part in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [_settings(part) for part in value]
+    return value

@@ -1,12 +1,13 @@
 """Document sets: documents of one cluster, optionally padded with others to fill a context.
 
-A set comes from one cluster. Its documents are taken in order of similarity to the centre; if the cluster yields
-several sets, they are dealt out in turn. A padded set mixes distractors from other clusters among its members, up to a
-number of tokens.
+A set comes from one cluster. Its documents are taken in order of similarity to the centre; if the
+cluster yields several sets, they are dealt out in turn. A padded set mixes distractors from other
+clusters among its members, up to a number of tokens.
 """
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
@@ -22,7 +23,7 @@ TRIES = 100  # attempts to draw a distractor that is not in the set yet
 class SetSettings(BaseModel):
     """Sets of documents of one cluster."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     size: PositiveInt = 20
     """The most documents in a set (SPELL: about 20)."""
@@ -36,17 +37,20 @@ class SetSettings(BaseModel):
     @model_validator(mode="after")
     def _smallest_is_not_larger(self) -> Self:
         if self.smallest > self.size and not self.whole:
-            raise ValueError(f"smallest {self.smallest} is more than size {self.size}: no set could be made")
+            raise ValueError(
+                f"smallest {self.smallest} is more than size {self.size}: no set could be made"
+            )
         return self
 
 
 class Padding(BaseModel):
     """Distractors for a set."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     budgets: tuple[PositiveInt, ...] = (32_768, 65_536, 131_072)
-    """Tokens of a padded set, members and distractors; one is drawn for each set (EAPO: 32K to 128K)."""
+    """Tokens of a padded set, members and distractors; one is drawn for each set (EAPO: 32K to
+    128K)."""
     slack: float = Field(default=0.02, ge=0, lt=1)
     """Share of the budget that may stay empty."""
     seed: int = 0
@@ -69,9 +73,12 @@ class Shown:
 
 def sets_of(cluster: Sequence[Shown], settings: SetSettings) -> Iterator[list[Shown]]:
     """The sets of one cluster, given its documents, most similar first."""
-    most = settings.max_tokens if settings.max_tokens is not None else float("inf")
+    most = math.inf if settings.max_tokens is None else settings.max_tokens
     if settings.whole:
-        if len(cluster) >= settings.smallest and sum(document.num_tokens for document in cluster) <= most:
+        if (
+            len(cluster) >= settings.smallest
+            and sum(document.num_tokens for document in cluster) <= most
+        ):
             yield list(cluster)
         return
     num_sets = max(1, round(len(cluster) / settings.size))
@@ -93,18 +100,26 @@ class Distractors:
         """documents: document_id, cluster, num_tokens."""
         in_order = documents.sort_by([("num_tokens", "ascending"), ("document_id", "ascending")])
         self._ids = in_order["document_id"].combine_chunks()
-        self._clusters, self._lengths = (in_order[name].to_numpy() for name in ("cluster", "num_tokens"))
+        self._clusters, self._lengths = (
+            in_order[name].to_numpy() for name in ("cluster", "num_tokens")
+        )
 
-    def pad(self, set_id: str, members: Sequence[Shown], padding: Padding) -> tuple[int, list[tuple[Shown, str]]]:
-        """The budget drawn for a set, and its documents in random order, each marked `member` or `distractor`. A set
-        longer than its budget gets no distractors.
+    def pad(
+        self, set_id: str, members: Sequence[Shown], padding: Padding
+    ) -> tuple[int, list[tuple[Shown, str]]]:
+        """The budget drawn for a set, and its documents in random order.
+
+        Each document is marked `member` or `distractor`. A set longer than its budget gets no
+        distractors.
 
         The draw depends only on the seed and the set's id.
         """
         rng = random.Random(f"{padding.seed} {set_id}")
         budget = rng.choice(padding.budgets)
         left = budget - sum(member.num_tokens for member in members)
-        clusters, taken, added = {member.cluster for member in members}, set(), []
+        clusters = {member.cluster for member in members}
+        taken = set()
+        added = []
         while left > padding.slack * budget:
             drawn = self._draw(rng, left, clusters, taken)
             if drawn is None:
@@ -115,7 +130,9 @@ class Distractors:
         rng.shuffle(shown)
         return budget, shown
 
-    def _draw(self, rng: random.Random, most: int, clusters: set[int], taken: set[int]) -> Shown | None:
+    def _draw(
+        self, rng: random.Random, most: int, clusters: set[int], taken: set[int]
+    ) -> Shown | None:
         """An unused document of at most this many tokens, from a cluster other than these."""
         fitting = int(np.searchsorted(self._lengths, most, side="right"))
         for _ in range(TRIES if fitting else 0):

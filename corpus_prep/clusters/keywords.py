@@ -16,7 +16,10 @@ NUM_KEYWORDS = 8
 
 def keywords(documents: Sequence[Path], memberships: Sequence[Path]) -> Iterator[pa.RecordBatch]:
     """Rows of `clusters`, from files of the tables `documents` and `memberships`."""
-    given = {"documents": [str(path) for path in documents], "memberships": [str(path) for path in memberships]}
+    given = {
+        "documents": [str(path) for path in documents],
+        "memberships": [str(path) for path in memberships],
+    }
     with out_of_core() as connection:
         sql = (SQL / "cluster_keywords.sql").read_text(encoding="utf-8")
         found = connection.sql(sql, params={**given, "chars": CHARS, "num_keywords": NUM_KEYWORDS})

@@ -1,8 +1,10 @@
-"""Cluster vectors into clusters of bounded size: k-means on two levels, then split and dissolve until all fit.
+"""Cluster vectors into clusters of bounded size.
 
-A first k-means makes about sqrt(K) cells, a second one makes clusters within each cell: N * sqrt(K) comparisons per
-round instead of N * K. A cluster above the largest size is split by k-means again. One below the smallest is dissolved:
-its members move to the nearest clusters with room.
+K-means runs on two levels; then clusters are split and dissolved until all fit.
+
+A first k-means makes about sqrt(K) cells, a second one makes clusters within each cell: N * sqrt(K)
+comparisons per round instead of N * K. A cluster above the largest size is split by k-means again.
+One below the smallest is dissolved: its members move to the nearest clusters with room.
 """
 
 from __future__ import annotations
@@ -19,14 +21,14 @@ ROWS_AT_ONCE = 65_536
 class Clustering(BaseModel):
     """How documents are clustered. The same seed and number of threads give the same clusters."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     by: Literal["meaning", "source", "title"] = "meaning"
-    """What the documents of a cluster share. Clusters by source or title, such as the report that paragraphs come from,
-    need no vectors and ignore the bounds."""
+    """What the documents of a cluster share. Clusters by source or title, such as the report that
+    paragraphs come from, need no vectors and ignore the bounds."""
     size: PositiveInt = 20
-    """Approximate number of documents in a cluster; dissolving raises the mean slightly. 20 is SPELL's: 50,000 clusters
-    from a million documents."""
+    """Approximate number of documents in a cluster; dissolving raises the mean slightly. 20 is
+    SPELL's: 50,000 clusters from a million documents."""
     smallest: float = Field(default=0.5, gt=0, le=1)
     largest: float = Field(default=2.0, ge=1)
     """Bounds on the size of a cluster, in multiples of `size`."""
@@ -44,8 +46,10 @@ class Clustering(BaseModel):
 
 @dataclass(frozen=True)
 class Clusters:
-    """For each document, its cluster and its cosine to the cluster's centre; for each cluster, its cell. Clusters of
-    one cell are neighbours."""
+    """For each document, its cluster and its cosine to the cluster's centre; each cluster's cell.
+
+    Clusters of one cell are neighbours.
+    """
 
     cluster: np.ndarray
     similarity: np.ndarray
@@ -87,8 +91,12 @@ def cluster(vector_DH: np.ndarray, settings: Clustering) -> Clusters:
 def _cells(vector_DH: np.ndarray, settings: Clustering) -> np.ndarray:
     """The first-level cell of each document. A cell too small for a cluster is dissolved."""
     num_cells = max(1, round((len(vector_DH) / settings.size) ** 0.5))
-    chosen = np.random.default_rng(settings.seed).permutation(len(vector_DH))[: settings.sample * num_cells]
-    centre_KH = _k_means(np.ascontiguousarray(vector_DH[np.sort(chosen)], np.float32), num_cells, settings)
+    chosen = np.random.default_rng(settings.seed).permutation(len(vector_DH))[
+        : settings.sample * num_cells
+    ]
+    centre_KH = _k_means(
+        np.ascontiguousarray(vector_DH[np.sort(chosen)], np.float32), num_cells, settings
+    )
     cell_D = _nearest(vector_DH, centre_KH)
     size_K = np.bincount(cell_D, minlength=len(centre_KH))
     kept_K = size_K >= min(settings.bounds[0], size_K.max())
@@ -109,7 +117,10 @@ def _within_bounds(vectors: np.ndarray, settings: Clustering) -> np.ndarray:
 
 
 def _split(members: np.ndarray, vectors: np.ndarray, settings: Clustering) -> list[np.ndarray]:
-    """Split members into groups of at most the largest size; prefers two groups within bounds to one twice as large."""
+    """Split members into groups of at most the largest size.
+
+    Prefers two groups within bounds to one twice as large.
+    """
     smallest, largest = settings.bounds
     num_groups = round(len(members) / settings.size)
     if num_groups < 2 and len(members) <= largest:
@@ -124,9 +135,13 @@ def _split(members: np.ndarray, vectors: np.ndarray, settings: Clustering) -> li
 
 
 def _dissolve(vectors: np.ndarray, own: np.ndarray, settings: Clustering) -> None:
-    """Move the members of groups that are too small, smallest first, to the nearest groups with room, in place."""
+    """Move the members of groups that are too small to the nearest groups with room, in place.
+
+    The smallest groups come first.
+    """
     smallest, largest = settings.bounds
-    size_K, centre_KH = np.bincount(own), _means(vectors, own)
+    size_K = np.bincount(own)
+    centre_KH = _means(vectors, own)
     for number in np.argsort(size_K, kind="stable"):
         room_K = np.where(size_K > 0, largest - size_K, 0)
         room_K[number] = 0
@@ -152,7 +167,10 @@ def _means(vectors: np.ndarray, own: np.ndarray) -> np.ndarray:
 def _k_means(vectors: np.ndarray, k: int, settings: Clustering) -> np.ndarray:
     import faiss
 
-    options: dict[str, Any] = {"min_points_per_centroid": 1, "max_points_per_centroid": settings.sample}
+    options: dict[str, Any] = {
+        "min_points_per_centroid": 1,
+        "max_points_per_centroid": settings.sample,
+    }
     options |= {"niter": settings.iterations, "seed": settings.seed, "spherical": True}
     means: Any = faiss.Kmeans(vectors.shape[1], min(k, len(vectors)), **options)
     means.train(vectors)
@@ -162,7 +180,11 @@ def _k_means(vectors: np.ndarray, k: int, settings: Clustering) -> np.ndarray:
 def _nearest(vector_DH: np.ndarray, centre_KH: np.ndarray) -> np.ndarray:
     """For each vector, the centre with the greatest inner product."""
     found = [
-        (np.ascontiguousarray(vector_DH[start : start + ROWS_AT_ONCE], np.float32) @ centre_KH.T).argmax(axis=1)
+        (
+            np.ascontiguousarray(vector_DH[start : start + ROWS_AT_ONCE], np.float32) @ centre_KH.T
+        ).argmax(axis=1)
         for start in range(0, len(vector_DH), ROWS_AT_ONCE)
     ]
-    return np.concatenate(found) if found else np.empty(0, np.int64)
+    if not found:
+        return np.empty(0, np.int64)
+    return np.concatenate(found)

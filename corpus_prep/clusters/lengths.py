@@ -1,4 +1,7 @@
-"""Lengths of documents in tokens, counted shard by shard, and the members of clusters with their lengths."""
+"""Lengths of documents in tokens, and the members of clusters with their lengths.
+
+Lengths are counted shard by shard.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +25,19 @@ def write_lengths(shard: Shard, count: Count) -> None:
     with pq.ParquetWriter(shard.out, LENGTHS.arrow, compression="zstd") as writer:
         for _, batch in shard.batches(["document_id", "text"]):
             counts = [count(text) for text in batch["text"].to_pylist()]
-            writer.write_table(pa.table([batch["document_id"], pa.array(counts, pa.int32())], schema=LENGTHS.arrow))
+            writer.write_table(
+                pa.table([batch["document_id"], pa.array(counts, pa.int32())], schema=LENGTHS.arrow)
+            )
 
 
 def members(memberships: Sequence[Path], lengths: Sequence[Path]) -> Iterator[pa.RecordBatch]:
-    """document_id, cluster and num_tokens of all clustered documents, cluster by cluster, most similar first."""
-    given = {"memberships": [str(path) for path in memberships], "lengths": [str(path) for path in lengths]}
+    """document_id, cluster and num_tokens of all clustered documents.
+
+    They come cluster by cluster, the most similar first.
+    """
+    given = {
+        "memberships": [str(path) for path in memberships],
+        "lengths": [str(path) for path in lengths],
+    }
     with out_of_core() as connection:
         yield from connection.sql(MEMBERS, params=given).to_arrow_reader(ROWS_AT_ONCE)

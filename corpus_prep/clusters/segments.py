@@ -1,7 +1,7 @@
 """Split long texts into stretches of prose and tables, each within a number of tokens.
 
-Tables are Markdown's (rows with bars, dashes in the second) and HTML's (`<table> ... </table>`, whatever is between).
-Nothing is lost but the blanks between stretches.
+Tables are Markdown's (rows with bars, dashes in the second) and HTML's (`<table> ... </table>`,
+whatever is between). Nothing is lost but the blanks between stretches.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Count = Callable[[str], int]
 class Splitting(BaseModel):
     """Which documents are split, and how long the parts are."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     max_tokens: PositiveInt
     min_chars: int = Field(default=0, ge=0, description="shorter documents are left out")
@@ -63,10 +63,15 @@ def write_segments(shard: Shard, splitting: Splitting, count: Count) -> None:
 
 
 def segments(text: str, max_tokens: int, count: Count) -> Iterator[Segment]:
-    """The stretches of a text, in order. One that is too long is cut between paragraphs or rows; if that is not enough,
-    between lines, then sentences, words, and finally characters."""
+    """The stretches of a text, in order.
+
+    One that is too long is cut between paragraphs or rows; if that is not enough, between lines,
+    then sentences, words, and finally characters.
+    """
     for kind, stretch in _stretches(text):
-        for part in _fitting(stretch, max_tokens, count, TABLE_CUTS if kind == "table" else PROSE_CUTS):
+        for part in _fitting(
+            stretch, max_tokens, count, TABLE_CUTS if kind == "table" else PROSE_CUTS
+        ):
             yield Segment(kind, part, count(part))
 
 
@@ -82,11 +87,17 @@ def _stretches(text: str) -> Iterator[tuple[Literal["prose", "table"], str]]:
 
 
 def _tables(text: str) -> list[tuple[int, int]]:
-    """Where tables begin and end, in order and without overlap; a nested table belongs to the outer one."""
-    found, depth, begin = [], 0, 0
+    """Where tables begin and end, in order and without overlap.
+
+    A nested table belongs to the outer one.
+    """
+    found = []
+    depth = 0
+    begin = 0
     for tag in HTML_TABLE.finditer(text):
         if not tag[1]:
-            begin = tag.start() if depth == 0 else begin
+            if depth == 0:
+                begin = tag.start()
             depth += 1
         elif depth:
             depth -= 1
@@ -101,11 +112,18 @@ def _tables(text: str) -> list[tuple[int, int]]:
 
 
 def _fitting(text: str, max_tokens: int, count: Count, cuts: tuple[str, ...]) -> Iterator[str]:
-    """Parts within the limit, each as long as possible, cut at the first kind of boundary that suffices."""
+    """Parts within the limit, each as long as possible.
+
+    They are cut at the first kind of boundary that suffices.
+    """
     if count(text) <= max_tokens or not cuts:
         yield text
         return
-    places = [0, *(cut.end() for cut in re.finditer(cuts[0], text) if 0 < cut.end() < len(text)), len(text)]
+    places = [
+        0,
+        *(cut.end() for cut in re.finditer(cuts[0], text) if 0 < cut.end() < len(text)),
+        len(text),
+    ]
     start = 0
     while start < len(places) - 1:
         end = _furthest(text, places, start, max_tokens, count)
@@ -116,13 +134,24 @@ def _fitting(text: str, max_tokens: int, count: Count, cuts: tuple[str, ...]) ->
 
 
 def _furthest(text: str, places: list[int], start: int, max_tokens: int, count: Count) -> int:
-    """The last place at which the text from `start` is within the limit; the next place if there is none."""
-    low, step = start + 1, 1
-    while low + step < len(places) and count(text[places[start] : places[low + step]].strip()) <= max_tokens:
-        low, step = low + step, step * 2
+    """The last place at which the text from `start` is within the limit.
+
+    If there is none, the next place.
+    """
+    low = start + 1
+    step = 1
+    while (
+        low + step < len(places)
+        and count(text[places[start] : places[low + step]].strip()) <= max_tokens
+    ):
+        low = low + step
+        step = step * 2
     high = min(low + step, len(places))
     while low + 1 < high:
         middle = (low + high) // 2
         fits = count(text[places[start] : places[middle]].strip()) <= max_tokens
-        low, high = (middle, high) if fits else (low, middle)
+        if fits:
+            low = middle
+        else:
+            high = middle
     return low

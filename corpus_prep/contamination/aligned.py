@@ -1,10 +1,11 @@
 """Find passages that a document contains edited or in part, by local alignment of words.
 
-A seed is a short run of words that few documents and few passages contain. If a document and a passage share a seed,
-the words around it are aligned (Smith and Waterman 1981): equal words add their information, -log2 of the word's
-frequency, and every other word costs GAP_BITS. With one word in ten replaced, this still aligns where hardly any run of
-13 words survives. A passage is found if enough of its words are equal and carry enough information; words of common
-phrases carry none. Answers are not searched for: they belong in documents.
+A seed is a short run of words that few documents and few passages contain. If a document and a
+passage share a seed, the words around it are aligned (Smith and Waterman 1981): equal words add
+their information, -log2 of the word's frequency, and every other word costs GAP_BITS. With one word
+in ten replaced, this still aligns where hardly any run of 13 words survives. A passage is found if
+enough of its words are equal and carry enough information; words of common phrases carry none.
+Answers are not searched for: they belong in documents.
 """
 
 from __future__ import annotations
@@ -29,9 +30,16 @@ REACH = 128  # words aligned on either side of a seed
 SAMPLE = 500  # documents from which word frequencies are estimated
 MIN_WORDS = 1 << 16  # fewer words than this are too few to estimate frequencies from
 GAP_BITS = 6.0
-SEEDS = pa.schema([("passage", pa.int64()), ("gram", pa.uint64()), ("size", pa.int32()), ("word", pa.int64())])
+SEEDS = pa.schema(
+    [("passage", pa.int64()), ("gram", pa.uint64()), ("size", pa.int32()), ("word", pa.int64())]
+)
 CANDIDATES = pa.schema(
-    [("document", pa.int64()), ("passage", pa.int64()), ("word", pa.int64()), ("passage_word", pa.int64())]
+    [
+        ("document", pa.int64()),
+        ("passage", pa.int64()),
+        ("word", pa.int64()),
+        ("passage_word", pa.int64()),
+    ]
 )
 ALIGNED = pa.schema(
     [
@@ -56,24 +64,28 @@ class AlignmentRule(BaseModel):
     seed_documents: PositiveInt = 5
     """A seed in more documents than this is a common phrase, ..."""
     seed_passages: PositiveInt = 8
-    """... and so is one in more passages: the words of common phrases are aligned, but carry no information."""
+    """... and so is one in more passages: the words of common phrases are aligned, but carry no
+    information."""
     min_share: float = Field(default=0.45, gt=0, le=1)
     """Share of a question's or context's words that must be equal, ..."""
     min_bits: float = Field(default=200, gt=0)
-    """... and the least information in them: about 16 words that are not among the most frequent. Alternatively, for a
-    question: ..."""
+    """... and the least information in them: about 16 words that are not among the most frequent.
+    Alternatively, for a question: ..."""
     question_share: float = Field(default=0.85, gt=0, le=1)
     """... this share of its words, ..."""
     question_bits: float = Field(default=40, ge=0)
     """... and this much information if its first and last words are equal, too, ..."""
     question_part_bits: float = Field(default=90, ge=0)
-    """... or this much if they are not: a document answers a question in the words that follow the first."""
+    """... or this much if they are not: a document answers a question in the words that follow
+    the first."""
 
 
 def passage_seeds(passages: pa.Table, rule: AlignmentRule, least: dict[str, int]) -> pa.Table:
-    """The seeds of passages: passage (its row), gram, size, word (its place in the passage). `least` gives the fewest
-    words of a passage by kind; kinds that it lacks are not searched for."""
-    kinds, parts = passages["kind"].to_numpy(), [SEEDS.empty_table()]
+    """The seeds of passages: passage (its row), gram, size, word (its place in the passage).
+    `least` gives the fewest words of a passage by kind; kinds that it lacks are not searched for.
+    """
+    kinds = passages["kind"].to_numpy()
+    parts = [SEEDS.empty_table()]
     needed = np.array([least.get(kind, 1 << 62) for kind in kinds], np.int64)
     for some in words(passages["text"]):
         counts = np.unique(some.document, return_counts=True)[1]
@@ -84,15 +96,20 @@ def passage_seeds(passages: pa.Table, rule: AlignmentRule, least: dict[str, int]
             gram, first = grams(some, size)
             own = chosen[first] & (length[first] >= needed[some.document[first]])
             at = first[own]
-            columns = [some.document[at], gram[own], np.full(len(at), size, np.int32), at - begins[at]]
+            columns = [
+                some.document[at],
+                gram[own],
+                np.full(len(at), size, np.int32),
+                at - begins[at],
+            ]
             parts.append(pa.table(columns, schema=SEEDS))
     return pa.concat_tables(parts)
 
 
 @dataclass(frozen=True)
 class Passages:
-    """All passages' words in sequence: hashes, information, and which are outside common phrases; `starts` says where
-    each passage begins."""
+    """All passages' words in sequence: hashes, information, and which are outside common phrases;
+    `starts` says where each passage begins."""
 
     hashes: np.ndarray
     bits: np.ndarray
@@ -106,9 +123,15 @@ class Passages:
 
 
 def align(
-    corpus: Corpus, passages: pa.Table, common: pa.Table, candidates: Path, folder: Path, workers: Workers | None
+    corpus: Corpus,
+    passages: pa.Table,
+    common: pa.Table,
+    candidates: Path,
+    folder: Path,
+    workers: Workers | None,
 ) -> list[Path]:
-    """Files of ALIGNED, with the best alignment of every candidate. Partial results in `folder` survive a kill."""
+    """Files of ALIGNED, with the best alignment of every candidate. Partial results in `folder`
+    survive a kill."""
     write_passages(passages, corpus, common, folder / "passages.npz")
     some = documents_of(candidates, corpus.num_documents)
     given = (folder / "passages.npz", candidates)
@@ -116,8 +139,8 @@ def align(
 
 
 def write_passages(passages: pa.Table, corpus: Corpus, common: pa.Table, file: Path) -> None:
-    """Write the words of passages with their information, which follows from their frequency in the passages and in a
-    sample of the corpus. common: the rows of SEEDS that are common phrases."""
+    """Write the words of passages with their information, which follows from their frequency in the
+    passages and in a sample of the corpus. common: the rows of SEEDS that are common phrases."""
     parts = list(words(passages["text"]))
     hashes = np.concatenate([part.hash for part in parts])
     of = np.concatenate([part.document for part in parts])
@@ -129,11 +152,18 @@ def write_passages(passages: pa.Table, corpus: Corpus, common: pa.Table, file: P
     first = starts[common["passage"].to_numpy()] + common["word"].to_numpy()
     for place in range(max(common["size"].to_pylist(), default=0)):
         is_rare[first[common["size"].to_numpy() > place] + place] = False
-    np.savez(file, hashes=hashes, bits=bits[np.searchsorted(seen, hashes)], is_rare=is_rare, starts=starts)
+    np.savez(
+        file,
+        hashes=hashes,
+        bits=bits[np.searchsorted(seen, hashes)],
+        is_rare=is_rare,
+        starts=starts,
+    )
 
 
 def write_aligned(shard: Shard, given: tuple[Path, Path]) -> None:
-    """Map step: the best alignment at every candidate (a sorted Parquet file of CANDIDATES) in a shard's documents."""
+    """Map step: the best alignment at every candidate (a sorted Parquet file of CANDIDATES) in a
+    shard's documents."""
     words_file, candidates_file = given
     last = shard.first + len(shard.counts) - 1
     candidates = pq.read_table(
@@ -151,9 +181,14 @@ def _passages(file: Path) -> Passages:
     return Passages.load(file)
 
 
-def _align(found: Words, numbers: np.ndarray, columns: list[np.ndarray], passages: Passages) -> pa.Table:
+def _align(
+    found: Words, numbers: np.ndarray, columns: list[np.ndarray], passages: Passages
+) -> pa.Table:
     document, passage, word, passage_word = columns
-    low, high = np.searchsorted(document, numbers[found.document[[0, -1]]]) if len(found.hash) else (0, 0)
+    if len(found.hash):
+        low, high = np.searchsorted(document, numbers[found.document[[0, -1]]])
+    else:
+        low, high = (0, 0)
     high = np.searchsorted(document, numbers[found.document[-1]], "right") if len(found.hash) else 0
     chosen = slice(low, high)
     local = np.searchsorted(numbers, document[chosen])
@@ -162,21 +197,39 @@ def _align(found: Words, numbers: np.ndarray, columns: list[np.ndarray], passage
     at = word[chosen], passage[chosen], passage_word[chosen]
     bits, (equal, first, last, is_whole) = _align_all(found.hash, *bounds, *at, *given)
     share = equal / np.diff(passages.starts)[passage[chosen]]
-    rows = [document[chosen], passage[chosen], share, bits, is_whole > 0, found.start[first], found.end[last]]
+    rows = [
+        document[chosen],
+        passage[chosen],
+        share,
+        bits,
+        is_whole > 0,
+        found.start[first],
+        found.end[last],
+    ]
     return pa.table(rows, schema=ALIGNED)
 
 
+# plain arrays, since numba compiles no dataclasses
 @njit(cache=True, nogil=True)
-def _align_all(hashes, begins, ends, words, passages, passage_words, own_hashes, own_bits, own_rare, starts):
-    """For every candidate, its best alignment: information (float64), and as int64 rows the number of equal words, its
-    first and last word in `hashes`, and whether it spans the passage from its first word to its last."""
-    found, places = np.zeros(len(words)), np.zeros((4, len(words)), np.int64)
+def _align_all(
+    hashes, begins, ends, words, passages, passage_words, own_hashes, own_bits, own_rare, starts
+):
+    """For every candidate, its best alignment: information (float64), and as int64 rows the number
+    of equal words, its first and last word in `hashes`, and whether it spans the passage from its
+    first word to its last."""
+    found = np.zeros(len(words))
+    places = np.zeros((4, len(words)), np.int64)
     for i in range(len(words)):
-        own_start, own_end = starts[passages[i]], starts[passages[i] + 1]
-        own_at, at = own_start + passage_words[i], begins[i] + words[i]
-        p0, p1 = max(own_start, own_at - REACH), min(own_end, own_at + REACH)
-        before, after = 2 * (own_at - p0) + 8, 2 * (p1 - own_at) + 8
-        d0, d1 = max(begins[i], at - min(before, REACH)), min(ends[i], at + min(after, REACH))
+        own_start = starts[passages[i]]
+        own_end = starts[passages[i] + 1]
+        own_at = own_start + passage_words[i]
+        at = begins[i] + words[i]
+        p0 = max(own_start, own_at - REACH)
+        p1 = min(own_end, own_at + REACH)
+        before = 2 * (own_at - p0) + 8
+        after = 2 * (p1 - own_at) + 8
+        d0 = max(begins[i], at - min(before, REACH))
+        d1 = min(ends[i], at + min(after, REACH))
         own = own_hashes[p0:p1], own_bits[p0:p1], own_rare[p0:p1]
         found[i], equal, first, last, own_first, own_last = _best(hashes[d0:d1], *own)
         is_whole = int(p0 + own_first == own_start and p0 + own_last + 1 == own_end)
@@ -186,30 +239,53 @@ def _align_all(hashes, begins, ends, words, passages, passage_words, own_hashes,
 
 @njit(cache=True, nogil=True)
 def _best(hashes, own, bits, is_rare):
-    """The best local alignment: information and number of its equal words, first, last, own first, own last: its ends
-    in `hashes` and in `own`."""
+    """The best local alignment: information and number of its equal words, first, last, own first,
+    own last: its ends in `hashes` and in `own`."""
     n = len(own)
-    score, held = np.zeros(n + 1), np.zeros(n + 1)
-    equal, begun, own_begun = np.zeros(n + 1, np.int64), np.zeros(n + 1, np.int64), np.arange(n + 1)
-    most, best = 0.0, (0.0, 0, 0, 0, 0, 0)
+    score = np.zeros(n + 1)
+    held = np.zeros(n + 1)
+    equal = np.zeros(n + 1, np.int64)
+    begun = np.zeros(n + 1, np.int64)
+    own_begun = np.arange(n + 1)
+    most = 0.0
+    best = (0.0, 0, 0, 0, 0, 0)
     for i in range(len(hashes)):
         diagonal = 0.0, 0.0, 0, i, 0
         for j in range(1, n + 1):
             up = score[j], held[j], equal[j], begun[j], own_begun[j]
             s, h, e, b, o = diagonal
             if hashes[i] == own[j - 1]:
-                s, h, e = s + bits[j - 1], h + bits[j - 1] * is_rare[j - 1], e + 1
+                s = s + bits[j - 1]
+                h = h + bits[j - 1] * is_rare[j - 1]
+                e = e + 1
             else:
                 s -= GAP_BITS
             if up[0] - GAP_BITS > s:
-                s, h, e, b, o = up[0] - GAP_BITS, up[1], up[2], up[3], up[4]
+                s = up[0] - GAP_BITS
+                h = up[1]
+                e = up[2]
+                b = up[3]
+                o = up[4]
             if score[j - 1] - GAP_BITS > s:
-                s, h, e, b, o = score[j - 1] - GAP_BITS, held[j - 1], equal[j - 1], begun[j - 1], own_begun[j - 1]
+                s = score[j - 1] - GAP_BITS
+                h = held[j - 1]
+                e = equal[j - 1]
+                b = begun[j - 1]
+                o = own_begun[j - 1]
             if s <= 0:
-                s, h, e, b, o = 0.0, 0.0, 0, i + 1, j
-            score[j], held[j], equal[j], begun[j], own_begun[j] = s, h, e, b, o
+                s = 0.0
+                h = 0.0
+                e = 0
+                b = i + 1
+                o = j
+            score[j] = s
+            held[j] = h
+            equal[j] = e
+            begun[j] = b
+            own_begun[j] = o
             if s > most:
-                most, best = s, (h, e, b, i, o, j - 1)
+                most = s
+                best = (h, e, b, i, o, j - 1)
             diagonal = up
     return best
 

@@ -1,4 +1,7 @@
-"""Find documents that are near-duplicates of a whole passage: by MinHash, as for duplicates, with exact Jaccards."""
+"""Find documents that are near-duplicates of a whole passage.
+
+They are found by MinHash, as duplicates are, with exact Jaccards.
+"""
 
 from __future__ import annotations
 
@@ -22,29 +25,42 @@ KINDS = ("question", "context", "whole")  # answers belong in documents
 def find_alike(
     corpus: Corpus, passages: pa.Table, bands: Sequence[Path], settings: MinHashing, folder: Path
 ) -> Iterator[pa.Table]:
-    """Rows of `contaminations` for the rule `minhash`: pairs at or above the threshold of `settings`. bands: files of
-    the corpus's band table, made with the same settings."""
+    """Rows of `contaminations` for the rule `minhash`.
+
+    They are pairs at or above the threshold of `settings`. `bands` are the files of the corpus's
+    band table, made with the same settings.
+    """
     with corpus.connect(folder / "spilled") as connection:
         view_parquet(connection, "bands", bands, BANDS.arrow)
         connection.register("passage_bands", _bands(passages, settings))
         numbered = passages.append_column("number", pa.array(range(passages.num_rows), pa.int64()))
         connection.register("passages", numbered)
         for batch in connection.sql(PAIRS).to_arrow_reader(PAIRS_AT_ONCE):
-            alike = jaccards_of_texts(batch["document_text"], batch["passage_text"], settings.shingling)
+            alike = jaccards_of_texts(
+                batch["document_text"], batch["passage_text"], settings.shingling
+            )
             yield _rows(batch, alike, alike >= settings.threshold, passages)
 
 
 def _bands(passages: pa.Table, settings: MinHashing) -> pa.Table:
     """The band table of the passages to compare: passage (its row), band, hash."""
-    texts, kinds = passages["text"].to_pylist(), passages["kind"].to_pylist()
-    long = [kind in KINDS and len(text.split()) >= MIN_WORDS for text, kind in zip(texts, kinds, strict=True)]
+    texts = passages["text"].to_pylist()
+    kinds = passages["kind"].to_pylist()
+    long = [
+        kind in KINDS and len(text.split()) >= MIN_WORDS
+        for text, kind in zip(texts, kinds, strict=True)
+    ]
     numbers = np.flatnonzero(long)
     hashes, _ = band_hashes(passages["text"].take(numbers).combine_chunks(), settings)
     bands = np.tile(np.arange(settings.num_bands, dtype=np.int32), len(numbers))
-    return pa.table({"passage": np.repeat(numbers, settings.num_bands), "band": bands, "hash": hashes.ravel()})
+    return pa.table(
+        {"passage": np.repeat(numbers, settings.num_bands), "band": bands, "hash": hashes.ravel()}
+    )
 
 
-def _rows(batch: pa.RecordBatch, alike: np.ndarray, chosen: np.ndarray, passages: pa.Table) -> pa.Table:
+def _rows(
+    batch: pa.RecordBatch, alike: np.ndarray, chosen: np.ndarray, passages: pa.Table
+) -> pa.Table:
     number = batch["passage"].filter(pa.array(chosen))
     nothing = pa.nulls(len(number))
     columns = {

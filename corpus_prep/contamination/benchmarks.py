@@ -1,8 +1,9 @@
 """Evaluation sets as passages: every text in them that a document of the corpus might contain.
 
-A benchmark is a .json, .jsonl(.gz), .csv, .tsv or .parquet file, or a folder of such files. Its rows are searched at
-every depth for fields that hold questions, answers or contexts; a list of strings or a table counts as one text. If one
-field holds a passage followed by a question, the question is also a text of its own.
+A benchmark is a .json, .jsonl(.gz), .csv, .tsv or .parquet file, or a folder of such files. Its
+rows are searched at every depth for fields that hold questions, answers or contexts; a list of
+strings or a table counts as one text. If one field holds a passage followed by a question, the
+question is also a text of its own.
 """
 
 from __future__ import annotations
@@ -19,12 +20,33 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict
 
 SUPPORTED = (".json", ".jsonl", ".jsonl.gz", ".csv", ".tsv", ".parquet")
-QUESTIONS = ("question", "questions", "query", "prompt", "problem", "instruction", "input", "choices", "options")
+QUESTIONS = (
+    "question",
+    "questions",
+    "query",
+    "prompt",
+    "problem",
+    "instruction",
+    "input",
+    "choices",
+    "options",
+)
 ANSWERS = ("answer", "answers", "solution", "output", "target", "criterion", "rubric")
-CONTEXTS = ("context", "contexts", "passage", "passages", "article", "document", "documents", "text", "table")
+CONTEXTS = (
+    "context",
+    "contexts",
+    "passage",
+    "passages",
+    "article",
+    "document",
+    "documents",
+    "text",
+    "table",
+)
 IDS = ("id", "_id", "uid", "unique_id", "key")
 WHOLE = "whole"
-WRAPPING = re.compile(r"^\s*(?:question|q)\s*:\s*|\s*\b(?:answer|a)\s*:\s*$", re.IGNORECASE)  # labels in a prompt
+# labels in a prompt
+WRAPPING = re.compile(r"^\s*(?:question|q)\s*:\s*|\s*\b(?:answer|a)\s*:\s*$", re.IGNORECASE)
 
 ASKED = re.compile(r"(?:\n|\bquestion:)\s*(?:question:\s*)?([^\n?]{10,300}\?)\s*$", re.IGNORECASE)
 
@@ -48,13 +70,16 @@ class Benchmark(BaseModel):
 
 
 def read_passages(benchmark: Benchmark) -> Iterator[dict[str, str]]:
-    """Yield benchmark, passage (row and place in the row, unique within the benchmark), kind and text. A row's contexts
-    come one by one and also together, of kind `whole`, as a corpus would hold them.
+    """Yield benchmark, passage (row and place in the row, unique within the benchmark), kind and
+    text. A row's contexts come one by one and also together, of kind `whole`, as a corpus would
+    hold them.
 
     Raises:
-        ValueError: the path does not exist, holds no supported file, or has no row with a known field.
+        ValueError: the path does not exist, holds no supported file, or has no row with a known
+        field.
     """
-    files, num_passages = _files(Path(benchmark.path)), 0
+    files = _files(Path(benchmark.path))
+    num_passages = 0
     for file in files:
         place = f"{file.relative_to(benchmark.path)}:" if Path(benchmark.path).is_dir() else ""
         for number, row in enumerate(read_rows(file)):
@@ -71,7 +96,11 @@ def read_passages(benchmark: Benchmark) -> Iterator[dict[str, str]]:
 def _files(path: Path) -> list[Path]:
     if not path.exists():
         raise ValueError(f"benchmark file {path} does not exist.")
-    files = sorted(file for file in (path.rglob("*") if path.is_dir() else [path]) if file.name.endswith(SUPPORTED))
+    files = sorted(
+        file
+        for file in (path.rglob("*") if path.is_dir() else [path])
+        if file.name.endswith(SUPPORTED)
+    )
     if not files:
         raise ValueError(f"benchmark {path} has no {', '.join(SUPPORTED)} file.")
     return files
@@ -94,25 +123,43 @@ def read_rows(file: Path) -> Iterator[Any]:
 
 
 def _top_rows(content: Any) -> list[Any]:
-    """The rows of a JSON file: its list, or the first list of objects in its object (`{"version": 1, "data":
-    [...]}`)."""
+    """The rows of a JSON file: its list, or the first list of objects in its object (`{"version":
+    1, "data": [...]}`)."""
     if isinstance(content, list):
         return content
     lists = [v for v in content.values() if isinstance(v, list) and v and isinstance(v[0], dict)]
-    return lists[0] if lists else [content]
+    if lists:
+        return lists[0]
+    return [content]
 
 
 def _of_row(benchmark: Benchmark, number: str, row: Any) -> Iterator[dict[str, str]]:
-    own = next((str(row[key]) for key in IDS if isinstance(row, dict) and isinstance(row.get(key), str | int)), None)
-    name = number if own is None else f"{number}:{own}"
+    own = next(
+        (
+            str(row[key])
+            for key in IDS
+            if isinstance(row, dict) and isinstance(row.get(key), str | int)
+        ),
+        None,
+    )
+    name = number
+    if own is not None:
+        name = f"{number}:{own}"
     texts = dict.fromkeys(_texts(row, benchmark.kinds))  # each once, in order
-    asked = [match[1] for kind, text in texts if kind != "answer" and (match := ASKED.search(text))]
-    texts |= dict.fromkeys(("question", text) for text in asked)
+    questions = [
+        match[1] for kind, text in texts if kind != "answer" and (match := ASKED.search(text))
+    ]
+    texts |= dict.fromkeys(("question", text) for text in questions)
     contexts = [text for kind, text in texts if kind == "context"]
     if len(contexts) > 1:
         texts[WHOLE, "\n\n".join(contexts)] = None
     for position, (kind, text) in enumerate(texts):
-        yield {"benchmark": benchmark.name, "passage": f"{name}#{position}", "kind": kind, "text": text}
+        yield {
+            "benchmark": benchmark.name,
+            "passage": f"{name}#{position}",
+            "kind": kind,
+            "text": text,
+        }
 
 
 def _texts(value: Any, kinds: dict[str, str], kind: str | None = None) -> Iterator[tuple[str, str]]:
@@ -131,5 +178,8 @@ def _joined(value: Any) -> str:
     """A string, or the strings of a list or table joined in reading order."""
     if isinstance(value, list):
         rows = any(isinstance(item, list) for item in value)
-        return ("\n" if rows else " ").join(filter(None, map(_joined, value)))
-    return "" if value is None else str(value)
+        separator = "\n" if rows else " "
+        return separator.join(filter(None, map(_joined, value)))
+    if value is None:
+        return ""
+    return str(value)

@@ -1,10 +1,11 @@
 """Find documents that contain passages of evaluation sets, by n-gram containment.
 
-Every run of 13 words of a passage is looked up in the documents; a shorter question is one run. Runs that occur in many
-documents are common phrases and do not count. A passage is found if a document holds the required share of its runs, or
-a long unbroken stretch of them. The numbers (13 words, at least 8, and 10 documents) are those of Brown et al.,
-"Language Models are Few-Shot Learners" (arXiv 2005.14165, appendix C). In that paper one run suffices, which would drop
-25 of 11,457 clean documents; this rule drops 6 (`decontamination` in data/bench/corpus.jsonl).
+Every run of 13 words of a passage is looked up in the documents; a shorter question is one run.
+Runs that occur in many documents are common phrases and do not count. A passage is found if a
+document holds the required share of its runs, or a long unbroken stretch of them. The numbers (13
+words, at least 8, and 10 documents) are those of Brown et al., "Language Models are Few-Shot
+Learners" (arXiv 2005.14165, appendix C). In that paper one run suffices, which would drop 25 of
+11,457 clean documents; this rule drops 6 (`decontamination` in data/bench/corpus.jsonl).
 """
 
 from __future__ import annotations
@@ -40,8 +41,12 @@ HITS = pa.schema(
         ("alone", pa.bool_()),  # whether it is a whole sentence or line
     ]
 )
-RUNS, SPANS, FOUND, ROWS = (sql(n) for n in ("runs", "run_spans", "found_passages", "contaminations"))
-CANDIDATES_OF, EDITED, SCREEN = sql("alignment_candidates"), sql("aligned_passages"), sql("screen_contaminated")
+RUNS, SPANS, FOUND, ROWS = (
+    sql(n) for n in ("runs", "run_spans", "found_passages", "contaminations")
+)
+CANDIDATES_OF = sql("alignment_candidates")
+EDITED = sql("aligned_passages")
+SCREEN = sql("screen_contaminated")
 COMMON_SEEDS = sql("common_seeds")
 NO_SIZES = pa.array([], pa.int32())
 SLOTS_PER_GRAM = 8
@@ -49,48 +54,63 @@ AROUND = 40  # characters inspected on either side of a short question
 ENDED = re.compile(
     r"(?:^|[.!?:;\n\r|>\])\"“”»]|\d[.)])[ \t]*[\"“”‘’'(*_#\-–—]*[ \t]*$"
 )  # what precedes a sentence: the end of another
-BEGUN = re.compile(r"[\"“”‘’')*_]*[ \t]*[,\-–—]?[ \t]*(?:[.!?;:…\n\r|<]|$)")  # what follows a sentence: its end
+# what follows a sentence: its end
+BEGUN = re.compile(r"[\"“”‘’')*_]*[ \t]*[,\-–—]?[ \t]*(?:[.!?;:…\n\r|<]|$)")
 ROWS_AT_ONCE = 2_048  # found spans with their texts
 
 
 class NgramRule(BaseModel):
     """When a passage counts as found."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     ngram: PositiveInt = 13
     """Words in a run; a shorter passage is one run."""
     min_words: PositiveInt = 5
-    """Shorter questions are not searched for. Neither are contexts shorter than one run, which are headings, nor
-    answers shorter than two runs: answers belong in documents."""
+    """Shorter questions are not searched for. Neither are contexts shorter than one run, which are
+    headings, nor answers shorter than two runs: answers belong in documents."""
     alone_words: int = 7
     """Questions of this many words or fewer must be a whole sentence or line of the document."""
     max_documents: PositiveInt = 10
-    """A run in more documents than this is a common phrase, except in a passage of at least two runs' length that a
-    document contains whole."""
+    """A run in more documents than this is a common phrase, except in a passage of at least two
+    runs' length that a document contains whole."""
     min_share: float = Field(default=0.5, gt=0, le=1)
     """Share of a passage's uncommon runs that must be in the document, ..."""
     min_span_words: PositiveInt = 50
     """... or an unbroken stretch of this many of its words, with an uncommon run among them."""
     reported_share: float = Field(default=0.2, gt=0, le=1)
-    """Passages found to at least this share are stored, too; they show what a stricter rule would drop."""
+    """Passages found to at least this share are stored, too; they show what a stricter rule
+    would drop."""
 
 
 def passage_runs(passages: pa.Table, rule: NgramRule) -> pa.Table:
     """The runs of `passages` to search for: passage (its row), gram, size."""
     kind = passages["kind"].to_numpy()
-    found = [pa.table({"passage": pa.array([], pa.int64()), "gram": pa.array([], pa.uint64()), "size": NO_SIZES})]
+    found = [
+        pa.table(
+            {
+                "passage": pa.array([], pa.int64()),
+                "gram": pa.array([], pa.uint64()),
+                "size": NO_SIZES,
+            }
+        )
+    ]
     for some in words(passages["text"]):
         counts = np.unique(some.document, return_counts=True)[1]
         length = np.repeat(counts, counts)  # for each word, the length of its passage
         for size in range(min(rule.min_words, rule.ngram), rule.ngram + 1):
             gram, first = grams(some, size)
             of = kind[some.document[first]]
-            own = (of != WHOLE) & (length[first] >= size) if size == rule.ngram else length[first] == size
+            if size == rule.ngram:
+                own = (of != WHOLE) & (length[first] >= size)
+            else:
+                own = length[first] == size
             own &= (of != "answer") | (length[first] >= 2 * rule.ngram)
             own &= (size == rule.ngram) | (of == "question")
             sizes = np.full(own.sum(), size, np.int32)
-            found.append(pa.table({"passage": some.document[first][own], "gram": gram[own], "size": sizes}))
+            found.append(
+                pa.table({"passage": some.document[first][own], "gram": gram[own], "size": sizes})
+            )
     return pa.concat_tables(found)
 
 
@@ -99,15 +119,20 @@ def write_runs(passages: pa.Table, rule: NgramRule, file: Path) -> None:
 
 
 def write_seeds(passages: pa.Table, rule: NgramRule, alignment: AlignmentRule, file: Path) -> None:
-    """Write the seeds of the passages to search for in edited form: contexts of at least one run, and questions of more
-    than `alone_words` words."""
+    """Write the seeds of the passages to search for in edited form.
+
+    These are contexts of at least one run, and questions of more than `alone_words` words.
+    """
     least = {"question": rule.alone_words + 1, "context": rule.ngram}
     pq.write_table(passage_seeds(passages, alignment, least), file)
 
 
 def write_hits(shard: Shard, given: tuple[Path, Path | None, int]) -> None:
-    """Map step: where runs and seeds (Parquet files with the columns gram and size) occur in a shard's documents, as
-    HITS; for runs of `alone_words` or fewer, also whether they stand alone."""
+    """Map step: where runs and seeds occur in a shard's documents, as HITS.
+
+    Both are Parquet files with the columns gram and size. Of runs of `alone_words` or fewer it also
+    says whether they stand alone.
+    """
     finder = _finder(*given)
     with pq.ParquetWriter(shard.out, HITS, compression="zstd") as writer:
         for numbers, texts in shard.texts():
@@ -117,15 +142,21 @@ def write_hits(shard: Shard, given: tuple[Path, Path | None, int]) -> None:
 
 @functools.lru_cache(maxsize=1)
 def _finder(runs: Path, seeds: Path | None, alone_words: int) -> Finder:
-    own, *more = (pq.read_table(file, columns=["gram", "size"]) for file in (runs, seeds) if file is not None)
-    return Finder(pa.concat_tables([own, *more]), own["gram"].to_numpy()[own["size"].to_numpy() <= alone_words])
+    own, *more = (
+        pq.read_table(file, columns=["gram", "size"]) for file in (runs, seeds) if file is not None
+    )
+    return Finder(
+        pa.concat_tables([own, *more]),
+        own["gram"].to_numpy()[own["size"].to_numpy() <= alone_words],
+    )
 
 
 class Finder:
     """Finds runs in documents, and whether those in `short` stand alone."""
 
     def __init__(self, runs: pa.Table, short: np.ndarray | None = None):
-        gram, size = runs["gram"].to_numpy(), runs["size"].to_numpy()
+        gram = runs["gram"].to_numpy()
+        size = runs["size"].to_numpy()
         self._short = np.empty(0, np.uint64) if short is None else short
         self._sets = {int(n): _HashSet(np.unique(gram[size == n])) for n in np.unique(size)}
 
@@ -135,7 +166,8 @@ class Finder:
             for size, known in self._sets.items():
                 gram, first = grams(found, size)
                 mine = known.find(gram)
-                gram, first = gram[mine], first[mine]
+                gram = gram[mine]
+                first = first[mine]
                 document = found.document[first]
                 columns = {
                     "document": numbers[document],
@@ -144,22 +176,38 @@ class Finder:
                     "word": first - np.searchsorted(found.document, document),
                     "start": found.start[first],
                     "end": found.end[first + size - 1],
-                    "alone": self._alone(texts, gram, document, found.start[first], found.end[first + size - 1]),
+                    "alone": self._alone(
+                        texts, gram, document, found.start[first], found.end[first + size - 1]
+                    ),
                 }
                 yield pa.record_batch(columns, schema=HITS)
 
-    def _alone(self, texts: pa.Array, gram: np.ndarray, document: np.ndarray, start: np.ndarray, end: np.ndarray):
-        """Whether each stretch is a whole sentence or line (bool); true for long runs, which are not inspected."""
+    def _alone(
+        self,
+        texts: pa.Array,
+        gram: np.ndarray,
+        document: np.ndarray,
+        start: np.ndarray,
+        end: np.ndarray,
+    ):
+        """Whether each stretch is a whole sentence or line (bool).
+
+        True for long runs, which are not inspected.
+        """
         alone = ~np.isin(gram, self._short)
         for i in np.flatnonzero(~alone):
             text = texts[int(document[i])].as_py()
-            before, after = text[max(start[i] - AROUND, 0) : start[i]], text[end[i] : end[i] + AROUND]
+            before = text[max(start[i] - AROUND, 0) : start[i]]
+            after = text[end[i] : end[i] + AROUND]
             alone[i] = ENDED.search(before) is not None and BEGUN.match(after) is not None
         return alone
 
 
 class _HashSet:
-    """Sorted hashes behind a bitmap of their first bits, which rejects most other hashes with one lookup."""
+    """Sorted hashes behind a bitmap of their first bits.
+
+    It rejects most other hashes with one lookup.
+    """
 
     def __init__(self, hashes: np.ndarray):
         self._hashes = hashes
@@ -186,13 +234,18 @@ def find_passages(
     folder: Path,
     workers: Workers | None,
 ) -> Iterator[Found]:
-    """Search all documents for the runs (a Parquet file of `passage_runs`) and, where too few of them are found, for
-    edited or partial passages. Documents from number `num_own` on do not make a run common. Partial results in `folder`
-    survive a kill."""
+    """Search all documents for the runs, and for edited or partial passages.
+
+    `runs` is a Parquet file of `passage_runs`; edited or partial passages are searched for where
+    too few runs are found. Documents from number `num_own` on do not make a run common. Partial
+    results in `folder` survive a kill.
+    """
     seeds = folder / "seeds.parquet" if alignment is not None else None
     if alignment is not None and seeds is not None:
         write_seeds(passages, rule, alignment, seeds)
-    hits = map_shards(write_hits, corpus.shards(folder, "hits"), (runs, seeds, rule.alone_words), workers)
+    hits = map_shards(
+        write_hits, corpus.shards(folder, "hits"), (runs, seeds, rule.alone_words), workers
+    )
     names = passages.select(["benchmark", "passage", "kind"]).append_column(
         "number", pa.array(range(passages.num_rows))
     )
@@ -204,18 +257,26 @@ def find_passages(
         connection.register("passages", names)
         connection.execute(f"create table runs as {RUNS}", common)
         connection.execute(f"create table spans as {SPANS}", {"alone_words": rule.alone_words})
-        connection.execute(f"create table found as {FOUND}", {**bounds, "long_words": 2 * rule.ngram})
+        connection.execute(
+            f"create table found as {FOUND}", {**bounds, "long_words": 2 * rule.ngram}
+        )
         aligned = []
         if alignment is not None and seeds is not None:
             connection.read_parquet(str(seeds)).create_view("seeds")
-            given = {"num_documents": num_own, **alignment.model_dump(include={"seed_documents", "seed_passages"})}
+            given = {
+                "num_documents": num_own,
+                **alignment.model_dump(include={"seed_documents", "seed_passages"}),
+            }
             candidates = folder / "candidates.parquet"
             connection.sql(CANDIDATES_OF, params=given).write_parquet(str(candidates))
             common = connection.sql(COMMON_SEEDS, params=given).to_arrow_table()
             aligned = align(corpus, passages, common, candidates, folder, workers)
         view_parquet(connection, "aligned", aligned, ALIGNED)
         unused = {"seed_words", "seed_documents", "seed_passages"}
-        given = {**(alignment or AlignmentRule()).model_dump(exclude=unused), "reported_share": rule.reported_share}
+        given = {
+            **(alignment or AlignmentRule()).model_dump(exclude=unused),
+            "reported_share": rule.reported_share,
+        }
         connection.execute(f"create table edited as {EDITED}", given)
         yield Found(connection, num_own)
 
@@ -228,19 +289,32 @@ class Found:
     num_own: int
 
     def rows(self) -> Iterator[pa.RecordBatch]:
-        """Rows of `contaminations` for the corpus's own documents, by the rules `ngrams` and `aligned`."""
+        """Rows of `contaminations` for the corpus's own documents.
+
+        The rules are `ngrams` and `aligned`.
+        """
         found = self.connection.sql(ROWS, params={"num_documents": self.num_own})
         yield from found.to_arrow_reader(ROWS_AT_ONCE)
 
     def beyond(self) -> set[tuple[int, int]]:
-        """(document, passage), by number, of every match that would drop a document after the corpus's own."""
+        """(document, passage), by number, of every match that would drop a document.
+
+        The documents are those after the corpus's own.
+        """
         found = self.connection.sql(
-            "select document, passage from found where removes union select document, passage from edited where removes"
+            "select document, passage from found where removes union select document, passage from"
+            " edited where removes"
         )
-        return {(document, passage) for document, passage in found.fetchall() if document >= self.num_own}
+        return {
+            (document, passage)
+            for document, passage in found.fetchall()
+            if document >= self.num_own
+        }
 
 
-def screen_contaminated_documents(corpus: Corpus, found: Sequence[Path], scratch: Path) -> Iterator[pa.RecordBatch]:
+def screen_contaminated_documents(
+    corpus: Corpus, found: Sequence[Path], scratch: Path
+) -> Iterator[pa.RecordBatch]:
     """Rows of `screenings`, from files of `contaminations`."""
     with corpus.connect(scratch / "spilled") as connection:
         view_parquet(connection, "contaminations", found, CONTAMINATIONS.arrow)

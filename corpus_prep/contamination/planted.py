@@ -1,7 +1,8 @@
 """Canaries of decontamination: passages planted in documents to measure the recall of the search.
 
-The kinds take turns: `verbatim`; `edited`, with a tenth of the words replaced; `half`, the first half of a context;
-`short`, a question of few words on a line of its own. A kind without passages is left out.
+The kinds take turns: `verbatim`; `edited`, with a tenth of the words replaced; `half`, the first
+half of a context; `short`, a question of few words on a line of its own. A kind without passages is
+left out.
 """
 
 from __future__ import annotations
@@ -19,8 +20,18 @@ from corpus_prep.contamination.ngrams import NgramRule
 from corpus_prep.corpus import Corpus
 from corpus_prep.dedup.canaries import behind, sample
 
-PLANTED = pa.schema([("document", pa.int64()), ("passage", pa.int64()), ("kind", pa.string()), ("found", pa.bool_())])
-VERBATIM, EDITED, HALF, SHORT = "verbatim", "edited", "half", "short"
+PLANTED = pa.schema(
+    [
+        ("document", pa.int64()),
+        ("passage", pa.int64()),
+        ("kind", pa.string()),
+        ("found", pa.bool_()),
+    ]
+)
+VERBATIM = "verbatim"
+EDITED = "edited"
+HALF = "half"
+SHORT = "short"
 HALVED_WORDS = 60  # shorter contexts are not halved
 
 
@@ -34,59 +45,85 @@ class Canary:
 
 
 def plant_passages(
-    corpus: Corpus, passages: pa.Table, rule: NgramRule, edited: bool, count: int, seed: int, file: Path
+    corpus: Corpus,
+    passages: pa.Table,
+    rule: NgramRule,
+    edited: bool,
+    count: int,
+    seed: int,
+    file: Path,
 ) -> tuple[Corpus, list[Canary]]:
-    """The corpus with up to `count` more documents, and the canaries. The documents, written to `file`, are copies of
-    its own, each with a passage planted between two words. edited: whether edited and partial passages are planted,
-    too."""
-    hosts, rng = sample(corpus, count, seed)["text"].to_pylist(), random.Random(seed)
-    texts, found = passages["text"].to_pylist(), []
+    """The corpus with up to `count` more documents, and the canaries. The documents, written to
+    `file`, are copies of its own, each with a passage planted between two words. edited: whether
+    edited and partial passages are planted, too."""
+    hosts = sample(corpus, count, seed)["text"].to_pylist()
+    rng = random.Random(seed)
+    texts = passages["text"].to_pylist()
+    found = []
     of_kind = {kind: numbers for kind, numbers in _kinds(passages, rule, edited).items() if numbers}
     vocabulary = [word for host in hosts for word in host.split()]
-    planted, kinds = [], list(of_kind)
+    planted = []
+    kinds = list(of_kind)
     for number, host in enumerate(hosts if kinds else []):
         kind = kinds[number % len(kinds)]
         passage = rng.choice(of_kind[kind])
-        planted.append(put(_changed(texts[passage], kind, vocabulary, rng), host, rng, alone=kind == SHORT))
+        planted.append(
+            put(_changed(texts[passage], kind, vocabulary, rng), host, rng, alone=kind == SHORT)
+        )
         found.append(Canary(corpus.num_documents + number, passage, kind))
     return behind(corpus, planted, file), found
 
 
 def _kinds(passages: pa.Table, rule: NgramRule, edited: bool) -> dict[str, list[int]]:
     """The passages that can be planted as each kind."""
-    found: dict[str, list[int]] = {VERBATIM: [], SHORT: []} | ({EDITED: [], HALF: []} if edited else {})
-    for number, (kind, text) in enumerate(zip(passages["kind"].to_pylist(), passages["text"].to_pylist(), strict=True)):
+    numbers: dict[str, list[int]] = {VERBATIM: [], SHORT: []}
+    if edited:
+        numbers |= {EDITED: [], HALF: []}
+    fewest = {"context": rule.ngram, "question": rule.alone_words + 1}
+    for number, (kind, text) in enumerate(
+        zip(passages["kind"].to_pylist(), passages["text"].to_pylist(), strict=True)
+    ):
         length = len(text.split())
         if kind == "question" and rule.min_words <= length <= rule.alone_words:
-            found[SHORT].append(number)
-        elif kind in ("question", "context") and length >= (rule.ngram if kind == "context" else rule.alone_words + 1):
-            found[VERBATIM].append(number)
+            numbers[SHORT].append(number)
+        elif kind in fewest and length >= fewest[kind]:
+            numbers[VERBATIM].append(number)
             if edited:
-                found[EDITED].append(number)
+                numbers[EDITED].append(number)
             if edited and kind == "context" and length >= HALVED_WORDS:
-                found[HALF].append(number)
-    return found
+                numbers[HALF].append(number)
+    return numbers
 
 
 def _changed(text: str, kind: str, vocabulary: list[str], rng: random.Random) -> str:
+    """A passage as a canary of this kind."""
     words = text.split()
+    if kind == HALF:
+        return " ".join(words[: len(words) // 2])
     if kind == EDITED:
         for at in rng.sample(range(len(words)), max(len(words) // 10, 1)):
             words[at] = rng.choice(vocabulary)
-    return text if kind in (VERBATIM, SHORT) else " ".join(words[: len(words) // 2] if kind == HALF else words)
+        return " ".join(words)
+    return text
 
 
 def put(passage: str, host: str, rng: random.Random, alone: bool = False) -> str:
     """The host with the passage inserted at a blank, on a line of its own if `alone`."""
     blanks = [place for place, character in enumerate(host) if character.isspace()] or [len(host)]
-    place, around = rng.choice(blanks), "\n" if alone else " "
+    place = rng.choice(blanks)
+    around = "\n" if alone else " "
     return f"{host[:place]}{around}{passage}{around}{host[place:]}"
 
 
 def write_planted(planted: list[Canary], found: set[tuple[int, int]], file: Path) -> None:
     """Write the canaries as Parquet, each with whether it was found."""
     rows = [
-        {"document": c.document, "passage": c.passage, "kind": c.kind, "found": (c.document, c.passage) in found}
+        {
+            "document": c.document,
+            "passage": c.passage,
+            "kind": c.kind,
+            "found": (c.document, c.passage) in found,
+        }
         for c in planted
     ]
     pq.write_table(pa.Table.from_pylist(rows, schema=PLANTED), file)

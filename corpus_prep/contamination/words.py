@@ -1,8 +1,8 @@
 """Hash the words of texts, straight from Arrow's buffers; n-grams are compared by these hashes.
 
-A word is a run of letters and digits, folded: compatibility forms, accents and case do not count. In scripts written
-without spaces (`corpus_prep.scripts`) each character is a word. Every character folds to at most one other, so one pass
-gives both a word's hash and its place in the text.
+A word is a run of letters and digits, folded: compatibility forms, accents and case do not count.
+In scripts written without spaces (`corpus_prep.scripts`) each character is a word. Every character
+folds to at most one other, so one pass gives both a word's hash and its place in the text.
 """
 
 from __future__ import annotations
@@ -22,13 +22,19 @@ from corpus_prep.scripts import UNSPACED
 
 MAX_BYTES = 1 << 20  # bytes of text processed at once, which take 32 MiB of arrays
 FOLDED = 0x30000  # characters from here on (private use, tags) are skipped
-SKIPPED, SEPARATOR, ALONE = -1, 0, 1 << 24  # entries of the folding table: ignored, between words, a word by itself
-SEED, PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)  # FNV-1a's
+# entries of the folding table: ignored, between words, a word by itself
+SKIPPED = -1
+SEPARATOR = 0
+ALONE = 1 << 24
+# FNV-1a's
+SEED = np.uint64(0xCBF29CE484222325)
+PRIME = np.uint64(0x100000001B3)
 WEIGHT = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Words(NamedTuple):
-    """Words of texts, in order: each with its text (0-based), first and one past last character, and folded hash."""
+    """Words of texts, in order: each with its text (0-based), first and one past last character,
+    and folded hash."""
 
     document: np.ndarray
     start: np.ndarray
@@ -37,17 +43,26 @@ class Words(NamedTuple):
 
 
 def words(texts: pa.Array | pa.ChunkedArray) -> Iterator[Words]:
-    """The words of the texts, in batches of whole texts of about MAX_BYTES. A null counts as an empty text."""
-    chunks, first = texts.chunks if isinstance(texts, pa.ChunkedArray) else [texts], 0
+    """The words of the texts, in batches of whole texts of about MAX_BYTES. A null counts as an
+    empty text."""
+    chunks = texts.chunks if isinstance(texts, pa.ChunkedArray) else [texts]
+    first = 0
     for chunk in chunks:
         chunk = pc.fill_null(chunk.cast(pa.large_string()), "")
-        offsets = np.frombuffer(chunk.buffers()[1], np.int64)[chunk.offset : chunk.offset + len(chunk) + 1]
+        offsets = np.frombuffer(chunk.buffers()[1], np.int64)[
+            chunk.offset : chunk.offset + len(chunk) + 1
+        ]
         content = np.frombuffer(chunk.buffers()[2] or b"", np.uint8)
         start = 0
         while start < len(chunk):
-            stop = max(start + 1, int(np.searchsorted(offsets, offsets[start] + MAX_BYTES, side="right")) - 1)
+            stop = max(
+                start + 1,
+                int(np.searchsorted(offsets, offsets[start] + MAX_BYTES, side="right")) - 1,
+            )
             most = int(offsets[stop] - offsets[start])  # every word has at least one byte
-            found = Words(*(np.empty(most, kind) for kind in (np.int64, np.int64, np.int64, np.uint64)))
+            found = Words(
+                *(np.empty(most, kind) for kind in (np.int64, np.int64, np.int64, np.uint64))
+            )
             count = _find_words(content, offsets[start : stop + 1], _table(), first + start, *found)
             yield Words(*(column[:count] for column in found))
             start = stop
@@ -55,16 +70,21 @@ def words(texts: pa.Array | pa.ChunkedArray) -> Iterator[Words]:
 
 
 def grams(found: Words, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """All runs of n words within one text: the hash of each, and the index in `found` of its first word."""
+    """All runs of n words within one text: the hash of each, and the index in `found` of its
+    first word."""
     count = max(len(found.hash) - n + 1, 0)
     first = np.flatnonzero(found.document[:count] == found.document[len(found.document) - count :])
     return _hash_runs(found.hash, first, n), first
 
 
 def folded(text: str) -> list[tuple[str, int, int]]:
-    """The same words one by one, as text with their places: for display, and to check the fast version."""
-    table, out = _table(), []
-    word, start, end = "", 0, 0
+    """The same words one by one, as text with their places: for display, and to check the fast
+    version."""
+    table = _table()
+    out = []
+    word = ""
+    start = 0
+    end = 0
     for place, character in enumerate(text):
         value = int(table[min(ord(character), FOLDED - 1)])
         if value == SKIPPED:
@@ -73,9 +93,13 @@ def folded(text: str) -> list[tuple[str, int, int]]:
             out.append((word, start, end))
             word = ""
         if value != SEPARATOR:
-            start = place if not word else start
-            word, end = word + chr(value & ~ALONE), place + 1
-    return [*out, (word, start, end)] if word else out
+            if not word:
+                start = place
+            word = word + chr(value & ~ALONE)
+            end = place + 1
+    if word:
+        out.append((word, start, end))
+    return out
 
 
 def out_of_line(word: str) -> bool:
@@ -99,16 +123,27 @@ def _fold(character: str) -> int:
         return SKIPPED
     if kind[0] not in "LN":
         return SEPARATOR
-    simple = "".join(c for c in unicodedata.normalize("NFKD", character).lower() if unicodedata.category(c)[0] != "M")
-    return ord(simple if len(simple) == 1 else character)
+    simple = "".join(
+        c
+        for c in unicodedata.normalize("NFKD", character).lower()
+        if unicodedata.category(c)[0] != "M"
+    )
+    if len(simple) == 1:
+        return ord(simple)
+    return ord(character)
 
 
 @njit(cache=True, nogil=True)
 def _find_words(content, offsets, table, first, document, start, end, hashes):
-    """Fill the columns with the words of texts numbered from `first`; returns the number of words."""
+    """Fill the columns with the words of texts numbered from `first`; returns the number of
+    words."""
     count = 0
     for text in range(len(offsets) - 1):
-        at, place, value, is_open, is_alone = offsets[text], 0, SEED, False, False
+        at = offsets[text]
+        place = 0
+        value = SEED
+        is_open = False
+        is_alone = False
         while at < offsets[text + 1]:
             byte = np.int64(content[at])
             length = 1 if byte < 0x80 else 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
@@ -123,7 +158,10 @@ def _find_words(content, offsets, table, first, document, start, end, hashes):
                     is_open = False
                 if fold != SEPARATOR:
                     if not is_open:
-                        document[count], start[count], value, is_open = first + text, place, SEED, True
+                        document[count] = first + text
+                        start[count] = place
+                        value = SEED
+                        is_open = True
                         is_alone = fold & ALONE != 0
                     value = (value ^ np.uint64(fold & ~ALONE)) * PRIME
                     end[count] = place + 1

@@ -1,12 +1,12 @@
 """The band table, and the candidate pairs of documents that it yields.
 
-A shard writes one row group per band, sorted by hash. A partition is several bands, or a range of one band's hashes,
-and reads only its own pages of every shard: the shuffle needs no files of its own, and works wherever the file system
-is shared.
+A shard writes one row group per band, sorted by hash. A partition is several bands, or a range of
+one band's hashes, and reads only its own pages of every shard: the shuffle needs no files of its
+own, and works wherever the file system is shared.
 
-Crowds. A bucket of m documents has m(m-1)/2 pairs, so text that thousands of documents share would dominate the cost.
-Buckets above `max_bucket` yield no pairs but become crowds, which are compared through leaders
-(`edges.compare_crowds`).
+Crowds. A bucket of m documents has m(m-1)/2 pairs, so text that thousands of documents share would
+dominate the cost. Buckets above `max_bucket` yield no pairs but become crowds, which are compared
+through leaders (`edges.compare_crowds`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ from warehouse.schemas.corpus import BANDS
 PARTITION_ROWS = 1 << 23  # rows of the band table in memory at once
 PAIRS = pa.schema([("first", pa.int64()), ("second", pa.int64())])
 CROWDS = pa.schema([("bucket", pa.uint64()), ("document", pa.int64())])
-BUCKETS, PAIRED, CROWDED = sql("buckets"), sql("pairs"), sql("crowds")
+BUCKETS = sql("buckets")
+PAIRED = sql("pairs")
+CROWDED = sql("crowds")
 ROWS_AT_ONCE = 1 << 16
 FORMAT: Any = {  # hashes do not compress; document numbers share their upper bytes
     "use_dictionary": False,
@@ -39,8 +41,10 @@ FORMAT: Any = {  # hashes do not compress; document numbers share their upper by
 
 @dataclass(frozen=True)
 class Partition:
-    """A range of bands and a range of hashes, both inclusive, over all shards of the band table. `out` becomes a
-    folder."""
+    """A range of bands and a range of hashes, both inclusive, over all shards of the band table.
+
+    `out` becomes a folder.
+    """
 
     out: Path
     files: tuple[Path, ...]
@@ -49,25 +53,36 @@ class Partition:
 
 
 def write_bands(shard: Shard, settings: MinHashing) -> None:
-    """Map step: the band table of a shard's documents. Documents without shingles are left out: they match nothing."""
-    numbers, hashes = [np.empty(0, np.int64)], [np.empty((0, settings.num_bands), np.uint64)]
+    """Map step: the band table of a shard's documents.
+
+    Documents without shingles are left out: they match nothing.
+    """
+    numbers = [np.empty(0, np.int64)]
+    hashes = [np.empty((0, settings.num_bands), np.uint64)]
     for batch, texts in shard.texts():
         found, has_shingles = band_hashes(texts, settings)
         numbers.append(batch[has_shingles])
         hashes.append(found[has_shingles])
-    documents, values = np.concatenate(numbers), np.concatenate(hashes)
+    documents = np.concatenate(numbers)
+    values = np.concatenate(hashes)
     with pq.ParquetWriter(shard.out, BANDS.arrow, **FORMAT) as writer:
         for band in range(settings.num_bands):
             order = np.argsort(values[:, band])
             column = np.full(len(order), band, np.int32)
             columns = [documents[order], column, values[order, band]]
-            writer.write_table(pa.table(columns, schema=BANDS.arrow), row_group_size=len(order) or None)
+            writer.write_table(
+                pa.table(columns, schema=BANDS.arrow), row_group_size=len(order) or None
+            )
 
 
 def partitions(files: Sequence[Path], folder: Path, settings: MinHashing) -> list[Partition]:
-    """All partitions of a band table, each of a size that fits in memory: several bands, or a part of one."""
+    """All partitions of a band table, each of a size that fits in memory.
+
+    A partition is several bands, or a part of one.
+    """
     rows = max(sum(pq.read_metadata(file).num_rows for file in files) // settings.num_bands, 1)
-    together, cuts = max(PARTITION_ROWS // rows, 1), -(-rows // PARTITION_ROWS)
+    together = max(PARTITION_ROWS // rows, 1)
+    cuts = -(-rows // PARTITION_ROWS)
     bounds = [cut * (1 << 64) // cuts for cut in range(cuts + 1)]
     return [
         Partition(
@@ -82,8 +97,11 @@ def partitions(files: Sequence[Path], folder: Path, settings: MinHashing) -> lis
 
 
 def find_candidates(partition: Partition, max_bucket: int) -> None:
-    """Map step: write `pairs.parquet`, the pairs (first < second) of documents in one bucket, and `crowds.parquet`, the
-    buckets too large for pairs."""
+    """Map step: write the pairs of documents in one bucket, and the crowds.
+
+    `pairs.parquet` has the pairs (first < second), `crowds.parquet` the buckets too large for
+    pairs.
+    """
     partition.out.mkdir()
     first_band, last_band = partition.bands
     low, high = partition.hashes

@@ -1,4 +1,7 @@
-"""Canaries of deduplication: near-duplicates made on purpose, to measure the recall of the search."""
+"""Canaries of deduplication.
+
+They are near-duplicates made on purpose, to measure the recall of the search.
+"""
 
 from __future__ import annotations
 
@@ -20,20 +23,35 @@ DRAWN = sql("drawn")
 MIN_WORDS = 40
 JACCARDS = (0.75, 0.98)  # range of target similarities for edits
 CANARIES = pa.schema(
-    [("document", pa.int64()), ("original", pa.int64()), ("jaccard", pa.float64()), ("found", pa.bool_())]
+    [
+        ("document", pa.int64()),
+        ("original", pa.int64()),
+        ("jaccard", pa.float64()),
+        ("found", pa.bool_()),
+    ]
 )
 
 
-def plant(corpus: Corpus, count: int, seed: int, shingling: Shingling, file: Path) -> tuple[Corpus, pa.Table]:
-    """The corpus with edited copies of up to `count` of its documents appended, written to `file`; and the canaries:
-    each copy's number, its original's number, and the exact Jaccard of the two."""
+def plant(
+    corpus: Corpus, count: int, seed: int, shingling: Shingling, file: Path
+) -> tuple[Corpus, pa.Table]:
+    """The corpus with edited copies of up to `count` of its documents appended, and the canaries.
+
+    The copies are written to `file`. A canary is a copy's number, its original's number, and the
+    exact Jaccard of the two.
+    """
     originals = sample(corpus, count, seed)
     texts = originals["text"].to_pylist()
     words = [word for text in texts for word in text.split()]
-    edited = [edit(text, words, shingling.size, random.Random(f"{seed} {n}")) for n, text in enumerate(texts)]
+    edited = [
+        edit(text, words, shingling.size, random.Random(f"{seed} {n}"))
+        for n, text in enumerate(texts)
+    ]
     planted = behind(corpus, edited, file)
     numbers = pa.array(np.arange(len(edited)) + corpus.num_documents)
-    similar = jaccards_of_texts(pa.array(texts, pa.string()), pa.array(edited, pa.string()), shingling)
+    similar = jaccards_of_texts(
+        pa.array(texts, pa.string()), pa.array(edited, pa.string()), shingling
+    )
     unknown = pa.array([False] * len(edited))
     return planted, pa.table([numbers, originals["document"], similar, unknown], schema=CANARIES)
 
@@ -48,28 +66,46 @@ def behind(corpus: Corpus, texts: list[str], file: Path) -> Corpus:
     return dataclasses.replace(corpus, files=(*corpus.files, file))
 
 
-def write_found(canaries: pa.Table, edges: Iterable[tuple[np.ndarray, np.ndarray]], file: Path) -> None:
-    """Write the canaries as Parquet, each with whether there is an edge between it and its original."""
-    wanted = dict(zip(canaries["document"].to_pylist(), canaries["original"].to_pylist(), strict=True))
-    first_canary, found = min(wanted, default=0), set()
+def write_found(
+    canaries: pa.Table, edges: Iterable[tuple[np.ndarray, np.ndarray]], file: Path
+) -> None:
+    """Write the canaries as Parquet.
+
+    Each says whether there is an edge between it and its original.
+    """
+    wanted = dict(
+        zip(canaries["document"].to_pylist(), canaries["original"].to_pylist(), strict=True)
+    )
+    first_canary = min(wanted, default=0)
+    found = set()
     for first, second in edges:
         chosen = second >= first_canary
-        found |= {c for o, c in zip(first[chosen].tolist(), second[chosen].tolist(), strict=True) if wanted[c] == o}
+        found |= {
+            c
+            for o, c in zip(first[chosen].tolist(), second[chosen].tolist(), strict=True)
+            if wanted[c] == o
+        }
     flags = pa.array([c in found for c in wanted], pa.bool_())
-    told = canaries.set_column(canaries.schema.get_field_index("found"), CANARIES.field("found"), flags)
+    told = canaries.set_column(
+        canaries.schema.get_field_index("found"), CANARIES.field("found"), flags
+    )
     pq.write_table(told, file)
 
 
 def edit(text: str, vocabulary: list[str], shingle_size: int, rng: random.Random) -> str:
-    """Replace, remove, insert or swap words until the Jaccard is about a target drawn from the range JACCARDS.
+    """Replace, remove, insert or swap words until the Jaccard is about a target.
 
-    Editing one word changes `shingle_size` of n shingles: with k edits far apart from each other the Jaccard is
+    The target is drawn from the range JACCARDS.
+
+    Editing one word changes `shingle_size` of n shingles: with k edits far apart from each other
+    the Jaccard is
     (n - k * size) / (n + k * size).
     """
     words = text.split()
     target = rng.uniform(*JACCARDS)
     for _ in range(max(round(len(words) * (1 - target) / (1 + target) / shingle_size), 1)):
-        at, kind = rng.randrange(len(words)), rng.choice(("replace", "remove", "insert", "swap"))
+        at = rng.randrange(len(words))
+        kind = rng.choice(("replace", "remove", "insert", "swap"))
         if kind == "replace":
             words[at] = rng.choice(vocabulary)
         elif kind == "remove":
@@ -84,7 +120,9 @@ def edit(text: str, vocabulary: list[str], shingle_size: int, rng: random.Random
 def sample(corpus: Corpus, count: int, seed: int) -> pa.Table:
     """Columns document and text of up to `count` random documents of at least MIN_WORDS words."""
     candidates = np.flatnonzero(corpus.counts)
-    drawn = np.random.default_rng(seed).choice(candidates, min(3 * count, len(candidates)), replace=False)
+    drawn = np.random.default_rng(seed).choice(
+        candidates, min(3 * count, len(candidates)), replace=False
+    )
     with corpus.connect() as connection:
         connection.register("drawn", pa.table({"document": drawn, "place": np.arange(len(drawn))}))
         found = connection.sql(DRAWN).to_arrow_table()

@@ -17,14 +17,20 @@ from corpus_prep.workers import Workers, map_shards
 Keep = Literal["longest", "first", "best", "newest"]
 
 TEXT_HASHES = pa.schema([("document", pa.int64()), ("high", pa.uint64()), ("low", pa.uint64())])
-EQUAL_TEXTS, KEEP_ONE, SCREEN = sql("equal_texts"), sql("keep_one"), sql("screen")
+EQUAL_TEXTS = sql("equal_texts")
+KEEP_ONE = sql("keep_one")
+SCREEN = sql("screen")
 ROWS_AT_ONCE = 1 << 16
 
 
-def screen_exact(corpus: Corpus, keep: Keep, folder: Path, workers: Workers | None = None) -> Iterator[pa.RecordBatch]:
-    """Rows of `screenings`, in corpus order: of the documents with the same words in the same order one is kept. Case,
-    punctuation and white space do not count, except in texts without words. Partial results in `folder` survive a
-    kill."""
+def screen_exact(
+    corpus: Corpus, keep: Keep, folder: Path, workers: Workers | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Rows of `screenings`, in corpus order.
+
+    Of the documents with the same words in the same order, one is kept. Case, punctuation and white
+    space do not count, except in texts without words. Partial results in `folder` survive a kill.
+    """
     hashes = map_shards(hash_texts, corpus.shards(folder, "text-hashes"), None, workers)
     with corpus.connect(folder) as connection:
         view_parquet(connection, "text_hashes", hashes, TEXT_HASHES)
@@ -35,7 +41,10 @@ def screen_exact(corpus: Corpus, keep: Keep, folder: Path, workers: Workers | No
 def screen_families(
     corpus: Corpus, families: pa.Table, keep: Keep, reason: str, scratch: Path | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of `screenings`: one document of every family (columns document and family, both numbers) is kept."""
+    """Rows of `screenings`: one document of every family is kept.
+
+    The families have the columns document and family, both numbers.
+    """
     with corpus.connect(scratch) as connection:
         connection.register("members", families)
         yield from _screen(connection, keep, reason)
@@ -49,7 +58,9 @@ def hash_texts(shard: Shard, settings: None) -> None:
             writer.write_table(pa.table([numbers, high, low], schema=TEXT_HASHES))
 
 
-def _screen(connection: duckdb.DuckDBPyConnection, keep: Keep, reason: str) -> Iterator[pa.RecordBatch]:
+def _screen(
+    connection: duckdb.DuckDBPyConnection, keep: Keep, reason: str
+) -> Iterator[pa.RecordBatch]:
     connection.execute(f"create table duplicates as {KEEP_ONE}", {"keep": keep})
     found = connection.sql(SCREEN, params={"reason": reason})
     yield from found.to_arrow_reader(ROWS_AT_ONCE)

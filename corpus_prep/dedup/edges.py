@@ -1,10 +1,11 @@
 """Turn candidates into edges: compare every pair exactly once, and crowds through leaders.
 
-A crowd is a bucket with too many documents to compare all pairs. Its first document leads: all others are compared with
-it, and those at or above the threshold leave with it. This repeats until the rest are few enough for all pairs, or
-`max_leaders` documents have led; so a document is compared at most max_leaders times. Documents left after that are
-compared with all that share one of their rarest shingles (`corpus_prep.dedup.prefixes`). A pair can still be missed if
-neither resembles a leader and they share only text that more than `max_bucket` documents have.
+A crowd is a bucket with too many documents to compare all pairs. Its first document leads: all
+others are compared with it, and those at or above the threshold leave with it. This repeats until
+the rest are few enough for all pairs, or `max_leaders` documents have led; so a document is
+compared at most max_leaders times. Documents left after that are compared with all that share one
+of their rarest shingles (`corpus_prep.dedup.prefixes`). A pair can still be missed if neither
+resembles a leader and they share only text that more than `max_bucket` documents have.
 """
 
 from __future__ import annotations
@@ -32,19 +33,21 @@ from warehouse.schemas.corpus import BANDS
 
 log = logging.getLogger("selfplay")
 EDGES = pa.schema([*PAIRS, ("jaccard", pa.float64())])
-DISTINCT_PAIRS, DUPLICATES = sql("distinct_pairs"), sql("duplicates")
+DISTINCT_PAIRS = sql("distinct_pairs")
+DUPLICATES = sql("duplicates")
 PAIRS_AT_ONCE = 1 << 20
 
 
 class Comparing(BaseModel):
     """How candidates are compared.
 
-    floor: pairs at or above this Jaccard are stored, so that another threshold needs no new comparison.
+    floor: pairs at or above this Jaccard are stored, so that another threshold needs no new
+    comparison.
     max_bucket: the most documents in a bucket for comparing all its pairs.
     max_leaders: rounds over a larger bucket.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     floor: float = Field(default=0.5, ge=0, le=1)
     max_bucket: PositiveInt = 256
@@ -53,7 +56,10 @@ class Comparing(BaseModel):
 
 @dataclass(frozen=True)
 class Found:
-    """Parquet files of edges (first, second, jaccard), some of them repeated, and counts of the work done."""
+    """Parquet files of edges (first, second, jaccard), and counts of the work done.
+
+    Some edges are repeated.
+    """
 
     files: list[Path]
     counts: dict[str, int]
@@ -95,9 +101,15 @@ def find_edges(
     workers: Workers | None = None,
 ) -> Found:
     """Compare all candidates of a band table. Partial results in `folder` survive a kill."""
-    parts = map_shards(find_candidates, partitions(bands, folder, settings), comparing.max_bucket, workers)
+    parts = map_shards(
+        find_candidates, partitions(bands, folder, settings), comparing.max_bucket, workers
+    )
     [pairs] = map_shards(merge_pairs, [Candidates(folder / "pairs", tuple(parts))], None, workers)
-    crowds = [part / "crowds.parquet" for part in parts if pq.read_metadata(part / "crowds.parquet").num_rows]
+    crowds = [
+        part / "crowds.parquet"
+        for part in parts
+        if pq.read_metadata(part / "crowds.parquet").num_rows
+    ]
     shards = corpus.shards(folder, "sets", _documents(corpus, [pairs, *crowds]))
     map_shards(write_sets, shards, settings.shingling, workers)
     sets = ShingleSets.of(shards)
@@ -109,9 +121,13 @@ def find_edges(
     found = map_shards(compare_pairs, comparisons, comparing, workers)
     led = map_shards(compare_crowds, of_crowds, (comparing, settings.threshold), workers)
     counts = [json.loads((part / "counts.json").read_text()) for part in led]
-    totals = {name: sum(c[name] for c in counts) for name in ("crowds", "crowd_documents", "pairs_left")}
+    totals = {
+        name: sum(c[name] for c in counts) for name in ("crowds", "crowd_documents", "pairs_left")
+    }
     totals["candidate_pairs"] = pq.read_metadata(pairs).num_rows
-    left = np.unique(np.concatenate([np.load(part / "left.npy") for part in led])) if led else np.empty(0, np.int64)
+    left = np.empty(0, np.int64)
+    if led:
+        left = np.unique(np.concatenate([np.load(part / "left.npy") for part in led]))
     rejoined = compare_left(left, sets, comparing, settings, folder, workers) if len(left) else []
     totals["documents_compared_by_rare_shingles"] = len(left)
     return Found([*found, *(part / "edges.parquet" for part in led), *rejoined], totals)
@@ -125,15 +141,19 @@ def compare_left(
     folder: Path,
     workers: Workers | None,
 ) -> list[Path]:
-    """Files of edges among the documents that crowds left uncompared, found by their rarest shingles, each treated as a
-    band of its own."""
+    """Files of edges among the documents that crowds left uncompared.
+
+    They are found by their rarest shingles, each treated as a band of its own.
+    """
     log.warning(
-        "%d documents share text with more than %d others: they are compared by their rarest shingles only",
+        "%d documents share text with more than %d others: they are compared by their rarest"
+        " shingles only",
         *(len(left), comparing.max_bucket),
     )
     chosen = np.zeros(sets.num_documents, bool)
     chosen[left] = True
-    counts, bands = count_shingles(sets.folders, chosen), []
+    counts = count_shingles(sets.folders, chosen)
+    bands = []
     for number, place in enumerate(sets.folders):
         documents, hashes = prefixes(OpenSets(place), chosen, counts, settings.threshold)
         order = np.argsort(hashes, kind="stable")
@@ -141,10 +161,16 @@ def compare_left(
         bands.append(folder / f"rare-{number:05d}.parquet")
         pq.write_table(pa.table(columns, schema=BANDS.arrow), bands[-1])
     one_band = settings.model_copy(update={"rows": settings.num_permutations})
-    parts = map_shards(find_candidates, partitions(bands, folder / "rare", one_band), comparing.max_bucket, workers)
-    [pairs] = map_shards(merge_pairs, [Candidates(folder / "rare-pairs", tuple(parts))], None, workers)
+    parts = map_shards(
+        find_candidates, partitions(bands, folder / "rare", one_band), comparing.max_bucket, workers
+    )
+    [pairs] = map_shards(
+        merge_pairs, [Candidates(folder / "rare-pairs", tuple(parts))], None, workers
+    )
     groups = range(pq.read_metadata(pairs).num_row_groups)
-    comparisons = [Comparison(folder / f"rare-edges-{group:05d}", pairs, group, sets) for group in groups]
+    comparisons = [
+        Comparison(folder / f"rare-edges-{group:05d}", pairs, group, sets) for group in groups
+    ]
     return map_shards(compare_pairs, comparisons, comparing, workers)
 
 
@@ -152,10 +178,14 @@ def merge_pairs(candidates: Candidates, settings: None) -> None:
     """Map step over a single shard: every pair once, in order."""
     spilled = candidates.out.with_name(f"{candidates.out.name}-spilled")
     with out_of_core(spilled) as connection, pq.ParquetWriter(candidates.out, PAIRS) as writer:
-        connection.read_parquet([str(part / "pairs.parquet") for part in candidates.folders]).create_view("pairs")
+        connection.read_parquet(
+            [str(part / "pairs.parquet") for part in candidates.folders]
+        ).create_view("pairs")
         found = connection.sql(DISTINCT_PAIRS)
         for batch in found.to_arrow_reader(PAIRS_AT_ONCE):
-            writer.write_table(pa.Table.from_batches([batch]).cast(PAIRS), row_group_size=PAIRS_AT_ONCE)
+            writer.write_table(
+                pa.Table.from_batches([batch]).cast(PAIRS), row_group_size=PAIRS_AT_ONCE
+            )
 
 
 def compare_pairs(comparison: Comparison, comparing: Comparing) -> None:
@@ -164,15 +194,20 @@ def compare_pairs(comparison: Comparison, comparing: Comparing) -> None:
         pairs = file.read_row_group(comparison.row_group)
     first, second = (pairs[name].to_numpy() for name in PAIRS.names)
     with pq.ParquetWriter(comparison.out, EDGES) as writer:
-        writer.write_table(_edges(first, second, comparison.sets.jaccards(first, second), comparing.floor))
+        writer.write_table(
+            _edges(first, second, comparison.sets.jaccards(first, second), comparing.floor)
+        )
 
 
 def compare_crowds(crowds: Crowds, settings: tuple[Comparing, float]) -> None:
-    """Map step: the edges in a partition's crowds (`edges.parquet`), the documents left uncompared (`left.npy`), and
-    counts (`counts.json`)."""
+    """Map step: the edges in a partition's crowds (`edges.parquet`).
+
+    It also writes the documents that were not compared (`left.npy`), and counts (`counts.json`).
+    """
     comparing, threshold = settings
     table = pq.read_table(crowds.crowds)
-    buckets, documents = table["bucket"].to_numpy(), table["document"].to_numpy()
+    buckets = table["bucket"].to_numpy()
+    documents = table["document"].to_numpy()
     starts = np.flatnonzero(np.r_[True, buckets[1:] != buckets[:-1], True])
     remaining = []
     crowds.out.mkdir()
@@ -182,7 +217,8 @@ def compare_crowds(crowds: Crowds, settings: tuple[Comparing, float]) -> None:
             for _ in range(comparing.max_leaders):
                 if len(left) <= comparing.max_bucket:
                     break
-                leaders, others = np.full(len(left) - 1, left[0]), left[1:]
+                leaders = np.full(len(left) - 1, left[0])
+                others = left[1:]
                 jaccards = crowds.sets.jaccards(leaders, others)
                 writer.write_table(_edges(leaders, others, jaccards, comparing.floor))
                 left = others[jaccards < threshold]
@@ -190,10 +226,19 @@ def compare_crowds(crowds: Crowds, settings: tuple[Comparing, float]) -> None:
                 remaining.append(left)
                 continue
             first, second = (left[side] for side in np.triu_indices(len(left), 1))
-            writer.write_table(_edges(first, second, crowds.sets.jaccards(first, second), comparing.floor))
-    np.save(crowds.out / "left.npy", np.unique(np.concatenate(remaining)) if remaining else np.empty(0, np.int64))
+            writer.write_table(
+                _edges(first, second, crowds.sets.jaccards(first, second), comparing.floor)
+            )
+    left = np.empty(0, np.int64)
+    if remaining:
+        left = np.unique(np.concatenate(remaining))
+    np.save(crowds.out / "left.npy", left)
     pairs_left = sum(len(some) * (len(some) - 1) // 2 for some in remaining)
-    counts = {"crowds": len(starts) - 1, "crowd_documents": len(documents), "pairs_left": pairs_left}
+    counts = {
+        "crowds": len(starts) - 1,
+        "crowd_documents": len(documents),
+        "pairs_left": pairs_left,
+    }
     (crowds.out / "counts.json").write_text(json.dumps(counts))
 
 

@@ -10,7 +10,9 @@ from numba import njit
 
 
 def find_families(edges: Iterable[tuple[np.ndarray, np.ndarray]], num_documents: int) -> pa.Table:
-    """Connected components: columns document and family (its smallest document), for documents that have an edge.
+    """Connected components of the edges.
+
+    Columns document and family (its smallest document), for documents that have an edge.
 
     Takes 8 bytes of memory per document of the corpus, whatever the number of edges.
     """
@@ -32,7 +34,8 @@ def _root(parents, document):
 @njit(cache=True, nogil=True)
 def _join(parents, first, second):
     for edge in range(len(first)):
-        one, other = _root(parents, first[edge]), _root(parents, second[edge])
+        one = _root(parents, first[edge])
+        other = _root(parents, second[edge])
         parents[max(one, other)] = min(one, other)
 
 

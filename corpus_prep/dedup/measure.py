@@ -19,24 +19,34 @@ CHAINED = sql("chained")
 
 
 def jaccard_histogram(files: Sequence[Path]) -> Iterator[tuple[float, int]]:
-    """The number of pairs in each bin of Jaccard, 0.05 wide, by the bin's lower end; empty bins are left out."""
+    """The number of pairs in each bin of Jaccard, 0.05 wide, by the bin's lower end.
+
+    Empty bins are left out.
+    """
     counts = np.zeros(len(BINS) - 1, np.int64)
     for file in files:
         with pq.ParquetFile(file, pre_buffer=False) as parquet:
             for batch in parquet.iter_batches(ROWS_AT_ONCE, columns=["jaccard"]):
                 counts += _histogram(batch["jaccard"].to_numpy())
-    return ((float(start), int(count)) for start, count in zip(BINS[:-1], counts, strict=True) if count)
+    return (
+        (float(start), int(count)) for start, count in zip(BINS[:-1], counts, strict=True) if count
+    )
 
 
 def canary_recall(file: Path, threshold: float) -> Iterator[tuple[str, float]]:
-    """The number of canaries at or above a Jaccard and the share that was found; then that share in bins of 0.05."""
+    """The number of canaries at or above a Jaccard and the share that was found.
+
+    Then that share in bins of 0.05.
+    """
     canaries = pq.read_table(file, schema=CANARIES)
-    jaccards, found = canaries["jaccard"].to_numpy(), canaries["found"].to_numpy()
+    jaccards = canaries["jaccard"].to_numpy()
+    found = canaries["found"].to_numpy()
     counted = jaccards >= threshold
     yield "canaries", float(counted.sum())
     if counted.any():
         yield "canary_recall", float(found[counted].mean())
-    planted, seen = _histogram(jaccards), _histogram(jaccards[found])
+    planted = _histogram(jaccards)
+    seen = _histogram(jaccards[found])
     for start, number, hits in zip(BINS[:-1], planted, seen, strict=True):
         if number:
             yield f"canary_recall from {start:.2f}", hits / number

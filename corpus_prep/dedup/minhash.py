@@ -1,7 +1,8 @@
 """MinHash signatures and their bands for many texts at once, bit for bit equal to datasketch's.
 
-The permutations are those of `datasketch.MinHash` (scheme affine32); the 32-bit hash of a shingle is the upper half of
-`shingles.shingle_hash`. `reference_signature` computes the same with datasketch itself.
+The permutations are those of `datasketch.MinHash` (scheme affine32); the 32-bit hash of a shingle
+is the upper half of `shingles.shingle_hash`. `reference_signature` computes the same with
+datasketch itself.
 """
 
 from __future__ import annotations
@@ -19,46 +20,63 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 from corpus_prep.dedup.shingles import WEIGHT, Shingling, mix, shingle, shingle_hash
 
 EMPTY = np.uint32(0xFFFFFFFF)  # datasketch's value for a signature of no shingles
-FACTOR_1, FACTOR_2 = np.uint32(0x85EBCA6B), np.uint32(0xC2B2AE35)  # MurmurHash3's 32-bit finaliser, as datasketch
-SHIFT_1, SHIFT_2 = np.uint32(16), np.uint32(13)
+# MurmurHash3's 32-bit finaliser, as datasketch
+FACTOR_1 = np.uint32(0x85EBCA6B)
+FACTOR_2 = np.uint32(0xC2B2AE35)
+SHIFT_1 = np.uint32(16)
+SHIFT_2 = np.uint32(13)
 UPPER_HALF = np.uint64(32)
 
 
 class MinHashing(BaseModel):
-    """How to search for near-duplicates. The defaults are those of datasketch's `MinHashLSH` in SPELL's recipe: Jaccard
-    threshold 0.8, 128 permutations.
+    """How to search for near-duplicates.
 
-    A signature is cut into `num_bands` bands of `band_rows` values. Two texts are compared if any of their bands are
-    equal, which happens with probability 1 - (1 - jaccard^rows)^bands. Bands are as wide as they can be while a pair
-    right at the threshold is still found with probability `recall`. At 0.8 and 128 permutations that is 21 bands of 6
-    rows, with 0.998; the often used 16 bands of 8 rows would reach only 0.947.
+    The defaults are those of datasketch's `MinHashLSH` in SPELL's recipe: Jaccard threshold 0.8,
+    128 permutations.
+
+    A signature is cut into `num_bands` bands of `band_rows` values. Two texts are compared if any
+    of their bands are equal, which happens with probability 1 - (1 - jaccard^rows)^bands. Bands are
+    as wide as they can be while a pair right at the threshold is still found with probability
+    `recall`. At 0.8 and 128 permutations that is 21 bands of 6 rows, with 0.998; the often used 16
+    bands of 8 rows would reach only 0.947.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     threshold: float = Field(default=0.8, gt=0, le=1)
     num_permutations: PositiveInt = 128
     seed: int = 1
-    recall: float = Field(default=0.99, gt=0, lt=1, description="of pairs at the threshold, by the bands alone")
-    rows: PositiveInt | None = Field(default=None, description="rows of a band; by default derived from recall")
+    recall: float = Field(
+        default=0.99, gt=0, lt=1, description="of pairs at the threshold, by the bands alone"
+    )
+    rows: PositiveInt | None = Field(
+        default=None, description="rows of a band; by default derived from recall"
+    )
     shingling: Shingling = Shingling()
 
     @model_validator(mode="after")
     def _can_reach(self) -> Self:
         if self.rows is None and self.chance(self.threshold, 1) < self.recall:
             raise ValueError(
-                f"{self.num_permutations} permutations cannot find {self.recall:.0%} of the pairs at Jaccard "
-                f"{self.threshold}; use more permutations, a higher threshold or a lower recall"
+                f"{self.num_permutations} permutations cannot find {self.recall:.0%} of the pairs"
+                f" at Jaccard {self.threshold}; use more permutations, a higher threshold or a"
+                " lower recall"
             )
         if self.rows is not None and self.rows > self.num_permutations:
-            raise ValueError(f"a band cannot have {self.rows} rows of {self.num_permutations} permutations")
+            raise ValueError(
+                f"a band cannot have {self.rows} rows of {self.num_permutations} permutations"
+            )
         return self
 
     @property
     def band_rows(self) -> int:
         if self.rows is not None:
             return self.rows
-        return max(r for r in range(1, self.num_permutations + 1) if self.chance(self.threshold, r) >= self.recall)
+        return max(
+            r
+            for r in range(1, self.num_permutations + 1)
+            if self.chance(self.threshold, r) >= self.recall
+        )
 
     @property
     def num_bands(self) -> int:
@@ -81,16 +99,25 @@ def signatures(texts: pa.Array, settings: MinHashing) -> np.ndarray:
 
 
 def band_hashes(texts: pa.Array, settings: MinHashing) -> tuple[np.ndarray, np.ndarray]:
-    """Band hashes, uint64 (D, num_bands), equal if two texts' bands are equal; and which texts have shingles (D)."""
+    """Band hashes, uint64 (D, num_bands), and which texts have shingles (D).
+
+    Two texts' hashes are equal if their bands are.
+    """
     hashes, offsets = shingle(texts, settings.shingling)
     signed = _sign(hashes, offsets, *permutations(settings.num_permutations, settings.seed))
     return _band(signed, settings.num_bands, settings.band_rows), np.diff(offsets) > 0
 
 
 def reference_signature(shingles: Iterable[Sequence[bytes]], settings: MinHashing) -> np.ndarray:
-    """datasketch's signature of one text, from its shingles as sequences of words or characters in UTF-8."""
+    """datasketch's signature of one text.
+
+    Its shingles are sequences of words, or of characters in UTF-8.
+    """
     made = MinHash(
-        settings.num_permutations, settings.seed, hashfunc=lambda s: shingle_hash(s) >> 32, scheme="affine32"
+        settings.num_permutations,
+        settings.seed,
+        hashfunc=lambda s: shingle_hash(s) >> 32,
+        scheme="affine32",
     )
     made.update_batch(shingles)
     return made.hashvalues

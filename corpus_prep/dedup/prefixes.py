@@ -1,9 +1,10 @@
 """The rarest shingles of documents, of which similar documents must share at least one.
 
-Prefix filter (Chaudhuri, Ganti and Kaushik 2006): if a set holds a share t of a set x, then it has at least one of the
-first |x| - ceil(t |x|) + 1 shingles of x, in any fixed order of all shingles. Here the order is by how many documents
-have a shingle, so text that thousands share comes last. Shingles are counted in slots, by the first bits of their
-hashes; those that share a slot are counted together, which changes the order for all documents alike.
+Prefix filter (Chaudhuri, Ganti and Kaushik 2006): if a set holds a share t of a set x, then it has
+at least one of the first |x| - ceil(t |x|) + 1 shingles of x, in any fixed order of all shingles.
+Here the order is by how many documents have a shingle, so text that thousands share comes last.
+Shingles are counted in slots, by the first bits of their hashes; those that share a slot are
+counted together, which changes the order for all documents alike.
 """
 
 from __future__ import annotations
@@ -18,11 +19,16 @@ from corpus_prep.dedup.jaccard import OpenSets
 
 SLOT_BITS = 24
 SHIFT = np.uint64(64 - SLOT_BITS)
-COUNT_SHIFT, MOST = np.uint64(40), np.uint32((1 << 24) - 1)  # a shingle's sort key: its count, then bits of its hash
+# a shingle's sort key: its count, then bits of its hash
+COUNT_SHIFT = np.uint64(40)
+MOST = np.uint32((1 << 24) - 1)
 
 
 def count_shingles(folders: Sequence[Path], chosen: np.ndarray) -> np.ndarray:
-    """For each slot, how often the chosen documents (bool, by number) have one of its shingles (uint32)."""
+    """For each slot, how often the chosen documents have one of its shingles (uint32).
+
+    Documents are chosen by a bool for each number.
+    """
     counts = np.zeros(1 << SLOT_BITS, np.uint32)
     for folder in folders:
         sets = OpenSets(folder)
@@ -30,12 +36,20 @@ def count_shingles(folders: Sequence[Path], chosen: np.ndarray) -> np.ndarray:
     return counts
 
 
-def prefixes(sets: OpenSets, chosen: np.ndarray, counts: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray]:
-    """Documents (int64) and the hashes (uint64) of their rarest shingles, without shingles in only one document."""
+def prefixes(
+    sets: OpenSets, chosen: np.ndarray, counts: np.ndarray, share: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Documents (int64) and the hashes (uint64) of their rarest shingles.
+
+    Shingles in only one document are left out.
+    """
     size = int((sets.offsets[1:] - sets.offsets[:-1])[chosen[sets.documents]].sum())
-    documents, hashes = np.empty(size, np.int64), np.empty(size, np.uint64)
+    documents = np.empty(size, np.int64)
+    hashes = np.empty(size, np.uint64)
     rows = chosen[sets.documents]
-    num = _prefixes(sets.hashes, sets.offsets, rows, sets.documents, counts, share, documents, hashes)
+    num = _prefixes(
+        sets.hashes, sets.offsets, rows, sets.documents, counts, share, documents, hashes
+    )
     return documents[:num], hashes[:num]
 
 
@@ -61,6 +75,7 @@ def _prefixes(hashes, offsets, rows, numbers, counts, share, documents, found):
         order = np.argsort(keys)
         for place in order[: len(own) - int(np.ceil(share * len(own) - 1e-9)) + 1]:
             if counts[own[place] >> SHIFT] > 1:
-                documents[num], found[num] = numbers[row], own[place]
+                documents[num] = numbers[row]
+                found[num] = own[place]
                 num += 1
     return num

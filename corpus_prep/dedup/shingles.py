@@ -1,8 +1,8 @@
 """Shingles of texts: every n consecutive words (or characters) as one 64-bit hash.
 
-`corpus_prep.dedup.units` defines a word. The default of 5 words is that of Lee et al., "Deduplicating Training Data
-Makes Language Models Better" (arXiv 2107.06499), and of FineWeb (arXiv 2406.17557). A text of fewer than n words is one
-shingle; a text without words has none.
+`corpus_prep.dedup.units` defines a word. The default of 5 words is that of Lee et al.,
+"Deduplicating Training Data Makes Language Models Better" (arXiv 2107.06499), and of FineWeb (arXiv
+2406.17557). A text of fewer than n words is one shingle; a text without words has none.
 """
 
 from __future__ import annotations
@@ -17,20 +17,25 @@ from pydantic import BaseModel, ConfigDict, PositiveInt
 
 from corpus_prep.dedup.units import buffers, hash_units, mix, mix_int, unit_hash
 
-WEIGHT, OTHER_WEIGHT = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)  # odd
+# odd
+WEIGHT = np.uint64(0x9E3779B97F4A7C15)
+OTHER_WEIGHT = np.uint64(0xD6E8FEB86659FD93)
 
 
 class Shingling(BaseModel):
     """How a text is divided into shingles."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     unit: Literal["words", "characters"] = "words"
     size: PositiveInt = 5
 
 
 class Shingles(NamedTuple):
-    """Shingles of D texts: those of text d are `hashes[offsets[d] : offsets[d + 1]]`, in the order of the text."""
+    """Shingles of D texts.
+
+    Those of text d are `hashes[offsets[d] : offsets[d + 1]]`, in the order of the text.
+    """
 
     hashes: np.ndarray  # uint64
     offsets: np.ndarray  # int64, D + 1
@@ -48,14 +53,17 @@ def shingle_sets(texts: pa.Array, shingling: Shingling) -> Shingles:
 
 
 def text_hashes(texts: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """Two uint64 per text, equal if two texts have the same words in the same order; a text without words is hashed by
-    its bytes."""
+    """Two uint64 per text, equal if two texts have the same words in the same order.
+
+    A text without words is hashed by its bytes.
+    """
     return _hash_sequences(*hash_units(texts, "words"), *buffers(texts.cast(pa.large_string())))
 
 
 def shingle_hash(units: Sequence[bytes]) -> int:
-    """The hash of one shingle, from its words or characters in UTF-8. Equal to what the compiled loops compute; for
-    reference backends that hash shingle by shingle.
+    """The hash of one shingle, from its words or characters in UTF-8.
+
+    Equal to what the compiled loops compute; for reference backends that hash shingle by shingle.
 
     >>> hex(shingle_hash([b"to", b"be", b"or", b"not", b"to"]))
     '0x6c71e77bd927bb7d'
@@ -73,10 +81,13 @@ def _fold(units, offsets, size):
     weights = np.ones(size, np.uint64)
     for i in range(size - 1, 0, -1):
         weights[i - 1] = weights[i] * WEIGHT
-    found, places, count = np.empty(offsets[num_texts], np.uint64), np.empty(num_texts + 1, np.int64), 0
+    found = np.empty(offsets[num_texts], np.uint64)
+    places = np.empty(num_texts + 1, np.int64)
+    count = 0
     for d in range(num_texts):
         places[d] = count
-        first, end = offsets[d], offsets[d + 1]
+        first = offsets[d]
+        end = offsets[d + 1]
         width = min(size, end - first)
         for at in range(first, end - width + 1 if width else first):
             total = np.uint64(0)
@@ -90,7 +101,9 @@ def _fold(units, offsets, size):
 
 @njit(cache=True, nogil=True)
 def _sort_and_drop_repeated(hashes, offsets):
-    found, places, count = np.empty_like(hashes), np.empty_like(offsets), 0
+    found = np.empty_like(hashes)
+    places = np.empty_like(offsets)
+    count = 0
     for d in range(len(offsets) - 1):
         places[d] = count
         ordered = np.sort(hashes[offsets[d] : offsets[d + 1]])
@@ -106,15 +119,21 @@ def _sort_and_drop_repeated(hashes, offsets):
 def _hash_sequences(units, offsets, data, starts):
     """Two hashes of each text's sequence of units, or of its bytes if it has none."""
     num_texts = len(offsets) - 1
-    high, low = np.empty(num_texts, np.uint64), np.empty(num_texts, np.uint64)
+    high = np.empty(num_texts, np.uint64)
+    low = np.empty(num_texts, np.uint64)
     for d in range(num_texts):
-        one, other = np.uint64(1), np.uint64(1)
+        one = np.uint64(1)
+        other = np.uint64(1)
         for i in range(offsets[d], offsets[d + 1]):
-            one, other = one * WEIGHT + units[i], other * OTHER_WEIGHT + units[i]
+            one = one * WEIGHT + units[i]
+            other = other * OTHER_WEIGHT + units[i]
         if offsets[d] == offsets[d + 1]:
-            one, other = np.uint64(2), np.uint64(2)
+            one = np.uint64(2)
+            other = np.uint64(2)
             for i in range(starts[d], starts[d + 1]):
                 byte = mix(np.uint64(data[i]) + WEIGHT)
-                one, other = one * WEIGHT + byte, other * OTHER_WEIGHT + byte
-        high[d], low[d] = mix(one), mix(other)
+                one = one * WEIGHT + byte
+                other = other * OTHER_WEIGHT + byte
+        high[d] = mix(one)
+        low[d] = mix(other)
     return high, low

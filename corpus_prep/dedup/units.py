@@ -1,7 +1,10 @@
-"""Hash the units of texts, words or characters, straight from Arrow's string buffers with compiled loops.
+"""Hash the units of texts, words or characters.
 
-Words are runs of letters, marks and digits in the text's lower-case NFKC form. A character of a script written without
-spaces (`corpus_prep.scripts`) is a word of its own. Invisible characters do not count.
+Compiled loops read them straight from Arrow's string buffers.
+
+Words are runs of letters, marks and digits in the text's lower-case NFKC form. A character of a
+script written without spaces (`corpus_prep.scripts`) is a word of its own. Invisible characters do
+not count.
 """
 
 from __future__ import annotations
@@ -18,28 +21,46 @@ from numba import njit
 from corpus_prep.scripts import UNSPACED
 
 # A code point is outside words, part of a word, or a word by itself.
-SEPARATOR, LETTER, WORD = np.uint8(0), np.uint8(1), np.uint8(2)
-KIND, UNSETTLED = np.uint8(3), np.uint8(4)
+SEPARATOR = np.uint8(0)
+LETTER = np.uint8(1)
+WORD = np.uint8(2)
+KIND = np.uint8(3)
+UNSETTLED = np.uint8(4)
 HANGUL_JAMO = slice(0x1100, 0x1200)
 TOLD_APART = 0x20000  # code points from here on are ideographs
-INVISIBLE = dict.fromkeys(c for c in range(0x20000) if unicodedata.category(chr(c)) == "Cf")  # joiners, soft hyphens
+# joiners, soft hyphens
+INVISIBLE = dict.fromkeys(c for c in range(0x20000) if unicodedata.category(chr(c)) == "Cf")
 
-MIX_1, MIX_2, SHIFT = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53), np.uint64(33)
+MIX_1 = np.uint64(0xFF51AFD7ED558CCD)
+MIX_2 = np.uint64(0xC4CEB9FE1A85EC53)
+SHIFT = np.uint64(33)
 BLOCK = 8  # bytes
-ONES, HIGHS, ALL = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080), np.uint64(2**64 - 1)
-GATHER = np.uint64(0x0102040810204080)  # times a block of zeros and ones: its first byte as the lowest of the top bits
-CASE = np.uint64(0x20)  # the bit set in ASCII's lower-case letters and digits, and clear in its upper-case letters
+ONES = np.uint64(0x0101010101010101)
+HIGHS = np.uint64(0x8080808080808080)
+ALL = np.uint64(2**64 - 1)
+# times a block of zeros and ones: its first byte as the lowest of the top bits
+GATHER = np.uint64(0x0102040810204080)
+# the bit set in ASCII's lower-case letters and digits, and clear in its upper-case letters
+CASE = np.uint64(0x20)
 BLANK = np.uint64(0x20)
 
 
 def hash_units(texts: pa.Array, unit: str) -> tuple[np.ndarray, np.ndarray]:
-    """The hashes of all words or characters (uint64), and where each text's hashes begin (int64, D + 1). A null counts
-    as an empty text."""
+    """The hashes of all words or characters (uint64), and where each text's begin (int64, D + 1).
+
+    A null counts as an empty text.
+    """
     data, starts = buffers(_normalise(pc.fill_null(texts.cast(pa.large_string()), "")))
     if len(data) < BLOCK:  # the loops load a whole block at once
         data = np.pad(data, (0, BLOCK))
-    fill, most = (_hash_words, len(data) + 1) if unit == "words" else (_hash_characters, 2 * len(data))
-    units, offsets = np.empty(most, np.uint64), np.empty(len(starts), np.int64)
+    if unit == "words":
+        fill = _hash_words
+        most = len(data) + 1
+    else:
+        fill = _hash_characters
+        most = 2 * len(data)
+    units = np.empty(most, np.uint64)
+    offsets = np.empty(len(starts), np.int64)
     fill(data, starts, _kinds(), units, offsets)
     return units[: offsets[-1]], offsets
 
@@ -61,33 +82,48 @@ def buffers(texts: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _normalise(texts: pa.LargeStringArray) -> pa.LargeStringArray:
-    """NFKC and lower case. ASCII texts stay as they are: the loops that hash words fold their case."""
+    """NFKC and lower case.
+
+    ASCII texts stay as they are: the loops that hash words fold their case.
+    """
     beyond = pc.call_function("invert", [pc.call_function("string_is_ascii", [texts])])
     return _replace(texts, beyond, lambda some: pc.call_function("utf8_lower", [_nfkc(some)]))
 
 
 def _nfkc(texts: pa.LargeStringArray) -> pa.LargeStringArray:
     def compose(some: pa.LargeStringArray) -> pa.LargeStringArray:
-        return pa.array([unicodedata.normalize("NFKC", t.translate(INVISIBLE)) for t in some.to_pylist()], some.type)
+        return pa.array(
+            [unicodedata.normalize("NFKC", t.translate(INVISIBLE)) for t in some.to_pylist()],
+            some.type,
+        )
 
     return _replace(texts, pa.array(_may_change(*buffers(texts), _kinds())), compose)
 
 
-def _replace(texts: pa.Array, which: pa.BooleanArray, make: Callable[[pa.Array], pa.Array]) -> pa.Array:
+def _replace(
+    texts: pa.Array, which: pa.BooleanArray, make: Callable[[pa.Array], pa.Array]
+) -> pa.Array:
     """The texts, those in `which` replaced by what `make` returns."""
     some = texts.filter(which)
-    return pc.call_function("replace_with_mask", [texts, which, make(some)]) if len(some) else texts
+    if not len(some):
+        return texts
+    return pc.call_function("replace_with_mask", [texts, which, make(some)])
 
 
 @functools.cache
 def _kinds() -> np.ndarray:
-    """For each code point below TOLD_APART (uint8): its kind, and whether it is UNSETTLED. NFKC may change which words
-    an unsettled one is part of, alone or by joining it to what precedes it (Unicode Standard Annex 15, quick check)."""
+    """For each code point below TOLD_APART (uint8): its kind, and whether it is UNSETTLED.
+
+    NFKC may change which words an unsettled one is part of, alone or by joining it to what precedes
+    it (Unicode Standard Annex 15, quick check).
+    """
     points = [chr(c) for c in range(TOLD_APART)]
     kinds = np.array([_in_words(c) for c in points], np.uint8)
     for first, last in UNSPACED:
         kinds[first : min(last + 1, TOLD_APART)] *= WORD
-    canonical = (found.split() for c in points if not (found := unicodedata.decomposition(c)).startswith("<"))
+    canonical = (
+        found.split() for c in points if not (found := unicodedata.decomposition(c)).startswith("<")
+    )
     joining = {int(part, 16) for parts in canonical for part in parts[1:]}
     for number, c in enumerate(points):
         composed = unicodedata.normalize("NFKC", c)
@@ -137,7 +173,8 @@ def _may_change(data, starts, kinds):
     """Which texts have a character that NFKC may change (bool)."""
     found = np.zeros(len(starts) - 1, np.bool_)
     for d in range(len(starts) - 1):
-        at, end = starts[d], starts[d + 1]
+        at = starts[d]
+        end = starts[d + 1]
         while at < end and not found[d]:
             point, at = _code_point(data, at, end)
             found[d] = point >= TOLD_APART or kinds[point] & UNSETTLED
@@ -162,16 +199,24 @@ def _block(data, at):
 
 @njit(cache=True, nogil=True)
 def _between(block, first, last):
-    """In eight bytes of ASCII, the highest bit of every byte between `first` and `last`, inclusive."""
-    return (block + ONES * np.uint64(0x80 - first)) & ~(block + ONES * np.uint64(0x7F - last)) & HIGHS
+    """In eight bytes of ASCII, the highest bit of every byte in a range.
+
+    The range is from `first` to `last`, inclusive.
+    """
+    return (
+        (block + ONES * np.uint64(0x80 - first)) & ~(block + ONES * np.uint64(0x7F - last)) & HIGHS
+    )
 
 
 @njit(cache=True, nogil=True)
 def _find_words(data, at, end, kinds, places):
-    """Fill `places` with the places where words of a text begin and end, alternately; returns how many. Eight bytes of
-    ASCII are processed at once: a place is always written but only sometimes counted, since a branch at every end of a
-    word would cost more than all the rest."""
-    count, within = 0, np.uint64(0)
+    """Fill `places` with the places where words of a text begin and end, alternately.
+
+    Returns their number. Eight bytes of ASCII are processed at once: a place is always written but
+    only sometimes counted, since a branch at every end of a word would cost more than all the rest.
+    """
+    count = 0
+    within = np.uint64(0)
     while at < end:
         block = _block(data, at) if at + BLOCK <= end else HIGHS
         if block & HIGHS == 0:
@@ -191,7 +236,8 @@ def _find_words(data, at, end, kinds, places):
             places[count] = first
             count += 1
         if kind == WORD:
-            places[count], places[count + 1] = first, at
+            places[count] = first
+            places[count + 1] = at
             count += 2
         within = np.uint64(kind == LETTER)
     places[count] = end
@@ -220,7 +266,8 @@ def _hash_unit(data, at, end):
 @njit(cache=True, nogil=True)
 def _hash_words(data, starts, kinds, units, offsets):
     """Fill `units` with the hashes of all texts' words."""
-    places = np.empty(np.diff(starts).max() + BLOCK + 1 if len(starts) > 1 else 0, np.int64)
+    longest = np.diff(starts).max() + BLOCK + 1 if len(starts) > 1 else 0
+    places = np.empty(longest, np.int64)
     count = 0
     for d in range(len(starts) - 1):
         offsets[d] = count
@@ -232,11 +279,15 @@ def _hash_words(data, starts, kinds, units, offsets):
 
 @njit(cache=True, nogil=True)
 def _hash_characters(data, starts, kinds, units, offsets):
-    """Fill `units` with the hashes of the characters in all texts' words, with one blank between words."""
+    """Fill `units` with the hashes of the characters in all texts' words.
+
+    There is one blank between words.
+    """
     count = 0
     for d in range(len(starts) - 1):
         offsets[d] = count
-        at, end = starts[d], starts[d + 1]
+        at = starts[d]
+        end = starts[d + 1]
         within = False
         while at < end:
             first = at

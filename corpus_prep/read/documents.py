@@ -1,4 +1,7 @@
-"""Turn raw files into document rows. Every file or record yields a row; one that cannot be used carries the reason."""
+"""Turn raw files into document rows.
+
+Every file or record yields a row; one that cannot be used carries the reason.
+"""
 
 import dataclasses
 import os
@@ -34,8 +37,10 @@ class DocumentRow:
 
     source: the corpus's own source column, else the path (with `:line` or `:row`, counted from 1).
     num_chars: characters of the text as found; None if it could not be read.
-    dropped_reason: None for a usable document. A dropped row has an empty text, except for duplicate_id.
-    date: ISO 8601. piece_of: the id of the document that this is a piece of; a piece's own id ends in `#2of7`.
+    dropped_reason: None for a usable document. A dropped row has an empty text, except for
+    duplicate_id.
+    date: ISO 8601. piece_of: the id of the document that this is a piece of; a piece's own id ends
+    in `#2of7`.
     """
 
     document_id: str
@@ -53,8 +58,11 @@ class DocumentRow:
 
 @dataclass
 class CorpusCounts:
-    """Rows so far: kept, and dropped by reason. Files: found and begun. Documents: cut into pieces, repaired (invisible
-    characters removed), and renamed because another document has their id."""
+    """Rows so far: kept, and dropped by reason.
+
+    Files: found and begun. Documents: cut into pieces, repaired (invisible characters removed), and
+    renamed because another document has their id.
+    """
 
     num_files: int = 0
     num_files_begun: int = 0
@@ -78,18 +86,23 @@ def read_corpus(
     counts: CorpusCounts | None = None,
     progress: Callable[[CorpusCounts], None] | None = None,
 ) -> Iterator[DocumentRow]:
-    """Stream the documents of a file, of a folder (recursive, sorted), or of a Hugging Face dataset (`hf:...`).
+    """Stream the documents of a file, of a folder, or of a Hugging Face dataset (`hf:...`).
 
-    Skips files and folders whose names begin with a dot; any other file of a type not in SUPPORTED yields a row
-    `unsupported_type`. A document without an id is named by its path below the corpus, so ids survive a move of the
-    corpus. Documents that share an id but not a text are all kept, the later ones as `ID#PLACE`. A document of more
-    than `max_chars` is dropped; one of more than `piece_chars` is cut into pieces, each a document. `counts` is filled
-    while reading; `progress` is called with it every 1,000 rows and at the end.
+    A folder is read recursively, in sorted order.
+
+    Skips files and folders whose names begin with a dot; any other file of a type not in SUPPORTED
+    yields a row `unsupported_type`. A document without an id is named by its path below the corpus,
+    so ids survive a move of the corpus. Documents that share an id but not a text are all kept, the
+    later ones as `ID#PLACE`. A document of more than `max_chars` is dropped; one of more than
+    `piece_chars` is cut into pieces, each a document. `counts` is filled while reading; `progress`
+    is called with it every 1,000 rows and at the end.
 
     Raises:
-        ValueError: at once for a missing path or one without supported files; at the end if no document was usable.
+        ValueError: at once for a missing path or one without supported files; at the end if no
+        document was usable.
     """
-    counts = CorpusCounts() if counts is None else counts
+    if counts is None:
+        counts = CorpusCounts()
     rows = _Rows(columns or Columns(), max_chars, piece_chars, counts)
     if is_dataset(str(path)):
         counts.num_files = counts.num_files_begun = 1
@@ -104,11 +117,17 @@ def read_corpus(
 
 def _corpus_files(root: Path) -> list[Path]:
     if not root.exists():
-        raise ValueError(f"corpus {root} does not exist. Give a file or a folder of {', '.join(SUPPORTED)} files.")
+        raise ValueError(
+            f"corpus {root} does not exist. Give a file or a folder of {', '.join(SUPPORTED)}"
+            " files."
+        )
     files = sorted(_walk(root)) if root.is_dir() else [root]
     if not any(is_supported(file.name) for file in files):
         found = f"has {len(files)} file(s), none" if root.is_dir() else "is not"
-        raise ValueError(f"corpus {root} {found} of a supported type. Convert it to one of {', '.join(SUPPORTED)}.")
+        raise ValueError(
+            f"corpus {root} {found} of a supported type. Convert it to one of"
+            f" {', '.join(SUPPORTED)}."
+        )
     return files
 
 
@@ -117,13 +136,18 @@ def _walk(root: Path) -> Iterator[Path]:
     visited = set()
     for folder, subfolders, names in os.walk(root, followlinks=True):
         real = os.path.realpath(folder)
-        subfolders[:] = [] if real in visited else [name for name in subfolders if not name.startswith(".")]
+        if real in visited:
+            subfolders.clear()
+        else:
+            subfolders[:] = [name for name in subfolders if not name.startswith(".")]
         if real not in visited:
             yield from (Path(folder, name) for name in names if not name.startswith("."))
         visited.add(real)
 
 
-def _found_in_files(root: Path, files: list[Path], rows: "_Rows", counts: CorpusCounts) -> Iterator[Found]:
+def _found_in_files(
+    root: Path, files: list[Path], rows: "_Rows", counts: CorpusCounts
+) -> Iterator[Found]:
     for file in files:
         counts.num_files_begun += 1
         place = printable(file.relative_to(root) if root.is_dir() else file.name)
@@ -133,14 +157,21 @@ def _found_in_files(root: Path, files: list[Path], rows: "_Rows", counts: Corpus
 class _Rows:
     """Makes rows from what was found, under unique ids."""
 
-    def __init__(self, columns: Columns, max_chars: int, piece_chars: int | None, counts: CorpusCounts) -> None:
-        self.columns, self.max_chars, self.piece_chars, self.counts = columns, max_chars, piece_chars, counts
-        self._ids, self._documents = Seen(), Seen()
+    def __init__(
+        self, columns: Columns, max_chars: int, piece_chars: int | None, counts: CorpusCounts
+    ) -> None:
+        self.columns = columns
+        self.max_chars = max_chars
+        self.piece_chars = piece_chars
+        self.counts = counts
+        self._ids = Seen()
+        self._documents = Seen()
 
     def counted(
         self, things: Iterator[Found], path: str, progress: Callable[[CorpusCounts], None]
     ) -> Iterator[DocumentRow]:
-        counts, first_dropped = self.counts, ""
+        counts = self.counts
+        first_dropped = ""
         for found in things:
             for row in self._pieces(self._row(found)):
                 if row.dropped_reason is None:
@@ -153,21 +184,27 @@ class _Rows:
                     progress(counts)
         progress(counts)
         if counts.kept == 0:
-            reasons = ", ".join(f"{reason} {num}" for reason, num in sorted(counts.dropped.items())) or "no rows at all"
+            reasons = (
+                ", ".join(f"{reason} {num}" for reason, num in sorted(counts.dropped.items()))
+                or "no rows at all"
+            )
             raise ValueError(
-                f"no usable document in corpus {path} ({reasons}; first: {first_dropped or path}). Give UTF-8 .txt or "
-                f".md files, or JSONL or Parquet with text in a column named {', '.join(self.columns.text)}."
+                f"no usable document in corpus {path} ({reasons}; first: {first_dropped or path})."
+                " Give UTF-8 .txt or .md files, or JSONL or Parquet with text in a column named"
+                f" {', '.join(self.columns.text)}."
             )
 
     def _row(self, found: Found) -> DocumentRow:
-        fields, columns = found.fields, self.columns
+        fields = found.fields
+        columns = self.columns
         text, num_chars, reason = self._text_of(found)
         title, text = self._title_and_text(fields, text)
         given_id = to_text(first_value(fields, columns.id)) or found.place
         document_id = self._unique(given_id, found.place)
         if document_id != given_id:
             is_same = reason is None and f"{given_id} {hash(text)}" in self._documents
-            reason = "duplicate_id" if is_same else reason
+            if is_same:
+                reason = "duplicate_id"
             self.counts.renamed += reason is None
         if reason is None:
             self._documents.add(f"{given_id} {hash(text)}")
@@ -192,14 +229,21 @@ class _Rows:
         return document_id
 
     def _pieces(self, row: DocumentRow) -> Iterator[DocumentRow]:
-        if row.dropped_reason is not None or self.piece_chars is None or len(row.text) <= self.piece_chars:
+        if (
+            row.dropped_reason is not None
+            or self.piece_chars is None
+            or len(row.text) <= self.piece_chars
+        ):
             yield row
             return
         self.counts.cut += 1
-        texts, whole = list(cut(row.text, self.piece_chars)), row.document_id
+        texts = list(cut(row.text, self.piece_chars))
+        whole = row.document_id
         for number, text in enumerate(texts, 1):
             own = self._unique(f"{whole}#{number}of{len(texts)}", "piece")
-            yield dataclasses.replace(row, document_id=own, text=text, num_chars=len(text), piece_of=whole)
+            yield dataclasses.replace(
+                row, document_id=own, text=text, num_chars=len(text), piece_of=whole
+            )
 
     def _text_of(self, found: Found) -> tuple[str, int | None, DroppedReason | None]:
         """The text, its length as found, and why it cannot be used, or None."""
@@ -220,7 +264,8 @@ class _Rows:
             text = content.decode("utf-8-sig") if isinstance(value, bytes) else value
         except UnicodeDecodeError:
             return "", None, "encoding"
-        num_chars, text = len(text), repaired(text)
+        num_chars = len(text)
+        text = repaired(text)
         if not text.strip():
             return "", num_chars, "empty"
         if num_chars > self.max_chars:
@@ -229,14 +274,22 @@ class _Rows:
         return text, num_chars, None
 
     def _title_and_text(self, fields: Mapping[str, object], text: str) -> tuple[str, str]:
-        """The title and the text. Without a given title it is a quoted first line of `contents` (removed from the text,
-        as in Pyserini's and FlashRAG's Wikipedia dumps), a markdown heading, the file's name, or the beginning of the
-        first line."""
+        """The title and the text.
+
+        Without a given title it is a quoted first line of `contents` (removed from the text, as in
+        Pyserini's and FlashRAG's Wikipedia dumps), a markdown heading, the file's name, or the
+        beginning of the first line.
+        """
         if title := to_text(first_value(fields, self.columns.title)).strip():
             return title, text
         first, _, rest = text.lstrip().partition("\n")
         first = first.strip()
-        if "contents" in fields and "text" not in fields and rest.strip() and re.fullmatch(r'".+"', first):
+        if (
+            "contents" in fields
+            and "text" not in fields
+            and rest.strip()
+            and re.fullmatch(r'".+"', first)
+        ):
             return first[1:-1], rest
         if heading := re.match(r"#{1,6}\s+(.*\S)", first):
             return re.sub(r"\s+#+$", "", heading[1]), text

@@ -19,32 +19,46 @@ def to_number(value: object) -> float | None:
             value = float(value)
         except ValueError:
             return None
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+    if isinstance(value, int | float) and math.isfinite(value):
+        return float(value)
+    return None
 
 
 def to_date(value: object) -> str | None:
-    """An ISO 8601 date, in UTC if it names a zone, so that dates of one precision sort as text; else None.
+    """An ISO 8601 date, or None for a value that is not one.
 
-    >>> to_date("2022-02-09T10:00:00+02:00"), to_date(b"2022-02-09"), to_date(2022), to_date("last week")
-    ('2022-02-09T08:00:00', '2022-02-09', '2022', None)
+    It is in UTC if it names a zone, so that dates of one precision sort as text.
+
+    >>> to_date("2022-02-09T10:00:00+02:00"), to_date(b"2022-02-09")
+    ('2022-02-09T08:00:00', '2022-02-09')
+    >>> to_date(2022), to_date("last week")
+    ('2022', None)
     """
     if isinstance(value, bytes):
         value = value.decode("utf-8", "replace")
     if isinstance(value, int) or (isinstance(value, str) and re.fullmatch(r"\d{4}(-\d\d)?", value)):
-        return str(value) if re.match(r"[12]\d{3}", str(value)) else None
-    is_day = isinstance(value, str) and len(value) <= 10
-    try:
-        value = datetime.fromisoformat(value) if isinstance(value, str) else value
-    except ValueError:
+        if re.match(r"[12]\d{3}", str(value)):
+            return str(value)
         return None
+    is_day = False
+    if isinstance(value, str):
+        is_day = len(value) <= 10
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            return None
     if isinstance(value, datetime):
-        value = value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value
-        return value.date().isoformat() if is_day else value.isoformat()
-    return value.isoformat() if isinstance(value, date) else None
+        if value.tzinfo:
+            value = value.astimezone(UTC).replace(tzinfo=None)
+        if is_day:
+            value = value.date()
+    if isinstance(value, date):  # a datetime is one, too
+        return value.isoformat()
+    return None
 
 
 def to_text(value: object) -> str:
-    """A short value as text that can be stored; '' for None and for any value but text and whole numbers."""
+    """A short value as text that can be stored; '' for anything but text and whole numbers."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     if not isinstance(value, str | int):

@@ -18,19 +18,36 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
 DroppedReason = Literal[
-    "bad_json", "binary", "duplicate_id", "empty", "encoding", "no_text", "too_long", "unreadable", "unsupported_type"
+    "bad_json",
+    "binary",
+    "duplicate_id",
+    "empty",
+    "encoding",
+    "no_text",
+    "too_long",
+    "unreadable",
+    "unsupported_type",
 ]
-PLAIN, PAGES, LINES = (".txt", ".md"), (".html", ".htm"), (".jsonl", ".ndjson")
-TABLES, ARCHIVES = (".csv", ".tsv"), (".warc", ".wet")
+PLAIN = (".txt", ".md")
+PAGES = (".html", ".htm")
+LINES = (".jsonl", ".ndjson")
+TABLES = (".csv", ".tsv")
+ARCHIVES = (".warc", ".wet")
 SUPPORTED = (*PLAIN, *PAGES, *LINES, ".json", *TABLES, *ARCHIVES, ".pdf", ".parquet")
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
-UTF16_AND_32_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)
+UTF16_AND_32_MARKS = (
+    codecs.BOM_UTF16_LE,
+    codecs.BOM_UTF16_BE,
+    codecs.BOM_UTF32_LE,
+    codecs.BOM_UTF32_BE,
+)
 PAGE_BYTES_PER_CHAR = 16  # a web page's bytes, with markup and scripts, per character of text
 PDF_BYTES_PER_CHAR = 64  # a PDF's bytes, with fonts and pictures
 
 
 class Columns(BaseModel):
-    """Names under which a corpus may hold each field; the first one with a value in a row counts."""
+    """Names under which a corpus may hold each field; the first one with a value in a row
+    counts."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -44,13 +61,21 @@ class Columns(BaseModel):
 
     @property
     def all(self) -> set[str]:
-        return {*self.id, *self.title, *self.text, *self.source, *self.licence, *self.score, *self.date}
+        return {
+            *self.id,
+            *self.title,
+            *self.text,
+            *self.source,
+            *self.licence,
+            *self.score,
+            *self.date,
+        }
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A document as found in its file. place: path below the corpus (with position), which is the id if none is
-    given."""
+    """A document as found in its file. place: path below the corpus (with position), which is the
+    id if none is given."""
 
     place: str
     source: str
@@ -60,8 +85,8 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A file to read: its path, how its documents are named, the columns to read, and the longest text allowed.
-    Decompresses it."""
+    """A file to read: its path, how its documents are named, the columns to read, and the longest
+    text allowed. Decompresses it."""
 
     file: Path
     place: str
@@ -76,7 +101,8 @@ class Opened:
         return name[: -len(ending(name))]
 
     def stream(self) -> BinaryIO:
-        name, path = self.file.name.lower(), self.file
+        name = self.file.name.lower()
+        path = self.file
         if name.endswith(".gz"):
             return cast(BinaryIO, gzip.open(path))
         if name.endswith(".bz2"):
@@ -95,10 +121,15 @@ class Opened:
             return None
         with self.stream() as stream:
             content = stream.read(most + 1)
-        return content if len(content) <= most else None
+        if len(content) > most:
+            return None
+        return content
 
     def dropped(self, reason: DroppedReason, remark: str = "") -> Found:
-        return Found(self.place, f"{self.source} ({remark})" if remark else self.source, reason=reason)
+        source = self.source
+        if remark:
+            source = f"{source} ({remark})"
+        return Found(self.place, source, reason=reason)
 
     def at(self, number: int, fields: Mapping[str, object]) -> Found:
         """A record at a position, counted from 1."""

@@ -1,4 +1,7 @@
-"""Read a file of a corpus: yield each document, and each record that cannot be one with the reason."""
+"""Read a file of a corpus.
+
+It yields each document, and each record that cannot be one with the reason.
+"""
 
 import lzma
 import zlib
@@ -56,4 +59,5 @@ def found_in(file: Path, place: str, columns: Columns, max_chars: int) -> Iterat
         else:
             yield from next(read for kinds, read in READERS.items() if kind in kinds)(opened)
     except (OSError, EOFError, zlib.error, lzma.LZMAError, pa.ArrowException) as error:
-        yield opened.dropped("unreadable", str(error).splitlines()[0] if str(error) else repr(error))
+        remark = next(iter(str(error).splitlines()), repr(error))
+        yield opened.dropped("unreadable", remark)

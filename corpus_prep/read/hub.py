@@ -12,15 +12,18 @@ SAVED = ("state.json", "dataset_dict.json")  # files that `Dataset.save_to_disk`
 
 
 def is_dataset(path: str) -> bool:
-    """Whether `path` is a dataset: `hf:owner/name?config=...&split=...&revision=...`, or a folder that `datasets`
-    saved."""
+    """Whether `path` is a dataset: on the hub, or a folder that `datasets` saved.
+
+    On the hub it is `hf:owner/name?config=...&split=...&revision=...`.
+    """
     return path.startswith(SCHEME) or any((Path(path) / name).is_file() for name in SAVED)
 
 
 def found_in_dataset(path: str) -> Iterator[Found]:
     """The rows of a dataset, split by split; ids consist of split and row number, counted from 1.
 
-    Raises ValueError for an unknown option, a hub name without a revision, or a dataset that cannot be opened.
+    Raises ValueError for an unknown option, a hub name without a revision, or a dataset that cannot
+    be opened.
     """
     for split, rows in _open(path).items():
         for number, row in enumerate(rows, start=1):
@@ -32,17 +35,25 @@ def _open(path: str) -> dict:
     from datasets.exceptions import DatasetsError
 
     name, _, query = path.removeprefix(SCHEME).partition("?")
-    asked = {key: values[-1] for key, values in parse_qs(query, keep_blank_values=True).items()}
-    if unknown := asked.keys() - set(OPTIONS):
-        raise ValueError(f"{path}: there is no option {', '.join(sorted(unknown))}; there are {', '.join(OPTIONS)}")
+    options = {key: values[-1] for key, values in parse_qs(query, keep_blank_values=True).items()}
+    if unknown := options.keys() - set(OPTIONS):
+        raise ValueError(
+            f"{path}: there is no option {', '.join(sorted(unknown))}; there are"
+            f" {', '.join(OPTIONS)}"
+        )
     try:
         if not path.startswith(SCHEME):
-            found = datasets.load_from_disk(name)
-        elif "revision" in asked or Path(name).exists():
-            config, split, revision = (asked.get(option) for option in OPTIONS)
-            found = datasets.load_dataset(name, config, split=split, revision=revision, streaming=True)
+            dataset = datasets.load_from_disk(name)
+        elif "revision" in options or Path(name).exists():
+            config, split, revision = (options.get(option) for option in OPTIONS)
+            dataset = datasets.load_dataset(
+                name, config, split=split, revision=revision, streaming=True
+            )
         else:
-            raise ValueError(f"{path}: pin its revision, {path}{'&' if query else '?'}revision=COMMIT")
+            joint = "&" if query else "?"
+            raise ValueError(f"{path}: pin its revision, {path}{joint}revision=COMMIT")
     except (OSError, DatasetsError) as problem:
         raise ValueError(f"dataset {path} cannot be opened: {problem}") from problem
-    return dict(found) if isinstance(found, dict) else {asked.get("split", "train"): found}
+    if isinstance(dataset, dict):
+        return dict(dataset)
+    return {options.get("split", "train"): dataset}

@@ -22,7 +22,10 @@ def page(opened: Opened) -> Iterator[Found]:
 
 
 def article(content: bytes) -> dict[str, object]:
-    """Title and text of a web page, without menus and footers; all of its text if no main part can be identified."""
+    """Title and text of a web page, without menus and footers.
+
+    It is all of the page's text if no main part can be identified.
+    """
     import lxml.etree as etree
     import trafilatura  # 0.4 s
     from lxml import html
@@ -35,13 +38,18 @@ def article(content: bytes) -> dict[str, object]:
         return {"text": b""}
     etree.strip_elements(tree, "script", "style", with_tail=False)
     title = " ".join(tree.findtext(".//title", "").split())
-    text = trafilatura.extract(tree) or "\n".join(line for line in map(str.strip, tree.itertext()) if line)
+    text = trafilatura.extract(tree) or "\n".join(
+        line for line in map(str.strip, tree.itertext()) if line
+    )
     return {"text": text, "title": title}
 
 
 def archived(opened: Opened) -> Iterator[Found]:
-    """The pages of a WARC file, or the texts of a WET file. Skips requests and metadata; yields a reason for a page
-    that the server refused and for content that is not text."""
+    """The pages of a WARC file, or the texts of a WET file.
+
+    Skips requests and metadata; yields a reason for a page that the server refused and for content
+    that is not text.
+    """
     from warcio.archiveiterator import ArchiveIterator
     from warcio.exceptions import ArchiveLoadFailed
 
@@ -57,7 +65,8 @@ def archived(opened: Opened) -> Iterator[Found]:
 
 
 def _of_record(opened: Opened, number: int, record: Any) -> Found:
-    place, address = f"{opened.place}:{number}", record.rec_headers.get_header("WARC-Target-URI") or opened.source
+    place = f"{opened.place}:{number}"
+    address = record.rec_headers.get_header("WARC-Target-URI") or opened.source
     http = record.http_headers if record.rec_type == "response" else None
     if http is not None and (status := http.get_statuscode()) != "200":
         return Found(place, f"{address} (HTTP {status})", reason="no_text")
@@ -69,7 +78,9 @@ def _of_record(opened: Opened, number: int, record: Any) -> Found:
     content = record.content_stream().read(most + 1)
     if len(content) > most:
         return Found(place, address, reason="too_long")
-    return Found(place, address, {"text": content} if kind == "text/plain" else article(content))
+    if kind == "text/plain":
+        return Found(place, address, {"text": content})
+    return Found(place, address, article(content))
 
 
 def pdf(opened: Opened) -> Iterator[Found]:
@@ -77,7 +88,9 @@ def pdf(opened: Opened) -> Iterator[Found]:
     try:
         import pypdf
     except ImportError:
-        yield opened.dropped("unsupported_type", "PDF needs the extra `pdf`: pip install 'selfplay[pdf]'")
+        yield opened.dropped(
+            "unsupported_type", "PDF needs the extra `pdf`: pip install 'selfplay-flows[pdf]'"
+        )
         return
     content = opened.content(PDF_BYTES_PER_CHAR)
     if content is None:
@@ -91,4 +104,6 @@ def pdf(opened: Opened) -> Iterator[Found]:
     except Exception as error:  # a damaged file can raise anything
         yield opened.dropped("unreadable", f"{type(error).__name__}: {error}")
         return
-    yield Found(opened.place, opened.source, {"text": text, "title": str(title), "file_name": opened.stem})
+    yield Found(
+        opened.place, opened.source, {"text": text, "title": str(title), "file_name": opened.stem}
+    )

@@ -9,8 +9,9 @@ SLACK = 0.25  # share of a piece's length by which its end may move either way
 
 
 def cut(text: str, max_chars: int) -> Iterator[str]:
-    """Pieces of about equal length, at most `max_chars`, that together make up the text. A piece ends with a paragraph
-    if one ends nearby, else with a line, a sentence or a word.
+    """Pieces of about equal length, at most `max_chars`, that together make up the text.
+
+    A piece ends with a paragraph if one ends nearby, else with a line, a sentence or a word.
 
     >>> list(cut("One two.\\n\\nThree four.", 12)), list(cut("abcdefgh", 3)), list(cut("short", 9))
     (['One two.\\n\\n', 'Three four.'], ['abc', 'def', 'gh'], ['short'])
@@ -18,8 +19,11 @@ def cut(text: str, max_chars: int) -> Iterator[str]:
     start = 0
     while (left := len(text) - start) > max_chars:
         size = -(-left // -(-left // max_chars))
-        low, high = start + max(int(size * (1 - SLACK)), 1), start + min(int(size * (1 + SLACK)), max_chars)
-        ends = (text.rfind(pause, low, high) + len(pause) for pause in PAUSES if pause in text[low:high])
+        low = start + max(int(size * (1 - SLACK)), 1)
+        high = start + min(int(size * (1 + SLACK)), max_chars)
+        ends = (
+            text.rfind(pause, low, high) + len(pause) for pause in PAUSES if pause in text[low:high]
+        )
         end = next(ends, start + size)
         yield text[start:end]
         start = end

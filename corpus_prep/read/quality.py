@@ -1,4 +1,7 @@
-"""Filter documents by quality: length, language, a score that the corpus states, published heuristics."""
+"""Filter documents by quality.
+
+The filters are length, language, a score that the corpus states, and published heuristics.
+"""
 
 import re
 from collections import Counter
@@ -17,20 +20,28 @@ BULLETS = ("•", "-", "*", "‣", "◦")
 class QualityRules(BaseModel):
     """What a document must satisfy."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     min_chars: int = Field(default=100, ge=0)
-    max_chars: int | None = Field(default=32_768, ge=1, description="of a document, or of a piece of one")
+    max_chars: int | None = Field(
+        default=32_768, ge=1, description="of a document, or of a piece of one"
+    )
     long: Literal["cut", "drop"] = Field(
-        default="cut", description="documents of more than max_chars: cut into pieces at pauses, or dropped"
+        default="cut",
+        description="documents of more than max_chars: cut into pieces at pauses, or dropped",
     )
     min_score: float | None = Field(
         default=None, description="of the corpus's score column; a document without a score fails"
     )
-    languages: tuple[str, ...] = Field(default=(), description="ISO 639-1 codes to keep; none: keep all, identify none")
+    languages: tuple[str, ...] = Field(
+        default=(), description="ISO 639-1 codes to keep; none: keep all, identify none"
+    )
     heuristics: Literal["none", "gopher"] = Field(
         default="none",
-        description="rules of Rae et al. 2021 (arXiv 2112.11446, table A1); the stop-word rule for English only",
+        description=(
+            "rules of Rae et al. 2021 (arXiv 2112.11446, table A1); the stop-word rule for English"
+            " only"
+        ),
     )
 
     @property
@@ -40,10 +51,14 @@ class QualityRules(BaseModel):
     @property
     def piece_chars(self) -> int | None:
         """The most characters of a document that is not cut; None if none is."""
-        return self.max_chars if self.long == "cut" else None
+        if self.long == "cut":
+            return self.max_chars
+        return None
 
 
-def first_failing(text: str, score: float | None, language: str | None, rules: QualityRules) -> str | None:
+def first_failing(
+    text: str, score: float | None, language: str | None, rules: QualityRules
+) -> str | None:
     """The first rule that a document breaks, or None."""
     if len(text) < rules.min_chars:
         return "too_short"
@@ -53,18 +68,23 @@ def first_failing(text: str, score: float | None, language: str | None, rules: Q
         return "low_score"
     if rules.languages and language not in rules.languages:
         return "other_language"
-    return gopher(text, language) if rules.heuristics == "gopher" else None
+    if rules.heuristics != "gopher":
+        return None
+    return gopher(text, language)
 
 
 def gopher(text: str, language: str | None = None) -> str | None:
-    """The first of Gopher's rules that a text breaks, or None. In scripts without spaces, two characters count as one
-    word, and word lengths are ignored. Stop words, and a mean of three letters per word, are required of English texts
-    and of texts of unknown language.
+    """The first of Gopher's rules that a text breaks, or None.
+
+    In scripts without spaces, two characters count as one word, and word lengths are ignored. Stop
+    words, and a mean of three letters per word, are required of English texts and of texts of
+    unknown language.
 
     >>> gopher("one two"), gopher("the " * 200 + "and " * 100), gopher("zzz " * 200)
     ('num_words', None, 'few_stop_words')
     """
-    words, lines = PAIR.sub(r" \g<0> ", text).split(), [line.strip() for line in text.splitlines() if line.strip()]
+    words = PAIR.sub(r" \g<0> ", text).split()
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     if not 50 <= len(words) <= 100_000:
         return "num_words"
     spaced = [word for word in words if not PAIR.match(word)]

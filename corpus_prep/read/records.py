@@ -15,14 +15,17 @@ from corpus_prep.read.files import Found, Opened
 
 JSON_BYTES_PER_CHAR = 12  # the longest escape of one character: a surrogate pair, \ud83d\ude00
 OTHER_BYTES = 65_536  # allowance per record for fields other than its text
-WRAPPED_BYTES = 1 << 26  # limit of a JSON object that holds its rows in a list, since it is read whole
-PARQUET_ROWS_AT_ONCE = 256  # read without pre-buffering: Arrow's read-ahead keeps the whole file in memory
+# limit of a JSON object that holds its rows in a list, since it is read whole
+WRAPPED_BYTES = 1 << 26
+# read without pre-buffering: Arrow's read-ahead keeps the whole file in memory
+PARQUET_ROWS_AT_ONCE = 256
 CHUNK = 1 << 20
 
 
 def json_lines(opened: Opened) -> Iterator[Found]:
     with opened.stream() as lines:
-        max_bytes, number = _record_bytes(opened), 0
+        max_bytes = _record_bytes(opened)
+        number = 0
         while line := lines.readline(max_bytes):
             number += 1
             if len(line) == max_bytes and not line.endswith(b"\n"):
@@ -44,7 +47,9 @@ def _from_line(opened: Opened, number: int, line: bytes) -> Found:
 
 
 def _record(opened: Opened, number: int, record: Any) -> Found:
-    return opened.at(number, record) if isinstance(record, dict) else _dropped(opened, number, "bad_json")
+    if isinstance(record, dict):
+        return opened.at(number, record)
+    return _dropped(opened, number, "bad_json")
 
 
 def _dropped(opened: Opened, number: int, reason: Any) -> Found:
@@ -52,8 +57,11 @@ def _dropped(opened: Opened, number: int, reason: Any) -> Found:
 
 
 def json_rows(opened: Opened) -> Iterator[Found]:
-    """The rows of a JSON file: a list of objects, read one by one; or of an object its first list of objects, or the
-    object itself if it has a text or no such list."""
+    """The rows of a JSON file.
+
+    They are the objects of a list, read one by one; or of an object its first list of objects, or
+    the object itself if it has a text or no such list.
+    """
     with opened.stream() as stream:
         beginning = stream.read(CHUNK)
         if beginning.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"["):
@@ -61,7 +69,9 @@ def json_rows(opened: Opened) -> Iterator[Found]:
             return
         content = beginning + stream.read(WRAPPED_BYTES)
     if len(content) > WRAPPED_BYTES:
-        yield opened.dropped("too_long", "one JSON object of more than 64 MiB: convert it to JSON lines")
+        yield opened.dropped(
+            "too_long", "one JSON object of more than 64 MiB: convert it to JSON lines"
+        )
         return
     try:
         whole = json.loads(content.decode("utf-8-sig"))
@@ -71,16 +81,24 @@ def json_rows(opened: Opened) -> Iterator[Found]:
         yield opened.dropped("bad_json")
     else:
         lists = [v for v in whole.values() if isinstance(v, list) and v and isinstance(v[0], dict)]
-        rows = [whole] if any(name in whole for name in opened.columns.text) or not lists else lists[0]
+        rows = [whole]
+        if lists and not any(name in whole for name in opened.columns.text):
+            rows = lists[0]
         yield from (_record(opened, number, row) for number, row in enumerate(rows, 1))
 
 
 def _listed(opened: Opened, beginning: bytes, stream: BinaryIO) -> Iterator[Found]:
-    """The items of a JSON list. Whenever an item is incomplete, twice as much is read, so nothing is parsed more than a
-    few times. A broken item ends the file, since nothing says where the next one begins."""
-    decoder, number, most = json.JSONDecoder(), 0, _record_bytes(opened)
+    """The items of a JSON list.
+
+    Whenever an item is incomplete, twice as much is read, so nothing is parsed more than a few
+    times. A broken item ends the file, since nothing says where the next one begins.
+    """
+    decoder = json.JSONDecoder()
+    number = 0
+    most = _record_bytes(opened)
     text = io.TextIOWrapper(io.BufferedReader(_Joined(beginning, stream)), encoding="utf-8-sig")
-    pending, chunk = "", CHUNK
+    pending = ""
+    chunk = CHUNK
     try:
         pending = text.read(chunk).lstrip()[1:]
         while True:
@@ -90,16 +108,22 @@ def _listed(opened: Opened, beginning: bytes, stream: BinaryIO) -> Iterator[Foun
             try:
                 record, end = decoder.raw_decode(pending)
             except ValueError:
-                record, end = None, len(pending)
+                record = None
+                end = len(pending)
             if end == len(pending):  # incomplete, or a number that might continue
                 more = text.read(chunk)
-                if not more or len(pending) > most:
-                    number += 1
-                    yield _dropped(opened, number, "bad_json" if not more else "too_long")
+                if not more:
+                    yield _dropped(opened, number + 1, "bad_json")
                     return
-                pending, chunk = pending + more, 2 * chunk
+                if len(pending) > most:
+                    yield _dropped(opened, number + 1, "too_long")
+                    return
+                pending = pending + more
+                chunk = 2 * chunk
                 continue
-            number, pending, chunk = number + 1, pending[end:], CHUNK
+            number = number + 1
+            pending = pending[end:]
+            chunk = CHUNK
             yield _record(opened, number, record)
     except UnicodeDecodeError:
         yield _dropped(opened, number + 1, "encoding")
@@ -126,13 +150,17 @@ class _Joined(io.RawIOBase):
 
 
 def table_rows(opened: Opened) -> Iterator[Found]:
-    """The rows of a CSV file with a header line; a .tsv is separated by tabs. Values are passed on as bytes, so that
-    one that is not UTF-8 does not lose the file."""
+    """The rows of a CSV file with a header line; a .tsv is separated by tabs.
+
+    Values are passed on as bytes, so that one that is not UTF-8 does not lose the file.
+    """
     csv.field_size_limit(max(csv.field_size_limit(), opened.max_chars + OTHER_BYTES))
-    tab = ".tsv" in opened.file.name.lower()
+    delimiter = ","
+    if ".tsv" in opened.file.name.lower():
+        delimiter = "\t"
     with opened.stream() as stream:
         text = io.TextIOWrapper(stream, "utf-8-sig", "surrogateescape", newline="")
-        rows = csv.DictReader(text, delimiter="\t" if tab else ",")
+        rows = csv.DictReader(text, delimiter=delimiter)
         number = 0
         try:
             names = list(rows.fieldnames or ())
@@ -140,13 +168,17 @@ def table_rows(opened: Opened) -> Iterator[Found]:
                 yield opened.dropped("no_text", f"columns {', '.join(map(_shown, names))}")
                 return
             for number, row in enumerate(rows, 1):
-                yield opened.at(number, {n: _bytes(v) for n, v in row.items() if n in opened.columns.all})
+                yield opened.at(
+                    number, {n: _bytes(v) for n, v in row.items() if n in opened.columns.all}
+                )
         except csv.Error as error:
             yield opened.dropped("unreadable", f"after row {number}: {error}")
 
 
 def _bytes(value: str | None) -> bytes | None:
-    return value if value is None else value.encode("utf-8", "surrogateescape")
+    if value is None:
+        return None
+    return value.encode("utf-8", "surrogateescape")
 
 
 def _shown(name: str) -> str:
@@ -161,19 +193,27 @@ def parquet_rows(opened: Opened) -> Iterator[Found]:
             yield opened.dropped("no_text", f"columns {', '.join(names)}")
             return
         number = 0
-        for batch in parquet.iter_batches(PARQUET_ROWS_AT_ONCE, columns=[n for n in names if n in columns.all]):
+        for batch in parquet.iter_batches(
+            PARQUET_ROWS_AT_ONCE, columns=[n for n in names if n in columns.all]
+        ):
             values = {name: undecoded(batch.column(name)) for name in batch.schema.names}
             for index in range(batch.num_rows):
                 number += 1
-                yield opened.at(number, {name: column[index].as_py() for name, column in values.items()})
+                yield opened.at(
+                    number, {name: column[index].as_py() for name, column in values.items()}
+                )
 
 
 def undecoded(column: pa.Array) -> pa.Array:
-    """Strings as bytes: Arrow does not check that they are UTF-8, and one bad value must not lose its batch."""
+    """Strings as bytes.
+
+    Arrow does not check that they are UTF-8, and one bad value must not lose its batch.
+    """
     if isinstance(column, pa.DictionaryArray):
         column = column.dictionary_decode()
-    is_text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
-    return column.cast(pa.large_binary()) if is_text else column
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        return column.cast(pa.large_binary())
+    return column
 
 
 def _record_bytes(opened: Opened) -> int:

@@ -35,12 +35,16 @@ class Encoder:
         self._turn = threading.Lock()  # a tokenizer and a model serve one call at a time
         try:
             self._model = SentenceTransformer(
-                config.model, revision=config.revision, device=self.device, model_kwargs={"dtype": self.dtype}
+                config.model,
+                revision=config.revision,
+                device=self.device,
+                model_kwargs={"dtype": self.dtype},
             )
         except (OSError, ValueError, RuntimeError) as error:
             raise ValueError(
-                f"embedding model {config.model} (revision {config.revision}, device {self.device}) cannot be loaded: "
-                f"{error}. Give a local folder or download it first; without an embedding model BM25 is used."
+                f"embedding model {config.model} (revision {config.revision}, device {self.device})"
+                f" cannot be loaded: {error}. Give a local folder or download it first; without an"
+                " embedding model BM25 is used."
             ) from error
         self._max_chars = CHARS_PER_TOKEN * (self._model.max_seq_length or 1 << 20)
 
@@ -48,7 +52,10 @@ class Encoder:
         cut = [text[: self._max_chars] for text in texts]
         with self._turn:
             vectors = self._model.encode(
-                cut, batch_size=self.config.batch_size, convert_to_tensor=True, show_progress_bar=False
+                cut,
+                batch_size=self.config.batch_size,
+                convert_to_tensor=True,
+                show_progress_bar=False,
             )
         return torch.nn.functional.normalize(vectors.float(), dim=-1).cpu().numpy()
 
@@ -57,15 +64,23 @@ class Encoder:
 
     def documents(self, titles_and_texts: Iterable[Pair]) -> np.ndarray:
         """Vectors of documents as they are stored: float32 for a float32 model, else float16."""
-        vectors = self([f"{self.config.document_prefix}{title or ''}\n{text}" for title, text in titles_and_texts])
+        vectors = self(
+            [
+                f"{self.config.document_prefix}{title or ''}\n{text}"
+                for title, text in titles_and_texts
+            ]
+        )
         return vectors.astype(np.float32 if self.config.dtype == "float32" else np.float16)
 
 
-def write_vectors(encoder: Encoder, shard: Shard, progress: Callable[[int], None] = lambda num: None) -> int:
+def write_vectors(
+    encoder: Encoder, shard: Shard, progress: Callable[[int], None] = lambda num: None
+) -> int:
     """Write the vectors of a shard's documents, whole or not at all; returns their number.
 
-    Finished vectors are saved every few seconds in a folder beside the file, so a kill loses no more than that. Batches
-    are the same after a kill, and so are the vectors. progress: called with the number of documents done.
+    Finished vectors are saved every few seconds in a folder beside the file, so a kill loses no
+    more than that. Batches are the same after a kill, and so are the vectors. progress: called with
+    the number of documents done.
     """
     parts = shard.out.with_name(f"{shard.out.name}.parts")
     parts.mkdir(exist_ok=True)
@@ -74,29 +89,46 @@ def write_vectors(encoder: Encoder, shard: Shard, progress: Callable[[int], None
         for _, batch in shard.batches(["title", "text"])
         for pair in zip(batch["title"].to_pylist(), batch["text"].to_pylist(), strict=True)
     )
-    done, blocks = 0, []
+    done = 0
+    blocks = []
     for number, some in enumerate(batched(pairs, TEXTS_AT_ONCE)):
-        blocks.append(_resumed(encoder, some, parts / f"{number:05d}", lambda num, before=done: progress(before + num)))
+        blocks.append(
+            _resumed(
+                encoder,
+                some,
+                parts / f"{number:05d}",
+                lambda num, before=done: progress(before + num),
+            )
+        )
         done += len(some)
     _save(shard.out, np.concatenate(blocks))
     shutil.rmtree(parts)
     return done
 
 
-def _resumed(encoder: Encoder, pairs: Sequence[Pair], place: Path, progress: Callable[[int], None]) -> np.ndarray:
-    """Vectors of documents, a batch at a time, longest first to save padding. Parts are `place-00000000.npy`, ...,
-    named by the number of documents before them."""
+def _resumed(
+    encoder: Encoder, pairs: Sequence[Pair], place: Path, progress: Callable[[int], None]
+) -> np.ndarray:
+    """Vectors of documents, a batch at a time, longest first to save padding.
+
+    Parts are `place-00000000.npy`, ..., named by the number of documents before them.
+    """
     order = np.argsort([-len(text) for _, text in pairs], kind="stable")
     found = [np.load(file) for file in sorted(place.parent.glob(f"{place.name}-*.npy"))]
     saved = done = sum(map(len, found))
-    fresh, told = [], time.monotonic()
+    fresh = []
+    told = time.monotonic()
     while done < len(pairs):
-        fresh.append(encoder.documents([pairs[n] for n in order[done : done + encoder.config.batch_size]]))
+        fresh.append(
+            encoder.documents([pairs[n] for n in order[done : done + encoder.config.batch_size]])
+        )
         done += len(fresh[-1])
         if time.monotonic() - told > KEPT_EVERY_S or done == len(pairs):
             found.append(np.concatenate(fresh))
             _save(place.with_name(f"{place.name}-{saved:08d}.npy"), found[-1])
-            saved, fresh, told = done, [], time.monotonic()
+            saved = done
+            fresh = []
+            told = time.monotonic()
             progress(done)
     vectors = np.concatenate(found)
     vectors[order] = vectors.copy()
@@ -122,11 +154,17 @@ def vectors_of(encoder: Encoder, titles_and_texts: Iterable[Pair]) -> Iterator[n
 
 
 def join_vectors(blocks: Iterable[np.ndarray], count: int, file: Path) -> None:
-    """Write blocks of vectors as one array that can be mapped. Raises ValueError if they are not `count` in total."""
-    joined, start = None, 0
+    """Write blocks of vectors as one array that can be mapped.
+
+    Raises ValueError if they are not `count` in total.
+    """
+    joined = None
+    start = 0
     for block in blocks:
         if joined is None:
-            joined = np.lib.format.open_memmap(file, mode="w+", dtype=block.dtype, shape=(count, block.shape[1]))
+            joined = np.lib.format.open_memmap(
+                file, mode="w+", dtype=block.dtype, shape=(count, block.shape[1])
+            )
         joined[start : start + len(block)] = block
         start += len(block)
     if joined is None or start != count:

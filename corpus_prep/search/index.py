@@ -1,9 +1,10 @@
-"""Build a search index from documents, and search it with the one Retriever that rollouts use; without an embedding
-model it ranks by BM25.
+"""Build a search index from documents, and search it with the one Retriever that rollouts use.
 
-Documents pass through `indexed` one by one. An index folder holds `documents.arrow` (memory-mapped), the ranker's
-arrays, and `manifest.json`: content hash, settings, and the size and hash of every file. It is written beside its final
-place and renamed when complete.
+Without an embedding model it ranks by BM25.
+
+Documents pass through `indexed` one by one. An index folder holds `documents.arrow`
+(memory-mapped), the ranker's arrays, and `manifest.json`: content hash, settings, and the size and
+hash of every file. It is written beside its final place and renamed when complete.
 """
 
 from __future__ import annotations
@@ -42,8 +43,11 @@ PIECES = 8  # rows ranked for each requested document, if documents are cut into
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A found document; if documents are cut into pieces, its best piece. score: BM25, or the cosine of the
-    embeddings."""
+    """A found document.
+
+    If documents are cut into pieces, it has its best piece. `score` is BM25, or the cosine of the
+    embeddings.
+    """
 
     document_id: str
     title: str
@@ -66,7 +70,9 @@ class Retriever:
         self._columns = [documents.column(name) for name in DOCUMENT_SCHEMA.names]
 
     def search(self, queries: list[str], k: int) -> list[list[Hit]]:
-        """At most k hits per query, best first. An empty query gets [], as does one without a word of the index (BM25).
+        """At most k hits per query, best first.
+
+        An empty query gets [], as does one without a word of the index (BM25).
 
         Raises:
             ValueError: k < 1.
@@ -74,7 +80,8 @@ class Retriever:
         if k < 1:
             raise ValueError(f"k is {k}: ask for at least one document.")
         is_whole = self.manifest["num_documents"] == len(self._columns[0])
-        ranked = self._ranker.rank(queries, k if is_whole else min(PIECES * k, len(self._columns[0])))
+        num_rows = k if is_whole else min(PIECES * k, len(self._columns[0]))
+        ranked = self._ranker.rank(queries, num_rows)
         return [self._hits(found, k) for found in ranked]
 
     def _hits(self, ranked: list[tuple[int, float]], k: int) -> list[Hit]:
@@ -97,16 +104,20 @@ def indexed(
 ) -> Iterator[DocumentRow]:
     """Pass documents on; when they end, write an index of those that were not dropped.
 
-    embedding: None for BM25. search: how vectors are searched. vectors: a file of the documents' vectors, in their
-    order and made with `embedding`; without it, or if documents are cut into pieces, the vectors are computed.
+    embedding: None for BM25. search: how vectors are searched. vectors: a file of the documents'
+    vectors, in their order and made with `embedding`; without it, or if documents are cut into
+    pieces, the vectors are computed.
 
     Raises:
-        ValueError: the folder is not empty, two documents share an id, no document is usable, the number of vectors is
+        ValueError: the folder is not empty, two documents share an id, no document is usable, the
+        number of vectors is
             wrong, or the model cannot be loaded.
     """
     folder = Path(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"index folder {folder} exists and is not empty. Delete it or give another.")
+        raise ValueError(
+            f"index folder {folder} exists and is not empty. Delete it or give another."
+        )
     chunk_chars = search.chunk_chars if search else None
     vectors = vectors if embedding and chunk_chars is None else None
     encoder = _encoder(embedding) if embedding and vectors is None else None
@@ -141,19 +152,25 @@ def build_index(
     search: VectorSearch | None = None,
     vectors: Path | None = None,
 ) -> Path:
-    """Write an index of the documents and return its folder: `indexed` for callers that do not need the documents."""
+    """Write an index of the documents and return its folder.
+
+    It is `indexed` for callers that do not need the documents.
+    """
     for _ in indexed(documents, folder, embedding, search, vectors):
         pass
     return Path(folder)
 
 
 def load_index(folder: str | Path, device: str | None = None, verify: bool = True) -> Retriever:
-    """Open an index folder. device: where the embedding model runs, if not where it ran for building.
+    """Open an index folder.
+
+    `device` is where the embedding model runs, if not where it ran for building.
 
     verify: hash every file (about 1 s per GB); sizes are always checked.
 
     Raises:
-        ValueError: there is no index, it has another format, a file is missing or changed, or the model is not the one
+        ValueError: there is no index, it has another format, a file is missing or changed, or the
+        model is not the one
             that built it.
     """
     folder = Path(folder)
@@ -166,14 +183,19 @@ def load_index(folder: str | Path, device: str | None = None, verify: bool = Tru
     from corpus_prep.search.vectors import VectorRanker
 
     config = EmbeddingConfig(**manifest["embedding"])
-    encoder = _encoder(config.model_copy(update={"device": device}) if device else config)
-    ranker = VectorRanker(folder, encoder, VectorSearch(**manifest["search"]))
+    if device:
+        config = config.model_copy(update={"device": device})
+    ranker = VectorRanker(folder, _encoder(config), VectorSearch(**manifest["search"]))
     ranker.check(*next(read_documents(folder)))
     return Retriever(documents, ranker, manifest)
 
 
 def _write_ranker(
-    num_documents: int, folder: Path, encoder: Encoder | None, search: VectorSearch | None, vectors: Path | None
+    num_documents: int,
+    folder: Path,
+    encoder: Encoder | None,
+    search: VectorSearch | None,
+    vectors: Path | None,
 ) -> dict[str, Any]:
     """Write the ranker's files; returns its settings, for the manifest."""
     if encoder is None and vectors is None:
@@ -188,12 +210,21 @@ def _write_ranker(
         _link(vectors, folder / VECTORS)
         num_vectors = len(np.load(folder / VECTORS, mmap_mode="r"))
         if num_vectors != num_documents:
-            raise ValueError(f"{vectors} has {num_vectors} vectors for {num_documents} documents. Embed them again.")
-    return {"bm25": None, "search": write_search(folder / VECTORS, search or VectorSearch(), folder).model_dump()}
+            raise ValueError(
+                f"{vectors} has {num_vectors} vectors for {num_documents} documents. Embed them"
+                " again."
+            )
+    return {
+        "bm25": None,
+        "search": write_search(folder / VECTORS, search or VectorSearch(), folder).model_dump(),
+    }
 
 
 def _link(file: Path, to: Path) -> None:
-    """Hard-link a file that is never written to again; copy it if the file system has no hard links."""
+    """Hard-link a file that is never written to again.
+
+    It is copied if the file system has no hard links.
+    """
     try:
         os.link(file, to)
     except OSError:

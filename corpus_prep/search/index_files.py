@@ -24,20 +24,28 @@ DOCUMENTS_AT_ONCE = 4_096
 def read_manifest(folder: Path, verify: bool) -> dict[str, Any]:
     path = folder / "manifest.json"
     if not path.is_file():
-        raise ValueError(f"{folder} is not a search index: manifest.json is missing. Build one with build_index.")
+        raise ValueError(
+            f"{folder} is not a search index: manifest.json is missing. Build one with build_index."
+        )
     try:
         manifest = json.loads(path.read_bytes())
-        written, files = manifest["format"], manifest["files"]
+        written = manifest["format"]
+        files = manifest["files"]
     except (ValueError, KeyError, TypeError) as error:
         raise damaged(folder, f"manifest.json cannot be read: {error!r}") from error
     if written != FORMAT:
-        raise ValueError(f"search index {folder} has format {written}, this version reads {FORMAT}. Build it again.")
+        raise ValueError(
+            f"search index {folder} has format {written}, this version reads {FORMAT}. Build it"
+            " again."
+        )
     for name, expected in files.items():
         file = folder / name
         if not file.is_file():
             raise damaged(folder, f"{name} is missing")
         if file.stat().st_size != expected["num_bytes"]:
-            raise damaged(folder, f"{name} has {file.stat().st_size} bytes, not {expected['num_bytes']}")
+            raise damaged(
+                folder, f"{name} has {file.stat().st_size} bytes, not {expected['num_bytes']}"
+            )
         if verify and fingerprint(file) != expected:
             raise damaged(folder, f"the content of {name} changed")
     return manifest
@@ -49,25 +57,35 @@ def damaged(folder: Path, what: str) -> ValueError:
 
 def fingerprint(file: Path) -> dict[str, Any]:
     with file.open("rb") as content:
-        return {"num_bytes": file.stat().st_size, "sha256": hashlib.file_digest(content, "sha256").hexdigest()}
+        return {
+            "num_bytes": file.stat().st_size,
+            "sha256": hashlib.file_digest(content, "sha256").hexdigest(),
+        }
 
 
 class DocumentsFile:
-    """Writes the documents of an index, with a few thousand in memory. Documents of more than `chunk_chars` are cut
-    into pieces, a row each. content_hash: over every id, title and text, in order."""
+    """Writes the documents of an index, with a few thousand in memory.
+
+    Documents of more than `chunk_chars` are cut into pieces, a row each. content_hash: over every
+    id, title and text, in order.
+    """
 
     def __init__(self, path: Path, chunk_chars: int | None = None):
-        self._chunk_chars, self.num_rows = chunk_chars, 0
+        self._chunk_chars = chunk_chars
+        self.num_rows = 0
         self._sink = pa.OSFile(str(path), "wb")
         self._writer = pa.ipc.new_file(self._sink, DOCUMENT_SCHEMA)
-        self._digest, self._seen = hashlib.sha256(), Seen()
+        self._digest = hashlib.sha256()
+        self._seen = Seen()
         self._pending: list[dict[str, str]] = []
 
     def add(self, document: DocumentRow) -> None:
         if document.dropped_reason is not None:
             return
         if document.document_id in self._seen:
-            raise ValueError(f"two documents have the id {document.document_id}. Give each its own.")
+            raise ValueError(
+                f"two documents have the id {document.document_id}. Give each its own."
+            )
         self._seen.add(document.document_id)
         row = {name: getattr(document, name) for name in DOCUMENT_SCHEMA.names}
         for text in cut(row["text"], self._chunk_chars) if self._chunk_chars else [row["text"]]:
@@ -98,11 +116,17 @@ class DocumentsFile:
         self._writer.close()
         self._sink.close()
         if kind is None and not self.num_documents:
-            raise ValueError("no document to index: all were dropped or none was given. Check their dropped_reason.")
+            raise ValueError(
+                "no document to index: all were dropped or none was given. Check their"
+                " dropped_reason."
+            )
 
 
 def read_documents(folder: Path) -> Iterator[tuple[str, str]]:
-    """Title and text of every row, a few thousand in memory; if the file were mapped, all that was read would stay."""
+    """Title and text of every row, a few thousand in memory.
+
+    If the file were mapped, all that was read would stay.
+    """
     with pa.OSFile(str(folder / "documents.arrow")) as source, pa.ipc.open_file(source) as file:
         for number in range(file.num_record_batches):
             batch = file.get_batch(number)

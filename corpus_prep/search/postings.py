@@ -1,7 +1,7 @@
 """An inverted index, built on disk: how often each word occurs in which document.
 
-Words are collected in blocks, each sorted and written; then all blocks are read in parallel, a range of words at a
-time. Memory holds the vocabulary, one length per document, and one block.
+Words are collected in blocks, each sorted and written; then all blocks are read in parallel, a
+range of words at a time. Memory holds the vocabulary, one length per document, and one block.
 """
 
 from __future__ import annotations
@@ -14,12 +14,16 @@ from pathlib import Path
 import numpy as np
 
 BLOCK = 1 << 22  # words in a block, and postings read at once
-ROW_BITS, ROWS = 32, (1 << 32) - 1
+ROW_BITS = 32
+ROWS = (1 << 32) - 1
 
 
 @dataclass(frozen=True)
 class Postings:
-    """Words in order of their ids, the documents of each word in order, and its count in each document."""
+    """Words in order of their ids, with the documents of each word.
+
+    Documents are in order, each with the word's count in it.
+    """
 
     words: np.ndarray
     rows: np.ndarray
@@ -27,13 +31,18 @@ class Postings:
 
 
 class Inverter:
-    """Turns documents, added one by one, into postings. `vocabulary`: word -> id; `lengths`: words of each document."""
+    """Turns documents, added one by one, into postings.
+
+    `vocabulary`: word -> id; `lengths`: words of each document.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.vocabulary: dict[str, int] = {}
         self.lengths = array("i")
-        self._folder, self._num_blocks = folder, 0
-        self._ids, self._rows = array("i"), array("q")
+        self._folder = folder
+        self._num_blocks = 0
+        self._ids = array("i")
+        self._rows = array("q")
         self._documents = np.zeros(0, np.int64)
 
     def add(self, words: Sequence[str]) -> None:
@@ -57,10 +66,15 @@ class Inverter:
         documents = np.bincount(keys >> ROW_BITS, minlength=len(self.vocabulary))
         documents[: len(self._documents)] += self._documents
         self._documents = documents
-        self._ids, self._rows, self._num_blocks = array("i"), array("q"), self._num_blocks + 1
+        self._ids = array("i")
+        self._rows = array("q")
+        self._num_blocks += 1
 
     def postings(self) -> Iterator[Postings]:
-        """All postings, some words at a time; a word with more than a block of postings comes alone."""
+        """All postings, some words at a time.
+
+        A word with more than a block of postings comes alone.
+        """
         ends = np.cumsum(self._documents)
         low = 0
         while low < len(ends):
@@ -70,7 +84,10 @@ class Inverter:
             low = high
 
     def _of(self, low: int, high: int) -> Iterator[Postings]:
-        parts = (self._part(number, low << ROW_BITS, high << ROW_BITS) for number in range(self._num_blocks))
+        parts = (
+            self._part(number, low << ROW_BITS, high << ROW_BITS)
+            for number in range(self._num_blocks)
+        )
         if high == low + 1:  # already sorted: a single word, and blocks in document order
             yield from (_postings(keys, counts) for keys, counts in parts)
             return
@@ -79,8 +96,13 @@ class Inverter:
         yield _postings(keys[order], counts[order])
 
     def _part(self, number: int, low: int, high: int) -> tuple[np.ndarray, np.ndarray]:
-        """A range of a block's keys. The files are unmapped again, so that what was read does not stay in memory."""
-        keys, counts = (np.load(self._file(name, number), mmap_mode="r") for name in ("keys", "counts"))
+        """A range of a block's keys.
+
+        The files are unmapped again, so that what was read does not stay in memory.
+        """
+        keys, counts = (
+            np.load(self._file(name, number), mmap_mode="r") for name in ("keys", "counts")
+        )
         start, end = np.searchsorted(keys, (low, high))
         return np.array(keys[start:end]), np.array(counts[start:end])
 

@@ -1,4 +1,7 @@
-"""Rank by meaning: candidates come from an exact product or a faiss index and are scored again in float32."""
+"""Rank by meaning.
+
+Candidates come from an exact product or a faiss index and are scored again in float32.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,9 @@ if TYPE_CHECKING:
     from corpus_prep.search.encoder import Encoder
     from corpus_prep.search.settings import VectorSearch
 
-VECTORS, IVF, LISTS = "vectors.npy", "ivf.faiss", "ivf.lists"
+VECTORS = "vectors.npy"
+IVF = "ivf.faiss"
+LISTS = "ivf.lists"
 SCORES_AT_ONCE = 1 << 26  # 256 MiB of float32
 ROWS_AT_ONCE = 1 << 20  # rows of a faiss index in memory before it is written to disk
 TRAINING_ROWS = 64  # per list
@@ -29,21 +34,37 @@ def write_search(vectors: Path, search: VectorSearch, folder: Path) -> VectorSea
 
 
 class VectorRanker:
-    """Ranks by cosine in float32, among the best `candidates` * k of the search. Threads may share it."""
+    """Ranks by cosine in float32, among the best `candidates` * k of the search.
+
+    Threads may share it.
+    """
 
     def __init__(self, folder: Path, encoder: Encoder, search: VectorSearch):
-        self._encoder, self._search = encoder, search
-        self._stored_DH = np.load(folder / VECTORS, mmap_mode="c")  # copy-on-write: torch wants it writable
-        self._nearest: Nearest = Exact(self._stored_DH, encoder) if search.kind == "exact" else Ivf(folder, search)
+        self._encoder = encoder
+        self._search = search
+        # copy-on-write: torch wants it writable
+        self._stored_DH = np.load(folder / VECTORS, mmap_mode="c")
+        self._nearest: Nearest
+        if search.kind == "exact":
+            self._nearest = Exact(self._stored_DH, encoder)
+        else:
+            self._nearest = Ivf(folder, search)
 
     def check(self, title: str, text: str) -> None:
-        """Raise ValueError if this model's vector of the first document is not close to the stored one."""
-        vector, stored = self._encoder.documents([(title, text)])[0], self._stored_DH[0].astype(np.float32)
-        cosine = float(vector.astype(np.float32) @ stored) if vector.shape == stored.shape else 0.0
+        """Raise ValueError if the model is not the one that made the stored vectors.
+
+        Then its vector of the first document is not close to the stored one.
+        """
+        vector = self._encoder.documents([(title, text)])[0]
+        stored = self._stored_DH[0].astype(np.float32)
+        cosine = 0.0
+        if vector.shape == stored.shape:
+            cosine = float(vector.astype(np.float32) @ stored)
         if cosine < SAME_MODEL_COSINE:
             raise ValueError(
-                f"embedding model {self._encoder.config.model} is not the one that the search index was built with: "
-                f"its vector of the first document has cosine {cosine:.3f} with the stored one. Build the index again."
+                f"embedding model {self._encoder.config.model} is not the one that the search index"
+                f" was built with: its vector of the first document has cosine {cosine:.3f} with"
+                " the stored one. Build the index again."
             )
 
     def rank(self, queries: list[str], k: int) -> list[list[tuple[int, float]]]:
@@ -69,7 +90,10 @@ class VectorRanker:
 
 class Nearest(Protocol):
     def __call__(self, query_QH: np.ndarray, num: int) -> np.ndarray:
-        """Rows of approximately the `num` best documents for each query, [queries, num]; -1 if there are fewer."""
+        """Rows of approximately the `num` best documents for each query, [queries, num].
+
+        A row is -1 if there are fewer.
+        """
         ...
 
 
@@ -78,12 +102,16 @@ class Exact:
 
     def __init__(self, stored_DH: np.ndarray, encoder: Encoder):
         matrix = torch.from_numpy(stored_DH)
-        self._matrix_DH = matrix.to(device=encoder.device, dtype=encoder.dtype)  # float32 on a CPU stays mapped
+        # float32 on a CPU stays mapped
+        self._matrix_DH = matrix.to(device=encoder.device, dtype=encoder.dtype)
 
     def __call__(self, query_QH: np.ndarray, num: int) -> np.ndarray:
-        query = torch.from_numpy(query_QH).to(device=self._matrix_DH.device, dtype=self._matrix_DH.dtype)
+        query = torch.from_numpy(query_QH).to(
+            device=self._matrix_DH.device, dtype=self._matrix_DH.dtype
+        )
         block = max(num, SCORES_AT_ONCE // len(query_QH))
-        scores, rows = [], []
+        scores = []
+        rows = []
         for start in range(0, len(self._matrix_DH), block):
             score_QD = query @ self._matrix_DH[start : start + block].T
             top = score_QD.topk(min(num, score_QD.shape[1]), dim=1)
@@ -99,8 +127,10 @@ class Ivf:
     def __init__(self, folder: Path, search: VectorSearch):
         import faiss
 
-        merged = (folder / LISTS).exists()  # merged lists are mapped anyway; IO_FLAG_MMAP would lose them
-        flags = faiss.IO_FLAG_READ_ONLY | (faiss.IO_FLAG_ONDISK_SAME_DIR if merged else faiss.IO_FLAG_MMAP)
+        # merged lists are mapped anyway; IO_FLAG_MMAP would lose them
+        merged = (folder / LISTS).exists()
+        where = faiss.IO_FLAG_ONDISK_SAME_DIR if merged else faiss.IO_FLAG_MMAP
+        flags = faiss.IO_FLAG_READ_ONLY | where
         self._index: Any = faiss.read_index(str(folder / IVF), flags)
         self._probes = search.probes
 
@@ -113,18 +143,26 @@ class Ivf:
 
 
 def _write_ivf(vector_DH: np.ndarray, search: VectorSearch, folder: Path) -> None:
-    """Train on a sample, add vectors block by block, and merge the blocks on disk: memory holds one block."""
+    """Train on a sample, add vectors block by block, and merge the blocks on disk.
+
+    Memory holds one block.
+    """
     import faiss
     from faiss.contrib.ondisk import merge_ondisk
 
     num, dimensions = vector_DH.shape
-    codes = (
-        "SQ8" if search.kind == "ivf_sq8" else f"PQ{search.pq_bytes}np"
-    )  # no polysemous codes: they take minutes and have no use here
-    index: Any = faiss.index_factory(dimensions, f"IVF{search.lists},{codes}", faiss.METRIC_INNER_PRODUCT)
+    # np: no polysemous codes, which take minutes and are not used
+    codes = "SQ8" if search.kind == "ivf_sq8" else f"PQ{search.pq_bytes}np"
+    index: Any = faiss.index_factory(
+        dimensions, f"IVF{search.lists},{codes}", faiss.METRIC_INNER_PRODUCT
+    )
     for means in (index.cp, index.pq.cp) if search.kind == "ivf_pq" else (index.cp,):
-        means.seed, means.min_points_per_centroid, means.niter = search.seed, 1, 10
-    chosen = np.random.default_rng(search.seed).permutation(num)[: TRAINING_ROWS * (search.lists or 1)]
+        means.seed = search.seed
+        means.min_points_per_centroid = 1
+        means.niter = 10
+    chosen = np.random.default_rng(search.seed).permutation(num)[
+        : TRAINING_ROWS * (search.lists or 1)
+    ]
     index.train(np.ascontiguousarray(vector_DH[np.sort(chosen)], np.float32))
     blocks = []
     for start in range(0, num, ROWS_AT_ONCE):

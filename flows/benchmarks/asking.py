@@ -1,9 +1,10 @@
-"""The prompts of benchmarks, made with the templates beside this file, and the readers of replies."""
+"""The prompts of benchmarks, made with the templates beside this file, and readers of replies."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from string import ascii_uppercase
 
 from flows.benchmarks import FOLDER
@@ -25,16 +26,25 @@ def templates(prompts: str, name: str) -> Template:
 
 
 def pose(items: list[Item], *, template: Template, model: str, limit: int) -> Iterator[Row]:
-    """The question of every item, with its options and its context, whose middle is cut so that the prompt has at most
-    `limit` tokens. Includes no reference."""
+    """The question of every item, with its options and its context, and without its reference.
+
+    The middle of the context is cut so that the prompt has at most `limit` tokens of `model`.
+    """
     for item in items:
-        offered = zip(ascii_uppercase, item["options"] or [], strict=False)
-        options = [{"letter": letter, "text": text} for letter, text in offered]
-        about = {"question": item["text"], "options": options, "context": item["context"] or ""}
+        lettered = zip(ascii_uppercase, item["options"] or [], strict=False)
+        options = [{"letter": letter, "text": text} for letter, text in lettered]
+        context = ""
         if item["context"]:
-            rest = count_tokens(template.render(**{**about, "context": ""}), model) + MARKUP
-            about["context"] = cut_middle(item["context"], model, max(1, limit - rest))
-        yield {"task_id": item["task_id"], "task_type": item["kind"], **about}
+            empty = template.render(question=item["text"], options=options, context="")
+            rest = count_tokens(empty, model) + MARKUP
+            context = cut_middle(item["context"], model, max(1, limit - rest))
+        yield {
+            "task_id": item["task_id"],
+            "task_type": item["kind"],
+            "question": item["text"],
+            "options": options,
+            "context": context,
+        }
 
 
 def judge_answers(items: list[Item], answers: list[Answer]) -> Iterator[Row]:
@@ -43,10 +53,25 @@ def judge_answers(items: list[Item], answers: list[Answer]) -> Iterator[Row]:
     for answer in answers:
         if answer["answer"] is not None:
             item = item_of[answer["task_id"]]
-            offered = dict(zip(ascii_uppercase, item["options"] or [], strict=False))
-            references = [f"{ref}) {offered[ref]}" if ref in offered else ref for ref in item["references"]]
-            about = {"question": item["text"], "references": references, "answer": answer["answer"]}
-            yield {"task_id": item["task_id"], "rollout_id": answer["rollout_id"], **about}
+            option_of = dict(zip(ascii_uppercase, item["options"] or [], strict=False))
+            yield {
+                "task_id": item["task_id"],
+                "rollout_id": answer["rollout_id"],
+                "question": item["text"],
+                "references": [_with_option(ref, option_of) for ref in item["references"]],
+                "answer": answer["answer"],
+            }
+
+
+def _with_option(reference: str, option_of: dict[str, str]) -> str:
+    """A reference that is a letter, with the option of that letter.
+
+    >>> _with_option("B", {"A": "1912", "B": "1914"}), _with_option("1914", {})
+    ('B) 1914', '1914')
+    """
+    if reference not in option_of:
+        return reference
+    return f"{reference}) {option_of[reference]}"
 
 
 def judge_criteria(items: list[Item], answers: list[Answer]) -> Iterator[Row]:
@@ -55,10 +80,15 @@ def judge_criteria(items: list[Item], answers: list[Answer]) -> Iterator[Row]:
     for answer in answers:
         if answer["answer"] is not None:
             item = item_of[answer["task_id"]]
-            ids = {"task_id": item["task_id"], "rollout_id": answer["rollout_id"]}
             for position, criterion in enumerate(json.loads(item["given"])["criteria"]):
-                about = {"question": item["text"], "answer": answer["answer"], "criterion": criterion["text"]}
-                yield {**ids, "criterion_id": str(position), **about}
+                yield {
+                    "task_id": item["task_id"],
+                    "rollout_id": answer["rollout_id"],
+                    "criterion_id": str(position),
+                    "question": item["text"],
+                    "answer": answer["answer"],
+                    "criterion": criterion["text"],
+                }
 
 
 def judge_pairs(items: list[Item], answers: list[Answer]) -> Iterator[Row]:
@@ -67,17 +97,22 @@ def judge_pairs(items: list[Item], answers: list[Answer]) -> Iterator[Row]:
     for answer in answers:
         if answer["answer"] is not None:
             item = item_of[answer["task_id"]]
-            ids, other = (
-                {"task_id": item["task_id"], "rollout_id": answer["rollout_id"]},
-                json.loads(item["given"])["against"],
-            )
-            for position, (first, second) in enumerate(((answer["answer"], other), (other, answer["answer"]))):
-                about = {"question": item["text"], "first": first, "second": second}
-                yield {**ids, "criterion_id": str(position), **about}
+            baseline = json.loads(item["given"])["against"]
+            orders = ((answer["answer"], baseline), (baseline, answer["answer"]))
+            for position, (first, second) in enumerate(orders):
+                yield {
+                    "task_id": item["task_id"],
+                    "rollout_id": answer["rollout_id"],
+                    "criterion_id": str(position),
+                    "question": item["text"],
+                    "first": first,
+                    "second": second,
+                }
 
 
 def read_answer(rollout: Rollout, prompt: PromptRow, *, read: Callable[[str], str]) -> Row:
-    """The answer of a reply, complete or truncated: one that was truncated after its answer still counts."""
+    """The answer of a reply, complete or truncated: one that was truncated after its answer
+    still counts. Raises Malformed with the reason if there is none."""
     try:
         return {"answer": read(rollout["reply"] or "")}
     except Malformed as problem:
@@ -109,9 +144,11 @@ def read_line(reply: str) -> str:
 
 
 def read_whole(reply: str) -> str:
-    if not (said := spoken(reply).strip()):
+    """All of the reply but its thoughts."""
+    text = spoken(reply).strip()
+    if not text:
         raise Malformed("nothing is said")
-    return said
+    return text
 
 
 def read_vote(rollout: Rollout, prompt: PromptRow) -> Row:
@@ -136,13 +173,33 @@ def preference(reply: str) -> int:
     return bracketed(reply, {"A": 0, "B": 1})
 
 
-JUDGES: dict[str, tuple[Callable[..., Iterator[Row]], Schema, Callable[..., Row], Callable[[str], int]]] = {
-    "judge": (judge_answers, VOTES, read_vote, verdict),
-    "criterion": (judge_criteria, JUDGMENTS, read_verdict, verdict),
-    "pair": (judge_pairs, JUDGMENTS, read_preference, preference),
-}  # by template: about what, into which table, how a reply is read, and whether it is asked again
+@dataclass(frozen=True)
+class Judge:
+    """What a judge is asked about, into which table its verdicts go, and how a reply is read.
+
+    A reply that `ask_again` finds malformed is requested once more.
+    """
+
+    about: Callable[..., Iterator[Row]]
+    into: Schema
+    read: Callable[[Rollout, PromptRow], Row]
+    ask_again: Callable[[str], int]
+
+
+# by the name of the template
+JUDGES = {
+    "judge": Judge(judge_answers, VOTES, read_vote, verdict),
+    "criterion": Judge(judge_criteria, JUDGMENTS, read_verdict, verdict),
+    "pair": Judge(judge_pairs, JUDGMENTS, read_preference, preference),
+}
+# by the set of prompts, then by the name of the template
 READERS: dict[str, dict[str, Callable[[str], str]]] = {
-    "english": {"boxed": read_boxed, "letter": read_boxed, "short": read_tagged, "whole": read_whole},
+    "english": {
+        "boxed": read_boxed,
+        "letter": read_boxed,
+        "short": read_tagged,
+        "whole": read_whole,
+    },
     "lines-2-shot": {"short": read_line},
     "lines-4-shot": {"boxed": read_line},  # its examples are sums
     "lines": {"boxed": read_line, "letter": read_line, "short": read_line, "whole": read_whole},

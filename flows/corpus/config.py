@@ -1,4 +1,7 @@
-"""Settings of prepare-corpus. The defaults suit any folder of text; a profile holds only departures from them."""
+"""Settings of prepare-corpus.
+
+The defaults suit any folder of text; a profile holds only departures from them.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from corpus_prep.read.files import Columns
 from corpus_prep.read.quality import QualityRules
 from corpus_prep.search.settings import EmbeddingConfig, VectorSearch
 from corpus_prep.workers import Workers
-from flows.profile import Settings
+from flows.settings.profile import Settings
 
 
 class Deduplication(Settings):
@@ -29,7 +32,9 @@ class Deduplication(Settings):
 
     near: MinHashing | None = Field(default=MinHashing(), description="none: equal texts only")
     comparing: Comparing = Comparing()
-    contained: Containment | None = Field(default=Containment(), description="none: keep contained documents")
+    contained: Containment | None = Field(
+        default=Containment(), description="none: keep contained documents"
+    )
     keep: Keep = Field(
         default="longest",
         description="of a family; newest: by the column in columns.date, else the last",
@@ -40,13 +45,20 @@ class Decontamination(Settings):
     """Evaluation sets whose passages no document may hold."""
 
     benchmarks: tuple[Benchmark, ...] = ()
-    registry: tuple[str, ...] = Field(default=(), description="more benchmarks, by their names in `selfplay evaluate`")
-    folder: str = Field(default="data/benchmarks", description="where the registry's benchmark files are")
+    registry: tuple[str, ...] = Field(
+        default=(), description="more benchmarks, by their names in `selfplay evaluate`"
+    )
+    folder: str = Field(
+        default="data/benchmarks", description="where the registry's benchmark files are"
+    )
     ngrams: NgramRule = NgramRule()
     alignment: AlignmentRule | None = Field(
-        default=AlignmentRule(), description="finds edited and partial passages; none: word for word only"
+        default=AlignmentRule(),
+        description="finds edited and partial passages; none: word for word only",
     )
-    likeness: MinHashing | None = Field(default=None, description="also drop near-duplicates of a passage, as in SPELL")
+    likeness: MinHashing | None = Field(
+        default=None, description="also drop near-duplicates of a passage, as in SPELL"
+    )
 
 
 class LongContexts(Settings):
@@ -54,40 +66,61 @@ class LongContexts(Settings):
 
     tokenizer: str | None = Field(
         default=None,
-        description="measures lengths: a model's folder or owner/name@commit; none: the embedding model's",
+        description=(
+            "measures lengths: a model's folder or owner/name@commit; none: the embedding model's"
+        ),
     )
-    sets: SetSettings | None = Field(default=None, description="documents of a cluster to show together")
-    padding: Padding | None = Field(default=None, description="also the same sets with distractors, as in EAPO")
-    segments: Splitting | None = Field(default=None, description="prose and tables of documents separated, as in EAPO")
+    sets: SetSettings | None = Field(
+        default=None, description="documents of a cluster to show together"
+    )
+    padding: Padding | None = Field(
+        default=None, description="also the same sets with distractors, as in EAPO"
+    )
+    segments: Splitting | None = Field(
+        default=None, description="prose and tables of documents separated, as in EAPO"
+    )
 
     @model_validator(mode="after")
     def _tokenizer_is_pinned(self) -> Self:
         if self.tokenizer and "@" not in self.tokenizer and not Path(self.tokenizer).is_dir():
-            raise ValueError(f"tokenizer {self.tokenizer} is not a local folder: pin its revision, owner/name@commit")
+            raise ValueError(
+                f"tokenizer {self.tokenizer} is not a local folder: pin its revision,"
+                " owner/name@commit"
+            )
         return self
 
     @model_validator(mode="after")
     def _padding_fills_sets(self) -> Self:
         if self.padding is not None and self.sets is None:
-            raise ValueError("long_context.padding fills sets: give their size, long_context.sets.size=20")
+            raise ValueError(
+                "long_context.padding fills sets: give their size, long_context.sets.size=20"
+            )
         return self
 
 
 class Config(Settings):
     corpus: str = Field(
-        description="a file or folder (text, web pages, JSON, CSV, Parquet, WARC, PDF; see README.md), or "
-        "hf:owner/name?split=train&revision=..."
+        description=(
+            "a file or folder (text, web pages, JSON, CSV, Parquet, WARC, PDF; see README.md), or "
+            "hf:owner/name?split=train&revision=..."
+        )
     )
     columns: Columns = Columns()
-    max_document_chars: int = Field(default=10_000_000, ge=1, description="longer documents are not stored")
+    max_document_chars: int = Field(
+        default=10_000_000, ge=1, description="longer documents are not stored"
+    )
     quality: QualityRules = QualityRules()
     duplicates: Deduplication = Deduplication()
     contamination: Decontamination = Decontamination()
-    embedding: EmbeddingConfig | None = Field(default=None, description="none: no clusters, and a BM25 index")
+    embedding: EmbeddingConfig | None = Field(
+        default=None, description="none: no clusters, and a BM25 index"
+    )
     clusters: Clustering | None = None
     long_context: LongContexts = LongContexts()
     search: VectorSearch = VectorSearch()
-    canaries: int = Field(default=0, ge=0, description="planted copies and passages that the steps should find")
+    canaries: int = Field(
+        default=0, ge=0, description="planted copies and passages that the steps should find"
+    )
     seed: int = 0
     workers: Workers = Workers()
 
@@ -95,40 +128,54 @@ class Config(Settings):
     def _clusters_need_vectors(self) -> Self:
         if self.clusters is not None and self.embedding is None and self.grouped_by is None:
             raise ValueError(
-                "clusters are made of vectors: name an embedding model, embedding.model; or set clusters.size=1, which "
-                'makes every document a cluster of its own, or clusters.by="source" or "title"'
+                "clusters are made of vectors: name an embedding model, embedding.model; or set"
+                " clusters.size=1, which makes every document a cluster of its own, or"
+                ' clusters.by="source" or "title"'
             )
         return self
 
     @model_validator(mode="after")
     def _sets_need_clusters(self) -> Self:
         sets = self.long_context.sets
-        if sets is not None and self.clusters is None:
+        if sets is None:
+            return self
+        if self.clusters is None:
             raise ValueError("sets are made from clusters: give their size, clusters.size=20")
-        by_meaning = self.clusters is not None and self.grouped_by is None
-        if sets is not None and self.clusters is not None and by_meaning and sets.smallest > self.clusters.bounds[1]:
-            most = self.clusters.bounds[1]
-            raise ValueError(f"clusters have at most {most} documents, long_context.sets.smallest is {sets.smallest}")
+        if self.grouped_by is not None:
+            return self
+        largest = self.clusters.bounds[1]
+        if sets.smallest > largest:
+            raise ValueError(
+                f"clusters have at most {largest} documents, long_context.sets.smallest is"
+                f" {sets.smallest}"
+            )
         return self
 
     @model_validator(mode="after")
     def _lengths_need_a_tokenizer(self) -> Self:
         if (self.long_context.sets or self.long_context.segments) and self.tokenizer is None:
-            raise ValueError("sets and segments are measured in tokens: name a tokenizer, long_context.tokenizer")
+            raise ValueError(
+                "sets and segments are measured in tokens: name a tokenizer, long_context.tokenizer"
+            )
         return self
 
     @property
     def grouped_by(self) -> str | None:
         """The column that defines the clusters; None if they are made by meaning."""
-        how = self.clusters
-        if how is None or how.by != "meaning":
-            return how and how.by
-        return "document_id" if how.size == 1 and self.embedding is None else None
+        clusters = self.clusters
+        if clusters is None:
+            return None
+        if clusters.by != "meaning":
+            return clusters.by
+        if clusters.size == 1 and self.embedding is None:
+            return "document_id"
+        return None
 
     @property
     def tokenizer(self) -> str | None:
         """The model whose tokens measure lengths."""
         if self.long_context.tokenizer or self.embedding is None:
             return self.long_context.tokenizer
-        model, revision = self.embedding.model, self.embedding.revision
-        return f"{model}@{revision}" if revision else model
+        if not self.embedding.revision:
+            return self.embedding.model
+        return f"{self.embedding.model}@{self.embedding.revision}"

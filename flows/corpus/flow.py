@@ -1,4 +1,7 @@
-"""Turn raw text into a corpus to learn from: clean, without duplicates and evaluation sets, clustered, indexed."""
+"""Turn raw text into a corpus to learn from.
+
+It is clean, without duplicates and evaluation sets, clustered and indexed.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,12 @@ from typing import Any
 
 from corpus_prep.search.settings import check_model
 from flows.benchmarks import find
-from flows.corpora import NO_HUB, PREPARED
+from flows.blocks.corpora import NO_HUB, PREPARED
 from flows.corpus.config import Config
-from flows.hub import check_reachable
 from flows.method import method
 from flows.run import Run
+from flows.runtime.hub import check_reachable
+from tasks.benchmarks.items import read_items
 from tasks.corpus.cluster import (
     cluster_documents,
     describe_clusters,
@@ -37,7 +41,13 @@ from tasks.corpus.dedup import (
     screen_exact_duplicates,
     screen_near_duplicates,
 )
-from tasks.corpus.documents import corpus_identity, gather, measure_reading, measure_settling, settle
+from tasks.corpus.documents import (
+    corpus_identity,
+    gather,
+    measure_reading,
+    measure_settling,
+    settle,
+)
 from tasks.corpus.long_context import (
     count_document_tokens,
     make_document_sets,
@@ -45,7 +55,6 @@ from tasks.corpus.long_context import (
     pad_document_sets,
     split_documents,
 )
-from tasks.items import read_items
 from tasks.reports.corpus import report_corpus
 from tasks.rollouts.tokens import count_tokens
 from warehouse.schemas import ITEMS
@@ -55,8 +64,10 @@ from warehouse.store import Place, Table
 log = logging.getLogger("selfplay")
 LOUD_SHARE = 0.01  # of the documents read: a reason that drops more is a warning
 REMEDIES = {
-    "too_long": "quality.long='cut' cuts them into pieces, quality.max_chars=null keeps them whole; "
-    "max_document_chars is the limit for reading one",
+    "too_long": (
+        "quality.long='cut' cuts them into pieces, quality.max_chars=null keeps them whole; "
+        "max_document_chars is the limit for reading one"
+    ),
     "too_short": "quality.min_chars=1 keeps them",
     "low_score": "quality.min_score=null keeps them",
     "other_language": "quality.languages=[] keeps them",
@@ -74,11 +85,15 @@ class Corpus:
 
 @method(Config)
 def prepare_corpus(run: Run[Any]) -> Table:
-    """Read, drop duplicates and evaluation sets, embed and cluster, combine, index; returns the documents kept."""
+    """Read, drop duplicates and evaluation sets, embed and cluster, combine, index.
+
+    Returns the documents kept.
+    """
     return prepare(run.cfg, run.place)
 
 
 def prepare(cfg: Config, place: Place) -> Table:
+    """The steps of `prepare_corpus`."""
     passages = read_benchmarks(cfg, place)
     check_models(cfg, place)
     check_reachable(cfg.corpus, NO_HUB, place.store.find(place.address(DOCUMENTS.name)))
@@ -122,19 +137,29 @@ def read_benchmarks(cfg: Config, place: Place) -> Table | None:
 
 
 def read_registered(cfg: Config, place: Place, name: str) -> Table:
-    """The items of an entry of the registry. Raises ValueError for one that is unknown or not available."""
+    """The items of an entry of the registry.
+
+    Raises ValueError for one that is unknown or not available.
+    """
     benchmark = find(name)
     if benchmark.columns is None:
         raise ValueError(f"only a harness reads {name}: name its file in contamination.benchmarks")
     source, identity = benchmark.located(Path(cfg.contamination.folder))
     way_out = f"name a file of {name} in contamination.benchmarks instead of contamination.registry"
     check_reachable(source, way_out, place.store.find(place.address(ITEMS.name, benchmark.name)))
-    about = {"benchmark": benchmark.name, "columns": benchmark.columns, "label": benchmark.name}
-    return read_items(place, source, identity=identity, **about)
+    return read_items(
+        place,
+        source,
+        identity=identity,
+        benchmark=benchmark.name,
+        columns=benchmark.columns,
+        label=benchmark.name,
+    )
 
 
 def check_models(cfg: Config, place: Place) -> None:
-    """Raise ValueError for a model or tokenizer that does not exist, unless its results already do."""
+    """Raise ValueError for a model or tokenizer that does not exist, unless its results already
+    do."""
     if cfg.embedding is not None and place.store.find(place.address(EMBEDDINGS.name)) is None:
         check_model(cfg.embedding)
     if cfg.tokenizer is not None and (cfg.long_context.sets or cfg.long_context.segments):
@@ -142,80 +167,113 @@ def check_models(cfg: Config, place: Place) -> None:
 
 
 def check_usable(documents: Table) -> None:
-    """Raise ValueError with the reasons if no document is left; warn of a reason that drops many."""
+    """Raise ValueError with the reasons if no document is left.
+
+    Warns of a reason that drops many.
+    """
     reasons = documents.recipe["counts"]
     if sum(reasons.values()) == documents.num_rows:
         named = ", ".join(f"{reason} {number}" for reason, number in sorted(reasons.items()))
         raise ValueError(
-            f"{documents.address}: none of {documents.num_rows} documents is usable: {named}. Change the rules: "
-            "--set quality.min_chars=1, quality.max_chars=null, quality.min_score=null"
+            f"{documents.address}: none of {documents.num_rows} documents is usable: {named}."
+            " Change the rules: --set quality.min_chars=1, quality.max_chars=null,"
+            " quality.min_score=null"
         )
     for reason, number in sorted(reasons.items(), key=lambda counted: -counted[1]):
         if number > LOUD_SHARE * documents.num_rows:
-            remedy = f" ({REMEDIES[reason]})" if reason in REMEDIES else ""
-            log.warning("%s: %d of %d dropped: %s%s", documents.address, number, documents.num_rows, reason, remedy)
+            remedy = ""
+            if reason in REMEDIES:
+                remedy = f" ({REMEDIES[reason]})"
+            log.warning(
+                "%s: %d of %d dropped: %s%s",
+                documents.address,
+                number,
+                documents.num_rows,
+                reason,
+                remedy,
+            )
 
 
 def drop_duplicates(cfg: Config, place: Place, corpus: Corpus) -> Corpus:
     """Keep one of equal documents, then one of similar ones."""
-    how, documents, screened = cfg.duplicates, corpus.documents, corpus.screened
+    settings = cfg.duplicates
+    documents = corpus.documents
+    screened = corpus.screened
     exact = screen_exact_duplicates(
-        place, documents, screened=screened, keep=how.keep, workers=cfg.workers, label="exact"
+        place, documents, screened=screened, keep=settings.keep, workers=cfg.workers, label="exact"
     )
     screened = (*screened, exact)
-    if how.near is None:
+    if settings.near is None:
         return Corpus(documents, screened)
-    bands = band_documents(place, documents, screened=screened, settings=how.near, workers=cfg.workers)
+    bands = band_documents(
+        place, documents, screened=screened, settings=settings.near, workers=cfg.workers
+    )
     pairs = find_duplicates(
         place,
         documents,
         bands,
         screened=screened,
-        settings=how.near,
-        comparing=how.comparing,
+        settings=settings.near,
+        comparing=settings.comparing,
         canaries=cfg.canaries,
         seed=cfg.seed,
         workers=cfg.workers,
     )
     near = screen_near_duplicates(
-        place, documents, pairs, screened=screened, threshold=how.near.threshold, keep=how.keep, label="near"
+        place,
+        documents,
+        pairs,
+        screened=screened,
+        threshold=settings.near.threshold,
+        keep=settings.keep,
+        label="near",
     )
-    measure_duplicates(place, exact, bands, pairs, near, threshold=how.near.threshold, label="duplicates")
+    measure_duplicates(
+        place, exact, bands, pairs, near, threshold=settings.near.threshold, label="duplicates"
+    )
     return Corpus(documents, (*screened, near))
 
 
 def drop_contained(cfg: Config, place: Place, corpus: Corpus) -> Corpus:
     """Drop documents that are contained in longer ones."""
-    how = cfg.duplicates.contained
-    if how is None:
+    settings = cfg.duplicates.contained
+    if settings is None:
         return corpus
-    documents, screened = corpus.documents, corpus.screened
-    found = find_contained(place, documents, screened=screened, settings=how, workers=cfg.workers)
-    alone = screen_contained(place, documents, found, screened=screened, label="contained")
-    measure_containment(place, found, alone, label="containments")
+    documents = corpus.documents
+    screened = corpus.screened
+    containments = find_contained(
+        place, documents, screened=screened, settings=settings, workers=cfg.workers
+    )
+    alone = screen_contained(place, documents, containments, screened=screened, label="contained")
+    measure_containment(place, containments, alone, label="containments")
     return Corpus(documents, (*screened, alone))
 
 
-def drop_evaluation_sets(cfg: Config, place: Place, corpus: Corpus, passages: Table | None) -> Corpus:
+def drop_evaluation_sets(
+    cfg: Config, place: Place, corpus: Corpus, passages: Table | None
+) -> Corpus:
     """Drop everything that a model is tested on later."""
-    how = cfg.contamination
     if passages is None:
         return corpus
-    documents, screened = corpus.documents, corpus.screened
-    found = find_contaminations(
+    documents = corpus.documents
+    screened = corpus.screened
+    settings = cfg.contamination
+    contaminations = find_contaminations(
         place,
         documents,
         passages,
         screened=screened,
-        rule=how.ngrams,
-        alignment=how.alignment,
-        likeness=how.likeness,
+        rule=settings.ngrams,
+        alignment=settings.alignment,
+        likeness=settings.likeness,
         canaries=cfg.canaries,
         seed=cfg.seed,
         workers=cfg.workers,
     )
-    clean = screen_contaminated(place, documents, found, screened=screened, label="contaminated")
-    measure_contaminations(place, passages, found, clean, label="contaminations")
+    clean = screen_contaminated(
+        place, documents, contaminations, screened=screened, label="contaminated"
+    )
+    measure_contaminations(place, passages, contaminations, clean, label="contaminations")
     return Corpus(documents, (*screened, clean))
 
 
@@ -223,7 +281,9 @@ def embed(cfg: Config, place: Place, corpus: Corpus) -> Table | None:
     """The vectors of the documents that are left, if there is a model."""
     if cfg.embedding is None:
         return None
-    return embed_documents(place, corpus.documents, screened=corpus.screened, embedding=cfg.embedding)
+    return embed_documents(
+        place, corpus.documents, screened=corpus.screened, embedding=cfg.embedding
+    )
 
 
 def cluster(cfg: Config, place: Place, corpus: Corpus, embeddings: Table | None) -> Table | None:
@@ -240,19 +300,37 @@ def cluster(cfg: Config, place: Place, corpus: Corpus, embeddings: Table | None)
 
 
 def combine(cfg: Config, place: Place, corpus: Corpus, memberships: Table | None) -> None:
-    """Make the material of long contexts: parts of documents, sets of a cluster's documents, sets with distractors."""
-    how, made = cfg.long_context, []
+    """Make the material of long contexts: parts of documents, sets of a cluster's documents,
+    sets with distractors."""
+    settings = cfg.long_context
     if cfg.tokenizer is None:
         return
     count = functools.partial(count_tokens, model=cfg.tokenizer)
-    given = {"screened": corpus.screened, "count": count, "workers": cfg.workers}
-    if how.segments is not None:
-        made.append(split_documents(place, corpus.documents, splitting=how.segments, **given))
-    if how.sets is not None and memberships is not None:
-        lengths = count_document_tokens(place, corpus.documents, **given)
-        sets = make_document_sets(place, memberships, lengths, settings=how.sets)
+    made = list[Table]()
+    if settings.segments is not None:
+        segments = split_documents(
+            place,
+            corpus.documents,
+            screened=corpus.screened,
+            splitting=settings.segments,
+            count=count,
+            workers=cfg.workers,
+        )
+        made.append(segments)
+    if settings.sets is not None and memberships is not None:
+        lengths = count_document_tokens(
+            place,
+            corpus.documents,
+            screened=corpus.screened,
+            count=count,
+            workers=cfg.workers,
+        )
+        sets = make_document_sets(place, memberships, lengths, settings=settings.sets)
         made += [lengths, sets]
-        if how.padding is not None:
-            made.append(pad_document_sets(place, sets, memberships, lengths, padding=how.padding, label="padded"))
+        if settings.padding is not None:
+            padded = pad_document_sets(
+                place, sets, memberships, lengths, padding=settings.padding, label="padded"
+            )
+            made.append(padded)
     if made:
         measure_long_contexts(place, *made, label="long_contexts")

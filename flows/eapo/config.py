@@ -1,4 +1,7 @@
-"""EAPO's settings. The defaults are the paper's (sections 3 and 4, appendix A); profiles hold departures."""
+"""EAPO's settings.
+
+The defaults are the paper's (sections 3 and 4, appendix A); profiles hold departures.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,14 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from flows import long_context, profile
+from flows.blocks import long_context
+from flows.eapo.tree import Trees
 from flows.plan.workload import Lengths, PlannedRole, PlannedUpdate, Step, Workload
-from flows.profile import Comparing, MethodSettings, Settings
-from tasks import limits
+from flows.settings import profile
+from flows.settings.profile import Comparing, MethodSettings, Settings
+from tasks.monitors import limits
 from tasks.needles import Grid
 from tasks.training.grpo import GRPOSettings, LossType
-from tasks.tree import Trees
 
 KEPT = 0.25  # of the comparisons agree with the outcomes: assumed, for a plan
 TASK_TYPES = ("multi_hop", "single_table", "text_and_table", "multi_table")
@@ -21,12 +25,18 @@ TASK_TYPES = ("multi_hop", "single_table", "text_and_table", "multi_table")
 class Models(profile.Models):
     """The base is the policy."""
 
-    reward_model: str | None = Field(default=None, description="compares evidence, and is trained; None is the base")
-    judge: str | None = Field(default=None, description="compares answers with references; None is the base")
+    reward_model: str | None = Field(
+        default=None, description="compares evidence, and is trained; None is the base"
+    )
+    judge: str | None = Field(
+        default=None, description="compares answers with references; None is the base"
+    )
 
 
 class Dialogues(profile.Dialogues):
-    input_tokens: int = Field(default=122_880, ge=1, description="a longer training prompt is dropped and counted")
+    input_tokens: int = Field(
+        default=122_880, ge=1, description="a longer training prompt is dropped and counted"
+    )
     response_tokens: int = Field(default=8192, ge=1)
 
 
@@ -34,7 +44,9 @@ class Rewards(Settings):
     """Eq. 2. The answer's weight is 1 minus the others."""
 
     format: float = Field(default=0.1, ge=0, le=1, description="alpha")
-    evidence: float = Field(default=0.3, ge=0, le=0.9, description="beta; 0 is outcome-only GRPO: nothing is compared")
+    evidence: float = Field(
+        default=0.3, ge=0, le=0.9, description="beta; 0 is outcome-only GRPO: nothing is compared"
+    )
 
 
 class Update(GRPOSettings):
@@ -49,41 +61,62 @@ class RewardModel(Settings):
     """Section 3.3: fine-tuned after every iteration on comparisons that agree with the outcomes."""
 
     trained: bool = Field(default=True, description="False is the ablation: it is frozen")
-    high: int = Field(default=4, ge=1, le=5, description="a score of at least this says that the answer is right")
-    low: int = Field(default=2, ge=1, le=5, description="a score of at most this says that it is wrong")
+    high: int = Field(
+        default=4, ge=1, le=5, description="a score of at least this says that the answer is right"
+    )
+    low: int = Field(
+        default=2, ge=1, le=5, description="a score of at most this says that it is wrong"
+    )
     batch_size: int = Field(default=32, ge=1, description="comparisons of an optimizer step")
     update: GRPOSettings = GRPOSettings(learning_rate=1e-5, beta=0.0)
 
 
 class Limits(limits.Limits):
-    min_verbatim: float | None = Field(default=None, ge=0, description="quotes that are in the context word for word")
-    max_not_compared: float | None = Field(default=0.5, ge=0, description="groups whose comparison cannot be read")
+    min_verbatim: float | None = Field(
+        default=None, ge=0, description="quotes that are in the context word for word"
+    )
+    max_not_compared: float | None = Field(
+        default=0.5, ge=0, description="groups whose comparison cannot be read"
+    )
 
 
 class Evaluation(long_context.Evaluation):
     samples: int = Field(default=6, ge=1, description="answers to each question; N of best-of-N")
     best_of_n: bool = Field(
         default=True,
-        description="the reward model chooses among the base policy's answers, where the evidence is known",
+        description=(
+            "the reward model chooses among the base policy's answers, where the evidence is known"
+        ),
     )
-    trees: Trees = Field(default=Trees(), description="other ways of answering the same questions (section 2.2)")
+    trees: Trees = Field(
+        default=Trees(), description="other ways of answering the same questions (section 2.2)"
+    )
     needles: Grid | None = Field(default=None, description="needle in a haystack (appendix B)")
 
 
 class Config(MethodSettings):
-    """The settings of a run. An iteration is `steps` updates of the policy, then one of the reward model."""
+    """The settings of a run.
+
+    An iteration is `steps` updates of the policy, then one of the reward model.
+    """
 
     examined: ClassVar = "policy"
 
     models: Models  # pyright: ignore[reportIncompatibleVariableOverride]
-    iterations: int = Field(default=4, ge=1, description="the 4,664 questions of the paper once make 73 steps")
+    iterations: int = Field(
+        default=4, ge=1, description="the 4,664 questions of the paper once make 73 steps"
+    )
     steps: int = Field(default=20, ge=1)
-    questions: str = Field(default="micro", description='"micro", or a .jsonl file in the format of `read_benchmark`')
+    questions: str = Field(
+        default="micro", description='"micro", or a .jsonl file in the format of `read_benchmark`'
+    )
     world_seed: int = Field(default=42, ge=0, lt=1000, description="of the built-in world")
     in_world: int = Field(default=960, ge=1, description="questions of the built-in world")
     batch_size: int = Field(default=64, ge=1, description="questions of a step")
     group_size: int = Field(default=6, ge=1, description="G answers to each")
-    outcome: Literal["judge", "rule"] = Field(default="judge", description="what decides whether an answer is right")
+    outcome: Literal["judge", "rule"] = Field(
+        default="judge", description="what decides whether an answer is right"
+    )
     dialogues: Dialogues = Dialogues()
     rewards: Rewards = Rewards()
     reward_model: RewardModel = RewardModel()
@@ -93,12 +126,22 @@ class Config(MethodSettings):
     evaluation: Evaluation = Evaluation()  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def workload(self) -> Workload:
-        n, group, said = self.batch_size, self.group_size, 4000 if self.dialogues.reasoning else 900
-        answers = PlannedRole("policy", Lengths(0.65 * self.dialogues.input_tokens, said), "policy").asked(n, group)
-        compared = PlannedRole("reward_model", Lengths(600 + 250 * group, said), "reward_model").asked(n)
+        n = self.batch_size
+        group = self.group_size
+        said = 4000 if self.dialogues.reasoning else 900
+        answers = PlannedRole(
+            "policy", Lengths(0.65 * self.dialogues.input_tokens, said), "policy"
+        ).asked(n, group)
+        compared = PlannedRole(
+            "reward_model", Lengths(600 + 250 * group, said), "reward_model"
+        ).asked(n)
         judged = PlannedRole("judge", Lengths(450, 100)).asked(n * group)
         compares = self.rewards.evidence > 0
-        asked = (answers, *([judged] if self.outcome == "judge" else []), *([compared] if compares else []))
+        asked = (
+            answers,
+            *([judged] if self.outcome == "judge" else []),
+            *([compared] if compares else []),
+        )
         steps = [Step(self.steps, asked, PlannedUpdate(self.update, (answers,)))]
         if compares and self.reward_model.trained:
             learnt = compared.role.asked(KEPT * n * self.steps)

@@ -14,17 +14,26 @@ VERDICTS = {"CORRECT": 1, "INCORRECT": 0, "NOT_ATTEMPTED": 0}
 
 
 def read_answer(rollout: Rollout, prompt: PromptRow) -> Row:
-    """The answer and the quotes of a reply of four parts, and the share of the quotes that are in the prompt."""
-    found = in_order(rollout["reply"] or "", PARTS)
-    quotes = quotes_of(found["evidence"].text)
+    """The answer and the quotes of a reply of four parts, and the share of the quotes that are in
+    the prompt.
+
+    Raises Malformed for a reply that lacks a part, or whose evidence quotes nothing.
+    """
+    parts = in_order(rollout["reply"] or "", PARTS)
+    quotes = quotes_of(parts["evidence"].text)
     if not quotes:
         raise Malformed("the evidence quotes nothing")
-    said = "\n".join(message["content"] for message in prompt["messages"])
-    return {"answer": found["answer"].text, "evidence": quotes, "verbatim": verbatim(quotes, said)}
+    shown = "\n".join(message["content"] for message in prompt["messages"])
+    return {
+        "answer": parts["answer"].text,
+        "evidence": quotes,
+        "verbatim": verbatim(quotes, shown),
+    }
 
 
 def read_verdict(reply: str) -> int:
-    """
+    """1 if the last verdict says that the answer is right, else 0.
+
     >>> read_verdict("Both name Ulm: [[CORRECT]]"), read_verdict("[[NOT_ATTEMPTED]]")
     (1, 0)
     """

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
+from flows.blocks.long_context import answers_to_judge
+from flows.eapo.compare import read_scores
 from flows.eapo.config import Config
+from flows.eapo.evidence import in_contexts
 from flows.eapo.readers import read_answer, read_verdict
-from flows.evidence import in_contexts
-from flows.long_context import answers_to_judge
 from flows.run import Role, templates
-from tasks.compare import read_scores
 from tasks.engines.base import Sampling
 from tasks.prompt import Row
 from tasks.read import Reader, reads
@@ -22,36 +22,70 @@ HIGHEST = 5  # v of section 3.2
 
 
 class Roles:
+    """The roles of one configuration."""
+
     def __init__(self, cfg: Config) -> None:
-        d, template = cfg.dialogues, templates(cfg, cfg.dialogues.prompts)
-        role = partial(Role, sampling=d.sampling, dialogue=d.one_reply)
-        scores = Reader(partial(read_scores, highest=HIGHEST), whole=True)
-        shown = d.one_reply.model_copy(update={"prompt_tokens": d.input_tokens})
-        whole = Reader(read_answer, whole=True)
-        self.policy = role("policy", (template("answer"),), in_contexts, into=ANSWERS, read=whole, dialogue=shown)
-        warmth = d.temperature if cfg.evaluation.temperature is None else cfg.evaluation.temperature
-        self.examinee = replace(self.policy, sampling=d.sampling.model_copy(update={"temperature": warmth}))
-        self.reward_model = role(
-            "reward_model", (template("compare"),), groups, into=MARKS, read=scores, judge=True, ask_again=scores
-        )
         self._cfg = cfg
+        dialogues = cfg.dialogues
+        template = templates(cfg, dialogues.prompts)
+        self.policy = Role(
+            name="policy",
+            templates=(template("answer"),),
+            about=in_contexts,
+            sampling=dialogues.sampling,
+            into=ANSWERS,
+            read=Reader(read_answer, whole=True),
+            dialogue=dialogues.one_reply.model_copy(
+                update={"prompt_tokens": dialogues.input_tokens}
+            ),
+        )
+        self.evaluated_policy = self.policy
+        if cfg.evaluation.temperature is not None:
+            update = {"temperature": cfg.evaluation.temperature}
+            self.evaluated_policy = replace(
+                self.policy, sampling=dialogues.sampling.model_copy(update=update)
+            )
+        read_comparison = Reader(partial(read_scores, highest=HIGHEST), whole=True)
+        self.reward_model = Role(
+            name="reward_model",
+            templates=(template("compare"),),
+            about=groups,
+            sampling=dialogues.sampling,
+            into=MARKS,
+            read=read_comparison,
+            dialogue=dialogues.one_reply,
+            judge=True,
+            ask_again=read_comparison,
+        )
 
     @property
     def judge(self) -> Role | None:
         """The role that judges whether an answer is right; None if a rule decides."""
         if self._cfg.outcome == "rule":
             return None
-        d = self._cfg.dialogues
-        greedy = Sampling(temperature=0, max_tokens=d.response_tokens)
-        asked, read = (templates(self._cfg, d.prompts)("judge"),), reads("vote", read_verdict)
-        how = {"dialogue": d.one_reply, "judge": True, "ask_again": read_verdict}
-        return Role("judge", asked, answers_to_judge, greedy, VOTES, read, **how)
+        dialogues = self._cfg.dialogues
+        return Role(
+            name="judge",
+            templates=(templates(self._cfg, dialogues.prompts)("judge"),),
+            about=answers_to_judge,
+            sampling=Sampling(temperature=0, max_tokens=dialogues.response_tokens),
+            into=VOTES,
+            read=reads("vote", read_verdict),
+            dialogue=dialogues.one_reply,
+            judge=True,
+            ask_again=read_verdict,
+        )
 
 
 def groups(answers: list[Answer], tasks: list[Task]) -> Iterator[Row]:
     """The evidence of all readable answers to one prompt, without the context."""
     text_of = {task["task_id"]: task["text"] for task in tasks}
-    for group in rows_by("prompt_id", (row for row in answers if row["answer"] is not None)).values():
+    readable = (row for row in answers if row["answer"] is not None)
+    for group in rows_by("prompt_id", readable).values():
         task_id = group[0]["task_id"]
-        ids = {"task_id": task_id, "rollout_ids": [row["rollout_id"] for row in group]}
-        yield {**ids, "question": text_of[task_id], "sets": [row["evidence"] for row in group]}
+        yield {
+            "task_id": task_id,
+            "rollout_ids": [row["rollout_id"] for row in group],
+            "question": text_of[task_id],
+            "sets": [row["evidence"] for row in group],
+        }

@@ -1,4 +1,7 @@
-"""MAE's settings. The defaults are the paper's (sections 4 and 5, table 3); profiles hold departures."""
+"""MAE's settings.
+
+The defaults are the paper's (sections 4 and 5, table 3); profiles hold departures.
+"""
 
 from __future__ import annotations
 
@@ -7,39 +10,69 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from flows.fine_tuning import FineTuning
+from flows.blocks.fine_tuning import FineTuning
 from flows.plan.workload import Lengths, PlannedRole, PlannedUpdate, Step, Workload
-from flows.profile import Comparing, Dialogues, MethodSettings, Settings
+from flows.settings.profile import Comparing, Dialogues, MethodSettings, Settings
 from tasks.training.grpo import GRPOSettings
 
 
 class Questions(Settings):
     """The questions that a run begins with, and how many of the Proposer's prompts show one."""
 
-    file: str | None = Field(default=None, description="has a column `question`; None: the base model asks")
-    count: int = Field(default=16, ge=0, description="taken from the file, or asked by the base model")
-    referenced: float = Field(default=0.5, ge=0, le=1, description="share of prompts: no, half or with reference")
+    file: str | None = Field(
+        default=None, description="has a column `question`; None: the base model asks"
+    )
+    count: int = Field(
+        default=16, ge=0, description="taken from the file, or asked by the base model"
+    )
+    referenced: float = Field(
+        default=0.5, ge=0, le=1, description="share of prompts: no, half or with reference"
+    )
 
 
 class Proposer(Settings):
-    answers: int = Field(default=5, ge=1, description="N_sample, to each new question, for its difficulty")
-    lowest_quality: float = Field(default=0.7, ge=0, le=1, description="of a question that enters D; 0 is the ablation")
-    difficulty_from: float = Field(default=0.0, ge=0, le=1, description="least quality paid; released code: 0.7")
+    """How hard and how good a question is."""
+
+    answers: int = Field(
+        default=5, ge=1, description="N_sample, to each new question, for its difficulty"
+    )
+    lowest_quality: float = Field(
+        default=0.7, ge=0, le=1, description="of a question that enters D; 0 is the ablation"
+    )
+    difficulty_from: float = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description="least quality for a difficulty reward; released code: 0.7",
+    )
 
 
 class Judge(Settings):
-    judgments: int = Field(default=1, ge=1, description="of each question and answer; the released code averages 5")
-    unread: float | None = Field(default=None, ge=0, le=1, description="pays for no readable mark; released code: 0.5")
+    """How often the Judge marks, and what a reply without a mark is worth."""
+
+    judgments: int = Field(
+        default=1, ge=1, description="of each question and answer; the released code averages 5"
+    )
+    unread: float | None = Field(
+        default=None, ge=0, le=1, description="in place of no readable mark; released code: 0.5"
+    )
 
 
 class Update(GRPOSettings):
+    """Section 3: one update a step for all roles, clipped higher above than below, without KL."""
+
     epsilon_high: float = Field(default=0.28, gt=0)
     beta: float = Field(default=0.0, ge=0)
-    optimizer_steps: int = Field(default=6, ge=1, description="three roles of 128 rollouts in mini-batches of 64")
+    optimizer_steps: int = Field(
+        default=6, ge=1, description="three roles of 128 rollouts in mini-batches of 64"
+    )
 
 
 class Config(MethodSettings):
-    """A whole run: `iterations` times `steps` synchronised updates. It learns from no corpus, and from no answer."""
+    """A whole run: `iterations` times `steps` synchronised updates.
+
+    It learns from no corpus, and from no answer.
+    """
 
     examined: ClassVar = "model"
 
@@ -50,26 +83,41 @@ class Config(MethodSettings):
     questions: Questions = Questions()
     proposer: Proposer = Proposer()
     judge: Judge = Judge()
-    pays_format: bool = Field(default=True, description="False is the ablation, and leaves the Judge unpaid")
+    pays_format: bool = Field(
+        default=True, description="False is the ablation, and leaves the Judge without reward"
+    )
     trained: tuple[Literal["proposer", "solver", "judge"], ...] = ("proposer", "solver", "judge")
     update: Update = Update()
-    fine_tuning: FineTuning | None = Field(default=None, description="the baseline SFT, in place of self-play")
+    fine_tuning: FineTuning | None = Field(
+        default=None, description="the baseline SFT, in place of self-play"
+    )
     match: Comparing = Comparing()
 
     @model_validator(mode="after")
     def _references_need_questions(self) -> Self:
         if self.questions.referenced and not self.questions.count:
-            raise ValueError("questions.referenced shows questions: questions.count has to be at least 1")
+            raise ValueError(
+                "questions.referenced shows questions: questions.count has to be at least 1"
+            )
         return self
 
     def workload(self) -> Workload | None:
         if self.fine_tuning:
             return None
-        n, marks, role = self.batch_size, self.judge.judgments, partial(PlannedRole, model="model")
-        proposer, solver = role("proposer", Lengths(350, 400)), role("solver", Lengths(200, 600))
-        judge, quality = role("judge", Lengths(900, 300)), role("quality", Lengths(500, 300))
+        n = self.batch_size
+        marks = self.judge.judgments
+        role = partial(PlannedRole, model="model")
+        proposer = role("proposer", Lengths(350, 400))
+        solver = role("solver", Lengths(200, 600), labels=("solver", "trial"))
+        judge = role("judge", Lengths(900, 300), labels=("judge", "difficulty", "answers"))
+        quality = role("quality", Lengths(500, 300))
         paid = {"proposer": proposer.asked(n), "solver": solver.asked(n), "judge": judge.asked(n)}
         tried = n * self.proposer.answers
-        others = quality.asked(n, marks), solver.asked(tried), judge.asked(tried, marks), judge.asked(n, marks)
+        others = (
+            quality.asked(n, marks),
+            solver.asked(tried),
+            judge.asked(tried, marks),
+            judge.asked(n, marks),
+        )
         update = PlannedUpdate(self.update, tuple(paid[name] for name in self.trained))
         return Workload((Step(self.steps, (*paid.values(), *others), update),))

@@ -1,4 +1,8 @@
-"""MAE's rewards (sections 4.1 to 4.3), and the rows of `scores` made from them. Every part lies in 0..1."""
+"""MAE's rewards (sections 4.1 to 4.3), and the rows of `scores` made from them.
+
+Every part lies in 0..1, and a reward is the mean of its parts. A function named `*_reward` computes
+a part from its values; one named `*_rewards` yields a row for each reply of a role.
+"""
 
 from __future__ import annotations
 
@@ -11,73 +15,130 @@ from tasks.stage import rows_by
 from warehouse.schemas import Answer, Mark, PromptRow, Rollout, Row, Task
 
 NO_MARK = "no readable mark"
+ROUNDING = 1e-9  # rounding may put a mean of marks this far below a bound that it equals
 
 
-def well_formed(num_elements: int) -> float:
+# ---- format, for all roles ----
+
+
+def format_reward(num_elements: int) -> float:
     """The format reward of a reply with this number of valid elements of its role.
 
-    >>> well_formed(1), well_formed(2), well_formed(0)
+    >>> format_reward(1), format_reward(2), format_reward(0)
     (1.0, 0.5, 0.0)
     """
-    return 1.0 if num_elements == 1 else 0.5 if num_elements else 0.0
+    if num_elements == 0:
+        return 0.0
+    if num_elements == 1:
+        return 1.0
+    return 0.5
 
 
-def tags_kept(rollout: Rollout, prompt: PromptRow, *, name: str) -> Row:
+def measure_format(rollout: Rollout, prompt: PromptRow, *, name: str) -> Row:
     """The format reward of a reply that should have one `<name>` element."""
-    return {"format": {"total": well_formed(len(elements(rollout["reply"] or "", name)))}}
+    return {"format": {"total": format_reward(len(elements(rollout["reply"] or "", name)))}}
 
 
-def worth(answers: Iterable[Answer], marks: list[Mark], unread: float | None) -> dict[str, float | None]:
-    """V_J: the mean mark of each answer, by its rollout. A reply without an answer is worth 0."""
-    of = rows_by("rollout_id", marks)
-    return {
-        row["rollout_id"]: 0.0 if row["answer"] is None else mean_of((m["mark"] for m in of[row["rollout_id"]]), unread)
-        for row in answers
-    }
+def _format_of(row: Task | Answer | Mark) -> float:
+    """The format reward that was measured when a reply was read; 0 if there was no reply."""
+    return (row["format"] or {}).get("total", 0.0)
 
 
-def pay_proposer(
+# ---- the Solver ----
+
+
+def judge_score(
+    answers: Iterable[Answer], marks: list[Mark], unread: float | None
+) -> dict[str, float | None]:
+    """V_J: the mean mark of each answer, by its rollout.
+
+    A reply without an answer is worth 0. An answer without a readable mark is worth `unread`.
+    """
+    marks_of = rows_by("rollout_id", marks)
+    score_of: dict[str, float | None] = {}
+    for answer in answers:
+        rollout_id = answer["rollout_id"]
+        if answer["answer"] is None:
+            score_of[rollout_id] = 0.0
+        else:
+            score_of[rollout_id] = mean_of((row["mark"] for row in marks_of[rollout_id]), unread)
+    return score_of
+
+
+def solver_rewards(
+    answers: list[Answer], marks: list[Mark], *, pays_format: bool, unread: float | None
+) -> Iterator[Row]:
+    """R_S: the Judge's mark and format. An answer without a readable mark is unscorable."""
+    mark_of = judge_score(answers, marks, unread)
+    for answer in answers:
+        form = _format_of(answer)
+        mark = mark_of[answer["rollout_id"]]
+        if mark is None:
+            yield scored(answer, None, {"format": form}, unscorable=NO_MARK)
+            continue
+        parts = [mark]
+        if pays_format:
+            parts.append(form)
+        yield scored(answer, mean_of(parts), {"format": form, "mark": mark}, score=mark)
+
+
+# ---- the Proposer ----
+
+
+def difficulty_reward(quality: float, score: float, difficulty_from: float) -> float:
+    """1 less the mean score of the answers; 0 if the question's quality is below a bound.
+
+    >>> difficulty_reward(0.8, 0.25, 0.7), difficulty_reward(0.6, 0.25, 0.7)
+    (0.75, 0.0)
+    """
+    if quality < difficulty_from - ROUNDING:
+        return 0.0
+    return 1 - score
+
+
+def proposer_rewards(
     tasks: list[Task],
     quality: list[Mark],
-    tried: list[Answer],
-    solved: list[Mark],
+    answers: list[Answer],
+    marks: list[Mark],
     *,
     pays_format: bool,
     unread: float | None,
     difficulty_from: float,
 ) -> Iterator[Row]:
-    """R_P: quality, difficulty (1 less the mean worth of the answers; 0 where the quality is below `difficulty_from`)
-    and format. A reply without a question is worth nothing."""
-    sampled = [answer for answer in tried if not not_sampled(answer)]
-    marks_of, answers_of = rows_by("task_id", quality), rows_by("task_id", sampled)
-    worth_of = worth(sampled, solved, unread)
+    """R_P: quality, difficulty and format of every question.
+
+    `quality` are the marks of the questions, `marks` those of the answers. A reply without a
+    question is worth nothing; a question is unscorable without a readable mark of either kind.
+    """
+    sampled = [answer for answer in answers if not not_sampled(answer)]
+    quality_of = rows_by("task_id", quality)
+    answers_of = rows_by("task_id", sampled)
+    score_of = judge_score(sampled, marks, unread)
     for task in tasks:
-        form, task_id = (task["format"] or {}).get("total", 0.0), task["task_id"]
+        task_id = task["task_id"]
+        form = _format_of(task)
         if task["text"] is None:
             yield scored(task, 0.0, {"format": form})
             continue
-        good = mean_of((mark["mark"] for mark in marks_of[task_id]), unread)
-        right = mean_of((worth_of[answer["rollout_id"]] for answer in answers_of[task_id]), unread)
+        good = mean_of((mark["mark"] for mark in quality_of[task_id]), unread)
+        right = mean_of((score_of[answer["rollout_id"]] for answer in answers_of[task_id]), unread)
         if good is None or right is None:
             yield scored(task, None, {"format": form}, unscorable=NO_MARK)
             continue
-        hard = 1 - right if good >= difficulty_from - 1e-9 else 0.0
-        parts = {"quality": good, "difficulty": hard, "format": form}
-        yield scored(task, mean_of([good, hard, form if pays_format else None]), parts, score=right)
+        hard = difficulty_reward(good, right, difficulty_from)
+        parts = [good, hard]
+        if pays_format:
+            parts.append(form)
+        components = {"quality": good, "difficulty": hard, "format": form}
+        yield scored(task, mean_of(parts), components, score=right)
 
 
-def pay_solver(answers: list[Answer], marks: list[Mark], *, pays_format: bool, unread: float | None) -> Iterator[Row]:
-    """R_S: the Judge's mark and format."""
-    worth_of = worth(answers, marks, unread)
-    for answer in answers:
-        form, mark = (answer["format"] or {}).get("total", 0.0), worth_of[answer["rollout_id"]]
-        why = NO_MARK if mark is None else None
-        parts = {"format": form, **({} if mark is None else {"mark": mark})}
-        yield scored(answer, mean_of([mark, form if pays_format else None]), parts, score=mark, unscorable=why)
+# ---- the Judge ----
 
 
-def pay_judge(marks: list[Mark], *, pays_format: bool) -> Iterator[Row]:
-    """R_J: format alone. Nobody says whether a mark is right."""
-    for row in marks:
-        form = (row["format"] or {}).get("total", 0.0)
-        yield scored(row, form * pays_format, {"format": form})
+def judge_rewards(marks: list[Mark], *, pays_format: bool) -> Iterator[Row]:
+    """R_J: format alone, as nobody knows whether a mark is right; 0 without `pays_format`."""
+    for mark in marks:
+        form = _format_of(mark)
+        yield scored(mark, form * pays_format, {"format": form})

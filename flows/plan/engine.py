@@ -1,4 +1,4 @@
-"""The memory of an engine's GPU: weights, adapters, working memory, and the rest for the cache of keys and values."""
+"""The memory of an engine's GPU: weights, adapters, working memory and KV cache."""
 
 from __future__ import annotations
 
@@ -42,26 +42,47 @@ class EngineMemory:
 
 
 def engine_memory(shape: Shape, engine: EngineConfig, gpu: GPU) -> EngineMemory:
+    """The memory of an engine with these settings on cards of this kind."""
     across = engine.tensor_parallel
     weights = 2 * shape.params / across / GIB
-    rank = engine.max_lora_rank
-    adapters = 2 * engine.max_loras * shape.adapter_params(rank, "all-linear") / across / GIB if rank else 0.0
+    adapters = 0.0
+    if rank := engine.max_lora_rank:
+        adapters = 2 * engine.max_loras * shape.adapter_params(rank, "all-linear") / across / GIB
     batched = max(engine.max_batched_tokens, engine.max_num_seqs)
-    activations = 2 * 14 * batched * shape.hidden / GIB  # of a layer: the MLP's halves and product, attention, residual
+    # of a layer: the MLP's halves and product, attention, residual
+    activations = 2 * 14 * batched * shape.hidden / GIB
     logits = 3 * 4 * engine.max_num_seqs * shape.vocab / GIB
     working = activations + logits + OVERHEADS.graphs + OVERHEADS.context
     cache = engine.gpu_memory_utilization * gpu.memory_gib - weights - adapters - working
-    # With more GPUs than key heads, each head is on several GPUs.
+    # with more GPUs than key heads, each head is on several GPUs
     tokens = max(0, int(cache * GIB * min(across, shape.keys // shape.head) / shape.cache_bytes))
-    positions = engine.yarn.positions(shape.positions) if engine.yarn and shape.positions else shape.positions
-    return EngineMemory(weights, adapters, working, cache, tokens, engine.max_model_len, positions)
+    positions = shape.positions
+    if engine.yarn and positions:
+        positions = engine.yarn.positions(positions)
+    return EngineMemory(
+        weights=weights,
+        adapters=adapters,
+        working=working,
+        cache=cache,
+        cache_tokens=tokens,
+        context=engine.max_model_len,
+        positions=positions,
+    )
 
 
 def asleep_bytes(shape: Shape, engine: EngineConfig) -> int:
-    """Host memory of a sleeping engine, for all its GPUs. vLLM copies every segment of the weights (one matrix, rounded
-    up to 2 MiB) to pinned memory, and PyTorch rounds that up to a power of two."""
-    matrices = [(size, shape.layers) for size in shape.engine_matrices] + [
-        (shape.table_params, 1 if shape.tied else 2),
+    """Host memory of a sleeping engine, for all its GPUs.
+
+    vLLM copies every segment of the weights (one matrix, rounded up to 2 MiB) to pinned memory, and
+    PyTorch rounds that up to a power of two. 36 layers with a matrix of 4096 x 6144 in bfloat16 are
+    36 segments of 48 MiB, which take 36 x 64 MiB.
+    """
+    matrices = [(size, shape.layers) for size in shape.engine_matrices]
+    matrices.append((shape.table_params, shape.tables))
+    segments = [
+        (-(-2 * size // engine.tensor_parallel // SEGMENT) * SEGMENT, times)
+        for size, times in matrices
     ]
-    segments = [(-(-2 * size // engine.tensor_parallel // SEGMENT) * SEGMENT, times) for size, times in matrices]
-    return engine.tensor_parallel * sum(times * (1 << (size - 1).bit_length()) for size, times in segments)
+    return engine.tensor_parallel * sum(
+        times * (1 << (size - 1).bit_length()) for size, times in segments
+    )

@@ -1,7 +1,7 @@
 """Published numbers of GPUs and hosts, and the share of them that programs reach.
 
-Every share is an assumption: none was measured on a GPU. Lengths of conversations may be those of an earlier run
-(`flows.plan.measured`).
+Every share is an assumption: none was measured on a GPU. Lengths of conversations may be those of
+an earlier run (`flows.plan.measured`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ MIN_DRIVER = 580  # NVIDIA's minimum for CUDA 13, which the locked torch and vLL
 
 @dataclass(frozen=True)
 class GPU:
-    """One card. Bandwidths are those of its memory, of an all-gather over a node's links, and to pinned host memory."""
+    """One card. Bandwidths are those of its memory, of an all-gather over a node's links, and to
+    pinned host memory."""
 
     name: str
     memory_gib: float  # what nvidia-smi shows
@@ -38,15 +39,18 @@ GPUS = {
 
 @dataclass(frozen=True)
 class Rates:
-    """Shares of a GPU's and a host's numbers that are reached. GB/s are those of one process, unless said otherwise."""
+    """Shares of a GPU's and a host's numbers that are reached. GB/s are those of one process,
+    unless said otherwise."""
 
     train: float = 0.42  # of the FLOPs, in rows of thousands of tokens
     prefill: float = 0.50
     decode: float = 0.75  # of the memory's bandwidth
     decode_step_s: float = 0.002  # of an engine's step, whatever its batch
-    decode_row_s: float = 12e-6  # of each conversation in a step: scheduling, sampling and text, in Python
+    # of each conversation in a step: scheduling, sampling and text, in Python
+    decode_row_s: float = 12e-6
     lora_decode: float = 0.8  # of the tokens a second without adapters
-    layer_launch_s: float = 0.0055  # of a micro-batch: launches of a layer's kernels in all passes, and FSDP's hooks
+    # of a micro-batch: launches of a layer's kernels in all passes, and FSDP's hooks
+    layer_launch_s: float = 0.0055
     search_s: float = 0.025  # of one search, in a thread beside the engine
     pageable_gb_s: float = 8.0  # between host and GPU
     load_gb_s: float = 4.0  # weights from the page cache
@@ -69,4 +73,5 @@ class Overheads:
     fragmentation: float = 0.04  # share of the peak
 
 
-RATES, OVERHEADS = Rates(), Overheads()
+RATES = Rates()
+OVERHEADS = Overheads()

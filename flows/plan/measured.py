@@ -28,11 +28,14 @@ group by asked
 
 
 def measured_lengths(store: Store, run: str) -> dict[str, dict[str, float]]:
-    """By role, means of: tokens of a prompt, tokens sampled in a turn, turns, tokens added between two turns.
+    """By role, means of: tokens of a prompt, tokens sampled in a turn, turns, tokens added between
+    two turns.
 
     Raises ValueError for a run that sampled nothing.
     """
     rows = query(store.root, LENGTHS, {"run": run})
     if not rows:
-        raise ValueError(f"run {run!r} has no rollouts to measure; `selfplay status` lists the runs")
+        raise ValueError(
+            f"run {run!r} has no rollouts to measure; `selfplay status` lists the runs"
+        )
     return {row.pop("role"): {name: float(value) for name, value in row.items()} for row in rows}

@@ -1,4 +1,4 @@
-"""A profile's plan: memory of each GPU, memory and disk of the host, hours; and what to change if it does not fit."""
+"""A profile's plan: memory, disk and hours, and what to change if it does not fit."""
 
 from __future__ import annotations
 
@@ -12,18 +12,22 @@ from flows.plan.engine import EngineMemory, asleep_bytes, engine_memory
 from flows.plan.hardware import GPU, GPUS
 from flows.plan.seconds import Clock, Spent
 from flows.plan.shapes import Shape, shape_of
-from flows.plan.trainer import UpdateMemory, trained_params, update_memory
+from flows.plan.trainer import UpdateMemory, reference_bytes, trained_params, update_memory
 from flows.plan.workload import Workload
-from flows.profile import MethodSettings
+from flows.settings.profile import MethodSettings
 from tasks.engines.yarn import Yarn
 from tasks.training.grpo import GRPOSettings, LoRASettings
 
-SPARE = 0.1  # of a card: published peaks of reserved memory were up to 18 % above the tensors of a simulation
+# of a card: published peaks of reserved memory were up to 18 % above the tensors of a simulation
+SPARE = 0.1
 
 
 @dataclass(frozen=True)
 class Plan:
-    """GiB and GB as named. `spent`: time of one iteration by kind; None if the method has no workload."""
+    """What a configuration needs; sizes are in GiB or GB, as named.
+
+    `spent` is the time of one iteration by kind; None if the method has no workload.
+    """
 
     gpu: GPU
     num_gpus: int
@@ -38,33 +42,44 @@ class Plan:
     @property
     def problems(self) -> list[str]:
         """What does not fit."""
-        found = []
+        problems = []
         for name, engine in (("engine", self.engine), ("judge_engine", self.judge)):
-            if engine and not engine.has_positions:
-                found.append(
-                    f"{name}: max_model_len is {engine.context:,}, the model has {engine.positions:,} positions"
+            if engine is None:
+                continue
+            if not engine.has_positions:
+                problems.append(
+                    f"{name}: max_model_len is {engine.context:,}, the model has"
+                    f" {engine.positions:,} positions"
                 )
-            if engine and not engine.has_room:
-                found.append(
-                    f"{name}: the cache has room for {engine.cache_tokens:,} tokens, one conversation takes "
-                    f"{engine.context:,}"
+            if not engine.has_room:
+                problems.append(
+                    f"{name}: the cache has room for {engine.cache_tokens:,} tokens, one"
+                    f" conversation takes {engine.context:,}"
                 )
         for name, update in self.updates.items():
             if not update.fits(self.gpu):
-                found.append(
-                    f"{name}: {update.needed:.1f} GiB of {self.gpu.memory_gib} in rows of {update.tokens:,} tokens"
+                problems.append(
+                    f"{name}: {update.needed:.1f} GiB of {self.gpu.memory_gib} in rows of"
+                    f" {update.tokens:,} tokens"
                 )
-        return found
+        return problems
 
     @property
     def verdict(self) -> str:
         """yes, no, or tight: less than `SPARE` of a card is left, which fragmentation may take."""
-        tight = any(update.needed > (1 - SPARE) * self.gpu.memory_gib for update in self.updates.values())
-        return "no" if self.problems else "tight" if tight else "yes"
+        if self.problems:
+            return "no"
+        most = (1 - SPARE) * self.gpu.memory_gib
+        if any(update.needed > most for update in self.updates.values()):
+            return "tight"
+        return "yes"
 
     @property
     def hours(self) -> float | None:
-        return None if self.spent is None else sum(s.seconds for s in self.spent.values()) / 3600
+        """Hours of an iteration; None without a workload."""
+        if self.spent is None:
+            return None
+        return sum(spent.seconds for spent in self.spent.values()) / 3600
 
     @property
     def busy(self) -> float:
@@ -74,100 +89,175 @@ class Plan:
 
 
 def make_plan(cfg: MethodSettings, gpu: GPU, workload: Workload | None = None) -> Plan:
-    """Compute the plan of a configuration. Raises UnknownShape, and ValueError for an adapter on every expert."""
-    shape, updates = shape_of(cfg.models.base), updates_of(cfg)
-    of_judge = shape_of(cfg.judge_engine.model) if cfg.judge_engine else None
+    """Compute the plan of a configuration.
+
+    Raises UnknownShape, and ValueError for an adapter on every expert.
+    """
+    shape = shape_of(cfg.models.base)
+    judge_shape = None
+    judge_memory = None
+    if cfg.judge_engine:
+        judge_shape = shape_of(cfg.judge_engine.model)
+        judge_memory = engine_memory(judge_shape, cfg.judge_engine, gpu)
+    spent = None
+    if workload:
+        spent = Clock(cfg, shape, gpu).iteration(workload)
+    disk = disk_need(cfg, shape, workload)
     return Plan(
-        gpu,
-        num_gpus(cfg),
-        engine_memory(shape_of(cfg.engine.model), cfg.engine, gpu),
-        engine_memory(of_judge, cfg.judge_engine, gpu) if of_judge and cfg.judge_engine else None,
-        {
+        gpu=gpu,
+        num_gpus=num_gpus(cfg),
+        engine=engine_memory(shape_of(cfg.engine.model), cfg.engine, gpu),
+        judge=judge_memory,
+        updates={
             name: update_memory(
-                shape, _trained_with(cfg, settings), ranks=cfg.trainer_processes, tokens=longest_row(cfg, settings)
+                shape,
+                _trained_with(cfg, settings),
+                ranks=cfg.trainer_processes,
+                tokens=longest_row(cfg, settings),
             )
-            for name, settings in updates.items()
+            for name, settings in updates_of(cfg).items()
         },
-        host_gb(cfg, shape, of_judge, workload),
-        *disk_gb(cfg, shape, workload),
-        Clock(cfg, shape, gpu).iteration(workload) if workload else None,
+        host_gb=host_gb(cfg, shape, judge_shape, workload),
+        disk_gb=disk.kept_gb,
+        disk_once_gb=disk.once_gb,
+        spent=spent,
     )
 
 
 def _trained_with(cfg: MethodSettings, settings: GRPOSettings) -> GRPOSettings:
     """The settings as the trainer sees them: without the KL reference if engines score it."""
-    return settings.model_copy(update={"beta": 0.0}) if cfg.reference_by == "engine" else settings
+    if cfg.reference_by == "engine":
+        return settings.model_copy(update={"beta": 0.0})
+    return settings
 
 
 def longest_row(cfg: MethodSettings, settings: GRPOSettings) -> int:
     """Most tokens of a row: a whole context, or a shared prompt with its answers."""
-    dialogues, room = getattr(cfg, "dialogues", None), cfg.engine.max_model_len
-    return max(min(getattr(dialogues, "context_tokens", None) or room, room), settings.shared_prompt_tokens or 0)
+    dialogues = getattr(cfg, "dialogues", None)
+    room = cfg.engine.max_model_len
+    return max(
+        min(getattr(dialogues, "context_tokens", None) or room, room),
+        settings.shared_prompt_tokens or 0,
+    )
 
 
 def num_gpus(cfg: MethodSettings) -> int:
     """GPUs that the run needs: engines and trainer take turns on them."""
     engines = cfg.num_engines * cfg.engine.tensor_parallel
     if judge := cfg.judge_engine:
-        engines = -(-engines // judge.tensor_parallel) * judge.tensor_parallel + judge.tensor_parallel
+        # the judge's GPUs begin at a multiple of their number: 5 GPUs and a judge on 2 take 6 + 2
+        each = judge.tensor_parallel
+        engines = -(-engines // each) * each + each
     return max(engines, cfg.trainer_processes)
 
 
 def updates_of(settings: BaseModel, where: str = "") -> dict[str, GRPOSettings]:
     """The settings of every update in a configuration, by their dotted names."""
-    found: dict[str, GRPOSettings] = {}
+    updates: dict[str, GRPOSettings] = {}
     for name in type(settings).model_fields:
         value: Any = getattr(settings, name)
         if isinstance(value, GRPOSettings):
-            found[f"{where}{name}"] = value
+            updates[f"{where}{name}"] = value
         elif isinstance(value, BaseModel):
-            found |= updates_of(value, f"{where}{name}.")
-    return found
+            updates |= updates_of(value, f"{where}{name}.")
+    return updates
 
 
-def host_gb(cfg: MethodSettings, shape: Shape, of_judge: Shape | None, workload: Workload | None) -> float:
-    """Host memory while an update begins: what the trainer's processes read or keep, and sleeping engines."""
+def host_gb(
+    cfg: MethodSettings, shape: Shape, judge_shape: Shape | None, workload: Workload | None
+) -> float:
+    """Host memory (GB) while an update begins: what trainer processes read or keep, and engines.
+
+    Engines are asleep then: their weights are in host memory.
+    """
     updates = [_trained_with(cfg, settings) for settings in updates_of(cfg).values()]
-    of_engine = shape_of(cfg.engine.model)
+    engine_shape = shape_of(cfg.engine.model)
     if not updates:  # engines never sleep; they read their weights
-        return 2e-9 * (cfg.num_engines * of_engine.params + (of_judge.params if of_judge else 0))
-    asleep = cfg.num_engines * asleep_bytes(of_engine, cfg.engine)
-    if cfg.judge_engine and of_judge:
-        asleep += asleep_bytes(of_judge, cfg.judge_engine)
-    read = max(2 * shape.params if s.lora else (4 + (2 if s.beta else 0)) * shape.params for s in updates)
-    read *= cfg.trainer_processes
+        params = cfg.num_engines * engine_shape.params
+        if judge_shape:
+            params += judge_shape.params
+        return 2e-9 * params
+    asleep = cfg.num_engines * asleep_bytes(engine_shape, cfg.engine)
+    if cfg.judge_engine and judge_shape:
+        asleep += asleep_bytes(judge_shape, cfg.judge_engine)
+    read = cfg.trainer_processes * max(_read_bytes(shape, settings) for settings in updates)
     if cfg.resident_trainer:
-        held, players = max(_held_bytes(cfg, shape, s) for s in updates), workload.players if workload else len(updates)
-        read = max(read, held) + (players - 1) * held  # one player's first update reads; the others' state is kept
+        kept = max(_kept_bytes(cfg, shape, settings) for settings in updates)
+        # one player's first update reads; the others' state is kept
+        read = max(read, kept) + (num_players(workload, len(updates)) - 1) * kept
     return 1e-9 * (read + asleep)
 
 
-def _held_bytes(cfg: MethodSettings, shape: Shape, settings: GRPOSettings) -> float:
-    """Host memory that keeps one player: its sharded weights, moments and reference, or an adapter per process."""
+def num_players(workload: Workload | None, num_updates: int) -> int:
+    """Players that are trained; without a workload, one for each of the settings of updates."""
+    if workload is None:
+        return num_updates
+    return workload.players
+
+
+def _read_bytes(shape: Shape, settings: GRPOSettings) -> float:
+    """Host memory of a process that reads weights: bfloat16 for a base, float32 for what it trains.
+
+    A bfloat16 reference is beside trained weights if there is a KL term.
+    """
+    if settings.lora:
+        return 2 * shape.params
+    return (4 + reference_bytes(settings)) * shape.params
+
+
+def _kept_bytes(cfg: MethodSettings, shape: Shape, settings: GRPOSettings) -> float:
+    """Host memory that keeps one player: weights, moments and reference, sharded over processes.
+
+    Of an adapter every process keeps a whole copy.
+    """
     if settings.lora:
         return cfg.trainer_processes * 12 * trained_params(shape, settings)
-    return (12 + (2 if settings.beta else 0)) * shape.params
+    return (12 + reference_bytes(settings)) * shape.params
 
 
-def disk_gb(cfg: MethodSettings, shape: Shape, workload: Workload | None) -> tuple[float, float]:
-    """GB on disk of weights and optimizer states: those that the run keeps, and those while an update is written."""
-    sizes = [_written_gb(shape, settings) for settings in updates_of(cfg).values()]
+@dataclass(frozen=True)
+class DiskNeed:
+    """GB on disk of weights and optimizer states."""
+
+    kept_gb: float  # over the run
+    once_gb: float  # while an update writes
+
+
+@dataclass(frozen=True)
+class UpdateFiles:
+    """GB that an update writes."""
+
+    weights: float  # for engines
+    state: float  # of the optimizer
+
+    @property
+    def total(self) -> float:
+        return self.weights + self.state
+
+
+def disk_need(cfg: MethodSettings, shape: Shape, workload: Workload | None) -> DiskNeed:
+    """Disk for what the run keeps, and for what is there while an update is written."""
+    sizes = [_written_files(shape, settings) for settings in updates_of(cfg).values()]
     if not sizes:
-        return 0.0, 0.0
-    weights, state = max(sizes, key=sum)
-    players = workload.players if workload else len(sizes)
-    once = (weights + state) * (players + 1)
+        return DiskNeed(kept_gb=0.0, once_gb=0.0)
+    largest = max(sizes, key=lambda files: files.total)
+    players = num_players(workload, len(sizes))
     if cfg.keep_checkpoints == "all":
-        return (weights + state) * cfg.iterations * (workload.num_updates if workload else 1), once
-    return (weights + state) * players + weights * players * (cfg.iterations - 1), once
+        num_updates = 1.0
+        if workload:
+            num_updates = workload.num_updates
+        kept = largest.total * cfg.iterations * num_updates
+    else:
+        kept = largest.total * players + largest.weights * players * (cfg.iterations - 1)
+    return DiskNeed(kept_gb=kept, once_gb=largest.total * (players + 1))
 
 
-def _written_gb(shape: Shape, settings: GRPOSettings) -> tuple[float, float]:
-    """GB of an update's weights for engines, and of its optimizer state, which holds float32 weights if those are
-    rounded."""
+def _written_files(shape: Shape, settings: GRPOSettings) -> UpdateFiles:
+    """What an update writes. If weights are rounded, the optimizer's state has them in float32."""
     trained = 1e-9 * trained_params(shape, settings)
-    rounded = settings.export_dtype == "bfloat16" and settings.lora is None
-    return (2 * trained, 12 * trained) if rounded else (4 * trained, 8 * trained)
+    if settings.export_dtype == "bfloat16" and settings.lora is None:
+        return UpdateFiles(weights=2 * trained, state=12 * trained)
+    return UpdateFiles(weights=4 * trained, state=8 * trained)
 
 
 def ways_out(cfg: MethodSettings, gpu: GPU) -> Iterator[str]:
@@ -184,17 +274,35 @@ def ways_out(cfg: MethodSettings, gpu: GPU) -> Iterator[str]:
 
 
 def _changes(cfg: MethodSettings) -> Iterator[tuple[str, MethodSettings]]:
+    """Single changes that take less memory, each with its text for the user."""
+    yield from _changed_updates(cfg)
+    yield from _changed_machines(cfg)
+    yield from _changed_contexts(cfg)
+
+
+def _changed_updates(cfg: MethodSettings) -> Iterator[tuple[str, MethodSettings]]:
+    """Smaller updates: recomputed activations, single rows, adapters."""
     for name, settings in updates_of(cfg).items():
         if not settings.gradient_checkpointing:
-            yield f"--set {name}.gradient_checkpointing=true", _changed(cfg, name, gradient_checkpointing=True)
+            yield (
+                f"--set {name}.gradient_checkpointing=true",
+                _changed(cfg, name, {"gradient_checkpointing": True}),
+            )
         if settings.micro_batch_size > 1:
-            yield f"--set {name}.micro_batch_size=1", _changed(cfg, name, micro_batch_size=1)
+            yield f"--set {name}.micro_batch_size=1", _changed(cfg, name, {"micro_batch_size": 1})
     targets = ("q_proj", "k_proj", "v_proj", "o_proj")
-    adapters = cfg.model_copy(update={"engine": cfg.engine.model_copy(update={"max_lora_rank": 64})})
+    adapters = cfg.model_copy(
+        update={"engine": cfg.engine.model_copy(update={"max_lora_rank": 64})}
+    )
+    lora = LoRASettings(rank=64, alpha=128, targets=targets)
     for name in updates_of(cfg):
-        adapters = _changed(adapters, name, lora=LoRASettings(rank=64, alpha=128, targets=targets))
+        adapters = _changed(adapters, name, {"lora": lora})
     if any(settings.lora is None for settings in updates_of(cfg).values()):
         yield "LoRA on attention (rank 64; engine.max_lora_rank=64)", adapters
+
+
+def _changed_machines(cfg: MethodSettings) -> Iterator[tuple[str, MethodSettings]]:
+    """More GPUs for the trainer or for an engine."""
     for more in (8, 16, 32):
         if more > cfg.trainer_processes:
             yield (
@@ -205,6 +313,10 @@ def _changes(cfg: MethodSettings) -> Iterator[tuple[str, MethodSettings]]:
         if more > cfg.engine.tensor_parallel:
             engine = cfg.engine.model_copy(update={"tensor_parallel": more})
             yield f"--set engine.tensor_parallel={more}", cfg.model_copy(update={"engine": engine})
+
+
+def _changed_contexts(cfg: MethodSettings) -> Iterator[tuple[str, MethodSettings]]:
+    """Stretched positions, or shorter contexts."""
     if (positions := shape_of(cfg.engine.model).positions) and cfg.engine.max_model_len > positions:
         factor = -(-cfg.engine.max_model_len // positions)
         engine = cfg.engine.model_copy(update={"yarn": Yarn(factor=factor)})
@@ -218,9 +330,12 @@ def _changes(cfg: MethodSettings) -> Iterator[tuple[str, MethodSettings]]:
             )
 
 
-def _changed(settings: Any, where: str, **values: Any) -> Any:
+def _changed(settings: Any, where: str, values: dict[str, Any]) -> Any:
     """A copy of the settings in which the part with the dotted name `where` has other values."""
     first, _, rest = where.partition(".")
-    inner = getattr(settings, first)
-    changed = _changed(inner, rest, **values) if rest else inner.model_copy(update=values)
-    return settings.model_copy(update={first: changed})
+    if not rest:
+        return settings.model_copy(
+            update={first: getattr(settings, first).model_copy(update=values)}
+        )
+    inner = _changed(getattr(settings, first), rest, values)
+    return settings.model_copy(update={first: inner})

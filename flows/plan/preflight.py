@@ -1,4 +1,7 @@
-"""Check that a profile fits this machine, before anything is loaded: its plan on GPUs, its processes on CPUs."""
+"""Check that a profile fits this machine, before anything is loaded.
+
+On GPUs its plan is checked, on CPUs the number of its processes.
+"""
 
 from __future__ import annotations
 
@@ -15,75 +18,99 @@ from pathlib import Path
 from flows.plan.hardware import GPU, GPUS, MIN_DRIVER, OVERHEADS
 from flows.plan.plan import make_plan, updates_of, ways_out
 from flows.plan.shapes import UnknownShape
-from flows.profile import Comparing, MethodSettings
+from flows.settings.profile import Comparing, MethodSettings
 from tasks.engines.gpus import wrong_build
 from tasks.processes.host_memory import host_memory
 
 PROCESSES_PER_CORE = 8  # more of them only wait for each other
 WAY_OUT = "--set preflight=false starts it anyway"
 UNKNOWN_GPU = GPUS["h100-80"]  # stands for any card; only its memory matters here
-ASKED = "index,uuid,memory.total,driver_version,compute_mode,memory.free,memory.used"
-BUSY_S, POLL_S = 20.0, 2.0  # how long engines of a killed flow may take to end
+FIELDS = "index,uuid,memory.total,driver_version,compute_mode,memory.free,memory.used"
+# how long engines of a killed flow may take to end
+BUSY_S = 20.0
+POLL_S = 2.0
 SHARED_MEMORY = Path("/dev/shm")
 LEAST_SHARED = 1 << 30  # bytes; Docker gives a container 64 MB
 
 
 @dataclass(frozen=True)
 class Card:
-    """A GPU: its index, its free memory, and the memory that programs can use at all, both in GiB."""
+    """A GPU and its memory in GiB."""
 
-    name: str
+    name: str  # its index
     free: float
-    usable: float
+    usable: float  # by programs, if no other ran
 
 
 @dataclass(frozen=True)
 class Machine:
-    """The memory of each GPU that a run may use, the driver's major version, free bytes of the store's disk, bytes of
-    host memory, whether a GPU admits only one process, and what is free of each GPU (None: unknown)."""
+    """A machine with GPUs."""
 
-    gpus_gib: tuple[float, ...]
-    driver: int
-    disk_free: int
-    memory: int = sys.maxsize
-    exclusive: bool = False
-    cards: tuple[Card | None, ...] = ()
+    gpus_gib: tuple[float, ...]  # memory of each GPU that a run may use
+    driver: int  # major version
+    disk_free: int  # bytes, of the store's disk
+    memory: int = sys.maxsize  # bytes, of the host
+    exclusive: bool = False  # whether a GPU admits only one process
+    cards: tuple[Card | None, ...] = ()  # what is free of each GPU; None: unknown
 
     @classmethod
     def here(cls, root: Path) -> Machine | None:
         """This machine; None without an NVIDIA driver."""
-        query = ["nvidia-smi", f"--query-gpu={ASKED}", "--format=csv,noheader,nounits"]
+        query = ["nvidia-smi", f"--query-gpu={FIELDS}", "--format=csv,noheader,nounits"]
         try:
-            said = subprocess.run(query, capture_output=True, text=True, check=True).stdout
+            output = subprocess.run(query, capture_output=True, text=True, check=True).stdout
         except (OSError, subprocess.CalledProcessError):
             return None
         folder = next(folder for folder in (root, *root.parents) if folder.exists())
-        found = cls.read(said, os.environ.get("CUDA_VISIBLE_DEVICES"), shutil.disk_usage(folder).free)
-        return replace(found, memory=Host.here().memory)
+        machine = cls.read(
+            output, os.environ.get("CUDA_VISIBLE_DEVICES"), shutil.disk_usage(folder).free
+        )
+        return replace(machine, memory=Host.here().memory)
 
     @classmethod
-    def read(cls, said: str, visible: str | None, disk_free: int) -> Machine:
-        """Parse the output of nvidia-smi. `visible` lists the GPUs that may be used, by number or UUID; None means all.
+    def read(cls, output: str, visible: str | None, disk_free: int) -> Machine:
+        """Parse the output of nvidia-smi.
 
-        Memory that it does not report (a MIG slice's, and some cards') is assumed to be that of `UNKNOWN_GPU`.
+        `visible` lists the GPUs that may be used, by number or UUID; None means all. Memory that is
+        not reported (a MIG slice's, and some cards') is assumed to be that of `UNKNOWN_GPU`.
         """
-        lines = [[field.strip() for field in line.split(",")] for line in said.splitlines()]
-        cards = [line for line in lines if len(line) == len(ASKED.split(","))]  # the others are warnings
-        names = None if visible is None else [name.strip() for name in visible.split(",") if name.strip()]
-        order = names if names is not None else [card[0] for card in cards]
-        used = [card for name in order for card in cards if card[0] == name or card[1].startswith(name)]
-        slices = [UNKNOWN_GPU.memory_gib for name in names or () if name.startswith("MIG-")]
-        sizes = [float(card[2]) / 1024 if card[2].isdigit() else UNKNOWN_GPU.memory_gib for card in used]
+        lines = [[field.strip() for field in line.split(",")] for line in output.splitlines()]
+        # the others are warnings
+        cards = [line for line in lines if len(line) == len(FIELDS.split(","))]
+        names = [card[0] for card in cards]
+        if visible is not None:
+            names = [name.strip() for name in visible.split(",") if name.strip()]
+        used = [
+            card for name in names for card in cards if card[0] == name or card[1].startswith(name)
+        ]
+        slices = [UNKNOWN_GPU.memory_gib for name in names if name.startswith("MIG-")]
+        sizes = [_memory_gib(card[2]) for card in used]
         drivers = [int(card[3].split(".")[0]) for card in cards]
         exclusive = any(card[4] == "Exclusive_Process" for card in used)
-        free = tuple(map(_card, used)) if not slices else ()
-        return cls((*sizes, *slices), min(drivers, default=0), disk_free, exclusive=exclusive, cards=free)
+        free: tuple[Card | None, ...] = ()
+        if not slices:
+            free = tuple(map(_card, used))
+        return cls(
+            gpus_gib=(*sizes, *slices),
+            driver=min(drivers, default=0),
+            disk_free=disk_free,
+            exclusive=exclusive,
+            cards=free,
+        )
+
+
+def _memory_gib(mib: str) -> float:
+    """A field of nvidia-smi, which is a number of MiB or a text like [N/A]."""
+    if mib.isdigit():
+        return float(mib) / 1024
+    return UNKNOWN_GPU.memory_gib
 
 
 def _card(fields: list[str]) -> Card | None:
     if not (fields[5].isdigit() and fields[6].isdigit()):
         return None
-    free, used = int(fields[5]) / 1024, int(fields[6]) / 1024
+    free = int(fields[5]) / 1024
+    used = int(fields[6]) / 1024
     return Card(fields[0], free, free + used)
 
 
@@ -100,20 +127,23 @@ class Host:
 
 
 def check_machine(cfg: MethodSettings, root: Path, loads: bool = False) -> None:
-    """Raise ValueError for a profile that this machine cannot run, with all that is wrong and the way out.
+    """Raise ValueError for a profile that this machine cannot run.
 
-    GPUs are not checked for a model of unknown shape, for an endpoint, or without an NVIDIA driver. If the run now
-    `loads` its models, GPUs whose memory other processes use are refused, too.
+    The error says all that is wrong, and the way out. GPUs are not checked for a model of unknown
+    shape, for an endpoint, or without an NVIDIA driver. If the run now `loads` its models, GPUs
+    whose memory other processes use are refused, too.
     """
     if not cfg.preflight:
         return
     problems = [*crowded(cfg, Host.here()), *without_package(cfg)]
     if cfg.engine.device == "cuda" and cfg.engine.kind == "vllm":
         machine = Machine.here(root)
-        builds = filter(None, [wrong_build("cuda")])  # only matters on a GPU
-        problems += (
-            [*builds, *gpu_problems(cfg, machine), *without_compiler(), *short_of_shared_memory(cfg)] if machine else []
-        )
+        if machine:
+            if build := wrong_build("cuda"):
+                problems.append(build)
+            problems += gpu_problems(cfg, machine)
+            problems += without_compiler()
+            problems += short_of_shared_memory(cfg)
         if loads and not problems:
             problems += _still_busy(cfg, root)
     if problems:
@@ -121,25 +151,37 @@ def check_machine(cfg: MethodSettings, root: Path, loads: bool = False) -> None:
 
 
 def crowded(cfg: MethodSettings, host: Host) -> list[str]:
-    """Problems with more processes than the cores can serve, and with CPU engines whose caches exceed the memory."""
-    on_cpus = [each for each in (cfg.engine, cfg.judge_engine) if each and each.device == "cpu" and each.kind == "vllm"]
-    processes = {"num_engines": cfg.num_engines, "match.processes": getattr(cfg, "match", Comparing()).processes}
+    """Problems of too many processes for the cores, and of caches that exceed the host's memory."""
+    on_cpus = [
+        each
+        for each in (cfg.engine, cfg.judge_engine)
+        if each and each.device == "cpu" and each.kind == "vllm"
+    ]
+    processes = {
+        "num_engines": cfg.num_engines,
+        "match.processes": getattr(cfg, "match", Comparing()).processes,
+    }
     if on_cpus:
         processes |= {"trainer_processes": cfg.trainer_processes}
-        processes |= {f"engine.{name}": getattr(cfg.engine, name) for name in ("threads", "tensor_parallel")}
+        processes |= {
+            "engine.threads": cfg.engine.threads,
+            "engine.tensor_parallel": cfg.engine.tensor_parallel,
+        }
     most = PROCESSES_PER_CORE * host.cores
-    found = [
+    problems = [
         f"{name} is {count}, and this machine has {host.cores} cores: set it to {most} or less"
         for name, count in processes.items()
         if count > most
     ]
-    caches = sum(each.kv_cache_bytes * (cfg.num_engines if each is cfg.engine else 1) for each in on_cpus)
+    caches = sum(each.kv_cache_bytes for each in on_cpus)
+    if cfg.engine in on_cpus:
+        caches += (cfg.num_engines - 1) * cfg.engine.kv_cache_bytes
     if caches > host.memory:
-        found.append(
-            f"the engines' caches need {caches / 1e9:.0f} GB of memory, there are {host.memory / 1e9:.0f}: lower "
-            "num_engines or engine.kv_cache_bytes"
+        problems.append(
+            f"the engines' caches need {caches / 1e9:.0f} GB of memory, there are"
+            f" {host.memory / 1e9:.0f}: lower num_engines or engine.kv_cache_bytes"
         )
-    return found
+    return problems
 
 
 def without_package(cfg: MethodSettings) -> list[str]:
@@ -147,7 +189,8 @@ def without_package(cfg: MethodSettings) -> list[str]:
     if any(find_spec(name) for name in ("flash_attn", "kernels")):
         return []
     return [
-        f'{name}.attention "flash_attention_2" needs the package flash-attn, which is not installed; choose "sdpa"'
+        f'{name}.attention "flash_attention_2" needs the package flash-attn, which is not'
+        ' installed; choose "sdpa"'
         for name, update in updates_of(cfg).items()
         if update.attention == "flash_attention_2"
     ]
@@ -156,27 +199,38 @@ def without_package(cfg: MethodSettings) -> list[str]:
 def without_compiler() -> list[str]:
     """Problems of Triton, which compiles a small C library when a kernel is first used."""
     scheme = sysconfig.get_default_scheme()
-    include = Path(sysconfig.get_path("include", "posix_prefix" if scheme == "posix_local" else scheme))
-    found = []
+    include = Path(
+        sysconfig.get_path("include", "posix_prefix" if scheme == "posix_local" else scheme)
+    )
+    problems = []
     if not (os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")):
-        found.append("there is no C compiler, which kernels on GPUs need: install gcc or clang, or set CC")
+        problems.append(
+            "there is no C compiler, which kernels on GPUs need: install gcc or clang, or set CC"
+        )
     if not (include / "Python.h").exists():
         version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-        found.append(f"{include} has no Python.h, which kernels on GPUs need: install {version}-dev")
-    return found
+        problems.append(
+            f"{include} has no Python.h, which kernels on GPUs need: install {version}-dev"
+        )
+    return problems
 
 
 def short_of_shared_memory(cfg: MethodSettings) -> list[str]:
-    """Processes that work together on several GPUs pass messages through shared memory; without room they crash."""
-    together = [cfg.trainer_processes, *(each.tensor_parallel for each in (cfg.engine, cfg.judge_engine) if each)]
-    if max(together) == 1 or not SHARED_MEMORY.exists():
+    """Problems of too little shared memory.
+
+    Processes that work together on several GPUs pass messages through it; without room they crash.
+    """
+    together = max(cfg.trainer_processes, cfg.engine.tensor_parallel)
+    if cfg.judge_engine:
+        together = max(together, cfg.judge_engine.tensor_parallel)
+    if together == 1 or not SHARED_MEMORY.exists():
         return []
     free = shutil.disk_usage(SHARED_MEMORY).free
     if free >= LEAST_SHARED:
         return []
     return [
-        f"{SHARED_MEMORY} has {free / 1e9:.2f} GB free, and processes on several GPUs need {LEAST_SHARED / 1e9:.0f}: "
-        "start the container with --ipc=host or --shm-size=16g"
+        f"{SHARED_MEMORY} has {free / 1e9:.2f} GB free, and processes on several GPUs need"
+        f" {LEAST_SHARED / 1e9:.0f}: start the container with --ipc=host or --shm-size=16g"
     ]
 
 
@@ -189,68 +243,85 @@ def gpu_problems(cfg: MethodSettings, machine: Machine) -> list[str]:
         return []
     except ValueError as problem:
         return [str(problem)]
-    found = []
+    problems = []
     if machine.driver < MIN_DRIVER:
-        found.append(f"NVIDIA driver {machine.driver} is too old for CUDA 13: install {MIN_DRIVER} or newer")
+        problems.append(
+            f"NVIDIA driver {machine.driver} is too old for CUDA 13: install {MIN_DRIVER} or newer"
+        )
     if machine.exclusive and updates_of(cfg):
-        found.append(
+        problems.append(
             "a GPU is in compute mode Exclusive_Process, but engine and trainer are two processes: "
             "`nvidia-smi -c DEFAULT` as root"
         )
     if len(machine.gpus_gib) < plan.num_gpus:
-        found.append(
-            f"{plan.num_gpus} GPUs are needed, {len(machine.gpus_gib)} may be used (CUDA_VISIBLE_DEVICES): lower "
-            "num_engines and trainer_processes, or take a profile for fewer"
+        problems.append(
+            f"{plan.num_gpus} GPUs are needed, {len(machine.gpus_gib)} may be used"
+            " (CUDA_VISIBLE_DEVICES): lower num_engines and trainer_processes, or take a profile"
+            " for fewer"
         )
     if plan.problems:
-        found += [*plan.problems, f"it would fit with: {'; or '.join(ways_out(cfg, gpu)) or 'no single change'}"]
+        problems += [
+            *plan.problems,
+            f"it would fit with: {'; or '.join(ways_out(cfg, gpu)) or 'no single change'}",
+        ]
     # A resident trainer keeps only what there is room for.
-    host_gb = make_plan(cfg.model_copy(update={"resident_trainer": False}), gpu, cfg.workload()).host_gb
+    host_gb = make_plan(
+        cfg.model_copy(update={"resident_trainer": False}), gpu, cfg.workload()
+    ).host_gb
     if machine.memory < 1e9 * host_gb:
-        found.append(
-            f"an update needs {host_gb:.0f} GB of the host's memory, there are {machine.memory / 1e9:.0f}: lower "
-            "trainer_processes and num_engines, or train adapters (a profile named -lora)"
+        problems.append(
+            f"an update needs {host_gb:.0f} GB of the host's memory, there are"
+            f" {machine.memory / 1e9:.0f}: lower trainer_processes and num_engines, or train"
+            " adapters (a profile named -lora)"
         )
     if machine.disk_free < 1e9 * plan.disk_once_gb:
-        found.append(
-            f"an update needs {plan.disk_once_gb:.0f} GB of disk, {machine.disk_free / 1e9:.0f} are free: set "
-            "SELFPLAY_STORE to a larger disk, or free some by `selfplay clean`"
+        problems.append(
+            f"an update needs {plan.disk_once_gb:.0f} GB of disk, {machine.disk_free / 1e9:.0f} are"
+            " free: set SELFPLAY_STORE to a larger disk, or free some by `selfplay clean`"
         )
-    return found
+    return problems
 
 
 def _still_busy(cfg: MethodSettings, root: Path) -> list[str]:
     """The problems that `busy` reports after engines that are ending had time to end."""
     until = time.monotonic() + BUSY_S
     while machine := Machine.here(root):
-        if not (found := busy(cfg, machine)) or time.monotonic() > until:
-            return found
+        if not (problems := busy(cfg, machine)) or time.monotonic() > until:
+            return problems
         time.sleep(POLL_S)
     return []
 
 
 def busy(cfg: MethodSettings, machine: Machine) -> list[str]:
-    """GPUs without room for what the run loads on them: an engine's share of the memory, or an update."""
+    """Problems of GPUs without room for what the run loads on them.
+
+    That is an engine's share of the memory, or an update.
+    """
     try:
         updates = make_plan(cfg, card(machine)).updates.values()
     except ValueError:  # an unknown shape
         updates = ()
     trained = max((update.needed for update in updates), default=0.0)
     shares = _shares(cfg)
-    found = []
+    problems = []
     for number, each in enumerate(machine.cards[: max(len(shares), cfg.trainer_processes)]):
         if each is None:
             continue
-        needed = shares[number] * each.usable + OVERHEADS.context if number < len(shares) else 0.0
-        needed = max(needed, trained if number < cfg.trainer_processes else 0.0)
+        needed = 0.0
+        if number < len(shares):
+            needed = shares[number] * each.usable + OVERHEADS.context
+        if number < cfg.trainer_processes:
+            needed = max(needed, trained)
         if each.free < needed:
-            found.append(f"GPU {each.name} has {each.free:.1f} GiB free, and the run needs {needed:.1f}")
-    if found:
-        found.append(
-            "another process uses it, which `nvidia-smi` shows: end that process, name other GPUs in "
-            "CUDA_VISIBLE_DEVICES, or lower engine.gpu_memory_utilization"
+            problems.append(
+                f"GPU {each.name} has {each.free:.1f} GiB free, and the run needs {needed:.1f}"
+            )
+    if problems:
+        problems.append(
+            "another process uses it, which `nvidia-smi` shows: end that process, name other GPUs"
+            " in CUDA_VISIBLE_DEVICES, or lower engine.gpu_memory_utilization"
         )
-    return found
+    return problems
 
 
 def _shares(cfg: MethodSettings) -> list[float]:
@@ -265,5 +336,7 @@ def _shares(cfg: MethodSettings) -> list[float]:
 def card(machine: Machine) -> GPU:
     """A card with the smallest memory of the machine's; its speed does not matter here."""
     return replace(
-        UNKNOWN_GPU, name=f"{min(machine.gpus_gib, default=0):.0f} GiB", memory_gib=min(machine.gpus_gib, default=0)
+        UNKNOWN_GPU,
+        name=f"{min(machine.gpus_gib, default=0):.0f} GiB",
+        memory_gib=min(machine.gpus_gib, default=0),
     )

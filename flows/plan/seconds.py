@@ -1,4 +1,7 @@
-"""Seconds of an iteration, by a roofline model: GPUs reach stated shares of their published rates, and wait."""
+"""Seconds of an iteration, by a roofline model.
+
+GPUs reach stated shares of their published rates, and wait (`flows.plan.hardware.RATES`).
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,9 @@ from itertools import pairwise
 from flows.plan.engine import engine_memory
 from flows.plan.hardware import GPU, RATES
 from flows.plan.shapes import Shape
-from flows.plan.workload import BASE, Asked, Lengths, PlannedUpdate, Step, Workload
-from flows.profile import MethodSettings
+from flows.plan.trainer import reference_bytes
+from flows.plan.workload import BASE, Lengths, PlannedConversations, PlannedUpdate, Step, Workload
+from flows.settings.profile import MethodSettings
 from tasks.training.grpo import FILE_SIZE, GRPOSettings
 
 KINDS = ("generate", "train", "around updates", "load weights into engines")
@@ -26,6 +30,14 @@ class Spent:
 
 
 @dataclass(frozen=True)
+class DecodingStep:
+    """Seconds of an engine's step, and those of them that the hardware needs."""
+
+    seconds: float
+    busy: float
+
+
+@dataclass(frozen=True)
 class Clock:
     """Computes how long the parts of an iteration take on a kind of GPU."""
 
@@ -35,31 +47,45 @@ class Clock:
 
     def iteration(self, workload: Workload) -> dict[str, Spent]:
         """The seconds of an iteration by kind."""
-        found = [
+        parts = [
             Spent(spent.kind, spent.seconds * step.times, spent.busy * step.times)
             for step in workload.steps
             for spent in self._step(step, workload)
         ]
         return {
             kind: Spent(
-                kind, sum(s.seconds for s in found if s.kind == kind), sum(s.busy for s in found if s.kind == kind)
+                kind,
+                seconds=sum(part.seconds for part in parts if part.kind == kind),
+                busy=sum(part.busy for part in parts if part.kind == kind),
             )
             for kind in KINDS
         }
 
     def _step(self, step: Step, workload: Workload) -> Iterator[Spent]:
-        for asked in step.asked:
-            yield self.asked(
-                asked, workload.lengths[asked.role.name], adapter=asked.role.model != BASE and self._adapters(workload)
+        """The parts of one pass through a step: its stages, swaps of weights, and the update."""
+        for conversations in step.conversations:
+            yield self.generated(
+                conversations,
+                workload.lengths[conversations.role.name],
+                adapter=conversations.role.model != BASE and self._adapters(workload),
             )
         if not self._adapters(workload):
-            swaps = sum(a.role.model != b.role.model for a, b in pairwise((*step.asked, *step.asked[:1])))
-            swaps = max(swaps, 1 if step.update else 0)  # the trained policy is loaded again even if no other model was
-            yield Spent("load weights into engines", swaps * self._exported(workload) / RATES.reload_gb_s)
+            swaps = sum(
+                a.role.model != b.role.model
+                for a, b in pairwise((*step.conversations, *step.conversations[:1]))
+            )
+            if step.update:  # the trained policy is loaded again even if no other model was
+                swaps = max(swaps, 1)
+            yield Spent(
+                "load weights into engines", swaps * self._exported(workload) / RATES.reload_gb_s
+            )
         if step.update:
             yield self.trained(step.update, workload)
-            asked = sum(self.asked(a, workload.lengths[a.role.name], adapter=False).seconds for a in step.asked)
-            waits = max(0.0, self.behind(step.update.settings) - asked)
+            generating = sum(
+                self.generated(each, workload.lengths[each.role.name], adapter=False).seconds
+                for each in step.conversations
+            )
+            waits = max(0.0, self.behind(step.update.settings) - generating)
             yield Spent("around updates", self.around(step.update.settings) + waits)
 
     def _adapters(self, workload: Workload) -> bool:
@@ -67,60 +93,103 @@ class Clock:
 
     def _exported(self, workload: Workload) -> float:
         """Gigabytes of the weights that engines load."""
-        rounded = all(step.update.settings.export_dtype == "bfloat16" for step in workload.steps if step.update)
-        return (2e-9 if rounded else 4e-9) * self.shape.params
+        if all(
+            step.update.settings.export_dtype == "bfloat16"
+            for step in workload.steps
+            if step.update
+        ):
+            return 2e-9 * self.shape.params
+        return 4e-9 * self.shape.params
 
-    def asked(self, asked: Asked, lengths: Lengths, adapter: bool) -> Spent:
-        """Time of a stage on all engines, with its tail: the longest conversations, which run in small batches."""
-        engine, each = self.cfg.engine, asked.number / self.cfg.num_engines
-        own = lengths.prompt / asked.n + lengths.whole - lengths.prompt
-        held = engine_memory(self.shape, engine, self.gpu).cache_tokens / max(own, 1)
-        batch = max(1.0, min(engine.max_num_seqs, each, held))
+    def generated(
+        self, conversations: PlannedConversations, lengths: Lengths, adapter: bool
+    ) -> Spent:
+        """Time of a stage on all engines, with its tail.
+
+        The tail are the longest conversations, which run in small batches.
+        """
+        engine = self.cfg.engine
+        each = conversations.number / self.cfg.num_engines
+        # a group's conversations share the cache of their prompt
+        own = lengths.prompt / conversations.n + lengths.whole - lengths.prompt
+        room = engine_memory(self.shape, engine, self.gpu).cache_tokens / max(own, 1)
+        batch = max(1.0, min(engine.max_num_seqs, each, room))
         context = (lengths.prompt + lengths.whole) / 2
-        step, full = self._decode(batch, context, adapter)
+        decoding = self._decode(batch, context, adapter)
         steps = each * lengths.turns * lengths.sampled / batch
-        computed = asked.prompts / self.cfg.num_engines * lengths.prompt * (1 - lengths.cached)
+        computed = (
+            conversations.prompts / self.cfg.num_engines * lengths.prompt * (1 - lengths.cached)
+        )
         computed += each * (lengths.turns - 1) * lengths.added
         flops = computed * (2 * self.shape.active_params + self._attention(lengths.prompt))
         prefill = flops / engine.tensor_parallel / (1e12 * self.gpu.tflops * RATES.prefill)
-        tail = 2 * lengths.turns * lengths.sampled * self._decode(max(1.0, batch / 8), context, adapter)[0]
-        searches = each * (lengths.turns - 1) * RATES.search_s if lengths.added else 0.0  # beside the engine's steps
-        return Spent("generate", max(steps * step + prefill, searches) + tail, steps * full + prefill)
+        in_tail = self._decode(max(1.0, batch / 8), context, adapter)
+        tail = 2 * lengths.turns * lengths.sampled * in_tail.seconds
+        searches = 0.0  # beside the engine's steps
+        if lengths.added:
+            searches = each * (lengths.turns - 1) * RATES.search_s
+        return Spent(
+            "generate",
+            seconds=max(steps * decoding.seconds + prefill, searches) + tail,
+            busy=steps * decoding.busy + prefill,
+        )
 
-    def _decode(self, batch: float, context: float, adapter: bool) -> tuple[float, float]:
-        """Seconds of one decoding step of an engine, and the part of it that the hardware needs."""
-        shape, across = self.shape, self.cfg.engine.tensor_parallel
+    def _decode(self, batch: float, context: float, adapter: bool) -> DecodingStep:
+        """One decoding step of an engine with `batch` conversations of `context` tokens."""
+        shape = self.shape
+        across = self.cfg.engine.tensor_parallel
         experts = shape.layers * shape.experts * shape.expert_params
         read = 1 - (1 - shape.experts_used / shape.experts) ** batch
         weights = 2 * (shape.params - experts * (1 - read))
-        memory = (weights + batch * context * shape.cache_bytes) / across / (1e9 * self.gpu.memory_gb_s * RATES.decode)
-        compute = 2 * shape.active_params * batch / across / (1e12 * self.gpu.tflops * RATES.prefill)
-        full = max(memory, compute) / (RATES.lora_decode if adapter else 1)
-        return full + RATES.decode_step_s + batch * RATES.decode_row_s, full
+        memory = (
+            (weights + batch * context * shape.cache_bytes)
+            / across
+            / (1e9 * self.gpu.memory_gb_s * RATES.decode)
+        )
+        compute = (
+            2 * shape.active_params * batch / across / (1e12 * self.gpu.tflops * RATES.prefill)
+        )
+        busy = max(memory, compute)
+        if adapter:
+            busy /= RATES.lora_decode
+        return DecodingStep(busy + RATES.decode_step_s + batch * RATES.decode_row_s, busy)
 
     def _attention(self, tokens: float) -> float:
-        """FLOPs of a token's attention to the tokens before it, on average over a row of `tokens`."""
+        """Mean FLOPs of a token's attention to the tokens before it, in a row of `tokens`."""
         return 2 * self.shape.layers * self.shape.queries * tokens
 
     def trained(self, update: PlannedUpdate, workload: Workload) -> Spent:
-        """Time of an update's passes, forward and backward; all processes work on rows of similar length at a time."""
-        s, ranks = update.settings, self.cfg.trainer_processes
-        reference = 2 if s.beta and self.cfg.reference_by == "trainer" else 0
-        passes = 2 + (2 if s.gradient_checkpointing else 0) + (2 if s.lora else 4) + reference
-        flops = rows = 0.0
+        """Time of an update's passes, forward and backward.
+
+        All processes work on rows of similar length at a time.
+        """
+        s = update.settings
+        ranks = self.cfg.trainer_processes
+        reference = self._reference_bytes(s)
+        passes = self._passes(s)
+        flops = 0.0
+        rows = 0.0
         for trained in update.conversations:
             lengths = workload.lengths[trained.role.name]
             together = answers_together(s, lengths, workload.group(trained.role.name))
-            tokens, datums = lengths.datum_tokens, trained.number * lengths.datums / together
-            answers = (together - 1) * (tokens - lengths.prompt)  # that share the prompt of the first
+            tokens = lengths.datum_tokens
+            datums = trained.number * lengths.datums / together
+            # that share the prompt of the first
+            answers = (together - 1) * (tokens - lengths.prompt)
             flops += datums * (tokens + answers) * passes * self.shape.active_params
-            flops += datums * passes / 2 * (tokens * self._attention(tokens) + answers * self._attention(2 * tokens))
+            flops += (
+                datums
+                * passes
+                / 2
+                * (tokens * self._attention(tokens) + answers * self._attention(2 * tokens))
+            )
             rows += datums
         busy = flops / ranks / (1e12 * self.gpu.tflops * RATES.train)
         micro_batches = rows / ranks / s.micro_batch_size
         launches = micro_batches * self.shape.layers * RATES.layer_launch_s
         links = 0.0
-        if ranks > 1 and not s.lora:  # two gathers of the policy, one of the reference, and float32 gradients
+        # two gathers of the policy, one of the reference, and float32 gradients
+        if ranks > 1 and not s.lora:
             moved = (2 * 2 + reference + 4) * self.shape.params * (ranks - 1) / ranks
             links = micro_batches * moved / (1e9 * self.gpu.link_gb_s)
         scored = 0.0
@@ -129,52 +198,102 @@ class Clock:
             scored = flops * 2 / passes / engines / (1e12 * self.gpu.tflops * RATES.prefill)
         return Spent("train", max(busy, launches, links) + scored, busy + scored)
 
+    def _reference_bytes(self, settings: GRPOSettings) -> int:
+        """Bytes of the trainer's KL reference for each parameter: 0 if engines score it."""
+        if self.cfg.reference_by == "engine":
+            return 0
+        return reference_bytes(settings)
+
+    def _passes(self, settings: GRPOSettings) -> int:
+        """FLOPs of an update for each parameter and token: 2 for a forward pass.
+
+        Its backward pass takes 4, or 2 if weights are frozen beside an adapter; recomputation and
+        the reference are forward passes.
+        """
+        passes = 2 + 4
+        if settings.lora:
+            passes = 2 + 2
+        if settings.gradient_checkpointing:
+            passes += 2
+        if self._reference_bytes(settings):
+            passes += 2
+        return passes
+
     def around(self, settings: GRPOSettings) -> float:
-        """Seconds of an update beside its passes, while GPUs wait: engines sleep and wake, weights and files move."""
-        r, gigabytes = RATES, 1e-9 * self.shape.params
+        """Seconds of an update beside its passes, while GPUs wait.
+
+        Engines sleep and wake; weights and files move.
+        """
+        r = RATES
+        gigabytes = 1e-9 * self.shape.params
         own = 2 * gigabytes / self.cfg.engine.tensor_parallel
-        found = own / 20 + own / 25 + 1  # all engines fall asleep (copying to pinned memory) and wake at once
+        # all engines fall asleep (copying to pinned memory) and wake at once
+        seconds = own / 20 + own / 25 + 1
         if not self.cfg.resident_trainer:
-            found += r.start_s + r.end_s
-        return found + (self._around_full(settings) if settings.lora is None else self._around_adapter(settings))
+            seconds += r.start_s + r.end_s
+        if settings.lora is None:
+            return seconds + self._around_full(settings)
+        return seconds + self._around_adapter(settings)
 
     def _around_full(self, settings: GRPOSettings) -> float:
         """With full weights each process reads and writes its own share of weights and moments."""
-        r, ranks, gigabytes = RATES, self.cfg.trainer_processes, 1e-9 * self.shape.params
-        rounded = settings.export_dtype == "bfloat16"
-        policy, state = (2 if rounded else 4) * gigabytes, self._state(settings)
-        reference = 2 if settings.beta and self.cfg.reference_by == "trainer" else 0
+        r = RATES
+        ranks = self.cfg.trainer_processes
+        gigabytes = 1e-9 * self.shape.params
+        policy = 4 * gigabytes
+        if settings.export_dtype == "bfloat16":
+            policy = 2 * gigabytes
+        state = self._state(settings)
+        reference = self._reference_bytes(settings)
         whole = (4 + reference) * gigabytes
-        writers = ranks if policy > 1e-9 * FILE_SIZE else 1
-        found = policy / writers * (1 / r.pageable_gb_s + 1 / r.save_gb_s) + policy / (r.hash_gb_s * r.hash_threads)
-        if self.cfg.resident_trainer:  # each process keeps its share in pinned memory; one alone copies empty weights
-            found += 2 * (12 + reference) * gigabytes / ranks / self.gpu.host_gb_s
-            return found + (whole / r.pageable_gb_s if ranks == 1 else 0.0)
-        found += whole / r.pageable_gb_s + whole / r.load_gb_s  # read whole, and sharded on the GPU
-        found += state / ranks * (1 / r.load_gb_s + 1 / r.pageable_gb_s)
-        return found + state / ranks / r.pageable_gb_s + self._written(state)
+        writers = 1
+        if policy > 1e-9 * FILE_SIZE:  # processes write several files at once
+            writers = ranks
+        seconds = policy / writers * (1 / r.pageable_gb_s + 1 / r.save_gb_s)
+        seconds += policy / (r.hash_gb_s * r.hash_threads)
+        # each process keeps its share in pinned memory; one alone copies empty weights
+        if self.cfg.resident_trainer:
+            seconds += 2 * (12 + reference) * gigabytes / ranks / self.gpu.host_gb_s
+            if ranks == 1:
+                seconds += whole / r.pageable_gb_s
+            return seconds
+        # read whole, and sharded on the GPU
+        seconds += whole / r.pageable_gb_s + whole / r.load_gb_s
+        seconds += state / ranks * (1 / r.load_gb_s + 1 / r.pageable_gb_s)
+        return seconds + state / ranks / r.pageable_gb_s + self._written(state)
 
     def behind(self, settings: GRPOSettings) -> float:
-        """Seconds to write an optimizer's state in the background, while engines generate; the next update waits."""
+        """Seconds to write an optimizer's state in the background, while engines generate.
+
+        The next update waits for it.
+        """
         if settings.lora is not None or not self.cfg.resident_trainer:
             return 0.0
         return self._written(self._state(settings))
 
     def _state(self, settings: GRPOSettings) -> float:
-        """GB of the optimizer's state: two moments, and float32 weights if engines get rounded ones."""
-        return (12e-9 if settings.export_dtype == "bfloat16" else 8e-9) * self.shape.params
+        """GB of the optimizer's state: two moments, and float32 weights if exports are rounded."""
+        if settings.export_dtype == "bfloat16":
+            return 12e-9 * self.shape.params
+        return 8e-9 * self.shape.params
 
     def _written(self, state: float) -> float:
         """Seconds until each process has written its share, and the files are hashed."""
-        return state / self.cfg.trainer_processes / RATES.save_gb_s + state / (RATES.hash_gb_s * RATES.hash_threads)
+        return state / self.cfg.trainer_processes / RATES.save_gb_s + state / (
+            RATES.hash_gb_s * RATES.hash_threads
+        )
 
     def _around_adapter(self, settings: GRPOSettings) -> float:
         """With adapters every update reads the base; adapter and moments are small."""
         assert settings.lora is not None
-        r, base = RATES, 2e-9 * self.shape.params
+        r = RATES
+        base = 2e-9 * self.shape.params
         adapter = 4e-9 * self.shape.adapter_params(settings.lora.rank, settings.lora.targets)
-        found = base * (1 / r.load_gb_s + 1 / r.pageable_gb_s) + 3 * adapter * (1 / r.save_gb_s + 1 / r.hash_gb_s)
-        return found + (0.0 if self.cfg.resident_trainer else 3 * adapter / r.load_gb_s)
+        seconds = base * (1 / r.load_gb_s + 1 / r.pageable_gb_s)
+        seconds += 3 * adapter * (1 / r.save_gb_s + 1 / r.hash_gb_s)
+        if not self.cfg.resident_trainer:
+            seconds += 3 * adapter / r.load_gb_s
+        return seconds
 
 
 def answers_together(settings: GRPOSettings, lengths: Lengths, group: float) -> float:

@@ -15,7 +15,10 @@ PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "
 
 @dataclass(frozen=True)
 class Shape:
-    """A decoder of attention and gated MLPs, or mixtures of them. `queries` and `keys` are heads times their width."""
+    """A decoder of attention and gated MLPs, or mixtures of them.
+
+    `queries` and `keys` are heads times their width.
+    """
 
     family: str
     layers: int
@@ -34,12 +37,12 @@ class Shape:
     def of(cls, config: dict[str, Any]) -> Shape:
         """The shape that the values of a config.json describe."""
         head = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
-        mixture = "num_experts" in config
+        width = "moe_intermediate_size" if "num_experts" in config else "intermediate_size"
         return cls(
             family=config["model_type"],
             layers=config["num_hidden_layers"],
             hidden=config["hidden_size"],
-            intermediate=config["moe_intermediate_size" if mixture else "intermediate_size"],
+            intermediate=config[width],
             queries=config["num_attention_heads"] * head,
             keys=config.get("num_key_value_heads", config["num_attention_heads"]) * head,
             head=head,
@@ -69,14 +72,21 @@ class Shape:
 
     @property
     def layer_params(self) -> int:
-        router = self.hidden * self.experts if self.experts > 1 else 0
+        router = 0
+        if self.experts > 1:
+            router = self.hidden * self.experts
         return self.attention_params + self.experts * self.expert_params + router + 2 * self.hidden
 
     @property
     def engine_matrices(self) -> tuple[int, ...]:
-        """A layer's large matrices as vLLM stores them: those that read the same input are fused."""
+        """A layer's large matrices in vLLM: those that read the same input are fused."""
         mlp = self.experts * self.hidden * self.intermediate
-        return self.hidden * (self.queries + 2 * self.keys), self.hidden * self.queries, 2 * mlp, mlp
+        return (
+            self.hidden * (self.queries + 2 * self.keys),
+            self.hidden * self.queries,
+            2 * mlp,
+            mlp,
+        )
 
     @property
     def table_params(self) -> int:
@@ -85,7 +95,14 @@ class Shape:
 
     @property
     def params(self) -> int:
-        return self.layers * self.layer_params + self.table_params * (1 if self.tied else 2) + self.hidden
+        return self.layers * self.layer_params + self.tables * self.table_params + self.hidden
+
+    @property
+    def tables(self) -> int:
+        """1 if embedding and head are the same matrix, else 2."""
+        if self.tied:
+            return 1
+        return 2
 
     @property
     def active_params(self) -> int:
@@ -99,11 +116,21 @@ class Shape:
         return 2 * 2 * self.layers * self.keys
 
     def adapter_params(self, rank: int, targets: tuple[str, ...] | str) -> int:
-        """A LoRA adapter. In a mixture of experts "all-linear" counts attention alone, as engines reserve room."""
-        dense = PROJECTIONS if self.experts == 1 else PROJECTIONS[:4]
-        ends = {"q_proj": self.queries, "k_proj": self.keys, "v_proj": self.keys, "o_proj": self.queries}
-        names = dense if targets == "all-linear" else tuple(name for name in PROJECTIONS if name in targets)
-        return self.layers * rank * sum(self.hidden + ends.get(name, self.intermediate) for name in names)
+        """Parameters of a LoRA adapter.
+
+        In a mixture of experts "all-linear" counts attention alone, as engines reserve room.
+        """
+        names = tuple(name for name in PROJECTIONS if name in targets)
+        if targets == "all-linear":
+            names = PROJECTIONS if self.experts == 1 else PROJECTIONS[:4]
+        ends = {
+            "q_proj": self.queries,
+            "k_proj": self.keys,
+            "v_proj": self.keys,
+            "o_proj": self.queries,
+        }
+        widths = sum(self.hidden + ends.get(name, self.intermediate) for name in names)
+        return self.layers * rank * widths
 
 
 class UnknownShape(ValueError):
@@ -112,7 +139,10 @@ class UnknownShape(ValueError):
 
 @lru_cache(maxsize=32)
 def shape_of(model: str) -> Shape:
-    """The shape of a model folder, or of a hub name that the table knows or this machine has. Raises UnknownShape."""
+    """The shape of a model folder, or of a hub name that the table knows or this machine has.
+
+    Raises UnknownShape.
+    """
     return Shape.of(_config(model))
 
 
@@ -120,11 +150,13 @@ def _config(model: str) -> dict[str, Any]:
     known = tomllib.loads(KNOWN.read_text(encoding="utf-8"))
     if own := known.get(model):
         return known.get(own.get("same_as"), {}) | own
-    folder = Path(model) if Path(model).is_dir() else _snapshot(model)
+    folder: Path | None = Path(model)
+    if not Path(model).is_dir():
+        folder = _snapshot(model)
     if folder is None or not (folder / "config.json").is_file():
         raise UnknownShape(
-            f"the shape of {model} is not known: give the folder of the model (a config.json in it is enough), "
-            f"or add its values to {KNOWN.name}"
+            f"the shape of {model} is not known: give the folder of the model (a config.json in it"
+            f" is enough), or add its values to {KNOWN.name}"
         )
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     return config.get("text_config", config)
@@ -134,5 +166,5 @@ def _snapshot(model: str) -> Path | None:
     """The newest snapshot of a hub name in this machine's cache; the hub is not asked."""
     from huggingface_hub.constants import HF_HUB_CACHE
 
-    found = sorted(Path(HF_HUB_CACHE, f"models--{model.replace('/', '--')}", "snapshots").glob("*"))
-    return found[-1] if found else None
+    folder = Path(HF_HUB_CACHE, f"models--{model.replace('/', '--')}", "snapshots")
+    return max(folder.glob("*"), default=None)

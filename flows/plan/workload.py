@@ -1,8 +1,8 @@
-"""The workload of an iteration: how many conversations each role has, their lengths, and the updates that follow.
+"""The workload of an iteration: how many conversations each role has, their lengths, and the
+updates that follow.
 
-A method's configuration returns it from `workload()`. Its lengths are assumptions about a model of some billions of
-parameters, unless lengths measured in an earlier run replace them. A role's name is the label of its tables, without
-the number of a round.
+A method's configuration returns it from `workload()`. Its lengths are assumptions about a model of
+some billions of parameters, unless lengths measured in an earlier run replace them.
 """
 
 from __future__ import annotations
@@ -35,29 +35,47 @@ class Lengths:
 
     @property
     def datums(self) -> float:
-        return self.turns if self.by_turn else 1.0
+        """Data for the trainer that one conversation becomes."""
+        if self.by_turn:
+            return self.turns
+        return 1.0
 
     @property
     def datum_tokens(self) -> float:
-        """Tokens of a datum. If each turn is one, its prompt holds the turns before it: on average half of them."""
-        return (self.prompt + self.whole) / 2 if self.by_turn and self.turns > 1 else self.whole
+        """Tokens of a datum.
+
+        If each turn is one, its prompt holds the turns before it: on average half of them.
+        """
+        if self.by_turn and self.turns > 1:
+            return (self.prompt + self.whole) / 2
+        return self.whole
 
 
 @dataclass(frozen=True)
 class PlannedRole:
-    """A role in a plan. `model` is the player that it samples from, or the base."""
+    """A role in a plan. `model` is the player that it samples from, or the base.
+
+    `labels` are those of the role's tables, without the number of a round; none: its name is the
+    only one. MAE's solver has two, for its tries at a new question and its answers to a known one:
+    PlannedRole("solver", ..., labels=("solver", "trial"))
+    """
 
     name: str
     lengths: Lengths
     model: str = BASE
+    labels: tuple[str, ...] = ()
 
-    def asked(self, prompts: float, n: float = 1.0) -> Asked:
+    @property
+    def table_labels(self) -> tuple[str, ...]:
+        return self.labels or (self.name,)
+
+    def asked(self, prompts: float, n: float = 1.0) -> PlannedConversations:
         """`n` conversations for each of `prompts` prompts."""
-        return Asked(self, prompts, n)
+        return PlannedConversations(self, prompts, n)
 
 
 @dataclass(frozen=True)
-class Asked:
+class PlannedConversations:
     """`n` conversations of a role for each of `prompts` prompts."""
 
     role: PlannedRole
@@ -74,7 +92,7 @@ class PlannedUpdate:
     """An update of the player that sampled these conversations."""
 
     settings: GRPOSettings
-    conversations: tuple[Asked, ...]
+    conversations: tuple[PlannedConversations, ...]
 
     @property
     def player(self) -> str:
@@ -86,13 +104,14 @@ class Step:
     """Stages one after another, then an update; an iteration does this `times` times."""
 
     times: float
-    asked: tuple[Asked, ...]
+    conversations: tuple[PlannedConversations, ...]
     update: PlannedUpdate | None = None
 
 
 def draws_until(target: int, kept: float, size: int, most: int) -> Iterator[int]:
-    """The candidates of each draw until `target` are kept, if a share `kept` of them is. A draw is as many batches of
-    `size` as are certainly needed, at most `most`.
+    """The candidates of each draw until `target` are kept, if a share `kept` of them is.
+
+    A draw is as many batches of `size` as are certainly needed, at most `most`.
 
     >>> list(draws_until(1000, 0.5, 100, 1)) == [100] * 20, list(draws_until(1000, 0.5, 100, 8))
     (True, [800, 600, 300, 200, 100])
@@ -117,12 +136,23 @@ class Workload:
     @cached_property
     def lengths(self) -> dict[str, Lengths]:
         """The lengths of each role's conversations."""
-        roles = {asked.role.name: asked.role for step in self.steps for asked in step.asked}
-        return {name: replace(role.lengths, **self.measured.get(name, {})) for name, role in roles.items()}
+        roles = {each.role.name: each.role for step in self.steps for each in step.conversations}
+        return {
+            name: replace(role.lengths, **self.measured.get(name, {}))
+            for name, role in roles.items()
+        }
 
     def group(self, role: str) -> float:
         """Conversations per prompt of a role."""
-        return max((asked.n for step in self.steps for asked in step.asked if asked.role.name == role), default=1.0)
+        return max(
+            (
+                each.n
+                for step in self.steps
+                for each in step.conversations
+                if each.role.name == role
+            ),
+            default=1.0,
+        )
 
     @property
     def num_updates(self) -> float:

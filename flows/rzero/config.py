@@ -1,4 +1,5 @@
-"""R-Zero's settings. The defaults are the paper's (sections 3 and 4, appendix A); profiles hold departures."""
+"""R-Zero's settings. The defaults are the paper's (sections 3 and 4, appendix A); profiles hold
+departures."""
 
 from __future__ import annotations
 
@@ -6,9 +7,9 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from flows import profile
 from flows.plan.workload import Lengths, PlannedRole, PlannedUpdate, Step, Workload
-from flows.profile import Comparing, MethodSettings, Settings
+from flows.settings import profile
+from flows.settings.profile import Comparing, MethodSettings, Settings
 from tasks.training.grpo import GRPOSettings, LossType
 
 
@@ -27,18 +28,26 @@ class Challenger(Settings):
     prompts_per_step: int = Field(default=128, ge=1)
     group_size: int = Field(default=4, ge=1)
     repetition_weight: float = Field(default=1.0, ge=0, description="lambda; 0 is the ablation")
-    bleu_distance: float = Field(default=0.5, ge=0, le=1, description="tau, below which questions are similar")
+    bleu_distance: float = Field(
+        default=0.5, ge=0, le=1, description="tau, below which questions are similar"
+    )
     update: Update = Update()
 
 
 class Solver(Settings):
     candidates: int = Field(default=8000, ge=1, description="N")
-    answers: int = Field(default=10, ge=1, description="m, to each question, for its label and its difficulty")
-    delta: float = Field(default=0.25, ge=0, le=0.5, description="kept: |share - 1/2| at most this; ablation: 0.5")
+    answers: int = Field(
+        default=10, ge=1, description="m, to each question, for its label and its difficulty"
+    )
+    delta: float = Field(
+        default=0.25, ge=0, le=0.5, description="kept: |share - 1/2| at most this; ablation: 0.5"
+    )
     steps: int = Field(default=15, ge=0)
     prompts_per_step: int = Field(default=128, ge=1)
     group_size: int = Field(default=5, ge=1)
-    permuted: bool = Field(default=False, description="a control: the rewards of a question's answers are permuted")
+    permuted: bool = Field(
+        default=False, description="a control: the rewards of a question's answers are permuted"
+    )
     update: Update = Update()
 
 
@@ -53,11 +62,17 @@ class Config(MethodSettings):
     match: Comparing = Comparing()
 
     def workload(self) -> Workload:
-        c, s, lengths = self.challenger, self.solver, Lengths(250, 900)
-        challenger, solver = (PlannedRole(name, lengths, model=name) for name in ("challenger", "solver"))
+        c = self.challenger
+        s = self.solver
+        lengths = Lengths(250, 900)
+        challenger, solver = (
+            PlannedRole(name, lengths, model=name) for name in ("challenger", "solver")
+        )
         proposed = challenger.asked(c.prompts_per_step, c.group_size)
         solved = solver.asked(s.prompts_per_step, s.group_size)
         labelled = solver.asked(proposed.number, s.answers)
         asking = Step(c.steps, (proposed, labelled), PlannedUpdate(c.update, (proposed,)))
         pool = Step(1, (challenger.asked(s.candidates), solver.asked(s.candidates, s.answers)))
-        return Workload((asking, pool, Step(s.steps, (solved,), PlannedUpdate(s.update, (solved,)))))
+        return Workload(
+            (asking, pool, Step(s.steps, (solved,), PlannedUpdate(s.update, (solved,))))
+        )

@@ -4,24 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from flows.frontier import r_zero as uncertainty  # eq. 3
+from flows.blocks.difficulty_reward import r_zero as uncertainty  # eq. 3
 from tasks.score import scored
 from warehouse.schemas import Label, Novelty, Row, Task
 
 
-def challenger(share: float | None, alike: float, weight: float = 1.0) -> float:
-    """Eq. 5: uncertainty less the share of questions that are alike (eq. 4); 0 without a question or readable answer.
+def challenger_reward(share: float | None, alike: float, weight: float = 1.0) -> float:
+    """Eq. 5: uncertainty less the share of questions that are alike (eq. 4); 0 without a question
+    or readable answer.
 
-    >>> challenger(0.5, 0.25), challenger(1.0, 0.25), challenger(None, 0.0)
+    >>> challenger_reward(0.5, 0.25), challenger_reward(1.0, 0.25), challenger_reward(None, 0.0)
     (0.75, 0.0, 0.0)
     """
-    return 0.0 if share is None else max(0.0, uncertainty(share) - weight * alike)
+    if share is None:
+        return 0.0
+    return max(0.0, uncertainty(share) - weight * alike)
 
 
-def pay_challenger(tasks: list[Task], labels: list[Label], novelties: list[Novelty], *, weight: float) -> Iterator[Row]:
+def challenger_rewards(
+    tasks: list[Task], labels: list[Label], novelties: list[Novelty], *, weight: float
+) -> Iterator[Row]:
+    """Eq. 5 for every question."""
     share_of = {row["task_id"]: row["share"] for row in labels}
     alike_of = {row["task_id"]: row["share"] for row in novelties}
     for task in tasks:
-        share, alike = share_of.get(task["task_id"]), alike_of.get(task["task_id"]) or 0.0
-        parts = {"alike": alike, **({} if share is None else {"share": share, "uncertainty": uncertainty(share)})}
-        yield scored(task, challenger(share, alike, weight), parts, score=share)
+        share = share_of.get(task["task_id"])
+        alike = alike_of.get(task["task_id"]) or 0.0
+        parts = {"alike": alike}
+        if share is not None:
+            parts |= {"share": share, "uncertainty": uncertainty(share)}
+        yield scored(task, challenger_reward(share, alike, weight), parts, score=share)

@@ -1,29 +1,47 @@
-"""SCOPE's settings, Algorithm 1's "Require". The defaults are the paper's (table 9, appendices F and G); a profile
-holds only departures."""
+"""SCOPE's settings, Algorithm 1's "Require". The defaults are the paper's (table 9, appendices F
+and G); a profile holds only departures."""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar, Literal, Self, get_args
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, model_validator
 
 from corpus_prep.search.settings import EmbeddingConfig
-from flows import profile
-from flows.plan.workload import Asked, Lengths, PlannedRole, PlannedUpdate, Step, Workload, draws_until
-from flows.profile import Interval, MethodSettings, PromptSet, Settings, Shares
+from flows.plan.workload import (
+    Lengths,
+    PlannedConversations,
+    PlannedRole,
+    PlannedUpdate,
+    Step,
+    Workload,
+    draws_until,
+)
 from flows.scope.judge_settings import JudgeSettings
+from flows.settings import profile
+from flows.settings.profile import (
+    Interval,
+    MethodSettings,
+    NumberKey,
+    PromptSet,
+    Settings,
+    Shares,
+)
 from tasks.given import GivenTasks
 from tasks.normalise import Spread
 from tasks.training.grpo import GRPOSettings, LossType
 
 TaskType = Literal["long_form_qa", "summarisation", "planning", "writing", "creative_writing"]
 TASK_TYPES: tuple[TaskType, ...] = get_args(TaskType)[:4]
-GATED, KEPT = 0.8, 0.35  # shares that a plan assumes: of tasks that pass the gates, of candidates in the window
+# shares that a plan assumes: of tasks that pass the gates, of candidates in the window
+GATED = 0.8
+KEPT = 0.35
 CRITERIA = 5  # of a rubric, in a plan
 
 
 class Models(profile.Models):
-    """The base is M0: Challenger and Solver at first, Judge, KL reference. The Judge may be two others (section 5)."""
+    """The base is M0: Challenger and Solver at first, Judge, KL reference. The Judge may be two
+    others (section 5)."""
 
     rubric_writer: str | None = None
     grader: str | None = None
@@ -39,15 +57,31 @@ class Dialogues(Settings):
     )
     documents_per_query: int = Field(default=3, ge=1)
     result_tokens: int = Field(default=500, ge=1, description="documents of one search, together")
-    source_tokens: int = Field(default=256, ge=1, description="of the source document in the Challenger's prompt")
-    response_tokens: int = Field(default=8192, ge=1, description="sampled in one assistant turn, at most")
-    challenger_prompt_tokens: int = Field(default=1024, ge=1, description="a longer prompt is not sampled from")
-    solver_prompt_tokens: int = Field(default=2048, ge=1, description="a longer prompt is not sampled from")
-    context_tokens: int = Field(default=16384, ge=1, description="of a training rollout, prompt included, at most")
+    source_tokens: int = Field(
+        default=256, ge=1, description="of the source document in the Challenger's prompt"
+    )
+    response_tokens: int = Field(
+        default=8192, ge=1, description="sampled in one assistant turn, at most"
+    )
+    challenger_prompt_tokens: int = Field(
+        default=1024, ge=1, description="a longer prompt is not sampled from"
+    )
+    solver_prompt_tokens: int = Field(
+        default=2048, ge=1, description="a longer prompt is not sampled from"
+    )
+    context_tokens: int = Field(
+        default=16384, ge=1, description="of a training rollout, prompt included, at most"
+    )
     challenger_turns: int = Field(default=10, ge=2, description="assistant turns in all")
-    solver_turns: int = Field(default=5, ge=1, description="assistant turns in all; the last one has no search")
+    solver_turns: int = Field(
+        default=5, ge=1, description="assistant turns in all; the last one has no search"
+    )
     insist_times: int = Field(
-        default=5, ge=0, description="outside training, how often a Solver that has not answered is told to answer now"
+        default=5,
+        ge=0,
+        description=(
+            "outside training, how often a Solver that has not answered is told to answer now"
+        ),
     )
 
 
@@ -73,19 +107,24 @@ class SolverReward(Settings):
     @model_validator(mode="after")
     def _soft_before_hard(self) -> Self:
         if self.length_soft >= self.length_hard:
-            raise ValueError(f"length_soft {self.length_soft} must be below length_hard {self.length_hard}")
+            raise ValueError(
+                f"length_soft {self.length_soft} must be below length_hard {self.length_hard}"
+            )
         return self
 
 
 class Update(GRPOSettings):
-    """Eq. 3 averages rollouts, each the mean over its tokens. One step on its own rollouts is on-policy."""
+    """Eq. 3 averages rollouts, each the mean over its tokens. One step on its own rollouts is
+    on-policy."""
 
     loss_type: LossType = "grpo"
 
     @model_validator(mode="before")
     @classmethod
     def _one_step_is_on_policy(cls, given: Any) -> Any:
-        return {"on_policy": given.get("optimizer_steps", 1) == 1, **given} if isinstance(given, dict) else given
+        if isinstance(given, dict):
+            return {"on_policy": given.get("optimizer_steps", 1) == 1, **given}
+        return given
 
 
 class SolverUpdate(Update):
@@ -101,8 +140,12 @@ class ChallengerSettings(Settings):
     prompts_per_step: int = Field(default=64, ge=1)
     group_size: int = Field(default=8, ge=1, description="G")
     solver_rollouts: int = Field(default=8, ge=1, description="N, behind each task's difficulty")
-    search_turns: Shares[PositiveInt] = Field(default={1: 4, 2: 3, 3: 2}, description="required turns: share")
-    frozen_after: int | None = Field(default=None, ge=0, description="ablation: not trained after this iteration")
+    search_turns: Shares[NumberKey] = Field(
+        default={1: 4, 2: 3, 3: 2}, description="required turns: share"
+    )
+    frozen_after: int | None = Field(
+        default=None, ge=0, description="ablation: not trained after this iteration"
+    )
     reward: ChallengerReward = ChallengerReward()
     temperature: float = Field(default=1.0, gt=0)
     difficulty_temperature: float = Field(default=0.7, ge=0)
@@ -117,15 +160,20 @@ class PoolSettings(Settings):
     """Candidate tasks and the difficulty window."""
 
     given: GivenTasks | None = Field(
-        default=None, description="the baseline GRPO_data: these train the Solver in place of the Challenger's"
+        default=None,
+        description="the baseline GRPO_data: these train the Solver in place of the Challenger's",
     )
     candidates_per_batch: int = Field(default=500, ge=1)
     max_batches: int = Field(default=100, ge=1, description="then the pool is short")
-    batches_at_once: int = Field(default=1, ge=1, description="drawn as one if all are needed: longest replies overlap")
+    batches_at_once: int = Field(
+        default=1, ge=1, description="drawn as one if all are needed: longest replies overlap"
+    )
     solver_rollouts: int = Field(default=4, ge=1, description="N of the filter")
     window: Interval = (0.2, 0.8)
     tasks_per_document: int = Field(default=1, ge=1)
-    min_graded_rollouts: int = Field(default=1, ge=1, description="graded rollouts that g_bar needs")
+    min_graded_rollouts: int = Field(
+        default=1, ge=1, description="graded rollouts that g_bar needs"
+    )
     short_pool: Literal["error", "fewer_steps"] = "error"
 
 
@@ -143,8 +191,12 @@ class SolverSettings(Settings):
 class InformationSettings(Settings):
     """The estimates of learnable information (section 3.2) after every iteration."""
 
-    num_tasks: int = Field(default=32, ge=0, description="of the pool, kept ones first; 0 turns the estimates off")
-    num_documents: int = Field(default=128, ge=2, description="n, the task's own included: I(q; d) is at most log n")
+    num_tasks: int = Field(
+        default=32, ge=0, description="of the pool, kept ones first; 0 turns the estimates off"
+    )
+    num_documents: int = Field(
+        default=128, ge=2, description="n, the task's own included: I(q; d) is at most log n"
+    )
 
 
 class Evaluation(profile.Evaluation):
@@ -157,16 +209,22 @@ class Evaluation(profile.Evaluation):
     @model_validator(mode="after")
     def _replays_a_benchmark(self) -> Self:
         if self.replay and self.benchmark == "none":
-            raise ValueError('replay answers evaluation.benchmark again: name one ("micro"), or leave replay out')
+            raise ValueError(
+                'replay answers evaluation.benchmark again: name one ("micro"), or leave replay out'
+            )
         return self
 
 
 class Branch(Settings):
-    """The run and iteration to start from: the ablations of the Judge branch from one checkpoint."""
+    """The run and iteration to start from: the ablations of the Judge branch from one
+    checkpoint."""
 
     run: str
     iteration: int = Field(
-        ge=1, description="the last one if the run has keep_checkpoints=last: others have no optimizer states"
+        ge=1,
+        description=(
+            "the last one if the run has keep_checkpoints=last: others have no optimizer states"
+        ),
     )
 
 
@@ -178,9 +236,15 @@ class Config(MethodSettings):
 
     models: Models  # pyright: ignore[reportIncompatibleVariableOverride]
     iterations: int = Field(default=3, ge=1, description="T")
-    branch: Branch | None = Field(default=None, description="start with the policies of another run's iteration")
-    corpus: str = Field(default="micro", description="a path, a dataset, a prepared corpus or the built-in world")
-    corpus_documents: int = Field(default=400, ge=2, le=400, description="documents of the built-in world")
+    branch: Branch | None = Field(
+        default=None, description="start with the policies of another run's iteration"
+    )
+    corpus: str = Field(
+        default="micro", description="a path, a dataset, a prepared corpus or the built-in world"
+    )
+    corpus_documents: int = Field(
+        default=400, ge=2, le=400, description="documents of the built-in world"
+    )
     world_seed: int = Field(default=4242, ge=0, description="of the built-in world")
     embedding: EmbeddingConfig | None = Field(default=None, description="None searches with bm25")
     task_types: tuple[TaskType, ...] = Field(default=TASK_TYPES, min_length=1)
@@ -192,41 +256,67 @@ class Config(MethodSettings):
     information: InformationSettings = InformationSettings()
     evaluation: Evaluation = Evaluation()  # pyright: ignore[reportIncompatibleVariableOverride]
     advantage_std: Spread = "population"
-    warmup_ratio: float = Field(default=0.03, ge=0, le=1, description="of a role's steps in one iteration, whole steps")
+    warmup_ratio: float = Field(
+        default=0.03, ge=0, le=1, description="of a role's steps in one iteration, whole steps"
+    )
 
     @property
     def first_iteration(self) -> int:
-        return 1 if self.branch is None else self.branch.iteration + 1
+        if self.branch is None:
+            return 1
+        return self.branch.iteration + 1
 
     @model_validator(mode="after")
     def _given_tasks_need_no_challenger(self) -> Self:
         if self.pool.given and (self.challenger.frozen_after != 0 or self.information.num_tasks):
-            raise ValueError("pool.given needs challenger.frozen_after=0 and information.num_tasks=0: nobody asks")
+            raise ValueError(
+                "pool.given needs challenger.frozen_after=0 and information.num_tasks=0: nobody"
+                " asks"
+            )
         return self
 
     @model_validator(mode="after")
     def _turns_suffice_for_searches(self) -> Self:
-        most, turns = max(self.challenger.search_turns), self.dialogues.challenger_turns
+        most = max(self.challenger.search_turns)
+        turns = self.dialogues.challenger_turns
         if most >= turns:
-            raise ValueError(f"{most} search turns and the task do not fit into dialogues.challenger_turns {turns}")
+            raise ValueError(
+                f"{most} search turns and the task do not fit into dialogues.challenger_turns"
+                f" {turns}"
+            )
         return self
 
     def workload(self) -> Workload:
-        c, pool, s, role = self.challenger, self.pool, self.solver, self._planned_roles()
+        c = self.challenger
+        pool = self.pool
+        s = self.solver
+        role = self._planned_roles()
         proposed = role["challenger"].asked(c.prompts_per_step, c.group_size)
         answered = role["solver"].asked(s.prompts_per_step, s.group_size)
         graded = role["grade"].asked(answered.number * CRITERIA)
         solving = Step(s.steps, (answered, graded), PlannedUpdate(s.update, (answered,)))
         if pool.given:
             return Workload((solving,))
-        asking = Step(c.steps, self._judged(role, proposed, c.solver_rollouts), PlannedUpdate(c.update, (proposed,)))
-        draws = draws_until(s.steps * s.prompts_per_step, KEPT, pool.candidates_per_batch, pool.batches_at_once)
-        pooling = [Step(1, self._judged(role, role["challenger"].asked(n), pool.solver_rollouts)) for n in draws]
+        asking = Step(
+            c.steps,
+            self._judged(role, proposed, c.solver_rollouts),
+            PlannedUpdate(c.update, (proposed,)),
+        )
+        draws = draws_until(
+            s.steps * s.prompts_per_step, KEPT, pool.candidates_per_batch, pool.batches_at_once
+        )
+        pooling = [
+            Step(1, self._judged(role, role["challenger"].asked(n), pool.solver_rollouts))
+            for n in draws
+        ]
         return Workload((asking, *pooling, solving))
 
-    def _judged(self, role: dict[str, PlannedRole], proposed: Asked, answers: int) -> tuple[Asked, ...]:
+    def _judged(
+        self, role: dict[str, PlannedRole], proposed: PlannedConversations, answers: int
+    ) -> tuple[PlannedConversations, ...]:
         """l.7-11 for proposed tasks."""
-        gates, good = len(self.judge.applied_gates), GATED * proposed.number
+        gates = len(self.judge.applied_gates)
+        good = GATED * proposed.number
         answered = role["solver"].asked(good, answers)
         graded = role["grade"].asked(answered.number * CRITERIA)
         gated = (role["gate"].asked(proposed.number * gates),) if gates else ()
@@ -234,11 +324,22 @@ class Config(MethodSettings):
 
     def _planned_roles(self) -> dict[str, PlannedRole]:
         talk = self.dialogues
-        turn, gate, rubric, verdict = (900, 350, 1500, 350) if talk.reasoning else (300, 150, 600, 200)
+        if talk.reasoning:
+            turn = 900
+            gate = 350
+            rubric = 1500
+            verdict = 350
+        else:
+            turn = 300
+            gate = 150
+            rubric = 600
+            verdict = 200
         searching = {"added": talk.result_tokens + 60, "by_turn": talk.reasoning}
         roles = (
             PlannedRole("challenger", Lengths(900, turn, 3.5, **searching), "challenger"),
-            PlannedRole("solver", Lengths(400, turn, min(3.0, talk.solver_turns), **searching), "solver"),
+            PlannedRole(
+                "solver", Lengths(400, turn, min(3.0, talk.solver_turns), **searching), "solver"
+            ),
             PlannedRole("gate", Lengths(900, gate)),
             PlannedRole("rubric", Lengths(2250, rubric)),
             PlannedRole("grade", Lengths(1000, verdict, cached=0.7)),

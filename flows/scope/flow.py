@@ -1,34 +1,46 @@
-"""SCOPE, arXiv 2605.31433: two policies that co-evolve on open-ended tasks, and a frozen Judge. It reads as
-Algorithm 1.
+"""SCOPE, arXiv 2605.31433: two policies that co-evolve on open-ended tasks, and a frozen Judge.
+
+It reads as Algorithm 1.
 
 Departures from the paper
-- A third gate screens tasks for harm, even in the ablation without quality gates. A profile may add gates by rule.
-- The gate of source relevance sees the document cut to `dialogues.source_tokens`, as the Challenger does.
-- Documents of the Challenger's steps may be drawn again for the pool, which is rare in a large corpus.
-- l.14 pays r_fmt, eq. 4 half of it: we follow eq. 4. An invalid rubric also forfeits format (released code).
+- A third gate screens tasks for harm, even in the ablation without quality gates. A profile may add
+  gates by rule.
+- The gate of source relevance sees the document cut to `dialogues.source_tokens`, as the Challenger
+  does.
+- Documents of the Challenger's steps may be drawn again for the pool, which is rare in a large
+  corpus.
+- l.14 pays r_fmt, eq. 4 half of it: we follow eq. 4. An invalid rubric also forfeits format
+  (released code).
 - g_bar is the mean over the answers that could be graded; the paper's is over all N.
-- A verdict lost to an engine failure or a full context is unscorable; an unreadable one counts as not met.
+- A verdict lost to an engine failure or a full context is unscorable; an unreadable one counts as
+  not met.
 - `dialogues.response_tokens`, the paper's limit of a response, applies to each assistant turn.
 - Open-ended benchmarks need a judge (`models.examiner`), so no profile names them.
-- Monitors of the grader stop the run before an update. A short pool stops it or means fewer steps; it is never padded.
-Where the paper is silent, we follow the released code: clip ranges (low, high) of 0.2, 0.2 and 0.2, 0.28, a dual clip
-of 3; 3 to 10 criteria; the grader sees an answer's first 2,048 tokens, and no answer above 4,096; four searches in
-training, and repeated requests to answer outside it; difficulty at temperature 0.7, top-p 0.9; for
+- Monitors of the grader stop the run before an update. A short pool stops it or means fewer steps;
+  it is never padded.
+Where the paper is silent, we follow the released code: clip ranges (low, high) of 0.2, 0.2 and 0.2,
+0.28, a dual clip of 3; 3 to 10 criteria; the grader sees an answer's first 2,048 tokens, and no
+answer above 4,096; four searches in training, and repeated requests to answer outside it;
+difficulty at temperature 0.7, top-p 0.9; for
 reasoning models, a datum per turn.
 Where we differ from the released code
-- One optimizer step per generation, as in table 9; theirs takes about one per turn of a reasoning model's rollout.
-- For Qwen2.5 and OLMo their loss is a token mean over pairs of rollouts; ours is eq. 3. No weight decay (theirs 0.01).
-- A candidate task is one rollout of a document (theirs: the first valid of four); the Solver screens it at temperature
-  1 (theirs 0.7) without their limit of 2,048 tokens a turn, and all grading is at 0.6 (theirs partly at 0).
+- One optimizer step per generation, as in table 9; theirs takes about one per turn of a reasoning
+  model's rollout.
+- For Qwen2.5 and OLMo their loss is a token mean over pairs of rollouts; ours is eq. 3. No weight
+  decay (theirs 0.01).
+- A candidate task is one rollout of a document (theirs: the first valid of four); the Solver
+  screens it at temperature 1 (theirs 0.7) without their limit of 2,048 tokens a turn, and all
+  grading is at 0.6 (theirs partly at 0).
 - A search ends its turn in every syntax, and nothing inside a think block counts.
-- F.1's tool share counts valid searches; theirs subtracts malformed ones. Gates run before the rubric is written.
-- The rubric writer sees up to `judge.evidence_document_tokens` of each document; theirs sees what the Challenger saw.
-- An unreadable verdict is requested again by the same prompt; theirs shows the model its reply and complains.
+- F.1's tool share counts valid searches; theirs subtracts malformed ones. Gates run before the
+  rubric is written.
+- The rubric writer sees up to `judge.evidence_document_tokens` of each document; theirs sees what
+  the Challenger saw.
+- An unreadable verdict is requested again by the same prompt; theirs shows the model its reply and
+  complains.
 """
 
 from __future__ import annotations
-
-from functools import partial
 
 from flows.method import method
 from flows.run import Player, Run
@@ -36,8 +48,17 @@ from flows.scope import monitor
 from flows.scope.config import Config
 from flows.scope.held_out import replay, score_held_out
 from flows.scope.information import measure_information
-from flows.scope.steps import Pool, Scope, given_pool, judge_tasks, keep_moderate, learn, sample_documents, solve_batch
-from tasks.monitor import check_pool
+from flows.scope.steps import (
+    Pool,
+    Scope,
+    given_pool,
+    keep_moderate,
+    learn,
+    propose_tasks,
+    sample_documents,
+    solve_batch,
+)
+from tasks.monitors.monitor import check_pool
 from tasks.sample import batches_needed
 from warehouse.store import Place
 
@@ -48,7 +69,9 @@ SHORT_POOL = "Raise pool.max_batches, widen pool.window, or set pool.short_pool=
 def scope_iteration(run: Run[Config]) -> tuple[Player, Player]:
     """Algorithm 1."""
     scope = Scope.prepare(run)
-    first, (challenger, solver) = run.cfg.first_iteration, starting_players(run)  # l.2
+    # l.2
+    first = run.cfg.first_iteration
+    challenger, solver = starting_players(run)
     score_held_out(scope, run.place.iteration(first - 1), solver)
     for t, iteration in run.iterations(first):  # l.3
         if not run.cfg.challenger.is_frozen(t):
@@ -64,8 +87,12 @@ def scope_iteration(run: Run[Config]) -> tuple[Player, Player]:
 def starting_players(run: Run[Config]) -> tuple[Player, Player]:
     """l.2: C_0 = S_0 = M0; or both as another run left them after one of its iterations."""
     branch = run.cfg.branch
-    after = partial(run.player_after, iteration=branch.iteration, run=branch.run) if branch else run.player
-    return after("challenger"), after("solver")
+    if branch is None:
+        return run.player("challenger"), run.player("solver")
+    return (
+        run.player_after("challenger", branch.iteration, branch.run),
+        run.player_after("solver", branch.iteration, branch.run),
+    )
 
 
 def train_challenger(scope: Scope, iteration: Place, challenger: Player, solver: Player) -> Player:
@@ -74,28 +101,50 @@ def train_challenger(scope: Scope, iteration: Place, challenger: Player, solver:
     for b in range(cfg.steps):  # l.5
         step = iteration.phase("challenger").step(b + 1)
         samples = sample_documents(scope, step, cfg.prompts_per_step, b, cfg.steps)  # l.6
-        how = {"examinee": scope.roles.estimator, "n": cfg.group_size, "answers": cfg.solver_rollouts}
-        judged = judge_tasks(scope, step, challenger, solver, samples, **how)  # l.7-15
+        candidates = propose_tasks(  # l.7-15
+            scope,
+            step,
+            challenger,
+            solver,
+            samples,
+            answering=scope.roles.estimator,
+            group_size=cfg.group_size,
+            num_answers=cfg.solver_rollouts,
+        )
         if b == 0:
-            monitor.watch_canaries(scope, step, judged.tasks, judged.rubrics.rows)
-        challenger = learn(scope, step, challenger, cfg, judged)  # l.17
+            monitor.watch_canaries(scope, step, candidates.tasks, candidates.rubrics.rows)
+        challenger = learn(scope, step, challenger, cfg, candidates)  # l.17
     return challenger
 
 
 def collect_tasks(scope: Scope, iteration: Place, challenger: Player, solver: Player) -> Pool:
-    """Draw batches of candidates, on fresh documents, until enough of moderate difficulty are kept; or given tasks."""
-    cfg, target = scope.run.cfg.pool, scope.run.cfg.solver.steps * scope.run.cfg.solver.prompts_per_step
+    """Draw batches of candidates, on fresh documents, until enough of moderate difficulty are
+    kept; or given tasks."""
+    cfg = scope.run.cfg.pool
+    target = scope.run.cfg.solver.steps * scope.run.cfg.solver.prompts_per_step
     if cfg.given:
-        return given_pool(scope.run, iteration.phase("pool"), cfg.given, (iteration.at.iteration or 1) - 1, target)
+        number = (iteration.at.iteration or 1) - 1
+        return given_pool(scope.run, iteration.phase("pool"), cfg.given, number, target)
     pool = Pool()  # l.19
     while pool.num_kept < target and pool.num_batches < cfg.max_batches:  # l.20
-        step = iteration.phase("pool").step(len(pool.judged) + 1)
+        step = iteration.phase("pool").step(len(pool.scored) + 1)
         most = min(cfg.batches_at_once, cfg.max_batches - pool.num_batches)
-        drawn = batches_needed(target - pool.num_kept, cfg.candidates_per_batch, most)
-        samples = sample_documents(scope, step, cfg.candidates_per_batch, pool.num_batches, cfg.max_batches, drawn)
-        how = {"examinee": scope.roles.screener, "n": 1, "answers": cfg.solver_rollouts}
-        judged = judge_tasks(scope, step, challenger, solver, samples, **how)  # l.21-23
-        pool = pool.with_batches(drawn, judged, keep_moderate(scope, step, judged, pool, target))  # l.24-26
+        num_batches = batches_needed(target - pool.num_kept, cfg.candidates_per_batch, most)
+        samples = sample_documents(
+            scope, step, cfg.candidates_per_batch, pool.num_batches, cfg.max_batches, num_batches
+        )
+        candidates = propose_tasks(  # l.21-23
+            scope,
+            step,
+            challenger,
+            solver,
+            samples,
+            answering=scope.roles.screener,
+            group_size=1,
+            num_answers=cfg.solver_rollouts,
+        )
+        selections = keep_moderate(scope, step, candidates, pool, target)  # l.24-26
+        pool = pool.with_draw(num_batches, candidates, selections)
     check_pool(pool.selections, target, allow_short=cfg.short_pool != "error", way_out=SHORT_POOL)
     monitor.watch_tasks(scope, iteration, challenger, pool)
     return pool
@@ -107,7 +156,7 @@ def train_solver(scope: Scope, iteration: Place, solver: Player, pool: Pool) -> 
     monitor.watch_canaries(scope, iteration.phase("monitor"), pool.tasks, pool.rubrics)
     for b in range(pool.num_kept // cfg.prompts_per_step):  # l.28
         step = iteration.phase("solver").step(b + 1)
-        solved = solve_batch(scope, step, solver, pool, b)  # l.29-31
-        monitor.watch_gap(scope, step, solved.judgments)
-        solver = learn(scope, step, solver, cfg, solved)  # l.33
+        answers = solve_batch(scope, step, solver, pool, b)  # l.29-31
+        monitor.watch_gap(scope, step, answers.judgments)
+        solver = learn(scope, step, solver, cfg, answers)  # l.33
     return solver

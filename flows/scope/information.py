@@ -1,12 +1,15 @@
-"""Learnable information, section 3.2 of the paper: what a task reveals of its document, and a rubric beyond it.
+"""Learnable information, section 3.2 of the paper: what a task reveals of its document, and a
+rubric beyond it.
 
     I(q; d)          = E[log C(q|d) - log mean_d' C(q|d')]                           at most log n
-    I(rubric; d | q) = E[log J(rubric|q,d) - log sum_d' w(d') J(rubric|q,d')],       w(d') = C(q|d') / sum C(q|d')
+    I(rubric; d | q) = E[log J(rubric|q,d) - log sum_d' w(d') J(rubric|q,d')],       w(d') = C(q|d')
+    / sum C(q|d')
 
-over the task's own document d and n - 1 others that could have led there: those that the Challenger retrieved, the
-nearest to the task's text, and some drawn at random. C is the Challenger's probability of the task's text, J the rubric
-writer's of the rubric's, each without thoughts or searches before it (`tasks.likelihoods`), with d' in place of d in
-its opening prompt; J's keeps the other evidence. The warehouse's `learnable_information.sql` computes I for the report.
+over the task's own document d and n - 1 others that could have led there: those that the Challenger
+retrieved, the nearest to the task's text, and some drawn at random. C is the Challenger's
+probability of the task's text, J the rubric writer's of the rubric's, each without thoughts or
+searches before it (`tasks.likelihoods`), with d' in place of d in its opening prompt; J's keeps the
+other evidence. The warehouse's `learnable_information.sql` computes I for the report.
 """
 
 from __future__ import annotations
@@ -32,30 +35,76 @@ ELEMENT = {"task": "task", "rubric": "rubrics"}  # of a reply, whose likelihood 
 
 def measure_information(scope: Scope, place: Place, challenger: Player, pool: Pool) -> None:
     """How likely the pool's tasks and rubrics are under their own documents and under others."""
-    run, cfg, roles = scope.run, scope.run.cfg, scope.roles
+    run = scope.run
+    cfg = scope.run.cfg
+    roles = scope.roles
     if not cfg.information.num_tasks:
         return
-    chosen = choose(rows_of(pool.selections, Selection), rows_of(pool.tasks, Task), cfg.information.num_tasks, cfg.seed)
+    chosen = choose(
+        rows_of(pool.selections, Selection),
+        rows_of(pool.tasks, Task),
+        cfg.information.num_tasks,
+        cfg.seed,
+    )
     n = cfg.information.num_documents
     near = nearest(place, scope.documents, pool.tasks, chosen=chosen, most=n // 2, label="near")
     drawn = sample(place, scope.documents, num_samples=n, seed=cfg.seed, epoch=place.path)
-    about = {"tasks": pool.tasks, "documents": scope.documents, "near": near, "drawn": drawn}
     shown = partial(with_documents, chosen=chosen, most=n)
-    proposing = replace(roles.challenger, name="task", about=partial(openings, ask=roles.challenger.about, shown=shown))
-    _measure(scope, place, proposing, challenger.policy, [judged.rollouts for judged in pool.judged], **about)
-    about["rubrics"] = pool.rubrics
-    asked = partial(rubric_prompts, ask=roles.rubric_writer.about, shown=shown)
-    marking = replace(roles.rubric_writer, name="rubric", about=asked)
-    rollouts = [judged.rubrics.rollouts for judged in pool.judged]
-    _measure(scope, place, marking, run.model("rubric_writer"), rollouts, **about)
+    proposing = replace(
+        roles.challenger,
+        name="task",
+        about=partial(openings, ask=roles.challenger.about, shown=shown),
+    )
+    _measure(
+        scope,
+        place,
+        proposing,
+        challenger.policy,
+        [candidates.rollouts for candidates in pool.scored],
+        tasks=pool.tasks,
+        documents=scope.documents,
+        near=near,
+        drawn=drawn,
+    )
+    writing = replace(
+        roles.rubric_writer,
+        name="rubric",
+        about=partial(rubric_prompts, ask=roles.rubric_writer.about, shown=shown),
+    )
+    _measure(
+        scope,
+        place,
+        writing,
+        run.model("rubric_writer"),
+        [candidates.rubrics.rollouts for candidates in pool.scored],
+        tasks=pool.tasks,
+        documents=scope.documents,
+        near=near,
+        drawn=drawn,
+        rubrics=pool.rubrics,
+    )
 
 
-def _measure(scope: Scope, place: Place, role: Role, policy: Policy, rollouts: Tables, **about: Tables) -> None:
+def _measure(
+    scope: Scope,
+    place: Place,
+    role: Role,
+    policy: Policy,
+    rollouts: Tables,
+    *,
+    tasks: Tables,
+    **others: Tables,
+) -> None:
+    """Store the likelihood, under `policy`, of the element that `role` writes. `others`: what its
+    prompts read besides the tasks."""
+    prompts = ask(
+        place, role.prompt, values=dict(role.values), label=role.name, tasks=tasks, **others
+    )
     likelihoods(
         place,
-        ask(place, role.prompt, values=dict(role.values), label=role.name, **about),
+        prompts,
         rollouts,
-        about["tasks"],
+        tasks,
         kind=role.name,
         element=ELEMENT[role.name],
         policy=policy,
@@ -79,8 +128,13 @@ def openings(
 ) -> Iterator[Row]:
     """The Challenger's opening prompt of every chosen task, with each of its documents."""
     rows = list(shown(tasks, near, drawn))
-    for task, about in zip(rows, ask(rows, documents), strict=True):
-        yield {**about, **{name: task[name] for name in ("task_id", "document_id", "rollout_id")}}
+    for task, values in zip(rows, ask(rows, documents), strict=True):
+        yield {
+            **values,
+            "task_id": task["task_id"],
+            "document_id": task["document_id"],
+            "rollout_id": task["rollout_id"],
+        }
 
 
 def rubric_prompts(
@@ -93,7 +147,12 @@ def rubric_prompts(
     ask: Callable[..., Iterator[Row]],
     shown: Shown,
 ) -> Iterator[Row]:
-    """The rubric writer's prompt of every chosen task that has a rubric, with each document in the source's place."""
-    written = {row["task_id"]: row["judge_rollout_id"] for row in rubrics if row["criterion"] is not None}
-    marked: list[Any] = [{**t, "rollout_id": written[t["task_id"]]} for t in tasks if t["task_id"] in written]
+    """The rubric writer's prompt of every chosen task that has a rubric, with each document in
+    the source's place."""
+    written = {
+        row["task_id"]: row["judge_rollout_id"] for row in rubrics if row["criterion"] is not None
+    }
+    marked: list[Any] = [
+        {**t, "rollout_id": written[t["task_id"]]} for t in tasks if t["task_id"] in written
+    ]
     return openings(marked, documents, near, drawn, ask=ask, shown=shown)

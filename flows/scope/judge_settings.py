@@ -1,4 +1,5 @@
-"""Settings of the Judge: gates, rubrics, grading. The defaults are the paper's (appendices F and G)."""
+"""Settings of the Judge: gates, rubrics, grading. The defaults are the paper's (appendices F and
+G)."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from flows.profile import Settings
+from flows.settings.profile import Settings
 
 PRIORITIES = ("critical", "important", "bonus")  # from the highest to the lowest
 
@@ -14,29 +15,46 @@ PRIORITIES = ("critical", "important", "bonus")  # from the highest to the lowes
 class JudgeSettings(Settings):
     """Gates, rubrics, grading, and canaries for the grader."""
 
-    quality_gates: bool = Field(default=True, description="False is the ablation: only the safety gate is left")
+    quality_gates: bool = Field(
+        default=True, description="False is the ablation: only the safety gate is left"
+    )
     gates: tuple[Literal["entity", "source", "safety"], ...] = Field(
         default=("entity", "source", "safety"),
-        description="decided by the Judge; the paper has no safety gate and calls that a limitation",
+        description=(
+            "decided by the Judge; the paper has no safety gate and calls that a limitation"
+        ),
     )
     rule_gates: tuple[Literal["repeats", "grammar"], ...] = Field(
         default=(), description="decided by rules, in addition"
     )
     min_criteria: int = Field(default=3, ge=1)
     max_criteria: int = Field(default=10, ge=1)
-    priority_weights: dict[str, float] = Field(default={"critical": 1.0, "important": 1.0, "bonus": 1.0})
+    priority_weights: dict[str, float] = Field(
+        default={"critical": 1.0, "important": 1.0, "bonus": 1.0}
+    )
     gate_tokens: int = Field(default=256, ge=1, description="1,024 for reasoning models")
     rubric_tokens: int = Field(default=8192, ge=1)
     grading_tokens: int = Field(default=16384, ge=1)
     grading_temperature: float = Field(default=0.6, ge=0)
-    graded_answer_tokens: int = Field(default=2048, ge=1, description="the grader sees at most so many")
-    ungraded_answer_tokens: int = Field(default=4096, ge=1, description="longer answers are not graded: L * g = 0")
-    evidence_document_tokens: int = Field(default=1024, ge=1, description="of each document shown to the rubric writer")
+    graded_answer_tokens: int = Field(
+        default=2048, ge=1, description="the grader sees at most so many"
+    )
+    ungraded_answer_tokens: int = Field(
+        default=4096, ge=1, description="longer answers are not graded: L * g = 0"
+    )
+    evidence_document_tokens: int = Field(
+        default=1024, ge=1, description="of each document shown to the rubric writer"
+    )
     min_coverage: float = Field(
-        default=0.5, ge=0, le=1, description="share of its criteria that need a verdict for a rollout to count"
+        default=0.5,
+        ge=0,
+        le=1,
+        description="share of its criteria that need a verdict for a rollout to count",
     )
     canaries: int = Field(
-        default=256, ge=0, description="answers of known verdict, graded before each stage's first update; 0: none"
+        default=256,
+        ge=0,
+        description="answers of known verdict, graded before each stage's first update; 0: none",
     )
 
     @property
@@ -47,7 +65,15 @@ class JudgeSettings(Settings):
     @model_validator(mode="after")
     def _rubrics_can_be_scored(self) -> Self:
         if self.min_criteria > self.max_criteria:
-            raise ValueError(f"min_criteria {self.min_criteria} must not be above max_criteria {self.max_criteria}")
-        if self.priority_weights.keys() != set(PRIORITIES) or min(self.priority_weights.values()) <= 0:
-            raise ValueError(f"priority_weights needs a weight above 0 for each of {', '.join(PRIORITIES)}")
+            raise ValueError(
+                f"min_criteria {self.min_criteria} must not be above max_criteria"
+                f" {self.max_criteria}"
+            )
+        if (
+            self.priority_weights.keys() != set(PRIORITIES)
+            or min(self.priority_weights.values()) <= 0
+        ):
+            raise ValueError(
+                f"priority_weights needs a weight above 0 for each of {', '.join(PRIORITIES)}"
+            )
         return self

@@ -1,5 +1,5 @@
-"""Read SCOPE's replies: the tags that hold a task, a verdict or a rubric (`tasks.readers` parses tags), and what is
-measured in every reply, also in a malformed one."""
+"""Read SCOPE's replies: the tags that hold a task, a verdict or a rubric (`tasks.readers` parses
+tags), and what is measured in every reply, also in a malformed one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ def read_task(reply: str) -> str:
     >>> read_task("<think>x</think><task>In 400 words: <question> Why? </question></task>")
     'In 400 words: Why?'
     """
-    text = " ".join(part.strip() for part in _QUESTION.split(last_element(reply, "task")) if part.strip())
+    text = " ".join(
+        part.strip() for part in _QUESTION.split(last_element(reply, "task")) if part.strip()
+    )
     if not text:
         raise Malformed("empty question element")
     return text
@@ -38,17 +40,25 @@ def passes(reply: str) -> bool:
     return read_verdict(reply) == 1
 
 
-def read_rubric(reply: str, min_criteria: int, max_criteria: int, weights: dict[str, float]) -> list[Row]:
-    """The criteria in order: criterion, priority, weight, position. Repeated criteria count once; a criterion without
-    a priority that we know has the lowest.
+def read_rubric(
+    reply: str, min_criteria: int, max_criteria: int, weights: dict[str, float]
+) -> list[Row]:
+    """The criteria in order: criterion, priority, weight, position. Repeated criteria count once; a
+    criterion without a priority that we know has the lowest.
 
     Raises Malformed below `min_criteria` or above `max_criteria`.
     """
-    criteria = {_criterion(element): _priority(element) for element in _criteria(reply) if _criterion(element)}
+    criteria = {
+        _criterion(element): _priority(element)
+        for element in _criteria(reply)
+        if _criterion(element)
+    }
     if not criteria:
         raise Malformed("no criterion")
     if not min_criteria <= len(criteria) <= max_criteria:
-        raise Malformed(f"{'fewer' if len(criteria) < min_criteria else 'more'} criteria than allowed")
+        raise Malformed(
+            f"{'fewer' if len(criteria) < min_criteria else 'more'} criteria than allowed"
+        )
     return [
         {"position": i, "criterion": text, "priority": priority, "weight": weights[priority]}
         for i, (text, priority) in enumerate(criteria.items())
@@ -69,7 +79,9 @@ def _criterion(element: Element) -> str:
 
 def _priority(element: Element) -> str:
     named = _PRIORITY.search(element.attributes)
-    return named[1].lower() if named and named[1].lower() in PRIORITIES else PRIORITIES[-1]
+    if named and named[1].lower() in PRIORITIES:
+        return named[1].lower()
+    return PRIORITIES[-1]
 
 
 def measure_task(rollout: Rollout, prompt: PromptRow) -> Row:
@@ -77,12 +89,15 @@ def measure_task(rollout: Rollout, prompt: PromptRow) -> Row:
     texts, searched = texts_and_searches(rollout)
     results = [result for turn in rollout["turns"] or [] for result in turn["results"] or []]
     retrieved = [document_id for result in results for document_id in result["document_ids"]]
-    form = challenger_format(texts, searched, prompt["search_turns"] or 0, is_readable(read_task, rollout))
+    form = challenger_format(
+        texts, searched, prompt["search_turns"] or 0, is_readable(read_task, rollout)
+    )
     return {"evidence": list(dict.fromkeys([prompt["document_id"], *retrieved])), "format": form}
 
 
 def measure_answer(rollout: Rollout, prompt: PromptRow, *, model: str) -> Row:
-    """Its length, its searches, and the parts of the format reward, also of an answer that was cut off."""
+    """Its length, its searches, and the parts of the format reward, also of an answer that was
+    cut off."""
     texts, searched = texts_and_searches(rollout)
     form = solver_format(texts, searched, is_readable(read_answer, rollout))
     length = answer_length(rollout, prompt, read=read_answer, model=model)

@@ -1,4 +1,5 @@
-"""SCOPE's roles: what each is asked, about which rows, with which limits, and how its reply is read."""
+"""SCOPE's roles: what each is asked, about which rows, with which limits, and how its reply is
+read."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from flows.run import Role, templates
 from flows.scope import readers
 from flows.scope.config import Config
 from flows.scope.rewards import passing
+from flows.scope.rubrics import criteria_of
 from tasks.ask import readable, readable_tasks
 from tasks.engines.base import Sampling
 from tasks.prompt import Row, Template
@@ -17,79 +19,126 @@ from tasks.read import Reader, reads
 from tasks.rollouts.rollout import Dialogue
 from tasks.rollouts.search_syntax import EXAMPLES, stop_strings
 from tasks.rollouts.tokens import cut_tokens
-from tasks.rubrics import criteria_of
-from warehouse.schemas import ANSWERS, GATES, JUDGMENTS, RUBRICS, TASKS, Answer, Criterion, Document, Gate, Sample, Task
+from warehouse.schemas import (
+    ANSWERS,
+    GATES,
+    JUDGMENTS,
+    RUBRICS,
+    TASKS,
+    Answer,
+    Criterion,
+    Document,
+    Gate,
+    Sample,
+    Task,
+)
 
 
 class Roles:
     """The roles of one configuration."""
 
     def __init__(self, cfg: Config) -> None:
-        d, base, self._cfg, self.template = cfg.dialogues, cfg.models.base, cfg, templates(cfg, cfg.dialogues.prompts)
-        challenger, solver = cfg.challenger, cfg.solver
+        d = cfg.dialogues
+        base = cfg.models.base
+        self._cfg = cfg
+        self.template = templates(cfg, d.prompts)
         hints = {"search_example": EXAMPLES[d.search_syntax], "max_searches": d.solver_turns - 1}
         self.challenger = Role(
             "challenger",
-            (self.template("challenger"),),
-            partial(propose, model=base, limit=d.source_tokens),
-            self._turns("task", challenger.temperature),
-            TASKS,
-            reads("text", readers.read_task, readers.measure_task),
-            self._searching("challenger", "task", d.challenger_turns, d.challenger_prompt_tokens),
+            templates=(self.template("challenger"),),
+            about=partial(propose, model=base, limit=d.source_tokens),
+            sampling=self._turns("task", cfg.challenger.temperature),
+            into=TASKS,
+            read=reads("text", readers.read_task, readers.measure_task),
+            dialogue=self._searching(
+                "challenger", "task", d.challenger_turns, d.challenger_prompt_tokens
+            ),
             values=hints,
         )
         self.solver = Role(
             "solver",
-            (self.template("solver"),),
-            tasks_with_rubric,
-            self._turns("answer", solver.temperature),
-            ANSWERS,
-            reads("answer", readers.read_answer, partial(readers.measure_answer, model=base)),
-            self._searching("solver", "answer", d.solver_turns, d.solver_prompt_tokens),
+            templates=(self.template("solver"),),
+            about=tasks_with_rubric,
+            sampling=self._turns("answer", cfg.solver.temperature),
+            into=ANSWERS,
+            read=reads("answer", readers.read_answer, partial(readers.measure_answer, model=base)),
+            dialogue=self._searching("solver", "answer", d.solver_turns, d.solver_prompt_tokens),
             values=hints,
         )
-        insisted = self.solver.dialogue.model_copy(update={"insist_times": d.insist_times})
-        self.screener = replace(self.solver, dialogue=insisted)  # l.22
-        estimating = self._turns("answer", challenger.difficulty_temperature, challenger.difficulty_top_p)
-        self.estimator = replace(self.screener, sampling=estimating)  # l.10
-        self.examinee = replace(self.screener, sampling=self._turns("answer", cfg.evaluation.temperature))
+        # outside training the Solver is told to answer when it does not
+        insisting = self.solver.dialogue.model_copy(update={"insist_times": d.insist_times})
+        self.screener = replace(self.solver, dialogue=insisting)  # l.22
+        self.estimator = replace(  # l.10
+            self.screener,
+            sampling=self._turns(
+                "answer", cfg.challenger.difficulty_temperature, cfg.challenger.difficulty_top_p
+            ),
+        )
+        self.evaluated = replace(
+            self.screener, sampling=self._turns("answer", cfg.evaluation.temperature)
+        )
         self._judge(cfg)
 
     def _judge(self, cfg: Config) -> None:
-        judge, base = cfg.judge, cfg.models.base
+        """The frozen Judge's roles: gates, the writer of rubrics, the grader."""
+        judge = cfg.judge
+        base = cfg.models.base
         dialogue = Dialogue(max_turns=1, reasoning=cfg.dialogues.reasoning)
         role = partial(Role, player="judge", judge=True, dialogue=dialogue)
-        criteria = judge.model_dump(include={"min_criteria", "max_criteria"})
         self.gates = role(
             "gate",
-            tuple(self.template(f"gate_{gate}") for gate in judge.applied_gates),
-            partial(examine, model=base, limit=cfg.dialogues.source_tokens, gates=judge.applied_gates),
-            Sampling(temperature=0, max_tokens=judge.gate_tokens),
-            GATES,
-            reads("passed", readers.passes, readers.measure_gate, whole=False),
+            templates=tuple(self.template(f"gate_{gate}") for gate in judge.applied_gates),
+            about=partial(
+                examine, model=base, limit=cfg.dialogues.source_tokens, gates=judge.applied_gates
+            ),
+            sampling=Sampling(temperature=0, max_tokens=judge.gate_tokens),
+            into=GATES,
+            read=reads("passed", readers.passes, readers.measure_gate, whole=False),
         )
         self.rubric_writer = role(
             "rubric",
-            (self.template("rubrics"),),
-            partial(write_rubric, evidence=self.template("evidence"), model=base, limit=judge.evidence_document_tokens),
-            Sampling(temperature=0, max_tokens=judge.rubric_tokens),
-            RUBRICS,
-            Reader(partial(readers.rubric_rows, weights=judge.priority_weights, **criteria), readers.measure_rubric),
+            templates=(self.template("rubrics"),),
+            about=partial(
+                write_rubric,
+                evidence=self.template("evidence"),
+                model=base,
+                limit=judge.evidence_document_tokens,
+            ),
+            sampling=Sampling(temperature=0, max_tokens=judge.rubric_tokens),
+            into=RUBRICS,
+            read=Reader(
+                partial(
+                    readers.rubric_rows,
+                    weights=judge.priority_weights,
+                    min_criteria=judge.min_criteria,
+                    max_criteria=judge.max_criteria,
+                ),
+                readers.measure_rubric,
+            ),
         )
         self.grader = role(
             "grade",
-            (self.template("grade"),),
-            partial(grade, model=base, seen=judge.graded_answer_tokens, graded=judge.ungraded_answer_tokens),
-            Sampling(temperature=judge.grading_temperature, max_tokens=judge.grading_tokens),
-            JUDGMENTS,
-            reads("verdict", readers.read_verdict, whole=False),
+            templates=(self.template("grade"),),
+            about=partial(
+                grade,
+                model=base,
+                seen=judge.graded_answer_tokens,
+                graded=judge.ungraded_answer_tokens,
+            ),
+            sampling=Sampling(
+                temperature=judge.grading_temperature, max_tokens=judge.grading_tokens
+            ),
+            into=JUDGMENTS,
+            read=reads("verdict", readers.read_verdict, whole=False),
             ask_again=readers.read_verdict,
         )
 
     def _turns(self, tag: str, temperature: float, top_p: float = 1.0) -> Sampling:
         d = self._cfg.dialogues
         stop = (*stop_strings(d.search_syntax), f"</{tag}>")
-        return Sampling(temperature=temperature, top_p=top_p, max_tokens=d.response_tokens, stop=stop)
+        return Sampling(
+            temperature=temperature, top_p=top_p, max_tokens=d.response_tokens, stop=stop
+        )
 
     def _searching(self, role: str, final: str, max_turns: int, prompt_tokens: int) -> Dialogue:
         d = self._cfg.dialogues
@@ -103,14 +152,19 @@ class Roles:
             format_error=self.template("format_error").text,
             insist=self.template("answer_now").text,
             prompt_tokens=prompt_tokens,
-            **d.model_dump(include={"documents_per_query", "result_tokens", "reasoning", "context_tokens"}),
+            documents_per_query=d.documents_per_query,
+            result_tokens=d.result_tokens,
+            reasoning=d.reasoning,
+            context_tokens=d.context_tokens,
         )
 
 
-# ---- what they are asked ------------------------------------------------------------------------------------------
+# ---- what they are asked ----
 
 
-def propose(samples: list[Sample], documents: list[Document], *, model: str, limit: int) -> Iterator[Row]:
+def propose(
+    samples: list[Sample], documents: list[Document], *, model: str, limit: int
+) -> Iterator[Row]:
     """Challenger, algorithm 1 l.7: a source document, a task type, a number of search turns."""
     cut = cut_documents(documents, model, limit)
     for sample in samples:
@@ -129,8 +183,12 @@ def examine(
     cut = cut_documents(documents, model, limit)
     for task in readable(tasks):
         for gate in gates:
-            shown = {"task": task["text"], **cut[task["document_id"]]}
-            yield {"template": f"gate_{gate}", "task_id": task["task_id"], **shown}
+            yield {
+                "template": f"gate_{gate}",
+                "task_id": task["task_id"],
+                "task": task["text"],
+                **cut[task["document_id"]],
+            }
 
 
 def write_rubric(
@@ -143,12 +201,17 @@ def write_rubric(
     limit: int,
 ) -> Iterator[Row]:
     """Rubric writer, l.9: the task and every document behind it."""
-    cut, passed = cut_documents(documents, model, limit), passing(tasks, gates)
+    cut = cut_documents(documents, model, limit)
+    passed = passing(tasks, gates)
     for task in readable(tasks):
         if task["task_id"] in passed:
             shown = [cut[i] for i in task["evidence"] or [] if i in cut]
-            about = {"task_id": task["task_id"], "task_type": task["task_type"], "task": task["text"]}
-            yield {**about, "documents": evidence.render(documents=shown)}
+            yield {
+                "task_id": task["task_id"],
+                "task_type": task["task_type"],
+                "task": task["text"],
+                "documents": evidence.render(documents=shown),
+            }
 
 
 def tasks_with_rubric(tasks: list[Task], rubrics: list[Criterion]) -> Iterator[Row]:
@@ -158,11 +221,18 @@ def tasks_with_rubric(tasks: list[Task], rubrics: list[Criterion]) -> Iterator[R
 
 
 def grade(
-    answers: list[Answer], rubrics: list[Criterion], tasks: list[Task], *, model: str, seen: int, graded: int
+    answers: list[Answer],
+    rubrics: list[Criterion],
+    tasks: list[Task],
+    *,
+    model: str,
+    seen: int,
+    graded: int,
 ) -> Iterator[Row]:
-    """Grader, l.11: one answer, of which it sees the first `seen` tokens, and one criterion. Answers of more than
-    `graded` tokens are not graded."""
-    criteria, text = criteria_of(rubrics), {t["task_id"]: t["text"] for t in tasks}
+    """Grader, l.11: one answer, of which it sees the first `seen` tokens, and one criterion.
+    Answers of more than `graded` tokens are not graded."""
+    criteria = criteria_of(rubrics)
+    text = {t["task_id"]: t["text"] for t in tasks}
     for answer in answers:
         has_format = (answer["format"] or {}).get("total", 0) > 0
         if answer["answer"] is None or not has_format or (answer["answer_tokens"] or 0) > graded:
@@ -178,12 +248,15 @@ def grade(
             }
 
 
-# ---- rows they share ----------------------------------------------------------------------------------------------
+# ---- rows they share ----
 
 
 def cut_documents(documents: list[Document], model: str, limit: int) -> dict[str | None, Row]:
     """Title and first tokens of each document, by its id, under the names that templates use."""
     return {
-        d["document_id"]: {"title": d["title"] or "", "document": cut_tokens(d["text"], model, limit)}
+        d["document_id"]: {
+            "title": d["title"] or "",
+            "document": cut_tokens(d["text"], model, limit),
+        }
         for d in documents
     }

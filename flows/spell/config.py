@@ -1,5 +1,7 @@
-"""SPELL's settings, Algorithm 1's "Require". The defaults are the paper's (section 4.1, appendix E); a profile holds
-only departures."""
+"""SPELL's settings, Algorithm 1's "Require".
+
+The defaults are the paper's (section 4.1, appendix E); a profile holds only departures.
+"""
 
 from __future__ import annotations
 
@@ -8,42 +10,57 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from flows import long_context, profile
+from flows.blocks import long_context
 from flows.plan.workload import Lengths, PlannedRole, PlannedUpdate, Step, Workload
-from flows.profile import Interval, MethodSettings, Settings
+from flows.settings import profile
+from flows.settings.profile import Interval, MethodSettings, Settings
 from tasks.normalise import Spread
 from tasks.rollouts.dialogue import ChatTemplate
 from tasks.training.grpo import GRPOSettings
 
 TaskType = Literal["general_qa", "finance_math", "multiple_choice"]
 TASK_TYPES: tuple[TaskType, ...] = ("general_qa", "finance_math", "multiple_choice")
-ROUNDS = 1.3  # of clusters until a batch is full, and shares of questions that go on: what a plan assumes
-READABLE, GROUNDED, STATED = 0.8, 0.7, 0.9
+# what a plan assumes: rounds until a batch is full, and shares of the clusters of a round
+ROUNDS = 1.3
+READABLE = 0.8  # have a question that can be read
+GROUNDED = 0.7  # have a question that is not answered without the documents
+STATED = 0.9  # of the answers to these, the share that can be read
 
 
 class Models(profile.Models):
     """The base is the policy that plays all three roles."""
 
-    judge: str | None = Field(default=None, description="ablation (table 4): an external judge in place of the rule")
-    prober: str | None = Field(default=None, description="answers each iteration's questions; None is the base")
+    judge: str | None = Field(
+        default=None, description="ablation (table 4): an external judge in place of the rule"
+    )
+    prober: str | None = Field(
+        default=None, description="answers each iteration's questions; None is the base"
+    )
 
 
 class Clusters(Settings):
     """The dataset D of clusters and task types."""
 
     finance_corpus: str | None = Field(
-        default=None, description="another prepared corpus for financial mathematics; None shares `corpus`"
+        default=None,
+        description="another prepared corpus for financial mathematics; None shares `corpus`",
     )
-    per_type: int | None = Field(default=2150, ge=1, description="None: all clusters serve every type")
+    per_type: int | None = Field(
+        default=2150, ge=1, description="None: all clusters serve every type"
+    )
     in_world: int = Field(default=48, ge=1, lt=1000, description="clusters of the built-in world")
 
 
 class Dialogues(profile.Dialogues):
     """A reasoning model needs 20,480 `response_tokens`."""
 
-    input_tokens: int = Field(default=16384, ge=1, description="a longer training prompt is dropped and counted")
+    input_tokens: int = Field(
+        default=16384, ge=1, description="a longer training prompt is dropped and counted"
+    )
     answer_words: int | None = Field(
-        default=None, ge=1, description="of an answer or a reference, at most: longer answers cover more references"
+        default=None,
+        ge=1,
+        description="of an answer or a reference, at most: longer answers cover more references",
     )
     temperature: float = Field(default=0.7, gt=0)
     top_p: float = Field(default=0.95, gt=0, le=1)
@@ -53,30 +70,52 @@ class QuestionerSettings(Settings):
     """l.7-14 and eq. 7."""
 
     num_documents: int = Field(default=5, ge=1, description="m, new ones for each question")
-    memory_pairs: int = Field(default=3, ge=0, description="L; 0 is the ablation without history memory")
+    memory_pairs: int = Field(
+        default=3, ge=0, description="L; 0 is the ablation without history memory"
+    )
     reward: Literal["gaussian", "absolute_zero", "r_zero"] = "gaussian"
-    sigma: float = Field(default=0.5 / 3, gt=0, description="of the gaussian; ablations 0.5 / 6 and 0.5 / 2")
-    format_penalty: bool = Field(default=True, description="False is the ablation: malformed questions are left out")
-    grounding_filter: bool = Field(default=True, description="False is the ablation: nothing is asked closed-book")
-    trained: bool = Field(default=True, description="False is the ablation: the questioner is not updated")
-    advantage_per_type: bool = Field(default=False, description="z-score within task types, not over the batch")
+    sigma: float = Field(
+        default=0.5 / 3, gt=0, description="of the gaussian; ablations 0.5 / 6 and 0.5 / 2"
+    )
+    format_penalty: bool = Field(
+        default=True, description="False is the ablation: malformed questions are left out"
+    )
+    grounding_filter: bool = Field(
+        default=True, description="False is the ablation: nothing is asked closed-book"
+    )
+    trained: bool = Field(
+        default=True, description="False is the ablation: the questioner is not updated"
+    )
+    advantage_per_type: bool = Field(
+        default=False, description="z-score within task types, not over the batch"
+    )
 
 
 class VerifierSettings(Settings):
     """l.16-17, eq. 4 and 5."""
 
     enabled: bool = Field(default=True, description="False is the ablation: the rule alone")
-    majority_vote: bool = Field(default=True, description="False is the ablation: the first vote decides")
-    consistency: bool = Field(default=True, description="False is the ablation: majorities need not equal the rule")
-    share: Interval = Field(default=(0.51, 0.99), description="of parsed votes that the majority may have")
-    trained: bool = Field(default=True, description="False is the ablation: the verifier is not updated")
+    majority_vote: bool = Field(
+        default=True, description="False is the ablation: the first vote decides"
+    )
+    consistency: bool = Field(
+        default=True, description="False is the ablation: majorities need not equal the rule"
+    )
+    share: Interval = Field(
+        default=(0.51, 0.99), description="of parsed votes that the majority may have"
+    )
+    trained: bool = Field(
+        default=True, description="False is the ablation: the verifier is not updated"
+    )
     response_tokens: int | None = Field(default=None, ge=1, description="None: as the others")
 
 
 class Controls(Settings):
     """Controls: could a gain come from other than right answers?"""
 
-    permuted: bool = Field(default=False, description="the rewards of a question's answers are permuted")
+    permuted: bool = Field(
+        default=False, description="the rewards of a question's answers are permuted"
+    )
     readable: bool = Field(default=False, description="any readable answer is right")
 
 
@@ -84,20 +123,27 @@ class SamplingSettings(Settings):
     """Role-specific dynamic sampling (section 3.3)."""
 
     groups: int = Field(default=128, ge=1, description="N, responder groups of a batch")
-    clusters_per_round: int = Field(default=480, ge=1, description="drawn at once, task types in equal shares")
+    clusters_per_round: int = Field(
+        default=480, ge=1, description="drawn at once, task types in equal shares"
+    )
     max_rounds: int = Field(default=10, ge=1, description="then the batch is short")
     short_batch: Literal["error", "fewer"] = "error"
     right_share: float = Field(
         default=0.0,
         ge=0,
         le=1,
-        description="least share of right answers among the readable: below it, the reference is probably wrong",
+        description=(
+            "least share of right answers among the readable: below it, the reference is probably"
+            " wrong"
+        ),
     )
 
 
 class Update(GRPOSettings):
-    """Strictly on-policy, no KL, a mean over the tokens of all roles, as in the released code. Eq. 12 divides by the
-    tokens of a group."""
+    """Strictly on-policy, no KL, a mean over the tokens of all roles, as in the released code.
+
+    Eq. 12 divides by the tokens of a group.
+    """
 
     learning_rate: float = Field(default=2e-6, ge=0)
     beta: float = Field(default=0.0, ge=0)
@@ -116,12 +162,20 @@ class Evaluation(long_context.Evaluation):
     """The held-out score after every iteration (appendix E.2)."""
 
     also: tuple[str, ...] = Field(default=(), description="more benchmark files, also scored")
-    baselines: tuple[Baseline, ...] = Field(default=(), description="prompts that the base model is scored with, too")
+    baselines: tuple[Baseline, ...] = Field(
+        default=(), description="prompts that the base model is scored with, too"
+    )
     samples: int = Field(default=8, ge=1, description="n of pass@k")
-    passes: tuple[int, ...] = Field(default=(1, 4, 8), description="k of pass@k, as far as n allows")
-    input_tokens: tuple[int, ...] = Field(default=(16384,), description="limits; longer prompts are cut in the middle")
+    passes: tuple[int, ...] = Field(
+        default=(1, 4, 8), description="k of pass@k, as far as n allows"
+    )
+    input_tokens: tuple[int, ...] = Field(
+        default=(16384,), description="limits; longer prompts are cut in the middle"
+    )
     probe_answers: int = Field(
-        default=0, ge=0, description="by a fixed responder to every question of an iteration's last step (figure 4)"
+        default=0,
+        ge=0,
+        description="by a fixed responder to every question of an iteration's last step (figure 4)",
     )
 
 
@@ -132,63 +186,90 @@ class Config(MethodSettings):
     needs_clusters: ClassVar = True
 
     models: Models  # pyright: ignore[reportIncompatibleVariableOverride]
-    iterations: int = Field(default=7, ge=1, description="of ten steps: the paper's 8 hours at 7 minutes a step")
+    iterations: int = Field(
+        default=7, ge=1, description="of ten steps: the paper's 8 hours at 7 minutes a step"
+    )
     steps: int = Field(default=10, ge=1)
     corpus: str = Field(default="micro", description="a prepared corpus, or the built-in world")
     world_seed: int = Field(default=42, ge=0, lt=1000, description="of the built-in world")
     clusters: Clusters = Clusters()
     given: str | None = Field(
         default=None,
-        description="the baseline RLVR: a file of fixed questions, in the format of `read_benchmark`, in place of the "
-        "questioner's; one whose `second_answer` differs is left out",
+        description=(
+            "the baseline RLVR: a file of fixed questions, in the format of `read_benchmark`, in"
+            " place of the questioner's; one whose `second_answer` differs is left out"
+        ),
     )
     task_types: tuple[TaskType, ...] = Field(default=TASK_TYPES, min_length=1)
-    group_size: int = Field(default=8, ge=1, description="G answers a question and G votes an answer; ablations 4, 16")
+    group_size: int = Field(
+        default=8, ge=1, description="G answers a question and G votes an answer; ablations 4, 16"
+    )
     dialogues: Dialogues = Dialogues()
     questioner: QuestionerSettings = QuestionerSettings()
     verifier: VerifierSettings = VerifierSettings()
     sampling: SamplingSettings = SamplingSettings()
     controls: Controls = Controls()
-    equal_roles: bool = Field(default=False, description="eq. 10: the sum of a mean over the tokens of each role")
+    equal_roles: bool = Field(
+        default=False, description="eq. 10: the sum of a mean over the tokens of each role"
+    )
     update: Update = Update()
     advantage_std: Spread = "population"
     evaluation: Evaluation = Evaluation()  # pyright: ignore[reportIncompatibleVariableOverride]
 
     @model_validator(mode="after")
     def _lines_are_of_one_type(self) -> Self:
-        if self.dialogues.prompts == "lines" and self.task_types != ("general_qa",):
-            raise ValueError('prompts "lines" ask one type of question: set task_types = ["general_qa"]')
+        if self.reads_lines and self.task_types != ("general_qa",):
+            raise ValueError(
+                'prompts "lines" ask one type of question: set task_types = ["general_qa"]'
+            )
         return self
 
     @model_validator(mode="after")
     def _given_questions_need_no_questioner(self) -> Self:
-        q, v = self.questioner, self.verifier
-        if self.given and (q.trained or q.memory_pairs or q.grounding_filter or v.enabled):
-            idle = "questioner.trained, questioner.memory_pairs, questioner.grounding_filter, verifier.enabled"
-            raise ValueError(f"given questions leave nothing to do for {idle}: switch them off")
+        at_work = (
+            self.questioner.trained,
+            self.questioner.memory_pairs > 0,
+            self.questioner.grounding_filter,
+            self.verifier.enabled,
+        )
+        if self.given and any(at_work):
+            raise ValueError(
+                "given questions leave nothing to do for questioner.trained,"
+                " questioner.memory_pairs, questioner.grounding_filter, verifier.enabled: switch"
+                " them off"
+            )
         return self
 
     @property
     def learns_from(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(filter(None, (self.corpus, self.clusters.finance_corpus))))
+        corpora = (self.corpus, self.clusters.finance_corpus)
+        return tuple(dict.fromkeys(name for name in corpora if name))
 
     @model_validator(mode="after")
     def _prompt_and_reply_fit(self) -> Self:
-        held_out = self.evaluation.input_tokens if self.evaluation.benchmark != "none" else ()
-        needed = max((self.dialogues.input_tokens, *held_out)) + self.dialogues.response_tokens
+        longest_input = self.dialogues.input_tokens
+        if self.evaluation.benchmark != "none":
+            longest_input = max(longest_input, *self.evaluation.input_tokens)
+        needed = longest_input + self.dialogues.response_tokens
         room = self.engine.max_model_len
         if needed > room:
-            raise ValueError(f"input and response of {needed} tokens do not fit into engine.max_model_len {room}")
+            raise ValueError(
+                f"input and response of {needed} tokens do not fit into engine.max_model_len {room}"
+            )
         return self
 
     def workload(self) -> Workload:
-        clusters, g, groups = ROUNDS * self.sampling.clusters_per_round, self.group_size, self.sampling.groups
-        documents, reply = 0.375 * self.dialogues.input_tokens, 4000 if self.dialogues.reasoning else 500
+        clusters = ROUNDS * self.sampling.clusters_per_round
+        g = self.group_size
+        groups = self.sampling.groups
+        documents = 0.375 * self.dialogues.input_tokens
+        reply = 4000 if self.dialogues.reasoning else 500
         role = partial(PlannedRole, model="policy")
         questioner = role("questioner", Lengths(0.8 * documents, reply))
         responder = role("responder", Lengths(documents, reply))
         verifier = role("verifier", Lengths(450, min(reply, 300)))
-        asked, trained = [] if self.given else [questioner.asked(clusters)], [responder.asked(groups, g)]
+        asked = [] if self.given else [questioner.asked(clusters)]
+        trained = [responder.asked(groups, g)]
         if self.questioner.grounding_filter:
             asked.append(role("closed-book", Lengths(200, reply)).asked(READABLE * clusters))
         asked.append(responder.asked(GROUNDED * clusters, g))
@@ -198,4 +279,6 @@ class Config(MethodSettings):
             asked.append(verifier.asked(GROUNDED * STATED * clusters * g, g))
         if self.verifier.enabled and self.verifier.trained:
             trained.append(verifier.asked(groups))
-        return Workload((Step(self.steps, tuple(asked), PlannedUpdate(self.update, tuple(trained))),))
+        return Workload(
+            (Step(self.steps, tuple(asked), PlannedUpdate(self.update, tuple(trained))),)
+        )

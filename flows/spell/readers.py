@@ -1,8 +1,8 @@
-"""Read SPELL's replies: the keys of a question, the statement of an answer, the vote. `tasks.readers` parses JSON,
-letters, numbers, statements and verdicts.
+"""Read SPELL's replies: the keys of a question, the statement of an answer, the vote.
 
-A well-formed question that cannot be used (its answer too long, no single number, cut off while thinking) is dropped
-without penalty: its reason is one of `NO_PENALTY`.
+`tasks.readers` parses JSON, letters, numbers, statements and verdicts. A well-formed question that
+cannot be used (its answer too long, no single number, cut off while thinking) is dropped without
+penalty: its reason is one of `NO_PENALTY`.
 """
 
 from __future__ import annotations
@@ -29,32 +29,41 @@ CUT_THINKING = "cut off inside its thinking"
 LONG_ANSWER = "answer too long"
 NO_NUMBER = "answer is no single non-zero number"
 NO_PENALTY = (CUT_THINKING, LONG_ANSWER, NO_NUMBER)
-EXAMPLE_ANSWERS = ("the Old Toll Bridge", "1,846.25")  # of the prompts: a reply that copies one states nothing
+# the examples in the prompts: a reply that copies one states nothing
+EXAMPLE_ANSWERS = ("the Old Toll Bridge", "1,846.25")
 EXAMPLE_QUESTIONS = (
     "Which of the bridges of Halden was finished first?",
     "What did Halden Ferries earn a crossing in 2013, in dollars?",
     "Which bridge of Halden was finished first?",
 )
-read_answer = partial(stated_answer, placeholders=EXAMPLE_ANSWERS)  # what follows the last "the answer is"
-read_vote = partial(bracketed, values={"YES": 1, "NO": 0})  # the last verdict
+# an answer is what follows the last "the answer is"; a vote is the last verdict in brackets
+read_answer = partial(stated_answer, placeholders=EXAMPLE_ANSWERS)
+read_vote = partial(bracketed, values={"YES": 1, "NO": 0})
 
 
-def read_questioner(rollout: Rollout, prompt: PromptRow, *, model: str, most_words: int | None, in_lines: bool) -> Row:
-    """The question in a rollout. One whose answer has more than `most_words` is Malformed, without penalty."""
+def read_questioner(
+    rollout: Rollout, prompt: PromptRow, *, model: str, most_words: int | None, in_lines: bool
+) -> Row:
+    """The question in a rollout.
+
+    Raises Malformed as `read_question` does and, without penalty, for an answer of more than
+    `most_words` words and a reply cut off inside its thinking.
+    """
     reply = rollout["reply"] or ""
     if in_lines:
         question = lines.read_question(reply, prompt["messages"][-1]["content"])
     elif rollout["finish_reason"] == "length" and is_thinking(reply):
         raise Malformed(CUT_THINKING)
     else:
-        question = read_question(reply, prompt["task_type"] or "", lambda text: count_tokens(text, model))
+        count = partial(count_tokens, model=model)
+        question = read_question(reply, prompt["task_type"] or "", count)
     if most_words is not None and len(question["reference"].split()) > most_words:
         raise Malformed(LONG_ANSWER)
     return question
 
 
 def read_short(reply: str, *, read: Callable[[str], str], most_words: int | None) -> str:
-    """An answer of at most so many words."""
+    """The answer that `read` finds. Raises Malformed for one of more than `most_words` words."""
     answer = read(reply)
     if most_words is not None and len(answer.split()) > most_words:
         raise Malformed(f"more than {most_words} words")
@@ -62,49 +71,55 @@ def read_short(reply: str, *, read: Callable[[str], str], most_words: int | None
 
 
 def measure_reply(rollout: Rollout, prompt: PromptRow, *, model: str) -> Row:
+    """The length of a whole reply, in tokens of `model`."""
     return {"answer_tokens": count_tokens(rollout["reply"] or "", model)}
 
 
 def read_question(reply: str, task_type: str, length: Callable[[str], int]) -> Row:
-    """The last JSON object of a reply: text, reference, answer_type, and options for multiple choice.
+    """The last JSON object of a reply: text, reference, answer_type, and options for a choice.
 
-    Raises Malformed: no object, a key missing or of another type, a letter that is none, options that are not four
-    different texts; and, without penalty, what `NO_PENALTY` names.
+    `length` counts tokens. Raises Malformed: no object, a key missing or of another type, a letter
+    that is none, options that are not four different texts; and, without penalty, what `NO_PENALTY`
+    names.
 
     >>> read_question('so { "question": "Who?", "answer": "Ada" }', "general_qa", len)["reference"]
     'Ada'
     """
-    found = last_object(reply, ("question", "answer"))
-    question, answer = text_of(found, "question"), text_of(found, "answer")
-    if question in EXAMPLE_QUESTIONS:
+    keys = last_object(reply, ("question", "answer"))
+    text = text_of(keys, "question")
+    answer = text_of(keys, "answer")
+    if text in EXAMPLE_QUESTIONS:
         raise Malformed("the example of the prompt")
-    read = {"text": question, "reference": answer, "answer_type": "text", "options": None}
+    question = {"text": text, "reference": answer, "answer_type": "text", "options": None}
     if task_type == "multiple_choice":
-        options = options_of(found)
+        options = options_of(keys)
         letter = letter_of(answer, options)
         if letter is None:
             raise Malformed("answer is none of the letters A to D")
-        return {**read, "reference": letter, "answer_type": "letter", "options": options}
+        return {**question, "reference": letter, "answer_type": "letter", "options": options}
     if task_type == "finance_math":
         if not single_number(answer):
             raise Malformed(NO_NUMBER)
-        return {**read, "answer_type": "number"}
+        return {**question, "answer_type": "number"}
     if length(answer) > MAX_ANSWER_TOKENS:
         raise Malformed(LONG_ANSWER)
-    return read
+    return question
 
 
-def text_of(found: dict[str, Any], key: str) -> str:
-    value = found.get(key)
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and key != "question":
+def text_of(keys: dict[str, Any], key: str) -> str:
+    """The text under a key; an answer or option may be a number. Raises Malformed for none."""
+    value = keys.get(key)
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if is_number and key != "question":
         value = json.dumps(value)
     if not isinstance(value, str) or not value.strip():
         raise Malformed(f"no text under {key!r}")
     return value.strip()
 
 
-def options_of(found: dict[str, Any]) -> list[str]:
-    options = found.get("options")
+def options_of(keys: dict[str, Any]) -> list[str]:
+    """The texts under A to D. Raises Malformed unless there are four different ones."""
+    options = keys.get("options")
     if not isinstance(options, dict) or set(options) != set(LETTERS):
         raise Malformed("options are not A, B, C and D")
     texts = [text_of(options, letter) for letter in LETTERS]

@@ -1,4 +1,7 @@
-"""SPELL's roles: what each is asked, about which rows, and how its reply is read. One policy plays them all."""
+"""SPELL's roles: what each is asked, about which rows, and how its reply is read.
+
+One policy plays the questioner, the responder and the verifier.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from flows.benchmarks import asking
-from flows.long_context import answers_to_judge
+from flows.blocks.long_context import answers_to_judge
 from flows.run import Role, templates
 from flows.spell import readers
 from flows.spell.config import TASK_TYPES, Baseline, Config
@@ -19,50 +22,93 @@ from tasks.read import Reader, reads
 from tasks.readers import lines
 from tasks.rollouts.tokens import count_tokens, cut_middle
 from tasks.stage import rows_by
-from warehouse.schemas import ANSWERS, TASKS, VOTES, Document, Match, Membership, Memory, Sample, Task
+from warehouse.schemas import (
+    ANSWERS,
+    TASKS,
+    VOTES,
+    Document,
+    Match,
+    Membership,
+    Memory,
+    Sample,
+    Task,
+)
 
 MARKUP = 32  # tokens of a chat template around one message
 
 
 class Roles:
-    """The roles of one configuration."""
+    """The roles of one configuration.
+
+    The judge replaces the rule in an ablation; the examiner judges held-out answers.
+    """
 
     def __init__(self, cfg: Config) -> None:
-        d, template, self._model = cfg.dialogues, templates(cfg, cfg.dialogues.prompts), cfg.models.base
-        document, in_lines, most = template("document"), d.prompts == "lines", d.answer_words
-        dialogue = d.one_reply.model_copy(update={"prompt_tokens": d.input_tokens})
-        role = partial(Role, sampling=d.sampling, dialogue=dialogue)
-        asked = partial(readers.read_questioner, model=self._model, most_words=most, in_lines=in_lines)
-        stated = lines.read_answer if in_lines else readers.read_answer
-        answered = partial(readers.read_short, read=stated, most_words=most)
-        self.questioner = role(
+        dialogues = cfg.dialogues
+        in_lines = cfg.reads_lines
+        template = templates(cfg, dialogues.prompts)
+        document = template("document")
+        dialogue = dialogues.one_reply.model_copy(update={"prompt_tokens": dialogues.input_tokens})
+        no_limit = dialogue.model_copy(update={"prompt_tokens": None})
+        read_answer = readers.read_answer
+        read_vote = readers.read_vote
+        responder_types = TASK_TYPES  # held-out questions are of all types
+        if in_lines:
+            read_answer = lines.read_answer
+            read_vote = lines.read_vote
+            responder_types = cfg.task_types
+        self._model = cfg.models.base
+        self.questioner = Role(
             "questioner",
-            tuple(template(f"questioner_{t}{which}") for which in ("", "_again") for t in cfg.task_types),
-            partial(propose, document=document),
+            templates=(
+                *(template(f"questioner_{task_type}") for task_type in cfg.task_types),
+                *(template(f"questioner_{task_type}_again") for task_type in cfg.task_types),
+            ),
+            about=partial(propose, document=document),
+            sampling=dialogues.sampling,
             into=TASKS,
-            read=Reader(asked),
+            read=Reader(
+                partial(
+                    readers.read_questioner,
+                    model=self._model,
+                    most_words=dialogues.answer_words,
+                    in_lines=in_lines,
+                )
+            ),
+            dialogue=dialogue,
         )
-        self.responder = role(
+        self.responder = Role(
             "responder",
-            tuple(template(f"responder_{t}") for t in (cfg.task_types if in_lines else TASK_TYPES)),  # held out: all
-            partial(respond, document=document),
+            templates=tuple(template(f"responder_{task_type}") for task_type in responder_types),
+            about=partial(respond, document=document),
+            sampling=dialogues.sampling,
             into=ANSWERS,
-            read=reads("answer", answered, partial(readers.measure_reply, model=self._model), whole=False),
+            read=reads(
+                "answer",
+                partial(readers.read_short, read=read_answer, most_words=dialogues.answer_words),
+                partial(readers.measure_reply, model=self._model),
+                whole=False,
+            ),
+            dialogue=dialogue,
         )
-        self.closed_book = replace(self.responder, about=partial(guess, empty=template("empty").render()))
-        self.verifier = role(
+        self.closed_book = replace(
+            self.responder, about=partial(guess, empty=template("empty").render())
+        )
+        vote_tokens = cfg.verifier.response_tokens or dialogues.response_tokens
+        self.verifier = Role(
             "verifier",
-            (template("verifier"),),
-            answers_to_judge,  # l.17
+            templates=(template("verifier"),),
+            about=answers_to_judge,  # l.17
+            sampling=dialogues.sampling.model_copy(update={"max_tokens": vote_tokens}),
             into=VOTES,
-            read=reads("vote", lines.read_vote if in_lines else readers.read_vote, whole=False),
-            sampling=d.sampling.model_copy(update={"max_tokens": cfg.verifier.response_tokens or d.response_tokens}),
+            read=reads("vote", read_vote, whole=False),
+            dialogue=dialogue,
         )
         self.judge = replace(
             self.verifier,
             name="judge",
-            sampling=Sampling(temperature=0, max_tokens=d.response_tokens),
-            dialogue=dialogue.model_copy(update={"prompt_tokens": None}),
+            sampling=Sampling(temperature=0, max_tokens=dialogues.response_tokens),
+            dialogue=no_limit,
             judge=True,
         )
         self.examiner = replace(
@@ -72,38 +118,66 @@ class Roles:
             read=reads("vote", asking.verdict),
         )
 
-    def examinee(self, cfg: Config, input_tokens: int, baseline: Baseline | None = None) -> Role:
-        """The responder on held-out tasks, with prompts of at most `input_tokens`, and with those of a `baseline` if
-        given."""
-        whole = self.responder.dialogue.model_copy(update={"prompt_tokens": None})
-        asked, sampling = self.responder.templates, self.responder.sampling
+    def held_out_responder(
+        self, cfg: Config, input_tokens: int, baseline: Baseline | None = None
+    ) -> Role:
+        """The responder on held-out tasks, with prompts of at most `input_tokens`.
+
+        A `baseline` has prompts of its own.
+        """
+        prompts = self.responder.templates
+        sampling = self.responder.sampling
+        # contexts are cut to fit, so no prompt is refused for its length
+        dialogue = self.responder.dialogue.model_copy(update={"prompt_tokens": None})
         if baseline is not None:
-            asked = tuple(map(templates(cfg, baseline.prompts), (f"responder_{t}" for t in cfg.task_types)))
-            whole = whole.model_copy(update={"chat_template": baseline.chat_template})
-        cut = partial(examine, templates=asked, model=self._model, limit=input_tokens)
+            template = templates(cfg, baseline.prompts)
+            prompts = tuple(template(f"responder_{task_type}") for task_type in cfg.task_types)
+            dialogue = dialogue.model_copy(update={"chat_template": baseline.chat_template})
         if cfg.evaluation.temperature is not None:
             sampling = sampling.model_copy(update={"temperature": cfg.evaluation.temperature})
-        return replace(self.responder, templates=asked, about=cut, dialogue=whole, sampling=sampling)
+        return replace(
+            self.responder,
+            templates=prompts,
+            about=partial(
+                respond_held_out, templates=prompts, model=self._model, limit=input_tokens
+            ),
+            dialogue=dialogue,
+            sampling=sampling,
+        )
 
 
-# ---- what they are asked ------------------------------------------------------------------------------------------
+# ---- what they are asked ----
 
 
 def propose(
-    samples: list[Sample], documents: list[Document], memory: Iterable[Memory] = (), *, document: Template
+    samples: list[Sample],
+    documents: list[Document],
+    memory: Iterable[Memory] = (),
+    *,
+    document: Template,
 ) -> Iterator[Row]:
-    """Questioner, l.9: remembered pairs, and their documents with the new ones, in the order of the corpus."""
-    remembered = rows_by("cluster", memory)
+    """Questioner, l.9: the sample's new documents, remembered pairs, and the documents of these.
+
+    Documents come in the order of the corpus. The pairs are those of the sample's cluster and task
+    type.
+    """
+    memory_of = rows_by("cluster", memory)
     for sample in samples:
-        pairs = [row for row in remembered[sample["cluster"]] if row["task_type"] == sample["task_type"]]
-        shown = {*(sample["document_ids"] or ()), *(d for pair in pairs for d in pair["document_ids"])}
+        task_type = sample["task_type"]
+        remembered = [row for row in memory_of[sample["cluster"]] if row["task_type"] == task_type]
+        ids = set(sample["document_ids"] or ())
+        for row in remembered:
+            ids.update(row["document_ids"])
+        template = f"questioner_{task_type}"
+        if remembered:
+            template += "_again"
         yield {
             "sample_id": sample["sample_id"],
             "document_id": sample["document_id"],
-            "task_type": sample["task_type"],
-            "template": f"questioner_{sample['task_type']}" + ("_again" if pairs else ""),
-            "context": show(document, [d for d in documents if d["document_id"] in shown]),
-            "pairs": [{"question": pair["text"], "answer": pair["reference"]} for pair in pairs],
+            "task_type": task_type,
+            "template": template,
+            "context": show(document, [row for row in documents if row["document_id"] in ids]),
+            "pairs": [{"question": row["text"], "answer": row["reference"]} for row in remembered],
         }
 
 
@@ -121,30 +195,44 @@ def respond(
     *,
     document: Template,
 ) -> Iterator[Row]:
-    """Responder, l.15: all documents of the cluster; those that the questioner did not see are distractors.
+    """Responder, l.15: the question, and all documents of its cluster.
 
-    Questions that were answered without a document are not asked.
+    Those that the questioner did not see are distractors. Questions that were answered without a
+    document are not asked.
     """
     ungrounded = {match["task_id"] for match in closed_book if match["matched"]}
-    cluster_of: dict[str | None, int] = {m["document_id"]: m["cluster"] for m in memberships}
-    members, text_of = members_of(memberships), {d["document_id"]: d for d in documents}
+    cluster_of: dict[str | None, int] = {row["document_id"]: row["cluster"] for row in memberships}
+    members = members_of(memberships)
+    documents_by_id = {row["document_id"]: row for row in documents}
     for task in readable(tasks):
-        if task["task_id"] not in ungrounded:
-            shown = [text_of[d] for d in members[cluster_of[task["document_id"]]] if d in text_of]
-            yield {**question_of(task), "context": show(document, shown)}
+        if task["task_id"] in ungrounded:
+            continue
+        ids = members[cluster_of[task["document_id"]]]
+        shown = [documents_by_id[i] for i in ids if i in documents_by_id]
+        yield {**question_of(task), "context": show(document, shown)}
 
 
-def examine(
-    tasks: list[Task], contexts: list[Document], *, templates: tuple[Template, ...], model: str, limit: int
+def respond_held_out(
+    tasks: list[Task],
+    contexts: list[Document],
+    *,
+    templates: tuple[Template, ...],
+    model: str,
+    limit: int,
 ) -> Iterator[Row]:
-    """The responder on held-out tasks. The middle of a context is cut out so that the prompt, with chat markup, has at
-    most about `limit` tokens."""
+    """The responder on held-out tasks.
+
+    The middle of a context is cut out so that the prompt, with chat markup, has at most about
+    `limit` tokens of `model`.
+    """
     text_of: dict[str | None, str] = {row["document_id"]: row["text"] for row in contexts}
-    by_name = {template.name: template for template in templates}
+    template_of = {template.name: template for template in templates}
     for task in tasks:
-        about = question_of(task)
-        rest = count_tokens(by_name[about["template"]].render(**about, context=""), model) + MARKUP
-        yield {**about, "context": cut_middle(text_of[task["document_id"]], model, max(1, limit - rest))}
+        question = question_of(task)
+        without_context = template_of[question["template"]].render(**question, context="")
+        room = limit - count_tokens(without_context, model) - MARKUP
+        context = cut_middle(text_of[task["document_id"]], model, max(1, room))
+        yield {**question, "context": context}
 
 
 def question_of(task: Task) -> Row:
@@ -159,5 +247,9 @@ def question_of(task: Task) -> Row:
 
 
 def show(document: Template, documents: list[Document]) -> str:
-    """Documents as one context. They are neutralised again, harmlessly, when the prompt is rendered."""
-    return "".join(document.render(title=d["title"] or "", text=d["text"]) for d in documents).strip()
+    """Documents as one context.
+
+    They are neutralised again, harmlessly, when the prompt is rendered.
+    """
+    shown = (document.render(title=row["title"] or "", text=row["text"]) for row in documents)
+    return "".join(shown).strip()

@@ -1,25 +1,27 @@
-"""R_rule: whether an answer contains the reference, by a rule for each task type, or Malformed if it cannot tell.
+"""R_rule: whether an answer contains the reference, by a rule for each task type.
 
-Departure: the reference must be in the answer as whole words. "12" is a substring of "1200", "no" of "I do not know".
+A rule that cannot tell raises Malformed. Departure: the reference must be in the answer as whole
+words. "12" is a substring of "1200", "no" of "I do not know".
 """
 
 from __future__ import annotations
 
 from functools import partial
 
-from flows.micro.worlds.clusters import same_answer
-from tasks.accepted import accepted
 from tasks.prompt import Row
 from tasks.readers.letters import letter_of
 from tasks.readers.malformed import Malformed
 from tasks.readers.numbers import same_number
 from tasks.readers.words import holds
+from tasks.scorers.accepted import accepted
 
 TOLERANCE = 0.0015  # relative, of the reference
 
 
 def covers(task: Row, answer: str) -> bool:
     """Cover exact match by the task's type: `compare` of the stage `match`.
+
+    Raises Malformed for an answer that has no letter, or no number, where the type needs one.
 
     >>> covers({"task_type": "general_qa", "reference": "12"}, "it was 1200 men")
     False
@@ -29,15 +31,12 @@ def covers(task: Row, answer: str) -> bool:
         if letter is None:
             raise Malformed("no letter A to D")
         return letter == task["reference"]
-    rule = partial(same_number, tolerance=TOLERANCE) if task["task_type"] == "finance_math" else holds
+    rule = holds
+    if task["task_type"] == "finance_math":
+        rule = partial(same_number, tolerance=TOLERANCE)
     return any(rule(reference, answer) for reference in accepted(task))
 
 
 def is_readable(task: Row, answer: str) -> bool:
     """A control: every answer that could be read counts as right."""
     return True
-
-
-def truly_covers(task: Row, answer: str) -> bool:
-    """The truth in the micro-world: the reference is true, and the answer is equal to it, in digits or in words."""
-    return same_answer(answer.strip(), task["reference"])

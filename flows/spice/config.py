@@ -1,4 +1,7 @@
-"""SPICE's settings. The defaults are the paper's (section 3.1, appendix 8); profiles hold departures."""
+"""SPICE's settings.
+
+The defaults are the paper's (section 3.1, appendix 8); profiles hold departures.
+"""
 
 from __future__ import annotations
 
@@ -6,41 +9,60 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from flows import profile
 from flows.plan.workload import Lengths, PlannedRole, PlannedUpdate, Step, Workload
-from flows.profile import Comparing, Evaluation, MethodSettings, Settings, Shares
+from flows.settings import profile
+from flows.settings.profile import Comparing, Evaluation, MethodSettings, Settings, Shares
 from flows.spice.readers import ANSWER_TYPES, FREE_FORM, MULTIPLE_CHOICE, STRING, AnswerType
 from tasks.training.grpo import GRPOSettings, LossType
 
-VALID = 0.6  # share of the first round's attempts that are questions; a plan assumes it, and what later rounds take:
-LATER_ROUNDS = ((0.2, 8), (0.1, 16), (0.05, 32), (0.03, 64))  # shares of documents, and attempts at each
+# A plan assumes this share of valid questions among the first round's attempts, and later rounds
+# with these shares of the documents and this many attempts at each.
+VALID = 0.6
+LATER_ROUNDS = ((0.2, 8), (0.1, 16), (0.05, 32), (0.03, 64))
 
 
 class Models(profile.Models):
     """The base is the one policy of both roles."""
 
     challenger: str | None = Field(
-        default=None, description="ablation: another, stronger model that asks in its place; needs challenger.fixed"
+        default=None,
+        description=(
+            "ablation: another, stronger model that asks in its place; needs challenger.fixed"
+        ),
     )
 
 
 class Dialogues(profile.Dialogues):
     """The paper states only the segment's length."""
 
-    document_tokens: int = Field(default=5992, ge=1, description="a document's segment: its first tokens")
-    choice_tokens: int = Field(default=1024, ge=1, description="sampled for the choice of a format, at most")
-    response_tokens: int = Field(default=8192, ge=1, description="sampled for a question or an answer, at most")
-    system: str = Field(default="You are a helpful assistant.", description="system message; empty: none")
+    document_tokens: int = Field(
+        default=5992, ge=1, description="a document's segment: its first tokens"
+    )
+    choice_tokens: int = Field(
+        default=1024, ge=1, description="sampled for the choice of a format, at most"
+    )
+    response_tokens: int = Field(
+        default=8192, ge=1, description="sampled for a question or an answer, at most"
+    )
+    system: str = Field(
+        default="You are a helpful assistant.", description="system message; empty: none"
+    )
 
 
 class ChallengerSettings(Settings):
     """Section 2.2."""
 
-    attempts: int = Field(default=1024, ge=1, description="N, tries a document until one question is valid")
-    group_size: int = Field(default=8, ge=1, description="G, attempts of a document that are rewarded")
+    attempts: int = Field(
+        default=1024, ge=1, description="N, tries a document until one question is valid"
+    )
+    group_size: int = Field(
+        default=8, ge=1, description="G, attempts of a document that are rewarded"
+    )
     reward: Literal["variance", "absolute_zero", "threshold", "r_zero"] = "variance"
     invalid_reward: float = Field(default=-0.1, description="rho")
-    fixed: bool = Field(default=False, description="ablation: not trained; models.base asks, or models.challenger")
+    fixed: bool = Field(
+        default=False, description="ablation: not trained; models.base asks, or models.challenger"
+    )
     grounded: bool = Field(default=True, description="False is the ablation: no document is shown")
     formats: tuple[Literal["multiple_choice", "free_form"], ...] = (MULTIPLE_CHOICE, FREE_FORM)
     answer_types: tuple[AnswerType, ...] = ANSWER_TYPES[:3]
@@ -48,9 +70,13 @@ class ChallengerSettings(Settings):
     @model_validator(mode="after")
     def _something_can_be_asked(self) -> Self:
         if not self.formats or (FREE_FORM in self.formats and not self.answer_types):
-            raise ValueError("formats and answer_types leave nothing to ask: name at least one of each")
+            raise ValueError(
+                "formats and answer_types leave nothing to ask: name at least one of each"
+            )
         if self.attempts < self.group_size:
-            raise ValueError(f"attempts {self.attempts} must not be below group_size {self.group_size}")
+            raise ValueError(
+                f"attempts {self.attempts} must not be below group_size {self.group_size}"
+            )
         return self
 
 
@@ -58,44 +84,64 @@ class ReasonerSettings(Settings):
     """Section 2.3."""
 
     answers: int = Field(
-        default=8, ge=1, description="K answers to a question: a group, which its reward is computed from"
+        default=8,
+        ge=1,
+        description="K answers to a question: a group, which its reward is computed from",
     )
-    permuted: bool = Field(default=False, description="a control: the rewards of a question's answers are permuted")
+    permuted: bool = Field(
+        default=False, description="a control: the rewards of a question's answers are permuted"
+    )
 
 
 class Update(GRPOSettings):
-    """Dr. GRPO without KL (section 2.4, appendix 8). The one step of a generation is on-policy: rho is 1, and nothing
-    is clipped."""
+    """Dr. GRPO without KL (section 2.4, appendix 8).
+
+    The one step of a generation is on-policy: rho is 1, and nothing is clipped.
+    """
 
     loss_type: LossType = "dr_grpo"
     beta: float = Field(default=0.0, ge=0)
     on_policy: bool = True
-    max_completion_tokens: int | None = Field(default=8192, ge=1, description="the constant that dr_grpo divides by")
+    max_completion_tokens: int | None = Field(
+        default=8192, ge=1, description="the constant that dr_grpo divides by"
+    )
 
 
 class ProbeSettings(Settings):
-    """Checkpoints against one fixed opponent (figure 3), after the last iteration; iteration 0 is models.base."""
+    """Checkpoints against one fixed opponent (figure 3), after the last iteration.
+
+    Iteration 0 is models.base.
+    """
 
     opponent: int = Field(default=1, ge=0, description="iteration of the opponent")
-    checkpoints: tuple[int, ...] = Field(default=(), description="iterations measured against it; none: no probe")
+    checkpoints: tuple[int, ...] = Field(
+        default=(), description="iterations measured against it; none: no probe"
+    )
     num_documents: int = Field(default=128, ge=1)
     attempts: int = Field(default=128, ge=1, description="questions asked of a document")
 
 
 class Config(MethodSettings):
-    """The settings of a run. The paper's T = 640 is `iterations` times `steps`: an iteration here ends with a held-out
-    score and a report."""
+    """The settings of a run.
+
+    The paper's T = 640 is `iterations` times `steps`: an iteration here ends with a held-out score
+    and a report.
+    """
 
     worlds: ClassVar = ("micro", "micro-mathematics", "micro-general")
 
     models: Models  # pyright: ignore[reportIncompatibleVariableOverride]
     iterations: int = Field(default=16, ge=1)
-    steps: int = Field(default=40, ge=1, description="of Algorithm 1 in an iteration: l.3-28, one update each")
+    steps: int = Field(
+        default=40, ge=1, description="of Algorithm 1 in an iteration: l.3-28, one update each"
+    )
     documents_per_step: int = Field(default=128, ge=1, description="B")
     corpora: Shares[str] = Field(
         default={"micro": 1.0},
-        description="each corpus (a path, a dataset, a prepared corpus or a built-in world) and its share of a step's "
-        "documents (paper: mathematics and general, half each)",
+        description=(
+            "each corpus (a path, a dataset, a prepared corpus or a built-in world) and its share"
+            " of a step's documents (paper: mathematics and general, half each)"
+        ),
     )
     corpus: str | None = Field(default=None, description="one corpus in place of `corpora`")
     corpus_documents: int = Field(default=2000, ge=2, description="documents of a built-in world")
@@ -108,7 +154,9 @@ class Config(MethodSettings):
     trajectories_per_update: int | None = Field(
         default=None,
         ge=1,
-        description="of an optimizer step, off-policy from the second on (appendix 8: 128); None: all",
+        description=(
+            "of an optimizer step, off-policy from the second on (appendix 8: 128); None: all"
+        ),
     )
     evaluation: Evaluation = Evaluation()
     probes: ProbeSettings = ProbeSettings()
@@ -116,7 +164,9 @@ class Config(MethodSettings):
     @property
     def shares(self) -> dict[str, float]:
         """Corpora and their shares."""
-        return {self.corpus: 1.0} if self.corpus else self.corpora
+        if self.corpus:
+            return {self.corpus: 1.0}
+        return self.corpora
 
     @property
     def learns_from(self) -> tuple[str, ...]:
@@ -125,45 +175,61 @@ class Config(MethodSettings):
     @property
     def only_task_type(self) -> str | None:
         """The only type of task that may be asked; None if there is a choice."""
-        c = self.challenger
-        free = list(c.answer_types) if set(c.formats) - {MULTIPLE_CHOICE} else []
-        kinds = [MULTIPLE_CHOICE] * (MULTIPLE_CHOICE in c.formats) + free
-        return kinds[0] if len(kinds) == 1 else None
+        task_types = list[str]()
+        if MULTIPLE_CHOICE in self.challenger.formats:
+            task_types.append(MULTIPLE_CHOICE)
+        if FREE_FORM in self.challenger.formats:
+            task_types += self.challenger.answer_types
+        if len(task_types) != 1:
+            return None
+        return task_types[0]
 
     @model_validator(mode="after")
     def _another_challenger_is_fixed(self) -> Self:
         if self.models.challenger and not self.challenger.fixed:
-            raise ValueError("models.challenger is not the policy that learns: set challenger.fixed=true")
-        if self.dialogues.prompts == "lines" and self.only_task_type != STRING:
             raise ValueError(
-                '"lines" ask for strings: challenger.formats=["free_form"], challenger.answer_types=["String"]'
+                "models.challenger is not the policy that learns: set challenger.fixed=true"
             )
-        if self.judge_engine and not (self.models.challenger or self.models.examiner or self.models.auditor):
-            raise ValueError("judge_engine serves models.challenger, models.examiner and models.auditor: name one, too")
+        if self.reads_lines and self.only_task_type != STRING:
+            raise ValueError(
+                '"lines" ask for strings: challenger.formats=["free_form"],'
+                ' challenger.answer_types=["String"]'
+            )
+        if self.judge_engine and not (
+            self.models.challenger or self.models.examiner or self.models.auditor
+        ):
+            raise ValueError(
+                "judge_engine serves models.challenger, models.examiner and models.auditor: name"
+                " one, too"
+            )
         return self
 
     @model_validator(mode="after")
     def _the_constant_is_the_generation_budget(self) -> Self:
-        constant, budget = self.update.max_completion_tokens, self.dialogues.response_tokens
+        constant = self.update.max_completion_tokens
+        budget = self.dialogues.response_tokens
         if self.update.loss_type == "dr_grpo" and constant != budget:
             raise ValueError(
-                f"update.max_completion_tokens {constant} must be dialogues.response_tokens, {budget}: "
-                "Dr. GRPO divides every reply's sum by the generation budget"
+                f"update.max_completion_tokens {constant} must be dialogues.response_tokens,"
+                f" {budget}: Dr. GRPO divides every reply's sum by the generation budget"
             )
         return self
 
     @model_validator(mode="after")
     def _probed_iterations_exist(self) -> Self:
-        asked = (*self.probes.checkpoints, self.probes.opponent) if self.probes.checkpoints else ()
-        if asked and not 0 <= min(asked) <= max(asked) <= self.iterations:
+        if not self.probes.checkpoints:
+            return self
+        probed = {*self.probes.checkpoints, self.probes.opponent}
+        if min(probed) < 0 or max(probed) > self.iterations:
             raise ValueError(
-                f"probes name iterations {sorted(set(asked))}, the run has 0 to {self.iterations}: change them, or set "
-                "probes.checkpoints=[] for none"
+                f"probes name iterations {sorted(probed)}, the run has 0 to {self.iterations}:"
+                " change them, or set probes.checkpoints=[] for none"
             )
         return self
 
     def workload(self) -> Workload:
-        documents, group = self.documents_per_step, self.challenger.group_size
+        documents = self.documents_per_step
+        group = self.challenger.group_size
         segment = 0.6 * self.dialogues.document_tokens
         asker = "base" if self.challenger.fixed else "policy"
         chooser = PlannedRole("choice", Lengths(segment, 300), asker)
@@ -175,4 +241,6 @@ class Config(MethodSettings):
         answers = reasoner.asked(documents * group * VALID, self.reasoner.answers)
         asked = [] if self.challenger.fixed else [challenger.asked(documents, group)]
         trained = (reasoner.asked(documents, self.reasoner.answers), *asked)
-        return Workload((Step(self.steps, (*chosen, *rounds, answers), PlannedUpdate(self.update, trained)),))
+        return Workload(
+            (Step(self.steps, (*chosen, *rounds, answers), PlannedUpdate(self.update, trained)),)
+        )

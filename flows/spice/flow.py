@@ -1,91 +1,151 @@
-"""SPICE, arXiv 2510.24684: one policy asks about documents, and answers without them. It reads as Algorithm 1.
+"""SPICE, arXiv 2510.24684: one policy asks about documents, and answers without them. It reads as
+Algorithm 1.
 
 Departures
 - An iteration here is `steps` of the paper's iterations, then a held-out score and a report.
-- Attempts are made in growing rounds, all documents of a step side by side (`steps.rounds`). An attempt is two calls,
-one that chooses a format and one that asks in it; an attempt whose choice is unreadable is in no group.
-- A question's K answers determine its reward and, if it is drawn, are the Reasoner's group (section 3.1).
-- A step is one optimizer step, on-policy, on all of its trajectories (up to 2,048). The paper has 128 per gradient
-update: `trajectories_per_update`.
+- Attempts are made in growing rounds, all documents of a step side by side (`steps.rounds`). An
+  attempt is two calls, one that chooses a format and one that asks in it; an attempt whose choice
+  is unreadable is in no group.
+- A question's K answers determine its reward and, if it is drawn, are the Reasoner's group (section
+  3.1).
+- A step is one optimizer step, on-policy, on all of its trajectories (up to 2,048). The paper has
+  128 per gradient update: `trajectories_per_update`.
 - Backslashes of LaTeX must be escaped, since the format is JSON; otherwise the question is invalid.
 - The system message of the paper's Qwen3 template precedes all prompts.
-- Only the second call of the Challenger is trained; an answer that could not be compared is in no mean and counted.
+- Only the second call of the Challenger is trained; an answer that could not be compared is in no
+  mean and counted.
 - A document with a valid question has one in its group, however many attempts that took.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
-from flows.ahead import ahead
-from flows.controls import permuted
+from flows.blocks.controls import permuted
+from flows.blocks.questions import answer, score_held_out, watch_asked
 from flows.method import method
-from flows.micro.tables import ledger_oracle, ledger_sound
-from flows.questions import Answered, answer, score_held_out, watch_asked
 from flows.run import Player, Run
 from flows.spice.config import Config
 from flows.spice.measures import describe_questions, probe
-from flows.spice.rewards import challenger_scores, reasoner_scores
+from flows.spice.rewards import challenger_reward, reasoner_reward
 from flows.spice.roles import Roles
-from flows.spice.steps import Asked, Attempts, Spice, ask_questions, open_corpora, sample_documents
+from flows.spice.steps import Questions, Spice, ask_questions, open_corpora, sample_documents
 from tasks.keep import Limit, Query, keep
 from tasks.normalise import normalise
 from tasks.score import score
-from tasks.stage import Tables
-from warehouse.store import Place, Table
+from warehouse.store import Place
 
-LEFT_OUT, ONE_PER_DOCUMENT = Query.beside(__file__, "left_out"), Query.beside(__file__, "one_per_document")
+LEFT_OUT = Query.beside(__file__, "left_out")
+ONE_PER_DOCUMENT = Query.beside(__file__, "one_per_document")
 NOT_NEEDED = "another question of its document is drawn"
 
 
 @method(Config)
 def spice_iteration(run: Run[Config]) -> Player:
     """Algorithm 1."""
-    spice, player = Spice(run, Roles(run.cfg), open_corpora(run)), run.player("policy")  # l.1
+    spice = Spice(run, Roles(run.cfg), open_corpora(run))  # l.1
+    player = run.player("policy")
     score_held_out(run, run.place.iteration(0), spice.roles.reasoner, player)
     for t, iteration in run.iterations():
-        asked = []
+        questions_of_steps = list[Questions]()
         for s in range(run.cfg.steps):  # l.2
             step = iteration.phase("training").step(s + 1)
-            player, questions = play(spice, step, player, (t - 1) * run.cfg.steps + s)
-            asked.append(questions)
-        run.watch_pool(iteration, player.policy.id, [q.drawn for q in asked], passed=(NOT_NEEDED,))
+            step_number = (t - 1) * run.cfg.steps + s
+            player, questions = play(spice, step, player, step_number)
+            questions_of_steps.append(questions)
+        run.watch_pool(
+            iteration,
+            player.policy.id,
+            [questions.drawn for questions in questions_of_steps],
+            passed=(NOT_NEEDED,),
+        )
         score_held_out(run, iteration, spice.roles.reasoner, player)
-        describe_questions(iteration, asked, player)
+        describe_questions(run, iteration, questions_of_steps, player)
     probe(spice)
     return player  # l.30
 
 
-def play(spice: Spice, step: Place, player: Player, number: int) -> tuple[Player, Asked]:
-    """One step. Also returns its questions and the Challenger's rewards for them."""
-    run, cfg = spice.run, spice.run.cfg
-    samples = sample_documents(spice, step, number)  # l.5
-    attempts, left_out, given = ask_and_answer(spice, step, player, samples)  # l.6-9, l.17
+def play(spice: Spice, step: Place, player: Player, step_number: int) -> tuple[Player, Questions]:
+    """One step: both roles play, and the policy is updated. Also returns the step's questions."""
+    run = spice.run
+    cfg = run.cfg
+
+    samples = sample_documents(spice, step, step_number)  # l.5
+    attempts = ask_questions(spice, step, player, samples)  # l.6
     tasks = attempts.tasks
-    grouped = {"tasks": tasks, "left_out": left_out}
-    answered = {"answers": given.answers, "matches": given.matches}
-    how = {"reward": cfg.challenger.reward, "invalid_reward": cfg.challenger.invalid_reward, "label": "challenger"}
-    paid = score(step, challenger_scores, **grouped, **answered, **how)  # l.8-13, eq. 1
-    one = Limit(1, NOT_NEEDED, per="document_id")
-    drawn = keep(step, ONE_PER_DOCUMENT, limits=(one,), tasks=tasks, scores=paid, seed=cfg.seed)  # l.16
-    right = score(step, reasoner_scores, drawn=drawn, label="reasoner", **answered)  # l.18-20
-    about = {"tasks": tasks, "chosen": drawn, "shown": {"documents": spice.corpora}, "answers": given.answers}
-    watch_asked(run, step, player.policy.id, ledger_sound, ledger_oracle, scores=right, **about)
-    rewards = [normalise(step, permuted(run, step, cfg.reasoner, right), scheme="centre", label="reasoner")]  # l.21-24
-    rollouts = [given.rollouts]
+    left_out = keep(  # l.7
+        step,
+        LEFT_OUT,
+        tasks=tasks,
+        group_size=cfg.challenger.group_size,
+        seed=cfg.seed,
+        label="left-out",
+    )
+    answers = answer(  # l.9, l.17
+        run,
+        step,
+        spice.roles.reasoner,
+        player,
+        tasks=tasks,
+        left_out=left_out,
+        group_size=cfg.reasoner.answers,
+        comparing=cfg.match,
+    )
+
+    challenger_rewards = score(  # l.8-13, eq. 1
+        step,
+        challenger_reward,
+        tasks=tasks,
+        left_out=left_out,
+        answers=answers.answers,
+        matches=answers.matches,
+        reward=cfg.challenger.reward,
+        invalid_reward=cfg.challenger.invalid_reward,
+        label="challenger",
+    )
+    drawn = keep(  # l.16
+        step,
+        ONE_PER_DOCUMENT,
+        tasks=tasks,
+        scores=challenger_rewards,
+        seed=cfg.seed,
+        limits=(Limit(1, NOT_NEEDED, per="document_id"),),
+    )
+    reasoner_rewards = score(  # l.18-20
+        step,
+        reasoner_reward,
+        answers=answers.answers,
+        matches=answers.matches,
+        drawn=drawn,
+        label="reasoner",
+    )
+    world = run.world
+    watch_asked(
+        run,
+        step,
+        player.policy.id,
+        world and world.sound,
+        world and world.oracle,
+        tasks=tasks,
+        chosen=drawn,
+        shown={"documents": spice.corpora},
+        answers=answers.answers,
+        scores=reasoner_rewards,
+    )
+
+    # l.21-24; the Challenger's tables come first
+    advantages = []
+    rollouts = []
     if not cfg.challenger.fixed:
-        rewards.insert(0, normalise(step, paid, scheme="centre", label="challenger"))
-        rollouts = [*attempts.rollouts, *rollouts]
-    rows_per_step = cfg.trajectories_per_update
-    player = run.learn(step, player, rewards, rollouts, cfg.update, rows_per_step=rows_per_step)  # l.25-28
-    return player, Asked(tasks, paid, drawn)
-
-
-@ahead
-def ask_and_answer(spice: Spice, step: Place, player: Player, samples: Tables) -> tuple[Attempts, Table, Answered]:
-    """l.6-9, l.17: questions, which of them are left out of their group, and answers."""
-    cfg, attempts = spice.run.cfg, ask_questions(spice, step, player, samples)  # l.6
-    bounds = {"group_size": cfg.challenger.group_size, "seed": cfg.seed}
-    left_out = keep(step, LEFT_OUT, tasks=attempts.tasks, label="left-out", **bounds)  # l.7
-    how: Any = {"tasks": attempts.tasks, "left_out": left_out, "n": cfg.reasoner.answers, "comparing": cfg.match}
-    return attempts, left_out, answer(spice.run, step, spice.roles.reasoner, player, **how)  # l.9, l.17
+        advantages.append(normalise(step, challenger_rewards, scheme="centre", label="challenger"))
+        rollouts += attempts.rollouts
+    reasoner_rewards = permuted(run, step, cfg.reasoner, reasoner_rewards)
+    advantages.append(normalise(step, reasoner_rewards, scheme="centre", label="reasoner"))
+    rollouts.append(answers.rollouts)
+    player = run.learn(  # l.25-28
+        step,
+        player,
+        advantages,
+        rollouts,
+        cfg.update,
+        rows_per_step=cfg.trajectories_per_update,
+    )
+    return player, Questions(tasks, challenger_rewards, drawn)

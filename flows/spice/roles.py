@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from flows.questions import readers as answer_readers
+from flows.blocks.questions import readers as answer_readers
 from flows.run import Role, templates
 from flows.spice import readers
 from flows.spice.config import Config
@@ -14,7 +14,17 @@ from flows.spice.readers import FREE_FORM, MULTIPLE_CHOICE
 from tasks.ask import readable_tasks
 from tasks.read import Reader, answer_length, reads
 from tasks.rollouts.tokens import cut_tokens
-from warehouse.schemas import ANSWERS, CHOICES, TASKS, Choice, Document, Row, Sample, Selection, Task
+from warehouse.schemas import (
+    ANSWERS,
+    CHOICES,
+    TASKS,
+    Choice,
+    Document,
+    Row,
+    Sample,
+    Selection,
+    Task,
+)
 
 R = TypeVar("R", bound=Mapping[str, Any])
 
@@ -23,39 +33,70 @@ class Roles:
     """The roles of one configuration. The Challenger speaks twice: it chooses, then it asks."""
 
     def __init__(self, cfg: Config) -> None:
-        c, d, base = cfg.challenger, cfg.dialogues, cfg.models.base
-        allowed = {"formats": list(c.formats), "answer_types": list(c.answer_types)}
-        template, role = templates(cfg, d.prompts), partial(Role, dialogue=d.one_reply, system=d.system)
-        show = partial(segment, model=base, limit=d.document_tokens, grounded=c.grounded)
-        challenger = partial(role, player="challenger", judge=cfg.models.challenger is not None)
-        in_lines, result = d.prompts == "lines", answer_readers(d.prompts)[1]
-        self.chooser = challenger(
-            "choice",
-            (template(FREE_FORM if in_lines else "choose"),),  # lines ask one type: nobody chooses
-            partial(choose, show=show, **allowed),
-            d.sampling.model_copy(update={"max_tokens": d.choice_tokens}),
-            CHOICES,
-            reads("task_type", partial(readers.read_choice, **allowed)),
+        formats = list[str](cfg.challenger.formats)
+        answer_types = list[str](cfg.challenger.answer_types)
+        dialogues = cfg.dialogues
+        template = templates(cfg, dialogues.prompts)
+        show = partial(
+            segment,
+            model=cfg.models.base,
+            limit=dialogues.document_tokens,
+            grounded=cfg.challenger.grounded,
         )
-        self.challenger = challenger(
-            "question",
-            tuple(map(template, (FREE_FORM,) if in_lines else (MULTIPLE_CHOICE, FREE_FORM))),
-            partial(challenge, show=show),
-            d.sampling,
-            TASKS,
-            Reader(readers.read_line if in_lines else readers.read_asked, whole=True),
+        if cfg.reads_lines:
+            choice_template = template(FREE_FORM)  # never used: with one type, nobody chooses
+            question_templates = (template(FREE_FORM),)
+            read_task = readers.read_line
+        else:
+            choice_template = template("choose")
+            question_templates = (template(MULTIPLE_CHOICE), template(FREE_FORM))
+            read_task = readers.read_task
+        _, read_result = answer_readers(cfg.reads_lines)
+
+        self.chooser = Role(
+            name="choice",
+            templates=(choice_template,),
+            about=partial(choose, show=show, formats=formats, answer_types=answer_types),
+            sampling=dialogues.sampling.model_copy(update={"max_tokens": dialogues.choice_tokens}),
+            into=CHOICES,
+            read=reads(
+                "task_type",
+                partial(readers.read_choice, formats=formats, answer_types=answer_types),
+            ),
+            dialogue=dialogues.one_reply,
+            player="challenger",
+            system=dialogues.system,
+            judge=cfg.models.challenger is not None,
         )
-        self.reasoner = role(
-            "reasoner",
-            (template("reasoner"),),
-            reason,
-            d.sampling,
-            ANSWERS,
-            reads("answer", result, partial(answer_length, read=result, model=base)),
+        self.challenger = Role(
+            name="question",
+            templates=question_templates,
+            about=partial(challenge, show=show),
+            sampling=dialogues.sampling,
+            into=TASKS,
+            read=Reader(read_task, whole=True),
+            dialogue=dialogues.one_reply,
+            player="challenger",
+            system=dialogues.system,
+            judge=cfg.models.challenger is not None,
+        )
+        self.reasoner = Role(
+            name="reasoner",
+            templates=(template("reasoner"),),
+            about=reason,
+            sampling=dialogues.sampling,
+            into=ANSWERS,
+            read=reads(
+                "answer",
+                read_result,
+                partial(answer_length, read=read_result, model=cfg.models.base),
+            ),
+            dialogue=dialogues.one_reply,
+            system=dialogues.system,
         )
 
 
-# ---- what they are asked ------------------------------------------------------------------------------------------
+# ---- what they are asked ----
 
 
 def choose(
@@ -64,31 +105,43 @@ def choose(
     tasks: list[Task],
     *,
     show: Callable[[Document], str],
-    formats: list[str],
-    answer_types: list[str],
+    formats: Sequence[str],
+    answer_types: Sequence[str],
 ) -> Iterator[Row]:
     """Challenger, l.6, first call: a document that has no valid question yet."""
-    by_id: dict[str | None, Document] = {d["document_id"]: d for d in documents}
+    document_of: dict[str | None, Document] = {row["document_id"]: row for row in documents}
     for sample in without_question(samples, tasks):
-        document = show(by_id[sample["document_id"]])
-        about = {"document_id": sample["document_id"], "document": document}
-        yield {**about, "formats": formats, "answer_types": answer_types}
+        yield {
+            "document_id": sample["document_id"],
+            "document": show(document_of[sample["document_id"]]),
+            "formats": formats,
+            "answer_types": answer_types,
+        }
 
 
 def challenge(
-    choices: list[Choice | Sample], documents: list[Document], tasks: list[Task], *, show: Callable[[Document], str]
+    choices: list[Choice | Sample],
+    documents: list[Document],
+    tasks: list[Task],
+    *,
+    show: Callable[[Document], str],
 ) -> Iterator[Row]:
-    """Challenger, l.6, second call: the document again, and the chosen type of task, once for every choice."""
-    by_id: dict[str | None, Document] = {d["document_id"]: d for d in documents}
+    """Challenger, l.6, second call: the document again, and the type of task, for every choice."""
+    document_of: dict[str | None, Document] = {row["document_id"]: row for row in documents}
     for choice in without_question(choices, tasks):
-        if choice["task_type"] is not None:
-            yield {
-                "template": MULTIPLE_CHOICE if choice["task_type"] == MULTIPLE_CHOICE else FREE_FORM,
-                "document_id": choice["document_id"],
-                "task_type": choice["task_type"],
-                "answer_type": choice["task_type"],
-                "document": show(by_id[choice["document_id"]]),
-            }
+        task_type = choice["task_type"]
+        if task_type is None:  # the choice could not be read
+            continue
+        template = FREE_FORM
+        if task_type == MULTIPLE_CHOICE:
+            template = MULTIPLE_CHOICE
+        yield {
+            "template": template,
+            "document_id": choice["document_id"],
+            "task_type": task_type,
+            "answer_type": task_type,
+            "document": show(document_of[choice["document_id"]]),
+        }
 
 
 def reason(tasks: list[Task], left_out: Iterable[Selection] = ()) -> Iterator[Row]:
@@ -99,10 +152,12 @@ def reason(tasks: list[Task], left_out: Iterable[Selection] = ()) -> Iterator[Ro
 
 def without_question(rows: Iterable[R], tasks: Iterable[Mapping[str, Any]]) -> list[R]:
     """Those of `rows` whose document has no valid question among `tasks`."""
-    asked = {task["document_id"] for task in tasks if task["text"] is not None}
-    return [row for row in rows if row["document_id"] not in asked]
+    have_one = {task["document_id"] for task in tasks if task["text"] is not None}
+    return [row for row in rows if row["document_id"] not in have_one]
 
 
 def segment(document: Document, *, model: str, limit: int, grounded: bool) -> str:
     """The first tokens of a document; nothing in the ablation without documents."""
-    return cut_tokens(document["text"], model, limit) if grounded else ""
+    if not grounded:
+        return ""
+    return cut_tokens(document["text"], model, limit)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
 
-from flows.corpora import check_distinct, open_documents
-from flows.micro.tables import ledger_documents
+from flows.blocks.corpora import check_distinct, open_documents, world_of_corpus
 from flows.run import Player, Run
 from flows.spice.config import Config
 from flows.spice.roles import Roles, without_question
@@ -21,7 +19,7 @@ TO_BE_CHOSEN = "to be chosen"
 
 @dataclass(frozen=True)
 class Spice:
-    """A run, its roles, and a table of documents for each of the configuration's shares, in order."""
+    """A run, its roles, and a table of documents for each corpus of the configuration, in order."""
 
     run: Run[Config]
     roles: Roles
@@ -30,88 +28,163 @@ class Spice:
 
 @dataclass(frozen=True)
 class Attempts:
-    """Questions asked of a step's documents, round by round, and the rollouts they were read from."""
+    """Questions asked of a step's documents, a table per round, and the rollouts they were read
+    from."""
 
     tasks: tuple[Table, ...] = ()
     rollouts: tuple[Table, ...] = ()
 
 
 @dataclass(frozen=True)
-class Asked:
+class Questions:
     """The questions of a step, the Challenger's rewards for them, and which of them were drawn."""
 
     tasks: tuple[Table, ...]
-    scores: Table
+    rewards: Table
     drawn: Table
 
 
 def open_corpora(run: Run[Config]) -> tuple[Table, ...]:
-    """The documents of each corpus, in the order of their shares. Raises ValueError for two that share an id."""
-    cfg, tables = run.cfg, {}
-    made = {"seed": cfg.world_seed, "num_documents": cfg.corpus_documents}
+    """The documents of each corpus, in the order of their shares.
+
+    Raises ValueError for two corpora that share a document's id.
+    """
+    cfg = run.cfg
+    tables = {}
     for i, corpus in enumerate(cfg.shares, 1):
-        label, in_world = f"corpus-{i}", corpus in cfg.worlds
-        open_corpus = partial(ledger_documents, **made) if in_world else open_documents
-        tables[corpus] = open_corpus(run.place, corpus, label=label)
+        label = f"corpus-{i}"
+        world = world_of_corpus(run, corpus)
+        if world is not None and world.documents is not None:
+            tables[corpus] = world.documents(
+                run.place,
+                corpus,
+                seed=cfg.world_seed,
+                size=cfg.corpus_documents,
+                label=label,
+            )
+        else:
+            tables[corpus] = open_documents(run.place, corpus, label=label)
     check_distinct(tables)
     return tuple(tables.values())
 
 
 def sample_documents(
-    spice: Spice, step: Place, number: int, epoch: str = "training", count: int | None = None
+    spice: Spice,
+    step: Place,
+    step_number: int,
+    epoch: str = "training",
+    num_documents: int | None = None,
 ) -> tuple[Table, ...]:
-    """l.5: B documents, from each corpus its share, each corpus in its own random order. None is drawn twice before its
-    corpus is used up."""
-    cfg, tables = spice.run.cfg, []
+    """l.5: B documents, from each corpus its share, each corpus in its own random order.
+
+    No document is drawn twice before its corpus is used up. `num_documents` replaces B. Raises
+    ValueError for a corpus with fewer documents than its share.
+    """
+    cfg = spice.run.cfg
+    # `allot` wants whole numbers: millionths of the documents
     shares = {i: round(1e6 * share) for i, share in enumerate(cfg.shares.values())}
-    counts = allot(shares, count or cfg.documents_per_step)
+    counts = Counter(allot(shares, num_documents or cfg.documents_per_step))
+    tables = []
     for i, documents in enumerate(spice.corpora):
-        here = counts.count(i)
-        if here > documents.num_rows:
-            raise ValueError(f"{documents.address} has {documents.num_rows} documents, a step needs {here} of them")
-        how = {"task_types": (cfg.only_task_type or TO_BE_CHOSEN,), "seed": cfg.seed, "skip": number * here}
-        tables.append(
-            sample(step, documents, num_samples=here, epoch=f"{epoch}-{i + 1}", label=f"corpus-{i + 1}", **how)
+        num_samples = counts[i]
+        if num_samples > documents.num_rows:
+            raise ValueError(
+                f"{documents.address} has {documents.num_rows} documents, a step needs"
+                f" {num_samples} of them"
+            )
+        samples = sample(
+            step,
+            documents,
+            num_samples=num_samples,
+            task_types=(cfg.only_task_type or TO_BE_CHOSEN,),
+            seed=cfg.seed,
+            epoch=f"{epoch}-{i + 1}",
+            skip=step_number * num_samples,
+            label=f"corpus-{i + 1}",
         )
+        tables.append(samples)
     return tuple(tables)
 
 
-def rounds(attempts: int, first: int) -> Iterator[int]:
+def rounds(num_attempts: int, first: int) -> Iterator[int]:
     """Sizes of the rounds that make up N attempts: each round doubles the attempts made so far.
 
     >>> list(rounds(1024, 8)), list(rounds(20, 8))
     ([8, 8, 16, 32, 64, 128, 256, 512], [8, 8, 4])
     """
     made = 0
-    while made < attempts:
-        size = min(made or first, attempts - made)
+    while made < num_attempts:
+        size = min(made or first, num_attempts - made)
         yield size
         made += size
 
 
 def ask_questions(spice: Spice, step: Place, player: Player, samples: Tables) -> Attempts:
-    """l.6: up to N attempts a document until one question is valid, all documents side by side, in growing rounds.
+    """l.6: up to N attempts a document until one question is valid, all documents side by side.
 
-    The first round makes G attempts of every document; later ones go to those without a valid question.
+    The first round makes G attempts of every document; later, growing rounds go to those without a
+    valid question.
     """
-    cfg, attempts = spice.run.cfg.challenger, Attempts()
-    for number, size in enumerate(rounds(cfg.attempts, cfg.group_size), 1):
+    cfg = spice.run.cfg.challenger
+    attempts = Attempts()
+    for round_number, num_attempts in enumerate(rounds(cfg.attempts, cfg.group_size), 1):
         if without_question(rows_of(samples), rows_of(attempts.tasks)):
-            attempts = ask_round(spice, step, player, samples, attempts, number, size)
+            attempts = ask_round(spice, step, player, samples, attempts, round_number, num_attempts)
     return attempts
 
 
 def ask_round(
-    spice: Spice, step: Place, player: Player, samples: Tables, earlier: Attempts, number: int, size: int
+    spice: Spice,
+    step: Place,
+    player: Player,
+    samples: Tables,
+    earlier: Attempts,
+    round_number: int,
+    num_attempts: int,
 ) -> Attempts:
-    """`size` attempts for each document: the first call chooses a format, the second asks in it. An attempt whose
-    choice is unreadable ends there. If only one format is allowed, there is no first call."""
-    run, roles, n = spice.run, spice.roles, size
-    policy = run.model("challenger") if run.cfg.challenger.fixed else player.policy
-    given: dict[str, Any] = {"documents": spice.corpora, "tasks": earlier.tasks, "attempt": number}
-    choices = samples
+    """Make `num_attempts` attempts for each document without a valid question; returns them with
+    the `earlier` ones.
+
+    The first call chooses a format, the second asks in it. An attempt whose choice is unreadable
+    ends there. If only one format is allowed, there is no first call.
+    """
+    run = spice.run
+    roles = spice.roles
+    policy = player.policy
+    if run.cfg.challenger.fixed:
+        policy = run.model("challenger")
+
+    # 8 attempts at a document are 8 choices of a format and one question for each choice, or, with
+    # one format, 8 questions for the one sample of the document.
     if run.cfg.only_task_type is None:
-        label = f"choice-{number}"
-        choices, n = run.ask(step, roles.chooser, policy, n=size, label=label, samples=samples, **given).rows, 1
-    asked = run.ask(step, roles.challenger, policy, n=n, label=f"question-{number}", choices=choices, **given)
-    return Attempts((*earlier.tasks, asked.rows), (*earlier.rollouts, asked.rollouts))
+        choices = run.ask(
+            step,
+            roles.chooser,
+            policy,
+            group_size=num_attempts,
+            label=f"choice-{round_number}",
+            attempt=round_number,
+            samples=samples,
+            documents=spice.corpora,
+            tasks=earlier.tasks,
+        ).rows
+        questions_per_choice = 1
+    else:
+        choices = samples
+        questions_per_choice = num_attempts
+
+    questions = run.ask(
+        step,
+        roles.challenger,
+        policy,
+        group_size=questions_per_choice,
+        label=f"question-{round_number}",
+        attempt=round_number,
+        choices=choices,
+        documents=spice.corpora,
+        tasks=earlier.tasks,
+    )
+    return Attempts(
+        tasks=(*earlier.tasks, questions.rows),
+        rollouts=(*earlier.rollouts, questions.rollouts),
+    )

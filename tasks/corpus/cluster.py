@@ -38,36 +38,48 @@ def embed_documents(
     shards: Shards,
     address: str,
 ) -> Rows:
-    """Yield the documents that no screening dropped, with the rows of their vectors in `vectors.npy`.
+    """Yield the documents that no screening dropped, with the rows of their vectors in
+    `vectors.npy`.
 
     Vectors are saved every few seconds: after a kill, only the missing ones are computed.
     """
     from corpus_prep.search.encoder import Encoder, join_vectors, write_vectors
 
     corpus = corpus_of(documents, screened)
-    encoder, files, row, total = None, [], 0, int(corpus.counts.sum())
+    encoder = None
+    files = []
+    row = 0
+    total = int(corpus.counts.sum())
     for shard in corpus.shards(folder_of(shards), "vectors"):
         if not shard.out.exists():
             encoder = encoder or Encoder(embedding)
             write_vectors(encoder, shard, _told(address, row, total))
         files.append(shard.out)
         for _, batch in shard.batches(["document_id"]):
-            yield pa.table({"document_id": batch["document_id"], "row": np.arange(row, row + batch.num_rows)})
+            yield pa.table(
+                {"document_id": batch["document_id"], "row": np.arange(row, row + batch.num_rows)}
+            )
             row += batch.num_rows
     if not files:
-        raise ValueError(f"no document of {documents.address} is left to embed: see why they were dropped.")
+        raise ValueError(
+            f"no document of {documents.address} is left to embed: see why they were dropped."
+        )
     join_vectors((np.load(file, mmap_mode="r") for file in files), row, draft.files / VECTORS)
 
 
 def _told(address: str, before: int, total: int) -> Callable[[int], None]:
-    """A logger of progress in embedding `total` documents, `before` of which were done before this shard."""
-    began, first = time.monotonic(), None
+    """A logger of progress in embedding `total` documents, `before` of which were done before
+    this shard."""
+    began = time.monotonic()
+    first = None
 
     def tell(done: int) -> None:
         nonlocal first
         first = done if first is None else first  # done in an earlier attempt, or in the first part
         speed = (done - first) / max(time.monotonic() - began, 1e-9)
-        log.info("%s: %d of %d documents embedded, %.0f a second", address, before + done, total, speed)
+        log.info(
+            "%s: %d of %d documents embedded, %.0f a second", address, before + done, total, speed
+        )
 
     return tell
 
@@ -76,21 +88,37 @@ def _told(address: str, before: int, total: int) -> Callable[[int], None]:
 def cluster_documents(embeddings: Table, *, settings: Clustering) -> Rows:
     """Yield every embedded document with its cluster."""
     found = cluster(np.load(embeddings.files / VECTORS, mmap_mode="r"), settings)
-    columns = {"cluster": found.cluster, "parent": found.cell[found.cluster], "similarity": found.similarity}
+    columns = {
+        "cluster": found.cluster,
+        "parent": found.cell[found.cluster],
+        "similarity": found.similarity,
+    }
     yield pa.table({"document_id": embeddings.arrow["document_id"], **columns})
 
 
 @stage(MEMBERSHIPS)
-def group_documents(documents: Table, *, screened: Sequence[Table] = (), by: str = "document_id") -> Rows:
-    """Yield every document that no screening dropped. Documents with the same value in column `by` form a cluster; one
-    whose value is empty has its own, and so has each document if `by` is its id."""
+def group_documents(
+    documents: Table, *, screened: Sequence[Table] = (), by: str = "document_id"
+) -> Rows:
+    """Yield every document that no screening dropped. Documents with the same value in column `by`
+    form a cluster; one whose value is empty has its own, and so has each document if `by` is its
+    id."""
     number_of: dict[tuple[bool, str], int] = {}
     for batch in corpus_of(documents, screened).batches(list(dict.fromkeys(("document_id", by)))):
         ids = batch["document_id"].to_pylist()
-        keys = [(bool(value), value or one) for value, one in zip(batch[by].to_pylist(), ids, strict=True)]
+        keys = [
+            (bool(value), value or one)
+            for value, one in zip(batch[by].to_pylist(), ids, strict=True)
+        ]
         numbers = np.array([number_of.setdefault(key, len(number_of)) for key in keys], np.int32)
         columns = {"cluster": numbers, "similarity": np.ones(batch.num_rows, np.float32)}
-        yield pa.table({"document_id": batch["document_id"], **columns, "parent": pa.nulls(batch.num_rows, pa.int32())})
+        yield pa.table(
+            {
+                "document_id": batch["document_id"],
+                **columns,
+                "parent": pa.nulls(batch.num_rows, pa.int32()),
+            }
+        )
 
 
 @stage(CLUSTERS)
@@ -100,8 +128,11 @@ def describe_clusters(documents: Table, memberships: Table) -> Rows:
 
 
 @stage(MEASUREMENTS)
-def measure_clusters(embeddings: Table, memberships: Table, *, settings: Clustering) -> Iterator[Measurement]:
-    """What embedding and clustering did and cost; the number of clusters by size, in steps of half the target size."""
+def measure_clusters(
+    embeddings: Table, memberships: Table, *, settings: Clustering
+) -> Iterator[Measurement]:
+    """What embedding and clustering did and cost; the number of clusters by size, in steps of
+    half the target size."""
     found = memberships.arrow
     sizes = np.bincount(found["cluster"].to_numpy())
     of_document = sizes[found["cluster"].to_numpy()]
@@ -110,7 +141,9 @@ def measure_clusters(embeddings: Table, memberships: Table, *, settings: Cluster
         "documents": memberships.num_rows,
         "clusters": len(sizes),
         "clusters within bounds": float(np.mean((sizes >= smallest) & (sizes <= largest))),
-        "documents within bounds": float(np.mean((of_document >= smallest) & (of_document <= largest))),
+        "documents within bounds": float(
+            np.mean((of_document >= smallest) & (of_document <= largest))
+        ),
         "mean similarity": float(np.mean(found["similarity"].to_numpy())),
     }
     step = settings.size / 2
@@ -119,4 +152,6 @@ def measure_clusters(embeddings: Table, memberships: Table, *, settings: Cluster
     yield from measured("clusters", costs(memberships))
     yield from measured("clusters", numbers.items())
     bins = zip(steps, counts, strict=True)
-    yield from measured("clusters", ((f"clusters from {start * step:.0f} documents", n) for start, n in bins))
+    yield from measured(
+        "clusters", ((f"clusters from {start * step:.0f} documents", n) for start, n in bins)
+    )

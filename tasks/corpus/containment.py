@@ -31,13 +31,17 @@ def find_contained(
     shards: Shards,
     draft: Draft,
 ) -> Rows:
-    """Every document contained in a longer one that is kept. `boilerplate.json`: how many share text with many."""
-    corpus, folder = corpus_of(documents, screened), folder_of(shards)
+    """Every document contained in a longer one that is kept. `boilerplate.json`: how many share
+    text with many."""
+    corpus = corpus_of(documents, screened)
+    folder = folder_of(shards)
     yield from find_containments(corpus, settings, folder, workers, draft.files / COUNTS)
 
 
 @stage(SCREENINGS)
-def screen_contained(documents: Table, containments: Table, *, screened: Sequence[Table] = (), shards: Shards) -> Rows:
+def screen_contained(
+    documents: Table, containments: Table, *, screened: Sequence[Table] = (), shards: Shards
+) -> Rows:
     """Keep the documents that are not contained in another."""
     yield from screen_held(corpus_of(documents, screened), containments.paths(), folder_of(shards))
 
@@ -46,5 +50,7 @@ def screen_contained(documents: Table, containments: Table, *, screened: Sequenc
 def measure_containment(containments: Table, screening: Table) -> Iterator[Measurement]:
     """What the search for contained documents did and cost, and the boilerplate found."""
     yield from measured("containments", costs(containments))
-    yield from measured("containments", json.loads((containments.files / COUNTS).read_text()).items())
+    yield from measured(
+        "containments", json.loads((containments.files / COUNTS).read_text()).items()
+    )
     yield from measured("contained", [*costs(screening), *screened_counts(screening)])

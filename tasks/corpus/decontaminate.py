@@ -1,4 +1,5 @@
-"""Remove evaluation sets from a corpus: documents that hold passages of them, or are near-duplicates, are dropped.
+"""Remove evaluation sets from a corpus: documents that hold passages of them, or are
+near-duplicates, are dropped.
 
 passages = read_evaluation_sets(place, benchmarks, identity=evaluation_identity(benchmarks))
 found    = find_contaminations(place, documents, passages, screened=[exact, near], rule=NgramRule())
@@ -15,7 +16,12 @@ import pyarrow.parquet as pq
 from corpus_prep.contamination.aligned import AlignmentRule
 from corpus_prep.contamination.alike import find_alike
 from corpus_prep.contamination.benchmarks import Benchmark, read_passages
-from corpus_prep.contamination.ngrams import NgramRule, find_passages, screen_contaminated_documents, write_runs
+from corpus_prep.contamination.ngrams import (
+    NgramRule,
+    find_passages,
+    screen_contaminated_documents,
+    write_runs,
+)
 from corpus_prep.contamination.planted import plant_passages, planted_recall, write_planted
 from corpus_prep.dedup.bands import write_bands
 from corpus_prep.dedup.minhash import MinHashing
@@ -27,13 +33,16 @@ from warehouse.draft import Draft, Shards
 from warehouse.schemas import CONTAMINATIONS, MEASUREMENTS, PASSAGES, SCREENINGS, Item, Measurement
 from warehouse.store import Table
 
-CANARIES, RUNS = "canaries.parquet", "runs.parquet"
+CANARIES = "canaries.parquet"
+RUNS = "runs.parquet"
 
 
 @stage(PASSAGES)
-def read_evaluation_sets(benchmarks: Sequence[Benchmark], items: Tables = (), *, identity: str) -> Rows:
-    """Yield every text of the evaluation sets, from files and from tables of items, each labelled with its benchmark.
-    `identity` is `evaluation_identity(benchmarks)`."""
+def read_evaluation_sets(
+    benchmarks: Sequence[Benchmark], items: Tables = (), *, identity: str
+) -> Rows:
+    """Yield every text of the evaluation sets, from files and from tables of items, each labelled
+    with its benchmark. `identity` is `evaluation_identity(benchmarks)`."""
     for benchmark in benchmarks:
         yield from read_passages(benchmark)
     for table in [items] if isinstance(items, Table) else items:
@@ -43,11 +52,19 @@ def read_evaluation_sets(benchmarks: Sequence[Benchmark], items: Tables = (), *,
 
 def passages_of_item(benchmark: str, item: Item) -> Iterator[dict[str, str]]:
     """The passages of an item: its question, with its options, its context and its answers."""
-    asked = [("question", " ".join([item["text"], *(item["options"] or ())])), ("context", item["context"] or "")]
+    asked = [
+        ("question", " ".join([item["text"], *(item["options"] or ())])),
+        ("context", item["context"] or ""),
+    ]
     answers = [] if item["options"] else [("answer", text) for text in item["references"]]
     texts = dict.fromkeys((kind, text) for kind, text in [*asked, *answers] if text.strip())
     for position, (kind, text) in enumerate(texts):
-        yield {"benchmark": benchmark, "passage": f"{item['task_id']}#{position}", "kind": kind, "text": text}
+        yield {
+            "benchmark": benchmark,
+            "passage": f"{item['task_id']}#{position}",
+            "kind": kind,
+            "text": text,
+        }
 
 
 def evaluation_identity(benchmarks: Sequence[Benchmark]) -> str:
@@ -56,7 +73,7 @@ def evaluation_identity(benchmarks: Sequence[Benchmark]) -> str:
 
 
 @stage(CONTAMINATIONS, tools=("workers",))
-def find_contaminations(
+def find_contaminations(  # noqa: PLR0913 - all that the rows depend on, and the tools
     documents: Table,
     passages: Table,
     *,
@@ -71,25 +88,39 @@ def find_contaminations(
     shards: Shards,
     draft: Draft,
 ) -> Rows:
-    """Every passage that a document holds, by n-grams, with the spans. With `alignment`, also passages that it holds
-    edited or in part; with `likeness`, also passages of which it is a near-duplicate. `bands`: the documents' band
-    table made with `likeness`, if there is one already.
+    """Every passage that a document holds, by n-grams, with the spans. With `alignment`, also
+    passages that it holds edited or in part; with `likeness`, also passages of which it is a
+    near-duplicate. `bands`: the documents' band table made with `likeness`, if there is one
+    already.
 
-    With `canaries`, that many passages are planted in copies of documents, some edited or in part, and searched for.
-    They are not in the rows but in the file `canaries.parquet` beside them.
+    With `canaries`, that many passages are planted in copies of documents, some edited or in part,
+    and searched for. They are not in the rows but in the file `canaries.parquet` beside them.
     """
-    corpus, folder, texts = corpus_of(documents, screened), folder_of(shards), passages.arrow
-    runs, planted, birds = draft.files / RUNS, corpus, []
+    corpus = corpus_of(documents, screened)
+    folder = folder_of(shards)
+    texts = passages.arrow
+    runs = draft.files / RUNS
+    planted = corpus
+    birds = []
     write_runs(texts, rule, runs)
     if canaries:
-        planted, birds = plant_passages(corpus, texts, rule, alignment is not None, canaries, seed, folder / CANARIES)
-    with find_passages(planted, corpus.num_documents, texts, runs, rule, alignment, folder, workers) as found:
+        planted, birds = plant_passages(
+            corpus, texts, rule, alignment is not None, canaries, seed, folder / CANARIES
+        )
+    with find_passages(
+        planted, corpus.num_documents, texts, runs, rule, alignment, folder, workers
+    ) as found:
         yield from found.rows()
         if canaries:
             write_planted(birds, found.beyond(), draft.files / CANARIES)
     if likeness is not None:
-        own = None if bands else map_shards(write_bands, corpus.shards(folder, "bands"), likeness, workers)
-        yield from find_alike(corpus, texts, own or (bands.paths() if bands else []), likeness, folder)
+        if bands:
+            own = None
+        else:
+            own = map_shards(write_bands, corpus.shards(folder, "bands"), likeness, workers)
+        yield from find_alike(
+            corpus, texts, own or (bands.paths() if bands else []), likeness, folder
+        )
 
 
 @stage(SCREENINGS)
@@ -102,12 +133,18 @@ def screen_contaminated(
 
 
 @stage(MEASUREMENTS)
-def measure_contaminations(passages: Table, contaminations: Table, screening: Table) -> Iterator[Measurement]:
+def measure_contaminations(
+    passages: Table, contaminations: Table, screening: Table
+) -> Iterator[Measurement]:
     """What decontamination did and cost, and how many canaries were found."""
     yield from measured("contaminations", costs(contaminations))
     yield from measured("decontamination", costs(screening))
     yield from measured("decontamination", screened_counts(screening))
-    looked_for = len(pq.read_table(contaminations.files / RUNS, columns=["passage"])["passage"].unique())
-    yield from measured("contaminations", {"passages": passages.num_rows, "passages_looked_for": looked_for}.items())
+    looked_for = len(
+        pq.read_table(contaminations.files / RUNS, columns=["passage"])["passage"].unique()
+    )
+    yield from measured(
+        "contaminations", {"passages": passages.num_rows, "passages_looked_for": looked_for}.items()
+    )
     if (contaminations.files / CANARIES).exists():
         yield from measured("contaminations", planted_recall(contaminations.files / CANARIES))

@@ -1,12 +1,14 @@
-"""Remove duplicates from a corpus: equal texts first, then near-duplicates by MinHash with exact Jaccards.
+"""Remove duplicates from a corpus: equal texts first, then near-duplicates by MinHash with exact
+Jaccards.
 
-The stages run in this order. Each takes the `screenings` of the stages before it and ignores documents that one of them
-dropped:
+The stages run in this order. Each takes the `screenings` of the stages before it and ignores
+documents that one of them dropped:
     exact = screen_exact_duplicates(place, documents, label="exact")
     bands = band_documents(place, documents, screened=[exact], settings=settings)
     duplicates = find_duplicates(place, documents, bands, screened=[exact], settings=settings)
-    near = screen_near_duplicates(place, documents, duplicates, screened=[exact], threshold=0.8, label="near")
-    measure_duplicates(place, exact, bands, duplicates, near, threshold=0.8, label="duplicates")
+    near = screen_near_duplicates(place, documents, duplicates, screened=[exact], threshold=0.8,
+    label="near") measure_duplicates(place, exact, bands, duplicates, near, threshold=0.8,
+    label="duplicates")
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ from warehouse.draft import Draft, Shards
 from warehouse.schemas import BANDS, DUPLICATES, MEASUREMENTS, SCREENINGS, Measurement
 from warehouse.store import Table
 
-CANARIES, COUNTS = "canaries.parquet", "counts.json"
+CANARIES = "canaries.parquet"
+COUNTS = "counts.json"
 
 
 @stage(SCREENINGS, tools=("workers",))
@@ -53,7 +56,8 @@ def band_documents(
     workers: Workers | None = None,
     shards: Shards,
 ) -> Rows:
-    """The bands of every document that no screening dropped, one Parquet file per shard of the corpus."""
+    """The bands of every document that no screening dropped, one Parquet file per shard of the
+    corpus."""
     found = corpus_of(documents, screened).shards(folder_of(shards), "bands")
     yield from map_shards(write_bands, found, settings, workers)
 
@@ -74,14 +78,21 @@ def find_duplicates(
 ) -> Rows:
     """Every pair that shares a band and is similar enough to be stored, with its exact Jaccard.
 
-    `settings` are those of `bands`. With `canaries`, edited copies of that many documents are searched for as well;
-    they are not in the rows but in the file `canaries.parquet` beside them. `counts.json` says what was compared.
+    `settings` are those of `bands`. With `canaries`, edited copies of that many documents are
+    searched for as well; they are not in the rows but in the file `canaries.parquet` beside them.
+    `counts.json` says what was compared.
     """
-    comparing, folder, corpus = comparing or Comparing(), folder_of(shards), corpus_of(documents, screened)
-    planted, birds, files = corpus, None, bands.paths()
+    comparing = comparing or Comparing()
+    folder = folder_of(shards)
+    corpus = corpus_of(documents, screened)
+    planted = corpus
+    birds = None
+    files = bands.paths()
     if canaries:
         planted, birds = plant(corpus, canaries, seed, settings.shingling, folder / CANARIES)
-        behind = [s for s in planted.shards(folder, "canary-bands") if s.first >= corpus.num_documents]
+        behind = [
+            s for s in planted.shards(folder, "canary-bands") if s.first >= corpus.num_documents
+        ]
         files += map_shards(write_bands, behind, settings, workers)
     found = find_edges(planted, files, settings, comparing, folder, workers)
     if birds is not None:
@@ -100,13 +111,17 @@ def screen_near_duplicates(
     keep: Keep = "longest",
     shards: Shards,
 ) -> Rows:
-    """Of documents connected by pairs of Jaccard `threshold` or more, directly or through others, keep one.
+    """Of documents connected by pairs of Jaccard `threshold` or more, directly or through others,
+    keep one.
 
     Raises ValueError for a threshold below the smallest Jaccard for which pairs were stored.
     """
     floor = json.loads((duplicates.files / COUNTS).read_text())["floor"]
     if threshold < floor:
-        raise ValueError(f"{duplicates.address} has pairs from Jaccard {floor} on; find them again from {threshold} on")
+        raise ValueError(
+            f"{duplicates.address} has pairs from Jaccard {floor} on; find them again from"
+            f" {threshold} on"
+        )
     corpus = corpus_of(documents, screened)
     families = find_families(read_edges(duplicates.paths(), threshold), corpus.num_documents)
     yield from screen_families(corpus, families, keep, "near_duplicate", folder_of(shards))
@@ -117,15 +132,23 @@ def measure_duplicates(
     exact: Table, bands: Table, duplicates: Table, near: Table, *, threshold: float = 0.8
 ) -> Iterator[Measurement]:
     """What each of the four stages did and cost; pairs by Jaccard; how many canaries were found."""
-    for step, table in (("exact", exact), ("bands", bands), ("duplicates", duplicates), ("near", near)):
+    for step, table in (
+        ("exact", exact),
+        ("bands", bands),
+        ("duplicates", duplicates),
+        ("near", near),
+    ):
         yield from measured(step, costs(table))
     yield from measured("exact", screened_counts(exact))
     yield from measured("near", screened_counts(near))
     yield from measured(
-        "near", [("dropped through others", count_chained(near.paths(), duplicates.paths(), threshold))]
+        "near",
+        [("dropped through others", count_chained(near.paths(), duplicates.paths(), threshold))],
     )
     yield from measured("duplicates", [("pairs", duplicates.num_rows)])
     yield from measured("duplicates", json.loads((duplicates.files / COUNTS).read_text()).items())
-    yield from measured("duplicates", ((f"pairs from {s:.2f}", n) for s, n in jaccard_histogram(duplicates.paths())))
+    yield from measured(
+        "duplicates", ((f"pairs from {s:.2f}", n) for s, n in jaccard_histogram(duplicates.paths()))
+    )
     if (duplicates.files / CANARIES).exists():
         yield from measured("duplicates", canary_recall(duplicates.files / CANARIES, threshold))

@@ -31,8 +31,11 @@ PROGRESS_S = 10.0
 
 
 @stage(DOCUMENTS)
-def read_documents(path: str, *, identity: str, embedding: EmbeddingConfig | None, draft: Draft, address: str) -> Rows:
-    """Yield the documents at `path` and index the used ones. `identity` is `corpus_identity(path)`."""
+def read_documents(
+    path: str, *, identity: str, embedding: EmbeddingConfig | None, draft: Draft, address: str
+) -> Rows:
+    """Yield the documents at `path` and index the used ones. `identity` is
+    `corpus_identity(path)`."""
     counts = CorpusCounts()
     yield from _with_index(read_corpus(path, counts=counts), embedding, draft)
     for reason, number in counts.dropped.most_common():
@@ -44,32 +47,46 @@ def store_documents(
     documents: list[dict[str, str]], *, source: str, embedding: EmbeddingConfig | None, draft: Draft
 ) -> Rows:
     """Store and index documents made in memory (document_id, title, text)."""
-    rows = (DocumentRow(d["document_id"], d["title"], d["text"], source, num_chars=len(d["text"])) for d in documents)
+    rows = (
+        DocumentRow(d["document_id"], d["title"], d["text"], source, num_chars=len(d["text"]))
+        for d in documents
+    )
     yield from _with_index(rows, embedding, draft)
 
 
 @stage(DOCUMENTS)
-def gather(path: str, *, identity: str, columns: Columns, max_chars: int, rules: QualityRules, address: str) -> Rows:
-    """Yield every document at `path`; a long one in pieces, if the rules say so. A document that breaks a rule is
-    dropped with the rule's name as the reason, but its text is stored.
+def gather(
+    path: str, *, identity: str, columns: Columns, max_chars: int, rules: QualityRules, address: str
+) -> Rows:
+    """Yield every document at `path`; a long one in pieces, if the rules say so. A document that
+    breaks a rule is dropped with the rule's name as the reason, but its text is stored.
 
     `identity` is `corpus_identity(path)`. A document of more than `max_chars` is not stored at all.
     """
-    counts, told = CorpusCounts(), _every_few_seconds(address)
+    counts = CorpusCounts()
+    told = _every_few_seconds(address)
     rows = read_corpus(
-        path, max_chars=max_chars, piece_chars=rules.piece_chars, columns=columns, counts=counts, progress=told
+        path,
+        max_chars=max_chars,
+        piece_chars=rules.piece_chars,
+        columns=columns,
+        counts=counts,
+        progress=told,
     )
     for row in rows:
         yield row_of(row if row.dropped_reason else _judged(row, rules))
     log.info(
-        "%s: %d documents cut into pieces, %d rid of invisible characters, %d renamed, as others have their ids",
+        "%s: %d documents cut into pieces, %d rid of invisible characters, %d renamed, as others"
+        " have their ids",
         *(address, counts.cut, counts.repaired, counts.renamed),
     )
 
 
 def _judged(row: DocumentRow, rules: QualityRules) -> DocumentRow:
     language = language_of(row.text) if rules.need_language else None
-    return replace(row, language=language, dropped_reason=first_failing(row.text, row.score, language, rules))
+    return replace(
+        row, language=language, dropped_reason=first_failing(row.text, row.score, language, rules)
+    )
 
 
 def _every_few_seconds(address: str) -> Callable[[CorpusCounts], None]:
@@ -80,7 +97,9 @@ def _every_few_seconds(address: str) -> Callable[[CorpusCounts], None]:
         if time.monotonic() - told > PROGRESS_S:
             told = time.monotonic()
             where = f"file {counts.num_files_begun} of {counts.num_files}"
-            log.info("%s: %s, %d documents read, %d usable", address, where, counts.num_rows, counts.kept)
+            log.info(
+                "%s: %s, %d documents read, %d usable", address, where, counts.num_rows, counts.kept
+            )
 
     return tell
 
@@ -89,15 +108,21 @@ def _every_few_seconds(address: str) -> Callable[[CorpusCounts], None]:
 def measure_reading(documents: Table) -> Rows:
     """How much was read, was unusable and why, was cut into pieces, and the cost."""
     yield from measured("read", [*costs(documents), *screened_counts(documents)])
-    pieces = pa.concat_arrays([batch["piece_of"] for batch in documents.batches(["piece_of"])]).drop_null()
-    yield from measured("read", [("documents cut", len(pieces.unique())), ("pieces of documents", len(pieces))])
+    pieces = pa.concat_arrays(
+        [batch["piece_of"] for batch in documents.batches(["piece_of"])]
+    ).drop_null()
+    yield from measured(
+        "read", [("documents cut", len(pieces.unique())), ("pieces of documents", len(pieces))]
+    )
 
 
 @stage(MEASUREMENTS)
 def measure_settling(prepared: Table) -> Rows:
     """How much is kept, and the cost of storing and indexing it."""
     size = sum(entry["bytes"] for entry in prepared.contents.values())
-    yield from measured("index", [*costs(prepared), ("rows_out", prepared.num_rows), ("size_mb", size / 1e6)])
+    yield from measured(
+        "index", [*costs(prepared), ("rows_out", prepared.num_rows), ("size_mb", size / 1e6)]
+    )
 
 
 @stage(DOCUMENTS)
@@ -112,8 +137,8 @@ def settle(
 ) -> Rows:
     """Yield the usable documents that every screening kept, and index them.
 
-    `embeddings` are those of the same documents by the same model; without them they are computed; without a model the
-    index is BM25.
+    `embeddings` are those of the same documents by the same model; without them they are computed;
+    without a model the index is BM25.
     """
     rows = _staying(documents, corpus_of(documents, screened).counts)
     vectors = embeddings.files / VECTORS if embeddings is not None else None
@@ -130,7 +155,8 @@ def _staying(documents: Table, counts: np.ndarray) -> Iterator[DocumentRow]:
 
 @stage(DOCUMENTS)
 def take(prepared: Table, *, draft: Draft) -> Rows:
-    """Yield the documents of a prepared corpus, with its index: hard links to its files, so they outlive its run."""
+    """Yield the documents of a prepared corpus, with its index: hard links to its files, so they
+    outlive its run."""
     shutil.copytree(prepared.files, draft.files, copy_function=_link, dirs_exist_ok=True)
     yield from prepared.paths()
 
@@ -143,17 +169,23 @@ def _link(source: str, target: str) -> None:
 
 
 def corpus_identity(path: str) -> str:
-    """An identity that changes if a corpus on disk changes: names, sizes and times of its files. A dataset on a hub is
-    identified by the revision in its name."""
+    """An identity that changes if a corpus on disk changes: names, sizes and times of its files. A
+    dataset on a hub is identified by the revision in its name."""
     if is_dataset(path) and not Path(path).exists():
         return path
     top = Path(path)
     files = sorted(p for p in top.rglob("*") if p.is_file()) if top.is_dir() else [top]
-    facts = [(str(p.relative_to(top)), p.stat().st_size, p.stat().st_mtime_ns) for p in files if p.exists()]
+    facts = [
+        (str(p.relative_to(top)), p.stat().st_size, p.stat().st_mtime_ns)
+        for p in files
+        if p.exists()
+    ]
     return hash_bytes(repr(facts).encode())
 
 
-def _with_index(rows: Iterable[DocumentRow], embedding: EmbeddingConfig | None, draft: Draft) -> Iterator[Row]:
+def _with_index(
+    rows: Iterable[DocumentRow], embedding: EmbeddingConfig | None, draft: Draft
+) -> Iterator[Row]:
     return map(row_of, indexed(rows, draft.files / "index", embedding))
 
 

@@ -1,4 +1,5 @@
-"""Material for long contexts: documents cut into prose and tables, sets of documents, and sets filled with distractors.
+"""Material for long contexts: documents cut into prose and tables, sets of documents, and sets
+filled with distractors.
 
 segments = split_documents(place, documents, splitting=Splitting(max_tokens=4_096), count=count)
 lengths  = count_document_tokens(place, documents, count=count)
@@ -7,7 +8,8 @@ padded   = pad_document_sets(place, sets, memberships, lengths, padding=Padding(
 members  = clusters_of_sets(place, sets, memberships)
 measure_long_contexts(place, segments, lengths, sets, padded, label="long_contexts")
 
-`count` gives a text's length in tokens: `functools.partial(count_tokens, model=...)` of `tasks.rollouts.tokens`.
+`count` gives a text's length in tokens: `functools.partial(count_tokens, model=...)` of
+`tasks.rollouts.tokens`.
 """
 
 from __future__ import annotations
@@ -28,7 +30,15 @@ from corpus_prep.workers import Workers, map_shards
 from tasks.corpus.steps import corpus_of, costs, folder_of, measured
 from tasks.stage import Rows, stage
 from warehouse.draft import Shards
-from warehouse.schemas import DOCUMENT_SETS, LENGTHS, MEASUREMENTS, MEMBERSHIPS, SEGMENTS, Measurement, SetMember
+from warehouse.schemas import (
+    DOCUMENT_SETS,
+    LENGTHS,
+    MEASUREMENTS,
+    MEMBERSHIPS,
+    SEGMENTS,
+    Measurement,
+    SetMember,
+)
 from warehouse.store import Table
 
 
@@ -42,14 +52,20 @@ def split_documents(
     workers: Workers | None = None,
     shards: Shards,
 ) -> Rows:
-    """Yield the stretches of prose and the tables of every document that no screening dropped and is long enough."""
+    """Yield the stretches of prose and the tables of every document that no screening dropped
+    and is long enough."""
     found = corpus_of(documents, screened).shards(folder_of(shards), "segments")
     yield from map_shards(functools.partial(write_segments, count=count), found, splitting, workers)
 
 
 @stage(LENGTHS, tools=("workers",))
 def count_document_tokens(
-    documents: Table, *, screened: Sequence[Table] = (), count: Count, workers: Workers | None = None, shards: Shards
+    documents: Table,
+    *,
+    screened: Sequence[Table] = (),
+    count: Count,
+    workers: Workers | None = None,
+    shards: Shards,
 ) -> Rows:
     """Yield the length in tokens of every document that no screening dropped."""
     found = corpus_of(documents, screened).shards(folder_of(shards), "lengths")
@@ -58,23 +74,29 @@ def count_document_tokens(
 
 @stage(DOCUMENT_SETS)
 def make_document_sets(memberships: Table, lengths: Table, *, settings: SetSettings) -> Rows:
-    """Yield the document sets made from clusters, one by one. Raises ValueError if there are none."""
-    num_sets, documents = 0, Shown.of(members_of(memberships.paths(), lengths.paths()))
+    """Yield the document sets made from clusters, one by one. Raises ValueError if there are
+    none."""
+    num_sets = 0
+    documents = Shown.of(members_of(memberships.paths(), lengths.paths()))
     for cluster, members in groupby(documents, key=lambda document: document.cluster):
         for number, chosen in enumerate(sets_of(list(members), settings)):
             num_sets += 1
             yield from _rows(f"{cluster}-{number}", ((document, "member") for document in chosen))
     if not num_sets:
         raise ValueError(
-            f"no cluster of {memberships.address} gives a set of {settings.smallest} documents and at most "
-            f"{settings.max_tokens or 'any number of'} tokens: allow smaller sets (smallest) or more (max_tokens)"
+            f"no cluster of {memberships.address} gives a set of {settings.smallest} documents and"
+            f" at most {settings.max_tokens or 'any number of'} tokens: allow smaller sets"
+            " (smallest) or more (max_tokens)"
         )
 
 
 @stage(DOCUMENT_SETS)
 def pad_document_sets(sets: Table, memberships: Table, lengths: Table, *, padding: Padding) -> Rows:
-    """Yield every set with distractors from other clusters among its members, as `<set>-<tokens>`."""
-    distractors = Distractors(pa.Table.from_batches(members_of(memberships.paths(), lengths.paths())))
+    """Yield every set with distractors from other clusters among its members, as
+    `<set>-<tokens>`."""
+    distractors = Distractors(
+        pa.Table.from_batches(members_of(memberships.paths(), lengths.paths()))
+    )
     rows = (row for batch in sets.batches() for row in batch.to_pylist())
     for set_id, members in groupby(rows, key=lambda row: row["set_id"]):
         own = [Shown(row["document_id"], row["cluster"], row["num_tokens"]) for row in members]
@@ -96,13 +118,17 @@ def _rows(set_id: str, shown: Iterable[tuple[Shown, str]]) -> Iterator[SetMember
 
 @stage(MEMBERSHIPS)
 def clusters_of_sets(sets: Table, memberships: Table) -> Rows:
-    """Yield the documents of every set as a cluster of its own, in the order of `memberships`; its parent is the
-    cluster from which the set was made."""
+    """Yield the documents of every set as a cluster of its own, in the order of `memberships`; its
+    parent is the cluster from which the set was made."""
     found = sets.arrow
     numbers = found["set_id"].combine_chunks().dictionary_encode().indices
-    number_of = dict(zip(found["document_id"].to_pylist(), numbers.to_pylist(), strict=True))  # in one set at most
+    # in one set at most
+    number_of = dict(zip(found["document_id"].to_pylist(), numbers.to_pylist(), strict=True))
     for batch in memberships.batches():
-        own = pa.array([number_of.get(document_id) for document_id in batch["document_id"].to_pylist()], pa.int32())
+        own = pa.array(
+            [number_of.get(document_id) for document_id in batch["document_id"].to_pylist()],
+            pa.int32(),
+        )
         columns = {"document_id": batch["document_id"], "cluster": own, "parent": batch["cluster"]}
         yield pa.table({**columns, "similarity": batch["similarity"]}).filter(own.is_valid())
 
@@ -115,7 +141,9 @@ def measure_long_contexts(*tables: Table) -> Iterator[Measurement]:
 
 
 def _of_segments(segments: Table) -> Iterator[tuple[str, float]]:
-    counts = Counter(kind for batch in segments.batches(["kind"]) for kind in batch["kind"].to_pylist())
+    counts = Counter(
+        kind for batch in segments.batches(["kind"]) for kind in batch["kind"].to_pylist()
+    )
     yield from ((f"segments: {kind}", number) for kind, number in sorted(counts.items()))
 
 
@@ -124,7 +152,9 @@ def _of_lengths(lengths: Table) -> Iterator[tuple[str, float]]:
 
 
 def _of_sets(sets: Table) -> Iterator[tuple[str, float]]:
-    totals = sets.arrow.group_by("set_id").aggregate([("num_tokens", "sum"), ("num_tokens", "count")])
+    totals = sets.arrow.group_by("set_id").aggregate(
+        [("num_tokens", "sum"), ("num_tokens", "count")]
+    )
     yield "sets", len(totals)
     yield from _spread("documents of a set", totals["num_tokens_count"].to_numpy())
     yield from _spread("tokens of a set", totals["num_tokens_sum"].to_numpy())

@@ -1,4 +1,5 @@
-"""Parts of long articles to ask questions about: one table, a table and the prose beside it, several tables.
+"""Parts of long articles to ask questions about: one table, a table and the prose beside it,
+several tables.
 
 segments = split_documents(place, documents, splitting=Splitting(max_tokens=2_000), count=count)
 parts    = part_articles(place, segments, rules=TableRules(), label="parts")
@@ -20,52 +21,75 @@ from tasks.stage import Rows, rows_by, stage
 from warehouse.schemas import DOCUMENTS, SAMPLES, Document, SegmentRow
 from warehouse.store import Table
 
-PROSE, TABLE = "prose", "table"  # suffixes of part ids
-SINGLE, MIXED, SEVERAL = "single_table", "text_and_table", "multi_table"
+# suffixes of part ids
+PROSE = "prose"
+TABLE = "table"
+SINGLE = "single_table"
+MIXED = "text_and_table"
+SEVERAL = "multi_table"
 TASK_TYPES = (SINGLE, MIXED, SEVERAL)
 
 
 class TableRules(BaseModel):
-    """Which tables can be asked about: not the info boxes and navigation bars that lay out a page."""
+    """Which tables can be asked about: not the info boxes and navigation bars that lay out a
+    page."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     min_rows: int = Field(default=4, ge=2, description="the names of the columns among them")
     min_columns: int = Field(default=2, ge=1, description="in most of its rows")
-    max_cell_chars: int = Field(default=160, ge=1, description="on average of a cell: longer ones are prose in a frame")
+    max_cell_chars: int = Field(
+        default=160, ge=1, description="on average of a cell: longer ones are prose in a frame"
+    )
     min_filled: float = Field(default=0.5, ge=0, le=1, description="share of cells with text")
     min_prose_chars: int = Field(default=200, ge=1, description="of prose that is asked about")
 
 
 @stage(DOCUMENTS)
 def part_articles(segments: Table, *, rules: TableRules) -> Rows:
-    """Yield every segment as a document, a piece of its article: tables as Markdown, prose without tags. A part unfit
-    for questions is dropped with a reason, but stays in its article. Every piece of a table that was cut has the column
-    names."""
+    """Yield every segment as a document, a piece of its article: tables as Markdown, prose without
+    tags. A part unfit for questions is dropped with a reason, but stays in its article. Every piece
+    of a table that was cut has the column names."""
     names: list[str] = []
-    for row in sorted(segments.rows(SegmentRow), key=lambda row: (row["document_id"], row["position"])):
+    for row in sorted(
+        segments.rows(SegmentRow), key=lambda row: (row["document_id"], row["position"])
+    ):
         if row["kind"] == TABLE:
             rows = table_rows(row["text"])
             rows = [names, *rows] if names and not begins_table(row["text"]) else rows
             names = rows[0] if rows else []
-            text, reason = as_markdown(rows) if rows else "", _unfit(rows, rules)
+            text = as_markdown(rows) if rows else ""
+            reason = _unfit(rows, rules)
         else:
             text = paragraphs(row["text"])
-            names, reason = [], "too little prose" if len(text) < rules.min_prose_chars else None
-        ids = {"document_id": f"{row['document_id']}#{row['position']:04d}-{row['kind']}", "source": row["document_id"]}
-        yield {**ids, "piece_of": row["document_id"], "text": text, "num_chars": len(text), "dropped_reason": reason}
+            names = []
+            reason = "too little prose" if len(text) < rules.min_prose_chars else None
+        ids = {
+            "document_id": f"{row['document_id']}#{row['position']:04d}-{row['kind']}",
+            "source": row["document_id"],
+        }
+        yield {
+            **ids,
+            "piece_of": row["document_id"],
+            "text": text,
+            "num_chars": len(text),
+            "dropped_reason": reason,
+        }
 
 
 def _unfit(rows: list[list[str]], rules: TableRules) -> str | None:
     """Why no question is asked about a table; None if it is fit."""
-    cells, widths = [cell for row in rows for cell in row], Counter(map(len, rows))
+    cells = [cell for row in rows for cell in row]
+    widths = Counter(map(len, rows))
     if len(rows) < rules.min_rows:
         return "too few rows"
     if widths.most_common(1)[0][0] < rules.min_columns:
         return "too few columns"
     if sum(map(bool, cells)) < rules.min_filled * len(cells):
         return "mostly empty"
-    return "prose in a frame" if sum(map(len, cells)) > rules.max_cell_chars * len(cells) else None
+    if sum(map(len, cells)) > rules.max_cell_chars * len(cells):
+        return "prose in a frame"
+    return None
 
 
 @stage(DOCUMENTS)
@@ -78,19 +102,26 @@ def join_parts(parts: Table) -> Rows:
 
 @stage(SAMPLES)
 def draw_parts(parts: Table, *, task_types: Sequence[str], count: int, seed: int) -> Rows:
-    """Yield `count` draws, types in turn. A type uses every article with enough parts once before it uses one again.
+    """Yield `count` draws, types in turn. A type uses every article with enough parts once before
+    it uses one again.
 
-    "single_table" takes a table, "text_and_table" a table and the usable prose nearest to it, "multi_table" two tables
-    of one article. Raises ValueError if no article has enough parts for a type.
+    "single_table" takes a table, "text_and_table" a table and the usable prose nearest to it,
+    "multi_table" two tables of one article. Raises ValueError if no article has enough parts for a
+    type.
     """
     articles = rows_by("piece_of", parts.rows(Document))
-    able = {kind: sorted(name for name, rows in articles.items() if _enough(kind, rows)) for kind in task_types}
+    able = {
+        kind: sorted(name for name, rows in articles.items() if _enough(kind, rows))
+        for kind in task_types
+    }
     if missing := [kind for kind, names in able.items() if not names]:
         raise ValueError(
-            f"no article has the tables that {missing[0]} takes: parts.dropped_reason says what was left out"
+            f"no article has the tables that {missing[0]} takes: parts.dropped_reason says what was"
+            " left out"
         )
     for i in range(count):
-        kind, number = task_types[i % len(task_types)], i // len(task_types)
+        kind = task_types[i % len(task_types)]
+        number = i // len(task_types)
         lap, place = divmod(number, len(able[kind]))
         article = random.Random(f"{seed} {kind} {lap}").sample(able[kind], len(able[kind]))[place]
         drawn = _draw(kind, articles[article], random.Random(f"{seed} {i}"))
@@ -100,12 +131,18 @@ def draw_parts(parts: Table, *, task_types: Sequence[str], count: int, seed: int
 
 def _usable(rows: Sequence[Document], kind: str) -> list[int]:
     """Positions of the usable parts of a kind."""
-    return [i for i, row in enumerate(rows) if row["dropped_reason"] is None and row["document_id"].endswith(kind)]
+    return [
+        i
+        for i, row in enumerate(rows)
+        if row["dropped_reason"] is None and row["document_id"].endswith(kind)
+    ]
 
 
 def _enough(task_type: str, rows: Sequence[Document]) -> bool:
     tables = len(_usable(rows, TABLE))
-    return tables > 1 if task_type == SEVERAL else tables > 0 and (task_type == SINGLE or bool(_usable(rows, PROSE)))
+    if task_type == SEVERAL:
+        return tables > 1
+    return tables > 0 and (task_type == SINGLE or bool(_usable(rows, PROSE)))
 
 
 def _draw(task_type: str, rows: Sequence[Document], rng: random.Random) -> Iterator[Document]:

@@ -1,4 +1,5 @@
-"""What the stages of corpus preparation share: input documents, the folder of partial results, and counts."""
+"""What the stages of corpus preparation share: input documents, the folder of partial results,
+and counts."""
 
 from __future__ import annotations
 
@@ -11,14 +12,34 @@ from warehouse.schemas import Measurement
 from warehouse.store import Table
 
 IN_ORDER = (
-    *("read", "exact", "bands", "duplicates", "near", "containments", "contained", "contaminations", "decontamination"),
-    *("embeddings", "clusters", "segments", "lengths", "document_sets", "document_sets.padded", "index"),
+    *(
+        "read",
+        "exact",
+        "bands",
+        "duplicates",
+        "near",
+        "containments",
+        "contained",
+        "contaminations",
+        "decontamination",
+    ),
+    *(
+        "embeddings",
+        "clusters",
+        "segments",
+        "lengths",
+        "document_sets",
+        "document_sets.padded",
+        "index",
+    ),
 )  # parts of `measurements`, in the order of the work
 
 
 def corpus_of(documents: Table, screened: Sequence[Table] = ()) -> Corpus:
     """The documents that no screening dropped."""
-    return Corpus(tuple(documents.paths()), tuple(path for table in screened for path in table.paths()))
+    return Corpus(
+        tuple(documents.paths()), tuple(path for table in screened for path in table.paths())
+    )
 
 
 def folder_of(shards: Shards) -> Path:
@@ -28,7 +49,8 @@ def folder_of(shards: Shards) -> Path:
 
 
 def costs(table: Table) -> Iterator[tuple[str, float]]:
-    """CPU-seconds and peak memory (MB) of the stage that made a table, in the attempt that completed it."""
+    """CPU-seconds and peak memory (MB) of the stage that made a table, in the attempt that
+    completed it."""
     yield from ((name, table.recipe[name]) for name in ("cpu_s", "peak_memory_mb"))
 
 

@@ -9,31 +9,39 @@ from multiprocessing.connection import Connection
 from typing import Any, cast
 
 from tasks.engines.base import Engine, EngineDied
+from tasks.engines.call_queue import ROLL_OUT
 from tasks.engines.child import CALL, DONE, END, FAILED, LOT, MORE, OUT_OF_MEMORY, ROWS, SLEEP
-from tasks.engines.line import ROLL_OUT
 from tasks.rollouts.dialogue import Retriever
-from tasks.rollouts.play import Asked, Over, Play, Rollouts
+from tasks.rollouts.play import Over, Play, Rollouts, SampleRequest
 from tasks.rollouts.replies import datum_logprobs, reply_logprobs
 from tasks.rollouts.rollout import rollout_row
 from warehouse.schemas import PromptRow, Row
 
 ROWS_AT_ONCE = 16
-ALONE = {"reply_logprobs": reply_logprobs, "datum_logprobs": datum_logprobs}
+# work that shares an engine with nothing else
+LOGPROBS = {"reply_logprobs": reply_logprobs, "datum_logprobs": datum_logprobs}
 
 
 class Answers:
-    """Conversations of all calls are held together. The fleet gives other work only when nothing else is under way.
+    """What one engine does for the calls of a fleet.
 
-    The engine asks for prompts when it has room for them; the fleet answers with a lot of one call. Once the lot was
-    empty, the engine asks again when the fleet tells it of a call. Rows go back in small lots.
+    The conversations of all calls share its batches. The fleet gives other work only when nothing
+    else is under way. The engine asks for prompts when it has room for them; the fleet answers with
+    a lot of one call. Once the lot was empty, the engine asks again when the fleet tells it of a
+    call. Rows go back in small lots.
     """
 
-    def __init__(self, pipe: Connection, engine: Engine, load_index: Callable[[str | None], Retriever | None]):
-        self._pipe, self._engine, self._load_index = pipe, engine, load_index
+    def __init__(
+        self, pipe: Connection, engine: Engine, load_index: Callable[[str | None], Retriever | None]
+    ):
+        self._pipe = pipe
+        self._engine = engine
+        self._load_index = load_index
         self._play = Play(engine)
         self._calls: dict[int, Rollouts] = {}
         self._lot: Iterator[tuple[int, Row, int]] = iter(())
-        self._may_ask = self._awaits_lot = False
+        self._may_ask = False
+        self._awaits_lot = False
         self._rows: dict[int, list[Row]] = {}
         self._sent = time.monotonic()
 
@@ -64,11 +72,15 @@ class Answers:
             self._open(*content)
         elif kind == LOT:
             number, lot = content
-            self._lot = iter([(number, prompt, sample) for prompt, samples in lot for sample in samples])
-            self._may_ask, self._awaits_lot = bool(lot), False
+            self._lot = iter(
+                [(number, prompt, sample) for prompt, samples in lot for sample in samples]
+            )
+            self._may_ask = bool(lot)
+            self._awaits_lot = False
         elif kind == END:
             self._rows.pop(content[0], None)
-            if (call := self._calls.pop(content[0], None)) is not None:
+            call = self._calls.pop(content[0], None)
+            if call is not None:
                 self._play.end(call)
         else:
             assert kind == SLEEP
@@ -77,16 +89,18 @@ class Answers:
 
     def _next(self) -> tuple[int, Row, int] | None:
         """Call, prompt and sample of the next row that is wanted; None if none is at present."""
-        while (wanted := next(self._lot, None)) is None and self._may_ask:
+        while True:
+            wanted = next(self._lot, None)
+            if wanted is not None or not self._may_ask:
+                return wanted
             self._pipe.send((MORE,))
             self._awaits_lot = True
             while self._awaits_lot:
                 self._hear()
-        return wanted
 
-    def _ask(self) -> Asked | None:
-        while (wanted := self._next()) is not None:
-            number, prompt, sample = wanted
+    def _ask(self) -> SampleRequest | None:
+        """The next conversation to begin; None if none is wanted at present."""
+        for number, prompt, sample in iter(self._next, None):
             if number in self._calls:  # else it failed meanwhile
                 return self._calls[number], cast(PromptRow, prompt), sample
         return None
@@ -96,9 +110,8 @@ class Answers:
         self._engine.wake()
         if work != ROLL_OUT:
             self._lot = iter(())  # what is left of a call that failed
-            for row in ALONE[work](
-                self._engine, prompts=(prompt for _, prompt, _ in iter(self._next, None)), **settings
-            ):
+            prompts = (prompt for _, prompt, _ in iter(self._next, None))
+            for row in LOGPROBS[work](self._engine, prompts=prompts, **settings):
                 self._rows.setdefault(number, []).append(row)
                 self._send_rows()
             self._send_rows(all_of_them=True)
@@ -120,12 +133,15 @@ class Answers:
         return self._pipe.poll() or self._are_rows_due()
 
     def _are_rows_due(self) -> bool:
-        return sum(map(len, self._rows.values())) >= ROWS_AT_ONCE or (
-            bool(self._rows) and time.monotonic() - self._sent > 1
-        )
+        if sum(map(len, self._rows.values())) >= ROWS_AT_ONCE:
+            return True
+        return bool(self._rows) and time.monotonic() - self._sent > 1
 
     def _send_rows(self, all_of_them: bool = False) -> None:
-        """Send finished rows if they are many or old, and those of a call that has no conversation here any more."""
+        """Send finished rows if they are many or old.
+
+        Those of a call that has no conversation here any more are sent at once.
+        """
         due = all_of_them or self._are_rows_due()
         for number in list(self._rows):
             if due or (number in self._calls and not self._calls[number].active):
@@ -148,4 +164,6 @@ class Answers:
 
 def sendable(error: Exception) -> Exception:
     """An error with plain text; it keeps its type if the user can fix it."""
-    return ValueError(str(error)) if isinstance(error, ValueError) else RuntimeError(f"engine process: {error!r}")
+    if isinstance(error, ValueError):
+        return ValueError(str(error))
+    return RuntimeError(f"engine process: {error!r}")

@@ -1,7 +1,8 @@
 """Engines: token ids in, sampled token ids and their log-probabilities out.
 
-An engine is vLLM in this process, or an OpenAI-compatible endpoint that returns token ids. Both take requests one by
-one and hand back finished replies, so that conversations of different length share one batch.
+An engine is vLLM in this process, or an OpenAI-compatible endpoint that returns token ids. Both
+take requests one by one and hand back finished replies, so that conversations of different length
+share one batch.
 """
 
 import hashlib
@@ -16,7 +17,14 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from tasks.engines.yarn import Yarn
 
-SHAPE = ("architectures", "hidden_size", "intermediate_size", "num_hidden_layers", "num_key_value_heads", "vocab_size")
+SHAPE = (
+    "architectures",
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_key_value_heads",
+    "vocab_size",
+)
 
 
 class EngineDied(RuntimeError):
@@ -26,10 +34,11 @@ class EngineDied(RuntimeError):
 class Policy(BaseModel):
     """Weights to sample from: full weights, or an adapter on them.
 
-    `weights` is an HF folder or a hub name, `adapter` a PEFT LoRA folder, `content_hash` names the parameters' content.
+    `weights` is an HF folder or a hub name, `adapter` a PEFT LoRA folder, `content_hash` names the
+    parameters' content.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     id: str
     weights: str
     adapter: str | None = None
@@ -43,7 +52,7 @@ class Policy(BaseModel):
 class Sampling(BaseModel):
     """Distribution and length of one reply. A stop string ends the reply and stays in its text."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     temperature: float = Field(default=1.0, ge=0)
     top_p: float = Field(default=1.0, gt=0, le=1)
     max_tokens: int = Field(gt=0)
@@ -55,7 +64,8 @@ class Completion:
     """One reply.
 
     token_ids: sampled ids, T, the end-of-turn token included when it was sampled.
-    logprobs: natural log-probabilities of these ids, T, under the distribution after temperature and top-p.
+    logprobs: natural log-probabilities of these ids, T, under the distribution after temperature
+    and top-p.
     text: the ids decoded, special tokens kept, without the closing end-of-turn token.
     """
 
@@ -69,12 +79,13 @@ class Completion:
 class EngineConfig(BaseModel):
     """How to run one engine.
 
-    `model` is the HF folder or hub name loaded first; policies of the same architecture replace its weights in place.
-    `max_lora_rank` 0 switches adapters off. `urls` and `api_key_env` (the *name* of an environment variable) are for
-    `kind="openai"`; `kv_cache_bytes` is for CPUs, `gpu_memory_utilization` for GPUs. `yarn` is for long contexts.
+    `model` is the HF folder or hub name loaded first; policies of the same architecture replace its
+    weights in place. `max_lora_rank` 0 switches adapters off. `urls` and `api_key_env` (the *name*
+    of an environment variable) are for `kind="openai"`; `kv_cache_bytes` is for CPUs,
+    `gpu_memory_utilization` for GPUs. `yarn` is for long contexts.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     kind: Literal["vllm", "openai"] = "vllm"
     model: str
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
@@ -97,14 +108,23 @@ class EngineConfig(BaseModel):
 
     @model_validator(mode="after")
     def _adapters_on_cpus_are_of_one_process(self) -> "EngineConfig":
-        if self.device == "cpu" and self.kind == "vllm" and self.max_lora_rank and self.tensor_parallel > 1:
-            raise ValueError("an engine on CPUs that serves adapters is one process: set tensor_parallel = 1")
+        if (
+            self.device == "cpu"
+            and self.kind == "vllm"
+            and self.max_lora_rank
+            and self.tensor_parallel > 1
+        ):
+            raise ValueError(
+                "an engine on CPUs that serves adapters is one process: set tensor_parallel = 1"
+            )
         return self
 
     @model_validator(mode="after")
     def _endpoint_has_urls(self) -> "EngineConfig":
         if (self.kind == "openai") != bool(self.urls):
-            raise ValueError(f'urls belong to kind="openai": got kind="{self.kind}" with {len(self.urls)} urls')
+            raise ValueError(
+                f'urls belong to kind="openai": got kind="{self.kind}" with {len(self.urls)} urls'
+            )
         return self
 
 
@@ -118,21 +138,30 @@ class Engine(Protocol):
     tokenizer: Any
     max_model_len: int
     max_num_seqs: int
-    is_on_gpu: bool  # on this machine's GPU: the process is free for other work while the engine computes
+    # on this machine's GPU: the process is free for other work while the engine computes
+    is_on_gpu: bool
 
     def use(self, policy: Policy) -> None:
-        """Make `policy` ready to sample from. No request may be in flight when full weights change."""
+        """Make `policy` ready to sample from.
+
+        No request may be in flight when full weights change.
+        """
         ...
 
-    def submit(self, key: Hashable, token_ids: list[int], sampling: Sampling, seed: int, policy: Policy) -> None:
+    def submit(
+        self, key: Hashable, token_ids: list[int], sampling: Sampling, seed: int, policy: Policy
+    ) -> None:
         """Queue one reply. A prompt that does not fit comes back as a Completion with its error."""
         ...
 
-    def submit_reply(self, key: Hashable, token_ids: list[int], reply_ids: list[int], policy: Policy) -> None:
-        """Queue a reply that is given, not sampled: it comes back as a Completion of `reply_ids` without text.
+    def submit_reply(
+        self, key: Hashable, token_ids: list[int], reply_ids: list[int], policy: Policy
+    ) -> None:
+        """Queue a reply that is given, not sampled.
 
-        Its log-probabilities are those after the prompt `token_ids`, at temperature 1 and top-p 1. Prompt, reply and
-        one token more must fit into the context, or the Completion carries the error.
+        It comes back as a Completion of `reply_ids` without text. Its log-probabilities are those
+        after the prompt `token_ids`, at temperature 1 and top-p 1. Prompt, reply and one token more
+        must fit into the context, or the Completion carries the error.
 
         Raises:
             ValueError: an endpoint that gives no log-probabilities of given tokens.
@@ -140,8 +169,10 @@ class Engine(Protocol):
         ...
 
     def poll(self, interrupted: Callable[[], bool] = never) -> list[tuple[Any, Completion]]:
-        """Replies finished since the last call; waits for at least one, or until `interrupted` says so between two
-        steps of the engine. Empty when nothing is in flight.
+        """Replies finished since the last call.
+
+        Waits for at least one, or until `interrupted` returns True between two steps of the engine.
+        Empty when nothing is in flight.
 
         Raises:
             EngineDied: the engine failed; all requests in flight are lost.
@@ -149,7 +180,10 @@ class Engine(Protocol):
         ...
 
     def abort(self, keys: Sequence[Hashable]) -> None:
-        """Drop requests whose replies are no longer wanted; keys that are not in flight are ignored."""
+        """Drop requests whose replies are no longer wanted.
+
+        Keys that are not in flight are ignored.
+        """
         ...
 
     def sleep(self) -> None: ...
@@ -163,21 +197,25 @@ def check_policies(config: EngineConfig, policies: Iterable[Policy]) -> None:
     """Check that `config`'s engine can serve `policies`, before anything is loaded.
 
     Raises:
-        ValueError: a missing folder, a tokenizer, chat template or shape that differs from that of the engine's model,
-            an adapter on an engine without adapters.
+        ValueError: a missing folder; a tokenizer, chat template or shape that differs from that of
+            the engine's model; an adapter on an engine without adapters.
     """
     check_model(config.model)
     for policy in policies:
         check_model(policy.weights)
         if not is_alike(config.model, policy.weights):
             raise ValueError(
-                f"policy {policy.id}: tokenizer, chat template or shape of {policy.weights} differs from that of "
-                f"{config.model}, which the engine was loaded with. Give it an engine of its own (judge_engine)."
+                f"policy {policy.id}: tokenizer, chat template or shape of {policy.weights} differs"
+                f" from that of {config.model}, which the engine was loaded with. Give it an engine"
+                " of its own (judge_engine)."
             )
         if policy.adapter is None:
             continue
         if not (Path(policy.adapter) / "adapter_config.json").is_file():
-            raise ValueError(f"policy {policy.id}: no adapter_config.json in {policy.adapter}. Is it a PEFT folder?")
+            raise ValueError(
+                f"policy {policy.id}: no adapter_config.json in {policy.adapter}. Is it a PEFT"
+                " folder?"
+            )
         rank = rank_of(policy.adapter)
         if rank > config.max_lora_rank:
             raise ValueError(
@@ -201,20 +239,24 @@ def check_model(name: str) -> None:
     if not folder.exists():
         if folder.is_absolute() or name.startswith(".") or name.count("/") != 1:
             raise ValueError(
-                f"model folder {name} does not exist. Check the path, or give a hub name such as Qwen/Qwen3-8B. "
-                "`make demo-english` makes data/models/smollm2."
+                f"model folder {name} does not exist. Check the path, or give a hub name such as"
+                " Qwen/Qwen3-8B. `make demo-english` makes data/models/smollm2."
             )
         return
     for needed in ("config.json", "tokenizer.json"):
         if not (folder / needed).is_file():
-            raise ValueError(f"model folder {name} has no {needed}. Save the model and its tokenizer there.")
+            raise ValueError(
+                f"model folder {name} has no {needed}. Save the model and its tokenizer there."
+            )
     if not any(folder.glob("*.safetensors")):
         raise ValueError(f"model folder {name} has no *.safetensors. Save its weights there.")
 
 
 def is_alike(model: str, other: str) -> bool:
-    """Whether an engine loaded with one model can take the weights and use the tokenizer of another."""
-    return model == other or (tokenizer_hash(model) == tokenizer_hash(other) and shape_of(model) == shape_of(other))
+    """Whether an engine loaded with one model can take another's weights and use its tokenizer."""
+    if model == other:
+        return True
+    return tokenizer_hash(model) == tokenizer_hash(other) and shape_of(model) == shape_of(other)
 
 
 @lru_cache(maxsize=64)
@@ -228,7 +270,8 @@ def shape_of(name: str) -> Mapping[str, Any]:
 def load_tokenizer(name: str) -> Any:
     """The tokenizer exactly as tokenizer.json defines it.
 
-    Not AutoTokenizer: for model type qwen2, transformers 5 replaces the file's pre-tokenizer with a byte-level one.
+    Not AutoTokenizer: for model type qwen2, transformers 5 replaces the file's pre-tokenizer with a
+    byte-level one.
     """
     from transformers import PreTrainedTokenizerFast
 
@@ -237,52 +280,81 @@ def load_tokenizer(name: str) -> Any:
 
 @lru_cache(maxsize=64)
 def tokenizer_hash(name: str) -> str:
-    """Hash of all that turns messages into token ids: the tokenizer, its end-of-turn token, the chat template."""
+    """Hash of all that turns messages into token ids.
+
+    That is the tokenizer, its end-of-turn token, and the chat template.
+    """
     folder = local_folder(name)
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
-    file = folder / "tokenizer_config.json"
-    settings = json.loads(file.read_text()) if file.is_file() else {}
+    settings = _read_json(folder / "tokenizer_config.json")
+    parts = {
+        key: tokenizer[key] for key in tokenizer if key not in ("truncation", "padding", "version")
+    }
+    eos = settings.get("eos_token")
+    parts["eos"] = eos["content"] if isinstance(eos, dict) else eos
+    parts["chat"] = settings.get("chat_template")
     template = folder / "chat_template.jinja"
-    parts = {key: tokenizer[key] for key in tokenizer if key not in ("truncation", "padding", "version")}
-    parts["eos"] = (
-        settings["eos_token"]["content"] if isinstance(settings.get("eos_token"), dict) else settings.get("eos_token")
-    )
-    parts["chat"] = template.read_text() if template.is_file() else settings.get("chat_template")
+    if template.is_file():
+        parts["chat"] = template.read_text()
     return hashlib.blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
+def _read_json(file: Path) -> dict[str, Any]:
+    """The file's content; empty if there is no file."""
+    if not file.is_file():
+        return {}
+    return json.loads(file.read_text())
+
+
 def local_folder(name: str) -> Path:
-    """An HF folder as it is; for a hub name, its snapshot on this machine. Raises ValueError if there is neither."""
+    """An HF folder as it is; for a hub name, its snapshot on this machine.
+
+    Raises ValueError if there is neither.
+    """
     if Path(name).is_dir():
         return Path(name)
     from huggingface_hub import snapshot_download
 
     try:
-        return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.jinja", "tokenizer*"]))
+        return Path(
+            snapshot_download(
+                name, allow_patterns=["*.json", "*.safetensors", "*.jinja", "tokenizer*"]
+            )
+        )
     except OSError as problem:
         why = " ".join(str(problem).split())[:200]
-        raise ValueError(f"model {name} is no folder here and cannot be had from the hub: {why}") from problem
+        raise ValueError(
+            f"model {name} is no folder here and cannot be had from the hub: {why}"
+        ) from problem
 
 
 def end_ids(model: str, tokenizer: Any) -> frozenset[int]:
     """Ids that end a turn, from the tokenizer, its chat template and the model's own settings.
 
-    A base model's end-of-text token is another than the one with which its chat template closes a reply.
+    A base model's end-of-text token is another than the one with which its chat template closes a
+    reply.
     """
     ids = {tokenizer.eos_token_id, _closing_id(tokenizer)}
     for name in ("generation_config.json", "config.json"):
-        file = local_folder(model) / name
-        eos = json.loads(file.read_text()).get("eos_token_id") if file.is_file() else None
-        ids |= {eos} if isinstance(eos, int) else set(eos or ())
+        eos = _read_json(local_folder(model) / name).get("eos_token_id")
+        if isinstance(eos, int):
+            ids.add(eos)
+        else:
+            ids.update(eos or ())
     return frozenset(ids - {None})
 
 
 def _closing_id(tokenizer: Any) -> int | None:
-    """The special token that the chat template writes between a reply and the next message, if there is one."""
+    """The special token that the chat template writes between a reply and the next message.
+
+    None if there is none.
+    """
     if not tokenizer.chat_template:
         return None
-    asked, said = {"role": "user", "content": "u"}, {"role": "assistant", "content": "closing"}
-    after = tokenizer.apply_chat_template([asked, said, asked], tokenize=False).rpartition("closing")[2]
+    question = {"role": "user", "content": "u"}
+    reply = {"role": "assistant", "content": "closing"}
+    text = tokenizer.apply_chat_template([question, reply, question], tokenize=False)
+    after = text.rpartition("closing")[2]
     first = tokenizer(after, add_special_tokens=False)["input_ids"][:1]
     special = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
     return next((number for number in first if number in special), None)
@@ -296,5 +368,8 @@ def too_long(num_tokens: int, max_model_len: int) -> Completion:
 
 def reply_text(tokenizer: Any, token_ids: list[int], end_ids: frozenset[int]) -> str:
     """Sampled ids as text: special tokens stay visible, a closing end-of-turn token is dropped."""
-    ids = token_ids[:-1] if token_ids and token_ids[-1] in end_ids else token_ids
-    return tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+    if token_ids and token_ids[-1] in end_ids:
+        token_ids = token_ids[:-1]
+    return tokenizer.decode(
+        token_ids, skip_special_tokens=False, clean_up_tokenization_spaces=False
+    )

@@ -1,4 +1,7 @@
-"""A spending cap that is never exceeded: before it is sent, each request reserves the most that it can cost."""
+"""A spending cap that is never exceeded.
+
+Before it is sent, each request reserves the most that it can cost.
+"""
 
 from __future__ import annotations
 
@@ -21,26 +24,34 @@ class Budget:
     """What one run may spend, shared by threads."""
 
     def __init__(self, endpoint: ChatEndpoint, spent: float):
-        self.spent, self._endpoint = spent, endpoint
-        self._reserved, self._num_reserved = 0.0, 0
+        self.spent = spent
+        self._endpoint = endpoint
+        self._reserved = 0.0
+        self._num_reserved = 0
         self._stopped = False
         self._changed = threading.Condition()
 
     @contextlib.contextmanager
     def reserved(self, body: dict[str, Any]) -> Iterator[Callable[[int | None, int | None], float]]:
-        """Reserve the most that a request can cost. Yields a function from the token counts of prompt and reply to
-        their cost; a count that the endpoint does not report (None) is billed at its maximum.
+        """Reserve the most that a request can cost.
 
-        Raises SpendingCapReached, and NotAnswered after `stop`.
+        Yields a function from the token counts of prompt and reply to their cost; a count that the
+        endpoint does not report (None) is billed at its maximum. Raises SpendingCapReached, and
+        NotAnswered after `stop`.
         """
-        most_tokens = most_prompt_tokens(body["messages"]), _most_reply_tokens(body)
-        most = self._endpoint.cost(*most_tokens)
+        max_prompt_tokens = most_prompt_tokens(body["messages"])
+        max_reply_tokens = _most_reply_tokens(body)
+        most = self._endpoint.cost(max_prompt_tokens, max_reply_tokens)
         self._reserve(most)
         cost = 0.0
 
-        def bill(*counted: int | None) -> float:
+        def bill(num_prompt_tokens: int | None, num_completion_tokens: int | None) -> float:
             nonlocal cost
-            cost = self._endpoint.cost(*(m if n is None else n for n, m in zip(counted, most_tokens, strict=True)))
+            if num_prompt_tokens is None:
+                num_prompt_tokens = max_prompt_tokens
+            if num_completion_tokens is None:
+                num_completion_tokens = max_reply_tokens
+            cost = self._endpoint.cost(num_prompt_tokens, num_completion_tokens)
             return cost
 
         try:
@@ -53,13 +64,17 @@ class Budget:
                 self._changed.notify_all()
 
     def _reserve(self, most: float) -> None:
+        """Wait until `most` fits under the cap beside what is spent and reserved."""
         cap = self._endpoint.max_cost
         with self._changed:
-            while cap is not None and not self._stopped and self.spent + self._reserved + most > cap:
+            while cap is not None and self.spent + self._reserved + most > cap:
+                if self._stopped:
+                    break
                 if not self._num_reserved:
                     raise SpendingCapReached(
-                        f"{self.spent:.4f} of {cap:g} is spent, and the next request may cost {most:.4f}. What was "
-                        "answered is kept: raise api.max_cost and repeat the command to ask for the rest"
+                        f"{self.spent:.4f} of {cap:g} is spent, and the next request may cost"
+                        f" {most:.4f}. What was answered is kept: raise api.max_cost and repeat the"
+                        " command to ask for the rest"
                     )
                 self._changed.wait()
             if self._stopped:

@@ -1,7 +1,7 @@
-"""Models behind an API, in place of engines: conversations of one reply, for roles that are never trained.
+"""Models behind an API, in place of engines, for roles that are never trained.
 
-Every reply is kept in the store as it arrives. A failed request leaves nothing there: the stage's next attempt sends it
-again.
+Their conversations have one reply. Every reply is kept in the store as it arrives. A failed request
+leaves nothing there: the stage's next attempt sends it again.
 """
 
 from __future__ import annotations
@@ -27,16 +27,21 @@ from warehouse.replies import PaidReplies, PaidReply
 from warehouse.schemas import PromptRow, Rollout, Row, Turn
 
 MOST_SEED = 2**31  # a bound that every endpoint accepts
+# What came of each request: its key, and the reply or why there is none.
+Results = list[tuple[str, PaidReply | Exception]]
+ResultQueue = queue.SimpleQueue[tuple[str, PaidReply | Exception]]
 
 
 class ChatFleet:
     """The models of one endpoint, with the interface of a `Fleet`; the cost is charged to `run`."""
 
     def __init__(self, endpoint: ChatEndpoint, root: Path, run: str):
-        self.endpoint, self.run = endpoint, run
+        self.endpoint = endpoint
+        self.run = run
         self._paid = PaidReplies(root)
         self._client: ChatClient | None = None
 
+    # the signature of `Fleet.roll_out`
     def roll_out(
         self,
         prompts: Iterable[PromptRow],
@@ -44,86 +49,110 @@ class ChatFleet:
         sampling: Sampling,
         dialogue: Dialogue,
         index: Path | None = None,
-        num_samples: int = 1,
+        group_size: int = 1,
         seed: int = 0,
         progress: Callable[[int, int], None] | None = None,
         skip: frozenset[tuple[str, int]] = frozenset(),
     ) -> Iterator[Rollout]:
-        """Rows of `num_samples` replies to each prompt, without those in `skip`; replies already paid for come first.
+        """Rows of `group_size` replies to each prompt, without those in `skip`.
 
-        Requests with the same prompt, model, settings, sample and (at temperature > 0) seed are sent once.
+        Replies already paid for come first. Requests with the same prompt, model, settings, sample
+        and (at temperature > 0) seed are sent once.
 
         Raises:
             ValueError: a dialogue of several turns; no key; a refusal that holds for every request.
-            EngineDied: more failures than `max_failed_share` of all rows; what was answered is kept.
+            EngineDied: more failures than `max_failed_share` of all rows; what was answered is
+                kept.
             SpendingCapReached: `max_cost` is spent; what was answered is kept.
         """
         if dialogue.search or dialogue.max_turns > 1:
-            raise ValueError(f"{policy.id} is behind an API: it can take roles of one reply, without searches")
-        asked = list(prompts)
-        wanted: dict[str, list[Conversation]] = {}
-        for prompt in asked:
-            for sample in range(num_samples):
+            raise ValueError(
+                f"{policy.id} is behind an API: it can take roles of one reply, without searches"
+            )
+        prompts = list(prompts)
+        # by the key of the request that all of its conversations share
+        pending: dict[str, list[Conversation]] = {}
+        for prompt in prompts:
+            for sample in range(group_size):
                 if (prompt["prompt_id"], sample) not in skip:
-                    own = number(seed, prompt["prompt_id"], sample)
-                    conversation = Conversation(
-                        prompt,
-                        sample,
-                        own,
-                        [{"role": m["role"], "content": m["content"]} for m in prompt["messages"]],
-                        [],
-                    )
-                    wanted.setdefault(self._cache_key(conversation, policy, sampling), []).append(conversation)
-        total = len(asked) * num_samples
+                    conversation = _conversation(prompt, sample, seed)
+                    key = self._cache_key(conversation, policy, sampling)
+                    pending.setdefault(key, []).append(conversation)
+        total = len(prompts) * group_size
+        max_failed = math.ceil(total * self.endpoint.max_failed_share)
         report = progress or Bar(policy.id, "replies")
-        new = self._rows(wanted, policy, sampling, seed, math.ceil(total * self.endpoint.max_failed_share))
-        for count, row in enumerate(new, start=len(skip) + 1):
+        rows = self._rows(pending, policy, sampling, seed, max_failed)
+        for count, row in enumerate(rows, start=len(skip) + 1):
             report(count, total)
             yield row
 
     def _cache_key(self, conversation: Conversation, policy: Policy, sampling: Sampling) -> str:
-        seed = conversation.seed if sampling.temperature > 0 else None  # else other runs draw the same replies
+        seed = None
+        if sampling.temperature > 0:
+            seed = conversation.seed  # else other runs draw the same replies
         settings = sampling.model_dump(mode="json")
-        return hash_json([policy.content_hash, conversation.messages, settings, conversation.sample, seed])
+        return hash_json(
+            [policy.content_hash, conversation.messages, settings, conversation.sample, seed]
+        )
 
     def _rows(
-        self, wanted: dict[str, list[Conversation]], policy: Policy, sampling: Sampling, seed: int, allowed: int
+        self,
+        pending: dict[str, list[Conversation]],
+        policy: Policy,
+        sampling: Sampling,
+        seed: int,
+        max_failed: int,
     ) -> Iterator[Rollout]:
-        found = self._paid.find(wanted)
-        for key, reply in found.items():
-            for conversation in wanted.pop(key):
+        """The rows of `pending`: from the store, then from the endpoint, then those that failed.
+
+        What failed is sent once more before it is given up.
+        """
+        for key, reply in self._paid.find(pending).items():
+            for conversation in pending.pop(key):
                 yield _row(conversation, policy, seed, sampling, reply, cached=True)
         failed: dict[str, str] = {}
-        for again in (False, True):
-            bodies = {key: self._body(wanted[key][0], policy, sampling) for key in (failed if again else wanted)}
-            failed = {} if again else failed
-            for key, reply in self._ask(bodies, failed, allowed):
-                first, *others = wanted.pop(key)
+        to_send = list(pending)
+        for _ in range(2):
+            bodies = {key: self._body(pending[key][0], policy, sampling) for key in to_send}
+            failed = {}
+            for key, reply in self._send_all(bodies, failed, max_failed):
+                first, *others = pending.pop(key)
                 yield _row(first, policy, seed, sampling, reply, cached=False)
                 for conversation in others:
                     yield _row(conversation, policy, seed, sampling, reply, cached=True)
+            to_send = list(failed)
         for key, why in failed.items():
-            for conversation in wanted[key]:
-                conversation.finish, conversation.error = "error", why
+            for conversation in pending[key]:
+                conversation.finish = "error"
+                conversation.error = why
                 yield rollout_row(conversation, policy, seed)
 
-    def _ask(self, bodies: dict[str, dict[str, Any]], failed: dict[str, str], allowed: int) -> Iterator[Any]:
-        """Send requests, store each reply before handing it on, and put the reason of each failure into `failed`."""
+    def _send_all(
+        self, bodies: dict[str, dict[str, Any]], failed: dict[str, str], max_failed: int
+    ) -> Iterator[tuple[str, PaidReply]]:
+        """Send requests, and store each reply before handing it on.
+
+        The reason of each failure is put into `failed`.
+        """
         if not bodies:
             return
-        client = self._client = self._client or ChatClient(self.endpoint)
+        if self._client is None:
+            self._client = ChatClient(self.endpoint)
+        client = self._client
         client.throttle.begin()
         budget = Budget(self.endpoint, self._paid.spent(self.run))
-        done: queue.SimpleQueue[tuple[str, PaidReply | Exception]] = queue.SimpleQueue()
+        done: ResultQueue = queue.SimpleQueue()
         stop: Exception | None = None
         try:
             num_pending = _start(bodies, client, budget, done)
             while num_pending:
-                some = _drain(done)
-                num_pending -= len(some)
-                yield from self._keep(some)
-                failed |= {key: str(said) for key, said in some if isinstance(said, NotAnswered)}
-                stop = stop or self._why_stop(some, failed, allowed, len(bodies))
+                results = _drain(done)
+                num_pending -= len(results)
+                yield from self._keep(results)
+                failed |= {
+                    key: str(result) for key, result in results if isinstance(result, NotAnswered)
+                }
+                stop = stop or self._why_stop(results, failed, max_failed, len(bodies))
                 if stop is not None:
                     client.throttle.stop()  # wait for requests in flight: they are paid for
                     budget.stop()
@@ -134,29 +163,35 @@ class ChatFleet:
         if stop is not None:
             raise stop
 
-    def _keep(self, some: list[tuple[str, PaidReply | Exception]]) -> Iterator[tuple[str, PaidReply]]:
-        replies = {key: said for key, said in some if isinstance(said, PaidReply)}
+    def _keep(self, results: Results) -> Iterator[tuple[str, PaidReply]]:
+        """Store the replies among the results, then hand them on."""
+        replies = {key: result for key, result in results if isinstance(result, PaidReply)}
         if replies:
             self._paid.put(replies, self.run)
         yield from replies.items()
 
     def _why_stop(
-        self, some: list[tuple[str, PaidReply | Exception]], failed: dict[str, str], allowed: int, num_asked: int
+        self, results: Results, failed: dict[str, str], max_failed: int, num_requests: int
     ) -> Exception | None:
-        """The error that ends the stage, if one of `some` does."""
-        for key, said in some:
-            if isinstance(said, NotAnswered) and said.kind == "hopeless":
-                return ValueError(f"{self.endpoint.url} serves nobody: {said}")
-            if isinstance(said, NotAnswered) and said.kind != "stopped" and len(failed) > allowed:
+        """The error that ends the stage, if one of the results does."""
+        for key, result in results:
+            if isinstance(result, PaidReply):
+                continue
+            if not isinstance(result, NotAnswered):
+                return result
+            if result.kind == "hopeless":
+                return ValueError(f"{self.endpoint.url} serves nobody: {result}")
+            if result.kind != "stopped" and len(failed) > max_failed:
                 return EngineDied(
-                    f"{len(failed)} of {num_asked} requests failed, and {allowed} may (api.max_failed_share); the last "
-                    f"one: {failed[key]}. What was answered is kept: repeat the command to ask for the rest"
+                    f"{len(failed)} of {num_requests} requests failed, and {max_failed} may"
+                    f" (api.max_failed_share); the last one: {failed[key]}. What was answered is"
+                    " kept: repeat the command to ask for the rest"
                 )
-            if isinstance(said, Exception) and not isinstance(said, NotAnswered):
-                return said
         return None
 
-    def _body(self, conversation: Conversation, policy: Policy, sampling: Sampling) -> dict[str, Any]:
+    def _body(
+        self, conversation: Conversation, policy: Policy, sampling: Sampling
+    ) -> dict[str, Any]:
         body = {
             "model": policy.weights.removeprefix(API),
             "messages": conversation.messages,
@@ -168,11 +203,13 @@ class ChatFleet:
         }
         return {name: value for name, value in body.items() if name not in self.endpoint.omit}
 
-    def reply_logprobs(self, prompts: Iterable[Mapping[str, Any]], policy: Policy, dialogue: Dialogue) -> Iterator[Row]:
+    def reply_logprobs(
+        self, prompts: Iterable[Mapping[str, Any]], policy: Policy, dialogue: Dialogue
+    ) -> Iterator[Row]:
         """Raises ValueError: no API tells how likely a given reply is."""
         raise ValueError(
-            f"{policy.id} is behind an API, which does not tell how likely a reply is. Switch off what asks for that, "
-            "or let an engine serve the model"
+            f"{policy.id} is behind an API, which does not tell how likely a reply is. Switch off"
+            " what asks for that, or let an engine serve the model"
         )
 
     def close(self) -> None:
@@ -180,13 +217,18 @@ class ChatFleet:
             self._client.close()
 
 
+def _conversation(prompt: PromptRow, sample: int, seed: int) -> Conversation:
+    messages = [{"role": m["role"], "content": m["content"]} for m in prompt["messages"]]
+    return Conversation(prompt, sample, number(seed, prompt["prompt_id"], sample), messages, [])
+
+
 def _start(
-    bodies: dict[str, dict[str, Any]],
-    client: ChatClient,
-    budget: Budget,
-    done: queue.SimpleQueue[tuple[str, PaidReply | Exception]],
+    bodies: dict[str, dict[str, Any]], client: ChatClient, budget: Budget, done: ResultQueue
 ) -> int:
-    """Begin to send requests; returns how many. Daemon threads, so an interrupted process waits for no reply."""
+    """Begin to send requests; returns how many.
+
+    The threads are daemons, so that an interrupted process waits for no reply.
+    """
     waiting = list(reversed(bodies.items()))
 
     def work() -> None:
@@ -200,34 +242,43 @@ def _start(
 
 
 def _send(
-    key: str,
-    body: dict[str, Any],
-    client: ChatClient,
-    budget: Budget,
-    done: queue.SimpleQueue[tuple[str, PaidReply | Exception]],
+    key: str, body: dict[str, Any], client: ChatClient, budget: Budget, done: ResultQueue
 ) -> None:
+    """Send one request, and put the reply, or why there is none, into `done`."""
     try:
         with budget.reserved(body) as bill:
-            said = client.ask(body)
-            counted = said.num_prompt_tokens, said.num_completion_tokens
-            reply = PaidReply(said.text, said.finish_reason, *counted, bill(*counted), said.model)
+            answer = client.ask(body)
+            reply = PaidReply(
+                text=answer.text,
+                finish_reason=answer.finish_reason,
+                num_prompt_tokens=answer.num_prompt_tokens,
+                num_completion_tokens=answer.num_completion_tokens,
+                cost=bill(answer.num_prompt_tokens, answer.num_completion_tokens),
+                model=answer.model,
+            )
         done.put((key, reply))
     except Exception as problem:  # the thread that reads `done` raises it or counts it
         done.put((key, problem))
 
 
-def _drain(
-    done: queue.SimpleQueue[tuple[str, PaidReply | Exception]], wait: bool = True
-) -> list[tuple[str, PaidReply | Exception]]:
-    """The replies that have arrived; with `wait`, at least one."""
-    some = [done.get()] if wait else []
+def _drain(done: ResultQueue, wait: bool = True) -> Results:
+    """The results that have arrived; with `wait`, at least one."""
+    results: Results = []
+    if wait:
+        results.append(done.get())
     while not done.empty():
-        some.append(done.get())
-    return some
+        results.append(done.get())
+    return results
 
 
 def _row(
-    conversation: Conversation, policy: Policy, seed: int, sampling: Sampling, reply: PaidReply, *, cached: bool
+    conversation: Conversation,
+    policy: Policy,
+    seed: int,
+    sampling: Sampling,
+    reply: PaidReply,
+    *,
+    cached: bool,
 ) -> Rollout:
     """A reply as a rollout, without token ids, so that nothing can be trained on it."""
     text = cut_at_stop(reply.text, sampling.stop)
@@ -245,7 +296,9 @@ def _row(
         "message_role": None,
     }
     conversation.turns.append(turn)
-    conversation.finish = "length" if reply.finish_reason == "length" and text == reply.text else "final"
+    conversation.finish = "final"
+    if reply.finish_reason == "length" and text == reply.text:
+        conversation.finish = "length"
     row = rollout_row(conversation, policy, seed)
     row["num_sampled_tokens"] = reply.num_completion_tokens or 0
     row["usage"] = {
@@ -259,10 +312,12 @@ def _row(
 
 
 def cut_at_stop(text: str, stop: tuple[str, ...]) -> str:
-    """A text up to its first stop string, which stays. Endpoints cut it off, so none is sent to them.
+    """A text up to its first stop string, which stays.
+
+    Endpoints would cut it off, so none is sent to them.
 
     >>> cut_at_stop("<score>1</score> because", ("</score>", "because"))
     '<score>1</score>'
     """
-    ends = [at + len(string) for string in stop if (at := text.find(string)) >= 0]
-    return text[: min(ends)] if ends else text
+    ends = [text.index(string) + len(string) for string in stop if string in text]
+    return text[: min(ends, default=len(text))]

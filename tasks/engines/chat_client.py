@@ -1,13 +1,14 @@
 """One chat request: sent until it is answered, refused, or out of retries.
 
-It uses httpx, not the openai package, whose own retries would hide what the throttle has to see (status, Retry-After),
-and which reads a body of any length for any time.
+It uses httpx, not the openai package, whose own retries would hide what the throttle has to see
+(status, Retry-After), and which reads a body of any length for any time.
 """
 
 from __future__ import annotations
 
 import email.utils
 import json
+import math
 import random
 import time
 from dataclasses import dataclass
@@ -30,8 +31,8 @@ LOCAL = {"127.0.0.1", "localhost", "::1"}
 class NotAnswered(Exception):
     """A request without a usable reply.
 
-    `kind`: `again` ran out of retries and may succeed later; `never` will always be refused; `hopeless` will be, like
-    every other request; `stopped` was not sent.
+    `kind`: `again` ran out of retries and may succeed later; `never` will always be refused;
+    `hopeless` will be, like every other request; `stopped` was not sent.
     """
 
     def __init__(self, kind: Literal["again", "never", "hopeless", "stopped"], why: str):
@@ -40,8 +41,11 @@ class NotAnswered(Exception):
 
 
 @dataclass(frozen=True)
-class Said:
-    """A reply. Token counts are None if the endpoint does not report them; `model` is the one it says replied."""
+class ChatReply:
+    """A reply.
+
+    Token counts are None if the endpoint does not report them; `model` is the one it says replied.
+    """
 
     text: str
     finish_reason: Literal["stop", "length"]
@@ -60,10 +64,14 @@ class _Trouble(Exception):
 
 
 class ChatClient:
-    """Sends requests of many threads to one endpoint, through one throttle. The key reaches no message or reply."""
+    """Sends requests of many threads to one endpoint, through one throttle.
+
+    The key reaches no message or reply.
+    """
 
     def __init__(self, endpoint: ChatEndpoint):
-        self.endpoint, self._key = endpoint, endpoint.key()
+        self.endpoint = endpoint
+        self._key = endpoint.key()
         self.throttle = Throttle(endpoint)
         host = urlsplit(endpoint.url).hostname
         self._http = httpx.Client(
@@ -73,9 +81,12 @@ class ChatClient:
             trust_env=host not in LOCAL,  # a proxy leads to the outside, not to this machine
         )
 
-    def ask(self, body: dict[str, Any]) -> Said:
-        """The reply to a request. Between attempts it waits a random share of 1, 2, 4, ... seconds, or as long as
-        Retry-After says. Raises NotAnswered."""
+    def ask(self, body: dict[str, Any]) -> ChatReply:
+        """The reply to a request.
+
+        Between attempts it waits a random share of 1, 2, 4, ... seconds, on top of what Retry-After
+        says. Raises NotAnswered.
+        """
         estimate = len(json.dumps(body["messages"])) // 4 + 64
         why = ""
         for attempt in range(self.endpoint.retries + 1):
@@ -83,42 +94,51 @@ class ChatClient:
             if started is None:
                 raise NotAnswered("stopped", "not sent")
             try:
-                said = self._attempt(body)
+                reply = self._attempt(body)
             except _Trouble as trouble:
                 self.throttle.leave(trouble.outcome, started, pause_s=trouble.retry_after_s)
                 why = without(self._key, str(trouble))
                 longest = min(FIRST_WAIT_S * 2**attempt, self.endpoint.max_wait_s)
                 if attempt < self.endpoint.retries:
-                    self.throttle.sleep(random.uniform(0, longest))  # on top of Retry-After, which holds for all
+                    # on top of Retry-After, which holds for all
+                    self.throttle.sleep(random.uniform(0, longest))
             except BaseException:
                 self.throttle.leave("served", started)
                 raise
             else:
-                used = (said.num_prompt_tokens or 0) + (said.num_completion_tokens or 0)
-                self.throttle.leave("served", started, used - estimate if used else 0)
-                return said
+                used = (reply.num_prompt_tokens or 0) + (reply.num_completion_tokens or 0)
+                beyond_estimate = used - estimate if used else 0
+                self.throttle.leave("served", started, beyond_estimate)
+                return reply
         raise NotAnswered("again", f"after {self.endpoint.retries + 1} attempts: {why}")
 
-    def _attempt(self, body: dict[str, Any]) -> Said:
+    def _attempt(self, body: dict[str, Any]) -> ChatReply:
         try:
             status, headers, content = self._post(body)
         except httpx.TimeoutException as slow:
-            raise _Trouble("overload", f"{type(slow).__name__} within {self.endpoint.timeout_s:g} s") from None
+            raise _Trouble(
+                "overload", f"{type(slow).__name__} within {self.endpoint.timeout_s:g} s"
+            ) from None
         except httpx.HTTPError as broken:
             raise _Trouble("fault", f"{type(broken).__name__}: {broken}") from None
         if status != 200:
             self._refuse(status, headers, _plain(content)[:300])
         try:
-            found = json.loads(content)
+            response = json.loads(content)
         except (ValueError, RecursionError):
             raise _Trouble("fault", f"no JSON: {_plain(content)[:100]!r}") from None
-        return self._read(found)
+        return self._read(response)
 
     def _post(self, body: dict[str, Any]) -> tuple[int, httpx.Headers, bytes]:
-        """A response, read within the limits of time and bytes: one that trickles must not hold its place forever."""
+        """Status, headers and body of a response, read within the limits of time and bytes.
+
+        A response that trickles must not keep its place forever.
+        """
         until = time.monotonic() + self.endpoint.timeout_s
         content = bytearray()
-        with self._http.stream("POST", f"{self.endpoint.url}/chat/completions", json=body) as response:
+        with self._http.stream(
+            "POST", f"{self.endpoint.url}/chat/completions", json=body
+        ) as response:
             for part in response.iter_bytes():
                 content += part
                 if time.monotonic() > until:
@@ -140,25 +160,34 @@ class ChatClient:
             raise _Trouble("overload" if status in OVERLOADED else "fault", why, wait)
         raise NotAnswered("never", without(self._key, why))
 
-    def _read(self, found: Any) -> Said:
-        """The reply in a body. A body without one may be retried; the model's refusal to answer may not."""
+    def _read(self, response: Any) -> ChatReply:
+        """The reply in a body.
+
+        A body without one may be retried; the model's refusal to answer may not.
+        """
         try:
-            choice, told = found["choices"][0], found.get("usage")
-            text, reason = choice["message"]["content"], choice.get("finish_reason")
+            choice = response["choices"][0]
+            usage = response.get("usage")
+            model = response.get("model")
+            text = choice["message"]["content"]
+            reason = choice.get("finish_reason")
             refusal = choice["message"].get("refusal")
         except (KeyError, IndexError, TypeError, AttributeError):
-            raise _Trouble("fault", f"no reply in {json.dumps(found)[:100]}") from None
+            raise _Trouble("fault", f"no reply in {json.dumps(response)[:100]}") from None
         if reason == "content_filter" or (refusal and not text):
-            raise NotAnswered("never", f"refused: {without(self._key, _text(refusal or reason))[:300]}")
+            raise NotAnswered(
+                "never", f"refused: {without(self._key, _text(refusal or reason))[:300]}"
+            )
         if not isinstance(text, str):
             raise _Trouble("fault", f"no text in {json.dumps(choice)[:100]}")
-        usage = told if isinstance(told, dict) else {}
-        return Said(
+        if not isinstance(usage, dict):
+            usage = {}
+        return ChatReply(
             text=without(self._key, _text(text)),
             finish_reason="length" if reason == "length" else "stop",
             num_prompt_tokens=_count(usage.get("prompt_tokens")),
             num_completion_tokens=_count(usage.get("completion_tokens")),
-            model=without(self._key, _text(found["model"]))[:200] if isinstance(found.get("model"), str) else None,
+            model=without(self._key, _text(model))[:200] if isinstance(model, str) else None,
         )
 
     def close(self) -> None:
@@ -169,30 +198,39 @@ class ChatClient:
 def retry_after_s(headers: httpx.Headers, now: float) -> float:
     """Seconds to wait by Retry-After, a number or a date; 0 if it is missing or unreadable.
 
-    >>> retry_after_s(httpx.Headers({"Retry-After": "7"}), 0), retry_after_s(httpx.Headers({"Retry-After": "soon"}), 0)
-    (7.0, 0.0)
+    >>> retry_after_s(httpx.Headers({"Retry-After": "7"}), now=0)
+    7.0
+    >>> retry_after_s(httpx.Headers({"Retry-After": "soon"}), now=0)
+    0.0
     >>> retry_after_s(httpx.Headers({"Retry-After": "Thu, 01 Jan 1970 00:01:30 GMT"}), now=60)
     30.0
     """
-    said = headers.get("retry-after", "")
+    value = headers.get("retry-after", "")
     try:
-        wait = float(said)
+        wait = float(value)
     except ValueError:
         try:
-            wait = email.utils.parsedate_to_datetime(said).timestamp() - now
+            wait = email.utils.parsedate_to_datetime(value).timestamp() - now
         except (ValueError, TypeError, OverflowError):
             return 0.0
-    return max(0.0, wait) if wait == wait else 0.0
+    if math.isnan(wait):
+        return 0.0
+    return max(0.0, wait)
 
 
 def _plain(content: bytes) -> str:
     return " ".join(content.decode("utf-8", "replace").split())
 
 
-def _text(found: Any) -> str:
+def _text(value: Any) -> str:
     """The value as text that can be stored: JSON may contain unpaired surrogates."""
-    return str(found).encode("utf-8", "replace").decode()
+    return str(value).encode("utf-8", "replace").decode()
 
 
-def _count(found: Any) -> int | None:
-    return found if isinstance(found, int) and not isinstance(found, bool) and 0 <= found < 2**31 else None
+def _count(value: Any) -> int | None:
+    """A count of tokens; None if the endpoint sent something else."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    if not 0 <= value < 2**31:
+        return None
+    return value

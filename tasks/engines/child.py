@@ -1,6 +1,7 @@
-"""An engine's process and the pipe to it: it has its own log file, serves many calls, and dies with its parent.
+"""An engine's process, and the pipe to it.
 
-Messages are tuples: what it is, then what belongs to it.
+The process has its own log file, serves many calls, and dies with its parent. Messages are tuples:
+the kind, then what belongs to it.
 """
 
 import contextlib
@@ -15,25 +16,38 @@ from pathlib import Path
 
 from tasks.engines.base import EngineConfig
 from tasks.engines.gpus import devices
-from tasks.processes.child_process import told_parent
+from tasks.processes.child_process import parent_variables
 
 PROJECT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = {
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the scheduler runs in the child itself: no messages between two processes
+    # the scheduler runs in the child itself: no messages between two processes
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_NO_USAGE_STATS": "1",
-    "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # a forked worker would collect no garbage, as its parent while it loads
-    "VLLM_USE_FLASHINFER_SAMPLER": "0",  # it gives no log-probabilities after top-p, so it is of no use here
+    # a forked worker would collect no garbage, as its parent while it loads
+    "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+    # it gives no log-probabilities after top-p, so it is of no use here
+    "VLLM_USE_FLASHINFER_SAMPLER": "0",
     "DO_NOT_TRACK": "1",
     "VLLM_LOGGING_LEVEL": "WARNING",
     "TOKENIZERS_PARALLELISM": "false",
     "PYTHONUNBUFFERED": "1",
 }
 CPU_ENVIRONMENT = {
-    "TORCH_COMPILE_DISABLE": "1",  # else the first reply compiles a log-prob helper for many seconds
+    # else the first reply compiles a log-prob helper for many seconds
+    "TORCH_COMPILE_DISABLE": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # else every child binds to the same first core
 }
-CALL, LOT, END, SLEEP = "call", "lot", "end", "sleep"  # to an engine: a call's settings, some of its prompts, its end
-MORE, ROWS, FAILED, DIED, DONE = "more", "rows", "failed", "died", "done"  # from an engine; MORE asks for a LOT
+# to an engine: a call's settings, some of its prompts, its end
+CALL = "call"
+LOT = "lot"
+END = "end"
+SLEEP = "sleep"
+# from an engine; MORE asks for a LOT
+MORE = "more"
+ROWS = "rows"
+FAILED = "failed"
+DIED = "died"
+DONE = "done"
 OUT_OF_MEMORY = re.compile(r"out of memory|OutOfMemory|can't allocate memory", re.IGNORECASE)
 
 
@@ -44,9 +58,12 @@ class Child:
         log_dir.mkdir(parents=True, exist_ok=True)
         self.log_file = log_dir / f"engine-{os.getpid()}-{number}.log"
         ours, theirs = Pipe()
-        environment = os.environ | ENVIRONMENT | told_parent() | {"PYTHONPATH": _python_path()}
+        environment = os.environ | ENVIRONMENT | parent_variables() | {"PYTHONPATH": _python_path()}
         if config.device == "cpu":
-            environment |= CPU_ENVIRONMENT | {"OMP_NUM_THREADS": str(config.threads), "CUDA_VISIBLE_DEVICES": ""}
+            environment |= CPU_ENVIRONMENT | {
+                "OMP_NUM_THREADS": str(config.threads),
+                "CUDA_VISIBLE_DEVICES": "",
+            }
         elif config.kind == "vllm":
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(devices(config.tensor_parallel, number))
         with self.log_file.open("ab") as out:
@@ -57,7 +74,8 @@ class Child:
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 pass_fds=[theirs.fileno()],
-                start_new_session=True,  # Ctrl-C reaches the parent only, which then closes its children
+                # Ctrl-C reaches the parent only, which then closes its children
+                start_new_session=True,
             )
         theirs.close()
         self.pipe: Connection = ours
@@ -70,10 +88,11 @@ class Child:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        with contextlib.suppress(ProcessLookupError):  # tensor-parallel workers that were still loading
+        # tensor-parallel workers that were still loading
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGTERM)
 
 
 def _python_path() -> str:
-    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    return os.pathsep.join([str(PROJECT), *filter(None, given)])
+    inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return os.pathsep.join([str(PROJECT), *filter(None, inherited)])

@@ -1,8 +1,9 @@
 """LoRA on CPUs: one product for all tokens of an adapter.
 
-vLLM 0.32's own CPU kernels gather A and B once for every token, in float32, so each multiply-add costs a load; and they
-apply the batch's last adapter to rows without an adapter. `install` puts `GroupedProducts` in their place, unless vLLM
-has fixed both: `upstream_is_fit` tries its kernels on a few tokens.
+vLLM 0.32's own CPU kernels gather A and B once for every token, in float32, so each multiply-add
+costs a load; and they apply the batch's last adapter to rows without an adapter. `install` puts
+`GroupedProducts` in their place, unless vLLM has fixed both: `upstream_is_fit` tries its kernels on
+a few tokens.
 """
 
 from collections.abc import Iterator
@@ -18,8 +19,9 @@ from vllm.platforms import current_platform
 class GroupedProducts(PunicaWrapperCPU):
     """Adds scale * (x A^T) B^T to every row of an adapter, and nothing to rows without one.
 
-    Axes: T tokens, I inputs, O outputs, R rank, L adapters. Weights are stacked: A is [L, 1, R, I], B is [L, 1, O, R].
-    Dtypes are those of vLLM's kernels: x A^T in its buffer's dtype (float32), the rest in the outputs' dtype.
+    Axes: T tokens, I inputs, O outputs, R rank, L adapters. Weights are stacked: A is [L, 1, R, I],
+    B is [L, 1, O, R]. Dtypes are those of vLLM's kernels: x A^T in its buffer's dtype (float32),
+    the rest in the outputs' dtype.
     """
 
     _rows_of_tokens: list[tuple[int, Any]] = []  # noqa: RUF012  (replaced, never changed)
@@ -36,7 +38,9 @@ class GroupedProducts(PunicaWrapperCPU):
             return self._rows_of_tokens
         return list(rows_by_adapter(self.token_lora_indices[:num_tokens]))
 
-    def _apply_shrink(self, y: torch.Tensor, x: torch.Tensor, w_t_all: torch.Tensor, scale: float) -> None:
+    def _apply_shrink(
+        self, y: torch.Tensor, x: torch.Tensor, w_t_all: torch.Tensor, scale: float
+    ) -> None:
         y.zero_()
         shrink(y, x, w_t_all, scale, self._rows(len(x)))
 
@@ -55,7 +59,12 @@ class GroupedProducts(PunicaWrapperCPU):
         expand(part, x, w_t_all, self._rows(len(x)))
 
     def add_lora_embedding(
-        self, y: torch.Tensor, x: torch.Tensor, lora_b_stacked: torch.Tensor, add_inputs: bool = True, **kwargs: Any
+        self,
+        y: torch.Tensor,
+        x: torch.Tensor,
+        lora_b_stacked: torch.Tensor,
+        add_inputs: bool = True,
+        **kwargs: Any,
     ) -> None:
         expand(y, x, lora_b_stacked, self._rows(len(x)))
 
@@ -70,7 +79,8 @@ class GroupedProducts(PunicaWrapperCPU):
         buffer: torch.Tensor | None = None,
         **kwargs: Any,
     ) -> None:
-        y, x = y.view(-1, y.shape[-1]), x.view(-1, x.shape[-1])
+        y = y.view(-1, y.shape[-1])
+        x = x.view(-1, x.shape[-1])
         inner = torch.zeros(len(x), lora_b_stacked.shape[-1], dtype=torch.float32)
         shrink(inner, x, lora_a_stacked, scale, self._rows_of_logits)
         expand(y, inner, lora_b_stacked, self._rows_of_logits)
@@ -81,10 +91,15 @@ def rows_by_adapter(index_T: torch.Tensor) -> Iterator[tuple[int, Any]]:
     used = torch.unique(index_T).tolist()
     for adapter in used:
         if adapter >= 0:
-            yield adapter, slice(None) if len(used) == 1 else torch.nonzero(index_T == adapter)[:, 0]
+            if len(used) == 1:
+                yield adapter, slice(None)
+            else:
+                yield adapter, torch.nonzero(index_T == adapter)[:, 0]
 
 
-def shrink(y: torch.Tensor, x: torch.Tensor, a: torch.Tensor, scale: float, rows: list[tuple[int, Any]]) -> None:
+def shrink(
+    y: torch.Tensor, x: torch.Tensor, a: torch.Tensor, scale: float, rows: list[tuple[int, Any]]
+) -> None:
     """y[T, :R] = scale * x A^T in the dtype of y, for the given rows."""
     for adapter, own in rows:
         weight = _of(a, adapter).to(y.dtype)
@@ -92,15 +107,20 @@ def shrink(y: torch.Tensor, x: torch.Tensor, a: torch.Tensor, scale: float, rows
 
 
 def expand(y: torch.Tensor, x: torch.Tensor, b: torch.Tensor, rows: list[tuple[int, Any]]) -> None:
-    """y[T, :O] += x B^T in the dtype of y, for the given rows; a model may pad y, an adapter may pad B."""
+    """y[T, :O] += x B^T in the dtype of y, for the given rows.
+
+    A model may pad y, an adapter may pad B.
+    """
     for adapter, own in rows:
         weight = _of(b, adapter).to(y.dtype)[: y.shape[1]]
         y[own, : len(weight)] += x[own].to(y.dtype) @ weight.T
 
 
 def _of(weights: torch.Tensor, adapter: int) -> torch.Tensor:
-    """The matrix of one adapter among those stacked, [L, 1, rows, columns] or [L, rows, columns]."""
-    return weights[adapter].squeeze(0) if weights.dim() == 4 else weights[adapter]
+    """One adapter's matrix among those stacked, [L, 1, rows, columns] or [L, rows, columns]."""
+    if weights.dim() == 4:
+        return weights[adapter].squeeze(0)
+    return weights[adapter]
 
 
 class _Largest(TorchDispatchMode):
@@ -118,10 +138,16 @@ class _Largest(TorchDispatchMode):
 
 
 def upstream_is_fit() -> bool:
-    """Whether vLLM's own kernel is fixed: it does not copy the weights for every token, and adds nothing to rows
-    without an adapter."""
-    tokens, rank, outputs = 8, 4, 16
-    y, x, b = torch.zeros(tokens, outputs), torch.ones(tokens, rank), torch.ones(2, 1, outputs, rank)
+    """Whether vLLM's own kernel is fixed.
+
+    Then it does not copy the weights for every token, and adds nothing to rows without an adapter.
+    """
+    tokens = 8
+    rank = 4
+    outputs = 16
+    y = torch.zeros(tokens, outputs)
+    x = torch.ones(tokens, rank)
+    b = torch.ones(2, 1, outputs, rank)
     with _Largest() as largest:
         bgmv_expand(x, b, y, torch.full((tokens,), -1))
     return largest.numel < tokens * outputs * rank and not y.any()
@@ -131,4 +157,5 @@ def install() -> None:
     """Make vLLM in this process use `GroupedProducts`; call it before an engine is created."""
     if not upstream_is_fit():
         name = f"{__name__}.{GroupedProducts.__name__}"
-        type(current_platform).get_punica_wrapper = classmethod(lambda cls: name)  # type: ignore[method-assign]
+        platform: Any = type(current_platform)
+        platform.get_punica_wrapper = classmethod(lambda cls: name)

@@ -17,75 +17,104 @@ SHORTEST_KEY = 6  # shorter ones are words that any text may hold, such as vLLM'
 def _plain(url: str) -> str:
     if not re.fullmatch(r"https?://[^\s/@?#]+(/[^\s@?#]*)?", url):
         raise ValueError(
-            "write it as http(s)://HOST/v1, without a user, a query or a key: keys come from the environment"
+            "write it as http(s)://HOST/v1, without a user, a query or a key: keys come from the"
+            " environment"
         )
     return url.rstrip("/")
 
 
 def _variable(name: str) -> str:
     if name and not re.fullmatch(r"[A-Z_][A-Z0-9_]{0,63}", name):
-        raise ValueError("it is the name of an environment variable, in capitals, not the key itself")
+        raise ValueError(
+            "it is the name of an environment variable, in capitals, not the key itself"
+        )
     return name
 
 
 class ChatEndpoint(BaseModel):
     """An OpenAI-compatible endpoint (`/chat/completions`) for models that are not trained.
 
-    The model is named among the other models: `models.judge = "api:gpt-4.1-mini"`. Only `provider`, `extra` and `omit`
-    affect the replies: they are part of the model's identity in recipes and in the cache of replies.
+    The model is named among the other models: `models.judge = "api:gpt-4.1-mini"`. Only `provider`,
+    `extra` and `omit` affect the replies: they are part of the model's identity in recipes and in
+    the cache of replies.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     url: Annotated[str, AfterValidator(_plain)] = Field(description="up to `/v1`, without the key")
     api_key_env: Annotated[str, AfterValidator(_variable)] = Field(
-        default="OPENAI_API_KEY", description="the environment variable that holds the key; empty: no key is sent"
+        default="OPENAI_API_KEY",
+        description="the environment variable that holds the key; empty: no key is sent",
     )
     provider: str = Field(
         default="",
-        description="identifies the endpoint; empty: its url does. Set it if the url changes and the model does not",
+        description=(
+            "identifies the endpoint; empty: its url does. Set it if the url changes and the model"
+            " does not"
+        ),
     )
     extra: dict[str, Any] = Field(
         default={}, description="added to every request, such as reasoning_effort; it is stored"
     )
-    omit: tuple[str, ...] = Field(default=(), description="left out of requests: what the endpoint refuses, as seed")
+    omit: tuple[str, ...] = Field(
+        default=(), description="left out of requests: what the endpoint refuses, as seed"
+    )
     max_concurrency: int = Field(default=32, ge=1, description="requests in flight, at most")
     requests_per_minute: float | None = Field(default=None, gt=0)
-    tokens_per_minute: float | None = Field(default=None, gt=0, description="of prompts and replies together")
-    timeout_s: float = Field(default=120, gt=0, description="of one request, from sending it to the last byte")
+    tokens_per_minute: float | None = Field(
+        default=None, gt=0, description="of prompts and replies together"
+    )
+    timeout_s: float = Field(
+        default=120, gt=0, description="of one request, from sending it to the last byte"
+    )
     retries: int = Field(default=6, ge=0)
     max_wait_s: float = Field(default=120, gt=0, description="longest wait before one retry")
     max_failed_share: float = Field(
-        default=0.05, ge=0, le=1, description="of a stage's replies; with more failures it stops and is not published"
+        default=0.05,
+        ge=0,
+        le=1,
+        description="of a stage's replies; with more failures it stops and is not published",
     )
     price_in: float = Field(default=0, ge=0, description="of a million tokens of prompts")
     price_out: float = Field(default=0, ge=0, description="of a million tokens of replies")
-    max_cost: float | None = Field(default=None, gt=0, description="of a run, in the currency of the prices")
+    max_cost: float | None = Field(
+        default=None, gt=0, description="of a run, in the currency of the prices"
+    )
 
     @model_validator(mode="after")
     def _cap_has_prices(self) -> ChatEndpoint:
         if self.max_cost is not None and not (self.price_in or self.price_out):
-            raise ValueError("max_cost needs price_in and price_out: without them nothing is known to cost anything")
+            raise ValueError(
+                "max_cost needs price_in and price_out: without them nothing is known to cost"
+                " anything"
+            )
         return self
 
     def policy(self, model: str) -> Policy:
         """The model `api:NAME` of this endpoint."""
-        from warehouse.draft import hash_json  # imports pyarrow, too slow for a module that every configuration imports
+        # imports pyarrow, too slow for a module that every configuration imports
+        from warehouse.draft import hash_json
 
         identity = [model, self.provider or self.url, self.extra, sorted(self.omit)]
         return Policy(id=model.removeprefix(API), weights=model, content_hash=hash_json(identity))
 
     def key(self) -> str:
-        """The key; empty if none is needed. Raises ValueError if the environment has no valid one."""
+        """The key; empty if none is needed.
+
+        Raises ValueError if the environment has no valid one.
+        """
         if not self.api_key_env:
             return ""
         key = os.environ.get(self.api_key_env, "").strip()
         if not key:
             raise ValueError(
-                f"api.api_key_env names {self.api_key_env}, which is not set. Set it in the environment of `selfplay "
-                f'up` (or of `selfplay run --here`), or set api.api_key_env = "" for an endpoint without keys'
+                f"api.api_key_env names {self.api_key_env}, which is not set. Set it in the"
+                " environment of `selfplay up` (or of `selfplay run --here`), or set"
+                ' api.api_key_env = "" for an endpoint without keys'
             )
         if not re.fullmatch(r"[\x21-\x7e]+", key):
-            raise ValueError(f"{self.api_key_env} holds blanks or characters that no HTTP header takes")
+            raise ValueError(
+                f"{self.api_key_env} holds blanks or characters that no HTTP header takes"
+            )
         return key
 
     def cost(self, num_prompt_tokens: int, num_completion_tokens: int) -> float:
@@ -98,4 +127,6 @@ def without(key: str, text: str) -> str:
     >>> without("sk-12345", "Incorrect API key: sk-12345")
     'Incorrect API key: [key]'
     """
-    return text.replace(key, "[key]") if len(key) >= SHORTEST_KEY else text
+    if len(key) < SHORTEST_KEY:
+        return text
+    return text.replace(key, "[key]")

@@ -1,4 +1,7 @@
-"""A fleet: engines in child processes that hold the conversations of all its callers in one batch each."""
+"""A fleet: engines in child processes, which several callers share.
+
+Each engine has the conversations of all callers in one batch.
+"""
 
 import contextlib
 import itertools
@@ -12,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from tasks.engines.base import EngineConfig, EngineDied, Policy, Sampling, check_policies
+from tasks.engines.call_queue import ROLL_OUT, Call, CallQueue
 from tasks.engines.child import SLEEP
-from tasks.engines.line import ROLL_OUT, Call, Line
 from tasks.engines.pool import Pool
-from tasks.engines.queues import Queues, split
+from tasks.engines.prompt_queues import PromptQueues, split
 from tasks.rollouts.dialogue import Dialogue
 from warehouse.schemas import PromptRow, Rollout, Row
 
@@ -23,39 +26,48 @@ log = logging.getLogger("selfplay")
 
 
 class Fleet:
-    """`num_engines` engines of one configuration, started at their first use, or earlier by `start`.
+    """`num_engines` engines of one configuration.
 
-    They are numbered from `first` on, so that two fleets share neither a GPU nor a log. Several threads may call at
-    once. Rollouts of the same weights, with whatever adapters, settings and dialogues, share the engines' batches: an
-    engine with room takes prompts in the order in which the calls came, and each caller gets its rows as they finish.
-    Other weights and other work wait for their turn.
+    They start at their first use, or earlier by `start`. They are numbered from `first` on, so that
+    two fleets share neither a GPU nor a log. Several threads may call at once. Rollouts of the same
+    weights, with whatever adapters, settings and dialogues, share the engines' batches: an engine
+    with room takes prompts in the order in which the calls came, and each caller gets its rows as
+    they finish. Other weights and other work wait for their turn.
     """
 
     def __init__(self, config: EngineConfig, num_engines: int, log_dir: Path | str, first: int = 0):
         self.num_engines = num_engines
         self.first = first
         self.log_dir = Path(log_dir)
-        self._line = Line()
-        self._pool = Pool(config, num_engines, self.log_dir, first, self._line)
+        self._queue = CallQueue()
+        self._pool = Pool(config, num_engines, self.log_dir, first, self._queue)
         self._numbers = itertools.count()
-        self._changed = threading.Condition()  # guards all of this; notified of rows, errors and turns
-        self._is_heard = False  # True while one caller waits for the engines' messages on behalf of all
+        # guards all of this; notified of rows, errors and turns
+        self._changed = threading.Condition()
+        # True while one caller waits for the engines' messages on behalf of all
+        self._is_heard = False
 
     @property
     def config(self) -> EngineConfig:
-        """The engines' configuration; after one ran out of memory, with room for fewer conversations."""
+        """The engines' configuration.
+
+        After one ran out of memory, it has room for fewer conversations.
+        """
         return self._pool.config
 
     @property
     def num_gpus(self) -> int:
         """The number of GPUs in use."""
-        return self.num_engines * self.config.tensor_parallel if self.config.device == "cuda" else 0
+        if self.config.device != "cuda":
+            return 0
+        return self.num_engines * self.config.tensor_parallel
 
     def start(self) -> None:
         """Begin to load the engines, without waiting for them."""
         with self._changed:
             self._pool.start()
 
+    # a call has this many independent settings
     def roll_out(
         self,
         prompts: Iterable[PromptRow],
@@ -63,32 +75,44 @@ class Fleet:
         sampling: Sampling,
         dialogue: Dialogue,
         index: Path | str | None = None,
-        num_samples: int = 1,
+        group_size: int = 1,
         seed: int = 0,
         progress: Callable[[int, int], None] | None = None,
         skip: frozenset[tuple[str, int]] = frozenset(),
     ) -> Iterator[Rollout]:
         """Sample conversations on all engines; rows come in the order in which they finish.
 
-        Prompts with a common prefix go to one engine; an idle engine helps the others. An engine that dies is restarted
-        once for the missing rows; each time it runs out of memory, it then takes half as many conversations at once.
-        A caller that closes the iterator early ends its own conversations only.
-        `skip` names the (prompt_id, sample) to leave out; `progress` gets (rows so far, rows in all).
+        Prompts with a common prefix go to one engine; an idle engine helps the others. An engine
+        that dies is restarted once for the missing rows; each time it runs out of memory, it then
+        takes half as many conversations at once. A caller that closes the iterator early ends its
+        own conversations only.
+
+        `skip` names the (prompt_id, sample) to leave out; `progress` gets (rows so far, rows in
+        all).
 
         Raises:
-            ValueError: what the caller can fix: repeated prompt ids, a missing model, another tokenizer, no index.
+            ValueError: what the caller can fix: repeated prompt ids, a missing model, another
+                tokenizer, no index.
             EngineDied: an engine died twice.
         """
-        settings = {"policy": policy, "sampling": sampling, "dialogue": dialogue, "index": index and str(index)}
-        settings |= {"work": ROLL_OUT, "seed": seed}
+        settings = {
+            "work": ROLL_OUT,
+            "policy": policy,
+            "sampling": sampling,
+            "dialogue": dialogue,
+            "index": index and str(index),
+            "seed": seed,
+        }
         report = progress or Bar(policy.id, "rollouts")
-        return self._call([dict(prompt) for prompt in prompts], settings, report, num_samples, skip)
+        return self._call([dict(prompt) for prompt in prompts], settings, report, group_size, skip)
 
-    def reply_logprobs(self, prompts: Iterable[Mapping[str, Any]], policy: Policy, dialogue: Dialogue) -> Iterator[Row]:
-        """How likely the policy is to give each prompt's reply (see `tasks.rollouts.replies`), on all engines.
+    def reply_logprobs(
+        self, prompts: Iterable[Mapping[str, Any]], policy: Policy, dialogue: Dialogue
+    ) -> Iterator[Row]:
+        """How likely the policy is to give each prompt's reply (see `tasks.rollouts.replies`).
 
-        Rows come in the order in which they finish. Raises as `roll_out` does, and ValueError for an endpoint that
-        cannot tell.
+        All engines work on it; rows come in the order in which they finish. Raises as `roll_out`
+        does, and ValueError for an endpoint that cannot tell.
         """
         settings = {"work": "reply_logprobs", "policy": policy, "dialogue": dialogue}
         return self._call([dict(prompt) for prompt in prompts], settings, Bar(policy.id, "replies"))
@@ -96,58 +120,69 @@ class Fleet:
     def datum_logprobs(self, rows: Iterable[Mapping[str, Any]], policy: Policy) -> Iterator[Row]:
         """The same for rows of token ids, as the trainer reads them."""
         settings = {"work": "datum_logprobs", "policy": policy}
-        return self._call([{**row, "messages": []} for row in rows], settings, Bar(policy.id, "rows"))
+        return self._call(
+            [{**row, "messages": []} for row in rows], settings, Bar(policy.id, "rows")
+        )
 
     def _call(
         self,
         prompts: list[Row],
         settings: dict[str, Any],
         report: Callable[[int, int], None],
-        num_samples: int = 1,
+        group_size: int = 1,
         skip: frozenset[tuple[str, int]] = frozenset(),
     ) -> Iterator[Any]:
         if len({prompt["prompt_id"] for prompt in prompts}) < len(prompts):
             raise ValueError("prompt_id repeats: each prompt needs an id of its own")
         check_policies(self.config, [settings["policy"]])
-        queues = Queues(split(prompts, self.num_engines), self.first, self._pool.awake)
-        wanted = {(prompt["prompt_id"], sample) for prompt in prompts for sample in range(num_samples)}
-        call = Call(next(self._numbers), settings, queues, num_samples, wanted - skip)
+        queues = PromptQueues(split(prompts, self.num_engines), self.first, self._pool.awake)
+        all_rows = {
+            (prompt["prompt_id"], sample) for prompt in prompts for sample in range(group_size)
+        }
+        call = Call(next(self._numbers), settings, queues, group_size, all_rows - skip)
         if not call.missing:
             return
         with self._turn(call):
             with self._changed:
                 self._pool.announce(call)
             for count in itertools.count(len(skip) + 1):
-                if (row := self._next(call)) is None:
+                row = self._next(call)
+                if row is None:
                     return
-                report(count, len(wanted))
+                report(count, len(all_rows))
                 yield row
 
     @contextlib.contextmanager
     def _turn(self, call: Call) -> Iterator[None]:
-        """Wait in line until the call may begin. Afterwards the engines forget it, and what is left of it."""
+        """Wait in the queue until the call may begin.
+
+        Afterwards the engines forget it, and what is left of it.
+        """
         with self._changed:
-            self._line.join(call)
+            self._queue.join(call)
             try:
-                self._changed.wait_for(lambda: self._line.may_begin(call))
+                self._changed.wait_for(lambda: self._queue.may_begin(call))
             except BaseException:
-                self._line.leave(call)
+                self._queue.leave(call)
                 self._changed.notify_all()
                 raise
-            if not self._line.under_way:
+            if not self._queue.under_way:
                 self._pool.awake.clear()
-            self._line.begin(call)
-            self._changed.notify_all()  # the next in line may begin as well
+            self._queue.begin(call)
+            self._changed.notify_all()  # the next in the queue may begin as well
         try:
             yield
         finally:
             with self._changed:
-                self._line.leave(call)
+                self._queue.leave(call)
                 self._pool.forget(call)
                 self._changed.notify_all()
 
     def _next(self, call: Call) -> Any:
-        """The next row of a call; None after the last. One waiting caller listens to the engines for all."""
+        """The next row of a call; None after the last.
+
+        One waiting caller listens to the engines for all.
+        """
         with self._changed:
             has_listened = False
             try:
@@ -168,7 +203,9 @@ class Fleet:
 
     def _listen(self) -> None:
         """Wait for messages, a second at most: meanwhile the fleet may be closed."""
-        pipes: dict[Any, int] = {child.pipe: number for number, child in self._pool.children.items()}
+        pipes: dict[Any, int] = {
+            child.pipe: number for number, child in self._pool.children.items()
+        }
         ready: list[Any] = []
         self._is_heard = True
         self._changed.release()
@@ -184,12 +221,13 @@ class Fleet:
                 self._changed.notify_all()
 
     def sleep(self) -> None:
-        """Give the accelerators' memory back until the next call; nothing happens on CPUs or with no engine loaded.
+        """Give the accelerators' memory back until the next call.
 
-        Waits until the calls before it are done.
+        Waits until the calls before it are done. Nothing happens on CPUs or with no engine loaded.
         """
-        nothing = Queues([[]] * self.num_engines, self.first)
-        with self._turn(Call(next(self._numbers), {"work": SLEEP}, nothing, 0, set())), self._changed:
+        no_prompts = PromptQueues([[]] * self.num_engines, self.first)
+        call = Call(next(self._numbers), {"work": SLEEP}, no_prompts, 0, set())
+        with self._turn(call), self._changed:
             self._pool.sleep()
 
     def close(self) -> None:
@@ -210,17 +248,24 @@ class Bar:
     """Progress on a terminal; elsewhere a line in the log every 30 s."""
 
     def __init__(self, name: str, unit: str):
-        self._name, self._unit = name, unit
-        self._begun = self._shown = time.monotonic()
+        self._name = name
+        self._unit = unit
+        self._begun = time.monotonic()
+        self._shown = self._begun
 
     def __call__(self, count: int, total: int) -> None:
         now = time.monotonic()
+        is_last = count == total
         terminal = sys.stderr.isatty()
-        if now - self._shown < (0.2 if terminal else 30) and not (terminal and count == total):
+        every_s = 0.2 if terminal else 30
+        if now - self._shown < every_s and not (terminal and is_last):
             return
         self._shown = now
-        line = f"{self._name}: {count}/{total} {self._unit}, {count / max(now - self._begun, 1e-9):.0f}/s"
+        line = (
+            f"{self._name}: {count}/{total} {self._unit},"
+            f" {count / max(now - self._begun, 1e-9):.0f}/s"
+        )
         if terminal:
-            print(f"\r{line}", end="\n" if count == total else "", file=sys.stderr, flush=True)
+            print(f"\r{line}", end="\n" if is_last else "", file=sys.stderr, flush=True)
         else:
             log.info(line)

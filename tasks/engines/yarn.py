@@ -1,4 +1,7 @@
-"""YaRN: contexts longer than the positions that a model was trained on (Peng et al. 2023, arXiv 2309.00071)."""
+"""YaRN: contexts longer than the positions that a model was trained on.
+
+Peng et al. 2023, arXiv 2309.00071.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +13,21 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Yarn(BaseModel):
-    """Stretch a model's positions `factor` times, in engines and trainer alike; its own config.json stays as it is."""
+    """Stretch a model's positions `factor` times, in engines and trainer alike.
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    The model's own config.json stays as it is.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     factor: float = Field(gt=1)
     original: int | None = Field(
-        default=None, ge=1, description="the positions that are stretched; None: all that config.json names"
+        default=None,
+        ge=1,
+        description="the positions that are stretched; None: all that config.json names",
     )
 
     def positions(self, named: int) -> int:
-        """How many positions there are after stretching, of a model whose config.json names `named`."""
+        """The number of positions after stretching, if config.json names `named` of them."""
         return int(self.factor * (self.original or named))
 
     def settings(self, folder: Path) -> dict[str, Any]:
@@ -31,10 +39,17 @@ class Yarn(BaseModel):
         rope = own.get("rope_parameters") or own.get("rope_scaling") or {}
         theta = rope.get("rope_theta", own.get("rope_theta"))
         if theta is None or rope.get("rope_type", rope.get("type", "default")) != "default":
-            raise ValueError(f"{folder} has no plain rotary positions that YaRN could stretch: its own are {rope}")
+            raise ValueError(
+                f"{folder} has no plain rotary positions that YaRN could stretch: its own are"
+                f" {rope}"
+            )
         named = own["max_position_embeddings"]
-        stretched = {"factor": self.factor, "original_max_position_embeddings": self.original or named}
         return {
             "max_position_embeddings": self.positions(named),
-            "rope_parameters": {"rope_type": "yarn", **stretched, "rope_theta": theta},
+            "rope_parameters": {
+                "rope_type": "yarn",
+                "factor": self.factor,
+                "original_max_position_embeddings": self.original or named,
+                "rope_theta": theta,
+            },
         }

@@ -9,24 +9,30 @@ from typing import NoReturn
 PARENT = "SELFPLAY_PARENT"
 
 
-def told_parent() -> dict[str, str]:
-    """Environment variables that tell a child its parent, this process, which may be gone before the child can ask."""
+def parent_variables() -> dict[str, str]:
+    """Environment variables that tell a child its parent: this process.
+
+    It may be gone before the child can ask the system.
+    """
     return {PARENT: str(os.getpid())}
 
 
 def die_with_parent() -> None:
     """End this process when its parent ends, even in the middle of a computation.
 
-    The parent is the process that the environment names (`told_parent`), else the one that there is now. The kernel's
-    own signal for this is tied to the parent's thread, and stages run in threads.
+    The parent is the process that the environment names (`parent_variables`), else the one that
+    there is now. The kernel's own signal for this is tied to the parent's thread, and stages run in
+    threads.
     """
-    threading.Thread(target=_watch, args=(int(os.environ.get(PARENT) or os.getppid()),), daemon=True).start()
+    parent = int(os.environ.get(PARENT) or os.getppid())
+    threading.Thread(target=_watch, args=(parent,), daemon=True).start()
 
 
 def leave(code: int) -> NoReturn:
-    """End this process at once: threads of a process group still run, and may abort the interpreter's shutdown.
+    """End this process at once.
 
-    Gloo's still hold tensors, even after the group was destroyed.
+    Threads of a process group still run, and may abort the interpreter's shutdown: Gloo's keep
+    tensors even after the group was destroyed.
     """
     sys.stdout.flush()
     sys.stderr.flush()

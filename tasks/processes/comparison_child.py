@@ -1,4 +1,7 @@
-"""A worker of `tasks.processes.comparisons`: `python -m tasks.processes.comparison_child FILE_DESCRIPTOR`"""
+"""A worker of `tasks.processes.comparisons`.
+
+Run as `python -m tasks.processes.comparison_child FILE_DESCRIPTOR`.
+"""
 
 import os
 import resource
@@ -21,7 +24,9 @@ def serve(pipe: Connection) -> None:
     except Exception:
         pipe.send(("failed", traceback.format_exc()))
         return
-    if formulas := sys.modules.get("tasks.readers.formulas"):
+    # `compare` came with its imports; load now what they would load at the first comparison
+    formulas = sys.modules.get("tasks.readers.formulas")
+    if formulas:
         formulas.load()
     pipe.send(("ready", None))
     while True:
@@ -33,10 +38,16 @@ def serve(pipe: Connection) -> None:
 
 
 def compared(compare: Callable[[Row, str], Any], task: Row, answer: str) -> tuple[str, Any]:
-    """("compared", a verdict or scores), ("reason", why there is none), or ("failed", the traceback of a fault)."""
+    """What a comparison came to, as (kind, content).
+
+    The kinds are "compared" with a verdict, or scores by metric; "reason" with why there is none;
+    and "failed" with the traceback of a fault.
+    """
     try:
-        found = compare(task, answer)
-        return "compared", found if isinstance(found, dict) else bool(found)
+        scores = compare(task, answer)
+        if isinstance(scores, dict):
+            return "compared", scores
+        return "compared", bool(scores)
     except ValueError as problem:
         return "reason", str(problem) or type(problem).__name__
     except MemoryError:

@@ -15,14 +15,14 @@ from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tasks.processes.child_process import told_parent
+from tasks.processes.child_process import parent_variables
 from warehouse.schemas import Row
 
 PROJECT = Path(__file__).resolve().parents[2]
 START_S = 120.0  # a worker imports what `compare` needs
 TIMED_OUT = "timed out"
 PATIENCE = 20  # comparisons of a batch that may take the whole time limit
-BRIEF_S = 1.0  # what each has after that: hostile answers must not cost a batch hours
+HASTE_S = 1.0  # what each has after that: hostile answers must not cost a batch hours
 
 Compare = Callable[[Row, str], Any]  # a verdict, or scores by metric
 Item = TypeVar("Item")
@@ -31,8 +31,11 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Outcome:
-    """`matched` is None when there was nothing to compare, or the comparison failed; `reason` then says why. Where
-    answers are scored by several metrics, it has their values."""
+    """What came of a comparison.
+
+    `matched` is the verdict or, where answers are scored by several metrics, their values. It is
+    None when there was nothing to compare, or the comparison failed; `reason` then says why.
+    """
 
     matched: Any
     reason: str | None
@@ -40,13 +43,18 @@ class Outcome:
 
 
 class Workers:
-    """`compare` in at most `num_workers` processes, one for each thread of `map`; they start when first needed."""
+    """`compare` in at most `num_workers` processes, one for each thread of `map`.
+
+    They start when first needed.
+    """
 
     def __init__(self, compare: Compare, time_limit_s: float, num_workers: int) -> None:
         self._new = functools.partial(Worker, compare)
-        self._time_limit_s, self._num_timed_out = time_limit_s, 0
+        self._time_limit_s = time_limit_s
+        self._num_timed_out = 0
         self._pool = ThreadPoolExecutor(max(1, num_workers))
-        self._mine, self._started = threading.local(), list[Worker]()
+        self._own = threading.local()  # each thread's worker
+        self._started: list[Worker] = []
 
     def __enter__(self) -> Workers:
         return self
@@ -65,19 +73,26 @@ class Workers:
         return self._pool.map(work, items)
 
     def compare(self, task: Row, answer: str) -> Outcome:
-        """Compare one answer. Raises RuntimeError for an exception of `compare` that is not a ValueError."""
-        if not hasattr(self._mine, "worker"):
-            self._mine.worker = self._new()
-            self._started.append(self._mine.worker)
-        brief = min(BRIEF_S, self._time_limit_s)
-        limit_s = self._time_limit_s if self._num_timed_out < PATIENCE else brief
-        outcome = self._mine.worker.compare(task, answer, limit_s)
+        """Compare one answer.
+
+        Raises RuntimeError for an exception of `compare` that is not a ValueError.
+        """
+        if not hasattr(self._own, "worker"):
+            self._own.worker = self._new()
+            self._started.append(self._own.worker)
+        limit_s = self._time_limit_s
+        if self._num_timed_out >= PATIENCE:
+            limit_s = min(HASTE_S, limit_s)
+        outcome = self._own.worker.compare(task, answer, limit_s)
         self._num_timed_out += outcome.reason == TIMED_OUT
         return outcome
 
 
 class Worker:
-    """One process that compares; a comparison that does not return in time has it killed and replaced."""
+    """One process that compares.
+
+    It is killed and replaced if a comparison does not return in time.
+    """
 
     def __init__(self, compare: Compare) -> None:
         self._compare = compare
@@ -88,7 +103,7 @@ class Worker:
         path = os.pathsep.join([str(PROJECT), *filter(None, sys.path)])
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tasks.processes.comparison_child", str(theirs.fileno())],
-            env=os.environ | told_parent() | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+            env=os.environ | parent_variables() | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
             stdin=subprocess.DEVNULL,
             pass_fds=[theirs.fileno()],
             start_new_session=True,  # Ctrl-C reaches the parent only
@@ -108,7 +123,9 @@ class Worker:
         if kind == "compared":
             return Outcome(content, None, seconds)
         if kind == "failed":
-            raise RuntimeError(f"task {task['task_id']}, answer {answer!r}: the comparison failed\n{content}")
+            raise RuntimeError(
+                f"task {task['task_id']}, answer {answer!r}: the comparison failed\n{content}"
+            )
         if kind in (TIMED_OUT, "died"):
             self.end()
             self._start()
@@ -116,7 +133,9 @@ class Worker:
 
     def _receive(self, within_s: float) -> tuple[str, Any]:
         try:
-            return self._pipe.recv() if self._pipe.poll(within_s) else (TIMED_OUT, TIMED_OUT)
+            if not self._pipe.poll(within_s):
+                return TIMED_OUT, TIMED_OUT
+            return self._pipe.recv()
         except (EOFError, OSError):
             return "died", "the comparison crashed"
 

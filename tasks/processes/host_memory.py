@@ -1,4 +1,7 @@
-"""The memory that this process may use: a container, or a job of a cluster, has less than the machine (cgroups)."""
+"""The memory that this process may use.
+
+A container, or a job of a cluster, has less than the machine (cgroups).
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ from pathlib import Path, PurePosixPath
 
 import psutil
 
-# Files of a control group: its limit, its use, and the line of memory.stat with cached files that it can give up.
+# Files of a control group: its limit, its use, and the line of memory.stat with cached files that
+# it can give up.
 VERSION_2 = "memory.max", "memory.current", "inactive_file"
 VERSION_1 = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
 
@@ -21,16 +25,20 @@ class HostMemory:
     available: int
 
 
-def host_memory(groups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> HostMemory:
+def host_memory(
+    groups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")
+) -> HostMemory:
     """The machine's memory, or that of the tightest of this process's control groups.
 
-    `groups` is where control groups are mounted, `own` lists those of this process. Groups that cannot be read, as on
-    other systems, have no limit.
+    `groups` is where control groups are mounted, `own` lists those of this process. Groups that
+    cannot be read, as on other systems, have no limit.
     """
     machine = psutil.virtual_memory()
-    total, available = machine.total, machine.available
+    total = machine.total
+    available = machine.available
     for folder, (limit_file, use_file, cache) in _groups(groups, own):
-        limit, use = _bytes(folder / limit_file), _bytes(folder / use_file)
+        limit = _bytes(folder / limit_file)
+        use = _bytes(folder / use_file)
         if limit is not None and use is not None and limit < machine.total:
             total = min(total, limit)
             available = min(available, max(0, limit - use + _stat(folder, cache)))
@@ -38,7 +46,7 @@ def host_memory(groups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/s
 
 
 def _groups(groups: Path, own: Path) -> Iterator[tuple[Path, tuple[str, str, str]]]:
-    """The folders of this process's groups and of all groups around them, with the names of their files."""
+    """This process's groups and all groups around them: their folders, and the files to read."""
     try:
         lines = own.read_text().splitlines()
     except OSError:
@@ -46,7 +54,11 @@ def _groups(groups: Path, own: Path) -> Iterator[tuple[Path, tuple[str, str, str
     for line in lines:
         number, controllers, path = line.split(":", 2)
         if number == "0" or "memory" in controllers.split(","):
-            root, files = (groups, VERSION_2) if number == "0" else (groups / "memory", VERSION_1)
+            root = groups / "memory"
+            files = VERSION_1
+            if number == "0":
+                root = groups
+                files = VERSION_2
             inside = PurePosixPath(path.lstrip("/"))
             yield from ((root / folder, files) for folder in (inside, *inside.parents))
 
@@ -60,8 +72,13 @@ def _bytes(path: Path) -> int | None:
 
 
 def _stat(folder: Path, name: str) -> int:
+    """The number in the line `name` of memory.stat, or 0."""
     try:
         lines = (folder / "memory.stat").read_text().splitlines()
     except OSError:
         return 0
-    return next((int(value) for key, _, value in (line.partition(" ") for line in lines) if key == name), 0)
+    for line in lines:
+        key, _, value = line.partition(" ")
+        if key == name:
+            return int(value)
+    return 0

@@ -12,18 +12,26 @@ KB_PER_MB = 1024
 
 
 class Meter:
-    """Counts from its creation on. Where the kernel cannot reset a peak, it is that of the whole process so far."""
+    """Counts from its creation on.
+
+    Where the kernel cannot reset the peak, it is that of the whole process so far.
+    """
 
     def __init__(self) -> None:
         with contextlib.suppress(OSError):
             Path("/proc/self/clear_refs").write_text(RESET_PEAK)
-        self._cpu_s, self._children_kb = _cpu_s(), _children_kb()
+        self._cpu_s = _cpu_s()
+        self._children_kb = _children_kb()
 
     def notes(self) -> dict[str, float]:
         """cpu_s, and peak_memory_mb: of the largest of these processes."""
+        peak_kb = _peak_kb()
         children_kb = _children_kb()
-        grown = children_kb if children_kb > self._children_kb else 0  # else an earlier child was the largest
-        peak_mb = max(_peak_kb(), grown) / KB_PER_MB
+        # the kernel's number is of all children ever: if it has not grown, an earlier one was
+        # larger
+        if children_kb > self._children_kb:
+            peak_kb = max(peak_kb, children_kb)
+        peak_mb = peak_kb / KB_PER_MB
         return {"cpu_s": round(_cpu_s() - self._cpu_s, 3), "peak_memory_mb": round(peak_mb, 1)}
 
 
@@ -38,6 +46,7 @@ def _children_kb() -> int:
 
 def _peak_kb() -> int:
     with contextlib.suppress(OSError):
-        if found := re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text()):
-            return int(found[1])
+        line = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+        if line:
+            return int(line[1])
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

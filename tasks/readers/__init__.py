@@ -1,4 +1,6 @@
-"""Readers: what a model's reply says. A reader returns a value or raises `Malformed` with the reason, and nothing else.
+"""Readers: what a model's reply says. A reader returns a value or raises `Malformed` with the
+reason, and nothing else.
 
-Every reader ignores think blocks, takes the last match, and needs time linear in the reply's length.
+Every reader ignores think blocks, takes the last match, and needs time linear in the reply's
+length.
 """

@@ -9,16 +9,20 @@ from tasks.readers.thoughts import spoken
 
 BOX = re.compile(r"\\f?box(?:ed)?\s*+\{")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
-_OR = re.compile(r"[\s$,;*\\)\](\[]*+(?:or|or\s+else|or\s+perhaps|or\s+maybe)[\s$*\\(\[]*+", re.IGNORECASE)
+_OR = re.compile(
+    r"[\s$,;*\\)\](\[]*+(?:or|or\s+else|or\s+perhaps|or\s+maybe)[\s$*\\(\[]*+", re.IGNORECASE
+)
 _DENIED = re.compile(r"\b(?:not|instead\s+of|rather\s+than)[\s$*\\(]*$", re.IGNORECASE)
 _PLACEHOLDERS = ("...", "…", "\\ldots", "\\dots", "")
 
 
 def last_box(reply: str) -> str:
-    r"""The content of the last `\boxed{...}` outside of thoughts. A box that shows where to answer is ignored, and
+    r"""The content of the last `\boxed{...}` outside of thoughts. A box that shows where to answer
+    is ignored, and
     so is one that is denied ("not \boxed{1}").
 
-    Raises Malformed if there is no box, if the box does not close, or if two boxes are joined by "or".
+    Raises Malformed if there is no box, if the box does not close, or if two boxes are joined by
+    "or".
 
     >>> last_box(r"first \boxed{1}, then \boxed{\frac{1}{2}}, in \boxed{} as asked.")
     '\\frac{1}{2}'
@@ -29,7 +33,8 @@ def last_box(reply: str) -> str:
         raise Malformed("no boxed answer")
     end = len(said)
     for i in reversed(range(len(boxes))):
-        start, end_of_box = boxes[i].end(), _end(said, boxes[i].end(), end)
+        start = boxes[i].end()
+        end_of_box = _end(said, boxes[i].end(), end)
         if end_of_box is None:
             raise Malformed("the box does not close")
         answer = said[start:end_of_box].strip()
@@ -48,7 +53,8 @@ def without_boxes(text: str) -> str:
     >>> without_boxes(r"is $\\boxed{1.2}$ million")
     'is $1.2$ million'
     """
-    kept, at = [], 0
+    kept = []
+    at = 0
     for box in BOX.finditer(text):
         end = _end(text, box.end(), len(text)) if box.start() >= at else None
         if end is not None:

@@ -1,9 +1,10 @@
-"""Mathematics: is one formula equal to another? Both notations, plain (`2*pi*r`) and LaTeX (`2\\pi r`), become LaTeX,
-and Math-Verify decides. Math-Verify parses numbers itself and drops their units. A formula with symbols is parsed here,
-by Math-Verify's own LaTeX parser, so that g is no gram, V differs from v, and I is no imaginary unit.
+"""Mathematics: is one formula equal to another? Both notations, plain (`2*pi*r`) and LaTeX (`2\\pi
+r`), become LaTeX, and Math-Verify decides. Math-Verify parses numbers itself and drops their units.
+A formula with symbols is parsed here, by Math-Verify's own LaTeX parser, so that g is no gram, V
+differs from v, and I is no imaginary unit.
 
-Math-Verify can run forever or fill the memory (`9^{9^{9^9}}`): call it only where it can be killed, as `tasks.match`
-does.
+Math-Verify can run forever or fill the memory (`9^{9^{9^9}}`): call it only where it can be killed,
+as `tasks.match` does.
 """
 
 from __future__ import annotations
@@ -18,14 +19,23 @@ from tasks.readers.malformed import Malformed
 from tasks.readers.markup import bare
 from tasks.readers.numbers import WRITTEN, is_finite
 
-FLOAT_DIGITS = 6  # Math-Verify's default: numbers are rounded to this many digits before they are compared
-MAX_CHARS, MAX_UNIT = 10_000, 200
+# Math-Verify's default: numbers are rounded to this many digits before they are compared
+FLOAT_DIGITS = 6
+MAX_CHARS = 10_000
+MAX_UNIT = 200
 _GREEK = (
     "alpha|beta|gamma|delta|epsilon|varepsilon|zeta|eta|theta|iota|kappa|lambda|mu|nu|xi|pi|rho|sigma|tau|upsilon|phi"
     "|varphi|chi|psi|omega|Gamma|Delta|Theta|Lambda|Xi|Pi|Sigma|Phi|Psi|Omega|hbar"
 )
 _SAME = "sin|cos|tan|cot|sec|csc|sinh|cosh|tanh|arcsin|arccos|arctan|ln|log|min|max|gcd"
-_RENAMED = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "cosec": "csc", "log10": "log_{10}", "log2": "log_2"}
+_RENAMED = {
+    "asin": "arcsin",
+    "acos": "arccos",
+    "atan": "arctan",
+    "cosec": "csc",
+    "log10": "log_{10}",
+    "log2": "log_2",
+}
 _NAME = re.compile(
     rf"(?<![\\A-Za-z_])(?<!_\{{)(?:({_GREEK})(?:_?(\d+))?|({'|'.join(_RENAMED)})|({_SAME}))(?![A-Za-z0-9])",
 )
@@ -46,7 +56,9 @@ _TEXT = re.compile(r"(?:\\(?:text|mathrm|operatorname|mbox|begin|end)[a-z]*\s*|_
 _KNOWN_WORDS = {"sqrt", "floor", "ceil", "frac"}
 _RELATION = re.compile(r"(?:\\(?:[gln]eq?|[gl]t)(?![A-Za-z])|[<>≤≥≠])")
 _NAMED_VALUE = re.compile(r"\\?[A-Za-z]+(?:_\{?\w+\}?)?\s*=([^=,;]+)")
-_NUMBER_IN_TEXT = re.compile(r"\\(?:text|mathrm)\s*\{\s*([-−+]?\d[\d.,]*)(%|\s+(?!(?:and|or|to)\b)[^{}\d]*)?\}")
+_NUMBER_IN_TEXT = re.compile(
+    r"\\(?:text|mathrm)\s*\{\s*([-−+]?\d[\d.,]*)(%|\s+(?!(?:and|or|to)\b)[^{}\d]*)?\}"
+)
 _REPEATING = re.compile(r"(?<![\d.])(\d{0,9})\.(\d{0,9})\\(?:overline|bar)\s*\{(\d{1,9})\}")
 _UNIT = re.compile(  # 42 cars
     r"(.*\d)\s+(?!(?:and|or|to|times|squared|cubed|factorial|per|percent|hundred|thousand|million|billion|trillion)\b)"
@@ -57,11 +69,13 @@ _UNBOUNDED = ("\\infty", "-\\infty")
 _TIMES_TEN = re.compile(r"(?<=\d)\s*[x×]\s*(?=10\s*\^)")
 _INTEGER = re.compile(r"[-+]?[0-9]{1,18}")
 
-logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns at every call that its time limit is off
+# it warns at every call that its time limit is off
+logging.getLogger("math_verify").setLevel(logging.ERROR)
 
 
 def load() -> None:
-    """Import Math-Verify. This takes a second, so only processes that compare do it, before the time limit starts."""
+    """Import Math-Verify. This takes a second, so only processes that compare do it, before the
+    time limit starts."""
     import latex2sympy2_extended
     import math_verify
 
@@ -71,14 +85,21 @@ def load() -> None:
 def same_formula(reference: str, answer: str) -> bool:
     """Whether the two are equal. A reference in words is compared as text.
 
-    Raises Malformed if the reference is not finite, too long or not mathematics, or if Math-Verify fails.
+    Raises Malformed if the reference is not finite, too long or not mathematics, or if Math-Verify
+    fails.
 
-    >>> same_formula("2*pi*r", "2\\\\pi r"), same_formula("1200", "\\\\$1{,}200"), same_formula("x", "y")
+    >>> (
+    ...     same_formula("2*pi*r", "2\\\\pi r"),
+    ...     same_formula("1200", "\\\\$1{,}200"),
+    ...     same_formula("x", "y"),
+    ... )
     (True, True, False)
     """
     if len(reference) > MAX_CHARS:
         raise Malformed("the reference is too long")
-    given, wanted = (bare(text).replace("∞", "\\infty").removeprefix("+") for text in (answer, reference))
+    given, wanted = (
+        bare(text).replace("∞", "\\infty").removeprefix("+") for text in (answer, reference)
+    )
     if wanted in _UNBOUNDED:
         return given == wanted
     if not is_finite(reference):
@@ -90,8 +111,13 @@ def same_formula(reference: str, answer: str) -> bool:
     if bool(_RELATION.match(given)) != bool(_RELATION.match(wanted)):
         return False  # Math-Verify reads "> 5" as 5
     if _INTEGER.fullmatch(given) and _INTEGER.fullmatch(wanted):
-        return int(given) == int(wanted)  # most answers are integers, and Math-Verify takes milliseconds
-    if WRITTEN.fullmatch(given) and WRITTEN.fullmatch(wanted) and math.isclose(float(given), float(wanted)):
+        # most answers are integers, and Math-Verify takes milliseconds
+        return int(given) == int(wanted)
+    if (
+        WRITTEN.fullmatch(given)
+        and WRITTEN.fullmatch(wanted)
+        and math.isclose(float(given), float(wanted))
+    ):
         return True  # 5.000000000000002, which is 5 to Python but not to Math-Verify
     if len(given) < MAX_UNIT and WRITTEN.fullmatch(wanted) and (unit := _UNIT.fullmatch(given)):
         return same_formula(reference, unit[1])
@@ -104,7 +130,8 @@ def same_formula(reference: str, answer: str) -> bool:
 
 
 def in_words(reference: str) -> bool:
-    """Whether a reference consists of words, which Math-Verify takes for products of letters: `hello` equals `olleh`.
+    """Whether a reference consists of words, which Math-Verify takes for products of letters:
+    `hello` equals `olleh`.
 
     >>> in_words("hello"), in_words("theta + sqrt(x)"), in_words(r"\\frac{1}{2}\\text{ metres}")
     (True, False, False)
@@ -113,8 +140,8 @@ def in_words(reference: str) -> bool:
 
 
 def _equal(reference: str, answer: str) -> bool:
-    """Math-Verify's verdict. An answer without mathematics is not equal. Raises Malformed for a reference without
-    mathematics."""
+    """Math-Verify's verdict. An answer without mathematics is not equal. Raises Malformed for a
+    reference without mathematics."""
     from math_verify import verify
 
     gold = symbolic(reference)
@@ -134,7 +161,8 @@ def _equal(reference: str, answer: str) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def parsed(text: str) -> list:
-    """What Math-Verify parses from a text, without parts that it merely copies. Raises Malformed if it fails."""
+    """What Math-Verify parses from a text, without parts that it merely copies. Raises Malformed
+    if it fails."""
     from math_verify import parse
 
     try:
@@ -151,14 +179,17 @@ def symbolic(text: str) -> list:
 
     try:
         found = latex2sympy(_with_plain_symbols(as_latex(text)), None, None, False, *_as_written())
-        return [found] if getattr(found, "free_symbols", None) else []
+        if getattr(found, "free_symbols", None):
+            return [found]
+        return []
     except Exception:  # not a formula: `parsed` finds out what it is
         return []
 
 
 @functools.cache
 def _as_written() -> tuple[Any, Any]:
-    """The parser's settings: letters keep their case, units stay, and no fraction is read as a mixed number."""
+    """The parser's settings: letters keep their case, units stay, and no fraction is read as a
+    mixed number."""
     from latex2sympy2_extended import NormalizationConfig
     from latex2sympy2_extended.latex2sympy2 import ConversionConfig
 
@@ -168,29 +199,38 @@ def _as_written() -> tuple[Any, Any]:
 
 
 def _with_plain_symbols(latex: str) -> str:
-    """Rename letters that the parser would misread: a current I is not the imaginary unit, an energy E_a not an
-    expectation, a distance d not a differential."""
+    """Rename letters that the parser would misread: a current I is not the imaginary unit, an
+    energy E_a not an expectation, a distance d not a differential."""
     if _CALCULUS.search(latex):
         return latex
 
     def named(match: re.Match[str]) -> str:
         if match["letter"]:
             return f"Q_{{{match['letter']}{match['index'] or match['digit'] or ''}}}"
-        return "d_{d}" if match["distance"] else match[0]
+        if match["distance"]:
+            return "d_{d}"
+        return match[0]
 
     return _SYMBOL.sub(named, latex)
 
 
 def as_latex(text: str) -> str:
-    r"""A formula in LaTeX that Math-Verify reads: names of functions and Greek letters, roots, powers as `**`, indices,
-    scientific notation; without dollar signs and separators of thousands.
+    r"""A formula in LaTeX that Math-Verify reads: names of functions and Greek letters, roots,
+    powers as `**`, indices, scientific notation; without dollar signs and separators of thousands.
 
-    >>> as_latex("$2*x**2$"), as_latex("1.5e3"), as_latex("v0 + sqrt(2*g*h)*sin(theta)"), as_latex("exp(-x)")
+    >>> (
+    ...     as_latex("$2*x**2$"),
+    ...     as_latex("1.5e3"),
+    ...     as_latex("v0 + sqrt(2*g*h)*sin(theta)"),
+    ...     as_latex("exp(-x)"),
+    ... )
     ('2*x^2', '1.5 \\times 10^{3}', 'v_{0} + \\sqrt{2*g*h}*\\sin(\\theta)', 'e^{-x}')
     """
     text = _SEPARATOR.sub("", _MARKS.sub("", text)).replace("**", "^").replace("~", " ")
     text = _VARIANT.sub(lambda match: "l" if "ell" in match[0] else "\\", text)
-    text = _TIMES_TEN.sub(" \\\\times ", _NUMBER_IN_TEXT.sub(r"\1\\text{\2}", text)).replace("−", "-")
+    text = _TIMES_TEN.sub(" \\\\times ", _NUMBER_IN_TEXT.sub(r"\1\\text{\2}", text)).replace(
+        "−", "-"
+    )
     text = _REPEATING.sub(_as_fraction, text)
     text = _SCIENTIFIC.sub(r"\1 \\times 10^{\2}", text)
     text = _NAME.sub(_named, _calls_as_latex(text))
@@ -206,24 +246,31 @@ def _named(match: re.Match[str]) -> str:
 
 def _as_fraction(match: re.Match[str]) -> str:
     """A repeating decimal: 0.1\\overline{6} is (16 - 1)/90."""
-    once, repeated = match[1] + match[2], match[1] + match[2] + match[3]
+    once = match[1] + match[2]
+    repeated = match[1] + match[2] + match[3]
     below = 10 ** len(match[2]) * (10 ** len(match[3]) - 1)
     return f"\\frac{{{int(repeated) - int(once or 0)}}}{{{below}}}"
 
 
 def _calls_as_latex(text: str) -> str:
-    """`sqrt(x)`, `exp(x)` and `abs(x)` as LaTeX, nested ones included; an unclosed call stays as it is."""
-    closing, opened = {}, []
+    """`sqrt(x)`, `exp(x)` and `abs(x)` as LaTeX, nested ones included; an unclosed call stays as
+    it is."""
+    closing = {}
+    opened = []
     for parenthesis in re.finditer(r"[()]", text):
         if parenthesis[0] == "(":
             opened.append(parenthesis.start())
         elif opened:
             closing[opened.pop()] = parenthesis.start()
-    pieces, changed = list(text), False
+    pieces = list(text)
+    changed = False
     for call in _CALL.finditer(text):
         end = closing.get(call.end() - 1)
         if end is not None:
             before, after = _WRITTEN[call[1]]
             pieces[call.start() : call.end()] = [before, *[""] * (len(call[0]) - 1)]
-            pieces[end], changed = after, True
-    return "".join(pieces) if changed else text
+            pieces[end] = after
+            changed = True
+    if changed:
+        return "".join(pieces)
+    return text

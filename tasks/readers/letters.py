@@ -1,4 +1,5 @@
-"""The letter of an option, as models state it: alone, in brackets, before the option's text, with a reason."""
+"""The letter of an option, as models state it: alone, in brackets, before the option's text,
+with a reason."""
 
 from __future__ import annotations
 
@@ -28,13 +29,26 @@ _DOUBLED = re.compile(r"\[\[|\]\]|\\[{}]")
 _IN_MATHEMATICS = re.compile(r"\$\s*(\(?[A-D]\)?)\s*\$")
 _LAST = re.compile(r"[(\[]([A-D])[)\]]$")
 _REASON = r"because|since|as|is|due|given|which|where|seems|would|looks|fits|matches"
-_GOES_ON = re.compile(rf"[:,;]|\.(?![A-Za-z]\b)|\s*[-–—/|]+\s|\s+(?:{_REASON})\b|\s+[\d($€£=→\"“'−-]", re.IGNORECASE)
+_GOES_ON = re.compile(
+    rf"[:,;]|\.(?![A-Za-z]\b)|\s*[-–—/|]+\s|\s+(?:{_REASON})\b|\s+[\d($€£=→\"“'−-]", re.IGNORECASE
+)
 
 
 def letter_of(text: str, options: Sequence[str] | None = None) -> str | None:
-    r"""A to D; None if the text states no letter, or several. With `options`, an option's text stands for its letter.
+    r"""A to D; None if the text states no letter, or several. With `options`, an option's text
+    stands for its letter.
 
-    >>> [letter_of(t) for t in ("B", r"\textbf{(B)}\ 12", "**b**", "Option B", "B, melted", "B because C is hot")]
+    >>> [
+    ...     letter_of(t)
+    ...     for t in (
+    ...         "B",
+    ...         r"\textbf{(B)}\ 12",
+    ...         "**b**",
+    ...         "Option B",
+    ...         "B, melted",
+    ...         "B because C is hot",
+    ...     )
+    ... ]
     ['B', 'B', 'B', 'B', 'B', 'B']
     >>> [letter_of(t) for t in ("A cat", "a matter of debate", "B or C", "B, C", "not B", "12")]
     [None, None, None, None, None, None]
@@ -57,21 +71,31 @@ def _stated(said: str) -> str | None:
     rest = said[first.end() :]
     if _ANOTHER.match(rest):
         return None
-    if first[2] or not rest.strip(" .!") or (_GOES_ON.match(rest) and (first[1] != "a" or rest[0] in ":,;.")):
+    if (
+        first[2]
+        or not rest.strip(" .!")
+        or (_GOES_ON.match(rest) and (first[1] != "a" or rest[0] in ":,;."))
+    ):
         return first[1].upper()
     return None
 
 
 def _among(said: str, options: Sequence[str]) -> str | None:
     wanted = folded(said) if options else ""
-    same = [letter for letter, option in zip(LETTERS, options, strict=False) if folded(option) == wanted]
-    return same[0] if len(same) == 1 else None
+    same = [
+        letter for letter, option in zip(LETTERS, options, strict=False) if folded(option) == wanted
+    ]
+    if len(same) == 1:
+        return same[0]
+    return None
 
 
 def _after(said: str, options: Sequence[str]) -> str | None:
     """The letter after its option's text."""
     last = _LAST.search(said)
-    return last[1] if last and _among(said[: last.start()], options) == last[1] else None
+    if last and _among(said[: last.start()], options) == last[1]:
+        return last[1]
+    return None
 
 
 def without_letter(option: str, letter: str) -> str:

@@ -1,5 +1,5 @@
-"""Reads a base model's replies to few-shot prompts: a reply is the rest of its line; what follows belongs to the
-model's own next example."""
+"""Reads a base model's replies to few-shot prompts: a reply is the rest of its line; what follows
+belongs to the model's own next example."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ VOTES = {"yes": 1, "no": 0}
 
 
 def read_question(reply: str, prompt: str) -> Row:
-    """`who ...? Answer: ...`: the words of the answer must occur in the last text of the prompt and not in the
-    question.
+    """`who ...? Answer: ...`: the words of the answer must occur in the last text of the prompt and
+    not in the question.
 
     Raises Malformed.
 
@@ -30,7 +30,8 @@ def read_question(reply: str, prompt: str) -> Row:
 
 
 def read_told(reply: str, prompt: str) -> tuple[str, str]:
-    """A question that stands alone, since the words of its answer occur in it, and its answer. Raises Malformed."""
+    """A question that stands alone, since the words of its answer occur in it, and its answer.
+    Raises Malformed."""
     question, answer = read_pair(reply, prompt)
     if not holds(answer, question):
         raise Malformed("the question does not tell what it asks for")
@@ -38,11 +39,13 @@ def read_told(reply: str, prompt: str) -> tuple[str, str]:
 
 
 def read_pair(reply: str, prompt: str) -> tuple[str, str]:
-    """A question and its answer, whose words must occur in the last text of the prompt. Raises Malformed."""
+    """A question and its answer, whose words must occur in the last text of the prompt. Raises
+    Malformed."""
     pair = PAIR.fullmatch(first_line(reply))
     if pair is None:
         raise Malformed("no question with its answer on one line")
-    question, answer = pair["question"], pair["answer"].removesuffix(".")
+    question = pair["question"]
+    answer = pair["answer"].removesuffix(".")
     if not words_of(answer) or not holds(answer, prompt.rpartition(TEXT)[2]):
         raise Malformed("the answer does not stand in the text")
     return question, answer

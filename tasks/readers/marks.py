@@ -7,14 +7,21 @@ import re
 from tasks.readers.malformed import Malformed
 from tasks.readers.verdicts import deciding
 
-LOWEST, HIGHEST = 1, 10
-_NUMBER = re.compile(r"[\s*_`\"'$]*(-?\d{1,3}(?:\.\d{1,3})?)\s*(?:(?:/|out of)\s*10)?[\s*_`\"'.$]*", re.IGNORECASE)
+LOWEST = 1
+HIGHEST = 10
+_NUMBER = re.compile(
+    r"[\s*_`\"'$]*(-?\d{1,3}(?:\.\d{1,3})?)\s*(?:(?:/|out of)\s*10)?[\s*_`\"'.$]*", re.IGNORECASE
+)
 
 
 def mark_out_of_ten(reply: str, name: str = "score") -> float:
-    """The mark 1 to 10 in the last deciding element named `name`, scaled to 0..1; values beyond either end are clipped.
+    """The mark 1 to 10 in the last deciding element named `name`, scaled to 0..1; values beyond
+    either end are clipped.
 
-    >>> mark_out_of_ten("<think><score>2</score></think> <score> 10/10 </score>"), mark_out_of_ten("<score>1</score>")
+    >>> (
+    ...     mark_out_of_ten("<think><score>2</score></think> <score> 10/10 </score>"),
+    ...     mark_out_of_ten("<score>1</score>"),
+    ... )
     (1.0, 0.0)
     """
     text = deciding(reply, name)

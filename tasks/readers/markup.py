@@ -6,29 +6,47 @@ import re
 import unicodedata
 
 _COMMANDS = (
-    "text(?:bf|it|rm|sf|tt|normal|up)?|math(?:rm|bf|sf|tt|it|bb)|operatorname|[mh]box|emph|boldsymbol|bf|underline"
+    "text(?:bf|it|rm|sf|tt|normal|up)?|math(?:rm|bf|sf|tt|it|bb)"
+    "|operatorname|[mh]box|emph|boldsymbol|bf|underline"
 )
 _TEXT_COMMAND = re.compile(rf"\\(?:{_COMMANDS})\*?\s*+\{{([^{{}}]*+)\}}")
 _BARE_COMMAND = re.compile(r"\\(?:left|right|displaystyle|[bB]ig{1,2}[lr]?|limits)(?![A-Za-z])")
 _BETWEEN_THOUSANDS = re.compile(r"(?<=\d)(?:\{,\}|\\[,!;: ]|\\thinspace\s?)(?=\d{3}(?!\d))")
 _SPACE = re.compile(r"\\(?:[,;: ]|\n|q?quad(?![A-Za-z]))|(?<=[\w}.)])~(?=[\w\\{(])")
 _ESCAPED = re.compile(r"\\([$%&#_])")
-_EMPHASIS = re.compile(  # begins with a set of characters, as the engine looks for these much faster
+# begins with a set of characters, as the engine looks for these much faster
+_EMPHASIS = re.compile(
     r"[*_`](?:(?<=\*)(?:(?<![\w*]\*)\*{0,2}(?=[^\s*])|(?<=[^\s*]\*)\*{0,2}(?![\w*]))"
     r"|(?<=_)(?:(?<!\w_)_(?=\S)|(?<=\S_)_(?!\w))|(?<=`)`*)"
 )
 _WRAPPERS = (
-    ("(", ")"), ("[", "]"), ("{", "}"), ('"', '"'), ("'", "'"), ("“", "”"), ("‘", "’"), ("«", "»"), ("$$", "$$"),
-    ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"), ("\\boxed{", "}"), ("*", "*"), ("_", "_"),
-)  # fmt: skip
-_AMOUNT = re.compile(r"[\s$€£%\d.,]*\d[\s$€£%\d.,]*(?:thousand|million|billion|trillion)?\s*", re.IGNORECASE)
+    ("(", ")"),
+    ("[", "]"),
+    ("{", "}"),
+    ('"', '"'),
+    ("'", "'"),
+    ("“", "”"),
+    ("‘", "’"),
+    ("«", "»"),
+    ("$$", "$$"),
+    ("$", "$"),
+    ("\\(", "\\)"),
+    ("\\[", "\\]"),
+    ("\\boxed{", "}"),
+    ("*", "*"),
+    ("_", "_"),
+)
+_AMOUNT = re.compile(
+    r"[\s$€£%\d.,]*\d[\s$€£%\d.,]*(?:thousand|million|billion|trillion)?\s*", re.IGNORECASE
+)
 _SUBSCRIPT = re.compile(r"(?<=\w)_\{?([^\W_]+)\}?")
 _LINK = re.compile(r"\[([^\[\]\n]{1,500})\]\((?=[^\s()]*[/#])[^\s()]{1,500}\)")
 _MOST_WRAPPERS = 6
 
 
 def without_emphasis(text: str) -> str:
-    """Text without Markdown's asterisks, underscores, backticks and addresses of links; the asterisks of powers stay.
+    """Text without Markdown's asterisks, underscores, backticks and addresses of links; the
+    asterisks of powers stay.
 
     >>> without_emphasis("The answer **is** `2**3`, *so* __be__ it")
     'The answer is 2**3, so be it'
@@ -52,7 +70,8 @@ def without_latex(text: str) -> str:
 
 
 def bare(text: str) -> str:
-    r"""Text without markup, wrapping, punctuation after it and subscript signs; one blank between words.
+    r"""Text without markup, wrapping, punctuation after it and subscript signs; one blank between
+    words.
 
     >>> bare(r" '\text{The  Nile}'. "), bare(".5"), bare(r"\text{H}_2\text{O}"), bare("Newton’s")
     ('The Nile', '.5', 'H2O', "Newton's")
@@ -67,8 +86,8 @@ def folded(text: str) -> str:
 
 
 def unwrapped(text: str) -> str:
-    r"""Text without the brackets, quotes and dollar signs that enclose all of it, and without its full stop. An amount
-    keeps its parentheses, accountants' sign for a loss.
+    r"""Text without the brackets, quotes and dollar signs that enclose all of it, and without its
+    full stop. An amount keeps its parentheses, accountants' sign for a loss.
 
     >>> unwrapped(r"\(\boxed{(B)}\)."), unwrapped("(1,234)."), unwrapped("(a) or (b)")
     ('B', '(1,234)', '(a) or (b)')
@@ -84,7 +103,9 @@ def unwrapped(text: str) -> str:
 
 def _bare(text: str) -> str:
     text = text.strip()
-    return text if text.endswith("..") else text.removesuffix(".").strip()
+    if text.endswith(".."):
+        return text
+    return text.removesuffix(".").strip()
 
 
 def _peeled(text: str) -> str:

@@ -1,4 +1,5 @@
-"""The one number that a text states, with separators, currency, accountants' minus, percent, scale, unit or year."""
+"""The one number that a text states, with separators, currency, accountants' minus, percent,
+scale, unit or year."""
 
 from __future__ import annotations
 
@@ -14,14 +15,29 @@ from tasks.readers.markup import bare, without_emphasis, without_latex
 MAX_CHARS = 2_000
 _REPEATED = 5e-3  # relative tolerance: a repeated number may be rounded
 SCALES = {
-    "thousand": 1e3, "k": 1e3, "million": 1e6, "m": 1e6, "mn": 1e6, "mm": 1e6, "mio": 1e6, "billion": 1e9, "b": 1e9,
-    "bn": 1e9, "trillion": 1e12, "tn": 1e12, "lakh": 1e5, "crore": 1e7,
-}  # fmt: skip
-_CURRENCY = r"(?:US|CA|AU|HK|NZ|[CAS])?\$|[€£¥₹]|\b(?:USD|EUR|GBP|CNY|RMB|INR|JPY|CHF|Rs\.?)(?=\s*[\d(.-])"
+    "thousand": 1e3,
+    "k": 1e3,
+    "million": 1e6,
+    "m": 1e6,
+    "mn": 1e6,
+    "mm": 1e6,
+    "mio": 1e6,
+    "billion": 1e9,
+    "b": 1e9,
+    "bn": 1e9,
+    "trillion": 1e12,
+    "tn": 1e12,
+    "lakh": 1e5,
+    "crore": 1e7,
+}
+_CURRENCY = (
+    r"(?:US|CA|AU|HK|NZ|[CAS])?\$|[€£¥₹]|\b(?:USD|EUR|GBP|CNY|RMB|INR|JPY|CHF|Rs\.?)(?=\s*[\d(.-])"
+)
 _SIGNED_CURRENCY = re.compile(rf"-\s*(?:{_CURRENCY})\s*|(?:{_CURRENCY})\s*-\s*")
 _MINUS_IN_WORDS = re.compile(r"\b(?:minus|negative)\s+(?=[\d.])", re.IGNORECASE)
 _THOUSANDS = re.compile(r"(?<=\d)[,\u00a0\u2009\u202f'’](?=\d{3}(?!\d))")
-_BLANK_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?: \d{3}){2,}(?![\d.,]\d|\d)")  # one group could be two numbers
+# one group could be two numbers
+_BLANK_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?: \d{3}){2,}(?![\d.,]\d|\d)")
 _RANGE = re.compile(r"(?<=[\w)])-(?=\d)")
 _SUPERSCRIPT = re.compile("[⁺⁻]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+")
 _FRACTION = re.compile(r"\\[dt]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}")
@@ -29,7 +45,9 @@ _TIMES = re.compile(r"\\times|\\cdot|[·∙⋅]")
 _EQUALS = re.compile(r"=|≈|\\approx|≃|≅")
 _SENTENCE_END = re.compile(r"(?<=[\d%)a-z])[.;]\s+(?=[A-Z(])|\n")
 _MONTHS = "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec"
-_DATE = re.compile(rf"\b(?:{_MONTHS})[a-z]*\.?\s+\d{{1,2}}(?:st|nd|rd|th)?\b(?:,?\s+\d{{4}}\b)?", re.IGNORECASE)
+_DATE = re.compile(
+    rf"\b(?:{_MONTHS})[a-z]*\.?\s+\d{{1,2}}(?:st|nd|rd|th)?\b(?:,?\s+\d{{4}}\b)?", re.IGNORECASE
+)
 _YEAR = re.compile(
     r"\b((?:in|of|for|during|since|by|between|until|through|year|years|fiscal|fy|and|to|from|q[1-4]|h[12]|(?:"
     + _MONTHS
@@ -39,12 +57,15 @@ _YEAR = re.compile(
 )
 _YEAR_BESIDE = re.compile(r"\(\s*(?:fy\s*)?(?:19|20)\d\d\s*\)", re.IGNORECASE)
 _ORDINAL = re.compile(r"\b\d+(?:st|nd|rd|th)\b", re.IGNORECASE)
-_QUANTITY = re.compile(  # scales in ASCII: to `re` a dotted capital I is an i, to str.lower() it is not
+# scales in ASCII: to `re` a dotted capital I is an i, to str.lower() it is not
+_QUANTITY = re.compile(
     r"(?P<paren>\(\s*)?(?<![\w.^])(?P<number>[-+]?(?:\d++(?:\.\d++)?|\.\d++)(?:[eE][-+]?\d++)?)(?!\.?\d|\s*(?:\^|\*\*))"
     r"(?:\s*(?:×|\*|x(?=\s*10))\s*10\s*(?:\^|\*\*)\s*[{(]?\s*(?P<power>[-+]?\d{1,4})\s*[})]?"
     r"|\s*/\s*(?P<below>\d++(?:\.\d++)?)(?![\d/]))?"
     r"\s*(?P<percent>%|per\s?cent\b|percentage\s+points?\b)?(?P<closed>\s*\)\s*%?)?"
-    r"\s*-?(?:(?P<scale>(?a:" + "|".join(sorted(SCALES, key=len, reverse=True)) + r"))(?![A-Za-z]))?(?P<shut>\s*\))?",
+    r"\s*-?(?:(?P<scale>(?a:"
+    + "|".join(sorted(SCALES, key=len, reverse=True))
+    + r"))(?![A-Za-z]))?(?P<shut>\s*\))?",
     re.IGNORECASE,
 )
 WRITTEN = re.compile(r"[-+]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][-+]?\d++)?")
@@ -57,8 +78,9 @@ _POWER = re.compile(r"(?<![\w.^×*])(?<![×*x]\s)10\s*(?:\^|\*\*)\s*[{(]?\s*([-+
 class Number:
     """A number as it is written, with its scale and form.
 
-    value: without its scale. scale: 1e6 for "million"; None if none is stated. plain: written as a single number, with
-    nothing next to it that had to be dropped; not a fraction, a power of ten or the end of an equation.
+    value: without its scale. scale: 1e6 for "million"; None if none is stated. plain: written as a
+    single number, with nothing next to it that had to be dropped; not a fraction, a power of ten or
+    the end of an equation.
     """
 
     value: float
@@ -72,11 +94,15 @@ class Number:
 
 
 def number_in(text: str) -> Number:
-    r"""The one number in a text. A year beside it, a digit within a word and a repetition in another form do not count.
+    r"""The one number in a text. A year beside it, a digit within a word and a repetition in
+    another form do not count.
 
     Raises Malformed if there is none, if there are several, or if it is not finite.
 
-    >>> [number_in(t).scaled for t in ("$(1,234)", "−5 %", "12.5% in 2019", "1.5 × 10^6", "4 + 8 = 12", "$1.2M")]
+    >>> [
+    ...     number_in(t).scaled
+    ...     for t in ("$(1,234)", "−5 %", "12.5% in 2019", "1.5 × 10^6", "4 + 8 = 12", "$1.2M")
+    ... ]
     [-1234.0, -5.0, 12.5, 1500000.0, 12.0, 1200000.0]
     """
     return _forms(text)[0]
@@ -91,7 +117,8 @@ def _forms(text: str) -> list[Number]:
     alone = end_of_equation == plain
     found = _numbers(end_of_equation)
     if len(found) > 1:
-        alone, found = False, _numbers(_without_dates(end_of_equation)) or found
+        alone = False
+        found = _numbers(_without_dates(end_of_equation)) or found
     if not found:
         raise Malformed("no number")
     if not all(same_value(found[0], other) for other in found[1:]):
@@ -100,12 +127,16 @@ def _forms(text: str) -> list[Number]:
 
 
 def same_number(reference: str, answer: str, tolerance: float) -> bool:
-    """Equal within `tolerance`, relative to the reference. A scale on one side only may be left out; two different
-    scales, or a percentage and a scale, are different numbers. Raises Malformed if either is not a single number.
+    """Equal within `tolerance`, relative to the reference. A scale on one side only may be left
+    out; two different scales, or a percentage and a scale, are different numbers. Raises Malformed
+    if either is not a single number.
 
     >>> [same_number("1.2", a, 0.0015) for a in ("1.2 million", "$1.2", "120%", "1.3")]
     [True, True, False, False]
-    >>> same_number("1.2 million", "1.2 thousand", 0.0015), same_number("1.2 million", "1,200,000", 0.0015)
+    >>> (
+    ...     same_number("1.2 million", "1.2 thousand", 0.0015),
+    ...     same_number("1.2 million", "1,200,000", 0.0015),
+    ... )
     (False, True)
     """
     wanted = number_in(reference)
@@ -134,7 +165,8 @@ def _equal(wanted: Number, given: Number, tolerance: float) -> bool:
 
 
 def same_value(first: Number, second: Number) -> bool:
-    """Whether two numbers are the same in different forms: "12.5% (0.125)", "$1.23 billion ($1,234 million)".
+    """Whether two numbers are the same in different forms: "12.5% (0.125)", "$1.23 billion ($1,234
+    million)".
 
     In the same form they have to be equal: 2019 and 2020 are two numbers.
     """
@@ -142,12 +174,16 @@ def same_value(first: Number, second: Number) -> bool:
         return first.value == second.value
     if first.percent != second.percent and not (first.scale or second.scale):
         share, other = (first, second) if first.percent else (second, first)
-        return math.isclose(share.value, 100 * other.value, rel_tol=_REPEATED) or share.value == other.value
+        return (
+            math.isclose(share.value, 100 * other.value, rel_tol=_REPEATED)
+            or share.value == other.value
+        )
     return _equal(first, second, _REPEATED)
 
 
 def _normalised(text: str) -> str:
-    """Unify minus signs and spaces; drop markup, currency and thousands separators; keep the sentence with digits."""
+    """Unify minus signs and spaces; drop markup, currency and thousands separators; keep the
+    sentence with digits."""
     text = _SUPERSCRIPT.sub(lambda match: "^" + match[0], text)
     text = _THOUSANDS.sub("", without_emphasis(without_latex(text)))
     text = _BLANK_THOUSANDS.sub(lambda match: match[0].replace(" ", ""), text)
@@ -170,10 +206,13 @@ def _numbers(text: str) -> list[Number]:
     for match in _QUANTITY.finditer(text):
         value = float(match["number"])
         if match["power"]:
-            value *= 10.0 ** min(int(match["power"]), 400) if int(match["power"]) <= 300 else math.inf
+            value *= (
+                10.0 ** min(int(match["power"]), 400) if int(match["power"]) <= 300 else math.inf
+            )
         if match["below"]:
             value = value / float(match["below"]) if float(match["below"]) else math.nan
-        if match["paren"] and (match["closed"] or match["shut"]) and not found:  # accountants' minus
+        # accountants' minus
+        if match["paren"] and (match["closed"] or match["shut"]) and not found:
             value = -value
         scale = SCALES[match["scale"].lower()] if match["scale"] else None
         if not math.isfinite(value * (scale or 1.0)):

@@ -1,7 +1,9 @@
-"""JSON objects in a reply: in a code fence or not, amid prose, with errors that models typically make.
+"""JSON objects in a reply: in a code fence or not, amid prose, with errors that models typically
+make.
 
-A trailing comma, a line break within a string and unescaped backslashes of LaTeX are forgiven. Anything else that JSON
-forbids is not an object: a repair that guesses would accept half a reply, or a Python dictionary.
+A trailing comma, a line break within a string and unescaped backslashes of LaTeX are forgiven.
+Anything else that JSON forbids is not an object: a repair that guesses would accept half a reply,
+or a Python dictionary.
 """
 
 from __future__ import annotations
@@ -41,8 +43,8 @@ class Unescaped(str):
 
 
 def last_object(reply: str, keys: Sequence[str] = ()) -> dict[str, Any]:
-    r"""The last JSON object with all of `keys`; else the last of those with the most of them. One that only shows the
-    form, with an ellipsis under such a key, is ignored. Raises Malformed.
+    r"""The last JSON object with all of `keys`; else the last of those with the most of them. One
+    that only shows the form, with an ellipsis under such a key, is ignored. Raises Malformed.
 
     Its texts are of type `Unescaped` if a LaTeX command had to be repaired.
 
@@ -57,15 +59,20 @@ def last_object(reply: str, keys: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def objects(text: str) -> list[tuple[int, dict[str, Any]]]:
-    """Every outermost JSON object with its position, in order. An object in double braces, as templates write them,
-    does not count."""
+    """Every outermost JSON object with its position, in order. An object in double braces, as
+    templates write them, does not count."""
     whole: list[tuple[int, int, dict[str, Any]]] = []
-    seen: set[int] = set()  # braces that an earlier attempt came to: they fail with it, or are in `whole`
+    # braces that an earlier attempt came to: they fail with it, or are in `whole`
+    seen: set[int] = set()
     end = 0
     for opening in _OPENING.finditer(text):
         if opening.start() >= end and opening.start() not in seen:
             end = _Attempt(text, seen, whole).read(opening.start()) or end
-    return [(start, value) for start, end, value in sorted(whole, key=lambda w: w[0]) if not _doubled(text, start, end)]
+    return [
+        (start, value)
+        for start, end, value in sorted(whole, key=lambda w: w[0])
+        if not _doubled(text, start, end)
+    ]
 
 
 def _doubled(text: str, start: int, end: int) -> bool:
@@ -73,10 +80,15 @@ def _doubled(text: str, start: int, end: int) -> bool:
 
 
 class _Attempt:
-    """One attempt to read an object, without recursion. Objects completed before it fails are kept in `whole`."""
+    """One attempt to read an object, without recursion. Objects completed before it fails are
+    kept in `whole`."""
 
-    def __init__(self, text: str, seen: set[int], whole: list[tuple[int, int, dict[str, Any]]]) -> None:
-        self.text, self.seen, self.whole = text, seen, whole
+    def __init__(
+        self, text: str, seen: set[int], whole: list[tuple[int, int, dict[str, Any]]]
+    ) -> None:
+        self.text = text
+        self.seen = seen
+        self.whole = whole
         self.stack: list[tuple[int, Any]] = []
         self.keys: list[str] = []
         self.expects = "value"  # or "item" (a value or ]), "key" (or }), ":", "," (or the end)
@@ -99,11 +111,20 @@ class _Attempt:
             return True
         if mark in (":", ","):
             fits = mark == self.expects
-            self.expects = "value" if mark == ":" else "key" if isinstance(self.stack[-1][1], dict) else "item"
+            if mark == ":":
+                self.expects = "value"
+            elif isinstance(self.stack[-1][1], dict):
+                self.expects = "key"
+            else:
+                self.expects = "item"
             return fits
         if mark in ("}", "]"):
             fits = self.expects in ((",", "key") if mark == "}" else (",", "item"))
-            return fits and isinstance(self.stack[-1][1], dict if mark == "}" else list) and self._close(token.end())
+            return (
+                fits
+                and isinstance(self.stack[-1][1], dict if mark == "}" else list)
+                and self._close(token.end())
+            )
         return self.expects in ("value", "item") and self._value(token)
 
     def _value(self, token: re.Match[str]) -> bool:
@@ -143,7 +164,9 @@ def number(text: str) -> int | float | None:
         value = float(text) if re.search(r"[.eE]", text) else int(text)
     except ValueError:
         return None
-    return value if isinstance(value, int) or math.isfinite(value) else None
+    if isinstance(value, int) or math.isfinite(value):
+        return value
+    return None
 
 
 def decoded(literal: str) -> str:
@@ -161,8 +184,13 @@ def decoded(literal: str) -> str:
         if match["symbol"]:
             return match["symbol"]
         commands += match["command"] is not None
-        return match[0] if match["command"] is None else "\\\\"
+        if match["command"] is None:
+            return match[0]
+        return "\\\\"
 
     text = json.loads(_ESCAPE.sub(repaired, literal), strict=False)
-    text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # an unpaired surrogate cannot be stored
-    return Unescaped(text) if commands else text
+    # an unpaired surrogate cannot be stored
+    text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if commands:
+        return Unescaped(text)
+    return text

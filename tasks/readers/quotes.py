@@ -1,4 +1,5 @@
-"""Quotes of a text: how a reply lists them, which of them are verbatim, and how much of a text they cover."""
+"""Quotes of a text: how a reply lists them, which of them are verbatim, and how much of a text
+they cover."""
 
 from __future__ import annotations
 
@@ -9,14 +10,19 @@ from itertools import islice
 from tasks.readers.malformed import Malformed
 from tasks.readers.words import words_of
 
-MAX_CHARS, MOST_QUOTES = 30_000, 200  # each is searched for in the whole prompt
-_BETWEEN = re.compile(r"\.\.\.|…|\[…\]|\[\.\.\.\]|(?<=[.!?;])(?<!\b(?:Dr|Mr|Ms|St)\.)(?<!\b(?:Mrs)\.)(?<!\.[A-Z]\.)\s+")
+# each is searched for in the whole prompt
+MAX_CHARS = 30_000
+MOST_QUOTES = 200
+_BETWEEN = re.compile(
+    r"\.\.\.|…|\[…\]|\[\.\.\.\]|(?<=[.!?;])(?<!\b(?:Dr|Mr|Ms|St)\.)(?<!\b(?:Mrs)\.)(?<!\.[A-Z]\.)\s+"
+)
 _MARKER = re.compile(r"^\s*(?:[-–—*•>]+|[(\[]?\d{1,2}[.)\]])\s+")
 _AROUND = " \t\"'“”‘’«»`*_"
 
 
 def quotes_of(listed: str) -> list[str]:
-    """The sentences of a list of quotes, without the markers, quotation marks and ellipses around them.
+    """The sentences of a list of quotes, without the markers, quotation marks and ellipses around
+    them.
 
     Raises Malformed for more than `MOST_QUOTES` of them, and for more than `MAX_CHARS` characters.
 
@@ -34,9 +40,12 @@ def quotes_of(listed: str) -> list[str]:
 
 
 def verbatim(quotes: Sequence[str], text: str) -> float:
-    """The share of quotes that are in a text word for word; blanks and the style of quotation marks do not matter.
+    """The share of quotes that are in a text word for word; blanks and the style of quotation marks
+    do not matter.
 
-    >>> verbatim(["Ada lived  in Ulm.", "Ada lived in Bonn."], "Then Ada lived\\nin Ulm. It rained.")
+    >>> verbatim(
+    ...     ["Ada lived  in Ulm.", "Ada lived in Bonn."], "Then Ada lived\\nin Ulm. It rained."
+    ... )
     0.5
     """
     known = f" {_plain(text)} "

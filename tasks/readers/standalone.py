@@ -1,4 +1,5 @@
-"""Does a question stand alone? One that speaks of "the passage" or of a table "above" needs a source not shown."""
+"""Does a question stand alone? One that speaks of "the passage" or of a table "above" needs a
+source not shown."""
 
 from __future__ import annotations
 
@@ -7,7 +8,10 @@ import re
 _SOURCE = "document|passage|article|excerpt|paragraph"
 _SHOWN = "given|provided|above|following|original|short|whole|full|attached"
 _EXHIBIT = "table|figure|fig\\.|chart|graph|diagram|map|image|picture|exhibit|appendix"
-_NUMBERED = "theorem|lemma|proposition|corollary|definition|example|exercise|section|chapter|equation|eq\\.|formula"
+_NUMBERED = (
+    "theorem|lemma|proposition|corollary|definition|example|exercise|section|chapter"
+    "|equation|eq\\.|formula"
+)
 _DOTTED = r"\d{1,3}\.\d+(?!\d|\s*[a-z]{1,2}\b)"  # Theorem 4.2, and not a section 4.2 m long
 LEANS_ON_SOURCE = re.compile(
     rf"\b(?:(?:the|this|that|these)\s+(?:\w+\s+)?(?:{_SOURCE})s?\b|(?:{_SHOWN})\s+(?:\w+\s+)?(?:{_SOURCE}|text)s?\b"

@@ -1,4 +1,5 @@
-"""The answer that a reply states: "The answer is ...", "Final answer: ...", "... is the right answer", or a box."""
+"""The answer that a reply states: "The answer is ...", "Final answer: ...", "... is the right
+answer", or a box."""
 
 from __future__ import annotations
 
@@ -29,12 +30,15 @@ _TAG = re.compile(r"</?(?:answer|b|strong|i|em|u)>", re.IGNORECASE)
 
 
 def stated_answer(reply: str, placeholders: Sequence[str] = ()) -> str:
-    r"""The last stated answer, to the end of its line, without markup and full stop; if none is stated, the content of
-    the last box. "The answer is not ..." does not count as stated, nor do the prompt's `placeholders`.
+    r"""The last stated answer, to the end of its line, without markup and full stop; if none is
+    stated, the content of the last box. "The answer is not ..." does not count as stated, nor do
+    the prompt's `placeholders`.
 
     Raises Malformed.
 
-    >>> stated_answer("<think>the answer is 3</think> Therefore, **the answer is:** \\(\\boxed{12.5\\%}\\).")
+    >>> stated_answer(
+    ...     "<think>the answer is 3</think> Therefore, **the answer is:** \\(\\boxed{12.5\\%}\\)."
+    ... )
     '12.5%'
     >>> stated_answer("Final answer: **Paris**\n\nNote that the answer is not Rome.")
     'Paris'
@@ -55,7 +59,11 @@ def stated_answer(reply: str, placeholders: Sequence[str] = ()) -> str:
         return _plain(last_box(reply))
     except Malformed as problem:
         before = list(_STATED_BEFORE.finditer(said))
-        clause = _CLAUSE.search(said[max(0, before[-1].start() - 200) : before[-1].start()]) if before else None
+        clause = (
+            _CLAUSE.search(said[max(0, before[-1].start() - 200) : before[-1].start()])
+            if before
+            else None
+        )
         if clause is None or not clause[0].strip():
             raise Malformed("no answer is stated") from problem
         return _plain(clause[0])

@@ -11,14 +11,16 @@ from tasks.readers.thoughts import without_closed_blocks
 
 _INVISIBLE = "\u200b\u200c\u200d\u2060\ufeff"
 PLACEHOLDERS = ("and", "or", "...", "…")  # "I write it between <answer> and </answer>"
-_MENTIONED = re.compile(r"[`\"'”’]*\s*(?:and\s*[`\"'“‘]*</|tags?\b|elements?\b|markers?\b)", re.IGNORECASE)
+_MENTIONED = re.compile(
+    r"[`\"'”’]*\s*(?:and\s*[`\"'“‘]*</|tags?\b|elements?\b|markers?\b)", re.IGNORECASE
+)
 _NOTHING_MORE = re.compile(r"[\s`*]*(?:(?:<\|[^<>]{0,64}\|>|</s>)\s*)*")
 
 
 @dataclass(frozen=True)
 class Element:
-    """One element: its text, stripped and without think blocks; its attributes as written; its span in the reply, tags
-    included."""
+    """One element: its text, stripped and without think blocks; its attributes as written; its span
+    in the reply, tags included."""
 
     text: str
     attributes: str
@@ -41,21 +43,31 @@ def last_element(reply: str, name: str) -> str:
 
 
 def elements(reply: str, name: str, *, open_thoughts: bool = True) -> list[Element]:
-    """The complete elements outside of think blocks, in order; one that only restates the instruction is left out.
+    """The complete elements outside of think blocks, in order; one that only restates the
+    instruction is left out.
 
-    If the last think block is not closed and there is no other element, the element that ends the reply counts: models
-    that write think tags as plain text forget to close them. `open_thoughts=False` forbids that.
+    If the last think block is not closed and there is no other element, the element that ends the
+    reply counts: models that write think tags as plain text forget to close them.
+    `open_thoughts=False` forbids that.
     """
     scan = _Scan(reply)
-    for mark in re.finditer(rf"<(/?)(?:(think(?:ing)?)\s*|{name}(?=[\s>])([^<>]*))>", reply, re.IGNORECASE):
+    for mark in re.finditer(
+        rf"<(/?)(?:(think(?:ing)?)\s*|{name}(?=[\s>])([^<>]*))>", reply, re.IGNORECASE
+    ):
         scan.think(mark) if mark[2] else scan.close(mark) if mark[1] else scan.open(mark)
     return scan.result(open_thoughts)
 
 
 def in_order(reply: str, names: Sequence[str]) -> dict[str, Element]:
-    """The last element of each name. Raises Malformed if one is missing or empty, or if the order differs.
+    """The last element of each name. Raises Malformed if one is missing or empty, or if the order
+    differs.
 
-    >>> [part.text for part in in_order("<plan>p</plan> so <answer>a</answer>", ("plan", "answer")).values()]
+    >>> [
+    ...     part.text
+    ...     for part in in_order(
+    ...         "<plan>p</plan> so <answer>a</answer>", ("plan", "answer")
+    ...     ).values()
+    ... ]
     ['p', 'a']
     """
     found = {}
@@ -82,12 +94,15 @@ class _Scan:
     def think(self, mark: re.Match[str]) -> None:
         closes = bool(mark[1])
         if self.opened and not self.thinking:
-            self.doubtful |= closes  # closes a thought that the template opened, or is text of the element
+            # closes a thought that the template opened, or is text of the element
+            self.doubtful |= closes
         elif closes:
             if not self.thinking:
                 self.spoken.clear()
             self.thought.clear()
-            self.thinking, self.opened, self.outer = False, None, None
+            self.thinking = False
+            self.opened = None
+            self.outer = None
         else:
             self.thinking = True
 
@@ -96,27 +111,39 @@ class _Scan:
             return  # the element's own text mentions tags
         if self.doubtful:
             self.spoken.clear()
-        self.outer, self.opened, self.doubtful = self.opened, mark, False
+        self.outer = self.opened
+        self.opened = mark
+        self.doubtful = False
 
     def close(self, mark: re.Match[str]) -> None:
         found = self.thought if self.thinking else self.spoken
-        if self.opened is None and self.outer and found:  # an element within an element of the same name
-            self.opened, self.outer = self.outer, None
+        # an element within an element of the same name
+        if self.opened is None and self.outer and found:
+            self.opened = self.outer
+            self.outer = None
             inner = found.pop()
-            if not (self._text(self.opened.end(), inner.start) or self._text(inner.end, mark.start())):
-                found.append(replace(inner, start=self.opened.start(), end=mark.end()))  # a doubled tag
+            if not (
+                self._text(self.opened.end(), inner.start) or self._text(inner.end, mark.start())
+            ):
+                # a doubled tag
+                found.append(replace(inner, start=self.opened.start(), end=mark.end()))
                 self.opened = None
         if self.opened is None:
             return
         text = self._text(self.opened.end(), mark.start())
         if text.lower() not in PLACEHOLDERS:
-            found.append(Element(text, (self.opened[3] or "").strip(), self.opened.start(), mark.end()))
-        self.opened, self.doubtful = None, False
+            found.append(
+                Element(text, (self.opened[3] or "").strip(), self.opened.start(), mark.end())
+            )
+        self.opened = None
+        self.doubtful = False
 
     def _text(self, start: int, end: int) -> str:
         """Visible text without thoughts."""
         text = without_closed_blocks(self.reply[start:end]).strip()
-        return text if text.strip(_INVISIBLE) else ""
+        if text.strip(_INVISIBLE):
+            return text
+        return ""
 
     def result(self, open_thoughts: bool) -> list[Element]:
         if self.doubtful:

@@ -8,19 +8,26 @@ MARK = re.compile(r"<(/?)think(?:ing)?\s*>", re.IGNORECASE)
 
 
 def spoken(reply: str) -> str:
-    """The reply without its think blocks. An unclosed block hides all text after it; a closing tag without an opening
-    one (the chat template may open the block) hides all text before it.
+    """The reply without its think blocks. An unclosed block hides all text after it; a closing tag
+    without an opening one (the chat template may open the block) hides all text before it.
 
-    >>> spoken("<think>a</think> b <think>c</think> d"), spoken("a </think> b"), spoken("a <think> b")
+    >>> (
+    ...     spoken("<think>a</think> b <think>c</think> d"),
+    ...     spoken("a </think> b"),
+    ...     spoken("a <think> b"),
+    ... )
     (' b  d', ' b', 'a ')
     """
-    said, thinking, at = [], False, 0
+    said = []
+    thinking = False
+    at = 0
     for mark in MARK.finditer(reply):
         if not thinking:
             said.append(reply[at : mark.start()])
         if mark[1] and not thinking:
             said.clear()
-        thinking, at = not mark[1], mark.end()
+        thinking = not mark[1]
+        at = mark.end()
     return "".join(said if thinking else [*said, reply[at:]])
 
 
@@ -40,11 +47,14 @@ def without_closed_blocks(text: str) -> str:
     >>> without_closed_blocks("<think>a</think>b </think> <think>")
     'b </think> <think>'
     """
-    kept, at, opened = [], 0, -1
+    kept = []
+    at = 0
+    opened = -1
     for mark in MARK.finditer(text):
         if not mark[1] and opened < 0:
             opened = mark.start()
         elif mark[1] and opened >= 0:
             kept.append(text[at:opened])
-            at, opened = mark.end(), -1
+            at = mark.end()
+            opened = -1
     return "".join([*kept, text[at:]])

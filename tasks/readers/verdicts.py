@@ -1,7 +1,7 @@
 """Verdicts: a mark in tags or a word in double brackets. The last deciding one counts.
 
-A reply also names verdicts that it does not give: it restates the rule, denies the other verdict, supposes one, or
-quotes the text that it judges.
+A reply also names verdicts that it does not give: it restates the rule, denies the other verdict,
+supposes one, or quotes the text that it judges.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ _SUPPOSED = re.compile(
     r"|^\W*+(?:with|without)\b.*\bwould\b|(?:^|[:(])\W*+(?:to\s+(?:be|get|earn|receive|deserve)|for)\b\W*(?:an?\W*)?$",
     re.IGNORECASE,
 )
-_JUDGED = r"\b(?:response|answer|text|candidate|submission|document|passage|reply|student|author|set)\b"
+_JUDGED = (
+    r"\b(?:response|answer|text|candidate|submission|document|passage|reply|student|author|set)\b"
+)
 _SAYS = (
     r"(?:says?|claims?|contains?|asks?|tells?|instructs?|includes?|demands?|reads?|ends?\s+with|wants?|requests?|states?"
     r"|writes?|mentions?|embeds?)"
@@ -57,13 +59,16 @@ _UNREAL = re.compile(
     r"|score|deserve|receive)\W*(?:an?\W*)?$",
     re.IGNORECASE,
 )
-_CONCLUDES = re.compile(r"\b(?:so|thus|hence|therefore|final(?:ly)?|verdict|decision|now)\b", re.IGNORECASE)
+_CONCLUDES = re.compile(
+    r"\b(?:so|thus|hence|therefore|final(?:ly)?|verdict|decision|now)\b", re.IGNORECASE
+)
 _QUOTED = re.compile(
     r"\s*+[\"'”’`]*+\s*+\b(?:which|that|is|was|are|to|in|into|inside|at|from|tries|but|so)\b[^\n]*[^.!?)\s\n]\s*$"
 )
 _CLOSING_TAGS = re.compile(r"(?:</\w{1,20}>\s*)+$")
 _LAST_TAGS = 100  # characters that closing tags after a last sentence are looked for in
-_QUOTE = re.compile(r"[\"“`][^\"“”`\n]*\w[^\"“”`\n]*$")  # a quotation of which the verdict is a part
+# a quotation of which the verdict is a part
+_QUOTE = re.compile(r"[\"“`][^\"“”`\n]*\w[^\"“”`\n]*$")
 _QUOTE_ENDS = re.compile(r"[^\"“”`\n]{0,40}[\"”`]")
 _OR = re.compile(r"[^\w.!?\n/]*+(?:(?:or|and|versus|vs)\b|/)[^\w.!?\n]*+", re.IGNORECASE)
 _COMMA = re.compile(r"[^\w.!?\n]*,[^\w.!?\n]*")
@@ -88,7 +93,9 @@ def marked(reply: str, name: str = "score") -> int:
     >>> marked("<score>0</score> Had it given the year, <score>1</score>.")
     0
     """
-    digit = unicodedata.normalize("NFKC", deciding(reply, name)).strip(" \n*_`'\"$").removesuffix(".0")
+    digit = (
+        unicodedata.normalize("NFKC", deciding(reply, name)).strip(" \n*_`'\"$").removesuffix(".0")
+    )
     if digit not in ("0", "1"):
         raise Malformed(f"{name} is neither 0 nor 1")
     return int(digit)
@@ -100,9 +107,13 @@ def deciding(reply: str, name: str) -> str:
     if not found:
         raise Malformed(f"no {name} element")
     edges = [(element.start, element.end) for element in found]
-    if _QUOTED.fullmatch(reply[:-_LAST_TAGS] + _CLOSING_TAGS.sub("", reply[-_LAST_TAGS:]), edges[-1][1]):
+    if _QUOTED.fullmatch(
+        reply[:-_LAST_TAGS] + _CLOSING_TAGS.sub("", reply[-_LAST_TAGS:]), edges[-1][1]
+    ):
         raise Malformed(f"cut off in a sentence about the {name}")
-    return _decided([Mention(e.text, *around) for e, around in zip(found, _around(reply, edges), strict=True)])
+    return _decided(
+        [Mention(e.text, *around) for e, around in zip(found, _around(reply, edges), strict=True)]
+    )
 
 
 def bracketed(reply: str, values: Mapping[str, int]) -> int:
@@ -116,24 +127,36 @@ def bracketed(reply: str, values: Mapping[str, int]) -> int:
     said = spoken(reply)
     last_first = reversed(list(BRACKETED.finditer(said)))
     named = ((re.sub(r"\\?[_ -]", "_", match[1]).upper(), match.span()) for match in last_first)
-    found = list(itertools.islice(((word, span) for word, span in named if word in values), _MOST))[::-1]
+    found = list(itertools.islice(((word, span) for word, span in named if word in values), _MOST))[
+        ::-1
+    ]
     if not found:
         raise Malformed("no verdict")
     around = _around(said, [span for _, span in found])
-    return values[_decided([Mention(word, *text) for (word, _), text in zip(found, around, strict=True)])]
+    return values[
+        _decided([Mention(word, *text) for (word, _), text in zip(found, around, strict=True)])
+    ]
 
 
 def _around(text: str, spans: list[tuple[int, int]]) -> list[tuple[str, str]]:
     """The text before and after each span, up to the neighbouring spans, without thoughts."""
-    starts, ends = [*(start for start, _ in spans), len(text)], [0, *(end for _, end in spans)]
+    starts = [*(start for start, _ in spans), len(text)]
+    ends = [0, *(end for _, end in spans)]
     return [
-        (spoken(text[max(ends[i], start - _ABOUT) : start]), spoken(text[end : min(starts[i + 1], end + _ABOUT)]))
+        (
+            spoken(text[max(ends[i], start - _ABOUT) : start]),
+            spoken(text[end : min(starts[i + 1], end + _ABOUT)]),
+        )
         for i, (start, end) in enumerate(spans)
     ]
 
 
 def _decided(mentions: list[Mention]) -> str:
-    given = [m for m in mentions if not (_DENIED.search(m.before) or _TAKEN_BACK.match(m.after) or _is_reported(m))]
+    given = [
+        m
+        for m in mentions
+        if not (_DENIED.search(m.before) or _TAKEN_BACK.match(m.after) or _is_reported(m))
+    ]
     if len({mention.value for mention in mentions}) > 1:
         offered = _offered(mentions)
         given = [m for m in given if m not in offered and not _is_supposed(m)]
@@ -144,7 +167,8 @@ def _decided(mentions: list[Mention]) -> str:
 
 
 def _is_reported(mention: Mention) -> bool:
-    """Whether the verdict is one that the judged text asks for, or holds only in what is not the case."""
+    """Whether the verdict is one that the judged text asks for, or holds only in what is not the
+    case."""
     sentence = _SENTENCE_END.split(mention.before)[-1]
     if _REPORTED.search(sentence) or _DISOWNED.match(mention.after):
         return True
@@ -162,6 +186,8 @@ def _offered(mentions: list[Mention]) -> list[Mention]:
     """Different verdicts joined by "or", which decide nothing, and those listed before them."""
     offered: list[Mention] = []
     for a, b in reversed(list(itertools.pairwise(mentions))):
-        if a.value != b.value and (_OR.fullmatch(a.after) or (b in offered and _COMMA.fullmatch(a.after))):
+        if a.value != b.value and (
+            _OR.fullmatch(a.after) or (b in offered and _COMMA.fullmatch(a.after))
+        ):
             offered += [a, b]
     return offered

@@ -1,4 +1,4 @@
-"""The report of a prepared corpus: what became of its documents, and what every step did and cost."""
+"""The report of a prepared corpus: what became of its documents, and what its steps cost."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tasks.corpus.steps import IN_ORDER
 from tasks.reports.beside import beside
 from tasks.reports.draw import GREY, PALETTE, Plot, by, draw, percent, short
 from tasks.reports.page import Section, render, write_page
+from tasks.reports.statement import parameters_of, shared_statement
 from warehouse.address import Address
 from warehouse.query import query
 from warehouse.schemas import Row
@@ -19,74 +20,20 @@ from warehouse.store import Store, Table
 
 log = logging.getLogger("selfplay")
 
-STEPS = """
-    select
-        part as step,
-        max(value) filter (where metric = 'rows_in') as rows_in,
-        max(value) filter (where metric = 'rows_out') as rows_out,
-        max(value) filter (where metric = 'cpu_s') as cpu_s,
-        max(value) filter (where metric = 'peak_memory_mb') as peak_memory_mb
-    from measurements where run = $run group by part order by list_position($parts, part), part
-"""
-MEASURED = """
-    select part as step, metric, value from measurements
-    where run = $run and metric not in ('rows_in', 'rows_out', 'cpu_s', 'peak_memory_mb')
-    order by list_position($parts, part), part, metric
-"""
-QUERIES = {
-    "steps": STEPS,
-    "measurements": MEASURED,
-    "reasons": """
-        select part, reason, count(*) as documents from (
-            select 'read' as part, dropped_reason as reason from documents where run = $run and label is null
-            union all
-            select label, reason from screenings where run = $run and list_contains($screened, label)
-        )
-        where reason is not null group by all order by documents desc
-    """,
-    "pairs": """
-        select least(floor(jaccard * 50) / 50, 0.98) as bin, count(*) as pairs
-        from duplicates where run = $run group by bin order by bin
-    """,
-    "sizes": """
-        select num_documents as size, count(*) as clusters from clusters where run = $run group by size order by size
-    """,
-    "clusters": """
-        select cluster, num_documents, similarity, title, array_to_string(keywords, ', ') as keywords
-        from clusters where run = $run order by num_documents desc, cluster limit 40
-    """,
-    "spans": """
-        select benchmark, passage, document_id, rule, share, removes, text
-        from contaminations where run = $run order by removes desc, share desc, document_id, start limit 40
-    """,
-    "families": """
-        select
-            instead as stays, count(*) + 1 as documents, list(document_id order by document_id)[:20] as go,
-            any_value(label) as step
-        from screenings where run = $run and list_contains($screened, label) and instead is not null
-        group by instead order by documents desc, stays limit 40
-    """,
-    "doubtful": """
-        with nearest as (
-            select first_id, second_id, jaccard, first, second from duplicates where run = $run
-            order by abs(jaccard - $threshold), first, second limit 12
-        )
-        select
-            n.first_id, n.second_id, n.jaccard, n.jaccard >= $threshold as merged,
-            left(one.text, 4000) as first_text, left(other.text, 4000) as second_text
-        from nearest as n
-        join documents as one on one.run = $run and one.label is null and one.document_id = n.first_id
-        join documents as other on other.run = $run and other.label is null and other.document_id = n.second_id
-        order by n.jaccard desc, n.first, n.second
-    """,
-    "sets": """
-        select coalesce(label, 'members') as shown, sum(num_tokens) as tokens
-        from document_sets where run = $run group by label, set_id
-    """,
-    "stays": """
-        select count(*) as documents, sum(num_chars) as chars from documents where run = $run and label = 'prepared'
-    """,
-}
+# statements in `warehouse/sql/corpus`
+QUERIES = (
+    "steps",
+    "measurements",
+    "reasons",
+    "pairs",
+    "sizes",
+    "clusters",
+    "spans",
+    "families",
+    "doubtful",
+    "sets",
+    "stays",
+)
 
 
 @dataclass(frozen=True)
@@ -96,12 +43,17 @@ class Contents:
     rows: dict[str, list[Row]]
 
     def metric(self, step: str, name: str) -> float | None:
-        found = (r["value"] for r in self.rows["measurements"] if (r["step"], r["metric"]) == (step, name))
-        return next(found, None)
+        for row in self.rows["measurements"]:
+            if row["step"] == step and row["metric"] == name:
+                return row["value"]
+        return None
 
 
 def report_corpus(store: Store, prepared: Table) -> Path:
-    """Write `<store>/reports/<run>/corpus.html` from the run's tables; returns its path. An inquiry writes nothing."""
+    """Write `<store>/reports/<run>/corpus.html` from the run's tables; return its path.
+
+    An inquiry writes nothing.
+    """
     run = prepared.at.run
     if not store.freshness.builds:
         return store.root / "reports" / run / "corpus.html"
@@ -112,8 +64,11 @@ def report_corpus(store: Store, prepared: Table) -> Path:
         c=contents,
         tiles=headline(contents),
         sections=sections(contents),
-        pairs_beside=[{**row, "sides": beside(row["first_text"], row["second_text"])} for row in rows["doubtful"]],
-        **{name: list(map(readable, found)) for name, found in rows.items()},
+        pairs_beside=[
+            {**row, "sides": beside(row["first_text"], row["second_text"])}
+            for row in rows["doubtful"]
+        ],
+        rows={name: list(map(readable, some)) for name, some in rows.items()},
     )
     path = write_page(store, f"{run}/corpus.html", page)
     log.info("%s: report", path)
@@ -121,31 +76,48 @@ def report_corpus(store: Store, prepared: Table) -> Path:
 
 
 def ask(prepared: Table, name: str) -> list[Row]:
-    """The rows of one of QUERIES, for only those screenings that the prepared corpus went through."""
-    screened = [Address.parse(table["address"]).label for table in prepared.recipe["params"]["screened"]]
-    given = {"run": prepared.at.run, "screened": screened, "parts": list(IN_ORDER), "threshold": _threshold(prepared)}
-    sql = QUERIES[name]
-    return query(prepared.root, sql, {key: value for key, value in given.items() if f"${key}" in sql})
+    """The rows of one of `QUERIES`, for those screenings that the prepared corpus went through."""
+    screened = [
+        Address.parse(table["address"]).label for table in prepared.recipe["params"]["screened"]
+    ]
+    values = {
+        "run": prepared.at.run,
+        "screened": screened,
+        "parts": list(IN_ORDER),
+        "threshold": _threshold(prepared),
+    }
+    sql = shared_statement(name, folder="corpus")
+    return query(prepared.root, sql, parameters_of(sql, values))
 
 
 def _threshold(prepared: Table) -> float:
     """The Jaccard similarity at which documents become one family."""
     store = Store(prepared.root)
     near = store.find(store.run(prepared.at.run).address("screenings", "near"))
-    return near.recipe["params"]["threshold"] if near is not None else 1.0
+    if near is None:
+        return 1.0
+    return near.recipe["params"]["threshold"]
 
 
 def readable(row: Row) -> Row:
     """Round numbers to as many digits as anyone reads.
 
-    >>> readable({"metric": "cpu_s", "value": 1234.5678}), readable({"jaccard": 0.81234, "pairs": 3.0})
-    ({'metric': 'cpu_s', 'value': '1,234.6'}, {'jaccard': '0.812', 'pairs': '3'})
+    >>> readable({"metric": "cpu_s", "value": 1234.5678})
+    {'metric': 'cpu_s', 'value': '1,234.6'}
+    >>> readable({"jaccard": 0.81234, "pairs": 3.0})
+    {'jaccard': '0.812', 'pairs': '3'}
     """
-    return {key: _digits(value) if isinstance(value, float) else value for key, value in row.items()}
+    return {
+        key: _digits(value) if isinstance(value, float) else value for key, value in row.items()
+    }
 
 
 def _digits(value: float) -> str:
-    return f"{value:,.0f}" if value.is_integer() else f"{value:,.3f}" if abs(value) < 10 else f"{value:,.1f}"
+    if value.is_integer():
+        return f"{value:,.0f}"
+    if abs(value) < 10:
+        return f"{value:,.3f}"
+    return f"{value:,.1f}"
 
 
 def headline(contents: Contents) -> list[tuple[str, str, str]]:
@@ -159,8 +131,10 @@ def headline(contents: Contents) -> list[tuple[str, str, str]]:
         if num:
             tiles.append((reason.replace("_", " "), f"{num:,}", percent(num, read)))
     for step in ("duplicates", "contaminations"):
-        if (found := contents.metric(step, "canary_recall")) is not None:
-            tiles.append((f"canaries found, {step}", percent(found, 1), "planted to measure recall"))
+        recall = contents.metric(step, "canary_recall")
+        if recall is not None:
+            name = f"canaries found, {step}"
+            tiles.append((name, percent(recall, 1), "planted to measure recall"))
     spent = sum(r["cpu_s"] or 0 for r in contents.rows["steps"])
     peak = max((r["peak_memory_mb"] or 0 for r in contents.rows["steps"]), default=0)
     return [*tiles, ("CPU time", f"{spent:,.0f} s", f"peak memory {peak / 1024:.2f} GiB")]
@@ -180,7 +154,9 @@ def _reasons(rows: list[Row]) -> Plot:
         return Plot("reasons", "No document was dropped", "Every document that was read is kept.")
     most = rows[0]
     title = f"Most were dropped as {most['reason'].replace('_', ' ')}: {most['documents']:,}"
-    return Plot("reasons", title, "Documents by the first reason for dropping them.", draw(_bars, rows[:12]))
+    return Plot(
+        "reasons", title, "Documents by the first reason for dropping them.", draw(_bars, rows[:12])
+    )
 
 
 def _bars(axes: Any, rows: list[Row]) -> None:
@@ -199,18 +175,33 @@ def _costs(steps: list[Row]) -> Plot:
     if not spent:
         return Plot("costs", "No step was measured", "")
     slowest = max(spent, key=lambda step: spent[step])
-    note = "CPU seconds of each step, its worker processes included, in the attempt that completed it."
-    title = f"{slowest} took {percent(spent[slowest], sum(spent.values()))} of {sum(spent.values()):,.1f} CPU-s"
+    note = (
+        "CPU seconds of each step, its worker processes included, in the attempt that completed it."
+    )
+    title = (
+        f"{slowest} took {percent(spent[slowest], sum(spent.values()))} of"
+        f" {sum(spent.values()):,.1f} CPU-s"
+    )
     return Plot("costs", title, note, draw(_step_bars, spent, "CPU-s"))
 
 
 def _memory(steps: list[Row]) -> Plot:
-    peaks = {r["step"]: r["peak_memory_mb"] / 1024 for r in steps if r["peak_memory_mb"] is not None}
+    peaks = {
+        r["step"]: r["peak_memory_mb"] / 1024 for r in steps if r["peak_memory_mb"] is not None
+    }
     if not peaks:
         return Plot("memory", "No step's memory was measured", "")
     largest = max(peaks, key=lambda step: peaks[step])
-    note = "Peak of the largest process of each step. About 0.4 GiB are the program itself, before any document."
-    return Plot("memory", f"{largest} used the most: {peaks[largest]:.2f} GiB", note, draw(_step_bars, peaks, "GiB"))
+    note = (
+        "Peak of the largest process of each step. About 0.4 GiB are the program itself, before any"
+        " document."
+    )
+    return Plot(
+        "memory",
+        f"{largest} used the most: {peaks[largest]:.2f} GiB",
+        note,
+        draw(_step_bars, peaks, "GiB"),
+    )
 
 
 def _step_bars(axes: Any, values: dict[str, float], unit: str) -> None:
@@ -222,14 +213,27 @@ def _step_bars(axes: Any, values: dict[str, float], unit: str) -> None:
 
 def _pairs(rows: list[Row]) -> Plot:
     if not rows:
-        return Plot("pairs", "No two documents were similar", "No pair shares a band and half of its shingles.")
+        return Plot(
+            "pairs",
+            "No two documents were similar",
+            "No pair shares a band and half of its shingles.",
+        )
     num = sum(r["pairs"] for r in rows)
-    note = "Exact Jaccard of every pair that was compared. Pairs well below the threshold were rarely compared at all."
+    note = (
+        "Exact Jaccard of every pair that was compared. Pairs well below the threshold were rarely"
+        " compared at all."
+    )
     return Plot("pairs", f"{num:,} pairs, by their similarity", note, draw(_pair_bars, rows))
 
 
 def _pair_bars(axes: Any, rows: list[Row]) -> None:
-    axes.bar([r["bin"] for r in rows], [r["pairs"] for r in rows], width=0.018, align="edge", color=PALETTE[3])
+    axes.bar(
+        [r["bin"] for r in rows],
+        [r["pairs"] for r in rows],
+        width=0.018,
+        align="edge",
+        color=PALETTE[3],
+    )
     axes.set_xlim(min(0.5, *(r["bin"] for r in rows)), 1)
     axes.set_xlabel("Jaccard")
     axes.set_ylabel("pairs")
@@ -241,14 +245,25 @@ def _pair_bars(axes: Any, rows: list[Row]) -> None:
 
 def _sizes(rows: list[Row]) -> Plot:
     if not rows:
-        return Plot("sizes", "No clusters were made", "Name an embedding model and a cluster size to have them.")
-    num, documents = sum(r["clusters"] for r in rows), sum(r["clusters"] * r["size"] for r in rows)
+        return Plot(
+            "sizes",
+            "No clusters were made",
+            "Name an embedding model and a cluster size to have them.",
+        )
+    num = sum(r["clusters"] for r in rows)
+    documents = sum(r["clusters"] * r["size"] for r in rows)
     title = f"{num:,} clusters of {documents / num:.1f} documents on average"
     return Plot("sizes", title, "Clusters by their number of documents.", draw(_size_bars, rows))
 
 
 def _size_bars(axes: Any, rows: list[Row]) -> None:
-    axes.bar([r["size"] for r in rows], [r["clusters"] for r in rows], color=PALETTE[1], edgecolor=GREY, linewidth=0.3)
+    axes.bar(
+        [r["size"] for r in rows],
+        [r["clusters"] for r in rows],
+        color=PALETTE[1],
+        edgecolor=GREY,
+        linewidth=0.3,
+    )
     axes.set_xlabel("documents of a cluster")
     axes.set_ylabel("clusters")
     axes.yaxis.get_major_locator().set_params(integer=True)
@@ -256,12 +271,22 @@ def _size_bars(axes: Any, rows: list[Row]) -> None:
 
 def _sets(rows: list[Row]) -> Plot:
     if not rows:
-        return Plot("sets", "No document sets were made", "Give their size to have them: long_context.sets.size=20.")
-    tokens = {kind: [r["tokens"] for r in found] for kind, found in by(rows, "shown").items()}
+        return Plot(
+            "sets",
+            "No document sets were made",
+            "Give their size to have them: long_context.sets.size=20.",
+        )
+    tokens = {kind: [r["tokens"] for r in some] for kind, some in by(rows, "shown").items()}
     mean = sum(tokens["members"]) / len(tokens["members"])
-    note = "Tokens of all documents of a set: of its members, and where sets were padded, with distractors."
+    note = (
+        "Tokens of all documents of a set: of its members, and where sets were padded, with"
+        " distractors."
+    )
     return Plot(
-        "sets", f"{len(tokens['members']):,} sets of {mean:,.0f} tokens on average", note, draw(_lengths, tokens)
+        "sets",
+        f"{len(tokens['members']):,} sets of {mean:,.0f} tokens on average",
+        note,
+        draw(_lengths, tokens),
     )
 
 

@@ -1,4 +1,4 @@
-"""What a run's scores cost: the optimizer steps, sampled tokens and seconds of all tables that led to an update."""
+"""What a run's scores cost: steps, tokens and seconds of all tables that led to an update."""
 
 from __future__ import annotations
 
@@ -17,16 +17,18 @@ COSTS = {"steps": "optimizer steps", "tokens": "sampled tokens", "seconds": "sec
 def costs(store: Store, run: str) -> dict[int, Row]:
     """What the updates of all players together had cost by the end of each iteration, from 0 on.
 
-    Measurements (held-out scores, probes, monitors) and the time between stages do not count: a run that was stopped
-    and resumed costs the same as one in a single piece.
+    Measurements (held-out scores, probes, monitors) and the time between stages do not count: a run
+    that was stopped and resumed costs the same as one in a single piece.
     """
     tables = list(store.tables(run))
     spent: dict[int, Row] = defaultdict(lambda: dict.fromkeys(COSTS, 0))
     for table in _led_to_updates(tables):
-        here = spent[table.at.iteration or 0]
-        here["seconds"] += table.recipe["seconds"]
-        here["steps"] += table.num_rows if table.schema is UPDATES else 0
-        here["tokens"] += _sampled(table) if table.schema is ROLLOUTS else 0
+        of_iteration = spent[table.at.iteration or 0]
+        of_iteration["seconds"] += table.recipe["seconds"]
+        if table.schema is UPDATES:
+            of_iteration["steps"] += table.num_rows
+        if table.schema is ROLLOUTS:
+            of_iteration["tokens"] += _sampled(table)
     reached = range(1 + max((table.at.iteration or 0 for table in tables), default=0))
     sums = itertools.accumulate((spent[t] for t in reached), _added)
     return dict(zip(reached, sums, strict=True))
@@ -40,17 +42,20 @@ def with_costs(store: Store, rows: Iterable[Row]) -> list[Row]:
 
 
 def _led_to_updates(tables: list[Table]) -> list[Table]:
-    """The updates and all tables they were made from. In a fork, recipes name tables of the source run; the tables at
-    the same places in this run stand in for them."""
+    """The updates and all tables they were made from.
+
+    In a fork, recipes name tables of the source run; the tables at the same places in this run
+    stand in for them.
+    """
     at = {_within(table.address): table for table in tables}
-    found: set[str] = set()
+    reached: set[str] = set()
     waiting = [_within(table.address) for table in tables if table.schema is UPDATES]
     while waiting:
         place = waiting.pop()
-        if place in at and place not in found:
-            found.add(place)
+        if place in at and place not in reached:
+            reached.add(place)
             waiting += [_within(source) for source, _ in inputs(at[place].recipe)]
-    return [at[place] for place in sorted(found)]
+    return [at[place] for place in sorted(reached)]
 
 
 def _within(address: str) -> str:
@@ -62,7 +67,10 @@ def _sampled(table: Table) -> float:
     """The sampled tokens of a table; NaN if its rows were cleaned away."""
     if not table.has_rows:
         return math.nan
-    return sum(sum(batch["num_sampled_tokens"].to_pylist()) for batch in table.batches(["num_sampled_tokens"]))
+    return sum(
+        sum(batch["num_sampled_tokens"].to_pylist())
+        for batch in table.batches(["num_sampled_tokens"])
+    )
 
 
 def _added(one: Row, other: Row) -> Row:

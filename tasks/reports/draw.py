@@ -1,13 +1,20 @@
-"""Draw a figure as inline SVG that takes its text colour from the page, so that it reads on light and dark."""
+"""Figures as inline SVG for reports and for the viewer.
+
+Text takes the colour of its page, so that a figure reads on light and dark.
+"""
 
 from __future__ import annotations
 
+import html
 import io
+import json
 import math
 import re
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote, unquote
 
 from markupsafe import Markup
 
@@ -18,6 +25,10 @@ INK = "#010203"  # stands for the page's text colour in the drawing
 PALETTE = ("#3f83d6", "#e2832f", "#2fa57c", "#a06ad0", "#d8506f", "#8f9a2b", "#2ea3b5", "#b07a50")
 GREY = "#8b929c"
 WIDTH_IN = 5.0  # 360 points: text keeps its size on a phone
+HOVER = "hover:"  # how the address of a hover point begins in the drawing
+HOVER_LINK = re.compile(rf'<a xlink:href="{HOVER}([^"]*)"[^>]*>(.*?)</a>', re.DOTALL)
+PLACE = re.compile(r'<use [^>]*x="([^"]*)" y="([^"]*)"')
+_drawing = threading.Lock()  # matplotlib's settings belong to the process
 
 STYLE: dict[Any, Any] = {
     "font.size": 11.0,
@@ -54,7 +65,10 @@ STYLE: dict[Any, Any] = {
 
 @dataclass(frozen=True)
 class Plot:
-    """The finding as title, the figure, and how to read it. Without data there is no figure, and the title says so."""
+    """A figure with the finding as its title, and a note on how to read it.
+
+    Without data there is no figure, and the title says so.
+    """
 
     name: str
     title: str
@@ -74,14 +88,16 @@ class Colours:
         return self._of.setdefault(name, PALETTE[len(self._of) % len(PALETTE)])
 
 
-def draw(paint: Callable[..., None], *args: Any, rows: int = 1, columns: int = 1, height_in: float = 2.9) -> Markup:
-    """`paint(axes, *args)` as SVG; `axes` is a list when there is more than one.
+def draw(
+    paint: Callable[..., None], *args: Any, rows: int = 1, columns: int = 1, height_in: float = 2.9
+) -> Markup:
+    """What `paint(axes, *args)` draws, as SVG; `axes` is a list if there are several.
 
     Safe in a page: matplotlib escapes what it writes, and the drawing holds no script and no link.
     """
     import matplotlib
 
-    with matplotlib.rc_context(STYLE):  # pyright: ignore[reportArgumentType]
+    with _drawing, matplotlib.rc_context(STYLE):  # pyright: ignore[reportArgumentType]
         from matplotlib.backends.backend_svg import FigureCanvasSVG
         from matplotlib.figure import Figure
 
@@ -89,28 +105,78 @@ def draw(paint: Callable[..., None], *args: Any, rows: int = 1, columns: int = 1
         axes = [figure.add_subplot(rows, columns, i + 1) for i in range(rows * columns)]
         paint(axes[0] if len(axes) == 1 else axes, *args)
         buffer = io.StringIO()
-        FigureCanvasSVG(figure).print_svg(buffer, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
+        FigureCanvasSVG(figure).print_svg(
+            buffer, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        )
     return _inline(buffer.getvalue())
 
 
 def _inline(svg: str) -> Markup:
     svg = svg[svg.index("<svg") :].replace(INK, "currentColor")
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    # a style element would hold for the whole page
+    svg = re.sub(r"<style.*?</style>", "", svg, flags=re.DOTALL)
+    svg = svg.replace("<svg ", '<svg style="stroke-linejoin: round; stroke-linecap: butt" ', 1)
+    svg = HOVER_LINK.sub(_hover_point, svg)
     return Markup(visible(svg))  # labels may be names from data
 
 
-def progress(rows: Iterable[Row]) -> list[float]:
-    """The x of each row: step k of K in iteration t lies at t - 1 + (k - 1/2) / K; a row without a step lies at t.
+def hover(
+    axes: Any,
+    x: Sequence[float],
+    y: Sequence[float],
+    texts: Sequence[str],
+    links: Sequence[str] | None = None,
+) -> None:
+    """Lay an invisible point over each drawn one: it shows its text to the pointer that rests on
+    it, and leads to its link."""
+    contents = zip(texts, links or [""] * len(texts), strict=True)
+    addresses = [HOVER + quote(json.dumps(content)) for content in contents]
+    axes.scatter(x, y, s=60, alpha=0, linewidth=0, urls=addresses, label="_hover")
 
-    >>> progress([{"iteration": 2, "step": 1}, {"iteration": 2, "step": 2}, {"iteration": 3, "step": None}])
+
+def _hover_point(match: re.Match[str]) -> str:
+    """matplotlib's link around an invisible point, as a circle with a title."""
+    text, link = json.loads(unquote(html.unescape(match[1])))
+    place = PLACE.search(match[2])
+    if place is None:
+        return ""
+    circle = Markup('<circle cx="{}" cy="{}" r="4" fill-opacity="0"><title>{}</title></circle>')
+    point = circle.format(place[1], place[2], text)
+    if link:
+        return Markup('<a href="{}">{}</a>').format(link, point)
+    return point
+
+
+def value_says(value: float, error: float | None = None) -> str:
+    """
+    >>> value_says(0.5), value_says(0.5, 0.0312), value_says(1e-5)
+    ('0.5', '0.5 ± 0.031', '1e-05')
+    """
+    spread = "" if error is None else f" ± {error:.2g}"
+    return f"{value:.4g}{spread}"
+
+
+def progress(rows: Iterable[Row]) -> list[float]:
+    """The x of each row: step k of K in iteration t lies at t - 1 + (k - 1/2) / K; a row without a
+    step lies at t.
+
+    >>> steps = [{"iteration": 2, "step": 1}, {"iteration": 2, "step": 2}]
+    >>> progress([*steps, {"iteration": 3, "step": None}])
     [1.25, 1.75, 3]
     """
     rows = list(rows)
-    last = {t: max(row["step"] or 1 for row in found) for t, found in by(rows, "iteration").items()}
-    return [
-        row["iteration"] if row["step"] is None else row["iteration"] - 1 + (row["step"] - 0.5) / last[row["iteration"]]
-        for row in rows
-    ]
+    num_steps = {
+        iteration: max(row["step"] or 1 for row in of_iteration)
+        for iteration, of_iteration in by(rows, "iteration").items()
+    }
+
+    def place(row: Row) -> float:
+        if row["step"] is None:
+            return row["iteration"]
+        return row["iteration"] - 1 + (row["step"] - 0.5) / num_steps[row["iteration"]]
+
+    return [place(row) for row in rows]
 
 
 def iteration_axis(axes: Any, rows: list[Row]) -> None:
@@ -122,10 +188,12 @@ def iteration_axis(axes: Any, rows: list[Row]) -> None:
 
 def by(rows: Iterable[Row], *names: str) -> dict[Any, list[Row]]:
     """Rows under the value of a column, or the tuple of several, in order of first appearance."""
-    found: dict[Any, list[Row]] = {}
+    groups: dict[Any, list[Row]] = {}
     for row in rows:
-        found.setdefault(row[names[0]] if len(names) == 1 else tuple(row[name] for name in names), []).append(row)
-    return found
+        values = tuple(row[name] for name in names)
+        key = values[0] if len(values) == 1 else values
+        groups.setdefault(key, []).append(row)
+    return groups
 
 
 def short(text: str, limit: int = 34) -> str:
@@ -133,7 +201,9 @@ def short(text: str, limit: int = 34) -> str:
     >>> short("another task of its document is kept", 20)
     'another task of its…'
     """
-    return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
+    if len(text) <= limit:
+        return text
+    return text[: limit - 1].rstrip() + "…"
 
 
 def percent(part: float, whole: float) -> str:
@@ -147,20 +217,32 @@ def percent(part: float, whole: float) -> str:
     share = 100 * part / whole
     if 0 < share < 1:
         return f"{share:.2g} %"
-    return f"{share:.1f} %" if share % 100 and not 10 <= share <= 90 else f"{share:.0f} %"
+    is_extreme = share < 10 or share > 90
+    if is_extreme and share % 100:
+        return f"{share:.1f} %"
+    return f"{share:.0f} %"
 
 
 def legend(panels: Any, columns: int = 3, where: str = "upper") -> None:
-    """A legend for the lines or bars of one or several axes, outside, where it hides nothing. A name that several axes
-    have is shown once. With names too wide for so many columns it gets fewer, and the figure grows by the lines that
-    this adds."""
-    panels = panels if isinstance(panels, list) else [panels]
-    handles, names = [], []
+    """Add a legend for one or several axes, outside them, where it hides nothing.
+
+    A name that several axes have is shown once. If the names are too wide for `columns`, there are
+    fewer columns, and the figure grows by the lines that this adds.
+    """
+    if not isinstance(panels, list):
+        panels = [panels]
+    handles = []
+    names = []
     for panel in panels:
-        new = [(handle, n) for handle, n in zip(*panel.get_legend_handles_labels(), strict=True) if n not in names]
+        labelled = zip(*panel.get_legend_handles_labels(), strict=True)
+        # within one panel, two names that `short` made equal stay two
+        new = [(handle, name) for handle, name in labelled if name not in names]
         handles += [handle for handle, _ in new]
-        names += [name for _, name in new]  # within one panel, two names that `short` made equal stay two
-    fitting = max((n for n in range(1, columns + 1) if _legend_width(names, n) <= 72 * WIDTH_IN), default=1)
+        names += [name for _, name in new]
+    fitting = 1
+    for num_columns in range(2, columns + 1):
+        if _legend_width(names, num_columns) <= 72 * WIDTH_IN:
+            fitting = num_columns
     added = math.ceil(len(names) / fitting) - math.ceil(len(names) / columns)
     figure = panels[0].figure
     figure.set_figheight(figure.get_figheight() + 0.2 * added)
@@ -168,10 +250,15 @@ def legend(panels: Any, columns: int = 3, where: str = "upper") -> None:
 
 
 def _legend_width(names: list[str], columns: int) -> float:
-    """Points, at 6 a letter, with 36 for a handle and its spaces. Names fill one column after another.
+    """The width in points, at 6 a letter and 36 for a handle and its spaces.
+
+    Names fill one column after another.
 
     >>> _legend_width(["a" * 10, "b" * 20, "c" * 5], 2)  # the columns are 20 and 5 letters wide
     222
     """
-    lines = math.ceil(len(names) / columns)
-    return sum(36 + 6 * max(map(len, names[i : i + lines])) for i in range(0, len(names), lines)) if names else 0
+    if not names:
+        return 0
+    num_lines = math.ceil(len(names) / columns)
+    filled = [names[i : i + num_lines] for i in range(0, len(names), num_lines)]
+    return sum(36 + 6 * max(map(len, column)) for column in filled)

@@ -13,8 +13,8 @@ from warehouse.schemas import Row, Turn
 class Example:
     """One rollout with its prompt, turns, reward, verdicts and gates; all text in it is untrusted.
 
-    `rollout` is a row of `example_rollouts.sql`, `verdicts` are rows of `example_verdicts.sql`, `gates` of
-    `example_gates.sql`.
+    `rollout` is a row of `example_rollouts.sql`, `verdicts` are rows of `example_verdicts.sql`,
+    `gates` of `example_gates.sql`.
     """
 
     kind: str
@@ -25,7 +25,11 @@ class Example:
 
     @property
     def was_graded(self) -> bool:
-        return any(row["verdict"] is not None or (row["criterion"] and row["malformed"]) for row in self.verdicts)
+        """Whether a judge was asked about any criterion, even if its verdict was unreadable."""
+        return any(
+            row["verdict"] is not None or (row["criterion"] and row["malformed"])
+            for row in self.verdicts
+        )
 
     @property
     def components(self) -> dict[str, float]:
@@ -46,7 +50,13 @@ def examples(source: Source) -> list[Example]:
     verdicts = by(source.rows("example_verdicts", rollout_ids=ids), "rollout_id")
     gates = by(source.rows("example_gates", rollout_ids=ids), "rollout_id")
     return [
-        Example(row["kind"], row["why"], rollouts[i], verdicts.get(i, []), gates.get(i, []))
+        Example(
+            kind=row["kind"],
+            why=row["why"],
+            rollout=rollouts[row["rollout_id"]],
+            verdicts=verdicts.get(row["rollout_id"], []),
+            gates=gates.get(row["rollout_id"], []),
+        )
         for row in chosen
-        if (i := row["rollout_id"]) in rollouts
+        if row["rollout_id"] in rollouts
     ]

@@ -27,28 +27,55 @@ class Section:
 
 
 def render(template: str, **values: Any) -> str:
-    """Render a template of this folder. HTML escapes everything except figures; in Markdown the filter `cell` escapes.
-    In both, invisible characters are written as their escapes."""
+    """Render a template of this folder.
+
+    HTML escapes everything except figures; in Markdown the filter `cell` escapes. In both,
+    invisible characters are written as their escapes.
+    """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(HERE),
         autoescape=template.endswith(".html.jinja"),
         undefined=jinja2.StrictUndefined,
-        finalize=lambda value: visible(value) if type(value) is str else value,  # figures and macros are Markup
+        finalize=_visible_text,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"cell": cell, "by": by, "number": number, "percent": percent}
-    return environment.get_template(template).render(**values)
+    environment.filters |= {
+        "cell": cell,
+        "by": by,
+        "number": number,
+        "percent": percent,
+        "cut": cut,
+    }
+    environment.globals["longest"] = None
+    return environment.get_template(template).render(values)
+
+
+def _visible_text(value: Any) -> Any:
+    """Make a text's invisible characters visible; figures and macros, which are Markup, stay."""
+    if type(value) is str:
+        return visible(value)
+    return value
 
 
 def cell(value: Any) -> str:
-    r"""Text in Markdown and its tables: no markup, no line break, no new column. Prefect's page reads no numeric
-    entities.
+    r"""Text in Markdown and its tables: no markup, no line break, no new column. Prefect's page
+    reads no numeric entities.
 
     >>> print(cell("a|b <img src=x>\n*c*"))
     a\|b \<img src=x\> \*c\*
     """
     return re.sub(r"[&<>|*_`\[\]#~!\\]", r"\\\g<0>", re.sub(r"\s+", " ", str(value)))
+
+
+def cut(text: str, longest: int | None) -> str:
+    """
+    >>> cut("abcdef", 2), cut("abcdef", None)
+    ('ab… 4 more characters', 'abcdef')
+    """
+    if longest is None or len(text) <= longest:
+        return text
+    return f"{text[:longest]}… {len(text) - longest:,} more characters"
 
 
 def number(value: float | None, digits: int = 3) -> str:
@@ -58,7 +85,9 @@ def number(value: float | None, digits: int = 3) -> str:
     """
     if value is None:
         return "–"
-    return f"{value:,.0f}" if float(value).is_integer() and abs(value) >= 2 else f"{value:.{digits}f}"
+    if float(value).is_integer() and abs(value) >= 2:
+        return f"{value:,.0f}"
+    return f"{value:.{digits}f}"
 
 
 def viewer_page(run: str) -> str:
@@ -68,12 +97,14 @@ def viewer_page(run: str) -> str:
 
 def report_file(store: Store, run: str, iteration: int | None = None) -> Path:
     """The path of a run's report up to an iteration, or of the latest one."""
-    return store.root / "reports" / run / ("latest.html" if iteration is None else f"iter-{iteration:03d}.html")
+    name = "latest" if iteration is None else f"iter-{iteration:03d}"
+    return store.root / "reports" / run / f"{name}.html"
 
 
 def write_page(store: Store, name: str, text: str) -> Path:
     """Write a file under `reports/`, whole or not at all."""
-    path, fresh = store.root / "reports" / name, store.root / "tmp" / uuid.uuid4().hex
+    path = store.root / "reports" / name
+    fresh = store.root / "tmp" / uuid.uuid4().hex
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh.write_text(text, encoding="utf-8")
     os.replace(fresh, path)

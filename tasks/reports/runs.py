@@ -5,25 +5,25 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
 from tasks.reports.costs import COSTS, with_costs
 from tasks.reports.draw import GREY, INK, PALETTE, Colours, Plot, by, draw, legend
+from tasks.reports.learning import COMPLETED, SCORE_AXIS
 from tasks.reports.page import Section, render, write_page
+from tasks.reports.statement import shared_statement
 from warehouse.query import query
 from warehouse.schemas import Row
 from warehouse.store import Store
 
-SCORES = """
-    select run, benchmark, iteration, score from evaluations
-    where metric = 'score' and list_contains($runs, run) order by benchmark, iteration
-"""
-COMPLETED = "iterations completed"
+NAME_COLOURS = len(PALETTE)  # from this many lines on, colours repeat and lines are dashed
 COST_NOTE = (
-    "The same scores against the cost of the updates so far, over all players: optimizer steps, sampled tokens, and "
-    "the seconds of their stages. Held-out scores, probes and pauses are not counted."
+    "The same scores against the cost of the updates so far, over all players: optimizer steps,"
+    " sampled tokens, and the seconds of their stages. Held-out scores, probes and pauses are not"
+    " counted."
 )
 
 
@@ -34,64 +34,106 @@ def report_runs(
     tables: Mapping[str, Sequence[Row]],
     left_out: Sequence[str] = (),
 ) -> Path:
-    """Write `<store>/reports/<name>.html` and return its path. It shows the scores of every group (name -> runs), with
-    the first group as the baseline of the others, and `tables` (title -> rows). Benchmarks that most groups have come
-    first; those in `left_out` are not drawn."""
+    """Write `<store>/reports/<name>.html` and return its path.
+
+    It shows the scores of every group (name -> runs), with the first group as the baseline of the
+    others, and `tables` (title -> rows). Benchmarks that most groups have come first; those in
+    `left_out` are not drawn.
+    """
     group_of = {run: group for group, runs in groups.items() for run in runs}
-    found = by(query(store.root, SCORES, {"runs": list(group_of)}), "run")
-    scored = [{**row, "group": group} for run, group in group_of.items() for row in found.get(run, [])]
-    rows = with_costs(store, scored)
-    shown = {benchmark: found for benchmark, found in by(rows, "benchmark").items() if benchmark not in left_out}
-    widest_first = sorted(shown.items(), key=lambda pair: -len(by(pair[1], "group")))
-    plots = [figure for benchmark, found in widest_first for figure in figures(benchmark, found)]
-    page = {
-        "name": name,
-        "made_at": time.strftime("%Y-%m-%d %H:%M"),
-        "num_runs": len(group_of),
-        "sections": [Section("Held-out scores", plots)],
-        "tables": {title: rows for title, rows in tables.items() if rows},
-        "tiles": [],
-    }
-    return write_page(store, f"{name}.html", render("report_runs.html.jinja", **page))
+    of_run = by(query(store.root, shared_statement("run_scores"), {"runs": list(group_of)}), "run")
+    scored = [
+        {**row, "group": group} for run, group in group_of.items() for row in of_run.get(run, [])
+    ]
+    of_benchmark = by(with_costs(store, scored), "benchmark")
+    shown = [(name, rows) for name, rows in of_benchmark.items() if name not in left_out]
+    widest_first = sorted(shown, key=lambda pair: -len(by(pair[1], "group")))
+    page = render(
+        "report_runs.html.jinja",
+        name=name,
+        made_at=time.strftime("%Y-%m-%d %H:%M"),
+        num_runs=len(group_of),
+        sections=[
+            Section(
+                "Held-out scores",
+                [figure for benchmark, rows in widest_first for figure in figures(benchmark, rows)],
+            )
+        ],
+        tables={title: rows for title, rows in tables.items() if rows},
+        tiles=[],
+    )
+    return write_page(store, f"{name}.html", page)
 
 
 def figures(benchmark: str, rows: list[Row]) -> list[Plot]:
-    """Scores by iteration, and how each group's last scores differ from the first group's."""
-    means = {group: by_iteration(found) for group, found in by(rows, "group").items()}
-    ends = {group: list(series.values())[-1][0] for group, series in means.items()}
-    first, slug = next(iter(means)), benchmark.replace(" ", "-")
-    best, worst = max(ends, key=lambda g: ends[g]), min(ends, key=lambda g: ends[g])
-    spread = f"best {best} {ends[best]:.3f}, worst {worst} {ends[worst]:.3f}"
-    if len(means) == 1:
-        (begin, _), *_, (end, _) = [*means[first].values()] * 2
-        spread = f"{first} went from {begin:.3f} to {end:.3f}"
-    note = "Mean over the runs of a group; bars are one standard error over them."
-    plots = [Plot(f"scores-{slug}", f"{benchmark}: {spread}", note, draw(_paint_scores, means, height_in=4.2))]
-    spent = {group: by_cost(found) for group, found in by(rows, "group").items()}
+    """Scores by iteration and by cost, and how each group's last scores differ from the first
+    group's."""
+    of_group = by(rows, "group")
+    means = {group: by_iteration(some) for group, some in of_group.items()}
+    spent = {group: by_cost(some) for group, some in of_group.items()}
+    apart = differences(rows, first=next(iter(means)))
+    plots = [_score_figure(benchmark, means)]
     if any(point["steps"] for points in spent.values() for point in points):
-        says = "; ".join(_cost_says(group, spent[group][-1]) for group in dict.fromkeys([best, worst]))
-        title = f"{benchmark}, by what it cost: {says}"
-        plots.append(Plot(f"costs-{slug}", title, COST_NOTE, draw(_paint_costs, spent, rows=3, height_in=7.5)))
-    if apart := differences(rows, first):
-        lower = sum(mean < 0 for mean, _ in apart.values())
-        title = f"{benchmark}: {lower} of {len(apart)} end below {first}"
-        note = f"Last score minus that of {first}; bars are one standard error over the runs, taken in pairs."
-        height = 1.2 + 0.32 * len(apart)
-        plots.append(Plot(f"differences-{slug}", title, note, draw(_paint_differences, apart, height_in=height)))
+        plots.append(_cost_figure(benchmark, spent))
+    if apart:
+        plots.append(_difference_figure(benchmark, apart, first=next(iter(means))))
     return plots
+
+
+def _slug(benchmark: str) -> str:
+    return benchmark.replace(" ", "-")
+
+
+def _score_figure(benchmark: str, means: dict[str, dict[int, tuple[float, float]]]) -> Plot:
+    lasts = {group: list(series.values())[-1][0] for group, series in means.items()}
+    best = max(lasts, key=lambda group: lasts[group])
+    worst = min(lasts, key=lambda group: lasts[group])
+    says = f"best {best} {lasts[best]:.3f}, worst {worst} {lasts[worst]:.3f}"
+    if len(means) == 1:
+        [(group, series)] = means.items()
+        begin = next(iter(series.values()))[0]
+        says = f"{group} went from {begin:.3f} to {lasts[group]:.3f}"
+    note = "Mean over the runs of a group; bars are one standard error over them."
+    svg = draw(_paint_scores, means, height_in=4.2)
+    return Plot(f"scores-{_slug(benchmark)}", f"{benchmark}: {says}", note, svg)
+
+
+def _cost_figure(benchmark: str, spent: dict[str, list[Row]]) -> Plot:
+    lasts = {group: points[-1]["score"] for group, points in spent.items()}
+    best = max(lasts, key=lambda group: lasts[group])
+    worst = min(lasts, key=lambda group: lasts[group])
+    best_and_worst = dict.fromkeys([best, worst])
+    says = "; ".join(_cost_says(group, spent[group][-1]) for group in best_and_worst)
+    svg = draw(_paint_costs, spent, rows=len(COSTS), height_in=7.5)
+    title = f"{benchmark}, by what it cost: {says}"
+    return Plot(f"costs-{_slug(benchmark)}", title, COST_NOTE, svg)
+
+
+def _difference_figure(benchmark: str, apart: dict[str, tuple[float, float]], first: str) -> Plot:
+    num_lower = sum(mean < 0 for mean, _ in apart.values())
+    title = f"{benchmark}: {num_lower} of {len(apart)} end below {first}"
+    note = (
+        f"Last score minus that of {first}; bars are one standard error over the runs, taken in"
+        " pairs."
+    )
+    svg = draw(_paint_differences, apart, height_in=1.2 + 0.32 * len(apart))
+    return Plot(f"differences-{_slug(benchmark)}", title, note, svg)
 
 
 def by_iteration(rows: list[Row]) -> dict[int, tuple[float, float]]:
     """Mean and standard error over the runs, by iteration; a single run has standard error 0."""
-    return {t: mean_and_error([r["score"] for r in found]) for t, found in sorted(by(rows, "iteration").items())}
+    return {
+        iteration: mean_and_error([r["score"] for r in some])
+        for iteration, some in sorted(by(rows, "iteration").items())
+    }
 
 
 def by_cost(rows: list[Row]) -> list[Row]:
     """Means of score and costs over the runs, one row per iteration."""
     columns = ("score", *COSTS)
     return [
-        {name: fmean(row[name] for row in found) for name in columns}
-        for _, found in sorted(by(rows, "iteration").items())
+        {name: fmean(row[name] for row in some) for name in columns}
+        for _, some in sorted(by(rows, "iteration").items())
     ]
 
 
@@ -104,31 +146,61 @@ def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
     >>> mean_and_error([0.25, 0.75]), mean_and_error([0.5])
     ((0.5, 0.25), (0.5, 0.0))
     """
-    return fmean(values), stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
+    if len(values) == 1:
+        return fmean(values), 0.0
+    return fmean(values), stdev(values) / math.sqrt(len(values))
 
 
 def differences(rows: list[Row], first: str) -> dict[str, tuple[float, float]]:
-    """For each group but the first: mean and error of its runs' last scores minus the first group's, run by run."""
+    """For each group but the first: mean and standard error of its runs' last scores minus the
+    first group's, run by run."""
     lasts = {
-        group: [found[-1]["score"] for found in by(of_group, "run").values()]
+        group: [of_run[-1]["score"] for of_run in by(of_group, "run").values()]
         for group, of_group in by(rows, "group").items()
     }
-    return {
-        group: mean_and_error([one - other for one, other in zip(ends, lasts[first], strict=False)])
-        for group, ends in lasts.items()
-        if group != first
-    }
+    apart = {}
+    for group, scores in lasts.items():
+        if group != first:
+            pairs = zip(scores, lasts[first], strict=False)
+            apart[group] = mean_and_error([score - baseline for score, baseline in pairs])
+    return apart
+
+
+@dataclass(frozen=True)
+class Look:
+    """How the line of a group is drawn; the first group, the baseline, is wide and on top."""
+
+    width: float
+    dashes: str
+    zorder: int
+
+
+def _look(number: int) -> Look:
+    dashes = "-" if number < NAME_COLOURS else "--"
+    if number == 0:
+        return Look(width=2.6, dashes=dashes, zorder=3)
+    return Look(width=1.2, dashes=dashes, zorder=2)
 
 
 def _paint_scores(axes: Any, means: dict[str, dict[int, tuple[float, float]]]) -> None:
     colours = Colours(means)
     for number, (group, series) in enumerate(means.items()):
         mean, error = zip(*series.values(), strict=True)
-        width, dashes = 1.2 if number else 2.6, "-" if number < len(PALETTE) else "--"
-        look = {"color": colours[group], "linewidth": width, "linestyle": dashes, "zorder": 2 if number else 3}
-        axes.errorbar(list(series), mean, yerr=error, marker="o", capsize=3, label=group, **look)
+        look = _look(number)
+        axes.errorbar(
+            list(series),
+            mean,
+            yerr=error,
+            marker="o",
+            capsize=3,
+            label=group,
+            color=colours[group],
+            linewidth=look.width,
+            linestyle=look.dashes,
+            zorder=look.zorder,
+        )
     axes.set_xticks(sorted({t for series in means.values() for t in series}))
-    axes.set(xlabel=COMPLETED, ylabel="score, 0 to 1")
+    axes.set(xlabel=COMPLETED, ylabel=SCORE_AXIS)
     legend(axes, 2)
 
 
@@ -136,13 +208,21 @@ def _paint_costs(axes: list[Any], spent: dict[str, list[Row]]) -> None:
     colours = Colours(spent)
     for panel, (name, label) in zip(axes, COSTS.items(), strict=True):
         for number, (group, points) in enumerate(spent.items()):
-            x, y = [point[name] for point in points], [point["score"] for point in points]
-            look = {"linewidth": 1.2 if number else 2.6, "zorder": 2 if number else 3, "color": colours[group]}
-            panel.plot(x, y, "-" if number < len(PALETTE) else "--", marker="o", label=group, **look)
+            look = _look(number)
+            panel.plot(
+                [point[name] for point in points],
+                [point["score"] for point in points],
+                look.dashes,
+                marker="o",
+                label=group,
+                color=colours[group],
+                linewidth=look.width,
+                zorder=look.zorder,
+            )
         panel.set_xlim(left=0)
         panel.xaxis.get_major_locator().set_params(nbins=6, integer=True)
         panel.xaxis.set_major_formatter("{x:,.0f}")
-        panel.set(xlabel=label, ylabel="score, 0 to 1")
+        panel.set(xlabel=label, ylabel=SCORE_AXIS)
     legend(axes, 2)
 
 

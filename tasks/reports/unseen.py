@@ -1,12 +1,17 @@
-"""Invisible characters that change how text reads: controls, direction marks, zero-width blanks, tags."""
+"""Invisible characters that change how text reads, such as direction marks and controls."""
 
 from __future__ import annotations
 
 import re
 
 UNSEEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff"
-    "\ufff9-\ufffb\U000e0000-\U000e01ef\ud800-\udfff]"
+    "["
+    "\x00-\x08\x0b-\x1f\x7f-\x9f"  # controls
+    "\u00ad\u200b-\u200f\u2060-\u206f\ufeff"  # zero-width blanks and joiners
+    "\u061c\u180e\u2028-\u202e"  # direction marks and separators of lines
+    "\ufe00-\ufe0f\ufff9-\ufffb\U000e0000-\U000e01ef"  # variation selectors, tags
+    "\ud800-\udfff"  # halves of surrogate pairs
+    "]"
 )
 
 
@@ -16,4 +21,4 @@ def visible(text: str) -> str:
     >>> print(visible("a\u202eb \x1b[2J"))
     a\u202eb \x1b[2J
     """
-    return UNSEEN.sub(lambda found: ascii(found[0])[1:-1], text)
+    return UNSEEN.sub(lambda match: ascii(match[0])[1:-1], text)

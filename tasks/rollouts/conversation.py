@@ -31,7 +31,8 @@ class Conversation:
     num_searches: int = 0
     num_insisted: int = 0
     turns: list[Turn] = field(default_factory=list)
-    begun: Completion | None = None  # the first part of a turn, if a stop string cut it off within a thought
+    # the first part of a turn, if a stop string cut it off within a thought
+    begun: Completion | None = None
     next: Literal["search", "searched_out", "format_error", "insist"] = "format_error"
     finish: str | None = None
     error: str | None = None
@@ -40,19 +41,34 @@ class Conversation:
 class Talk:
     """The rules of one call's conversations."""
 
-    def __init__(self, engine: Engine, policy: Policy, sampling: Sampling, dialogue: Dialogue, searches: Searches):
-        self.engine, self.policy, self.sampling = engine, policy, sampling
-        self.dialogue, self.searches = dialogue, searches
+    def __init__(
+        self,
+        engine: Engine,
+        policy: Policy,
+        sampling: Sampling,
+        dialogue: Dialogue,
+        searches: Searches,
+    ):
+        self.engine = engine
+        self.policy = policy
+        self.sampling = sampling
+        self.dialogue = dialogue
+        self.searches = searches
         self.searching: list[tuple[int, Conversation]] = []  # since the engine's last replies
         self.tokenizer = engine.tokenizer
-        self.max_context = min(engine.max_model_len, dialogue.context_tokens or engine.max_model_len)
+        self.max_context = min(
+            engine.max_model_len, dialogue.context_tokens or engine.max_model_len
+        )
         self.results = Results(dialogue, engine.tokenizer)
         self.special = special_tokens_of(engine.tokenizer)
         self._opens_think: bool | None = None
         self._prompt_ids: tuple[Any, list[int]] = (None, [])
 
     def start(self, prompt: PromptRow, sample: int, seed: int) -> Conversation:
-        messages = [{"role": m["role"], "content": self.without_markup(m["content"])} for m in prompt["messages"]]
+        messages = [
+            {"role": m["role"], "content": self.without_markup(m["content"])}
+            for m in prompt["messages"]
+        ]
         own = number(seed, prompt["prompt_id"], sample)
         if self._prompt_ids[0] != prompt["prompt_id"]:  # samples of one prompt follow each other
             self._prompt_ids = prompt["prompt_id"], self.opening(messages)
@@ -60,16 +76,19 @@ class Talk:
         limit = self.dialogue.prompt_tokens
         if limit is not None and len(conversation.context) > limit:
             conversation.finish = "error"
-            conversation.error = f"prompt of {len(conversation.context)} tokens {OVER_LIMIT} of {limit}"
+            conversation.error = (
+                f"prompt of {len(conversation.context)} tokens {OVER_LIMIT} of {limit}"
+            )
         return conversation
 
     def without_markup(self, content: str) -> str:
-        """A prompt's message without special tokens: a template or an outside text may not contribute any."""
+        """A prompt's message without special tokens: a template or an outside text may not
+        contribute any."""
         return without_special(content, self.special)
 
     def opening(self, messages: list[dict[str, str]]) -> list[int]:
-        """Ids of the first prompt. A chat template contains the beginning-of-text token; without a template the
-        tokenizer adds it, if the model has one."""
+        """Ids of the first prompt. A chat template contains the beginning-of-text token; without a
+        template the tokenizer adds it, if the model has one."""
         bare = self.dialogue.chat_template != "model"
         return self.tokenizer(self.render(messages), add_special_tokens=bare)["input_ids"]
 
@@ -81,9 +100,13 @@ class Talk:
         parts = (len(conversation.turns), len(begun)) if begun else (len(conversation.turns),)
         self.engine.submit(key, context, sampling, number(conversation.seed, *parts), self.policy)
 
-    def go_on(self, replies: list[tuple[int, Conversation, Completion]]) -> list[tuple[int, Conversation]]:
-        """Take in the replies, run their searches together, submit the next turns; return finished conversations."""
-        through, self.searching = self.searching, []
+    def go_on(
+        self, replies: list[tuple[int, Conversation, Completion]]
+    ) -> list[tuple[int, Conversation]]:
+        """Take in the replies, run their searches together, submit the next turns; return
+        finished conversations."""
+        through = self.searching
+        self.searching = []
         self.say_next(through, self.searches.begun())
         for key, conversation, completion in replies:
             whole = joined(conversation.begun, completion)
@@ -92,20 +115,29 @@ class Talk:
                 self.submit(key, conversation)
             else:
                 self.take(conversation, whole)
-        taken = [(key, conversation) for key, conversation, _ in replies if conversation.begun is None]
+        taken = [
+            (key, conversation) for key, conversation, _ in replies if conversation.begun is None
+        ]
         going = [(key, conversation) for key, conversation in taken if conversation.finish is None]
         searching = [asked for asked in going if asked[1].next == "search"]
-        turns, hits = [conversation.turns[-1] for _, conversation in searching], []
+        turns = [conversation.turns[-1] for _, conversation in searching]
+        hits = []
         if self.searches.behind is None:
             hits = self.searches.of(turns)
         else:
-            going, self.searching = [asked for asked in going if asked[1].next != "search"], searching
+            going = [asked for asked in going if asked[1].next != "search"]
+            self.searching = searching
             self.searches.begin(turns)
         self.say_next(going, hits)
-        return [(key, conversation) for key, conversation in [*through, *taken] if conversation.finish is not None]
+        return [
+            (key, conversation)
+            for key, conversation in [*through, *taken]
+            if conversation.finish is not None
+        ]
 
     def say_next(self, going: list[tuple[int, Conversation]], hits: list[Hits]) -> None:
-        """Answer conversations and submit their next turns; `hits` has one item per searching conversation."""
+        """Answer conversations and submit their next turns; `hits` has one item per searching
+        conversation."""
         found = iter(hits)
         for key, conversation in going:
             self.answer(conversation, next(found) if conversation.next == "search" else [])
@@ -113,12 +145,17 @@ class Talk:
                 self.submit(key, conversation)
 
     def is_cut_in_thought(self, conversation: Conversation, completion: Completion) -> bool:
-        """Whether a stop string ended a turn inside a thought that only mentions the tag, with room left to go on."""
+        """Whether a stop string ended a turn inside a thought that only mentions the tag, with
+        room left to go on."""
         ids = completion.token_ids
         if completion.finish_reason != "stop" or not ids or self.may_leave_thoughts_open:
             return False
-        ended_itself = any(token in self.special for token in self.tokenizer.convert_ids_to_tokens(ids[-1:]))
-        room = min(self.sampling.max_tokens, self.max_context - len(conversation.context)) - len(ids)
+        ended_itself = any(
+            token in self.special for token in self.tokenizer.convert_ids_to_tokens(ids[-1:])
+        )
+        room = min(self.sampling.max_tokens, self.max_context - len(conversation.context)) - len(
+            ids
+        )
         return is_thinking(self.text_of(completion)) and not ended_itself and room > 0
 
     def text_of(self, completion: Completion) -> str:
@@ -128,14 +165,23 @@ class Talk:
         """Append the turn, and decide whether the conversation ends here or what is said next."""
         text = self.text_of(completion)
         syntax = self.dialogue.search
-        search = find_search(text, syntax, open_thoughts=self.may_leave_thoughts_open) if syntax else None
+        if syntax:
+            search = find_search(text, syntax, open_thoughts=self.may_leave_thoughts_open)
+        else:
+            search = None
         queries = [self.results.query(query) for query in search.queries] if search else []
-        conversation.turns.append(self.turn(conversation, completion, text, queries, bool(search and search.valid)))
+        conversation.turns.append(
+            self.turn(conversation, completion, text, queries, bool(search and search.valid))
+        )
         if completion.finish_reason == "error":
-            conversation.finish, conversation.error = "error", completion.error
+            conversation.finish = "error"
+            conversation.error = completion.error
         elif self.is_final(text, completion):
             conversation.finish = "final"
-        elif completion.finish_reason == "length" or len(conversation.turns) >= self.dialogue.max_turns:
+        elif (
+            completion.finish_reason == "length"
+            or len(conversation.turns) >= self.dialogue.max_turns
+        ):
             self.end_or_insist(conversation, completion)
         elif search is None or not search.valid:
             conversation.next = "format_error"
@@ -147,17 +193,20 @@ class Talk:
     def is_final(self, text: str, completion: Completion) -> bool:
         if self.dialogue.final is None:
             return completion.finish_reason == "stop"
-        syntax, open_thoughts = self.dialogue.search, self.may_leave_thoughts_open
+        syntax = self.dialogue.search
+        open_thoughts = self.may_leave_thoughts_open
         return ends_with_final(text, self.dialogue.final, syntax, open_thoughts=open_thoughts)
 
     @property
     def may_leave_thoughts_open(self) -> bool:
-        """Whether an open think block may be one that the model forgot to close: it writes think tags as plain text.
-        If it was trained to reason, or its template opens the block, an open block means that it is still thinking."""
+        """Whether an open think block may be one that the model forgot to close: it writes think
+        tags as plain text. If it was trained to reason, or its template opens the block, an open
+        block means that it is still thinking."""
         return not (self.dialogue.reasoning or self._opens_think)
 
     def end_or_insist(self, conversation: Conversation, completion: Completion) -> None:
-        """A conversation is out of turns, or its turn was cut: end it, or tell it to answer now if that is allowed."""
+        """A conversation is out of turns, or its turn was cut: end it, or tell it to answer now
+        if that is allowed."""
         used = len(conversation.context) + len(completion.token_ids)
         if used >= self.max_context:
             conversation.finish = "context"
@@ -168,13 +217,18 @@ class Talk:
             conversation.finish = "length" if completion.finish_reason == "length" else "turns"
 
     def answer(self, conversation: Conversation, hits: Hits) -> None:
-        """Add the message that follows the last turn, and update the context that the next turn continues."""
+        """Add the message that follows the last turn, and update the context that the next turn
+        continues."""
         turn = conversation.turns[-1]
         role = result_role(self.dialogue.search) if conversation.next == "search" else "user"
         message = {"role": role, "content": self.message(conversation, hits)}
-        turn["message"], turn["message_role"] = message["content"], role
+        turn["message"] = message["content"]
+        turn["message_role"] = role
         if self.dialogue.reasoning:
-            conversation.messages += [{"role": "assistant", "content": self.history(turn["text"])}, message]
+            conversation.messages += [
+                {"role": "assistant", "content": self.history(turn["text"])},
+                message,
+            ]
             conversation.context = self.encode(self.render(conversation.messages))
         else:
             added = turn["sampled_token_ids"] + self.between(turn["sampled_token_ids"], message)
@@ -187,7 +241,9 @@ class Talk:
             return self.result_message(conversation, hits)
         if conversation.next == "searched_out":
             return say(self.dialogue.searched_out, results="", searches_left=0)
-        return say(self.dialogue.insist if conversation.next == "insist" else self.dialogue.format_error)
+        return say(
+            self.dialogue.insist if conversation.next == "insist" else self.dialogue.format_error
+        )
 
     def result_message(self, conversation: Conversation, hits: Hits) -> str:
         turn = conversation.turns[-1]
@@ -230,23 +286,38 @@ class Talk:
 
         A sampled end-of-turn token is not repeated.
         """
-        turns = [{"role": "user", "content": "u"}, {"role": "assistant", "content": SENTINEL}, message]
+        turns = [
+            {"role": "user", "content": "u"},
+            {"role": "assistant", "content": SENTINEL},
+            message,
+        ]
         before, _, after = self.render(turns).rpartition(SENTINEL)
         if not before or message["content"].strip() not in after:
             raise ValueError(
-                f"the chat template loses the {message['role']} message after a turn: use another search syntax"
+                f"the chat template loses the {message['role']} message after a turn: use another"
+                " search syntax"
             )
         ids = self.encode(after)
-        return ids[1:] if sampled and ids and sampled[-1] == ids[0] else ids
+        if sampled and ids and sampled[-1] == ids[0]:
+            return ids[1:]
+        return ids
 
     def encode(self, text: str) -> list[int]:
         return self.tokenizer(text, add_special_tokens=False)["input_ids"]
 
     def turn(
-        self, conversation: Conversation, completion: Completion, text: str, queries: list[str], valid_search: bool
+        self,
+        conversation: Conversation,
+        completion: Completion,
+        text: str,
+        queries: list[str],
+        valid_search: bool,
     ) -> Turn:
         continues = bool(conversation.turns) and not self.dialogue.reasoning
-        known = sum(len(turn["context_token_ids"]) + len(turn["sampled_token_ids"]) for turn in conversation.turns)
+        known = sum(
+            len(turn["context_token_ids"]) + len(turn["sampled_token_ids"])
+            for turn in conversation.turns
+        )
         return {
             "context_token_ids": conversation.context[known if continues else 0 :],
             "continues": continues,
@@ -266,7 +337,8 @@ def joined(begun: Completion | None, rest: Completion) -> Completion:
     """A turn sampled in two parts. If the second part failed, the turn failed."""
     if begun is None:
         return rest
-    ids, logprobs = begun.token_ids + rest.token_ids, begun.logprobs + rest.logprobs
+    ids = begun.token_ids + rest.token_ids
+    logprobs = begun.logprobs + rest.logprobs
     return replace(rest, token_ids=ids, logprobs=logprobs, text=begun.text + rest.text)
 
 

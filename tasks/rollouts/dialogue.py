@@ -1,4 +1,5 @@
-"""The messages between the turns of a conversation: search results, corrections, the demand for an answer."""
+"""The messages between the turns of a conversation: search results, corrections, the demand for
+an answer."""
 
 from __future__ import annotations
 
@@ -19,7 +20,12 @@ if TYPE_CHECKING:
 ChatTemplate = Literal["model", "conversation", "none"]
 SPEAKERS = {"user": "User: ", "assistant": "Assistant: "}
 TEMPLATES = Environment(undefined=StrictUndefined, autoescape=False, keep_trailing_newline=False)
-SAMPLE = {"documents": [{"title": "t", "text": "x"}], "query": "q", "results": "r", "searches_left": 1}
+SAMPLE = {
+    "documents": [{"title": "t", "text": "x"}],
+    "query": "q",
+    "results": "r",
+    "searches_left": 1,
+}
 
 
 class Hit(Protocol):
@@ -40,21 +46,23 @@ class Dialogue(BaseModel):
     """How a conversation continues.
 
     search: syntax of searches; None: no searches.
-    final: name of the element that ends the conversation (`answer`: `</answer>`), None for a single reply.
-    max_searches: searches answered in one conversation, by default one less than the turns; a prompt's own limit wins.
-    results, searched, searched_out, format_error, insist: Jinja texts. `results` gets documents (title, text) and
+    final: name of the element that ends the conversation (`answer`: `</answer>`), None for a single
+    reply. max_searches: searches answered in one conversation, by default one less than the turns;
+    a prompt's own limit wins. results, searched, searched_out, format_error, insist: Jinja texts.
+    `results` gets documents (title, text) and
         query; `searched` and, when no search is left, `searched_out` get results and searches_left.
-    insist_times: how often a conversation that would end without its final element is told to answer now.
-    documents_per_query, result_tokens: documents returned by a query, and the tokens to which they are cut together.
-    reasoning: earlier think blocks are removed before each turn.
+    insist_times: how often a conversation that would end without its final element is told to
+    answer now. documents_per_query, result_tokens: documents returned by a query, and the tokens to
+    which they are cut together. reasoning: earlier think blocks are removed before each turn.
     prompt_tokens: a conversation whose first prompt is longer does not begin.
     context_tokens: a conversation ends at this length, if the engine's context is longer.
-    chat_template: "model": the tokenizer's own; "none", for base models: the concatenated messages, which the model
+    chat_template: "model": the tokenizer's own; "none", for base models: the concatenated messages,
+    which the model
         continues; "conversation": with the names of the speakers, User and Assistant.
     template_arguments: passed on to the chat template.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     search: Syntax | None = None
     final: str | None = None
     max_turns: int = Field(default=1, ge=1)
@@ -76,7 +84,9 @@ class Dialogue(BaseModel):
     @model_validator(mode="after")
     def _says_what_it_needs(self) -> Dialogue:
         if self.max_turns > 1 and self.final is None:
-            raise ValueError("a conversation of several turns needs the name of its final element: set final")
+            raise ValueError(
+                "a conversation of several turns needs the name of its final element: set final"
+            )
         needed = ["format_error"] if self.max_turns > 1 else []
         needed += ["results", "searched", "searched_out"] if self.search else []
         needed += ["insist"] if self.insist_times else []
@@ -94,7 +104,9 @@ class Dialogue(BaseModel):
         """Searches this prompt's conversation may make."""
         if (own := prompt.get("search_turns")) is not None:
             return own
-        return self.max_turns - 1 if self.max_searches is None else self.max_searches
+        if self.max_searches is None:
+            return self.max_turns - 1
+        return self.max_searches
 
 
 @lru_cache(maxsize=256)
@@ -110,7 +122,8 @@ def say(text: str, **values: Any) -> str:
 class Results:
     """Turns hits into the text of a result message.
 
-    Titles and texts are neutralised: they come from outside and must not look like tags or chat markup.
+    Titles and texts are neutralised: they come from outside and must not look like tags or chat
+    markup.
     """
 
     def __init__(self, dialogue: Dialogue, tokenizer: Any):
@@ -124,24 +137,34 @@ class Results:
         """A query, made safe to show and to search."""
         return neutralise(query, self._special)
 
-    def text(self, queries: Sequence[str], hits: Sequence[Sequence[Hit]]) -> tuple[str, list[list[str]]]:
+    def text(
+        self, queries: Sequence[str], hits: Sequence[Sequence[Hit]]
+    ) -> tuple[str, list[list[str]]]:
         """The result text, and the document ids shown for each query."""
         chosen = merge(hits, self._dialogue.documents_per_query)
-        documents = self._cut([(self._clean(hit.title or ""), self._clean(hit.text)) for _, hit in chosen])
+        documents = self._cut(
+            [(self._clean(hit.title or ""), self._clean(hit.text)) for _, hit in chosen]
+        )
         chosen = chosen[: len(documents)]
-        shown = [[hit.document_id for asked, hit in chosen if asked == query] for query in range(len(queries))]
+        shown = [
+            [hit.document_id for asked, hit in chosen if asked == query]
+            for query in range(len(queries))
+        ]
         query = " ; ".join(queries)
         return say(self._dialogue.results, documents=documents, query=query), shown
 
     def _cut(self, documents: list[tuple[str, str]]) -> list[dict[str, str]]:
         """Keep documents in order until `result_tokens` are used; cut the one that exceeds them."""
-        left, kept = self._dialogue.result_tokens, []
+        left = self._dialogue.result_tokens
+        kept = []
         for title, text in documents:
             left -= len(self._ends(title))
             if left <= 0:
                 break
             ends = self._ends(text)
-            kept.append({"title": title, "text": text if len(ends) <= left else text[: ends[left - 1]]})
+            kept.append(
+                {"title": title, "text": text if len(ends) <= left else text[: ends[left - 1]]}
+            )
             left -= len(ends)
         return kept
 
@@ -150,7 +173,9 @@ class Results:
 
     def _token_ends(self, text: str) -> tuple[int, ...]:
         """Character offset of the end of each token."""
-        offsets = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+        offsets = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)[
+            "offset_mapping"
+        ]
         return tuple(end for _, end in offsets)
 
 

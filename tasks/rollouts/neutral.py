@@ -11,25 +11,31 @@ TAGS = (
 # Blanks are matched possessively, so that a run of 100,000 is read once, not once per blank.
 MARKUP = re.compile(
     rf"<(?:\s*+(?:/\s*+)?(?:{TAGS})\b[^<>]*+>?"  # our tags, with attributes, even unclosed
-    r"|[|｜](?:[^<>]{0,64}[|｜]>|[^<>\s|｜]{0,64}>?)"  # <|im_start|> and the like, with a plain or a full-width bar
+    # <|im_start|> and the like, with a plain or a full-width bar
+    r"|[|｜](?:[^<>]{0,64}[|｜]>|[^<>\s|｜]{0,64}>?)"
     r"|\s*+(?:/\s*+)?(?:s>|(?:start|end)_of_(?:turn|text|image)\s*+>|(?:bos|eos|pad|unk)\s*+>)"
     r"|<\s*+(?:/\s*+)?SYS\s*+>>)"
     r"|\[\s*+(?:/\s*+)?(?:INST|SYSTEM_PROMPT|TOOL_CALLS|TOOL_RESULTS|AVAILABLE_TOOLS)\s*+\]"
-    r"|\\?\[\\?\[\s*+[\w.:+-](?:[\w .:+-]|\\_){0,23}\s*+\\?\]\\?\]",  # [[YES]], also with the backslashes of Markdown
+    # [[YES]], also with the backslashes of Markdown
+    r"|\\?\[\\?\[\s*+[\w.:+-](?:[\w .:+-]|\\_){0,23}\s*+\\?\]\\?\]",
     re.IGNORECASE,
 )
 LOOK_ALIKES = str.maketrans({"<": "‹", ">": "›", "[": "⟦", "]": "⟧"})
 
 
 def neutralise(text: str, special_tokens: Iterable[str] = ()) -> str:
-    """Replace the brackets of tags, chat markup, verdicts and the tokenizer's special tokens by look-alikes.
+    """Replace the brackets of tags, chat markup, verdicts and the tokenizer's special tokens by
+    look-alikes.
 
-    Everything else stays byte for byte. Special tokens without brackets are ordinary words and stay.
+    Everything else stays byte for byte. Special tokens without brackets are ordinary words and
+    stay.
 
     >>> neutralise("a < b and <b>c</b>, </answer> [[YES]]")
     'a < b and <b>c</b>, ‹/answer› ⟦⟦YES⟧⟧'
     """
-    return without_special(MARKUP.sub(lambda match: match[0].translate(LOOK_ALIKES), text), special_tokens)
+    return without_special(
+        MARKUP.sub(lambda match: match[0].translate(LOOK_ALIKES), text), special_tokens
+    )
 
 
 def without_special(text: str, special_tokens: Iterable[str]) -> str:
@@ -45,9 +51,13 @@ def without_special(text: str, special_tokens: Iterable[str]) -> str:
 
 
 def special_tokens_of(tokenizer: Any) -> tuple[str, ...]:
-    """All special tokens of a tokenizer, longest first: strings that it reads as one id wherever they stand.
+    """All special tokens of a tokenizer, longest first: strings that it reads as one id wherever
+    they stand.
 
-    `all_special_tokens` of transformers 5 has only those with a role (end, padding, ...): 3 of SmolLM2's 17.
+    `all_special_tokens` of transformers 5 has only those with a role (end, padding, ...): 3 of
+    SmolLM2's 17.
     """
     added = (token.content for token in tokenizer.added_tokens_decoder.values() if token.special)
-    return tuple(sorted({*added, *tokenizer.all_special_tokens}, key=lambda token: (-len(token), token)))
+    return tuple(
+        sorted({*added, *tokenizer.all_special_tokens}, key=lambda token: (-len(token), token))
+    )

@@ -1,7 +1,7 @@
 """The conversations that one engine holds at once, of any number of calls.
 
-A conversation's next turn is submitted as soon as its search returns: none waits for the slowest. While a search runs,
-an engine on a GPU works for the other conversations.
+A conversation's next turn is submitted as soon as its search returns: none waits for the slowest.
+While a search runs, an engine on a GPU works for the other conversations.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from warehouse.schemas import PromptRow
 
 @dataclass(eq=False)
 class Rollouts:
-    """One call's conversations: its number, their rules, those under way, and the error that ended them all."""
+    """One call's conversations: its number, their rules, those under way, and the error that
+    ended them all."""
 
     number: int
     talk: Talk
@@ -35,14 +36,15 @@ class Rollouts:
         return len(self.active) == len(self.talk.searching) > 0
 
 
-Asked = tuple[Rollouts, PromptRow, int]  # the sample with this number of a prompt
+SampleRequest = tuple[Rollouts, PromptRow, int]  # the sample with this number of a prompt
 Over = list[tuple[Rollouts, Conversation]]  # finished conversations
 
 
 class Play:
     """Holds the conversations of all calls in one batch of an engine.
 
-    An error in a call's own conversations (a search that fails, a template that loses a message) ends that call.
+    An error in a call's own conversations (a search that fails, a template that loses a message)
+    ends that call.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -50,7 +52,9 @@ class Play:
         self._calls: list[Rollouts] = []
         self._of: dict[int, Rollouts] = {}  # the call of each conversation under way
         self._num_begun = 0
-        self._behind: Executor | None = ThreadPoolExecutor(1, "search") if engine.is_on_gpu else None
+        self._behind: Executor | None = (
+            ThreadPoolExecutor(1, "search") if engine.is_on_gpu else None
+        )
 
     def open(
         self,
@@ -66,7 +70,9 @@ class Play:
         Raises ValueError for a search syntax without a retriever.
         """
         if dialogue.search is not None and retriever is None:
-            raise ValueError(f'dialogue searches in syntax "{dialogue.search}" but there is no index: give one')
+            raise ValueError(
+                f'dialogue searches in syntax "{dialogue.search}" but there is no index: give one'
+            )
         self.engine.use(policy)
         searches = Searches(retriever, dialogue.documents_per_query, self._behind)
         call = Rollouts(number, Talk(self.engine, policy, sampling, dialogue, searches), seed)
@@ -77,8 +83,11 @@ class Play:
     def is_busy(self) -> bool:
         return bool(self._of)
 
-    def fill(self, ask: Callable[[], Asked | None]) -> Iterator[tuple[Rollouts, Conversation]]:
-        """Begin conversations while there is room and `ask` has any; yields those that are over at once."""
+    def fill(
+        self, ask: Callable[[], SampleRequest | None]
+    ) -> Iterator[tuple[Rollouts, Conversation]]:
+        """Begin conversations while there is room and `ask` has any; yields those that are over
+        at once."""
         while len(self._of) < self.engine.max_num_seqs and (asked := ask()) is not None:
             call, prompt, sample = asked
             if call.error is not None:
@@ -86,17 +95,21 @@ class Play:
             with self._errors_end(call):
                 conversation = call.talk.start(prompt, sample, call.seed)
                 if conversation.finish is None:
-                    key, self._num_begun = self._num_begun, self._num_begun + 1
-                    self._of[key], call.active[key] = call, conversation
+                    key = self._num_begun
+                    self._num_begun = self._num_begun + 1
+                    self._of[key] = call
+                    call.active[key] = conversation
                     call.talk.submit(key, conversation)
                     continue
                 yield call, conversation
 
     def go_on(self, interrupted: Callable[[], bool] = never) -> Over:
-        """Wait for replies and say what follows them. Returns the conversations that finished; none if interrupted.
+        """Wait for replies and say what follows them. Returns the conversations that finished; none
+        if interrupted.
 
-        A call's searches are awaited at its own next replies, so that alone its batches do not depend on how long a
-        search takes. Those that are back go on at the replies of other calls too, or at once if the call awaits none.
+        A call's searches are awaited at its own next replies, so that alone its batches do not
+        depend on how long a search takes. Those that are back go on at the replies of other calls
+        too, or at once if the call awaits none.
         """
         only_search = [call for call in self._calls if call.only_search]
         awaits_replies = len(self._of) > sum(len(call.talk.searching) for call in self._calls)
@@ -144,7 +157,9 @@ class Play:
             yield
         except EngineDied:
             raise
-        except Exception as error:  # whatever it is, it is this caller's: the others' conversations go on
+        except (
+            Exception
+        ) as error:  # whatever it is, it is this caller's: the others' conversations go on
             call.error = error
             self.end(call)
 

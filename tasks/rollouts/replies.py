@@ -32,7 +32,9 @@ class GivenReply(PromptRow):
     reply_token_ids: list[int]  # T > 0
 
 
-def speak(prompts: Sequence[PromptRow], texts: Sequence[str], model: Policy, dialogue: Dialogue) -> Iterator[Rollout]:
+def speak(
+    prompts: Sequence[PromptRow], texts: Sequence[str], model: Policy, dialogue: Dialogue
+) -> Iterator[Rollout]:
     """Yield a rollout for every prompt that says its text and ends the turn, in `model`'s tokens.
 
     A prompt over the dialogue's limit gets an error instead. No token counts as sampled.
@@ -57,8 +59,8 @@ def reply_logprobs(
 ) -> Iterator[Row]:
     """Yield the log-probability of each prompt's reply, in the order in which they finish.
 
-    A row has prompt_id, sample (0), num_tokens (T), logprob (natural, summed over T, at temperature 1; None if it
-    failed) and error. `skip` names (prompt_id, 0) that are not wanted.
+    A row has prompt_id, sample (0), num_tokens (T), logprob (natural, summed over T, at temperature
+    1; None if it failed) and error. `skip` names (prompt_id, 0) that are not wanted.
 
     Raises:
         EngineDied: after all finished rows were yielded.
@@ -87,10 +89,13 @@ def reply_logprobs(
 
 
 def datum_logprobs(
-    engine: Engine, prompts: Iterable[GivenDatum], policy: Policy, skip: Set[tuple[str, int]] = frozenset()
+    engine: Engine,
+    prompts: Iterable[GivenDatum],
+    policy: Policy,
+    skip: Set[tuple[str, int]] = frozenset(),
 ) -> Iterator[Row]:
-    """The same for rows of token ids: `logprob` sums over the tokens that the mask counts, `num_tokens` is their
-    number, and `logprobs` has one value per token, T.
+    """The same for rows of token ids: `logprob` sums over the tokens that the mask counts,
+    `num_tokens` is their number, and `logprobs` has one value per token, T.
 
     Raises as `reply_logprobs` does.
     """
@@ -100,12 +105,21 @@ def datum_logprobs(
     while True:
         while len(active) < engine.max_num_seqs and (prompt := next(waiting, None)) is not None:
             active[prompt["prompt_id"]] = prompt
-            engine.submit_reply(prompt["prompt_id"], prompt["prompt_token_ids"], prompt["completion_token_ids"], policy)
+            engine.submit_reply(
+                prompt["prompt_id"],
+                prompt["prompt_token_ids"],
+                prompt["completion_token_ids"],
+                policy,
+            )
         if not active:
             return
         for key, completion in engine.poll():
             mask = active.pop(key)["loss_mask"]
-            counted = [logprob for logprob, counts in zip(completion.logprobs, mask, strict=False) if counts]
+            counted = [
+                logprob
+                for logprob, counts in zip(completion.logprobs, mask, strict=False)
+                if counts
+            ]
             failed = completion.finish_reason == "error"
             yield {
                 "prompt_id": key,

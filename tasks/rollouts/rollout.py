@@ -28,26 +28,27 @@ def roll_out(
     sampling: Sampling,
     dialogue: Dialogue,
     retriever: Retriever | None = None,
-    num_samples: int = 1,
+    group_size: int = 1,
     seed: int = 0,
     skip: Set[tuple[str, int]] = frozenset(),
 ) -> Iterator[Rollout]:
-    """Sample `num_samples` conversations for each prompt; yield their rows as they finish.
+    """Sample `group_size` conversations for each prompt; yield their rows as they finish.
 
-    A prompt has prompt_id, role, messages (role, content) and search_turns (None: the dialogue's own limit). A row is a
-    rollout: it depends on the prompt, the policy's weights, the sample number and the seed, not on order or batch.
-    `skip` names the (prompt_id, sample) to leave out.
+    A prompt has prompt_id, role, messages (role, content) and search_turns (None: the dialogue's
+    own limit). A row is a rollout: it depends on the prompt, the policy's weights, the sample
+    number and the seed, not on order or batch. `skip` names the (prompt_id, sample) to leave out.
 
     Raises:
         EngineDied: after all finished rows were yielded.
-        ValueError: a search syntax without a retriever, or a chat template that cannot carry the dialogue.
+        ValueError: a search syntax without a retriever, or a chat template that cannot carry the
+        dialogue.
     """
     play = Play(engine)
     call = play.open(policy, sampling, dialogue, retriever, seed)
     asked = (
         (call, prompt, sample)
         for prompt in prompts
-        for sample in range(num_samples)
+        for sample in range(group_size)
         if (prompt["prompt_id"], sample) not in skip
     )
     try:
@@ -88,8 +89,8 @@ def rollout_row(conversation: Conversation, policy: Policy, seed: int) -> Rollou
 
 
 def datums(row: Rollout) -> Iterator[Tokens]:
-    """The training rows of a rollout: the whole conversation, or each turn if every turn has its own prompt (reasoning
-    models).
+    """The training rows of a rollout: the whole conversation, or each turn if every turn has its
+    own prompt (reasoning models).
     """
     datum: Tokens | None = None
     for turn in row["turns"] or []:
@@ -100,7 +101,12 @@ def datums(row: Rollout) -> Iterator[Tokens]:
             datum = None
         if datum is None:
             context = list(turn["context_token_ids"])
-            datum = {"prompt_token_ids": context, "completion_token_ids": [], "loss_mask": [], "logprobs": []}
+            datum = {
+                "prompt_token_ids": context,
+                "completion_token_ids": [],
+                "loss_mask": [],
+                "logprobs": [],
+            }
         else:
             _extend(datum, turn["context_token_ids"], [0.0] * len(turn["context_token_ids"]), 0)
         _extend(datum, turn["sampled_token_ids"], turn["logprobs"], 1)

@@ -1,7 +1,7 @@
 """How a model family asks for a search, and how its replies are read.
 
-`tags` is `<search>query</search>`, `qwen` a `<tool_call>` with JSON, `olmo` a `<function_calls>` with a Python call.
-Think blocks are not read.
+`tags` is `<search>query</search>`, `qwen` a `<tool_call>` with JSON, `olmo` a `<function_calls>`
+with a Python call. Think blocks are not read.
 """
 
 import ast
@@ -19,7 +19,10 @@ Syntax = Literal["tags", "qwen", "olmo"]
 ELEMENT: dict[Syntax, str] = {"tags": "search", "qwen": "tool_call", "olmo": "function_calls"}
 EXAMPLES: dict[Syntax, str] = {
     "tags": "<search>the words to look for</search>",
-    "qwen": '<tool_call>\n{"name": "search", "arguments": {"query_list": ["the words to look for"]}}\n</tool_call>',
+    "qwen": (
+        '<tool_call>\n{"name": "search", "arguments": {"query_list": ["the words to look'
+        ' for"]}}\n</tool_call>'
+    ),
     "olmo": '<function_calls>search(query="the words to look for")</function_calls>',
 }
 MAX_QUERIES = 3
@@ -28,11 +31,14 @@ MAX_QUERIES = 3
 MAX_CALL_CHARS = 10_000
 
 QUERY = {"query": {"type": "string", "description": "What to look for."}}
-QUERY_LIST = {"query_list": {"type": "array", "items": {"type": "string"}, "description": "What to look for."}}
+QUERY_LIST = {
+    "query_list": {"type": "array", "items": {"type": "string"}, "description": "What to look for."}
+}
 _ONE_CALL = re.compile(
     r"search\(\s*(?:query\s*=\s*)?([\"'])(.*)\1\s*\)\s*;?"
 )  # for a query whose quotes are not escaped
-PARAMETERS: dict[Syntax, dict[str, Any]] = {"qwen": QUERY_LIST, "olmo": QUERY}  # a reply may use either
+# a reply may use either
+PARAMETERS: dict[Syntax, dict[str, Any]] = {"qwen": QUERY_LIST, "olmo": QUERY}
 
 
 @dataclass(frozen=True)
@@ -67,7 +73,9 @@ def tools(syntax: Syntax | None) -> list[dict[str, Any]] | None:
 
 def result_role(syntax: Syntax | None) -> str:
     """Role of the message that brings search results."""
-    return "tool" if syntax in ("qwen", "olmo") else "user"
+    if syntax in ("qwen", "olmo"):
+        return "tool"
+    return "user"
 
 
 def find_search(text: str, syntax: Syntax, *, open_thoughts: bool = True) -> Search | None:
@@ -78,12 +86,18 @@ def find_search(text: str, syntax: Syntax, *, open_thoughts: bool = True) -> Sea
     name = ELEMENT[syntax]
     found = elements(text, name, open_thoughts=open_thoughts)
     if not found:
-        return Search((), valid=False) if re.search(rf"</?{name}>", spoken(text), re.IGNORECASE) else None
-    queries = tuple(query.strip() for query in _queries(found[-1].text, syntax) if query.strip())[:MAX_QUERIES]
+        if re.search(rf"</?{name}>", spoken(text), re.IGNORECASE):
+            return Search((), valid=False)
+        return None
+    queries = tuple(query.strip() for query in _queries(found[-1].text, syntax) if query.strip())[
+        :MAX_QUERIES
+    ]
     return Search(queries, valid=bool(queries))
 
 
-def ends_with_final(text: str, final: str, syntax: Syntax | None, *, open_thoughts: bool = True) -> bool:
+def ends_with_final(
+    text: str, final: str, syntax: Syntax | None, *, open_thoughts: bool = True
+) -> bool:
     """Whether a reply ends with a final element that is not empty, with no search after it."""
     found = elements(text, final, open_thoughts=open_thoughts)
     if not found or not found[-1].text:
@@ -100,13 +114,19 @@ def _queries(body: str, syntax: Syntax) -> list[str]:
     arguments = _json_call(body) if syntax == "qwen" else _python_call(body)
     given = arguments.get("query_list") or arguments.get("query")
     queries = [given] if isinstance(given, str) else given
-    return queries if isinstance(queries, list) and all(isinstance(query, str) for query in queries) else []
+    if isinstance(queries, list) and all(isinstance(query, str) for query in queries):
+        return queries
+    return []
 
 
 def _json_call(body: str) -> dict[str, Any]:
     call = _json_object(body)
     arguments = call.get("arguments") if call.get("name") == "search" else None
-    return _json_object(arguments) if isinstance(arguments, str) else arguments if isinstance(arguments, dict) else {}
+    if isinstance(arguments, str):
+        return _json_object(arguments)
+    if isinstance(arguments, dict):
+        return arguments
+    return {}
 
 
 def _json_object(text: str) -> dict[str, Any]:
@@ -114,21 +134,30 @@ def _json_object(text: str) -> dict[str, Any]:
         found = json.loads(text)
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    if isinstance(found, dict):
+        return found
+    return {}
 
 
 def _python_call(body: str) -> dict[str, Any]:
-    """Keyword arguments of the first `search(...)` line; one positional string counts as the query."""
+    """Keyword arguments of the first `search(...)` line; one positional string counts as the
+    query."""
     try:
         with warnings.catch_warnings(action="ignore"):  # Python's warnings about the text
             call = ast.parse(body.strip()).body[0]
         call = call.value if isinstance(call, ast.Expr) else None
-        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "search"):
+        if not (
+            isinstance(call, ast.Call)
+            and isinstance(call.func, ast.Name)
+            and call.func.id == "search"
+        ):
             return {}
         arguments = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
         return arguments or {"query": ast.literal_eval(call.args[0])}
     except SyntaxError:
         call = _ONE_CALL.fullmatch(body.strip())
-        return {"query": call[2]} if call else {}
+        if call:
+            return {"query": call[2]}
+        return {}
     except (ValueError, TypeError, OverflowError, IndexError, RecursionError, MemoryError):
         return {}  # not a literal, or too large for Python

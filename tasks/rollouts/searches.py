@@ -15,19 +15,27 @@ Hits = list[list[Any]]  # the hits of each query of a turn
 
 
 class Searches:
-    """`behind`: the executor of searches that run while the engine works for other conversations. Their results are
-    awaited at the call's next replies, so that alone its batches do not depend on how long a search takes."""
+    """`behind`: the executor of searches that run while the engine works for other conversations.
+    Their results are awaited at the call's next replies, so that alone its batches do not depend on
+    how long a search takes."""
 
     def __init__(
-        self, retriever: Retriever | None = None, documents_per_query: int = 1, behind: Executor | None = None
+        self,
+        retriever: Retriever | None = None,
+        documents_per_query: int = 1,
+        behind: Executor | None = None,
     ) -> None:
-        self._retriever, self._documents, self.behind = retriever, documents_per_query, behind
+        self._retriever = retriever
+        self._documents = documents_per_query
+        self.behind = behind
         self._begun: Future[list[Any]] | None = None
         self._turns: Sequence[Turn] = ()
 
     def of(self, turns: Sequence[Turn]) -> list[Hits]:
         """The hits of each turn's queries, now."""
-        return _by_turn(turns, self._search(_queries(turns))) if turns else []
+        if turns:
+            return _by_turn(turns, self._search(_queries(turns)))
+        return []
 
     def begin(self, turns: Sequence[Turn]) -> None:
         """Start these turns' searches on `behind`; those before must have been taken in."""
@@ -39,7 +47,8 @@ class Searches:
         """Wait for the searches of `begin` and return their hits."""
         if self._begun is None:
             return []
-        found, self._begun = self._begun.result(), None
+        found = self._begun.result()
+        self._begun = None
         return _by_turn(self._turns, found)
 
     def are_back(self) -> bool:

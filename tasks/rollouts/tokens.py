@@ -1,4 +1,5 @@
-"""Lengths and cuts in tokens of a model, with the light `tokenizers` library: no model is loaded."""
+"""Lengths and cuts in tokens of a model, with the light `tokenizers` library: no model is
+loaded."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from tasks.readers.tags import elements, last_element
 @functools.cache
 def _tokenizer(model: str) -> Tokenizer:
     tokenizer = _load(model)
-    tokenizer.no_truncation()  # an embedding model's tokenizer truncates long texts and pads short ones
+    # an embedding model's tokenizer truncates long texts and pads short ones
+    tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
 
@@ -27,22 +29,25 @@ def _load(model: str) -> Tokenizer:
         try:
             return Tokenizer.from_pretrained(name, revision or "main")
         except Exception as problem:  # the library has no exception class of its own
-            raise ValueError(f"tokenizer {model} is not a local folder and cannot be loaded: {problem}") from problem
+            raise ValueError(
+                f"tokenizer {model} is not a local folder and cannot be loaded: {problem}"
+            ) from problem
     if not (folder / "tokenizer.json").exists():
         raise ValueError(f"model folder {model} has no tokenizer.json")
     return Tokenizer.from_file(str(folder / "tokenizer.json"))
 
 
 def count_tokens(text: str, model: str) -> int:
-    """The length of a text. `model` is a folder, or a hub name with its revision: owner/name@commit."""
+    """The length of a text. `model` is a folder, or a hub name with its revision:
+    owner/name@commit."""
     return len(_tokenizer(model).encode(text, add_special_tokens=False).ids)
 
 
 def element_ids(ids: Sequence[int], model: str, name: str) -> tuple[list[int], list[int]]:
     """Ids of the opening tag of the last `<name>` element in sampled ids, and ids of its content.
 
-    A token that holds the tag's end and the content's beginning counts as content. Raises Malformed if there is no such
-    element or it is empty.
+    A token that holds the tag's end and the content's beginning counts as content. Raises Malformed
+    if there is no such element or it is empty.
     """
     tokenizer = _tokenizer(model)
 
@@ -50,7 +55,10 @@ def element_ids(ids: Sequence[int], model: str, name: str) -> tuple[list[int], l
         return tokenizer.decode(list(ids[:number]), skip_special_tokens=False)
 
     def token_at(char: int) -> int:
-        return bisect.bisect_right(range(len(ids) + 1), char, key=lambda number: len(before(number))) - 1
+        return (
+            bisect.bisect_right(range(len(ids) + 1), char, key=lambda number: len(before(number)))
+            - 1
+        )
 
     text = before(len(ids))
     last_element(text, name)
@@ -58,23 +66,30 @@ def element_ids(ids: Sequence[int], model: str, name: str) -> tuple[list[int], l
     opened = text.index(">", element.start) + 1
     content = text[opened : text.rindex("<", opened, element.end)]
     first = opened + len(content) - len(content.lstrip())
-    inside, end = token_at(first), token_at(first + len(content.strip()) - 1) + 1
+    inside = token_at(first)
+    end = token_at(first + len(content.strip()) - 1) + 1
     return list(ids[token_at(element.start) : inside]), list(ids[inside:end])
 
 
 def cut_middle(text: str, model: str, limit: int) -> str:
-    """Head and tail of `text`, together at most `limit` tokens: the middle is cut out (LongBench, Bai et al. 2024).
+    """Head and tail of `text`, together at most `limit` tokens: the middle is cut out (LongBench,
+    Bai et al. 2024).
 
     The head gets the odd token. Both stay byte for byte; a text within the limit stays whole.
     """
     offsets = _tokenizer(model).encode(text, add_special_tokens=False).offsets
     if len(offsets) <= limit:
         return text
-    head, tail = limit - limit // 2, limit // 2
-    return (text[: offsets[head - 1][1]] if head else "") + (text[offsets[-tail][0] :] if tail else "")
+    head = limit - limit // 2
+    tail = limit // 2
+    return (text[: offsets[head - 1][1]] if head else "") + (
+        text[offsets[-tail][0] :] if tail else ""
+    )
 
 
 def cut_tokens(text: str, model: str, limit: int) -> str:
     """The longest prefix of `text` of at most `limit` tokens, byte for byte, cut between tokens."""
     offsets = _tokenizer(model).encode(text, add_special_tokens=False).offsets
-    return text if len(offsets) <= limit else text[: offsets[limit - 1][1]]
+    if len(offsets) <= limit:
+        return text
+    return text[: offsets[limit - 1][1]]

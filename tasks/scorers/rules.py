@@ -1,4 +1,5 @@
-"""Answers that are right or wrong: mathematics, the letter of an option, a number within a tolerance."""
+"""Answers that are right or wrong: mathematics, the letter of an option, a number within a
+tolerance."""
 
 from __future__ import annotations
 
@@ -12,12 +13,17 @@ from tasks.readers.markup import folded, unwrapped, without_emphasis, without_la
 from warehouse.schemas import Row
 
 TOLERANCE = 0.0015  # relative: DocMath-Eval's (arXiv 2311.09805) 0.15 %
-_LETTER = re.compile(r"(?i:(?:the\s+)?(?:answer|option|choice)\s*(?:is)?\s*:?\s*)?\(?([A-Z])\)?(?=[\s).:,;]|$)")
+_LETTER = re.compile(
+    r"(?i:(?:the\s+)?(?:answer|option|choice)\s*(?:is)?\s*:?\s*)?\(?([A-Z])\)?(?=[\s).:,;]|$)"
+)
 
 
 def same_mathematics(item: Row, answer: str) -> dict[str, float]:
     """Whether the answer equals a reference, by Math-Verify or as text."""
-    right = any(folded(right) == folded(answer) or same_formula(right, answer) for right in item["references"])
+    right = any(
+        folded(right) == folded(answer) or same_formula(right, answer)
+        for right in item["references"]
+    )
     return {"accuracy": float(right)}
 
 
@@ -30,23 +36,28 @@ def same_number(item: Row, answer: str) -> dict[str, float]:
 def same_report_number(item: Row, answer: str) -> dict[str, float]:
     """DocMath-Eval's own rule, and `strict`, which is `same_number`."""
     given = numbers.number_in(answer).value
-    accuracy = any(same_digits(numbers.number_in(right).value, given) for right in item["references"])
+    accuracy = any(
+        same_digits(numbers.number_in(right).value, given) for right in item["references"]
+    )
     return {"accuracy": float(accuracy), "strict": same_number(item, answer)["accuracy"]}
 
 
 def same_digits(wanted: float, given: float) -> bool:
-    """DocMath-Eval's comparison, as in its evaluation script: equal within 0.15 %, or when rounded up to three
-    decimal places. Scale is ignored; sign too, except in the comparison within 0.15 %.
+    """DocMath-Eval's comparison, as in its evaluation script: equal within 0.15 %, or when rounded
+    up to three decimal places. Scale is ignored; sign too, except in the comparison within 0.15 %.
 
     >>> [same_digits(12.5, x) for x in (12.51, 1250, 0.125, -125, 12.6)], same_digits(1251, 12.5)
     ([True, True, True, True, False], True)
     """
-    large, small = max(abs(wanted), abs(given)), min(abs(wanted), abs(given))
+    large = max(abs(wanted), abs(given))
+    small = min(abs(wanted), abs(given))
     if small and math.log10(large / small).is_integer():
         return True
     if any(abs(small * factor - large) <= TOLERANCE * large for factor in (100, 1_000, 100_000)):
         return True
-    return math.ceil(1_000 * large) == math.ceil(1_000 * small) or abs(given - wanted) <= TOLERANCE * abs(wanted)
+    return math.ceil(1_000 * large) == math.ceil(1_000 * small) or abs(
+        given - wanted
+    ) <= TOLERANCE * abs(wanted)
 
 
 def same_choice(item: Row, answer: str) -> dict[str, float]:
@@ -55,17 +66,27 @@ def same_choice(item: Row, answer: str) -> dict[str, float]:
 
 
 def letter_of(answer: str, options: list[str]) -> str | None:
-    r"""The letter that an answer begins with, among those offered, or that of the option whose text it is.
+    r"""The letter that an answer begins with, among those offered, or that of the option whose text
+    it is.
 
-    >>> [letter_of(text, ["lion", "bunny"]) for text in ("B", r"\text{(B)} bunny", "Bunny.", "C", "A lion")]
+    >>> [
+    ...     letter_of(text, ["lion", "bunny"])
+    ...     for text in ("B", r"\text{(B)} bunny", "Bunny.", "C", "A lion")
+    ... ]
     ['B', 'B', 'B', None, 'A']
     """
     said = unwrapped(without_emphasis(without_latex(answer)))
-    same = [letter for letter, option in zip(ascii_uppercase, options, strict=False) if folded(option) == folded(said)]
+    same = [
+        letter
+        for letter, option in zip(ascii_uppercase, options, strict=False)
+        if folded(option) == folded(said)
+    ]
     if len(same) == 1:
         return same[0]
     stated = _LETTER.match(said)
-    return stated[1] if stated and stated[1] in ascii_uppercase[: len(options)] else None
+    if stated and stated[1] in ascii_uppercase[: len(options)]:
+        return stated[1]
+    return None
 
 
 def nothing(item: Row, answer: str) -> dict[str, float]:

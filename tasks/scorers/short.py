@@ -1,8 +1,8 @@
 """Short answers: exact match, F1 and cover match, each the best over the accepted answers.
 
-Exact match and F1 are SQuAD's (Rajpurkar et al., arXiv 1606.05250), which NQ-open, TriviaQA, HotpotQA, 2Wiki and
-MuSiQue share. `transformers.data.metrics.squad_metrics` has the same, and is what the tests compare with: it needs
-torch.
+Exact match and F1 are SQuAD's (Rajpurkar et al., arXiv 1606.05250), which NQ-open, TriviaQA,
+HotpotQA, 2Wiki and MuSiQue share. `transformers.data.metrics.squad_metrics` has the same, and is
+what the tests compare with: it needs torch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from warehouse.schemas import Row
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
-MOST_WORDS = 40  # of an answer that may cover the reference: one that lists everything names it as well
+# of an answer that may cover the reference: one that lists everything names it as well
+MOST_WORDS = 40
 
 
 def score(item: Row, answer: str) -> dict[str, float]:
@@ -26,7 +27,9 @@ def score(item: Row, answer: str) -> dict[str, float]:
     return {
         "em": float(said in accepted),
         "f1": max(f1(said.split(), reference.split()) for reference in accepted),
-        "cover": float(short and any(f" {reference} " in f" {said} " for reference in accepted if reference)),
+        "cover": float(
+            short and any(f" {reference} " in f" {said} " for reference in accepted if reference)
+        ),
     }
 
 
@@ -48,4 +51,6 @@ def f1(said: list[str], reference: list[str]) -> float:
     if not said or not reference:
         return float(said == reference)
     same = (Counter(said) & Counter(reference)).total()
-    return 2 * same / (len(said) + len(reference)) if same else 0.0
+    if same:
+        return 2 * same / (len(said) + len(reference))
+    return 0.0

@@ -1,8 +1,9 @@
-"""TAT-QA's own exact match and F1 (arXiv 2105.07624; tatqa_metric.py of its repository, MIT), rule for rule.
+"""TAT-QA's own exact match and F1 (arXiv 2105.07624; tatqa_metric.py of its repository, MIT), rule
+for rule.
 
-Numbers are compared to four places in ones, whatever the scale they are stated in; spans are sorted and joined, F1 is
-over the sets of their words; for arithmetic and counts it is exact match. The scale of an answer is read from it
-("1.2 million", "12.5 %"), since a policy states it in words.
+Numbers are compared to four places in ones, whatever the scale they are stated in; spans are sorted
+and joined, F1 is over the sets of their words; for arithmetic and counts it is exact match. The
+scale of an answer is read from it ("1.2 million", "12.5 %"), since a policy states it in words.
 """
 
 from __future__ import annotations
@@ -36,15 +37,25 @@ def score(item: Row, answer: str) -> dict[str, float]:
 def exact_match_and_f1(
     answer: Any, scale: str, answer_type: str, said: Sequence[str], said_scale: str = ""
 ) -> tuple[float, float]:
-    """Exact match and F1 of a prediction (its spans, and the scale stated with them) against an annotation."""
-    spans = [str(int(answer))] if answer_type == "count" else answer if isinstance(answer, list) else [str(answer)]
+    """Exact match and F1 of a prediction (its spans, and the scale stated with them) against an
+    annotation."""
+    if answer_type == "count":
+        spans = [str(int(answer))]
+    elif isinstance(answer, list):
+        spans = answer
+    else:
+        spans = [str(answer)]
     if not said or not spans:
         return 0.0, 0.0
-    right, found = _normalised(_in_ones(spans, scale)), [_in_ones(said, said_scale)]
+    right = _normalised(_in_ones(spans, scale))
+    found = [_in_ones(said, said_scale)]
     if len(said) == 1 and not said_scale and "%" not in said[0] and is_number(said[0]):
         value = number_in(said[0])  # 0.2342 for 23.42 percent
         found += [] if value is None else [f"{value:.4f}"]
-    em, f1 = max((float(text == right), _f1(set(text.split()), set(right.split()))) for text in map(_normalised, found))
+    em, f1 = max(
+        (float(text == right), _f1(set(text.split()), set(right.split())))
+        for text in map(_normalised, found)
+    )
     return em, em if answer_type in ("arithmetic", "count") else f1
 
 
@@ -56,8 +67,12 @@ def _in_ones(spans: Sequence[str], scale: str) -> str:
 def _span_in_ones(span: str, scale: str) -> str:
     value = number_in(span) if is_number(span) else None
     if value is None:
-        return f"{span} {scale}" if scale else span
-    return f"{value:.4f}" if "%" in span else f"{round(value, 2) * _scale(scale):.4f}"
+        if scale:
+            return f"{span} {scale}"
+        return span
+    if "%" in span:
+        return f"{value:.4f}"
+    return f"{round(value, 2) * _scale(scale):.4f}"
 
 
 def is_number(text: str) -> bool:
@@ -67,7 +82,11 @@ def is_number(text: str) -> bool:
     """
     words = [bare for word in text.split() if (bare := word.translate(_NOT_OF_NUMBERS))]
     try:
-        return bool(words) and float(words[0]) == float(words[0]) and (len(words) < 2 or _scale(words[1]) != 1)
+        return (
+            bool(words)
+            and float(words[0]) == float(words[0])
+            and (len(words) < 2 or _scale(words[1]) != 1)
+        )
     except ValueError:
         return False
 
@@ -82,8 +101,10 @@ def number_in(text: str) -> float | None:
     if found is None or not found[1]:
         return None
     scaled = _WITH_WORD.search(text)
-    sign, percent = -1 if _LOSS.search(text.strip()) else 1, 0.01 if _PERCENT.search(text) else 1
-    number = float(found[1]) if "." in found[1] else int(found[1])  # 2018 and 2018.0 are different words
+    sign = -1 if _LOSS.search(text.strip()) else 1
+    percent = 0.01 if _PERCENT.search(text) else 1
+    # 2018 and 2018.0 are different words
+    number = float(found[1]) if "." in found[1] else int(found[1])
     return round(number * (_scale(scaled[0]) if scaled else 1) * sign * percent, 4)
 
 
@@ -92,7 +113,8 @@ def _scale(text: str) -> float:
 
 
 def _normalised(text: str) -> str:
-    """Lower case, without articles, and without punctuation but in numbers, which become their value."""
+    """Lower case, without articles, and without punctuation but in numbers, which become their
+    value."""
     return " ".join(" ".join(_normalised_word(word.lower()) for word in text.split(" ")).split())
 
 
@@ -105,5 +127,8 @@ def _normalised_word(word: str) -> str:
 def _f1(said: set[str], right: set[str]) -> float:
     """F1 to two places, as in the released script."""
     same = len(said & right)
-    precision, recall = same / len(said) if said else 1.0, same / len(right) if right else 1.0
-    return round(2 * precision * recall / (precision + recall), 2) if precision + recall else 0.0
+    precision = same / len(said) if said else 1.0
+    recall = same / len(right) if right else 1.0
+    if precision + recall:
+        return round(2 * precision * recall / (precision + recall), 2)
+    return 0.0

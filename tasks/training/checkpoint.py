@@ -13,7 +13,11 @@ from tasks.training.grpo import StepMetrics
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """An optimizer step of an unfinished update: weights or adapter, optimizer state, and step metrics."""
+    """An optimizer step of an unfinished update.
+
+    Its folder has the weights or the adapter, the optimizer's state, and the metrics of all `steps`
+    so far.
+    """
 
     folder: Path
     steps: list[StepMetrics]
@@ -27,15 +31,19 @@ class Checkpoint:
             return None
         for part in checkpoints.glob("*.part"):
             shutil.rmtree(part, ignore_errors=True)
-        found = sorted(checkpoints.glob("step-*"))
-        if not found:
+        folders = sorted(checkpoints.glob("step-*"))
+        if not folders:
             return None
-        steps = json.loads((found[-1] / cls.STEPS).read_text())
-        return cls(found[-1], [StepMetrics.model_validate(step) for step in steps])
+        latest = folders[-1]
+        steps = json.loads((latest / cls.STEPS).read_text())
+        return cls(latest, [StepMetrics.model_validate(step) for step in steps])
 
     @classmethod
     def publish(cls, part: Path, number: int, steps: list[StepMetrics]) -> None:
-        """Publish a folder `*.part` as a checkpoint, once its policy and optimizer are written; remove older ones."""
+        """Publish a folder `*.part`, with policy and optimizer written, as a checkpoint.
+
+        Older checkpoints are removed.
+        """
         (part / cls.STEPS).write_text(json.dumps([step.model_dump(mode="json") for step in steps]))
         part.rename(part.parent / f"step-{number:06d}")
         for older in sorted(part.parent.glob("step-*"))[:-1]:

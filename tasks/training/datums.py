@@ -1,4 +1,7 @@
-"""Stored datums: one row is a prompt, what followed it, and which of those tokens the policy sampled."""
+"""Stored datums, and the micro-batches that processes compute.
+
+One datum is a prompt, what followed it, and which of those tokens the policy sampled.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,22 @@ import torch
 
 from tasks.training.grpo import LossType
 
-COLUMNS = ("rollout_id", "prompt_token_ids", "completion_token_ids", "loss_mask", "logprobs", "advantage")
+COLUMNS = (
+    "rollout_id",
+    "prompt_token_ids",
+    "completion_token_ids",
+    "loss_mask",
+    "logprobs",
+    "advantage",
+)
 
 
 @dataclass(frozen=True)
 class Datums:
-    """Rows of a batch in file order. Lists hold one array a row; completion, mask and logprobs agree in length."""
+    """Rows of a batch in file order.
+
+    Lists hold one array a row; a row's completion, mask and logprobs are equally long.
+    """
 
     rollout_ids: list[str]
     prompts: list[np.ndarray]
@@ -27,7 +40,8 @@ class Datums:
     masks: list[np.ndarray]
     logprobs: list[np.ndarray]
     advantages: np.ndarray
-    references: list[np.ndarray] | None = None  # log-probabilities of the completions under the reference, if stored
+    # log-probabilities of the completions under the reference, if stored
+    references: list[np.ndarray] | None = None
 
     def __len__(self) -> int:
         return len(self.rollout_ids)
@@ -40,12 +54,16 @@ class Datums:
     @property
     def lengths(self) -> np.ndarray:
         """Prompt and completion tokens per row, int64 (N,)."""
-        return np.array([len(p) + len(c) for p, c in zip(self.prompts, self.completions, strict=True)], dtype=np.int64)
+        return np.array(
+            [len(p) + len(c) for p, c in zip(self.prompts, self.completions, strict=True)],
+            dtype=np.int64,
+        )
 
 
 def read_datums(path: Path, references: Path | None = None) -> Datums:
-    """Read a Parquet file or all `*.parquet` of a folder in name order; other columns are ignored. `references` has one
-    row per datum, in the same order.
+    """Read a Parquet file, or all `*.parquet` of a folder in name order.
+
+    Columns other than `COLUMNS` are ignored. `references` has one row per datum, in the same order.
 
     Raises:
         ValueError: nothing there, no rows, a column missing, a null.
@@ -62,28 +80,37 @@ def read_datums(path: Path, references: Path | None = None) -> Datums:
     for name in COLUMNS:
         if table[name].null_count:
             raise ValueError(f"{path}: column {name} has {table[name].null_count} null(s)")
+    rollout_ids = table["rollout_id"].to_pylist()
+    reference_logprobs = None
+    if references is not None:
+        reference_logprobs = _read_references(references, rollout_ids)
     return Datums(
-        rollout_ids=table["rollout_id"].to_pylist(),
+        rollout_ids=rollout_ids,
         prompts=_rows(table["prompt_token_ids"], np.int64),
         completions=_rows(table["completion_token_ids"], np.int64),
         masks=_rows(table["loss_mask"], np.int8),
         logprobs=_rows(table["logprobs"], np.float32),
         advantages=table["advantage"].to_numpy().astype(np.float64),
-        references=None if references is None else _read_references(references, table["rollout_id"].to_pylist()),
+        references=reference_logprobs,
     )
 
 
 def _read_references(path: Path, rollout_ids: list[str]) -> list[np.ndarray]:
-    table = pa.concat_tables([pq.read_table(f, columns=["rollout_id", "logprobs"]) for f in _files(path)])
+    table = pa.concat_tables(
+        [pq.read_table(f, columns=["rollout_id", "logprobs"]) for f in _files(path)]
+    )
     assert table["rollout_id"].to_pylist() == rollout_ids, f"{path} is of another batch"
     return _rows(table["logprobs"], np.float32)
 
 
 def _files(path: Path) -> list[Path]:
-    return sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+    if path.is_dir():
+        return sorted(path.glob("*.parquet"))
+    return [path]
 
 
 def _rows(column: pa.ChunkedArray, dtype: type) -> list[np.ndarray]:
+    """The lists of a column, one array each."""
     array = column.combine_chunks()
     lengths = np.asarray(array.value_lengths())
     values = array.flatten().to_numpy(zero_copy_only=False).astype(dtype)
@@ -105,16 +132,24 @@ def check_datums(datums: Datums, *, vocab_size: int, max_tokens: int) -> None:
 
 
 def _fault(datums: Datums, i: int, vocab_size: int, max_tokens: int) -> str | None:
-    prompt, completion, mask, logprobs = datums.prompts[i], datums.completions[i], datums.masks[i], datums.logprobs[i]
+    prompt = datums.prompts[i]
+    completion = datums.completions[i]
+    mask = datums.masks[i]
+    logprobs = datums.logprobs[i]
     ids = np.concatenate([prompt, completion])
     if not len(prompt):
         return "the prompt is empty, so the first token has nothing to be predicted from"
     if not len(completion) == len(mask) == len(logprobs):
-        return f"{len(completion)} completion tokens, {len(mask)} loss_mask, {len(logprobs)} logprobs: must be as many"
+        return (
+            f"{len(completion)} completion tokens, {len(mask)} loss_mask, {len(logprobs)} logprobs:"
+            " must be as many"
+        )
     if len(ids) > max_tokens:
         return f"{len(ids)} tokens are more than the model's context of {max_tokens}"
-    if ids.min() < 0 or ids.max() >= vocab_size:
-        return f"token id {ids.max() if ids.min() >= 0 else ids.min()} is outside the vocabulary of {vocab_size}"
+    if ids.min() < 0:
+        return f"token id {ids.min()} is outside the vocabulary of {vocab_size}"
+    if ids.max() >= vocab_size:
+        return f"token id {ids.max()} is outside the vocabulary of {vocab_size}"
     if not np.isin(mask, (0, 1)).all():
         return "loss_mask holds something other than 0 and 1"
     if not np.isfinite(logprobs).all() or (logprobs[mask == 1] > 1e-3).any():
@@ -126,10 +161,15 @@ def _fault(datums: Datums, i: int, vocab_size: int, max_tokens: int) -> str | No
 
 @dataclass(frozen=True)
 class Plan:
-    """Who computes what. rows[step][micro-batch][process] holds datum indices; -1 stands for a row of no weight.
+    """Which process computes which datums, and when.
 
-    If prompts are shared, a process's datums in a micro-batch share one prompt. members[step] are all datums of a step,
-    computed or not: its denominators count them.
+    rows[step][micro-batch][process] holds indices of datums; -1 stands for a row of no weight. For
+    5 datums, 1 optimizer step, 2 processes and micro-batches of 2 rows
+
+        rows[0] == [[[0, 1], [2, 3]], [[4, -1], [-1, -1]]]
+
+    If prompts are shared, a process's datums in a micro-batch share one prompt. members[step] are
+    all datums of a step, computed or not: its denominators count them.
     """
 
     rows: list[list[list[np.ndarray]]]
@@ -152,13 +192,15 @@ def plan(
     skip_zero_advantages: bool = False,
     shared_prompt_tokens: int | None = None,
 ) -> Plan:
-    """Split the file, in its order, into equal mini-batches, and those into micro-batches of like length.
+    """Split the file, in its order, into equal mini-batches, and those into micro-batches.
 
-    The longest come first: running out of memory shows at once, and later micro-batches reuse the blocks of the first.
-    In every step all processes get the same number of micro-batches, as DDP and FSDP need; rows of no weight, which no
-    denominator counts, fill the gaps. `skip_zero_advantages` leaves datums of advantage 0 uncomputed: without a KL term
-    they have no gradient. With `shared_prompt_tokens` a process's micro-batch is one prompt with its answers, of at
-    most that many tokens; an answer too long for that stays alone.
+    With `by_length` the rows of a micro-batch are of like length. The longest come first: running
+    out of memory shows at once, and later micro-batches reuse the blocks of the first. In every
+    step all processes get the same number of micro-batches, as DDP and FSDP need; rows of no
+    weight, which no denominator counts, fill the gaps. `skip_zero_advantages` leaves datums of
+    advantage 0 uncomputed: without a KL term they have no gradient. With `shared_prompt_tokens` a
+    process's micro-batch is one prompt with its answers, of at most that many tokens; an answer too
+    long for that stays alone.
 
     Raises:
         ValueError: fewer datums than optimizer steps.
@@ -166,13 +208,16 @@ def plan(
     if len(datums) < optimizer_steps:
         raise ValueError(f"{len(datums)} datum(s) cannot make {optimizer_steps} optimizer steps")
     minis = np.array_split(np.arange(len(datums)), optimizer_steps)
-    computed = [mini[datums.advantages[mini] != 0] if skip_zero_advantages else mini for mini in minis]
     lengths = datums.lengths
     steps = []
-    for mini in computed:
-        ordered = mini[np.argsort(-lengths[mini], kind="stable")] if by_length else mini
+    for mini in minis:
+        ordered = mini
+        if skip_zero_advantages:
+            ordered = ordered[datums.advantages[ordered] != 0]
+        if by_length:
+            ordered = ordered[np.argsort(-lengths[ordered], kind="stable")]
         if shared_prompt_tokens is not None:
-            parts = _behind_prompts(datums, ordered, shared_prompt_tokens)
+            parts = _by_prompt(datums, ordered, shared_prompt_tokens)
         else:
             filled = np.append(ordered, np.full(-len(ordered) % micro_batch_size, -1))
             parts = list(filled.reshape(-1, micro_batch_size))
@@ -181,76 +226,119 @@ def plan(
     nothing = np.full(micro_batch_size, -1)
     for parts in steps:
         parts += [nothing] * (accumulation * num_processes - len(parts))
-    rows = [[parts[m * num_processes :][:num_processes] for m in range(accumulation)] for parts in steps]
+    rows = [
+        [parts[m * num_processes :][:num_processes] for m in range(accumulation)] for parts in steps
+    ]
     return Plan(rows, minis, num_processes, shared_prompt_tokens is not None)
 
 
-def _behind_prompts(datums: Datums, indices: np.ndarray, most_tokens: int) -> list[np.ndarray]:
-    """Group indices by prompt, up to `most_tokens` a group with the prompt counted once; longest first."""
+def _by_prompt(datums: Datums, indices: np.ndarray, max_tokens: int) -> list[np.ndarray]:
+    """Group indices by prompt, the longest group first.
+
+    A group has at most `max_tokens`, with its prompt counted once, unless it is a single answer.
+    """
     groups: dict[bytes, list[list[int]]] = {}
     tokens: dict[bytes, int] = {}
     for i in indices:
-        prompt, answer = datums.prompts[i].tobytes(), len(datums.completions[i])
+        prompt = datums.prompts[i].tobytes()
+        answer = len(datums.completions[i])
         length = len(datums.prompts[i])
-        if prompt not in groups or tokens[prompt] + answer > most_tokens or length < 2:
+        # a prompt of one token leaves nothing to share: its last token is computed per answer
+        if prompt not in groups or tokens[prompt] + answer > max_tokens or length < 2:
             groups.setdefault(prompt, []).append([])
             tokens[prompt] = length
         groups[prompt][-1].append(int(i))
         tokens[prompt] += answer
-    found = [np.array(rows) for parts in groups.values() for rows in parts]
-    packed = [len(datums.prompts[rows[0]]) + sum(len(datums.completions[i]) for i in rows) for rows in found]
-    return [found[k] for k in np.argsort(-np.array(packed, dtype=np.int64), kind="stable")]
+    flat = [np.array(rows) for parts in groups.values() for rows in parts]
+    lengths = [
+        len(datums.prompts[rows[0]]) + sum(len(datums.completions[i]) for i in rows)
+        for rows in flat
+    ]
+    return [flat[k] for k in np.argsort(-np.array(lengths, dtype=np.int64), kind="stable")]
 
 
-def micro_batches(datums: Datums, planned: Plan, process: int, loss_type: LossType, constant: int) -> list[dict]:
-    """Tensors of this process's micro-batches, step after step, as TRL's `_compute_loss` reads them.
+def micro_batches(
+    datums: Datums, planned: Plan, process: int, loss_type: LossType, constant: int
+) -> list[dict]:
+    """This process's micro-batches, step after step, as TRL's `_compute_loss` reads them.
 
-    Keys beside TRL's own: token_weight (B, T) multiplies each token term of the loss; loss_scale turns TRL's mean over
-    padded rows or micro-batches into one over real ones; num_tokens, num_rows and num_slots (also those of no weight)
-    are over all processes, step_tokens and step_rows over the whole step.
+    `constant` is dr_grpo's denominator of a datum. Keys beside TRL's own:
+      token_weight     (B, T), multiplies each token's term of the loss
+      loss_scale       turns TRL's mean over padded rows or micro-batches into one over real ones
+      num_tokens, num_rows, num_slots
+                       of the micro-batch over all processes; slots include rows of no weight
+      step_tokens, step_rows
+                       of the whole step
+      answer_tokens    the lengths of the answers to a shared prompt
     """
-    batches, shortest = [], int(datums.lengths.argmin())
+    batches = []
+    shortest = int(datums.lengths.argmin())
     for step, members in zip(planned.rows, planned.members, strict=True):
         step_tokens = int(datums.num_tokens[members].sum())
-        filled = [rows for micro in step for rows in micro if datums.num_tokens[rows[rows >= 0]].sum()]
+        filled = [
+            rows for micro in step for rows in micro if datums.num_tokens[rows[rows >= 0]].sum()
+        ]
         for micro in step:
             present = np.concatenate(micro)
             present = present[present >= 0]
             batch = collate(datums, micro[process], shortest)
-            batch["step_tokens"], batch["step_rows"] = step_tokens, len(members)
+            batch["step_tokens"] = step_tokens
+            batch["step_rows"] = len(members)
             if planned.shares_prompts and len(micro[process]) > 1:
                 batch["answer_tokens"] = [len(datums.completions[i]) for i in micro[process]]
             batch["num_tokens"] = int(datums.num_tokens[present].sum())
-            batch["num_rows"], batch["num_slots"] = len(present), sum(map(len, micro))
+            batch["num_rows"] = len(present)
+            batch["num_slots"] = sum(map(len, micro))
             batch["num_items_in_batch"] = torch.tensor(float(step_tokens))
             mask = batch["tool_mask"].float()
             slots = planned.accumulation_steps * planned.num_processes
             if loss_type == "dapo":
-                batch["loss_scale"], batch["token_weight"] = 1.0, mask / max(step_tokens, 1)
+                batch["loss_scale"] = 1.0
+                batch["token_weight"] = mask / max(step_tokens, 1)
             elif loss_type == "bnpo":
                 batch["loss_scale"] = slots / max(len(filled), 1)
                 batch["token_weight"] = mask / mask.sum().clamp(min=1) / max(len(filled), 1)
             else:
                 batch["loss_scale"] = slots * len(mask) / len(members)
-                denominator = mask.sum(1, keepdim=True).clamp(min=1) if loss_type == "grpo" else constant
+                if loss_type == "grpo":
+                    denominator = mask.sum(1, keepdim=True).clamp(min=1)
+                else:
+                    denominator = constant
                 batch["token_weight"] = mask / denominator / len(members)
             batches.append(batch)
     return batches
 
 
 def collate(datums: Datums, rows: Sequence[int] | np.ndarray, shortest: int) -> dict[str, Any]:
-    """Pad on the right only: prompt tokens beyond the shortest prompt's length count as unsampled completion."""
-    # A row of no weight borrows the tokens of a neighbour, or of the shortest datum: its mask and advantage are 0.
-    borrowed = int(np.max(rows)) if np.max(rows) >= 0 else shortest
+    """The tensors of a micro-batch, padded on the right only.
+
+    The prompt ends where the shortest prompt ends; what other prompts have beyond that becomes
+    completion that was not sampled. Prompts of 2 and 4 tokens, with completions of 3 and 2, become
+
+        prompt_ids  completion_ids     tool_mask
+        p p         c c c .            1 1 1 0
+        p p         p p c c            0 0 1 1
+
+    `shortest` is the index of the shortest datum.
+    """
+    # A row of no weight (-1) borrows the tokens of a neighbour, or of the shortest datum: its mask
+    # and advantage are 0.
+    borrowed = int(np.max(rows))
+    if borrowed < 0:
+        borrowed = shortest
     indices = [int(i) if i >= 0 else borrowed for i in np.asarray(rows)]
     start = min(len(datums.prompts[i]) for i in indices)
     width = max(len(datums.prompts[i]) + len(datums.completions[i]) for i in indices) - start
-    size = (len(indices), width)
-    ids, present, sampled = (np.zeros(size, dtype=np.int64) for _ in range(3))
-    logprobs, references = np.zeros(size, dtype=np.float32), np.zeros(size, dtype=np.float32)
+    shape = (len(indices), width)
+    ids = np.zeros(shape, dtype=np.int64)
+    present = np.zeros(shape, dtype=np.int64)
+    sampled = np.zeros(shape, dtype=np.int64)
+    logprobs = np.zeros(shape, dtype=np.float32)
+    references = np.zeros(shape, dtype=np.float32)
     for b, i in enumerate(indices):
         tail = np.concatenate([datums.prompts[i][start:], datums.completions[i]])
-        ids[b, : len(tail)], present[b, : len(tail)] = tail, 1
+        ids[b, : len(tail)] = tail
+        present[b, : len(tail)] = 1
         if rows[b] >= 0:
             span = slice(len(tail) - len(datums.completions[i]), len(tail))
             sampled[b, span] = datums.masks[i]
@@ -258,9 +346,10 @@ def collate(datums: Datums, rows: Sequence[int] | np.ndarray, shortest: int) -> 
             if datums.references is not None:
                 references[b, span] = datums.references[i] * datums.masks[i]
     advantages = [datums.advantages[i] if i >= 0 else 0.0 for i in rows]
-    stored = {} if datums.references is None else {"ref_per_token_logps": torch.from_numpy(references)}
-    return {
-        **stored,
+    batch: dict[str, Any] = {}
+    if datums.references is not None:
+        batch["ref_per_token_logps"] = torch.from_numpy(references)
+    return batch | {
         "prompt_ids": torch.from_numpy(np.stack([datums.prompts[i][:start] for i in indices])),
         "prompt_mask": torch.ones((len(indices), start), dtype=torch.int64),
         "completion_ids": torch.from_numpy(ids),

@@ -1,4 +1,7 @@
-"""The trainer's processes as the flow sees them: they start together, train job after job, and end with the flow."""
+"""The trainer's processes, as the flow sees them.
+
+They start together, train job after job, and end with the flow.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from typing import Any
 
 from tasks.engines.child import PROJECT
 from tasks.engines.gpus import devices
-from tasks.processes.child_process import told_parent
+from tasks.processes.child_process import parent_variables
 from tasks.training.grpo import UpdateJob, UpdateResult
 
 END_S = 10.0
@@ -29,12 +32,18 @@ class TrainerDied(RuntimeError):
 
 
 class Group:
-    """`num_processes` processes, each with a pipe, and one log. They start at the first job, or earlier by `start`."""
+    """`num_processes` processes, each with a pipe, and one log.
+
+    They start at the first job, or earlier by `start`.
+    """
 
     program = "tasks.training.member"
 
     def __init__(self, log_file: Path, num_processes: int, device: str, threads: int) -> None:
-        self.log_file, self.num_processes, self.device, self.threads = log_file, num_processes, device, threads
+        self.log_file = log_file
+        self.num_processes = num_processes
+        self.device = device
+        self.threads = threads
         self.members: list[subprocess.Popen[bytes]] = []
         self._pipes: list[Connection] = []
 
@@ -45,7 +54,7 @@ class Group:
         meeting = meeting_place(self.num_processes)
         for rank in range(self.num_processes):
             ours, theirs = Pipe()
-            environment = inherited(os.environ) | told_parent() | self.environment() | meeting
+            environment = inherited(os.environ) | parent_variables() | self.environment() | meeting
             if meeting:
                 environment |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
             with open(self.log_file, "ab") as log, theirs:
@@ -58,33 +67,41 @@ class Group:
                         stdout=log,
                         stderr=subprocess.STDOUT,
                         pass_fds=[theirs.fileno()],
-                        start_new_session=True,  # Ctrl-C reaches the parent only, which then closes the group
+                        # Ctrl-C reaches the parent only, which then closes the group
+                        start_new_session=True,
                     )
                 )
             self._pipes.append(ours)
 
     def train(self, job: UpdateJob) -> UpdateResult:
-        """The first process's result, once all have theirs. If one fails all end: the others would wait for it forever.
+        """The first process's result, once all have theirs.
 
-        Raises what `tasks.training.trainer.train` raises, and TrainerDied.
+        If one fails, all end: the others would wait for it forever. Raises what
+        `tasks.training.trainer.train` raises, and TrainerDied.
         """
         self.start()
-        return self._done(job, job.out)
+        return self._call(job, job.out)
 
     def write_state(self, folder: Path) -> None:
-        """Have the processes write the optimizer's state that the last job left in their memory (`state_later`).
+        """Have the processes write the optimizer's state that the last job left in their memory.
 
-        Raises TrainerDied, or the error of the write; then the processes end and the state is lost.
+        That job had `state_later`. Raises TrainerDied, or the error of the write; then the
+        processes end and the state is lost.
         """
         if not self.members:
-            raise TrainerDied("the trainer's processes ended before they had written the optimizer's state")
-        self._done(folder, folder)
+            raise TrainerDied(
+                "the trainer's processes ended before they had written the optimizer's state"
+            )
+        self._call(folder, folder)
 
-    def _done(self, wanted: UpdateJob | Path, out: Path) -> Any:
-        """Send `wanted` to all processes; return the first one's result."""
+    def _call(self, request: UpdateJob | Path, out: Path) -> Any:
+        """Send a request to all processes; return the first one's result.
+
+        `out` is where they write, for the message if one dies.
+        """
         for pipe in self._pipes:
             with contextlib.suppress(OSError):  # a dead process shows when its pipe is read
-                pipe.send(wanted)
+                pipe.send(request)
         results: dict[Connection, Any] = {}
         try:
             while len(results) < len(self._pipes):
@@ -99,46 +116,63 @@ class Group:
 
     def _result(self, pipe: Connection, out: Path) -> Any:
         try:
-            found = pipe.recv()
+            result = pipe.recv()
         except (EOFError, OSError):
             died = self.members[self._pipes.index(pipe)]
             died.wait()
             self.close()
             cause = cause_of_death(died.returncode, out)
-            raise TrainerDied(f"the trainer's process ended by {cause}; its log is {self.log_file}") from None
-        if isinstance(found, BaseException):
-            raise found
-        return found
+            raise TrainerDied(
+                f"the trainer's process ended by {cause}; its log is {self.log_file}"
+            ) from None
+        if isinstance(result, BaseException):
+            raise result
+        return result
 
     def close(self) -> None:
         """End the processes; kill those that are computing or suspended."""
         for pipe in self._pipes:
             pipe.close()  # a process that waits for a job ends when its pipe closes
+        patience_s = END_S if len(self.members) == 1 else 1.0
         for member in self.members:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                member.wait(END_S if len(self.members) == 1 else 1.0)
+                member.wait(patience_s)
             member.kill()
             member.wait()
-        self.members, self._pipes = [], []
+        self.members = []
+        self._pipes = []
 
     def environment(self) -> dict[str, str]:
         """The environment variables of the processes.
 
-        Expandable segments: rows differ in length, and fixed blocks freed by one would not fit the next. An allocator
-        setting that the environment already has wins. TRL refuses a lone process that sees several GPUs.
+        Expandable segments: rows differ in length, and fixed blocks freed by one would not fit the
+        next. An allocator setting that the environment already has wins. TRL refuses a lone process
+        that sees several GPUs.
         """
         path = os.pathsep.join([str(PROJECT), *filter(None, [os.environ.get("PYTHONPATH")])])
         if self.device == "cpu":
-            return {"PYTHONPATH": path, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": str(self.threads)}
+            return {
+                "PYTHONPATH": path,
+                "ACCELERATE_USE_CPU": "true",
+                "OMP_NUM_THREADS": str(self.threads),
+            }
         cores = len(os.sched_getaffinity(0)) // self.num_processes
         former = os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
         allocator = os.environ.get("PYTORCH_ALLOC_CONF", former)
-        found = {"PYTHONPATH": path, "PYTORCH_ALLOC_CONF": allocator, "OMP_NUM_THREADS": str(max(cores, 1))}
-        return found if self.num_processes > 1 else found | {"CUDA_VISIBLE_DEVICES": ",".join(devices(1, 0))}
+        variables = {
+            "PYTHONPATH": path,
+            "PYTORCH_ALLOC_CONF": allocator,
+            "OMP_NUM_THREADS": str(max(cores, 1)),
+        }
+        if self.num_processes == 1:
+            variables["CUDA_VISIBLE_DEVICES"] = ",".join(devices(1, 0))
+        return variables
 
 
 def inherited(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment without torchrun's variables, which a cluster may have set: a lone process would wait for others.
+    """The environment without torchrun's variables.
+
+    A cluster may have set them, and a lone process would then wait for others.
 
     >>> inherited({"WORLD_SIZE": "16", "RANK": "3", "LANG": "C"})
     {'LANG': 'C'}
@@ -147,17 +181,22 @@ def inherited(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def meeting_place(num_processes: int) -> dict[str, str]:
-    """Where the processes of a group find each other, in torchrun's variables; empty for a single process.
+    """Where the processes of a group find each other, in torchrun's variables.
 
-    A group is on one machine. Over several, only the trainer alone can be launched (`tasks.training.trainer`).
+    Empty for a single process. A group is on one machine; over several, only the trainer alone can
+    be launched (`tasks.training.trainer`).
     """
     if num_processes == 1:
         return {}
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    size = {"WORLD_SIZE": str(num_processes), "LOCAL_WORLD_SIZE": str(num_processes)}
-    return {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), **size}
+    return {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "WORLD_SIZE": str(num_processes),
+        "LOCAL_WORLD_SIZE": str(num_processes),
+    }
 
 
 def cause_of_death(exit_code: int, out: Path) -> str:

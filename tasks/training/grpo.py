@@ -18,7 +18,10 @@ class _Frozen(BaseModel):
 
 
 class LoRASettings(_Frozen):
-    """A low-rank adapter W + (alpha / rank) B A (Hu et al. 2021); targets are module names or "all-linear"."""
+    """A low-rank adapter W + (alpha / rank) B A (Hu et al. 2021).
+
+    `targets` are names of modules, or "all-linear".
+    """
 
     rank: int = Field(default=16, ge=1)
     alpha: float = Field(default=32.0, gt=0)
@@ -26,31 +29,42 @@ class LoRASettings(_Frozen):
 
 
 class GRPOSettings(_Frozen):
-    """The clipped objective (Shao et al. 2024) on stored rollouts; rho is taken against their stored log-probabilities.
+    """The clipped objective (Shao et al. 2024) on stored rollouts.
 
-    `loss_type` sets the denominator of an optimizer step's sum of token terms:
+    rho is taken against their stored log-probabilities. `loss_type` sets the denominator of an
+    optimizer step's sum of token terms:
       grpo     each datum by its own sampled tokens, then by the datums of the step (SCOPE, eq. 3)
       dapo     the sampled tokens of the step (SPELL's and MAE's token mean)
       dr_grpo  the datums of the step times `max_completion_tokens`, a constant (SPICE)
-      bnpo     each micro-batch by its own sampled tokens, then by the micro-batches: depends on `micro_batch_size`
+      bnpo     each micro-batch by its own sampled tokens, then by the micro-batches: depends on
+               `micro_batch_size`
     """
 
     objective: Objective = Field(
         default="clipped",
-        description='"likelihood": the log-likelihood of the sampled tokens, weighed by the advantage: supervised '
-        "fine-tuning where it is 1",
+        description=(
+            '"likelihood": the log-likelihood of the sampled tokens, weighed by the advantage:'
+            " supervised fine-tuning where it is 1"
+        ),
     )
-    learning_rate: float = Field(default=1e-6, ge=0, description="constant within an update; warm-up is the caller's")
+    learning_rate: float = Field(
+        default=1e-6, ge=0, description="constant within an update; warm-up is the caller's"
+    )
     decay_updates: int | None = Field(
         default=None,
         ge=1,
-        description="N: over a player's first N updates the learning rate falls linearly to 1/N of it; None: it stays",
+        description=(
+            "N: over a player's first N updates the learning rate falls linearly to 1/N of it;"
+            " None: it stays"
+        ),
     )
     loss_type: LossType = "dapo"
     epsilon_low: float = Field(default=0.2, gt=0, lt=1)
     epsilon_high: float = Field(default=0.2, gt=0)
     beta: float = Field(
-        default=1e-3, ge=0, description="weight of KL(policy || reference) in the loss; 0 loads no reference"
+        default=1e-3,
+        ge=0,
+        description="weight of KL(policy || reference) in the loss; 0 loads no reference",
     )
     use_bias_correction_kl: bool = Field(
         default=False, description="multiply each token's KL term by rho (TRL's own default)"
@@ -61,10 +75,17 @@ class GRPOSettings(_Frozen):
     importance_sampling_level: Literal["token", "sequence"] = "token"
     on_policy: bool = Field(
         default=False,
-        description="rho is 1, with the gradient of the policy's own log-probability: for one step on its own rollouts",
+        description=(
+            "rho is 1, with the gradient of the policy's own log-probability: for one step on its"
+            " own rollouts"
+        ),
     )
-    temperature: float = Field(default=1.0, gt=0, description="the one the rollouts were sampled and scored at")
-    max_completion_tokens: int | None = Field(default=None, ge=1, description="the constant of dr_grpo")
+    temperature: float = Field(
+        default=1.0, gt=0, description="the one the rollouts were sampled and scored at"
+    )
+    max_completion_tokens: int | None = Field(
+        default=None, ge=1, description="the constant of dr_grpo"
+    )
     max_grad_norm: float = Field(default=1.0, ge=0, description="0 = no clipping")
     weight_decay: float = Field(default=0.0, ge=0)
     adam_beta1: float = Field(default=0.9, ge=0, lt=1)
@@ -73,12 +94,16 @@ class GRPOSettings(_Frozen):
     optimizer_steps: int = Field(
         default=1, ge=1, description="k: the file, in its order, is split into k equal mini-batches"
     )
-    micro_batch_size: int = Field(default=8, ge=1, description="datums in one forward pass of one process")
+    micro_batch_size: int = Field(
+        default=8, ge=1, description="datums in one forward pass of one process"
+    )
     shared_prompt_tokens: int | None = Field(
         default=None,
         ge=1,
-        description="answers behind one prompt are computed with it as one row of at most so many tokens, the prompt "
-        "once; None computes each with its own copy",
+        description=(
+            "answers behind one prompt are computed with it as one row of at most so many tokens,"
+            " the prompt once; None computes each with its own copy"
+        ),
     )
     lora: LoRASettings | None = None
     dtype: Literal["float32", "bfloat16"] = Field(
@@ -86,14 +111,18 @@ class GRPOSettings(_Frozen):
     )
     export_dtype: Literal["float32", "bfloat16"] = Field(
         default="float32",
-        description="of the weights that engines load; trained ones stay float32, and an adapter is float32",
+        description=(
+            "of the weights that engines load; trained ones stay float32, and an adapter is float32"
+        ),
     )
     attention: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
     gradient_checkpointing: bool = False
     seed: int = Field(default=0, ge=0, lt=1 << 32)
 
     def decayed(self, num_updates: int) -> Self:
-        """The settings of a player's next update after `num_updates`, with its own learning rate and no decay.
+        """The settings of a player's next update after `num_updates`.
+
+        They have that update's own learning rate, and no decay.
 
         >>> base = GRPOSettings(learning_rate=0.5, decay_updates=4)
         >>> [base.decayed(n).learning_rate for n in range(6)]
@@ -102,24 +131,32 @@ class GRPOSettings(_Frozen):
         if self.decay_updates is None:
             return self
         left = max(1, self.decay_updates - num_updates) / self.decay_updates
-        return self.model_copy(update={"learning_rate": self.learning_rate * left, "decay_updates": None})
+        return self.model_copy(
+            update={"learning_rate": self.learning_rate * left, "decay_updates": None}
+        )
 
     @model_validator(mode="after")
     def _dr_grpo_names_its_constant(self) -> Self:
         if self.loss_type == "dr_grpo" and self.max_completion_tokens is None:
-            raise ValueError('loss_type "dr_grpo" divides by a constant: give max_completion_tokens')
+            raise ValueError(
+                'loss_type "dr_grpo" divides by a constant: give max_completion_tokens'
+            )
         return self
 
     @model_validator(mode="after")
     def _a_likelihood_has_no_reference(self) -> Self:
         if self.objective == "likelihood" and self.beta:
-            raise ValueError(f'objective "likelihood" has no KL term: set beta to 0, not {self.beta:g}')
+            raise ValueError(
+                f'objective "likelihood" has no KL term: set beta to 0, not {self.beta:g}'
+            )
         return self
 
     @model_validator(mode="after")
     def _on_policy_is_one_step(self) -> Self:
         if self.on_policy and self.optimizer_steps > 1:
-            raise ValueError(f"on_policy holds for the first optimizer step only, not for {self.optimizer_steps}")
+            raise ValueError(
+                f"on_policy holds for the first optimizer step only, not for {self.optimizer_steps}"
+            )
         return self
 
     @model_validator(mode="after")
@@ -127,7 +164,10 @@ class GRPOSettings(_Frozen):
         if self.shared_prompt_tokens is None:
             return self
         wrong = {
-            "micro_batch_size": (self.micro_batch_size != 1, "1: a prompt with its answers is one micro-batch"),
+            "micro_batch_size": (
+                self.micro_batch_size != 1,
+                "1: a prompt with its answers is one micro-batch",
+            ),
             "attention": (self.attention != "sdpa", '"sdpa"'),
             "loss_type": (self.loss_type == "bnpo", "another: bnpo weighs micro-batches alike"),
         }
@@ -138,50 +178,72 @@ class GRPOSettings(_Frozen):
 
 
 RESULT_FILE = "result.json"
-FILE_SIZE = 4_000_000_000  # most bytes per file of a policy: several files can be hashed and written in parallel
+# most bytes per file of a policy: several files can be hashed and written in parallel
+FILE_SIZE = 4_000_000_000
 
 
 class UpdateJob(_Frozen):
-    """One update. Paths are local folders, `batch` a Parquet file or a folder of them, `out` empty or absent."""
+    """One update.
+
+    Paths are local folders. `batch` is a Parquet file or a folder of them; `out` is empty or
+    absent.
+    """
 
     batch: Path
     policy: Path = Field(description="HF folder: the weights to train, or the base of the adapter")
     reference: Path = Field(description="HF folder of M0, what the KL term pulls towards")
     references: Path | None = Field(
-        default=None, description="log-probabilities under M0 of the batch's rows; None has the trainer find them"
+        default=None,
+        description=(
+            "log-probabilities under M0 of the batch's rows; None has the trainer find them"
+        ),
     )
     out: Path
     adapter: Path | None = Field(
-        default=None, description="PEFT folder to go on from; None with settings.lora is a fresh one"
+        default=None,
+        description="PEFT folder to go on from; None with settings.lora is a fresh one",
     )
     optimizer_state: Path | None = Field(
         default=None, description="folder `UpdateResult.optimizer_state` of the update before"
     )
     settings: GRPOSettings = GRPOSettings()
-    yarn: Yarn | None = Field(default=None, description="stretches policy and reference, as in the engines")
-    checkpoints: Path | None = Field(
-        default=None, description="where optimizer steps are kept during the update; one found there is used"
+    yarn: Yarn | None = Field(
+        default=None, description="stretches policy and reference, as in the engines"
     )
-    checkpoint_s: float = Field(default=600.0, ge=0, description="seconds between two of them, at least")
+    checkpoints: Path | None = Field(
+        default=None,
+        description="where optimizer steps are kept during the update; one found there is used",
+    )
+    checkpoint_s: float = Field(
+        default=600.0, ge=0, description="seconds between two of them, at least"
+    )
     state_later: bool = Field(
-        default=False, description="leave the optimizer's state in the processes' memory, for `held.write`"
+        default=False,
+        description="leave the optimizer's state in the processes' memory, for `kept_state.write`",
     )
 
     @property
     def positions(self) -> dict[str, Any]:
         """What replaces values of the models' config.json."""
-        return self.yarn.settings(self.policy) if self.yarn else {}
+        if self.yarn is None:
+            return {}
+        return self.yarn.settings(self.policy)
 
     @model_validator(mode="after")
     def _an_adapter_needs_lora(self) -> Self:
         if self.adapter is not None and self.settings.lora is None:
-            raise ValueError(f"adapter {self.adapter} is given but settings.lora is None: describe the adapter there")
+            raise ValueError(
+                f"adapter {self.adapter} is given but settings.lora is None: describe the adapter"
+                " there"
+            )
         return self
 
 
 class StepMetrics(_Frozen):
-    """One optimizer step, over all processes. Token means are over the sampled tokens of the datums that were computed;
-    None if none was."""
+    """One optimizer step, over all processes.
+
+    Token means are over the sampled tokens of the datums that were computed; None if none was.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=True)
 
@@ -193,11 +255,17 @@ class StepMetrics(_Frozen):
     mean_ratio: float | None = Field(description="token mean of rho")
     sampler_kl: float | None = Field(
         default=None,
-        description="token mean of rho - log rho - 1 (k3), nats; at the first step, of trainer and engine",
+        description=(
+            "token mean of rho - log rho - 1 (k3), nats; at the first step, of trainer and engine"
+        ),
     )
-    sampler_far: float | None = Field(default=None, description="share of tokens with rho above 2 or below 1/2")
+    sampler_far: float | None = Field(
+        default=None, description="share of tokens with rho above 2 or below 1/2"
+    )
     sampler_furthest: float | None = Field(default=None, description="largest |log rho| of a token")
-    clip_fraction: float | None = Field(description="share of tokens outside the clip range on the side that matters")
+    clip_fraction: float | None = Field(
+        description="share of tokens outside the clip range on the side that matters"
+    )
     clip_fraction_low: float | None
     clip_fraction_high: float | None
     grad_norm: float = Field(description="before clipping")
@@ -205,21 +273,32 @@ class StepMetrics(_Frozen):
     num_datums: int
     num_tokens: int = Field(description="sampled tokens")
     num_skipped: int = Field(
-        default=0, description="datums of advantage 0 at beta 0: without gradient, in the denominators, not computed"
+        default=0,
+        description=(
+            "datums of advantage 0 at beta 0: without gradient, in the denominators, not computed"
+        ),
     )
     duration_s: float
-    peak_bytes: int | None = Field(default=None, description="of tensors on the first GPU; of the process without one")
+    peak_bytes: int | None = Field(
+        default=None, description="of tensors on the first GPU; of the process without one"
+    )
 
 
 class Probed(_Frozen):
-    """The trained policy's score of a row of the batch: the sum of its sampled tokens' natural log-probabilities."""
+    """The trained policy's score of a row of the batch.
+
+    `logprob` is the sum of its sampled tokens' natural log-probabilities.
+    """
 
     row: int
     logprob: float
 
 
 class UpdateResult(_Frozen):
-    """Where the new policy lies: `policy` is an HF folder, or a PEFT folder if an adapter was trained."""
+    """Where the new policy lies.
+
+    `policy` is an HF folder, or a PEFT folder if an adapter was trained.
+    """
 
     policy: Path
     optimizer_state: Path
@@ -234,13 +313,18 @@ class UpdateResult(_Frozen):
 class NonFiniteUpdateError(RuntimeError):
     """A loss or gradient was NaN or infinite: nothing was written. The arguments keep the evidence.
 
-    Attributes: step (1-based), loss, grad_norm, rollout_ids (the rollouts in micro-batches of non-finite loss; empty if
-    only the gradient was not finite).
+    Attributes: step (1-based), loss, grad_norm, rollout_ids (the rollouts in micro-batches of
+    non-finite loss; empty if only the gradient was not finite).
     """
 
     def __init__(self, step: int, loss: float, grad_norm: float, rollout_ids: list[str]) -> None:
-        self.step, self.loss, self.grad_norm, self.rollout_ids = step, loss, grad_norm, rollout_ids
-        shown = ", ".join(rollout_ids[:8]) + (", ..." if len(rollout_ids) > 8 else "")
+        self.step = step
+        self.loss = loss
+        self.grad_norm = grad_norm
+        self.rollout_ids = rollout_ids
+        shown = ", ".join(rollout_ids[:8])
+        if len(rollout_ids) > 8:
+            shown += ", ..."
         super().__init__(
             f"optimizer step {step}: loss {loss}, gradient norm {grad_norm}; nothing was written. "
             f"Rollouts of the micro-batches at fault: {shown or 'none, only the gradient'}"

@@ -1,6 +1,10 @@
 # TRL imports it from elsewhere.
 # pyright: reportPrivateImportUsage=false
-"""A model's head: on GPUs float32 logits, as engines there give them; on CPUs tiles small enough to reuse memory."""
+"""A model's head, which scores tokens.
+
+On GPUs it gives float32 logits, as engines there do; on CPUs its tiles are small enough to reuse
+memory.
+"""
 
 from __future__ import annotations
 
@@ -17,27 +21,35 @@ _add_head = grpo_trainer.add_fused_lm_head
 
 
 def give_float32_logits() -> None:
-    """Have TRL's head multiply in float32. By default it rounds logits to the dtype of the arithmetic, in bfloat16
-    those around 20 to eighths.
+    """Have TRL's head multiply in float32.
 
-    The factors are rounded to bfloat16 before, as in an engine: GPUs multiply such numbers exactly as TF32.
+    By default it rounds logits to the dtype of the arithmetic: in bfloat16, those around 20 to
+    eighths. The factors are rounded to bfloat16 before, as in an engine: GPUs multiply such numbers
+    exactly as TF32.
     """
     grpo_trainer.add_fused_lm_head = _add_exact_head
 
 
-def _add_exact_head(model: Any, temperature: float = 1.0, cast_lm_head_to_fp32: bool = False, **others: Any) -> None:
+def _add_exact_head(
+    model: Any, temperature: float = 1.0, cast_lm_head_to_fp32: bool = False, **others: Any
+) -> None:
     exact = cast_lm_head_to_fp32 or torch.cuda.is_available()
     _add_head(model, temperature=temperature, cast_lm_head_to_fp32=exact, **others)
 
 
 def fit_tiles(labels: torch.Tensor) -> None:
-    """Set the width of the tiles in which TRL's head scores the labels that are not -100. On GPUs it is TRL's."""
+    """Set the width of the tiles in which TRL's head scores the labels that are not -100.
+
+    On GPUs it stays TRL's own.
+    """
     if labels.device.type == "cpu":
         trl_utils._CHUNKED_LOGPROB_CHUNK_SIZE = tile_width(int((labels != -100).sum()))
 
 
 def tile_width(tokens: int) -> int:
-    """Vocabulary entries in a tile: the largest power of two for which malloc reuses the memory of float32 tiles.
+    """Vocabulary entries in a tile.
+
+    The largest power of two for which malloc reuses the memory of float32 tiles.
 
     >>> tile_width(1), tile_width(224), tile_width(1000), tile_width(100_000)
     (32768, 32768, 8192, 1024)

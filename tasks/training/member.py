@@ -1,7 +1,10 @@
-"""A process of the trainer: `python -m tasks.training.member FILE_DESCRIPTOR`. It gets jobs and returns results through
-a pipe. If it gets a folder, it writes the optimizer state that the last job left in memory there.
+"""A process of the trainer: `python -m tasks.training.member FILE_DESCRIPTOR`.
 
-Between jobs the GPU holds only what CUDA and NCCL keep: weights and moments wait in the host's memory.
+It gets jobs and returns results through a pipe. If it gets a folder instead of a job, it writes
+there the optimizer state that the last job left in memory.
+
+Between jobs the GPU holds only what CUDA and NCCL keep: weights and moments wait in the host's
+memory.
 """
 
 from __future__ import annotations
@@ -23,30 +26,35 @@ from tasks.processes.imports import leave_out
 def serve(pipe: Connection) -> None:
     """Train the jobs that arrive, until the pipe closes."""
     die_with_parent()
-    leave_out("vllm", "sklearn", "scipy")  # halves the time to import TRL; nothing is generated or clustered
+    # halves the time to import TRL; nothing is generated or clustered
+    leave_out("vllm", "sklearn", "scipy")
     logging.basicConfig(format="%(asctime)s %(message)s")
     logging.getLogger("selfplay").setLevel(logging.INFO)
     import torch
 
-    from tasks.training.held import write
+    from tasks.training.kept_state import write
     from tasks.training.trainer import train
 
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     while True:
         try:
-            wanted = pipe.recv()
+            request = pipe.recv()
         except EOFError:
             return
+        result: Any = None
         try:
-            found: Any = write(wanted) if isinstance(wanted, Path) else train(wanted)
+            if isinstance(request, Path):
+                write(request)
+            else:
+                result = train(request)
         except Exception as problem:
             traceback.print_exc()
-            found = _sendable(problem)
+            result = _sendable(problem)
         gc.collect()
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()
         sys.stdout.flush()
-        pipe.send(found)
+        pipe.send(result)
 
 
 def _sendable(problem: Exception) -> Exception:

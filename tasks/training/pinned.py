@@ -1,7 +1,8 @@
 """Copies of a GPU's tensors in pinned memory, many to a block.
 
-PyTorch rounds every pinned allocation up to a power of two: the state of an 8B model, copied tensor by tensor, would
-take 1.36 times its size. Blocks that are powers of two themselves, each filled with tensors, waste 2 % at most.
+PyTorch rounds every pinned allocation up to a power of two: the state of an 8B model, copied tensor
+by tensor, would take 1.36 times its size. Blocks that are powers of two themselves, each filled
+with tensors, waste 2 % at most.
 """
 
 from __future__ import annotations
@@ -17,15 +18,17 @@ ALIGNED = 64  # bytes: any type may start there
 
 @dataclass(frozen=True)
 class Layout:
-    """The blocks' bytes, and each tensor's block and offset in it."""
+    """The blocks' bytes, and each tensor's place: the number of its block and its offset there."""
 
     blocks: list[int]
     places: list[tuple[int, int]]
 
     @classmethod
     def of(cls, sizes: Sequence[int]) -> Layout:
-        """Each tensor goes to the first block with room. A new block is no larger than what is still to be placed,
-        rounded down, or the tensor, rounded up.
+        """Place each tensor in the first block with room, given the tensors' bytes.
+
+        A new block is the larger of two powers of two: what is still to be placed, rounded down,
+        and the tensor, rounded up.
 
         >>> Layout.of([640, 64, 400])
         Layout(blocks=[1024, 512], places=[(0, 0), (0, 640), (1, 0)])
@@ -36,9 +39,13 @@ class Layout:
         padded = [max(-(-size // ALIGNED), 1) * ALIGNED for size in sizes]
         left = sum(padded)
         for size in padded:
-            number = next((i for i, block in enumerate(blocks) if block - used[i] >= size), len(blocks))
+            number = next(
+                (i for i, block in enumerate(blocks) if block - used[i] >= size), len(blocks)
+            )
             if number == len(blocks):
-                blocks.append(max(1 << (min(left, LARGEST).bit_length() - 1), 1 << (size - 1).bit_length()))
+                blocks.append(
+                    max(1 << (min(left, LARGEST).bit_length() - 1), 1 << (size - 1).bit_length())
+                )
                 used.append(0)
             places.append((number, used[number]))
             used[number] += size
@@ -57,14 +64,18 @@ def copies(tensors: Sequence[torch.Tensor], pin: bool = True) -> list[torch.Tens
     layout = Layout.of([tensor.nbytes for tensor in tensors])
     blocks = [torch.empty(size, dtype=torch.uint8, pin_memory=pin) for size in layout.blocks]
     return [
-        blocks[number][start : start + tensor.nbytes].view(tensor.dtype).view(tensor.shape).copy_(tensor)
+        blocks[number][start : start + tensor.nbytes]
+        .view(tensor.dtype)
+        .view(tensor.shape)
+        .copy_(tensor)
         for tensor, (number, start) in zip(tensors, layout.places, strict=True)
     ]
 
 
 def bytes_to_allocate(tensors: Sequence[torch.Tensor]) -> int:
     """What `on_host` would ask the host for: PyTorch keeps freed blocks, and uses them again."""
-    if not (sizes := [tensor.nbytes for tensor in tensors if tensor.is_cuda]):
+    sizes = [tensor.nbytes for tensor in tensors if tensor.is_cuda]
+    if not sizes:
         return 0
     stats = torch.cuda.host_memory_stats()
     kept = stats["allocated_bytes.current"] - stats["active_bytes.current"]

@@ -28,34 +28,39 @@ KEPT_FILES = (
     "*.jinja",
 )
 LAYER = re.compile(r"(.*\.layers\.\d+)\.")
-WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+WEIGHTS = "model.safetensors"
+INDEX = "model.safetensors.index.json"
 Tensors = dict[str, torch.Tensor]
 
 
 def write_whole(model: Any, folder: Path, dtype: torch.dtype | None) -> None:
-    """Write a model or an adapter that this process has whole, rounded to `dtype` if one is given."""
-    weights = _whole_weights(model, dtype) if dtype else None
+    """Write a model or an adapter that this process has whole, rounded to a `dtype` if given."""
+    weights = None
+    if dtype:
+        weights = _whole_weights(model, dtype)
     model.save_pretrained(folder, state_dict=weights, max_shard_size=FILE_SIZE)
 
 
 def write_sharded(model: Any, folder: Path, dtype: torch.dtype, accelerator: Accelerator) -> None:
-    """Write a model whose weights are sharded, rounded to `dtype`; all processes take part. Each gathers and writes
-    some layers, never part of one: saving may merge a layer's weights under other names.
+    """Write a model whose weights are sharded, rounded to `dtype`; all processes take part.
 
-    Raises OSError if fewer bytes were written than the weights have.
+    Each gathers and writes some layers, never part of one: saving may merge a layer's weights under
+    other names. Raises OSError if fewer bytes were written than the weights have.
     """
     rank = accelerator.process_index
     owners = _owners(model, dtype, accelerator.num_processes)
-    held = _whole_weights(model, dtype, {name for name, owner in owners.items() if owner == rank})
-    if held:
-        _write_part(model, folder / f"part-{rank:05d}", held)
+    own_names = {name for name, owner in owners.items() if owner == rank}
+    own_weights = _whole_weights(model, dtype, own_names)
+    if own_weights:
+        _write_part(model, folder / f"part-{rank:05d}", own_weights)
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:
         _merge(folder)
 
 
 def _write_part(model: Any, folder: Path, weights: Tensors) -> None:
-    model.should_save_on_this_rank = lambda is_main_process: True  # by default only the first process writes
+    # by default only the first process writes
+    model.should_save_on_this_rank = lambda is_main_process: True
     try:
         num_bytes = sum({id(value): value.nbytes for value in weights.values()}.values())
         model.save_pretrained(folder, state_dict=dict(weights), max_shard_size=FILE_SIZE)
@@ -66,31 +71,46 @@ def _write_part(model: Any, folder: Path, weights: Tensors) -> None:
         raise OSError(f"{folder}: {written} bytes were written of a policy's {num_bytes}")
 
 
-def _whole_weights(model: torch.nn.Module, dtype: torch.dtype, kept: set[str] | None = None) -> Tensors:
-    """A model's weights, or only the `kept` ones, rounded; tied weights stay one tensor. If they are sharded, all
-    processes take part."""
-    found, by_id = Tensors(), dict[int, torch.Tensor]()
+def _whole_weights(
+    model: torch.nn.Module, dtype: torch.dtype, kept: set[str] | None = None
+) -> Tensors:
+    """A model's weights, or only the `kept` ones, rounded; tied weights stay one tensor.
+
+    If they are sharded, all processes take part.
+    """
+    weights = Tensors()
+    by_id = dict[int, torch.Tensor]()
     for name, value in model.state_dict(keep_vars=True).items():
         is_kept = kept is None or name in kept
         if id(value) not in by_id:
-            rounded = value.detach().to(dtype) if value.is_floating_point() else value.detach()
-            whole = rounded.full_tensor() if isinstance(rounded, DTensor) else rounded
+            whole = value.detach()
+            if whole.is_floating_point():
+                whole = whole.to(dtype)
+            if isinstance(whole, DTensor):
+                whole = whole.full_tensor()
             by_id[id(value)] = whole.cpu() if is_kept else whole.new_empty(0)
         if is_kept:
-            found[name] = by_id[id(value)]
-    return found
+            weights[name] = by_id[id(value)]
+    return weights
 
 
 def _owners(model: torch.nn.Module, dtype: torch.dtype, num_ranks: int) -> dict[str, int]:
-    """Which process writes each weight: about equal bytes each, with tied weights and each layer's weights together. A
-    model that fits into one file is written by the first process."""
+    """Which process writes each weight.
+
+    Each gets about equal bytes; tied weights, and the weights of a layer, stay together. A model
+    that fits into one file is written by the first process.
+    """
     parts: defaultdict[str, list[str]] = defaultdict(list)
     sizes: Counter[str] = Counter()
     part_of: dict[int, str] = {}
     for name, value in model.state_dict(keep_vars=True).items():
-        layer, is_new = LAYER.match(name), id(value) not in part_of
-        part = part_of.setdefault(id(value), layer[1] if layer else name)
+        is_new = id(value) not in part_of
+        if is_new:
+            layer = LAYER.match(name)
+            part_of[id(value)] = layer[1] if layer else name
+        part = part_of[id(value)]
         parts[part].append(name)
+        # also 0, so that `sizes` has the parts in the order of `parts`
         sizes[part] += value.numel() * dtype.itemsize if is_new else 0
     total = sizes.total()
     if total < FILE_SIZE:
@@ -107,7 +127,8 @@ def _merge(folder: Path) -> None:
     """Merge the parts that the processes wrote into one policy."""
     parts = sorted(folder.glob("part-*"))
     files = [file for part in parts for file in sorted(part.glob("*.safetensors"))]
-    weights, num_bytes = dict[str, str](), 0
+    weights = dict[str, str]()
+    num_bytes = 0
     for number, file in enumerate(files, start=1):
         name = WEIGHTS if len(files) == 1 else f"model-{number:05d}-of-{len(files):05d}.safetensors"
         with safe_open(file, framework="pt") as stored:

@@ -1,6 +1,9 @@
 # torch exports these names without saying so.
 # pyright: reportPrivateImportUsage=false
-"""An optimizer's state, and the weights it trains: each process's share of them, in memory and in a folder."""
+"""An optimizer's state and the weights it trains, in memory and in a folder.
+
+Where weights are sharded, each process has its share of both.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,19 @@ from typing import Any
 
 import torch
 import torch.distributed.checkpoint as sharded
-from torch.distributed.checkpoint import FileSystemReader, FileSystemWriter, Metadata, TensorStorageMetadata
+from torch.distributed.checkpoint import (
+    FileSystemReader,
+    FileSystemWriter,
+    Metadata,
+    TensorStorageMetadata,
+)
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._dtensor_spec import DTensorSpec
 
 from tasks.training import pinned
 
-OPTIMIZER_FILE, WEIGHTS_FILE = "optimizer.pt", "weights.pt"
+OPTIMIZER_FILE = "optimizer.pt"
+WEIGHTS_FILE = "weights.pt"
 METADATA = ".metadata"  # of a sharded state
 WRITERS = 4  # threads per process, one file each, so that the files can be hashed in parallel, too
 Tensors = dict[str, torch.Tensor]
@@ -25,8 +34,11 @@ Tensors = dict[str, torch.Tensor]
 
 @dataclass(frozen=True)
 class Share:
-    """This process's part of each trained parameter, in the optimizer's order, and its moments. `layouts` say how the
-    parameter is sharded (None: it is not); `groups` are the optimizer's settings."""
+    """This process's part of each trained parameter and of its moments, in the optimizer's order.
+
+    `layouts` say how the parameter is sharded (None: it is not); `groups` are the optimizer's
+    settings.
+    """
 
     weights: list[torch.Tensor]
     moments: list[Tensors]
@@ -36,26 +48,37 @@ class Share:
     @classmethod
     def of(cls, optimizer: Any, on_host: bool = True) -> Share:
         """The optimizer's own tensors; with `on_host`, pinned copies of those on a GPU."""
-        trained, owned = list(parameters(optimizer)), parts(optimizer)
-        values = iter(pinned.on_host(owned) if on_host else owned)
+        trained = list(parameters(optimizer))
+        tensors = parts(optimizer)
+        if on_host:
+            tensors = pinned.on_host(tensors)
+        # all weights, then the moments of the first, of the second, ...
+        remaining = iter(tensors)
         return cls(
-            [next(values) for _ in trained],
-            [{name: next(values) for name in optimizer.state[p]} for p in trained],
-            [p._spec if isinstance(p, DTensor) else None for p in trained],
-            optimizer.state_dict()["param_groups"],
+            weights=[next(remaining) for _ in trained],
+            moments=[{name: next(remaining) for name in optimizer.state[p]} for p in trained],
+            layouts=[p._spec if isinstance(p, DTensor) else None for p in trained],
+            groups=optimizer.state_dict()["param_groups"],
         )
 
     @torch.no_grad()
     def fill(self, optimizer: Any) -> None:
         """Put the share back into the optimizer, on whichever device its parameters now are."""
-        for parameter, weight, moments in zip(parameters(optimizer), self.weights, self.moments, strict=True):
+        for parameter, weight, moments in zip(
+            parameters(optimizer), self.weights, self.moments, strict=True
+        ):
             put(parameter, weight)
-            optimizer.state[parameter] = {name: _like(parameter, value) for name, value in moments.items()}
+            optimizer.state[parameter] = {
+                name: _like(parameter, value) for name, value in moments.items()
+            }
 
     def save(self, folder: Path, *, writes: bool, weights: bool) -> None:
-        """Write moments and step counts to `folder`; with `weights`, also the weights, which the policy's files round.
+        """Write moments and step counts to `folder`.
 
-        If parameters are sharded, every process writes its share; else only the process that `writes`.
+        With `weights` it writes the weights as well, which the policy's files round.
+
+        If parameters are sharded, every process writes its share; else only the process that
+        `writes`.
 
         Raises OSError if a part was not written.
         """
@@ -64,18 +87,25 @@ class Share:
             writer = FileSystemWriter(folder, thread_count=WRITERS, sync_files=False)
             _check_written(sharded.save(self._by_name(weights), storage_writer=writer), folder)
         elif writes:
-            moments = [{name: _alone(value) for name, value in values.items()} for values in self.moments]
+            moments = [
+                {name: _alone(value) for name, value in values.items()} for values in self.moments
+            ]
             states = {"state": dict(enumerate(moments)), "param_groups": self.groups}
             torch.save(states, folder / OPTIMIZER_FILE)
             if weights:
                 torch.save([_alone(weight.cpu()) for weight in self.weights], folder / WEIGHTS_FILE)
 
     def _by_name(self, weights: bool) -> Tensors:
-        found: Tensors = {}
-        for number, (weight, moments, layout) in enumerate(zip(self.weights, self.moments, self.layouts, strict=True)):
-            values = {**moments, "weight": weight} if weights else moments
-            found |= {f"{number:05d}.{name}": _laid_out(value, layout) for name, value in values.items()}
-        return found
+        """The tensors under names such as "00000.exp_avg"; with `weights`, also "00000.weight"."""
+        by_name: Tensors = {}
+        for number, (weight, moments, layout) in enumerate(
+            zip(self.weights, self.moments, self.layouts, strict=True)
+        ):
+            for name, value in moments.items():
+                by_name[f"{number:05d}.{name}"] = _laid_out(value, layout)
+            if weights:
+                by_name[f"{number:05d}.weight"] = _laid_out(weight, layout)
+        return by_name
 
 
 def parameters(optimizer: Any) -> Iterator[torch.Tensor]:
@@ -85,18 +115,25 @@ def parameters(optimizer: Any) -> Iterator[torch.Tensor]:
 
 def part(tensor: torch.Tensor) -> torch.Tensor:
     """This process's part of a tensor."""
-    return (tensor.to_local() if isinstance(tensor, DTensor) else tensor).detach()
+    if isinstance(tensor, DTensor):
+        tensor = tensor.to_local()
+    return tensor.detach()
 
 
 def parts(optimizer: Any) -> list[torch.Tensor]:
     """This process's part of all weights, then of their moments."""
     trained = list(parameters(optimizer))
-    return [*map(part, trained), *(part(value) for p in trained for value in optimizer.state[p].values())]
+    return [
+        *map(part, trained),
+        *(part(value) for p in trained for value in optimizer.state[p].values()),
+    ]
 
 
 def _alone(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor that shares its memory with others is copied: `torch.save` would write them all."""
-    return tensor.clone() if tensor.untyped_storage().nbytes() > tensor.nbytes else tensor
+    """The tensor, copied if it shares its memory with others: `torch.save` would write them all."""
+    if tensor.untyped_storage().nbytes() > tensor.nbytes:
+        return tensor.clone()
+    return tensor
 
 
 def put(parameter: torch.Tensor, values: torch.Tensor) -> None:
@@ -109,43 +146,68 @@ def put(parameter: torch.Tensor, values: torch.Tensor) -> None:
 
 @torch.no_grad()
 def load(optimizer: Any, folder: Path) -> None:
-    """Read what `Share.save` wrote, from any number of processes; the optimizer keeps its learning rate and decay.
+    """Read what `Share.save` wrote, from any number of processes.
 
-    Raises ValueError if the state was sharded and the parameters are not, or the other way round.
+    The optimizer keeps its learning rate and decay. Raises ValueError if the state was sharded and
+    the parameters are not, or the other way round.
     """
     trained = list(parameters(optimizer))
     if _is_sharded(trained) != (folder / METADATA).exists():
-        how = "one process" if _is_sharded(trained) else "several processes that shard it"
-        raise ValueError(f"{folder} was written by {how}: set trainer_processes to what it was then")
-    if not _is_sharded(trained):
-        ours = [{k: v for k, v in group.items() if k != "params"} for group in optimizer.param_groups]
-        optimizer.load_state_dict(torch.load(folder / OPTIMIZER_FILE, map_location="cpu", weights_only=True))
-        for group, mine in zip(optimizer.param_groups, ours, strict=True):
-            group.update(mine)
-        if (folder / WEIGHTS_FILE).exists():
-            for parameter, weight in zip(trained, torch.load(folder / WEIGHTS_FILE, weights_only=True), strict=True):
-                part(parameter).copy_(weight)
-        return
-    for parameter in trained:
-        moments = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
-        step = torch.zeros((), device=parameter.device if optimizer.param_groups[0].get("fused") else "cpu")
-        optimizer.state[parameter] = {"step": step, **moments}
+        writers = "one process" if _is_sharded(trained) else "several processes that shard it"
+        raise ValueError(
+            f"{folder} was written by {writers}: set trainer_processes to what it was then"
+        )
+    if _is_sharded(trained):
+        _load_sharded(optimizer, folder)
+    else:
+        _load_whole(optimizer, folder)
+
+
+def _load_whole(optimizer: Any, folder: Path) -> None:
+    settings = [
+        {k: v for k, v in group.items() if k != "params"} for group in optimizer.param_groups
+    ]
+    optimizer.load_state_dict(
+        torch.load(folder / OPTIMIZER_FILE, map_location="cpu", weights_only=True)
+    )
+    for group, own_settings in zip(optimizer.param_groups, settings, strict=True):
+        group.update(own_settings)
+    if (folder / WEIGHTS_FILE).exists():
+        weights = torch.load(folder / WEIGHTS_FILE, weights_only=True)
+        for parameter, weight in zip(parameters(optimizer), weights, strict=True):
+            part(parameter).copy_(weight)
+
+
+def _load_sharded(optimizer: Any, folder: Path) -> None:
+    # `sharded.load` fills tensors that are there: make the moments first
+    is_fused = optimizer.param_groups[0].get("fused")
+    for parameter in parameters(optimizer):
+        optimizer.state[parameter] = {
+            "step": torch.zeros((), device=parameter.device if is_fused else "cpu"),
+            "exp_avg": torch.zeros_like(parameter),
+            "exp_avg_sq": torch.zeros_like(parameter),
+        }
     reader = FileSystemReader(folder)
-    with_weights = any(name.endswith(".weight") for name in reader.read_metadata().state_dict_metadata)
+    with_weights = any(
+        name.endswith(".weight") for name in reader.read_metadata().state_dict_metadata
+    )
     sharded.load(Share.of(optimizer, on_host=False)._by_name(with_weights), storage_reader=reader)
 
 
 def _check_written(written: Metadata, folder: Path) -> None:
-    """torch drops the errors of its writing threads."""
-    about = written.state_dict_metadata.values()
-    parts = sum(len(tensor.chunks) for tensor in about if isinstance(tensor, TensorStorageMetadata))
-    if len(written.storage_data) < parts:
-        raise OSError(f"{folder}: {len(written.storage_data)} of {parts} parts were written (a full disk?)")
+    """Raise OSError if a part is missing: torch drops the errors of its writing threads."""
+    tensors = written.state_dict_metadata.values()
+    num_parts = sum(len(t.chunks) for t in tensors if isinstance(t, TensorStorageMetadata))
+    num_written = len(written.storage_data)
+    if num_written < num_parts:
+        raise OSError(f"{folder}: {num_written} of {num_parts} parts were written (a full disk?)")
 
 
 def _laid_out(value: torch.Tensor, layout: DTensorSpec | None) -> torch.Tensor:
     """A process's part as the whole, sharded tensor; step counts are equal everywhere."""
-    return value if layout is None or value.dim() == 0 else DTensor(value, layout, requires_grad=False)
+    if layout is None or value.dim() == 0:
+        return value
+    return DTensor(value, layout, requires_grad=False)
 
 
 def _is_sharded(trained: list[torch.Tensor]) -> bool:
@@ -153,9 +215,15 @@ def _is_sharded(trained: list[torch.Tensor]) -> bool:
 
 
 def _like(parameter: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """A moment on its parameter's device, sharded like it. The fused optimizer on GPUs keeps step counts there, too."""
+    """A moment on its parameter's device, sharded like it.
+
+    The fused optimizer on GPUs keeps step counts there, too.
+    """
     value = value.to(parameter.device)
     if value.dim() == 0 or not isinstance(parameter, DTensor):
         return value
-    mesh, placements = parameter.device_mesh, parameter.placements
-    return DTensor.from_local(value, mesh, placements, shape=parameter.shape, stride=parameter.stride())
+    mesh = parameter.device_mesh
+    placements = parameter.placements
+    return DTensor.from_local(
+        value, mesh, placements, shape=parameter.shape, stride=parameter.stride()
+    )

@@ -1,6 +1,7 @@
 # TRL, PEFT and Accelerate type their trainers loosely.
-# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportOptionalMemberAccess=false
-# pyright: reportCallIssue=false, reportReturnType=false, reportOperatorIssue=false, reportPrivateImportUsage=false
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false
+# pyright: reportOptionalMemberAccess=false, reportCallIssue=false, reportReturnType=false
+# pyright: reportOperatorIssue=false, reportPrivateImportUsage=false
 """TRL's GRPOTrainer on stored rows: it neither generates nor rewards; the rest is TRL's."""
 
 from __future__ import annotations
@@ -20,64 +21,77 @@ from transformers.trainer_callback import PrinterCallback
 from trl.trainer import utils as trl_utils
 from trl.trainer.grpo_trainer import GRPOTrainer
 
-from tasks.training import head, held, policy_files, state
+from tasks.training import head, kept_state, policy_files, state
 from tasks.training.checkpoint import Checkpoint
-from tasks.training.grpo import NonFiniteUpdateError, StepMetrics
+from tasks.training.grpo import GRPOSettings, NonFiniteUpdateError, StepMetrics
 from tasks.training.shared_prompts import Packed, understand_packed_rows
 
-FAR = math.log(2)  # a token is far if the policy finds it at least twice, or at most half, as likely as the sampler
-# Without Triton, TRL's head scores every position to give compilers fixed shapes: a quarter of a step's time on CPU.
+# a token is far if the policy finds it at least twice, or at most half, as likely as the sampler
+FAR = math.log(2)
+# Without Triton, TRL's head scores every position to give compilers fixed shapes: a quarter of a
+# step's time on CPU.
 trl_utils._use_triton = lambda device: True
 understand_packed_rows()
 
 
 class StoredRolloutsTrainer(GRPOTrainer):
-    """GRPOTrainer whose batches are stored rows. `steps` collects one StepMetrics per optimizer step.
+    """GRPOTrainer whose batches are stored rows.
 
-    It continues from a `share` in memory, else from the state in a folder, else from a fresh state.
-    `on_policy` takes the policy's own log-probabilities as the old ones, as TRL does if none are given; the stored ones
-    then only measure the ratio. `likelihood` does the same in every optimizer step: rho * A then has the gradient of
-    A * log p, and the reported loss is the mean of -A * log p.
+    `steps` collects one StepMetrics per optimizer step. The optimizer continues from a `share` in
+    memory, else from the state in the folder `optimizer_state`, else from a fresh state.
+
+    With `on_policy` the policy's own log-probabilities are the old ones, as in TRL if none are
+    given; the stored ones then only measure the ratio. SFT (the objective "likelihood") does the
+    same in every optimizer step: rho * A then has the gradient of A * log p, and the reported loss
+    is the mean of -A * log p.
     """
 
     def __init__(
         self,
         *,
         batches: list[dict],
+        settings: GRPOSettings,
         optimizer_state: Path | None,
-        share: state.Share | None = None,
-        beta: float,
-        export_dtype: str = "float32",
-        steps_done: Sequence[StepMetrics] = (),
-        checkpoints: Path | None = None,
-        checkpoint_s: float = 600.0,
-        on_policy: bool = False,
-        likelihood: bool = False,
+        share: state.Share | None,
+        steps_done: Sequence[StepMetrics],
+        checkpoints: Path | None,
+        checkpoint_s: float,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.beta = beta  # TRL gets 0 if the reference's log-probabilities are stored, so as not to load it
+        # TRL was given 0 if the reference's log-probabilities are stored, so as not to load it
+        self.beta = settings.beta
         self.remove_callback(PrinterCallback)
-        # For extremes that nothing here reads, TRL gathers a number per row: where processes have different numbers of
-        # answers to a prompt, NCCL would wait forever.
+        # For extremes that nothing here reads, TRL gathers a number per row: where processes have
+        # different numbers of answers to a prompt, NCCL would wait forever.
         self.accelerator.gather = _own
         if self.is_deepspeed_enabled:
-            raise ValueError("optimizer state is not carried over under DeepSpeed: launch with FSDP or DDP")
+            raise ValueError(
+                "optimizer state is not carried over under DeepSpeed: launch with FSDP or DDP"
+            )
         if self.ref_model is not None:
-            held.fill_reference(self.ref_model, self.model.config._name_or_path, self.ref_model.dtype)
-        self._batches, self._export_dtype = batches, getattr(torch, export_dtype)
-        self._optimizer_state, self._share = optimizer_state, share
-        self._on_policy, self._likelihood = on_policy or likelihood, likelihood
+            kept_state.fill_reference(
+                self.ref_model, self.model.config._name_or_path, self.ref_model.dtype
+            )
+        self._batches = batches
+        self._export_dtype = getattr(torch, settings.export_dtype)
+        self._optimizer_state = optimizer_state
+        self._share = share
+        self._sft = settings.objective == "likelihood"
+        self._on_policy = settings.on_policy or self._sft
         self.steps: list[StepMetrics] = list(steps_done)
-        self._num_done, self._checkpoints, self._checkpoint_s = len(steps_done), checkpoints, checkpoint_s
+        self._num_done = len(steps_done)
+        self._checkpoints = checkpoints
+        self._checkpoint_s = checkpoint_s
         self._kept_at = time.monotonic()
-        # Sums over sampled tokens: rho, k3 of sampler and policy, far tokens, weighted KL (for a likelihood
-        # -A * log p); and the number of non-finite losses.
+        # Sums over sampled tokens: rho, k3 of sampler and policy, far tokens, weighted KL (-A * log
+        # p in SFT); and the number of non-finite losses.
         self._sums = torch.zeros(5, device=self.accelerator.device)
         self._furthest = torch.zeros(1, device=self.accelerator.device)
         self._done: list[dict] = []
         self._at_fault: list[str] = []
-        self._logps = self._sampled = torch.empty(0)
+        self._logps = torch.empty(0)
+        self._sampled = torch.empty(0)
         self._packed: Packed | None = None
         self._step_started = time.perf_counter()
 
@@ -99,89 +113,148 @@ class StoredRolloutsTrainer(GRPOTrainer):
 
     def _prepare_inputs(self, generation_batch: dict) -> dict:
         inputs = self._prepare_input(generation_batch)
-        self._sampled, answers = inputs["tool_mask"] == 1, inputs.get("answer_tokens")
-        self._packed = Packed.of(inputs["prompt_ids"].size(1), answers) if answers else None
+        self._sampled = inputs["tool_mask"] == 1
+        self._packed = None
+        answer_tokens = inputs.get("answer_tokens")
+        if answer_tokens:
+            self._packed = Packed.of(inputs["prompt_ids"].size(1), answer_tokens)
         if self.beta and "ref_per_token_logps" not in inputs:
             inputs["ref_per_token_logps"] = self._reference_logps(inputs)
         return inputs
 
     @torch.no_grad()
     def policy_logps(self, inputs: dict) -> torch.Tensor:
-        """Log-probabilities of the rows' sampled tokens under the current policy, (B, T); 0 elsewhere."""
+        """Log-probabilities of the rows' sampled tokens under the current policy, (B, T).
+
+        They are 0 at tokens that were not sampled.
+        """
         rows: Any = self._prepare_input(inputs)
-        self._sampled, self._packed = rows["tool_mask"] == 1, None
+        self._sampled = rows["tool_mask"] == 1
+        self._packed = None
         ids = torch.cat([rows["prompt_ids"], rows["completion_ids"]], dim=1)
         mask = torch.cat([rows["prompt_mask"], rows["completion_mask"]], dim=1)
-        return self._get_per_token_logps_and_entropies(self.model, ids, mask, rows["completion_ids"].size(1))[0]
+        return self._get_per_token_logps_and_entropies(
+            self.model, ids, mask, rows["completion_ids"].size(1)
+        )[0]
 
     @torch.no_grad()
     def _reference_logps(self, inputs: dict) -> torch.Tensor:
-        """Log-probabilities under the reference policy, (B, T): its weights, or the policy with its adapter off."""
+        """Log-probabilities under the reference policy, (B, T).
+
+        The reference is a model of its own, or the policy with its adapter off.
+        """
         ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
         mask = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
-        model = self.model if self.ref_model is None else self.ref_model
-        off = self.accelerator.unwrap_model(self.model).disable_adapter() if self.ref_model is None else nullcontext()
-        with off:
-            return self._get_per_token_logps_and_entropies(model, ids, mask, inputs["completion_ids"].size(1))[0]
+        if self.ref_model is None:
+            model = self.model
+            adapter_off = self.accelerator.unwrap_model(self.model).disable_adapter()
+        else:
+            model = self.ref_model
+            adapter_off = nullcontext()
+        with adapter_off:
+            return self._get_per_token_logps_and_entropies(
+                model, ids, mask, inputs["completion_ids"].size(1)
+            )[0]
 
     def _get_per_token_logps_and_entropies(
-        self, model: Any, input_ids: torch.Tensor, attention_mask: torch.Tensor, logits_to_keep: int, **_: Any
+        self,
+        model: Any,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        logits_to_keep: int,
+        **_: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None, None]:
-        """As TRL's, but the head scores sampled tokens only; tokens that a prompt or a tool put between them get 0."""
+        """As TRL's, but the head scores sampled tokens only.
+
+        Tokens that a prompt or a tool put between them get 0.
+        """
         labels = torch.full_like(input_ids, -100)
-        labels[:, -logits_to_keep:] = input_ids[:, -logits_to_keep:].masked_fill(~self._sampled, -100)
+        labels[:, -logits_to_keep:] = input_ids[:, -logits_to_keep:].masked_fill(
+            ~self._sampled, -100
+        )
         head.fit_tiles(labels)
-        if packed := self._packed:
+        entropy = None
+        packed = self._packed
+        if packed:
             with self.accelerator.autocast():
                 outputs = model(**packed.pack(input_ids, labels), packed=packed, fused_lm_head=True)
-            assert packed.attended, f"{type(model).__name__} does not pass arguments on to its attention"
-            found = (outputs.log_probs, outputs.entropy)
-            logps, entropy = (None if v is None else packed.unpack(v, logits_to_keep) for v in found)
+            assert packed.attended, (
+                f"{type(model).__name__} does not pass arguments on to its attention"
+            )
+            logps = packed.unpack(outputs.log_probs, logits_to_keep)
+            if outputs.entropy is not None:
+                entropy = packed.unpack(outputs.entropy, logits_to_keep)
         else:
             with self.accelerator.autocast():
-                outputs = model(input_ids=input_ids, attention_mask=attention_mask, labels=labels, fused_lm_head=True)
+                outputs = model(
+                    input_ids=input_ids,
+                    attention_mask=attention_mask,
+                    labels=labels,
+                    fused_lm_head=True,
+                )
             logps = outputs.log_probs[:, -logits_to_keep:]
-            entropy = None if outputs.entropy is None else outputs.entropy[:, -logits_to_keep:]
+            if outputs.entropy is not None:
+                entropy = outputs.entropy[:, -logits_to_keep:]
         self._logps = logps
         return logps, entropy, None
 
     def _compute_loss(self, model: Any, inputs: dict) -> torch.Tensor:
-        known = {k: v for k, v in inputs.items() if not (self._on_policy and k == "old_per_token_logps")}
-        loss = super()._compute_loss(model, known) * inputs["loss_scale"]
+        trl_inputs = dict(inputs)
+        if self._on_policy:
+            trl_inputs.pop("old_per_token_logps", None)
+        loss = super()._compute_loss(model, trl_inputs) * inputs["loss_scale"]
         self._logps = self._logps.detach()
         self._observe(inputs, loss.detach())
         return loss
 
     def _observe(self, inputs: dict, loss: torch.Tensor) -> None:
         """Add the sums of this micro-batch that TRL does not report."""
-        mask = inputs["tool_mask"]
-        apart = (self._logps - inputs["old_per_token_logps"]).masked_fill(mask == 0, 0)
-        ratio = torch.exp(apart).masked_fill(mask == 0, 0)
-        k3, far = torch.exp(apart) - apart - 1, apart.abs() > FAR
-        kl = torch.zeros_like(ratio)
-        if self.beta:
-            x = (inputs["ref_per_token_logps"] - self._logps).masked_fill(mask == 0, 0)
-            kl = (torch.exp(x) - x - 1) * (ratio if self.args.use_bias_correction_kl else 1)
-        weighted = ((self._surprise(inputs) if self._likelihood else kl) * inputs["token_weight"]).sum()
-        self._sums += torch.stack([ratio.sum(), k3.sum(), far.sum().float(), weighted, (~loss.isfinite()).float()])
-        self._furthest = torch.maximum(self._furthest, apart.abs().max())
-        computed = {"tokens": inputs["num_tokens"], "rows": inputs["num_rows"], "slots": inputs["num_slots"]}
-        self._done.append({**computed, "step_tokens": inputs["step_tokens"], "step_rows": inputs["step_rows"]})
+        unsampled = inputs["tool_mask"] == 0
+        log_ratio = (self._logps - inputs["old_per_token_logps"]).masked_fill(unsampled, 0)
+        ratio = torch.exp(log_ratio).masked_fill(unsampled, 0)
+        k3 = torch.exp(log_ratio) - log_ratio - 1
+        far = log_ratio.abs() > FAR
+        # a term of the loss, (B, T), whose mean `log` reports
+        if self._sft:
+            term = (-inputs["advantages"][:, None] * self._logps).masked_fill(unsampled, 0)
+        elif self.beta:
+            x = (inputs["ref_per_token_logps"] - self._logps).masked_fill(unsampled, 0)
+            term = torch.exp(x) - x - 1
+            if self.args.use_bias_correction_kl:
+                term = term * ratio
+        else:
+            term = torch.zeros_like(ratio)
+        weighted = (term * inputs["token_weight"]).sum()
+        self._sums += torch.stack(
+            [ratio.sum(), k3.sum(), far.sum().float(), weighted, (~loss.isfinite()).float()]
+        )
+        self._furthest = torch.maximum(self._furthest, log_ratio.abs().max())
+        self._done.append(
+            {
+                "tokens": inputs["num_tokens"],
+                "rows": inputs["num_rows"],
+                "slots": inputs["num_slots"],
+                "step_tokens": inputs["step_tokens"],
+                "step_rows": inputs["step_rows"],
+            }
+        )
         if not loss.isfinite():
             self._at_fault += inputs["rollout_ids"]
 
-    def _surprise(self, inputs: dict) -> torch.Tensor:
-        """-A * log p of every sampled token, (B, T)."""
-        return (-inputs["advantages"][:, None] * self._logps).masked_fill(inputs["tool_mask"] == 0, 0)
-
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
-        """The last point before the optimizer steps: all processes see the same sums and raise together."""
+        """The last point before the optimizer steps, where a loss or gradient can still be refused.
+
+        All processes see the same sums, and raise NonFiniteUpdateError together.
+        """
         norm = float(super()._get_grad_norm(model, grad_norm=grad_norm))
         self._sums = self.accelerator.reduce(self._sums, reduction="sum")
         self._furthest = gather(self._furthest).max().reshape(1)
         if self._sums[-1] > 0 or not math.isfinite(norm):
-            loss = math.nan if self._sums[-1] > 0 else float(self._tr_loss)
-            step, at_fault = self._num_done + self.state.global_step + 1, gather_object(self._at_fault)
+            loss = float(self._tr_loss)
+            if self._sums[-1] > 0:
+                loss = math.nan
+            step = self._num_done + self.state.global_step + 1
+            at_fault = gather_object(self._at_fault)
             raise NonFiniteUpdateError(step, loss, norm, at_fault)
         return norm
 
@@ -193,8 +266,14 @@ class StoredRolloutsTrainer(GRPOTrainer):
         rows = sum(done["rows"] for done in self._done)
         step = self._done[-1]
         ratio, k3, far, weighted, _ = self._sums.tolist()
-        loss = weighted if self._likelihood else logs["loss"]
+        loss = weighted if self._sft else logs["loss"]
         now = time.perf_counter()
+        mean_ratio = sampler_kl = sampler_far = sampler_furthest = None
+        if tokens:
+            mean_ratio = ratio / tokens
+            sampler_kl = k3 / tokens
+            sampler_far = far / tokens
+            sampler_furthest = float(self._furthest)
         self.steps.append(
             StepMetrics(
                 step=self._num_done + self.state.global_step,
@@ -202,10 +281,10 @@ class StoredRolloutsTrainer(GRPOTrainer):
                 policy_loss=loss - self.beta * weighted,
                 kl=self._mean("kl", tokens, "tokens") if self.beta else None,
                 entropy=self._mean("entropy", tokens, "tokens"),
-                mean_ratio=ratio / tokens if tokens else None,
-                sampler_kl=k3 / tokens if tokens else None,
-                sampler_far=far / tokens if tokens else None,
-                sampler_furthest=float(self._furthest) if tokens else None,
+                mean_ratio=mean_ratio,
+                sampler_kl=sampler_kl,
+                sampler_far=sampler_far,
+                sampler_furthest=sampler_furthest,
                 clip_fraction=self._clip_mean("region", tokens, rows),
                 clip_fraction_low=self._clip_mean("low", tokens, rows),
                 clip_fraction_high=self._clip_mean("high", tokens, rows),
@@ -226,22 +305,31 @@ class StoredRolloutsTrainer(GRPOTrainer):
         self._keep_step()
 
     def _mean(self, name: str, total: int, weight: str) -> float | None:
+        """TRL's means over micro-batches, weighed by their `weight`, over `total`."""
         values = self._metrics["train"][name]
-        return sum(v * done[weight] for v, done in zip(values, self._done, strict=True)) / total if total else None
+        if not total:
+            return None
+        return sum(v * done[weight] for v, done in zip(values, self._done, strict=True)) / total
 
     def _clip_mean(self, side: str, tokens: int, rows: int) -> float | None:
-        """The clipped share of tokens, or of rows at sequence level: there TRL's mean includes rows of no weight, which
-        are never clipped."""
+        """The clipped share of tokens, or of rows at sequence level.
+
+        At sequence level TRL's mean includes rows of no weight, which are never clipped.
+        """
         if self.importance_sampling_level == "token":
             return self._mean(f"clip_ratio/{side}_mean", tokens, "tokens")
         return self._mean(f"clip_ratio/{side}_mean", rows, "slots")
 
     def _keep_step(self) -> None:
-        """After an optimizer step: leave a checkpoint if the last one is old and another step follows."""
+        """Leave a checkpoint if the last one is old and another optimizer step follows."""
         if self._checkpoints is None or self.state.global_step >= self.args.max_steps:
             return
-        old = float(time.monotonic() - self._kept_at >= self._checkpoint_s)
-        if self.accelerator.reduce(torch.tensor(old, device=self.accelerator.device), reduction="sum") == 0:
+        is_old = torch.tensor(
+            float(time.monotonic() - self._kept_at >= self._checkpoint_s),
+            device=self.accelerator.device,
+        )
+        # clocks differ: processes must take the same branch
+        if self.accelerator.reduce(is_old, reduction="sum") == 0:
             return
         number = self._num_done + self.state.global_step
         fresh = self._checkpoints / f"{number}.part"
@@ -257,19 +345,26 @@ class StoredRolloutsTrainer(GRPOTrainer):
         if self.is_fsdp_enabled:
             policy_files.write_sharded(self.model, folder, self._export_dtype, self.accelerator)
         elif self.args.should_save:
-            policy_files.write_whole(self.model, folder, self._export_dtype if self._rounds else None)
+            dtype = self._export_dtype if self._rounds else None
+            policy_files.write_whole(self.model, folder, dtype)
 
     def save_optimizer(self, folder: Path) -> None:
+        """Write the optimizer's state, with the float32 weights where the policy rounds them."""
         share = state.Share.of(self.optimizer, on_host=False)
         share.save(folder, writes=self.args.should_save, weights=self._rounds)
 
-    def hold_optimizer(self, policy: Path) -> bool:
-        """Keep the optimizer's state in memory, to be written later, if there is room."""
-        how = {"writes": self.args.should_save, "weights": self._rounds}
-        return held.hold_unwritten(self.optimizer, policy, **how)
+    def keep_optimizer(self, policy: Path) -> bool:
+        """Keep the optimizer's state in memory, to be written later.
+
+        Returns False if there is no room.
+        """
+        return kept_state.keep_unwritten(
+            self.optimizer, policy, writes=self.args.should_save, weights=self._rounds
+        )
 
     @property
     def _rounds(self) -> bool:
+        """Whether the exported policy rounds the trained weights."""
         return self._export_dtype != torch.float32 and not isinstance(self.model, PeftModel)
 
 
@@ -278,7 +373,10 @@ def _own(values: torch.Tensor) -> torch.Tensor:
 
 
 def _peak_bytes() -> int:
-    """Peak memory of tensors on this process's GPU since the last step; without a GPU, the process's peak memory."""
+    """Peak bytes of tensors on this process's GPU since the last step.
+
+    Without a GPU, the process's own peak memory.
+    """
     if torch.cuda.is_available():
         peak = torch.cuda.max_memory_allocated()
         torch.cuda.reset_peak_memory_stats()

@@ -1,13 +1,19 @@
 # TRL, PEFT and Accelerate type their trainers loosely.
-# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportOptionalMemberAccess=false
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false
+# pyright: reportOptionalMemberAccess=false
 """Update a policy with TRL's GRPO on stored rollouts.
 
-TRL does the loss, clipping, KL, LoRA, mixed precision and Accelerate's DDP and FSDP; `stored_rollouts` gives it the
-stored tensors in place of generation and rewards. Call `train(job)`, any number of times in one process, or run
-`python -m tasks.training.trainer JOB.json`, also under `accelerate launch` or
-`torchrun --nproc-per-node N -m tasks.training.trainer JOB.json` (on CPU with ACCELERATE_USE_CPU=true). Over several
-nodes, torchrun also gets `--nnodes`, `--node-rank`, `--master-addr` and `--master-port`, and all nodes need the job's
-folders at the same paths. The command line leaves the result in `OUT/result.json`.
+TRL does the loss, clipping, KL, LoRA, mixed precision and Accelerate's DDP and FSDP;
+`stored_rollouts` gives it the stored tensors in place of generation and rewards. Call `train(job)`,
+any number of times in one process, or run one of
+
+    python -m tasks.training.trainer JOB.json
+    accelerate launch -m tasks.training.trainer JOB.json
+    torchrun --nproc-per-node N -m tasks.training.trainer JOB.json
+
+(on CPU with ACCELERATE_USE_CPU=true). Over several nodes, torchrun also takes `--nnodes`,
+`--node-rank`, `--master-addr` and `--master-port`, and all nodes need the job's folders at the same
+paths. The command line leaves the result in `OUT/result.json`.
 """
 
 from __future__ import annotations
@@ -20,7 +26,8 @@ from tasks.processes.child_process import die_with_parent, leave
 if __name__ == "__main__":
     if "TORCHELASTIC_RUN_ID" in os.environ:
         die_with_parent()
-    sys.modules.setdefault("vllm", None)  # type: ignore[arg-type]  # halves TRL's import; nothing is generated here
+    # halves TRL's import time; nothing is generated here
+    sys.modules.setdefault("vllm", None)  # type: ignore[arg-type]
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 
 import time
@@ -34,27 +41,38 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils.logging import disable_progress_bar
 from trl.trainer.grpo_config import GRPOConfig
 
-from tasks.training import head, held, policy_files
+from tasks.training import head, kept_state, policy_files
 from tasks.training.checkpoint import Checkpoint
 from tasks.training.datums import Datums, check_datums, micro_batches, plan, read_datums
-from tasks.training.grpo import RESULT_FILE, GRPOSettings, LoRASettings, UpdateJob, UpdateResult
+from tasks.training.grpo import (
+    RESULT_FILE,
+    GRPOSettings,
+    LoRASettings,
+    StepMetrics,
+    UpdateJob,
+    UpdateResult,
+)
 from tasks.training.probes import probe
-from tasks.training.sharding import SHARDED_BFLOAT16, move_no_empty_weights, shard_references_by_layer
+from tasks.training.sharding import (
+    SHARDED_BFLOAT16,
+    move_no_empty_weights,
+    shard_references_by_layer,
+)
 from tasks.training.state import Share
 from tasks.training.stored_rollouts import StoredRolloutsTrainer
 
 disable_progress_bar()
 shard_references_by_layer()
 move_no_empty_weights()
-held.hold_references()
+kept_state.keep_references()
 head.give_float32_logits()
 
 
 def train(job: UpdateJob) -> UpdateResult:
-    """Train `job.policy` on `job.batch` and write the new policy and optimizer state under `job.out`.
+    """Train `job.policy` on `job.batch`; write the new policy and optimizer state under `job.out`.
 
-    Every process of a distributed run calls this and gets the result. The caller publishes `job.out`, where this makes
-    `policy/` (HF or PEFT folder) and `optimizer/`.
+    Every process of a distributed run calls this and gets the result. The caller publishes
+    `job.out`, where this makes `policy/` (HF or PEFT folder) and `optimizer/`.
 
     Raises:
         ValueError: a bad batch, path or setting, before any weights are loaded.
@@ -66,21 +84,22 @@ def train(job: UpdateJob) -> UpdateResult:
     trainer = build_trainer(job, datums, Checkpoint.last(job.checkpoints))
     trainer.train()
     probed = probe(trainer, datums)
-    policy, optimizer = job.out / "policy", job.out / "optimizer"
+    policy = job.out / "policy"
+    optimizer = job.out / "optimizer"
     trainer.save_policy(policy)
     if trainer.args.should_save and not job.settings.lora:
         policy_files.finish(policy, job.policy, job.settings.export_dtype)
     trainer.accelerator.wait_for_everyone()
-    left = job.state_later and trainer.hold_optimizer(policy)
-    if not left:
+    is_unwritten = job.state_later and trainer.keep_optimizer(policy)
+    if not is_unwritten:
         trainer.save_optimizer(optimizer)
         trainer.accelerator.wait_for_everyone()
-        held.hold(trainer.optimizer, policy, optimizer)
+        kept_state.keep(trainer.optimizer, policy, optimizer)
     return UpdateResult(
         probed=probed,
         policy=policy,
         optimizer_state=optimizer,
-        state_is_written=not left,
+        state_is_written=not is_unwritten,
         steps=tuple(trainer.steps),
         num_datums=len(datums),
         num_tokens=int(datums.num_tokens.sum()),
@@ -105,40 +124,55 @@ def check_job(job: UpdateJob, datums: Datums) -> None:
         raise ValueError(f"out {job.out} is not empty: give a fresh folder")
     if job.settings.lora and needs_reference and job.policy.resolve() != job.reference.resolve():
         raise ValueError(
-            f"an adapter's KL reference is its base with the adapter off, but the base {job.policy} is not the "
-            f"reference {job.reference}: train the adapter on the reference, train full weights, or set beta to 0"
+            f"an adapter's KL reference is its base with the adapter off, but the base {job.policy}"
+            f" is not the reference {job.reference}: train the adapter on the reference, train full"
+            " weights, or set beta to 0"
         )
     config = AutoConfig.from_pretrained(job.policy, **job.positions).get_text_config()
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     if job.settings.shared_prompt_tokens and kinds != {"full_attention"}:
         raise ValueError(
-            f"{job.policy} has layers of {', '.join(sorted(kinds))}: prompts can be shared by full attention only, "
-            "set shared_prompt_tokens to null"
+            f"{job.policy} has layers of {', '.join(sorted(kinds))}: prompts can be shared by full"
+            " attention only, set shared_prompt_tokens to null"
         )
     check_datums(datums, vocab_size=config.vocab_size, max_tokens=config.max_position_embeddings)
 
 
-def build_trainer(job: UpdateJob, datums: Datums, done: Checkpoint | None = None) -> StoredRolloutsTrainer:
-    """Load the weights and lay out the stored rows that are not yet `done` as this process's micro-batches."""
+def build_trainer(
+    job: UpdateJob, datums: Datums, done: Checkpoint | None = None
+) -> StoredRolloutsTrainer:
+    """Load the weights, and lay out the stored rows as this process's micro-batches.
+
+    Steps that the checkpoint `done` already has are left out.
+    """
     settings = job.settings
     args = grpo_config(settings, job.out, job.positions)
     if job.references:
         args.beta = 0.0
-    args.max_steps -= len(done.steps) if done else 0
+    adapter = job.adapter
+    optimizer_state = job.optimizer_state
+    steps_done: list[StepMetrics] = []
+    if done:
+        steps_done = done.steps
+        optimizer_state = done.optimizer
+        if settings.lora:
+            adapter = done.policy
+    args.max_steps -= len(steps_done)
     layout = plan(
         datums,
         optimizer_steps=settings.optimizer_steps,
         micro_batch_size=settings.micro_batch_size,
         num_processes=args.world_size,
-        by_length=settings.loss_type != "bnpo",  # bnpo weighs micro-batches equally, so their members matter
+        # bnpo weighs micro-batches equally, so their members matter
+        by_length=settings.loss_type != "bnpo",
         skip_zero_advantages=not settings.beta and settings.loss_type != "bnpo",
         shared_prompt_tokens=settings.shared_prompt_tokens,
     )
     args.gradient_accumulation_steps = layout.accumulation_steps
-    args.steps_per_generation = layout.accumulation_steps  # one generation batch a step: see dapo in TRL
+    # one generation batch a step: see dapo in TRL
+    args.steps_per_generation = layout.accumulation_steps
     constant = settings.max_completion_tokens or 1
     batches = micro_batches(datums, layout, args.process_index, settings.loss_type, constant)
-    adapter = done.policy if done and settings.lora else job.adapter
     model, share = _start(job, done, adapter)
     trainer = StoredRolloutsTrainer(
         model=model,
@@ -147,36 +181,45 @@ def build_trainer(job: UpdateJob, datums: Datums, done: Checkpoint | None = None
         train_dataset=Dataset.from_dict({"prompt": [""]}),
         processing_class=AutoTokenizer.from_pretrained(job.policy),
         peft_config=_lora_config(settings.lora, adapter),
-        batches=batches[(len(done.steps) if done else 0) * layout.accumulation_steps :],
-        optimizer_state=done.optimizer if done else job.optimizer_state,
+        batches=batches[len(steps_done) * layout.accumulation_steps :],
+        settings=settings,
+        optimizer_state=optimizer_state,
         share=share,
-        beta=settings.beta,
-        export_dtype=settings.export_dtype,
-        steps_done=done.steps if done else [],
+        steps_done=steps_done,
         checkpoints=job.checkpoints,
         checkpoint_s=job.checkpoint_s,
-        on_policy=settings.on_policy,
-        likelihood=settings.objective == "likelihood",
     )
     if adapter and not share:
-        # As weights, not as a PeftModel: TRL would take the resumed adapter itself for the reference.
+        # As weights, not as a PeftModel: TRL would take the resumed adapter itself for the
+        # reference.
         set_peft_model_state_dict(trainer.model, load_peft_weights(str(adapter), device="cpu"))
     return trainer
 
 
-def _start(job: UpdateJob, done: Checkpoint | None, adapter: Path | None) -> tuple[Any, Share | None]:
-    """The model, and the share in memory that fills it; weights in memory are not read from disk."""
-    settings, weights = job.settings, job.policy
+def _start(
+    job: UpdateJob, done: Checkpoint | None, adapter: Path | None
+) -> tuple[Any, Share | None]:
+    """The model, and the share in memory that fills it.
+
+    Weights that are in memory are not read from disk.
+    """
+    settings = job.settings
+    weights = job.policy
     if done and not settings.lora:
         weights = done.policy
-    # A trained weight kept in bfloat16 would round away updates of 1e-6; a frozen base may be bfloat16.
+    # A trained weight kept in bfloat16 would round away updates of 1e-6; a frozen base may be
+    # bfloat16.
     dtype = settings.dtype if settings.lora else "float32"
-    share = None if done else held.take(adapter if settings.lora else weights, job.optimizer_state)
+    share = None
+    if not done:
+        trained = adapter if settings.lora else weights
+        share = kept_state.take(trained, job.optimizer_state)
     if share and not settings.lora:
-        model = held.empty_model(weights, dtype, settings.attention, **job.positions)
+        model = kept_state.empty_model(weights, dtype, settings.attention, job.positions)
     else:
-        own = {"attn_implementation": settings.attention, **job.positions}
-        model = AutoModelForCausalLM.from_pretrained(weights, dtype=dtype, **own)
+        model = AutoModelForCausalLM.from_pretrained(
+            weights, dtype=dtype, attn_implementation=settings.attention, **job.positions
+        )
     if not settings.lora:
         model.config._name_or_path = str(job.reference)  # where TRL loads the KL reference from
     return model, share
@@ -190,26 +233,42 @@ def _lora_config(lora: LoRASettings | None, adapter: Path | None) -> PeftConfig 
     if lora is None:
         return None
     if adapter is None:
-        targets = lora.targets if isinstance(lora.targets, str) else list(lora.targets)
         return LoraConfig(
-            r=lora.rank, lora_alpha=lora.alpha, target_modules=targets, lora_dropout=0.0, task_type="CAUSAL_LM"
+            r=lora.rank,
+            lora_alpha=lora.alpha,
+            # PEFT takes "all-linear" or a list of names
+            target_modules=lora.targets if isinstance(lora.targets, str) else list(lora.targets),
+            lora_dropout=0.0,
+            task_type="CAUSAL_LM",
         )
     config = PeftConfig.from_pretrained(str(adapter))
     if (config.r, config.lora_alpha) != (lora.rank, lora.alpha):
         raise ValueError(
-            f"adapter {adapter} has rank {config.r}, alpha {config.lora_alpha}; settings.lora says {lora.rank}, "
-            f"{lora.alpha}: make them agree"
+            f"adapter {adapter} has rank {config.r}, alpha {config.lora_alpha}; settings.lora says"
+            f" {lora.rank}, {lora.alpha}: make them agree"
         )
     config.inference_mode = False
     return config
 
 
 def grpo_config(settings: GRPOSettings, out: Path, positions: dict[str, Any]) -> GRPOConfig:
-    """TRL's arguments, except the number of micro-batches. Every TRL default that would change the result is set."""
-    cuda, sharded = _has_gpu(), _is_sharded(settings)
-    # The reference's; its dtype is the policy's by default. TRL warns of this argument if the policy is an object.
-    reference = {**positions, **({"dtype": "bfloat16"} if settings.dtype == "bfloat16" else {})}
-    if not sharded:  # Accelerate sets it when a process shards weights, and would shard an adapter's base after that
+    """TRL's arguments, except the number of micro-batches.
+
+    Every TRL default that would change the result is set.
+    """
+    cuda = _has_gpu()
+    sharded = _is_sharded(settings)
+    bfloat16 = settings.dtype == "bfloat16"
+    # How TRL loads the KL reference. By default its dtype is that of the policy, which trains in
+    # float32. None if there is nothing to set: TRL warns of this argument if the policy is an
+    # object.
+    reference: dict[str, Any] | None = dict(positions)
+    if bfloat16:
+        reference["dtype"] = "bfloat16"
+    if settings.lora or not reference:
+        reference = None
+    # Accelerate sets it when a process shards weights, and would shard an adapter's base after that
+    if not sharded:
         os.environ.pop("ACCELERATE_USE_FSDP", None)
     args = GRPOConfig(
         output_dir=str(out),
@@ -228,16 +287,18 @@ def grpo_config(settings: GRPOSettings, out: Path, positions: dict[str, Any]) ->
         beta=settings.beta,
         use_bias_correction_kl=settings.use_bias_correction_kl,
         importance_sampling_level=settings.importance_sampling_level,
-        router_aux_loss_coef=0.0,  # by default a mixture of experts gets a further loss, that of its config
+        # by default a mixture of experts gets a further loss, that of its config
+        router_aux_loss_coef=0.0,
         temperature=settings.temperature,
         max_completion_length=settings.max_completion_tokens or 1,
         num_generations=2,  # TRL refuses 1; advantages are given, so it is not used
         steps_per_generation=2,
         max_steps=settings.optimizer_steps,
         per_device_train_batch_size=settings.micro_batch_size,
-        bf16=settings.dtype == "bfloat16",
-        tf32=True if cuda and settings.dtype == "bfloat16" else None,  # of the head alone: see `tasks.training.head`
-        model_init_kwargs=reference if reference and not settings.lora else None,
+        bf16=bfloat16,
+        # of the head alone: see `tasks.training.head`
+        tf32=(cuda and bfloat16) or None,
+        model_init_kwargs=reference,
         disable_dropout=True,
         gradient_checkpointing=settings.gradient_checkpointing,
         use_cpu=not cuda,
@@ -248,7 +309,8 @@ def grpo_config(settings: GRPOSettings, out: Path, positions: dict[str, Any]) ->
         report_to="none",
         disable_tqdm=True,
         fsdp=sharded,
-        # Otherwise every process keeps whole float32 gradients until the last micro-batch: 33 GB for 8B parameters.
+        # Otherwise every process keeps whole float32 gradients until the last micro-batch: 33 GB
+        # for 8B parameters.
         accelerator_config={"gradient_accumulation_kwargs": {"sync_each_batch": sharded}},
     )
     if args.fsdp_plugin_args and args.bf16:
@@ -261,8 +323,11 @@ def _has_gpu() -> bool:
 
 
 def _is_sharded(settings: GRPOSettings) -> bool:
-    """Whether FSDP2 shards the weights: full weights on several GPUs take 16 bytes a parameter, gradients and Adam's
-    moments included."""
+    """Whether FSDP2 shards the weights.
+
+    Training full weights takes 16 bytes a parameter, gradients and Adam's moments included, so
+    several GPUs share them.
+    """
     return _has_gpu() and settings.lora is None and int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 

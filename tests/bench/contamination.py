@@ -1,8 +1,9 @@
-"""What decontamination finds, by class of edit: passages of real evaluation sets planted in real documents.
+"""What decontamination finds, by class of edit: passages of real evaluation sets planted in real
+documents.
 
-`SELFPLAY_DATA=... python -m tests.bench.contamination`: one line per class, and one for clean documents and
-CPU-seconds. The host documents are pieces of PEPs and books, cleaned of all that the evaluation sets hold; each holds
-one passage.
+`SELFPLAY_DATA=... python -m tests.bench.contamination`: one line per class, and one for clean
+documents and CPU-seconds. The host documents are pieces of PEPs and books, cleaned of all that the
+evaluation sets hold; each holds one passage.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ def verbatim(text: str, rng: random.Random, vocabulary: list[str]) -> str:
 def messed(text: str, rng: random.Random, vocabulary: list[str]) -> str:
     """Change case, punctuation and white space."""
     words = (word.upper() if rng.random() < 0.5 else word.title() for word in text.split())
-    return "".join(word.strip(".,;:?!()") + rng.choice([" ", "  ", "\n", ", ", " - "]) for word in words)
+    return "".join(
+        word.strip(".,;:?!()") + rng.choice([" ", "  ", "\n", ", ", " - "]) for word in words
+    )
 
 
 def changed(share: float) -> Edit:
@@ -61,7 +64,9 @@ def edited(text: str, rng: random.Random, vocabulary: list[str]) -> str:
         if kind == "swap":
             words[at - 1], words[at] = words[at], words[at - 1]
         else:
-            words[at : at + (kind != "insert")] = [] if kind == "remove" else [rng.choice(vocabulary)]
+            words[at : at + (kind != "insert")] = (
+                [] if kind == "remove" else [rng.choice(vocabulary)]
+            )
     return " ".join(words)
 
 
@@ -108,15 +113,26 @@ def main() -> None:
 def by_class(place: Place, folder: Path) -> Iterator[dict[str, Any]]:
     passages = decontaminate.read_evaluation_sets(place, evaluation_sets(folder), identity="")
     clean = {
-        row["document_id"] for row in all_documents(place).rows() if not row["document_id"].startswith(CONTAMINATED)
+        row["document_id"]
+        for row in all_documents(place).rows()
+        if not row["document_id"].startswith(CONTAMINATED)
     }
-    table = stored(place, [*batches(place, clean), documents(planted(place, passages))], label="planted")
-    found = decontaminate.find_contaminations(place, table, passages, rule=NgramRule(), alignment=AlignmentRule())
+    table = stored(
+        place, [*batches(place, clean), documents(planted(place, passages))], label="planted"
+    )
+    found = decontaminate.find_contaminations(
+        place, table, passages, rule=NgramRule(), alignment=AlignmentRule()
+    )
     screening = decontaminate.screen_contaminated(place, table, found)
     dropped = {row["document_id"] for row in screening.rows() if not row["kept"]}
     for number, (name, *_) in enumerate(CLASSES):
         own = [f"d{NUM * number + n}" for n in range(NUM)]
-        yield {"name": "contamination_found", "class": name, "of": NUM, "found": sum(d in dropped for d in own)}
+        yield {
+            "name": "contamination_found",
+            "class": name,
+            "of": NUM,
+            "found": sum(d in dropped for d in own),
+        }
     wrong = sorted(dropped & clean)
     cpu_s = round(found.recipe["cpu_s"] + screening.recipe["cpu_s"], 1)
     yield {
@@ -130,7 +146,9 @@ def by_class(place: Place, folder: Path) -> Iterator[dict[str, Any]]:
 
 def batches(place: Place, clean: set[str]) -> Iterator[pa.Table]:
     for batch in all_documents(place).batches():
-        yield pa.Table.from_batches([batch]).filter(pa.array([i in clean for i in batch["document_id"].to_pylist()]))
+        yield pa.Table.from_batches([batch]).filter(
+            pa.array([i in clean for i in batch["document_id"].to_pylist()])
+        )
 
 
 def planted(place: Place, passages: Table) -> list[str]:
@@ -142,12 +160,19 @@ def planted(place: Place, passages: Table) -> list[str]:
         for text in pq.read_table(folder / "corpora" / f"{name}.parquet")["text"].to_pylist():
             words = text.split(" ")
             vocabulary += words[::50]
-            hosts += [" ".join(words[at : at + HOST_WORDS]) for at in range(0, len(words) - HOST_WORDS, HOST_WORDS)]
+            hosts += [
+                " ".join(words[at : at + HOST_WORDS])
+                for at in range(0, len(words) - HOST_WORDS, HOST_WORDS)
+            ]
     rng.shuffle(hosts)
     rows = [row for row in passages.rows() if row["kind"] != "answer"]
     texts = []
     for _, kind, least, most, edit in CLASSES:
-        chosen = [row["text"] for row in rows if row["kind"] == kind and least <= len(row["text"].split()) <= most]
+        chosen = [
+            row["text"]
+            for row in rows
+            if row["kind"] == kind and least <= len(row["text"].split()) <= most
+        ]
         for text in rng.sample(chosen, NUM):
             before, after = hosts.pop(), hosts.pop()
             texts.append(f"{before}\n{edit(text, rng, vocabulary)}\n{after}")

@@ -1,7 +1,9 @@
-"""Benchmarks of corpus preparation: `make bench-corpus`, with SELFPLAY_DATA naming a folder of real corpora.
+"""Benchmarks of corpus preparation: `make bench-corpus`, with SELFPLAY_DATA naming a folder of real
+corpora.
 
-As in tests.bench.pipeline, each compares ours with a named peer in one run, in CPU-seconds of one thread, and appends
-lines to data/bench/corpus.jsonl. All split and lower-case words in the same way and start from the same texts.
+As in tests.bench.pipeline, each compares ours with a named peer in one run, in CPU-seconds of one
+thread, and appends lines to data/bench/corpus.jsonl. All split and lower-case words in the same way
+and start from the same texts.
 """
 
 from __future__ import annotations
@@ -42,13 +44,18 @@ BENCH = Path(__file__).parents[2] / "data" / "bench" / "corpus.jsonl"
 NUM_DOCUMENTS, NUM_COPIES = 50_000, 10_000
 THRESHOLD, REPEATS = 0.8, 3
 DUCKDB_MB = 1024  # warehouse.query.out_of_core
-BYTES_EACH = 16  # per document: its parent in a family (8), and flags: it counts, is a candidate, has an edge
+# per document: its parent in a family (8), and flags: it counts, is a candidate, has an edge
+BYTES_EACH = 16
 
 
 def main() -> None:
     """Run all benchmarks, or those named."""
     BENCH.parent.mkdir(parents=True, exist_ok=True)
-    chosen = [benchmark for benchmark in BENCHMARKS if benchmark.__name__ in (sys.argv[1:] or [benchmark.__name__])]
+    chosen = [
+        benchmark
+        for benchmark in BENCHMARKS
+        if benchmark.__name__ in (sys.argv[1:] or [benchmark.__name__])
+    ]
     with BENCH.open("a") as file:
         for benchmark in chosen:
             for row in benchmark():
@@ -57,15 +64,24 @@ def main() -> None:
 
 
 def memory(counts: tuple[int, ...] = (10_000, 100_000, 1_000_000)) -> Iterator[dict[str, Any]]:
-    """Peak memory of all stages in one process over generated documents, a quarter of them edited copies.
+    """Peak memory of all stages in one process over generated documents, a quarter of them edited
+    copies.
 
-    The projection adds libraries and one shard as in the band stage of the largest corpus, DuckDB at its limit, and the
-    arrays with entries for every document.
+    The projection adds libraries and one shard as in the band stage of the largest corpus, DuckDB
+    at its limit, and the arrays with entries for every document.
     """
     fixed = 0.0
     for count in counts:
         with tempfile.TemporaryDirectory() as folder:
-            child = [sys.executable, "-m", "tests.end_to_end.kill_dedup", "--search", folder, "--documents", str(count)]
+            child = [
+                sys.executable,
+                "-m",
+                "tests.end_to_end.kill_dedup",
+                "--search",
+                folder,
+                "--documents",
+                str(count),
+            ]
             for steps in ("documents", "all"):  # a separate process generates the documents
                 subprocess.run([*child, "--steps", steps], check=True)
             made = {table.address.split("/")[-1]: table.recipe for table in Store(folder).tables()}
@@ -81,7 +97,8 @@ def memory(counts: tuple[int, ...] = (10_000, 100_000, 1_000_000)) -> Iterator[d
 
 
 def text_to_signature(count: int = 10_000) -> list[dict[str, Any]]:
-    """Texts to signatures of 128 permutations over word 5-grams, in CPU-seconds per million documents."""
+    """Texts to signatures of 128 permutations over word 5-grams, in CPU-seconds per million
+    documents."""
     texts = passages(count)
     arrow = pa.array(texts)
     scale = 1e6 / len(texts)
@@ -92,9 +109,19 @@ def text_to_signature(count: int = 10_000) -> list[dict[str, Any]]:
     from_ready = cpu_s(lambda: rensa_signatures(ready)) * scale
     unit = "CPU-s/M texts"
     return [
-        line("signatures_vs_datasketch_bulk", "datasketch 2.0 MinHash.bulk, sha1", ours, bulk, unit),
-        line("signatures_vs_rensa_strings", "rensa, shingles joined in Python", ours, strings, unit),
-        line("signatures_vs_rensa_ready_tokens", "rensa, shingling not counted", ours, from_ready, unit),
+        line(
+            "signatures_vs_datasketch_bulk", "datasketch 2.0 MinHash.bulk, sha1", ours, bulk, unit
+        ),
+        line(
+            "signatures_vs_rensa_strings", "rensa, shingles joined in Python", ours, strings, unit
+        ),
+        line(
+            "signatures_vs_rensa_ready_tokens",
+            "rensa, shingling not counted",
+            ours,
+            from_ready,
+            unit,
+        ),
     ]
 
 
@@ -107,8 +134,8 @@ def rensa_signatures(shingles: list[list[str]]) -> Any:
 
 
 def whole_dedup() -> Iterator[dict[str, Any]]:
-    """Texts to the set of removed documents. Each is judged by an exact join of all pairs of its own shingles, which
-    differ only in what counts as a letter."""
+    """Texts to the set of removed documents. Each is judged by an exact join of all pairs of its
+    own shingles, which differ only in what counts as a letter."""
     texts = corpus()
     deduplicate(texts)  # compiles
     ours_s, removed, pairs = min((deduplicate(texts) for _ in range(REPEATS)), key=itemgetter(0))
@@ -116,29 +143,59 @@ def whole_dedup() -> Iterator[dict[str, Any]]:
     their_truth = exact_join([word_shingles(text) for text in texts], THRESHOLD)
     ours = judge(removed, truth)
     for name, peer, repeats, work in (
-        ("datasketch_16x8", "datasketch MinHashLSH 16x8, bulk", 1, lambda: datasketch_dedup(texts, (16, 8))),
-        ("datasketch_default", "datasketch MinHashLSH, bulk", 1, lambda: datasketch_dedup(texts, None)),
+        (
+            "datasketch_16x8",
+            "datasketch MinHashLSH 16x8, bulk",
+            1,
+            lambda: datasketch_dedup(texts, (16, 8)),
+        ),
+        (
+            "datasketch_default",
+            "datasketch MinHashLSH, bulk",
+            1,
+            lambda: datasketch_dedup(texts, None),
+        ),
         ("rensa", "rensa RMinHashDeduplicator", REPEATS, lambda: rensa_dedup(texts, None)),
-        ("rensa_32x4", "rensa RMinHashDeduplicator, 32 bands", REPEATS, lambda: rensa_dedup(texts, 32)),
+        (
+            "rensa_32x4",
+            "rensa RMinHashDeduplicator, 32 bands",
+            REPEATS,
+            lambda: rensa_dedup(texts, 32),
+        ),
     ):
         peer_s, peer_removed = min((timed(work) for _ in range(repeats)), key=itemgetter(0))
         theirs = judge(peer_removed, their_truth)
         yield line(f"dedup_vs_{name}", peer, ours_s, peer_s, f"CPU-s/{len(texts)} texts")
-        yield share(f"dedup_removals_vs_{name}", peer, ours.recall, theirs.recall, "share of due removals")
+        yield share(
+            f"dedup_removals_vs_{name}", peer, ours.recall, theirs.recall, "share of due removals"
+        )
         yield share(f"dedup_wrong_removals_vs_{name}", peer, ours.wrong, theirs.wrong, "documents")
-    yield {"name": "dedup_removals", "documents": len(texts), "removed": len(removed), **ours._asdict()}
-    join, found, wrong = "exact join of all pairs", len(truth.keys() & pairs) / len(truth), len(pairs - truth.keys())
+    yield {
+        "name": "dedup_removals",
+        "documents": len(texts),
+        "removed": len(removed),
+        **ours._asdict(),
+    }
+    join, found, wrong = (
+        "exact join of all pairs",
+        len(truth.keys() & pairs) / len(truth),
+        len(pairs - truth.keys()),
+    )
     yield share("dedup_pair_recall", join, found, 1.0, f"share of {len(truth)} pairs")
     yield share("dedup_wrong_pairs", join, wrong, 0, f"of {len(pairs)} pairs")
 
 
 def natural_duplicates() -> Iterator[dict[str, Any]]:
-    """Pages of a manual in ten versions: which were merged, compared with the page that each is a version of."""
+    """Pages of a manual in ten versions: which were merged, compared with the page that each is
+    a version of."""
     folder = data_folder()
     if folder is None:
         return
     table = pq.read_table(folder / "corpora" / "neardup_react_native_docs.parquet")
-    texts, pages = table["text"].to_pylist(), [name.split("@")[0] for name in table["id"].to_pylist()]
+    texts, pages = (
+        table["text"].to_pylist(),
+        [name.split("@")[0] for name in table["id"].to_pylist()],
+    )
     _, removed, pairs = deduplicate(texts)
     truth = exact_join([defined_shingles(text) for text in texts], THRESHOLD)
     kept = Counter(page for number, page in enumerate(pages) if number not in removed)
@@ -168,8 +225,9 @@ NOISY = {
 
 
 def noisy_text(count: int = 4_000) -> Iterator[dict[str, Any]]:
-    """Copies with a share of characters misread, as by scanners: how many are matched with their originals, by setting;
-    and how many of the originals alone are removed, of which a few hundred are true versions of others."""
+    """Copies with a share of characters misread, as by scanners: how many are matched with their
+    originals, by setting; and how many of the originals alone are removed, of which a few hundred
+    are true versions of others."""
     texts = short_passages(count)
     for name, settings in NOISY.items():
         row = {"name": "noisy_text", "setting": name, "documents": count}
@@ -191,7 +249,10 @@ def short_passages(count: int) -> list[str]:
 
 
 def misread(text: str, errors: float, rng: random.Random) -> str:
-    return "".join(rng.choice("abcdefghiklmnorstu") if c.isalpha() and rng.random() < errors else c for c in text)
+    return "".join(
+        rng.choice("abcdefghiklmnorstu") if c.isalpha() and rng.random() < errors else c
+        for c in text
+    )
 
 
 def merged(texts: list[str], settings: MinHashing) -> tuple[set[int], set[tuple[int, int]]]:
@@ -201,9 +262,13 @@ def merged(texts: list[str], settings: MinHashing) -> tuple[set[int], set[tuple[
         table = given(place, texts)
         bands = dedup.band_documents(place, table, settings=settings)
         found = dedup.find_duplicates(place, table, bands, settings=settings)
-        near = dedup.screen_near_duplicates(place, table, found, threshold=settings.threshold, label="near")
+        near = dedup.screen_near_duplicates(
+            place, table, found, threshold=settings.threshold, label="near"
+        )
         removed = {int(row["document_id"][1:]) for row in near.rows() if not row["kept"]}
-        return removed, {(r["first"], r["second"]) for r in found.rows() if r["jaccard"] >= settings.threshold}
+        return removed, {
+            (r["first"], r["second"]) for r in found.rows() if r["jaccard"] >= settings.threshold
+        }
 
 
 def share(name: str, peer_name: str, ours: float, peer: float, unit: str) -> dict[str, Any]:
@@ -237,8 +302,9 @@ def given(texts: list[str]) -> Any:
 
 
 def deduplicate(texts: list[str]) -> tuple[float, set[int], set[tuple[int, int]]]:
-    """Run the stages as a flow does, from published documents to published screenings; returns CPU-seconds, removed
-    documents, and all pairs of near-duplicates, including documents of equal text."""
+    """Run the stages as a flow does, from published documents to published screenings; returns
+    CPU-seconds, removed documents, and all pairs of near-duplicates, including documents of equal
+    text."""
     settings = MinHashing(threshold=THRESHOLD)
     with tempfile.TemporaryDirectory() as folder:
         place = Store(folder).run("bench")
@@ -247,20 +313,27 @@ def deduplicate(texts: list[str]) -> tuple[float, set[int], set[tuple[int, int]]
         exact = dedup.screen_exact_duplicates(place, table, label="exact", keep="first")
         bands = dedup.band_documents(place, table, screened=[exact], settings=settings)
         found = dedup.find_duplicates(place, table, bands, screened=[exact], settings=settings)
-        near = dedup.screen_near_duplicates(place, table, found, screened=[exact], label="near", keep="first")
+        near = dedup.screen_near_duplicates(
+            place, table, found, screened=[exact], label="near", keep="first"
+        )
         used_s = time.process_time() - begun
         dropped = [row for t in (exact, near) for row in t.rows() if not row["kept"]]
         same: dict[int, list[int]] = {}
         for row in exact.rows():
-            same.setdefault(int((row["instead"] or row["document_id"])[1:]), []).append(int(row["document_id"][1:]))
+            same.setdefault(int((row["instead"] or row["document_id"])[1:]), []).append(
+                int(row["document_id"][1:])
+            )
         edges = [(r["first"], r["second"]) for r in found.rows() if r["jaccard"] >= THRESHOLD]
     pairs = {(a, b) for group in same.values() for a in group for b in group if a < b}
-    pairs |= {(min(a, b), max(a, b)) for one, other in edges for a in same[one] for b in same[other]}
+    pairs |= {
+        (min(a, b), max(a, b)) for one, other in edges for a in same[one] for b in same[other]
+    }
     return used_s, {int(row["document_id"][1:]) for row in dropped}, pairs
 
 
 def datasketch_dedup(texts: list[str], params: tuple[int, int] | None) -> set[int]:
-    """As in its documentation: a document that matches one in the index is removed; any other is added to the index."""
+    """As in its documentation: a document that matches one in the index is removed; any other is
+    added to the index."""
     index, removed = MinHashLSH(threshold=THRESHOLD, num_perm=128, params=params), set()
     for number, signature in enumerate(MinHash.bulk(encoded(texts), num_perm=128)):
         if index.query(signature):
@@ -272,8 +345,12 @@ def datasketch_dedup(texts: list[str], params: tuple[int, int] | None) -> set[in
 
 def rensa_dedup(texts: list[str], num_bands: int | None) -> set[int]:
     """rensa's deduplicator with LSH, which checks the estimated similarity."""
-    index = rensa.RMinHashDeduplicator(threshold=THRESHOLD, num_perm=128, use_lsh=True, num_bands=num_bands)
-    kept = index.add_pairs((str(number), list(word_shingles(text))) for number, text in enumerate(texts))
+    index = rensa.RMinHashDeduplicator(
+        threshold=THRESHOLD, num_perm=128, use_lsh=True, num_bands=num_bands
+    )
+    kept = index.add_pairs(
+        (str(number), list(word_shingles(text))) for number, text in enumerate(texts)
+    )
     return {number for number, keep in enumerate(kept) if not keep}
 
 

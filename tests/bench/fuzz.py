@@ -1,17 +1,19 @@
 """Fuzz the readers: `python -m tests.bench.fuzz [N [FIRST_SEED]]`, or `make fuzz N=1000000 SEED=0`.
 
-Every reader reads N replies, made of fragments and of real replies that were cut, doubled and mixed, and 100,000
-characters of each pattern that has hung a reader. The report lists crashes (any exception but Malformed), the slowest
-reading, and injected verdicts: a judge that quotes the reply, neutralised, must be read as it decides, and a quotation
-alone must not be read at all. Exits with 1 for a crash, an injection, or a reading that takes more than 0.1 s.
+Every reader reads N replies, made of fragments and of real replies that were cut, doubled and
+mixed, and 100,000 characters of each pattern that has hung a reader. The report lists crashes (any
+exception but Malformed), the slowest reading, and injected verdicts: a judge that quotes the reply,
+neutralised, must be read as it decides, and a quotation alone must not be read at all. Exits with 1
+for a crash, an injection, or a reading that takes more than 0.1 s.
 
-The clock is the CPU time of the reading thread: seconds on the wall would measure what else the machine does. A million
-replies cost about half an hour of CPU, on as many cores as there are or as WORKERS says.
+The clock is the CPU time of the reading thread: seconds on the wall would measure what else the
+machine does. A million replies cost about half an hour of CPU, on as many cores as there are or as
+WORKERS says.
 
-A seed always makes the same 2,000 replies, and six of 100,000 characters that mix the patterns. To continue after an
-interruption, give the number still to do and the seed after the last one printed. The generator is our own rather than
-hypothesis: most of its output is replies of models, cut, doubled and mixed, and it needs neither shrinking nor a
-database of examples.
+A seed always makes the same 2,000 replies, and six of 100,000 characters that mix the patterns. To
+continue after an interruption, give the number still to do and the seed after the last one printed.
+The generator is our own rather than hypothesis: most of its output is replies of models, cut,
+doubled and mixed, and it needs neither shrinking nor a database of examples.
 """
 
 from __future__ import annotations
@@ -31,13 +33,13 @@ from pathlib import Path
 from typing import Any
 
 from flows.eapo import readers as eapo
+from flows.eapo.compare import read_scores
 from flows.scope import readers as scope
 from flows.spell import readers as spell
 from flows.spell import rules
 from flows.spice import readers as spice
-from flows.tables import readers as tables
+from flows.table_questions import readers as tables
 from tasks.check import asks_nothing_twice
-from tasks.compare import read_scores
 from tasks.readers import lines
 from tasks.readers.boxed import last_box
 from tasks.readers.formulas import MAX_CHARS, as_latex, in_words
@@ -101,14 +103,24 @@ READERS: dict[str, Callable[[str], Any]] = {
     "neutralise": neutralise,
     "asks_nothing_twice": asks_nothing_twice,
     "ends_with_final": lambda text: ends_with_final(text, "answer", "tags"),
-    **{f"find_search {s}": lambda text, s=s: find_search(text, s) for s in ("tags", "qwen", "olmo")},
-    **{f"the body of a search, {s}": lambda text, s=s: find_search(_called(text, s), s) for s in ("qwen", "olmo")},
+    **{
+        f"find_search {s}": lambda text, s=s: find_search(text, s) for s in ("tags", "qwen", "olmo")
+    },
+    **{
+        f"the body of a search, {s}": lambda text, s=s: find_search(_called(text, s), s)
+        for s in ("qwen", "olmo")
+    },
     "scope task": scope.read_task,
     "scope rubric": lambda text: scope.read_rubric(text, 3, 10, WEIGHTS),
     "spice choice": lambda text: spice.read_choice(text, FORMATS, TYPES),
-    **{f"spice question {t}": lambda text, t=t: spice.read_question(text, t) for t in ("Float", "multiple_choice")},
     **{
-        f"spell question {t}": lambda text, t=t: spell.read_question(text, t, lambda answer: len(answer.split()))
+        f"spice question {t}": lambda text, t=t: spice.read_question(text, t)
+        for t in ("Float", "multiple_choice")
+    },
+    **{
+        f"spell question {t}": lambda text, t=t: spell.read_question(
+            text, t, lambda answer: len(answer.split())
+        )
         for t in ("general_qa", "multiple_choice", "finance_math")
     },
     **{
@@ -116,14 +128,18 @@ READERS: dict[str, Callable[[str], Any]] = {
         for t in ("general_qa", "multiple_choice", "finance_math")
     },
     "eapo answer": lambda text: eapo.read_answer(rollout(text), prompt(OPTIONS[0])),
-    "the quotes of an eapo answer": lambda text: eapo.read_answer(rollout(_in_parts(text)), prompt(text)),
+    "the quotes of an eapo answer": lambda text: eapo.read_answer(
+        rollout(_in_parts(text)), prompt(text)
+    ),
     "eapo verdict": eapo.read_verdict,
     "mark_out_of_ten": mark_out_of_ten,
     "quotes_of": quotes_of,
     "verbatim": lambda text: verbatim([text, "12"], text),
     "leans on a source": LEANS_ON_SOURCE.search,
     "scores": lambda text: read_scores(rollout(text), prompt(OPTIONS[0]), highest=5),
-    "a list of scores": lambda text: read_scores(rollout(f'{{"scores": [{text}]}}'), prompt(OPTIONS[0]), highest=5),
+    "a list of scores": lambda text: read_scores(
+        rollout(f'{{"scores": [{text}]}}'), prompt(OPTIONS[0]), highest=5
+    ),
     "tables question": lambda text: tables.read_question(rollout(text), prompt(OPTIONS[0])),
     "tables evidence": lambda text: tables.read_evidence(rollout(text), prompt(OPTIONS[0])),
     "lines question": lambda text: lines.read_question(text, f"Text: {text}"),
@@ -180,7 +196,10 @@ class Report:
         quoted = neutralise(reply)
         for own, name in OWN_VERDICTS:
             for said in (f"{quoted}\n{own}", f"{own}\n{quoted}", f"<think>{quoted}</think>{own}"):
-                if self.timed(name, READERS[name], said, f"a judge who quotes {shown}") not in (0, None):
+                if self.timed(name, READERS[name], said, f"a judge who quotes {shown}") not in (
+                    0,
+                    None,
+                ):
                     self.injected[f"a verdict by {shown}"] += 1
             if self.timed(name, READERS[name], quoted, f"the quoted {shown}") is not None:
                 self.injected[f"a verdict alone by {shown}"] += 1
@@ -197,14 +216,18 @@ class Report:
             pass
         except Exception as problem:
             self.crashes[f"{name}: {type(problem).__name__} for {shown}"] += 1
-        if time.perf_counter() - began > self.slowest_s and (seconds := cpu_seconds(reader, reply)) > self.slowest_s:
+        if (
+            time.perf_counter() - began > self.slowest_s
+            and (seconds := cpu_seconds(reader, reply)) > self.slowest_s
+        ):
             self.slowest_s, self.slowest = seconds, f"{name} for {shown}"
         return read
 
 
 def cpu_seconds(reader: Callable[[str], Any], reply: str) -> float:
-    """What one more reading costs this thread. Its clock is a system call, which can take longer than a reading, so it
-    is asked only where the clock on the wall, which is never behind it, shows a new maximum."""
+    """What one more reading costs this thread. Its clock is a system call, which can take longer
+    than a reading, so it is asked only where the clock on the wall, which is never behind it, shows
+    a new maximum."""
     began = time.thread_time()
     with contextlib.suppress(Exception):
         reader(reply)
@@ -212,7 +235,10 @@ def cpu_seconds(reader: Callable[[str], Any], reply: str) -> float:
 
 
 def replies(rng: random.Random, num: int) -> Iterator[str]:
-    real = [case["reply"] if "reply" in case else case["fields"][2] for case in cases(sorted(REPLIES.glob("*.jsonl")))]
+    real = [
+        case["reply"] if "reply" in case else case["fields"][2]
+        for case in cases(sorted(REPLIES.glob("*.jsonl")))
+    ]
     for _ in range(num):
         if rng.random() < 0.5:
             yield "".join(rng.choices(FRAGMENTS, k=rng.randint(1, 30)))
@@ -237,11 +263,14 @@ def mutated(rng: random.Random, reply: str, real: list[str]) -> str:
 
 
 def long_reply(rng: random.Random, length: int = LONG) -> str:
-    """Two or three patterns, alternating or one after the other: some are slow only after or between others."""
+    """Two or three patterns, alternating or one after the other: some are slow only after or
+    between others."""
     some = rng.sample(PATTERNS, rng.randint(2, 3))
     if rng.random() < 0.5:
         some = ["".join(some)]
-    return "".join((pattern * (length // len(pattern) + 1))[: length // len(some)] for pattern in some)
+    return "".join(
+        (pattern * (length // len(pattern) + 1))[: length // len(some)] for pattern in some
+    )
 
 
 def fuzzed(seed: int, num: int) -> Report:
@@ -251,18 +280,23 @@ def fuzzed(seed: int, num: int) -> Report:
     rng = random.Random(-seed - 1)
     for i in range(num * LONG_ONES // CHUNK):
         reply = long_reply(rng)
-        report.read(reply, f"long reply {i} of seed {seed}: {ascii(reply)[:40]}...{ascii(reply)[-40:]}")
+        report.read(
+            reply, f"long reply {i} of seed {seed}: {ascii(reply)[:40]}...{ascii(reply)[-40:]}"
+        )
     return report
 
 
 def stretched(patterns: list[str], length: int = LONG) -> Report:
-    """Read every pattern repeated to `length` characters, by itself and enclosed in a reply's tags."""
+    """Read every pattern repeated to `length` characters, by itself and enclosed in a reply's
+    tags."""
     report = Report()
     for pattern in patterns:
         long = (pattern * (length // len(pattern) + 1))[:length]
         report.read(long, f"{pattern!r} repeated")
         half = long[: length // 2]
-        report.read(f"<answer>a{half}a</answer> <score>a{half}a</score>", f"{pattern!r} repeated in tags")
+        report.read(
+            f"<answer>a{half}a</answer> <score>a{half}a</score>", f"{pattern!r} repeated in tags"
+        )
     return report
 
 
@@ -277,10 +311,16 @@ def main() -> None:
             report.add(part)
         print(f"{LONG} characters of each pattern: {report.summary()}", flush=True)
         sizes = [min(CHUNK, num - start) for start in range(0, num, CHUNK)]
-        for seed, part in enumerate(pool.map(fuzzed, range(first, first + len(sizes)), sizes), start=first):
+        for seed, part in enumerate(
+            pool.map(fuzzed, range(first, first + len(sizes)), sizes), start=first
+        ):
             report.add(part)
             if seed % 10 == 9:
-                print(f"after {(time.monotonic() - began) / 60:.1f} min, seed {seed}: {report.summary()}", flush=True)
+                print(
+                    f"after {(time.monotonic() - began) / 60:.1f} min, seed {seed}:"
+                    f" {report.summary()}",
+                    flush=True,
+                )
     report.show()
     sys.exit(bool(report.crashes or report.injected or report.slowest_s > LIMIT_S))
 

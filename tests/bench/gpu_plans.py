@@ -1,4 +1,5 @@
-"""The plan of every GPU profile as a table: `python -m tests.bench.gpu_plans` writes data/bench/gpu-plans.md."""
+"""The plan of every GPU profile as a table: `python -m tests.bench.gpu_plans` writes
+data/bench/gpu-plans.md."""
 
 from __future__ import annotations
 
@@ -7,16 +8,19 @@ import importlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from flows import profile
 from flows.plan.hardware import GPUS
 from flows.plan.plan import Plan, make_plan
-from flows.profile import MethodSettings
-from flows.service.site import SOURCE
+from flows.runtime.store_root import SOURCE
+from flows.settings import profile
+from flows.settings.profile import MethodSettings
 
 TABLE = SOURCE / "data" / "bench" / "gpu-plans.md"
 CARDS = ("h100-80", "h200-141")
 HEAD = (
-    "| profile | GPUs | update, GiB | conversations | fits | host, GB | disk, GB | hours | GPU-hours | busy |",
+    (
+        "| profile | GPUs | update, GiB | conversations | fits | host, GB | disk, GB | hours |"
+        " GPU-hours | busy |"
+    ),
     "|---|---|---|---|---|---|---|---|---|---|",
 )
 

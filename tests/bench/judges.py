@@ -1,8 +1,8 @@
 """Verdicts of a judge behind an API that fails: `python -m tests.bench.judges [N]`.
 
-Asks for N verdicts (10,000) through a server that fails every fifth request, then for the same again; and for 1,000
-through one that serves twelve requests at once, 50 ms each, and answers 429 to any more. Exits with 1 if a verdict is
-lost, doubled, or paid for twice.
+Asks for N verdicts (10,000) through a server that fails every fifth request, then for the same
+again; and for 1,000 through one that serves twelve requests at once, 50 ms each, and answers 429 to
+any more. Exits with 1 if a verdict is lost, doubled, or paid for twice.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tests.support.chat_server import FAULTS, ChatServer, serving
 from tests.support.rows import publish
-from tests.test_chat import prompts, stage
+from tests.tasks.engines.test_chat import prompts, stage
 from warehouse.store import Store
 
 AT_ONCE, SERVICE_S = 12, 0.05
@@ -28,7 +28,11 @@ def failing(num: int) -> bool:
     chance = random.Random(7)
 
     def say(prompt: str, n: int) -> str:
-        return chance.choice(FAULTS) if chance.random() < 0.2 else f"<score>{int(prompt[6:]) % 2}</score>"
+        return (
+            chance.choice(FAULTS)
+            if chance.random() < 0.2
+            else f"<score>{int(prompt[6:]) % 2}</score>"
+        )
 
     wanted = [(f"p{i}", f"<score>{i % 2}</score>") for i in range(num)]
     right = True
@@ -40,7 +44,9 @@ def failing(num: int) -> bool:
             rows = stage(store.run(run), server.url, table).rows()
             sent, seconds = len(server.requests) - before, time.monotonic() - began
             print(f"{run}: {len(rows)} verdicts, {sent} requests, {seconds:.1f} s")
-            right &= [(row["prompt_id"], row["reply"]) for row in rows] == wanted and (run == "first" or not sent)
+            right &= [(row["prompt_id"], row["reply"]) for row in rows] == wanted and (
+                run == "first" or not sent
+            )
     return right
 
 
@@ -68,9 +74,14 @@ def busy(num: int = 1000) -> bool:
     with tempfile.TemporaryDirectory() as folder, serving(lambda prompt, n: "yes", Busy) as server:
         place = Store(Path(folder)).run("r")
         began = time.monotonic()
-        rows = stage(place, server.url, publish(place, "prompts", *prompts(num)), max_concurrency=64).rows()
+        rows = stage(
+            place, server.url, publish(place, "prompts", *prompts(num)), max_concurrency=64
+        ).rows()
         rate = num / (time.monotonic() - began)
-    print(f"busy: {num} verdicts at {rate:.0f}/s of {AT_ONCE / SERVICE_S:.0f}, {server.num_refused} refused by 429")
+    print(
+        f"busy: {num} verdicts at {rate:.0f}/s of {AT_ONCE / SERVICE_S:.0f}, {server.num_refused}"
+        " refused by 429"
+    )
     return all(row["reply"] == "yes" for row in rows)
 
 

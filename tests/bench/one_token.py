@@ -1,4 +1,5 @@
-"""Change one token of a file in every way that a slip of the hand might: comparisons, operators, numbers."""
+"""Change one token of a file in every way that a slip of the hand might: comparisons, operators,
+numbers."""
 
 from __future__ import annotations
 
@@ -8,19 +9,71 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-COMPARE = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq}
+COMPARE = {
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+}
 COMPARE |= {ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is}
-OPERATE = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Div}
-OPERATE |= {ast.Mod: ast.Mult, ast.Pow: ast.Mult, ast.BitAnd: ast.BitOr, ast.And: ast.Or, ast.Or: ast.And}
-CALLS = {"min": "max", "max": "min", "any": "all", "all": "any", "minimum": "maximum", "maximum": "minimum"}
-SQL = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "=": "<>", "<>": "=", "+": "-", "-": "+", "*": "/", "/": "*"}
-SQL |= {"and": "or", "or": "and", "min": "max", "max": "min", "is null": "is not null", "is not null": "is null"}
-SQL |= {"asc": "desc", "desc": "asc", "true": "false", "false": "true", "left join": "join", "not": ""}
+OPERATE = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Div,
+    ast.Div: ast.Mult,
+    ast.FloorDiv: ast.Div,
+}
+OPERATE |= {
+    ast.Mod: ast.Mult,
+    ast.Pow: ast.Mult,
+    ast.BitAnd: ast.BitOr,
+    ast.And: ast.Or,
+    ast.Or: ast.And,
+}
+CALLS = {
+    "min": "max",
+    "max": "min",
+    "any": "all",
+    "all": "any",
+    "minimum": "maximum",
+    "maximum": "minimum",
+}
+SQL = {
+    "<": "<=",
+    "<=": "<",
+    ">": ">=",
+    ">=": ">",
+    "=": "<>",
+    "<>": "=",
+    "+": "-",
+    "-": "+",
+    "*": "/",
+    "/": "*",
+}
+SQL |= {
+    "and": "or",
+    "or": "and",
+    "min": "max",
+    "max": "min",
+    "is null": "is not null",
+    "is not null": "is null",
+}
+SQL |= {
+    "asc": "desc",
+    "desc": "asc",
+    "true": "false",
+    "false": "true",
+    "left join": "join",
+    "not": "",
+}
 TOKEN = re.compile(
     r"\b(?:is not null|is null|left join|and|or|not|min|max|asc|desc|true|false)\b"
     r"|<>|[<>]=?|[=+/]|(?<=[\w)] )[-*]|(?<!e-)\b\d+\b"
 )
-SILENT = re.compile(r"--.*|'[^'\n]*'|partition by[^;]*?(?=order by)")  # negating a condition keeps a partition the same
+# negating a condition keeps a partition the same
+SILENT = re.compile(r"--.*|'[^'\n]*'|partition by[^;]*?(?=order by)")
 TESTED = (ast.Name, ast.Attribute, ast.Call, ast.Subscript)
 Point = tuple[ast.expr | ast.stmt, str, Callable[[], None]]  # node, its text, and the change
 
@@ -44,7 +97,11 @@ def _of_sql(text: str) -> Iterator[Mutant]:
     for token in TOKEN.finditer(code):
         new = str(int(token[0]) + 1) if token[0].isdigit() else SQL[token[0].lower()]
         line = text.count("\n", 0, token.start()) + 1
-        yield Mutant(line, f"{token[0]} -> {new or 'nothing'}", text[: token.start()] + new + text[token.end() :])
+        yield Mutant(
+            line,
+            f"{token[0]} -> {new or 'nothing'}",
+            text[: token.start()] + new + text[token.end() :],
+        )
 
 
 def _of_python(text: str) -> Iterator[Mutant]:
@@ -60,9 +117,16 @@ def _points(tree: ast.Module) -> Iterator[Point]:
     for node in _code(tree):
         match node:
             case ast.Compare(ops=[op]) if type(op) in COMPARE:
-                yield _swap(node, "ops", [COMPARE[type(op)]()], f"{_name(op)} -> {COMPARE[type(op)].__name__}")
+                yield _swap(
+                    node,
+                    "ops",
+                    [COMPARE[type(op)]()],
+                    f"{_name(op)} -> {COMPARE[type(op)].__name__}",
+                )
             case ast.BinOp(op=op) | ast.BoolOp(op=op) | ast.AugAssign(op=op) if type(op) in OPERATE:
-                yield _swap(node, "op", OPERATE[type(op)](), f"{_name(op)} -> {OPERATE[type(op)].__name__}")
+                yield _swap(
+                    node, "op", OPERATE[type(op)](), f"{_name(op)} -> {OPERATE[type(op)].__name__}"
+                )
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 yield _swap(node, "operand", ast.UnaryOp(ast.Not(), operand), "without not")
             case ast.Constant(value=bool() as value):
@@ -86,13 +150,18 @@ def _name(node: ast.AST) -> str:
 
 
 def _code(node: ast.AST) -> Iterator[ast.AST]:
-    """The nodes of code that runs, except messages, assertions and warnings: no annotations, decorators or
+    """The nodes of code that runs, except messages, assertions and warnings: no annotations,
+    decorators or
     f-strings."""
     if isinstance(node, (ast.JoinedStr, ast.Raise, ast.Assert, ast.Import, ast.ImportFrom)):
         return
     if isinstance(node, ast.keyword) and node.arg == "strict":  # of zip: an assertion
         return
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("warning", "info"):
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("warning", "info")
+    ):
         return
     yield node
     for field, value in ast.iter_fields(node):

@@ -1,7 +1,8 @@
-"""Benchmarks: `make bench`. Each compares ours with a named peer, timed in the same run in CPU-seconds of one thread.
+"""Benchmarks: `make bench`. Each compares ours with a named peer, timed in the same run in
+CPU-seconds of one thread.
 
-Prints a table and appends JSON lines (name, ours, peer, ratio, unit) to data/bench/bench.jsonl. A ratio above 1 is in
-our favour.
+Prints a table and appends JSON lines (name, ours, peer, ratio, unit) to data/bench/bench.jsonl. A
+ratio above 1 is in our favour.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ sys.modules.setdefault("vllm", None)  # type: ignore[arg-type]  # TRL would impo
 import numpy as np  # noqa: E402
 import psutil  # noqa: E402
 
-from flows.service.site import SOURCE  # noqa: E402
+from flows.runtime.store_root import SOURCE  # noqa: E402
 
 BENCH = SOURCE / "data" / "bench" / "bench.jsonl"
 MODEL = SOURCE / "data" / "micro" / "base"
@@ -54,26 +55,39 @@ def line(name: str, peer_name: str, ours: float, peer: float, unit: str) -> dict
 
 
 def search() -> dict[str, Any]:
-    """512 queries at once over 400 documents, against bm25s's own retrieval with the same scores."""
+    """512 queries at once over 400 documents, against bm25s's own retrieval with the same
+    scores."""
     import bm25s
 
     from corpus_prep.read.documents import DocumentRow
     from corpus_prep.search.index import build_index, load_index
-    from flows.micro.worlds.encyclopaedia import corpus
+    from flows.worlds.encyclopaedia import corpus
 
     documents = [DocumentRow(**d) for d in corpus(1, 400)]
     queries = [random.Random(i).choice(documents).title for i in range(512)]
     with tempfile.TemporaryDirectory() as folder:
         index = load_index(build_index(documents, Path(folder) / "index"))
         peer = bm25s.BM25()
-        peer.index([f"{d.title} {d.title} {d.text}".lower().split() for d in documents], show_progress=False)
+        peer.index(
+            [f"{d.title} {d.title} {d.text}".lower().split() for d in documents],
+            show_progress=False,
+        )
         ours = cpu_s(lambda: index.search(queries, 3))
-        theirs = cpu_s(lambda: peer.retrieve([q.lower().split() for q in queries], k=3, show_progress=False))
-    return line("search_vs_bm25s_retrieve", "bm25s.BM25.retrieve", ours / 512 * 1e3, theirs / 512 * 1e3, "ms/query")
+        theirs = cpu_s(
+            lambda: peer.retrieve([q.lower().split() for q in queries], k=3, show_progress=False)
+        )
+    return line(
+        "search_vs_bm25s_retrieve",
+        "bm25s.BM25.retrieve",
+        ours / 512 * 1e3,
+        theirs / 512 * 1e3,
+        "ms/query",
+    )
 
 
 def update() -> dict[str, Any]:
-    """One GRPO step on 128 stored datums, against a plain torch loop over the same datums, one at a time."""
+    """One GRPO step on 128 stored datums, against a plain torch loop over the same datums, one
+    at a time."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -89,7 +103,15 @@ def update() -> dict[str, Any]:
 
         def ours() -> None:
             with tempfile.TemporaryDirectory() as out:
-                train(UpdateJob(batch=batch, policy=MODEL, reference=MODEL, out=Path(out) / "x", settings=settings))
+                train(
+                    UpdateJob(
+                        batch=batch,
+                        policy=MODEL,
+                        reference=MODEL,
+                        out=Path(out) / "x",
+                        settings=settings,
+                    )
+                )
 
         def theirs() -> None:
             model = load(MODEL)
@@ -129,7 +151,8 @@ def _datums(count: int) -> list[dict[str, Any]]:
 
 
 def bookkeeping() -> dict[str, Any]:
-    """An empty stage, with its recipe, hashes, lock and publishing, against a bare Parquet file of the same rows."""
+    """An empty stage, with its recipe, hashes, lock and publishing, against a bare Parquet file
+    of the same rows."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -137,21 +160,28 @@ def bookkeeping() -> dict[str, Any]:
     from warehouse.schemas import SAMPLES
     from warehouse.store import Store
 
-    rows = [{"sample_id": str(i), "document_id": "d", "task_type": "t", "search_turns": 1} for i in range(100)]
+    rows = [
+        {"sample_id": str(i), "document_id": "d", "task_type": "t", "search_turns": 1}
+        for i in range(100)
+    ]
     made = stage(SAMPLES)(hundred_samples)
     with tempfile.TemporaryDirectory() as folder:
         place, count = Store(folder).run("bench"), iter(range(10**6))
         ours = cpu_s(lambda: made(place, rows, label=str(next(count))), repeats=30)
         theirs = cpu_s(
-            lambda: pq.write_table(pa.Table.from_pylist(rows, schema=SAMPLES.arrow), Path(folder) / "bare.parquet"),
+            lambda: pq.write_table(
+                pa.Table.from_pylist(rows, schema=SAMPLES.arrow), Path(folder) / "bare.parquet"
+            ),
             repeats=30,
         )
-    return line("stage_vs_bare_parquet", "pyarrow.parquet.write_table", ours * 1e3, theirs * 1e3, "ms/table")
+    return line(
+        "stage_vs_bare_parquet", "pyarrow.parquet.write_table", ours * 1e3, theirs * 1e3, "ms/table"
+    )
 
 
 def thousand_stages(count: int = 1000) -> list[dict[str, Any]]:
-    """A flow of a thousand empty stages under Prefect, built and then found fresh, in seconds of wall time, against
-    Prefect's own tasks with persisted and then cached results."""
+    """A flow of a thousand empty stages under Prefect, built and then found fresh, in seconds of
+    wall time, against Prefect's own tasks with persisted and then cached results."""
     os.environ["PREFECT_LOGGING_LEVEL"] = "ERROR"
     from prefect import flow, task
     from prefect.cache_policies import INPUTS
@@ -161,7 +191,10 @@ def thousand_stages(count: int = 1000) -> list[dict[str, Any]]:
     from warehouse.schemas import SAMPLES
     from warehouse.store import Store
 
-    rows = [{"sample_id": str(i), "document_id": "d", "task_type": "t", "search_turns": 1} for i in range(100)]
+    rows = [
+        {"sample_id": str(i), "document_id": "d", "task_type": "t", "search_turns": 1}
+        for i in range(100)
+    ]
     made = stage(SAMPLES)(hundred_samples)
 
     @task(persist_result=True, cache_policy=INPUTS)
@@ -196,7 +229,8 @@ def thousand_stages(count: int = 1000) -> list[dict[str, Any]]:
 
 
 def wait_for_idle_children(at_most_s: float = 300.0) -> None:
-    """Wait until child processes are idle: Prefect's server processes a flow's events for a while after the flow."""
+    """Wait until child processes are idle: Prefect's server processes a flow's events for a
+    while after the flow."""
     children, end = psutil.Process().children(recursive=True), time.monotonic() + at_most_s
     busy_percent = 100.0
     while busy_percent > 10 and time.monotonic() < end:

@@ -1,7 +1,9 @@
-"""Benchmarks of decontamination, clusters and retrieval: `make bench-corpus`, with SELFPLAY_DATA naming real data.
+"""Benchmarks of decontamination, clusters and retrieval: `make bench-corpus`, with SELFPLAY_DATA
+naming real data.
 
-As in tests.bench.pipeline, each compares ours with a named peer in one run, in CPU-seconds of one thread, and appends
-lines to data/bench/corpus.jsonl. Vectors come from latent semantic analysis, so no model has to be downloaded.
+As in tests.bench.pipeline, each compares ours with a named peer in one run, in CPU-seconds of one
+thread, and appends lines to data/bench/corpus.jsonl. Vectors come from latent semantic analysis, so
+no model has to be downloaded.
 """
 
 from __future__ import annotations
@@ -62,8 +64,8 @@ def main() -> None:
 
 
 def clusters() -> Iterator[Line]:
-    """Vectors to clusters of 20, against flat k-means with as many clusters, by faiss and scikit-learn
-    (mini-batches)."""
+    """Vectors to clusters of 20, against flat k-means with as many clusters, by faiss and
+    scikit-learn (mini-batches)."""
     from sklearn.cluster import MiniBatchKMeans
 
     vectors, _ = lsa()
@@ -71,18 +73,23 @@ def clusters() -> Iterator[Line]:
     ours = cpu_s(lambda: found.append(cluster(vectors, Clustering())), repeats=1)
     count = len(found[-1].sizes)
     yield of_clusters("two-level k-means within bounds", vectors, found[-1].cluster, ours)
-    flat: Any = faiss.Kmeans(vectors.shape[1], count, niter=10, seed=0, spherical=True, min_points_per_centroid=1)
+    flat: Any = faiss.Kmeans(
+        vectors.shape[1], count, niter=10, seed=0, spherical=True, min_points_per_centroid=1
+    )
     theirs = once(lambda: flat.train(vectors))
     yield of_clusters("faiss.Kmeans", vectors, flat.index.search(vectors, 1)[1][:, 0], theirs)
     yield line("clusters_vs_faiss_flat", "faiss.Kmeans, 10 iterations", ours, theirs, "CPU-s")
     batches = MiniBatchKMeans(count, random_state=0, n_init=1, batch_size=4096)
     theirs = once(lambda: batches.fit(vectors))
     yield of_clusters("MiniBatchKMeans", vectors, batches.labels_, theirs)
-    yield line("clusters_vs_minibatch_kmeans", "sklearn.cluster.MiniBatchKMeans", ours, theirs, "CPU-s")
+    yield line(
+        "clusters_vs_minibatch_kmeans", "sklearn.cluster.MiniBatchKMeans", ours, theirs, "CPU-s"
+    )
 
 
 def of_clusters(name: str, vectors: np.ndarray, own: np.ndarray, seconds: float) -> Line:
-    """How well clusters keep to 10..40 documents, and how near documents are to their cluster's mean."""
+    """How well clusters keep to 10..40 documents, and how near documents are to their cluster's
+    mean."""
     sizes = np.bincount(own)
     smallest, largest = Clustering().bounds
     fits = (sizes >= smallest) & (sizes <= largest)
@@ -101,7 +108,8 @@ def of_clusters(name: str, vectors: np.ndarray, own: np.ndarray, seconds: float)
 
 
 def retrieval() -> Iterator[Line]:
-    """The three best documents for each of 256 queries at once, against faiss's exact index over the same vectors."""
+    """The three best documents for each of 256 queries at once, against faiss's exact index over
+    the same vectors."""
     vectors, queries = lsa()
     peer: Any = faiss.IndexFlatIP(vectors.shape[1])
     peer.add(vectors)
@@ -114,13 +122,23 @@ def retrieval() -> Iterator[Line]:
             built_s = once(lambda: built.append(write(Path(folder), kind)))  # noqa: B023
             ranker = VectorRanker(Path(folder), Given(), built[0])  # type: ignore[arg-type]
             rows = [[row for row, _ in found] for found in ranker.rank_vectors(queries, K)]
-            recall = np.mean([len(set(r) & set(e)) / K for r, e in zip(rows, expected.tolist(), strict=True)])
+            recall = np.mean(
+                [len(set(r) & set(e)) / K for r, e in zip(rows, expected.tolist(), strict=True)]
+            )
             ours = cpu_s(lambda: ranker.rank_vectors(queries, K))  # noqa: B023
             size = sum(f.stat().st_size for f in Path(folder).iterdir() if f.name != VECTORS)
         found = line(
-            f"retrieval_{kind}_vs_faiss_flat", "faiss.IndexFlatIP", ours, theirs, f"CPU-s/{NUM_QUERIES} queries"
+            f"retrieval_{kind}_vs_faiss_flat",
+            "faiss.IndexFlatIP",
+            ours,
+            theirs,
+            f"CPU-s/{NUM_QUERIES} queries",
         )
-        more = {"recall_at_3": round(float(recall), 4), "documents": len(vectors), "dimensions": vectors.shape[1]}
+        more = {
+            "recall_at_3": round(float(recall), 4),
+            "documents": len(vectors),
+            "dimensions": vectors.shape[1],
+        }
         yield {**found, **more, "index_mb": round(size / 1e6, 1), "built_cpu_s": round(built_s, 2)}
 
 
@@ -135,8 +153,9 @@ def write(folder: Path, kind: str) -> VectorSearch:
 
 
 def decontamination() -> Iterator[Line]:
-    """300 passages of evaluation sets planted in documents: how many n-grams and MinHash find, and how many clean
-    documents are dropped by our rule and by the rule that one shared run of 13 words is enough."""
+    """300 passages of evaluation sets planted in documents: how many n-grams and MinHash find, and
+    how many clean documents are dropped by our rule and by the rule that one shared run of 13 words
+    is enough."""
     with tempfile.TemporaryDirectory() as folder:
         place = Store(folder).run("bench")
         table, sets = all_documents(place), evaluation_sets(Path(folder))
@@ -152,11 +171,20 @@ def decontamination() -> Iterator[Line]:
         )
         screening = decontaminate.screen_contaminated(place, table, found)
         measured = decontaminate.measure_contaminations(place, passages_, found, screening).rows()
-        values = {row["metric"]: row["value"] for row in measured if row["part"] == "contaminations"}
-        clean = {row["document_id"] for row in table.rows() if not row["document_id"].startswith(CONTAMINATED)}
+        values = {
+            row["metric"]: row["value"] for row in measured if row["part"] == "contaminations"
+        }
+        clean = {
+            row["document_id"]
+            for row in table.rows()
+            if not row["document_id"].startswith(CONTAMINATED)
+        }
         dropped = {row["document_id"] for row in screening.rows() if not row["kept"]}
         alike = {row["document_id"] for row in found.rows() if row["rule"] == "minhash"}
-        one_run, num_bytes = sharing_a_run(table, passages_.arrow), sum(len(r["text"]) for r in table.rows())
+        one_run, num_bytes = (
+            sharing_a_run(table, passages_.arrow),
+            sum(len(r["text"]) for r in table.rows()),
+        )
         yield {
             "name": "decontamination",
             "documents": table.num_rows,
@@ -181,13 +209,25 @@ def runs_of_words() -> Iterator[Line]:
     texts = passages(20_000)
     with tempfile.TemporaryDirectory() as folder:
         place = Store(folder).run("bench")
-        sets = decontaminate.read_evaluation_sets(place, evaluation_sets(Path(folder)), identity="").arrow
-    finder, arrow, numbers = Finder(passage_runs(sets, NgramRule(min_words=13))), pa.array(texts), np.arange(len(texts))
+        sets = decontaminate.read_evaluation_sets(
+            place, evaluation_sets(Path(folder)), identity=""
+        ).arrow
+    finder, arrow, numbers = (
+        Finder(passage_runs(sets, NgramRule(min_words=13))),
+        pa.array(texts),
+        np.arange(len(texts)),
+    )
     ours = cpu_s(lambda: [None for _ in finder.hits(numbers, arrow)], repeats=1)
     wanted = {run for text in sets["text"].to_pylist() for run in plain_runs(text)}
     theirs = once(lambda: [not wanted.isdisjoint(plain_runs(text)) for text in texts])
     scale = 1e6 / len(texts)
-    yield line("runs_vs_python_sets", "Python sets of 13 words", ours * scale, theirs * scale, "CPU-s/M documents")
+    yield line(
+        "runs_vs_python_sets",
+        "Python sets of 13 words",
+        ours * scale,
+        theirs * scale,
+        "CPU-s/M documents",
+    )
 
 
 def plain_runs(text: str, size: int = 13) -> Iterator[tuple[str, ...]]:
@@ -218,14 +258,19 @@ def all_documents(place: Place) -> Any:
     for name in (*CORPORA, "neardup_react_native_docs"):
         corpus = pq.read_table(folder / "corpora" / f"{name}.parquet")
         own = documents(corpus["text"].to_pylist())
-        found.append(own.set_column(0, DOCUMENTS.arrow.field("document_id"), corpus["id"].combine_chunks()))
+        found.append(
+            own.set_column(0, DOCUMENTS.arrow.field("document_id"), corpus["id"].combine_chunks())
+        )
     return stored(place, found)
 
 
 def evaluation_sets(scratch: Path) -> list[Benchmark]:
     folder = data_folder()
     if folder is not None:
-        return [Benchmark(name=path.name, path=str(path)) for path in sorted((folder / "benchmarks").iterdir())]
+        return [
+            Benchmark(name=path.name, path=str(path))
+            for path in sorted((folder / "benchmarks").iterdir())
+        ]
     rows = [json.dumps({"question": text}) for text in generated(2_000, seed=1, words=(8, 60))]
     (scratch / "quiz.jsonl").write_text("\n".join(rows))
     return [Benchmark(name="quiz", path=str(scratch / "quiz.jsonl"))]
@@ -242,12 +287,16 @@ def lsa() -> tuple[np.ndarray, np.ndarray]:
     reduce = TruncatedSVD(DIMENSIONS, n_iter=2, random_state=0)
     vectors = unit(reduce.fit_transform(terms.fit_transform(texts)))
     pieces = [rng.choice(texts).split(" ") for _ in range(NUM_QUERIES)]
-    asked = [" ".join(words[(at := rng.randrange(max(len(words) - 12, 1))) : at + 12]) for words in pieces]
+    asked = [
+        " ".join(words[(at := rng.randrange(max(len(words) - 12, 1))) : at + 12])
+        for words in pieces
+    ]
     return vectors, unit(reduce.transform(terms.transform(asked)))
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:
-    vectors = vectors.astype(np.float32) + 1e-6  # gives a direction even to a text without known words
+    # gives a direction even to a text without known words
+    vectors = vectors.astype(np.float32) + 1e-6
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 

@@ -1,10 +1,11 @@
 """Rollouts against raw vLLM on the same prompts: `python -m tests.bench.rollouts [--model FOLDER]`.
 
-Passages of Natural Questions, each with its question, are answered eight times. Ours is a fleet of one engine, from
-prompts to rows: templates, the conversation loop, log-probabilities, the pipe between two processes. The peer is
-`vllm.LLM.generate` with the same engine arguments, which gets the finished token ids, has to sample as many tokens of
-each, and returns log-probabilities as objects. CPU-seconds are those of all processes in the call itself, without
-loading, the least of several calls. Appends a line to data/bench/bench.jsonl.
+Passages of Natural Questions, each with its question, are answered eight times. Ours is a fleet of
+one engine, from prompts to rows: templates, the conversation loop, log-probabilities, the pipe
+between two processes. The peer is `vllm.LLM.generate` with the same engine arguments, which gets
+the finished token ids, has to sample as many tokens of each, and returns log-probabilities as
+objects. CPU-seconds are those of all processes in the call itself, without loading, the least of
+several calls. Appends a line to data/bench/bench.jsonl.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any
 
 import psutil
 
-from flows.service.site import SOURCE
+from flows.runtime.store_root import SOURCE
 from tasks.engines.base import EngineConfig, Policy, Sampling
 from tasks.engines.child import CPU_ENVIRONMENT, ENVIRONMENT
 from tasks.engines.fleet import Fleet
@@ -37,22 +38,35 @@ Asked = tuple[list[int], int]  # a prompt's token ids, and the number of tokens 
 
 def prompts(num: int) -> list[Any]:
     lines = (SOURCE / "data" / "english" / "nq.jsonl").read_text().splitlines()[:num]
-    texts = [f"Text: {item['context']}\nQuestion: {item['question']}\nAnswer:" for item in map(json.loads, lines)]
-    about = [{"prompt_id": str(i), "messages": [{"role": "user", "content": text}]} for i, text in enumerate(texts)]
+    texts = [
+        f"Text: {item['context']}\nQuestion: {item['question']}\nAnswer:"
+        for item in map(json.loads, lines)
+    ]
+    about = [
+        {"prompt_id": str(i), "messages": [{"role": "user", "content": text}]}
+        for i, text in enumerate(texts)
+    ]
     return [{**each, "role": "responder", "search_turns": None} for each in about]
 
 
 def ours(config: EngineConfig, num: int) -> tuple[float, list[Asked]]:
     """CPU-seconds of all processes, and what was asked and sampled."""
-    policy, dialogue = Policy(id="base", weights=config.model, content_hash="0"), Dialogue(chat_template="none")
+    policy, dialogue = (
+        Policy(id="base", weights=config.model, content_hash="0"),
+        Dialogue(chat_template="none"),
+    )
     times, rows = [], []
     with tempfile.TemporaryDirectory() as logs, Fleet(config, 1, logs) as fleet:
         for seed in range(REPEATS + 1):  # the first call loads the engine
             began = sum(_cpu_s())
-            rows = list(fleet.roll_out(prompts(num), policy, SAMPLING, dialogue, num_samples=G, seed=seed))
+            rows = list(
+                fleet.roll_out(prompts(num), policy, SAMPLING, dialogue, group_size=G, seed=seed)
+            )
             times.append(sum(_cpu_s()) - began)
     turns = [row["turns"][0] for row in rows if row["turns"]]
-    return min(times[1:]), [(turn["context_token_ids"], len(turn["sampled_token_ids"])) for turn in turns]
+    return min(times[1:]), [
+        (turn["context_token_ids"], len(turn["sampled_token_ids"])) for turn in turns
+    ]
 
 
 def _cpu_s() -> Iterator[float]:
@@ -79,7 +93,13 @@ def theirs(config: EngineConfig, asked: list[Asked]) -> float:
     given = [TokensPrompt(prompt_token_ids=ids) for ids, _ in asked]
     for call in range(REPEATS + 1):
         how = [
-            SamplingParams(temperature=1.0, max_tokens=num, ignore_eos=True, seed=len(asked) * call + i, logprobs=0)
+            SamplingParams(
+                temperature=1.0,
+                max_tokens=num,
+                ignore_eos=True,
+                seed=len(asked) * call + i,
+                logprobs=0,
+            )
             for i, (_, num) in enumerate(asked)
         ]
         began = time.process_time()
@@ -90,20 +110,30 @@ def theirs(config: EngineConfig, asked: list[Asked]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--model", type=Path, default=SOURCE / "data" / "micro" / "base")
     parser.add_argument("--prompts", type=int, default=64)
     args = parser.parse_args()
-    config = EngineConfig(model=str(args.model.resolve()), max_model_len=1024, kv_cache_bytes=1 << 30)
+    config = EngineConfig(
+        model=str(args.model.resolve()), max_model_len=1024, kv_cache_bytes=1 << 30
+    )
     own, asked = ours(config, args.prompts)
     with ProcessPoolExecutor(1, get_context("spawn")) as apart:
         peer = apart.submit(theirs, config, asked).result()
     scale = 1e3 / sum(num for _, num in asked)
-    about = f"vllm.LLM.generate, {args.prompts} prompts x {G} answers of at most {TOKENS} tokens, {args.model.name}"
+    about = (
+        f"vllm.LLM.generate, {args.prompts} prompts x {G} answers of at most {TOKENS} tokens,"
+        f" {args.model.name}"
+    )
     row = line("rollouts_vs_raw_vllm", about, own * scale, peer * scale, "CPU-s/1k sampled")
     with BENCH.open("a") as file:
         file.write(json.dumps(row) + "\n")
-    print(f"{row['name']:32} ours {row['ours']:>10} peer {row['peer']:>10} {row['unit']:18} ratio {row['ratio']}")
+    print(
+        f"{row['name']:32} ours {row['ours']:>10} peer {row['peer']:>10} {row['unit']:18} ratio"
+        f" {row['ratio']}"
+    )
 
 
 if __name__ == "__main__":

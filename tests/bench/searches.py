@@ -1,9 +1,10 @@
-"""How long searches keep an engine on a GPU idle, on its thread and beside it: `python -m tests.bench.searches`.
+"""How long searches keep an engine on a GPU idle, on its thread and beside it: `python -m
+tests.bench.searches`.
 
-This is a simulation with its own clock: an engine step takes a fixed time, every turn ends after its own number of
-steps, and searches requested together take as long as plans assume for one. `roll_out` plays the conversations, and
-both ways produce the same rows. Idle is the share of time in which no step runs. Appends a line to
-data/bench/bench.jsonl.
+This is a simulation with its own clock: an engine step takes a fixed time, every turn ends after
+its own number of steps, and searches requested together take as long as plans assume for one.
+`roll_out` plays the conversations, and both ways produce the same rows. Idle is the share of time
+in which no step runs. Appends a line to data/bench/bench.jsonl.
 """
 
 from __future__ import annotations
@@ -78,7 +79,9 @@ class SimulatedEngine(ScriptedEngine):
 
 
 def _reply(key: Any, text: str) -> str:
-    return "<answer> red </answer>" if text.count("<information>") == 2 else "<search> moon </search>"
+    return (
+        "<answer> red </answer>" if text.count("<information>") == 2 else "<search> moon </search>"
+    )
 
 
 def played(is_on_gpu: bool) -> tuple[float, list[Any]]:
@@ -86,18 +89,25 @@ def played(is_on_gpu: bool) -> tuple[float, list[Any]]:
     clock = TimedSearches.clock = Clock()
     prompts = [prompt(str(i)) for i in range(CONVERSATIONS)]
     with patch("tasks.rollouts.play.Searches", TimedSearches):
-        rows = list(roll_out(SimulatedEngine(clock, is_on_gpu), prompts, POLICY, SAMPLING, TALK, Library()))
+        rows = list(
+            roll_out(SimulatedEngine(clock, is_on_gpu), prompts, POLICY, SAMPLING, TALK, Library())
+        )
     return clock.idle / clock.now, sorted(rows, key=lambda row: row["rollout_id"])
 
 
 def main() -> None:
     (before, rows), (after, others) = played(False), played(True)
     assert rows == others, "searches beside the engine change rows"
-    peer = f"searches of {1000 * RATES.search_s:.0f} ms on the engine's own thread; {AT_ONCE} at once, simulated"
+    peer = (
+        f"searches of {1000 * RATES.search_s:.0f} ms on the engine's own thread; {AT_ONCE} at once,"
+        " simulated"
+    )
     found = line("engine_idle_share_beside_searches", peer, after, before, "share")
     with BENCH.open("a") as file:
         file.write(json.dumps(found) + "\n")
-    print(f"{found['name']:36} beside {after:.4f} on its thread {before:.4f} ratio {found['ratio']}")
+    print(
+        f"{found['name']:36} beside {after:.4f} on its thread {before:.4f} ratio {found['ratio']}"
+    )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """The cost of a prompt that eight answers share: `python -m tests.bench.shared_prompts`.
 
-Generation computes the prompt once (vLLM's prefix cache). The update computes it in every row, as TRL's trainer lays
-rows out, unless it shares prompts. The lines compare sharing with the prompt in every row and with answers alone, in
-CPU-seconds of one thread and a tiny model, on 2,048 + 128 tokens; `--prompt 16384 --answer 1024` sets the paper's
-lengths (minutes), `--shape english --layers 4` a cut of SmolLM2's shape. Appends lines to data/bench/bench.jsonl.
+Generation computes the prompt once (vLLM's prefix cache). The update computes it in every row, as
+TRL's trainer lays rows out, unless it shares prompts. The lines compare sharing with the prompt in
+every row and with answers alone, in CPU-seconds of one thread and a tiny model, on 2,048 + 128
+tokens; `--prompt 16384 --answer 1024` sets the paper's lengths (minutes), `--shape english --layers
+4` a cut of SmolLM2's shape. Appends lines to data/bench/bench.jsonl.
 """
 
 from __future__ import annotations
@@ -28,18 +29,28 @@ import numpy as np
 from tests.bench.pipeline import BENCH, MODEL, line
 
 G, VOCAB = 8, 600
-NAMES = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
+NAMES = (
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+)
 SHAPES = {  # differences from the micro model's shape
     "micro": {},
     "small": {**dict(zip(NAMES, (384, 1024, 6, 6, 2), strict=True)), "head_dim": 64},
-    "english": {**dict(zip(NAMES, (576, 1536, 30, 9, 3), strict=True)), "head_dim": 64, "vocab_size": 49_152},
+    "english": {
+        **dict(zip(NAMES, (576, 1536, 30, 9, 3), strict=True)),
+        "head_dim": 64,
+        "vocab_size": 49_152,
+    },
 }
 
 
 @dataclass(frozen=True)
 class Lengths:
-    """Tokens of the prompt and of each answer, how many steps are timed after a warm-up step, and with which model:
-    its shape, and how many of its layers (0: all)."""
+    """Tokens of the prompt and of each answer, how many steps are timed after a warm-up step, and
+    with which model: its shape, and how many of its layers (0: all)."""
 
     prompt: int
     answer: int
@@ -60,21 +71,26 @@ def length_options() -> argparse.ArgumentParser:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--shape", choices=SHAPES, default="micro")
     parser.add_argument(
-        "--layers", type=int, default=0, help="fewer than the shape has: a step is shorter, in proportion"
+        "--layers",
+        type=int,
+        default=0,
+        help="fewer than the shape has: a step is shorter, in proportion",
     )
     return parser
 
 
 def long_model(folder: Path, lengths: Lengths) -> Path:
-    """A model of random weights whose context is long enough, in the micro model's shape, one of ten million
-    parameters, or SmolLM2's of 135 million."""
+    """A model of random weights whose context is long enough, in the micro model's shape, one of
+    ten million parameters, or SmolLM2's of 135 million."""
     import torch
     from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
     torch.set_num_threads(1)
     config = LlamaConfig.from_pretrained(MODEL)
-    config.update(SHAPES[lengths.shape] | ({"num_hidden_layers": lengths.layers} if lengths.layers else {}))
+    config.update(
+        SHAPES[lengths.shape] | ({"num_hidden_layers": lengths.layers} if lengths.layers else {})
+    )
     config.max_position_embeddings = lengths.prompt + 2 * lengths.answer
     LlamaForCausalLM(config).save_pretrained(folder)
     AutoTokenizer.from_pretrained(MODEL).save_pretrained(folder)
@@ -133,19 +149,27 @@ def generation(folder: Path, lengths: Lengths) -> list[dict[str, Any]]:
 
 
 def update(folder: Path, lengths: Lengths) -> list[dict[str, Any]]:
-    """One GRPO step on eight answers to one prompt, with the prompt computed once (`shared_prompt_tokens`), computed in
-    every row (as by TRL's own trainer), and left out."""
+    """One GRPO step on eight answers to one prompt, with the prompt computed once
+    (`shared_prompt_tokens`), computed in every row (as by TRL's own trainer), and left out."""
     rng = np.random.default_rng(0)
     prompt = rng.integers(5, VOCAB, lengths.prompt).tolist()
-    answers, advantages = rng.integers(5, VOCAB, (G, lengths.answer)).tolist(), rng.normal(size=G).tolist()
+    answers, advantages = (
+        rng.integers(5, VOCAB, (G, lengths.answer)).tolist(),
+        rng.normal(size=G).tolist(),
+    )
     group = answers, advantages, lengths.repeats
     once = train_s(folder, prompt, *group, shared_prompt_tokens=lengths.prompt + G * lengths.answer)
-    alone = train_s(folder, prompt, answers[:1], advantages[:1], lengths.repeats)  # each row is a micro-batch
+    # each row is a micro-batch
+    alone = train_s(folder, prompt, answers[:1], advantages[:1], lengths.repeats)
     costs = {
         "answers_only": ("the answers, no prompt", train_s(folder, prompt[:1], *group)),
         "every_row": ("the prompt in every row (eight times one row)", G * alone),
     }
-    scale, name, unit = 1e3 / (G * lengths.answer), f"update_8x{lengths.prompt // 1024}k_prompt", "CPU-s/1k trained"
+    scale, name, unit = (
+        1e3 / (G * lengths.answer),
+        f"update_8x{lengths.prompt // 1024}k_prompt",
+        "CPU-s/1k trained",
+    )
     return [
         line(f"{name}_once_vs_{other}", f"{lengths}: {peer}", once * scale, cost * scale, unit)
         for other, (peer, cost) in costs.items()
@@ -153,7 +177,12 @@ def update(folder: Path, lengths: Lengths) -> list[dict[str, Any]]:
 
 
 def train_s(
-    folder: Path, prompt: list[int], answers: list[list[int]], advantages: list[float], repeats: int, **changes: int
+    folder: Path,
+    prompt: list[int],
+    answers: list[list[int]],
+    advantages: list[float],
+    repeats: int,
+    **changes: int,
 ) -> float:
     """CPU-seconds of the optimizer step alone, without loading."""
     import pyarrow as pa
@@ -182,7 +211,13 @@ def train_s(
         pq.write_table(pa.Table.from_pylist(rows, schema=BATCHES.arrow), batch)
 
         def work(i: int) -> float:
-            job = UpdateJob(batch=batch, policy=folder, reference=folder, out=Path(out) / str(i), settings=settings)
+            job = UpdateJob(
+                batch=batch,
+                policy=folder,
+                reference=folder,
+                out=Path(out) / str(i),
+                settings=settings,
+            )
             trainer = build_trainer(job, read_datums(batch))
             began = time.process_time()
             trainer.train()
@@ -204,14 +239,16 @@ def main() -> None:
     lengths = Lengths(**given)
     with tempfile.TemporaryDirectory() as folder:
         model = long_model(Path(folder) / "model", lengths)
-        with ProcessPoolExecutor(1, get_context("spawn")) as apart:  # TRL and vLLM do not share a process well
+        # TRL and vLLM do not share a process well
+        with ProcessPoolExecutor(1, get_context("spawn")) as apart:
             generated = [] if update_only else apart.submit(generation, model, lengths).result()
         rows = [*generated, *update(model, lengths)]
     with BENCH.open("a") as file:
         for row in rows:
             file.write(json.dumps(row) + "\n")
             print(
-                f"{row['name']:44} ours {row['ours']:>10} peer {row['peer']:>10} {row['unit']:18} ratio {row['ratio']}"
+                f"{row['name']:44} ours {row['ours']:>10} peer {row['peer']:>10} {row['unit']:18}"
+                f" ratio {row['ratio']}"
             )
 
 

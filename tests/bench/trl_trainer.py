@@ -1,8 +1,10 @@
-"""An update with shared prompts against TRL's own GRPOTrainer on the same rows: `python -m tests.bench.trl_trainer`.
+"""An update with shared prompts against TRL's own GRPOTrainer on the same rows: `python -m
+tests.bench.trl_trainer`.
 
-Eight answers to one prompt, 2,048 + 128 tokens; `--prompt 16384 --answer 1024` sets the paper's lengths. TRL generates
-and scores nothing: its trainer gets the rows instead. Each trainer runs in its own process with one thread; unless both
-make the same update, the benchmark fails. Appends lines to data/bench/bench.jsonl.
+Eight answers to one prompt, 2,048 + 128 tokens; `--prompt 16384 --answer 1024` sets the paper's
+lengths. TRL generates and scores nothing: its trainer gets the rows instead. Each trainer runs in
+its own process with one thread; unless both make the same update, the benchmark fails. Appends
+lines to data/bench/bench.jsonl.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ PEER = "TRL's GRPOTrainer, a prompt in every row"
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of one optimizer step: CPU-seconds without loading, the process's peak MB, and the gradient's norm."""
+    """The cost of one optimizer step: CPU-seconds without loading, the process's peak MB, and
+    the gradient's norm."""
 
     cpu_s: float
     peak_mb: float
@@ -58,18 +61,30 @@ def ours(folder: Path, lengths: Lengths) -> Cost:
     prompt, answers, advantages = rows(lengths)
     known = {"datum": 0, "prompt_token_ids": prompt, "loss_mask": [1] * lengths.answer}
     table = [
-        {**known, "rollout_id": str(i), "completion_token_ids": a, "logprobs": [-3.0] * lengths.answer, "advantage": x}
+        {
+            **known,
+            "rollout_id": str(i),
+            "completion_token_ids": a,
+            "logprobs": [-3.0] * lengths.answer,
+            "advantage": x,
+        }
         for i, (a, x) in enumerate(zip(answers, advantages, strict=True))
     ]
     shared = lengths.prompt + G * lengths.answer
-    settings = GRPOSettings(beta=0.0, micro_batch_size=1, on_policy=True, shared_prompt_tokens=shared)
+    settings = GRPOSettings(
+        beta=0.0, micro_batch_size=1, on_policy=True, shared_prompt_tokens=shared
+    )
     with tempfile.TemporaryDirectory() as out:
         batch = Path(out) / "batch.parquet"
         pq.write_table(pa.Table.from_pylist(table, schema=BATCHES.arrow), batch)
 
         def make(number: int) -> Any:
             job = UpdateJob(
-                batch=batch, policy=folder, reference=folder, out=Path(out) / str(number), settings=settings
+                batch=batch,
+                policy=folder,
+                reference=folder,
+                out=Path(out) / str(number),
+                settings=settings,
             )
             return build_trainer(job, read_datums(batch))
 
@@ -101,10 +116,21 @@ def theirs(folder: Path, lengths: Lengths) -> Cost:
 
     def make(number: int) -> Any:
         args = GRPOConfig(
-            output_dir=str(folder / f"trl-{number}"), use_cpu=True, bf16=False, gradient_checkpointing=False, beta=0.0,
-            learning_rate=1e-6, max_steps=1, per_device_train_batch_size=1, gradient_accumulation_steps=G,
-            num_generations=G, save_strategy="no", report_to="none", logging_steps=1, disable_tqdm=True,
-        )  # fmt: skip
+            output_dir=str(folder / f"trl-{number}"),
+            use_cpu=True,
+            bf16=False,
+            gradient_checkpointing=False,
+            beta=0.0,
+            learning_rate=1e-6,
+            max_steps=1,
+            per_device_train_batch_size=1,
+            gradient_accumulation_steps=G,
+            num_generations=G,
+            save_strategy="no",
+            report_to="none",
+            logging_steps=1,
+            disable_tqdm=True,
+        )
         return GivenRows(
             model=AutoModelForCausalLM.from_pretrained(folder, dtype="float32"),
             reward_funcs=lambda **_: [],
@@ -155,7 +181,8 @@ def main() -> None:
         for row in found:
             file.write(json.dumps(row) + "\n")
             print(
-                f"{row['name']:32} ours {row['ours']:>10} peer {row['peer']:>10} {row['unit']:18} ratio {row['ratio']}"
+                f"{row['name']:32} ours {row['ours']:>10} peer {row['peer']:>10} {row['unit']:18}"
+                f" ratio {row['ratio']}"
             )
 
 

@@ -1,9 +1,10 @@
 """The viewer over a large store: `python -m tests.bench.viewer [FOLDER]`.
 
-Makes a store of 1,000,000 rollouts in over 3,000 tables in FOLDER unless it exists. For every page it prints, and
-appends to data/bench/viewer.jsonl: the time to its first paint in Chromium, the server's processor time (which other
-work on the machine does not change), the time of its statements, their time in plain DuckDB over the store's own views,
-and the server's memory. A part that a page loads by itself after its first paint is measured as a page.
+Makes a store of 1,000,000 rollouts in over 3,000 tables in FOLDER unless it exists. For every page
+it prints, and appends to data/bench/viewer.jsonl: the time to its first paint in Chromium, the
+server's processor time (which other work on the machine does not change), the time of its
+statements, their time in plain DuckDB over the store's own views, and the server's memory. A part
+that a page loads by itself after its first paint is measured as a page.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ import psutil
 import pyarrow as pa
 import uvicorn
 
-from flows.viewer.app import make_app
-from flows.viewer.guard import Key
-from flows.viewer.server import listen
+from flows.app.viewer.app import make_app
+from flows.app.viewer.guard import Key
+from flows.app.viewer.server import listen
 from tests.support.chromium import Tab, chromium
 from tests.support.corpora import generated
 from tests.support.rows import row
@@ -82,6 +83,7 @@ PAGES = {
 }
 Asked = list[tuple[str, dict[str, Any], float]]  # statements, their parameters and seconds
 LATER = {
+    "figures of the run": "/run/big/figures",
     "a text in all rollouts": "/search/rollouts?run=big&text=zzzz",
     "a pattern in all tasks": "/search/tasks?run=big&text=zz.z&regex=1",
     "a count by SQL": "/sql/result?text=select+role,count(*)+from+rollouts_table+group+by+all",
@@ -92,70 +94,170 @@ def make_store(folder: Path) -> Store:
     store = Store(folder)
     if store.find("big/documents") is None:
         store.keep("big", "config.json", {"seed": 0})
-        store.keep("big", "request.json", {"flow": "some-iteration", "profile": "large", "run": "big"})
+        store.keep(
+            "big", "request.json", {"flow": "some-iteration", "profile": "large", "run": "big"}
+        )
         texts = np.array(list(generated(POOL, 1, (40, 60))))
         for t in range(1, ITERATIONS + 1):
             for s in range(1, STEPS + 1):
                 step = store.run("big").iteration(t).phase("training").step(s)
-                for name, columns in step_tables(f"i{t:02d}s{s:02d}", texts, np.random.default_rng(100 * t + s)):
+                for name, columns in step_tables(
+                    f"i{t:02d}s{s:02d}", texts, np.random.default_rng(100 * t + s)
+                ):
                     publish(step, name, columns)
-        documents = {"document_id": [f"d{i}" for i in range(DOCUMENTS)], "text": texts[np.arange(DOCUMENTS) % POOL]}
+        documents = {
+            "document_id": [f"d{i}" for i in range(DOCUMENTS)],
+            "text": texts[np.arange(DOCUMENTS) % POOL],
+        }
         publish(store.run("big"), "documents", documents)
     write_views(store)
     return store
 
 
-def step_tables(key: str, texts: np.ndarray, rng: np.random.Generator) -> Iterator[tuple[str, dict[str, Any]]]:
+def step_tables(
+    key: str, texts: np.ndarray, rng: np.random.Generator
+) -> Iterator[tuple[str, dict[str, Any]]]:
     """The tables of a step: 500 tasks, 8 answers to each task, a verdict on each answer."""
     n = PROMPTS * GROUP
     of = np.repeat(np.arange(PROMPTS), GROUP)
     prompts, rollouts = [f"{key}p{i}" for i in range(PROMPTS)], [f"{key}r{i}" for i in range(n)]
     tasks = [f"{key}t{i}" for i in range(PROMPTS)]
     of_task, of_prompt = [tasks[i] for i in of], [prompts[i] for i in of]
-    picks, documents = rng.integers(0, POOL, n), [f"d{i}" for i in rng.integers(0, DOCUMENTS, PROMPTS)]
+    picks, documents = (
+        rng.integers(0, POOL, n),
+        [f"d{i}" for i in rng.integers(0, DOCUMENTS, PROMPTS)],
+    )
     total = rng.random(n)
     yield "samples", {"sample_id": prompts, "document_id": documents}
-    yield "prompts", {"prompt_id": prompts, "role": ["answerer"] * PROMPTS, "task_id": tasks, "document_id": documents,
-                      "messages": [[{"role": "user", "content": texts[i]}] for i in picks[:PROMPTS]]}  # fmt: skip
-    yield "rollouts", {"rollout_id": rollouts, "prompt_id": of_prompt, "role": ["answerer"] * n, "reply": texts[picks],
-                       "policy": ["base"] * n, "sample": np.arange(n) % GROUP,
-                       "turns": turns(texts).take(pa.array(picks))}  # fmt: skip
-    yield "tasks", {"task_id": tasks, "document_id": documents, "text": texts[picks[:PROMPTS]], "reference": tasks}
-    yield "answers", {"rollout_id": rollouts, "prompt_id": of_prompt, "task_id": of_task, "answer": texts[picks]}
-    yield "gates", {"task_id": tasks, "gate": ["source"] * PROMPTS, "passed": rng.random(PROMPTS) > 0.2}
-    yield "rubrics", {"criterion_id": [f"{i}-0" for i in tasks], "task_id": tasks, "criterion": texts[picks[:PROMPTS]]}
-    yield "judgments", {"rollout_id": rollouts, "task_id": of_task, "criterion_id": [f"{i}-0" for i in of_task],
-                        "verdict": rng.integers(0, 2, n), "judge_rollout_id": rollouts}  # fmt: skip
-    paid = {"rollout_id": rollouts, "group_id": of_prompt, "task_id": of_task, "total": total, "score": total}
+    yield (
+        "prompts",
+        {
+            "prompt_id": prompts,
+            "role": ["answerer"] * PROMPTS,
+            "task_id": tasks,
+            "document_id": documents,
+            "messages": [[{"role": "user", "content": texts[i]}] for i in picks[:PROMPTS]],
+        },
+    )
+    yield (
+        "rollouts",
+        {
+            "rollout_id": rollouts,
+            "prompt_id": of_prompt,
+            "role": ["answerer"] * n,
+            "reply": texts[picks],
+            "policy": ["base"] * n,
+            "sample": np.arange(n) % GROUP,
+            "turns": turns(texts).take(pa.array(picks)),
+        },
+    )
+    yield (
+        "tasks",
+        {
+            "task_id": tasks,
+            "document_id": documents,
+            "text": texts[picks[:PROMPTS]],
+            "reference": tasks,
+        },
+    )
+    yield (
+        "answers",
+        {
+            "rollout_id": rollouts,
+            "prompt_id": of_prompt,
+            "task_id": of_task,
+            "answer": texts[picks],
+        },
+    )
+    yield (
+        "gates",
+        {"task_id": tasks, "gate": ["source"] * PROMPTS, "passed": rng.random(PROMPTS) > 0.2},
+    )
+    yield (
+        "rubrics",
+        {
+            "criterion_id": [f"{i}-0" for i in tasks],
+            "task_id": tasks,
+            "criterion": texts[picks[:PROMPTS]],
+        },
+    )
+    yield (
+        "judgments",
+        {
+            "rollout_id": rollouts,
+            "task_id": of_task,
+            "criterion_id": [f"{i}-0" for i in of_task],
+            "verdict": rng.integers(0, 2, n),
+            "judge_rollout_id": rollouts,
+        },
+    )
+    paid = {
+        "rollout_id": rollouts,
+        "group_id": of_prompt,
+        "task_id": of_task,
+        "total": total,
+        "score": total,
+    }
     yield "scores", paid
     yield "rewards", {**paid, "advantage": total - 0.5}
-    yield "selections", {"task_id": tasks, "kept": rng.random(PROMPTS) > 0.7, "mean_score": rng.random(PROMPTS),
-                         "reason": rng.choice(["too easy", "too hard", "no rubric"], PROMPTS)}  # fmt: skip
+    yield (
+        "selections",
+        {
+            "task_id": tasks,
+            "kept": rng.random(PROMPTS) > 0.7,
+            "mean_score": rng.random(PROMPTS),
+            "reason": rng.choice(["too easy", "too hard", "no rubric"], PROMPTS),
+        },
+    )
     some = rollouts[: n // 4]
-    yield "batches", {"rollout_id": some, "advantage": total[: n // 4], "completion_token_ids": [[5] * 50] * len(some)}
-    yield "updates", {"policy": [key], "role": ["answerer"], "metrics": [[("loss", 0.1), ("kl", 0.01)]]}
+    yield (
+        "batches",
+        {
+            "rollout_id": some,
+            "advantage": total[: n // 4],
+            "completion_token_ids": [[5] * 50] * len(some),
+        },
+    )
+    yield (
+        "updates",
+        {"policy": [key], "role": ["answerer"], "metrics": [[("loss", 0.1), ("kl", 0.01)]]},
+    )
 
 
 def turns(texts: np.ndarray) -> pa.Array:
     ids = list(range(60))
     one = {**row_of_turn(), "sampled_token_ids": ids, "logprobs": [-0.1] * 60}
-    return pa.array([[{**one, "text": text}] for text in texts], TABLES["rollouts"].arrow.field("turns").type)
+    return pa.array(
+        [[{**one, "text": text}] for text in texts], TABLES["rollouts"].arrow.field("turns").type
+    )
 
 
 def row_of_turn() -> dict[str, Any]:
-    return {"context_token_ids": list(range(40)), "continues": False, "finish_reason": "stop", "queries": [],
-            "valid_search": False, "results": [], "message": None, "message_role": None}  # fmt: skip
+    return {
+        "context_token_ids": list(range(40)),
+        "continues": False,
+        "finish_reason": "stop",
+        "queries": [],
+        "valid_search": False,
+        "results": [],
+        "message": None,
+        "message_role": None,
+    }
 
 
 def publish(place: Place, name: str, given: dict[str, Any]) -> None:
     schema, num = TABLES[name], len(next(iter(given.values())))
     empty = row(name)
     columns = [
-        given[f.name] if isinstance(given.get(f.name), pa.Array | pa.ChunkedArray)
+        given[f.name]
+        if isinstance(given.get(f.name), pa.Array | pa.ChunkedArray)
         else pa.array(given.get(f.name, [empty[f.name]] * num), f.type)
         for f in schema.arrow
-    ]  # fmt: skip
-    inputs = {source: {"address": place.address(source), "content_hash": "h"} for source in MADE_FROM.get(name, [])}
+    ]
+    inputs = {
+        source: {"address": place.address(source), "content_hash": "h"}
+        for source in MADE_FROM.get(name, [])
+    }
     recipe = {
         "key": "k",
         "stage": f"bench.{name}",
@@ -190,7 +292,9 @@ class Server:
         threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True).start()
         self.base = f"http://127.0.0.1:{self.key.port}"
 
-    def query(self, run: str, sql: str, parameters: dict[str, Any] | None = None, *near: Any) -> Any:
+    def query(
+        self, run: str, sql: str, parameters: dict[str, Any] | None = None, *near: Any
+    ) -> Any:
         answer = self._query(run, sql, parameters, *near)
         self.asked.append((sql, parameters or {}, answer.seconds))
         return answer
@@ -230,16 +334,29 @@ def main(folder: Path) -> None:
         for name, path in (PAGES | LATER).items():
             found[name] = (measure(server, tab, path), list(server.asked))
     memory = round(psutil.Process().memory_info().rss / 1e6)
-    code = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout
-    about = {"server_mb": memory, "load": os.getloadavg()[0], "code": code.strip(), "day": time.strftime("%Y-%m-%d")}
+    code = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    ).stdout
+    about = {
+        "server_mb": memory,
+        "load": os.getloadavg()[0],
+        "code": code.strip(),
+        "day": time.strftime("%Y-%m-%d"),
+    }
     print(f"memory of the server: {memory} MB")
     print(f"{'page':24}{'first, ms':>10}{'again':>8}{'CPU':>8}{'SQL':>8}{'DuckDB':>8}{'ratio':>8}")
     with BENCH.open("a", encoding="utf-8") as file:
         for name, (row, asked) in found.items():
             peer = in_plain_duckdb(store, asked)
-            row |= {"duckdb_ms": round(peer), "ratio": round(row["sql_ms"] / peer, 2) if asked else None}
+            row |= {
+                "duckdb_ms": round(peer),
+                "ratio": round(row["sql_ms"] / peer, 2) if asked else None,
+            }
             first, *others = row.values()
-            print(f"{name:24}{first:10}" + "".join(f"{'' if v is None else v:>8}" for v in others), flush=True)
+            print(
+                f"{name:24}{first:10}" + "".join(f"{'' if v is None else v:>8}" for v in others),
+                flush=True,
+            )
             file.write(json.dumps({"name": name, **row, **about}) + "\n")
 
 

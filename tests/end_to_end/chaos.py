@@ -1,16 +1,18 @@
 """Break a run at random, resume it, and compare it with an undisturbed run: `make chaos N=50`.
 
-Both runs have the same name in separate stores, so addresses, ids and seeds are the same. After every fault the command
-is repeated, as a user would, until the run completes. Runs follow one another, each in a new store, until all faults
-have happened. The kinds of faults take turns:
+Both runs have the same name in separate stores, so addresses, ids and seeds are the same. After
+every fault the command is repeated, as a user would, until the run completes. Runs follow one
+another, each in a new store, until all faults have happened. The kinds of faults take turns:
 
-- SIGKILL to the flow, its engine, its trainer, the worker, the server, or all of them, as when the machine restarts;
-- SIGSTOP to one of them for up to 20 s (`stop`), or to the flow until the server gives it up after two minutes
-  (`silence`): the flow then wakes up to find this, or is still stopped when the command is repeated;
+- SIGKILL to the flow, its engine, its trainer, the worker, the server, or all of them, as when the
+  machine restarts;
+- SIGSTOP to one of them for up to 20 s (`stop`), or to the flow until the server gives it up after
+  two minutes (`silence`): the flow then wakes up to find this, or is still stopped when the command
+  is repeated;
 - a file truncated to half or to nothing (`damage`), and a clock that steps by an hour (`clock`).
 
-Throughout, another user's folder is in the way. Appends one JSON line to data/bench/chaos.jsonl; comparison.py defines
-what counts as equal.
+Throughout, another user's folder is in the way. Appends one JSON line to data/bench/chaos.jsonl;
+comparison.py defines what counts as equal.
 """
 
 from __future__ import annotations
@@ -33,9 +35,10 @@ from typing import Any
 import httpx
 import psutil
 
-from flows.service import services
-from flows.service.api import API, ENDED
-from flows.service.site import SOURCE, Site
+from flows.app.service import services
+from flows.app.service.api import API, ENDED
+from flows.app.service.site import Site
+from flows.runtime.store_root import SOURCE
 from tests.end_to_end.comparison import Comparison, compare
 from tests.end_to_end.faults import damage, occupy, pause, silence, step_clock
 from warehouse.store import Store
@@ -81,12 +84,17 @@ class Chaos:
         while True:
             api = services.up(self.site, say=_quiet)
             again, self.damaged = self.damaged, False
-            run = api.submit(DEPLOYMENT, {"profile": "micro", "run": RUN, "overrides": self.settings})
+            run = api.submit(
+                DEPLOYMENT, {"profile": "micro", "run": RUN, "overrides": self.settings}
+            )
             state, left = self.follow(api, store, run["id"], left)
-            if state == "COMPLETED" and not self.damaged:  # else it may have passed the damaged file before
+            # else it may have passed the damaged file before
+            if state == "COMPLETED" and not self.damaged:
                 return
             if left == num_faults and not again:
-                raise RuntimeError(f"the run ended as {state} though nothing was broken: see {self.site.logs}")
+                raise RuntimeError(
+                    f"the run ended as {state} though nothing was broken: see {self.site.logs}"
+                )
 
     def follow(self, api: API, store: Path, run_id: str, left: int) -> tuple[str, int]:
         """Wait until the flow run ends; returns its last state and the number of faults left."""
@@ -100,7 +108,12 @@ class Chaos:
                 continue
             if state in ENDED:
                 return state, left
-            if left and due < time.monotonic() < self.until and state == "RUNNING" and self.disturb(api, store, run_id):
+            if (
+                left
+                and due < time.monotonic() < self.until
+                and state == "RUNNING"
+                and self.disturb(api, store, run_id)
+            ):
                 left -= 1
                 began = time.monotonic()
                 services.up(self.site, say=_quiet)
@@ -109,14 +122,17 @@ class Chaos:
             time.sleep(0.2)
 
     def disturb(self, api: API, store: Path, run_id: str) -> bool:
-        """Cause a fault of one of the kinds used least so far; False if none of them is possible now."""
+        """Cause a fault of one of the kinds used least so far; False if none of them is possible
+        now."""
         fewest = min(self.faults[kind] for kind in KINDS)
         rarest = [kind for kind in KINDS if self.faults[kind] == fewest]
         self.rng.shuffle(rarest)
         for kind in rarest:
             if self.fault(kind, api, store, run_id):
                 self.faults[kind] += 1
-                print(f"{time.strftime('%H:%M:%S')} fault {self.faults.total()}: {kind}", flush=True)
+                print(
+                    f"{time.strftime('%H:%M:%S')} fault {self.faults.total()}: {kind}", flush=True
+                )
                 return True
         return False
 
@@ -129,7 +145,9 @@ class Chaos:
             return pause(self.processes(self.rng.choice(PROCESSES), run_id), self.rng)
         if kind == "silence":
             flow = self.processes("flow", run_id)
-            return silence(flow, lambda: api.flow_run(run_id)["state_type"] in ENDED, GIVEN_UP_S, self.rng)
+            return silence(
+                flow, lambda: api.flow_run(run_id)["state_type"] in ENDED, GIVEN_UP_S, self.rng
+            )
         if kind == "damage":
             cut = damage(store, self.site.home / "pids", self.rng)
             self.damaged |= cut
@@ -146,7 +164,9 @@ class Chaos:
         )
         try:
             children = flow.children(recursive=True) if flow else []
-            return [child for child in children if any(mark[kind] in word for word in child.cmdline())]
+            return [
+                child for child in children if any(mark[kind] in word for word in child.cmdline())
+            ]
         except psutil.NoSuchProcess:
             return []
 
@@ -172,7 +192,8 @@ def make(
     settings: dict[str, Any] | None = None,
     limit_s: float = math.inf,
 ) -> dict[str, Any]:
-    """Run the harness in `folder`; returns the result line. After `limit_s` no more faults begin."""
+    """Run the harness in `folder`; returns the result line. After `limit_s` no more faults
+    begin."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         site = Site(SOURCE, folder / "prefect", probe.getsockname()[1])
@@ -208,11 +229,15 @@ def make(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("faults", type=int, nargs="?", default=50)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--faults-per-run", type=int, default=10)
-    parser.add_argument("--minutes", type=float, default=math.inf, help="start no fault after this time")
+    parser.add_argument(
+        "--minutes", type=float, default=math.inf, help="start no fault after this time"
+    )
     parser.add_argument("--folder", type=Path, default=SOURCE / "data" / "chaos")
     args = parser.parse_args()
     shutil.rmtree(args.folder, ignore_errors=True)

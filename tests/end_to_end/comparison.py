@@ -1,8 +1,8 @@
 """Compare two runs of the same name, table by table and row by row.
 
-Numbers may differ by 1e-3: an interrupted generation is computed in other batches, in which float32 sums round
-differently (log-probabilities by about 1e-6), and training propagates the difference. Everything discrete must be the
-same, token by token; times are ignored.
+Numbers may differ by 1e-3: an interrupted generation is computed in other batches, in which float32
+sums round differently (log-probabilities by about 1e-6), and training propagates the difference.
+Everything discrete must be the same, token by token; times are ignored.
 """
 
 from __future__ import annotations
@@ -65,7 +65,11 @@ def differences(one: Any, other: Any, where: str = "") -> Iterator[str]:
     if isinstance(one, dict) and isinstance(other, dict):
         for name in (one.keys() | other.keys()) - TIMES:
             yield from differences(one.get(name), other.get(name), f"{where}.{name}".lstrip("."))
-    elif isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)) and len(one) == len(other):
+    elif (
+        isinstance(one, (list, tuple))
+        and isinstance(other, (list, tuple))
+        and len(one) == len(other)
+    ):
         for i, (a, b) in enumerate(zip(one, other, strict=True)):
             yield from differences(a, b, f"{where}.{i}")
     elif isinstance(one, float) and isinstance(other, float):

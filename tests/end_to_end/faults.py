@@ -1,5 +1,5 @@
-"""The faults of `make chaos` other than kills: stopped processes, some until the server gives them up; damaged files;
-clocks that step; another user's folder in the way."""
+"""The faults of `make chaos` other than kills: stopped processes, some until the server gives them
+up; damaged files; clocks that step; another user's folder in the way."""
 
 from __future__ import annotations
 
@@ -37,9 +37,11 @@ def pause(processes: Sequence[psutil.Process], rng: random.Random) -> bool:
     return bool(stopped)
 
 
-def silence(flow: Sequence[psutil.Process], given_up: Callable[[], bool], limit_s: float, rng: random.Random) -> bool:
-    """SIGSTOP until the server gives up the flow run; in half of the cases SIGCONT then, and time to notice. False if
-    there is no flow, or if it was not given up within `limit_s`."""
+def silence(
+    flow: Sequence[psutil.Process], given_up: Callable[[], bool], limit_s: float, rng: random.Random
+) -> bool:
+    """SIGSTOP until the server gives up the flow run; in half of the cases SIGCONT then, and time
+    to notice. False if there is no flow, or if it was not given up within `limit_s`."""
     if not flow:
         return False
     flow[0].suspend()
@@ -56,12 +58,20 @@ def silence(flow: Sequence[psutil.Process], given_up: Callable[[], bool], limit_
 
 
 def damage(store: Path, pids: Path, rng: random.Random) -> bool:
-    """Truncate a file to half, or to nothing: of a published table, its recipe, the files beside its rows (weights, an
-    optimizer state), an unfinished table or update, the database of views, cached hashes or a pid file. False if there
-    is no such file."""
-    below = ("runs/chaos/**/part-*.parquet", "runs/chaos/**/recipe.json", "runs/chaos/**/files/**/*", "unfinished/**/*")
+    """Truncate a file to half, or to nothing: of a published table, its recipe, the files beside
+    its rows (weights, an optimizer state), an unfinished table or update, the database of views,
+    cached hashes or a pid file. False if there is no such file."""
+    below = (
+        "runs/chaos/**/part-*.parquet",
+        "runs/chaos/**/recipe.json",
+        "runs/chaos/**/files/**/*",
+        "unfinished/**/*",
+    )
     found = [store.glob(pattern) for pattern in (*below, "*.duckdb", "model-hashes.json")]
-    kinds = [sorted(path for path in paths if path.is_file()) for paths in (*found, pids.glob("flow-*.json"))]
+    kinds = [
+        sorted(path for path in paths if path.is_file())
+        for paths in (*found, pids.glob("flow-*.json"))
+    ]
     files = rng.choice([kind for kind in kinds if kind] or [[]])
     if not files:
         return False
@@ -73,8 +83,9 @@ def damage(store: Path, pids: Path, rng: random.Random) -> bool:
 
 
 def step_clock(folders: Sequence[Path], rng: random.Random) -> bool:
-    """Make all files an hour older or newer, as after a step of the clock, which itself cannot change for one test
-    alone. Modification times of published files are part of what the store checks."""
+    """Make all files an hour older or newer, as after a step of the clock, which itself cannot
+    change for one test alone. Modification times of published files are part of what the store
+    checks."""
     step = rng.choice((-STEP_S, STEP_S))
     files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
     for path in files:
@@ -87,7 +98,7 @@ def step_clock(folders: Sequence[Path], rng: random.Random) -> bool:
 
 
 def occupy(scratch: Path) -> None:
-    """Pretend that another user was here first: what Prefect's worker would create in the temporary folder exists, and
-    the worker cannot use it."""
+    """Pretend that another user was here first: what Prefect's worker would create in the temporary
+    folder exists, and the worker cannot use it."""
     scratch.mkdir(parents=True, exist_ok=True)
     (scratch / "runner_storage").write_text("mine")

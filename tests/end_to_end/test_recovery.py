@@ -12,11 +12,11 @@ from typing import Any
 import psutil
 import pytest
 
-from flows.command import launch, start
-from flows.service import at_work, services
-from flows.service.api import API
-from flows.service.site import Site
-from flows.service.watch import watch
+from flows.app.command import launch, start
+from flows.app.service import at_work, services
+from flows.app.service.api import API
+from flows.app.service.site import Site
+from flows.app.service.watch import watch
 from tests.support import stub_project
 from tests.support.stub_project import state, wait_until
 
@@ -36,9 +36,14 @@ def kill_worker(site: Site) -> None:
         worker.wait()
 
 
-def stopped_and_given_up(site: Site, api: API, name: str, **settings: float) -> tuple[dict[str, Any], psutil.Process]:
-    """A flow run whose process was stopped by SIGSTOP and marked Crashed, as the server does after two minutes."""
-    run = api.submit(DEPLOYMENT, launch.make_parameters("micro", name, overrides={"sleep_s": 600, **settings}))
+def stopped_and_given_up(
+    site: Site, api: API, name: str, **settings: float
+) -> tuple[dict[str, Any], psutil.Process]:
+    """A flow run whose process was stopped by SIGSTOP and marked Crashed, as the server does
+    after two minutes."""
+    run = api.submit(
+        DEPLOYMENT, launch.make_parameters("micro", name, overrides={"sleep_s": 600, **settings})
+    )
     wait_until(lambda: state(api, run) == "RUNNING")
     process = site.process(f"flow-{run['id']}").find()
     assert process is not None
@@ -55,21 +60,32 @@ def test_a_flow_that_comes_back_after_it_was_given_up_ends(running: Site) -> Non
     os.kill(process.pid, signal.SIGCONT)
     wait_until(lambda: not any(member.is_running() for member in family), seconds=30.0)
     log = (running.logs / f"flow-{run['id']}.log").read_text()
-    assert "the server has given up this flow run, which ends" in log and state(api, run) == "CRASHED"
+    assert (
+        "the server has given up this flow run, which ends" in log and state(api, run) == "CRASHED"
+    )
 
 
 @pytest.mark.slow
-def test_a_stopped_flow_that_was_given_up_is_ended_by_stop_and_by_the_next_command(running: Site) -> None:
+def test_a_stopped_flow_that_was_given_up_is_ended_by_stop_and_by_the_next_command(
+    running: Site,
+) -> None:
     api, said = API.of(running), list[str]()
-    for end in (lambda: at_work.stop(running, "mine", said.append), lambda: services.up(running, say=said.append)):
+    for end in (
+        lambda: at_work.stop(running, "mine", said.append),
+        lambda: services.up(running, say=said.append),
+    ):
         run, process = stopped_and_given_up(running, api, "mine")
         end()
         assert not process.is_running()
-        assert said.pop().startswith(f"ended the process of flow run {run['name']}, which had fallen silent")
+        assert said.pop().startswith(
+            f"ended the process of flow run {run['name']}, which had fallen silent"
+        )
 
 
 @pytest.mark.slow
-def test_a_dead_worker_is_noticed_and_started_again(running: Site, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dead_worker_is_noticed_and_started_again(
+    running: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
     api = API.of(running)
     kill_worker(running)
     run, said = api.submit(DEPLOYMENT, launch.make_parameters("micro", "late")), list[str]()
@@ -93,7 +109,8 @@ def test_a_worker_that_cannot_live_is_an_error_that_shows_its_log(running: Site)
         with contextlib.suppress(RuntimeError):  # detected at once on a fast machine
             services.up(running)
         with pytest.raises(
-            RuntimeError, match=r"(?s)the worker of the cpu pool ends .*worker-cpu\.log.*runner_storage"
+            RuntimeError,
+            match=r"(?s)the worker of the cpu pool ends .*worker-cpu\.log.*runner_storage",
         ):
             watch(running, api, run, lambda _: None)
         api.set_state(run["id"], "CANCELLED")

@@ -1,4 +1,5 @@
-"""Server, workers and deployments: what is written where, who may talk to the server, and recovery after a kill."""
+"""Server, workers and deployments: what is written where, who may talk to the server, and
+recovery after a kill."""
 
 from __future__ import annotations
 
@@ -15,12 +16,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from flows.command import launch, start
-from flows.service import at_work, services
-from flows.service.api import API
-from flows.service.process import Process
-from flows.service.site import Site
-from flows.service.watch import watch
+from flows.app.command import launch, start
+from flows.app.service import at_work, services
+from flows.app.service.api import API
+from flows.app.service.process import Process
+from flows.app.service.site import Site
+from flows.app.service.watch import watch
 from tests.support import stub_project
 from tests.support.stub_project import state, wait_until
 
@@ -50,7 +51,9 @@ def test_secret_is_made_once_and_only_its_owner_may_read_it(site: Site) -> None:
     assert site.env_file.stat().st_mode & 0o777 == 0o600
 
 
-def test_the_prefect_settings_of_a_user_do_not_reach_our_processes(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_prefect_settings_of_a_user_do_not_reach_our_processes(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PREFECT_API_KEY", "of the cloud")
     monkeypatch.setenv("PREFECT_LOGGING_LEVEL", "DEBUG")
     environment = site.environment()
@@ -77,7 +80,10 @@ def test_a_reused_pid_is_not_taken_for_our_process(tmp_path: Path) -> None:
 
 
 def test_a_stopped_process_takes_its_children_along(site: Site) -> None:
-    child = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(60)'])"
+    child = (
+        "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time;"
+        " time.sleep(60)'])"
+    )
     process = site.start("parent", ["-c", child])
     found = process.find()
     assert found is not None
@@ -88,7 +94,9 @@ def test_a_stopped_process_takes_its_children_along(site: Site) -> None:
 
 
 @pytest.mark.slow
-def test_down_ends_a_server_that_answers_nothing_but_errors(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_down_ends_a_server_that_answers_nothing_but_errors(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def answer(request: httpx.Request) -> httpx.Response:
         return httpx.Response(200 if request.url.path == "/flows/count" else 500, text="of no use")
 
@@ -110,7 +118,9 @@ def test_only_who_knows_the_secret_may_talk_to_the_server(running: Site) -> None
 
 @pytest.mark.slow
 def test_plain_prefect_in_the_project_folder_exits_as_the_flow_ended(running: Site) -> None:
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("PREFECT_")}
+    environment = {
+        key: value for key, value in os.environ.items() if not key.startswith("PREFECT_")
+    }
     watched = [
         subprocess.Popen(
             [PREFECT, "deployment", "run", f"scope-iteration/{profile}", "--watch"],
@@ -134,13 +144,18 @@ def test_selfplay_run_prints_the_whole_log_and_tells_success_from_failure(
     printed = capsys.readouterr().out
     assert [number for number in range(450) if f" line {number}\n" not in printed] == []
     assert "stage 2 is done" in printed
-    assert not start.run_flow(running, "scope-iteration", launch.make_parameters("broken", "broken"))
+    assert not start.run_flow(
+        running, "scope-iteration", launch.make_parameters("broken", "broken")
+    )
     assert "told to fail" in capsys.readouterr().out
 
 
 @pytest.mark.slow
 def test_a_flow_run_has_the_store_and_the_gpus_of_the_one_who_asks(
-    running: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    running: Site,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """It does not get those that its worker was started with."""
     monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path))
@@ -151,7 +166,10 @@ def test_a_flow_run_has_the_store_and_the_gpus_of_the_one_who_asks(
 
 @pytest.mark.slow
 def test_the_same_command_follows_the_run_at_work_and_another_one_is_told_how_to_end_it(
-    running: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    running: Site,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path / "store"))
     api, asked = API.of(running), launch.make_parameters("micro", "mine", overrides={"sleep_s": 10})
@@ -161,12 +179,16 @@ def test_the_same_command_follows_the_run_at_work_and_another_one_is_told_how_to
     other = launch.make_parameters("micro", "mine")
     for parameters, here in ((other, False), (asked, True)):
         with pytest.raises(
-            ValueError, match=f"flow run {first['name']} is running 'mine' .*`selfplay stop mine` stops it"
+            ValueError,
+            match=f"flow run {first['name']} is running 'mine' .*`selfplay stop mine` stops it",
         ):
             start.run_flow(running, "scope-iteration", parameters, here)
     assert start.run_flow(running, "scope-iteration", asked)
     said = capsys.readouterr().out
-    assert f"run 'mine' is already running, flow run {first['name']}: http" in said and "stage 2 is done" in said
+    assert (
+        f"run 'mine' is already running, flow run {first['name']}: http" in said
+        and "stage 2 is done" in said
+    )
     wait_until(lambda: state(api, elsewhere) == "COMPLETED")
 
 
@@ -178,7 +200,9 @@ def test_one_run_is_stopped_with_its_children_and_the_others_go_on(
     api, said = API.of(running), []
 
     def submit(name: str, **settings: float) -> dict:
-        return api.submit("scope-iteration/micro", launch.make_parameters("micro", name, overrides=settings))
+        return api.submit(
+            "scope-iteration/micro", launch.make_parameters("micro", name, overrides=settings)
+        )
 
     mine, other = submit("mine", sleep_s=600, child_s=600), submit("other", sleep_s=600)
     processes = [running.process(f"flow-{run['id']}") for run in (mine, other)]
@@ -188,7 +212,9 @@ def test_one_run_is_stopped_with_its_children_and_the_others_go_on(
     at_work.stop(running, "waiting", said.append)
     at_work.stop(running, "mine", said.append)
     assert [mine["name"] in line for line in said] == [False, True]
-    assert not child.is_running() and processes[0].find() is None and processes[1].find() is not None
+    assert (
+        not child.is_running() and processes[0].find() is None and processes[1].find() is not None
+    )
     with pytest.raises(ValueError, match="no flow run of 'mine' is running"):
         at_work.stop(running, "mine")
     at_work.stop(running, "other")
@@ -212,7 +238,10 @@ def test_a_flow_outlives_its_killed_worker_and_up_revives_the_rest(running: Site
 @pytest.mark.slow
 def test_killed_flows_give_their_slots_back(running: Site) -> None:
     api = API.of(running)
-    runs = [api.submit("scope-iteration/micro", {"overrides": {"sleep_s": 600}}) for _ in range(services.POOLS["cpu"])]
+    runs = [
+        api.submit("scope-iteration/micro", {"overrides": {"sleep_s": 600}})
+        for _ in range(services.POOLS["cpu"])
+    ]
     wait_until(lambda: all(state(api, run) == "RUNNING" for run in runs))
     for name in ("worker-cpu", *(f"flow-{run['id']}" for run in runs)):
         process = running.process(name).find()
@@ -226,7 +255,9 @@ def test_killed_flows_give_their_slots_back(running: Site) -> None:
 
 
 @pytest.mark.slow
-def test_the_server_alone_finds_a_flow_that_fell_silent(running: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_server_alone_finds_a_flow_that_fell_silent(
+    running: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(services, "SILENCE_S", 20.0)  # it is killed soon after its first heartbeat
     api = services.up(running)
     run = api.submit("scope-iteration/micro", {"profile": "micro", "overrides": {"sleep_s": 600}})
@@ -240,20 +271,24 @@ def test_the_server_alone_finds_a_flow_that_fell_silent(running: Site, monkeypat
 
 
 @pytest.mark.slow
-def test_one_flow_at_a_time_on_the_gpu_and_the_next_as_soon_as_its_holder_is_killed(running: Site) -> None:
+def test_one_flow_at_a_time_on_the_gpu_and_the_next_as_soon_as_its_holder_is_killed(
+    running: Site,
+) -> None:
     api = services.up(running, pools=("gpu",))
     runs = [api.submit("scope-iteration/large", {"overrides": {"sleep_s": 600}}) for _ in range(2)]
     wait_until(lambda: "RUNNING" in [state(api, run) for run in runs])
     holder, waiting = sorted(runs, key=lambda run: state(api, run) != "RUNNING")
     said: list[str] = []
-    threading.Thread(target=watch, args=(running, API.of(running), waiting, said.append), daemon=True).start()
+    threading.Thread(
+        target=watch, args=(running, API.of(running), waiting, said.append), daemon=True
+    ).start()
     wait_until(lambda: any("waits" in line for line in said))
     time.sleep(3.0)
     assert state(api, waiting) == "SCHEDULED"
     explained = [line for line in said if "waits" in line]
     assert explained == [
-        f"{waiting['name']} waits for a slot of the gpu pool, 1 of 1 running: {holder['name']} on run 'large'; "
-        "`selfplay stop RUN` ends one"
+        f"{waiting['name']} waits for a slot of the gpu pool, 1 of 1 running: {holder['name']} on"
+        " run 'large'; `selfplay stop RUN` ends one"
     ]
     wait_until(lambda: running.process(f"flow-{holder['id']}").find() is not None)
     running.process(f"flow-{holder['id']}").find().kill()  # type: ignore[union-attr]
@@ -261,4 +296,5 @@ def test_one_flow_at_a_time_on_the_gpu_and_the_next_as_soon_as_its_holder_is_kil
     assert state(api, holder) == "CRASHED"
     at_work.stop(running, "large")
     assert state(api, waiting) == "CANCELLED"
-    wait_until(lambda: any(line.startswith(f"{waiting['name']} ended as c") for line in said))  # its own word: crashed
+    # its own word: crashed
+    wait_until(lambda: any(line.startswith(f"{waiting['name']} ended as c") for line in said))

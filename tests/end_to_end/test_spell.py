@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from flows.request import Request
+from flows.runtime.request import Request
 from flows.spell.flow import spell_iteration
-from tasks.monitor import Alarm
+from tasks.monitors.monitor import Alarm
 from tests.support.machines import shared_machines
+from tests.support.workload import assert_as_planned
 from warehouse.query import query
 from warehouse.store import Store
 
@@ -43,7 +44,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def play(name: str, **changed: Any) -> None:
     settings = {**SMALL, **changed}
-    spell_iteration.run(Request(flow="spell-iteration", profile="micro", run=name, overrides=settings))
+    spell_iteration.run(
+        Request(flow="spell-iteration", profile="micro", run=name, overrides=settings)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -58,39 +61,60 @@ def times(store: Path, run: str) -> dict[str, float]:
 
 def test_every_step_is_one_update_of_one_policy_on_all_roles(store: Path, played: str) -> None:
     updates = query(
-        store, f"select iteration, step, parent, policy, metrics from updates where run = '{played}' order by step"
+        store,
+        f"select iteration, step, parent, policy, metrics from updates where run = '{played}' order"
+        " by step",
     )
     assert [(u["iteration"], u["step"]) for u in updates] == [(1, 1), (1, 2)]
     assert updates[1]["parent"] == updates[0]["policy"]
-    roles = query(store, f"select step, role, count(*) as n from lineage where run = '{played}' group by all")
+    roles = query(
+        store, f"select step, role, count(*) as n from lineage where run = '{played}' group by all"
+    )
     assert {r["role"] for r in roles} >= {"questioner", "responder"}
     assert sum(r["n"] for r in roles if r["role"] == "responder" and r["step"] == 1) == 4 * 4
 
 
+def test_an_iteration_has_the_conversations_and_updates_of_its_plan(
+    store: Path, played: str
+) -> None:
+    assert_as_planned("spell", SMALL, store, played)
+
+
 def test_the_update_is_on_policy(store: Path, played: str) -> None:
-    """One step on its own rollouts at temperature 1 without top-p: the stored log-probabilities are the policy's."""
-    for row in query(store, f"select metrics['mean_ratio'] as rho from updates where run = '{played}'"):
+    """One step on its own rollouts at temperature 1 without top-p: the stored log-probabilities
+    are the policy's."""
+    for row in query(
+        store, f"select metrics['mean_ratio'] as rho from updates where run = '{played}'"
+    ):
         assert row["rho"] == pytest.approx(1, abs=1e-3)
 
 
 def test_solvable_questions_come_back_in_the_next_steps_prompts(store: Path, played: str) -> None:
     templates = query(
         store,
-        f"select step, count(*) filter (where template like '%_again') as again, count(*) as n "
-        f"from prompts where run = '{played}' and role = 'questioner' and step is not null group by step order by step",
+        "select step, count(*) filter (where template like '%_again') as again, count(*) as n from"
+        f" prompts where run = '{played}' and role = 'questioner' and step is not null group by"
+        " step order by step",
     )
-    remembered = query(store, f"select count(*) as n from memories where run = '{played}' and step = 1")
+    remembered = query(
+        store, f"select count(*) as n from memories where run = '{played}' and step = 1"
+    )
     assert remembered[0]["n"] > 0
     assert templates[0]["again"] == 0 < templates[1]["again"]
 
 
-def test_responders_read_all_documents_of_the_cluster_and_closed_book_none(store: Path, played: str) -> None:
+def test_responders_read_all_documents_of_the_cluster_and_closed_book_none(
+    store: Path, played: str
+) -> None:
     prompts = query(
-        store, f"select label, messages[1].content as text from prompts where run = '{played}' and role = 'responder'"
+        store,
+        f"select label, messages[1].content as text from prompts where run = '{played}' and role ="
+        " 'responder'",
     )
     for prompt in prompts:
         num_links = sum(
-            word in prompt["text"] for word in (" ruler ", " founder ", " teacher ", " rival ", " ally ", " patron ")
+            word in prompt["text"]
+            for word in (" ruler ", " founder ", " teacher ", " rival ", " ally ", " patron ")
         )
         assert (num_links <= 2) if prompt["label"].startswith("closed-book") else (num_links >= 2)
 
@@ -115,10 +139,17 @@ def test_a_lost_memory_is_made_again_and_changes_nothing(store: Path, played: st
 def test_ablations_leave_their_tables_out(store: Path) -> None:
     play(
         "bare",
-        **{"steps": 1, "verifier.enabled": False, "questioner.memory_pairs": 0, "questioner.grounding_filter": False},
+        **{
+            "steps": 1,
+            "verifier.enabled": False,
+            "questioner.memory_pairs": 0,
+            "questioner.grounding_filter": False,
+        },
     )
     kinds = {a.rsplit("/", 1)[1] for a in times(store, "bare")}
-    assert not any(k.startswith(("votes", "memories", "matches.closed-book", "scores.verifier")) for k in kinds)
+    assert not any(
+        k.startswith(("votes", "memories", "matches.closed-book", "scores.verifier")) for k in kinds
+    )
     assert {r["role"] for r in query(store, "select role from lineage where run = 'bare'")} <= {
         "questioner",
         "responder",
@@ -127,20 +158,31 @@ def test_ablations_leave_their_tables_out(store: Path) -> None:
 
 def test_roles_that_are_not_updated_are_not_in_the_batch(store: Path) -> None:
     play("responder-only", **{"steps": 1, "questioner.trained": False, "verifier.trained": False})
-    assert {r["role"] for r in query(store, "select role from lineage where run = 'responder-only'")} == {"responder"}
+    assert {
+        r["role"] for r in query(store, "select role from lineage where run = 'responder-only'")
+    } == {"responder"}
 
 
 def test_prompts_over_the_limit_are_dropped_and_counted_and_nothing_is_trained(store: Path) -> None:
     play("long", **{"steps": 1, "dialogues.input_tokens": 150, "monitor.max_over_limit": None})
-    reasons = query(store, "select reason, count(*) as n from selections where run = 'long' group by all")
+    reasons = query(
+        store, "select reason, count(*) as n from selections where run = 'long' group by all"
+    )
     assert {"prompt over the limit"} <= {r["reason"] for r in reasons}
     assert not any(r["reason"] is None for r in reasons)
     assert query(store, "select count(*) as n from updates where run = 'long'")[0]["n"] == 0
-    scores = query(store, "select iteration, score from evaluations where run = 'long' and metric = 'score'")
+    scores = query(
+        store, "select iteration, score from evaluations where run = 'long' and metric = 'score'"
+    )
     assert scores[0]["score"] > 0  # held-out prompts are cut, not dropped
 
 
 def test_a_batch_that_cannot_be_filled_stops_the_run_and_says_what_to_do(store: Path) -> None:
-    short = {"steps": 1, "sampling.groups": 64, "sampling.max_rounds": 1, "sampling.short_batch": "error"}
+    short = {
+        "steps": 1,
+        "sampling.groups": 64,
+        "sampling.max_rounds": 1,
+        "sampling.short_batch": "error",
+    }
     with pytest.raises(Alarm, match=r"the limit is 64\. Raise sampling.max_rounds"):
         play("short", **short)

@@ -1,10 +1,12 @@
-"""SPICE with real engines, without Prefect's server: vLLM samples, Math-Verify compares, DuckDB selects, TRL trains."""
+"""SPICE with real engines, without Prefect's server: vLLM samples, Math-Verify compares, DuckDB
+selects, TRL trains."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.support.played import Played
+from tests.support.played import RUN, Played
+from tests.support.workload import assert_as_planned
 
 pytestmark = pytest.mark.slow
 
@@ -31,27 +33,43 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
 
 
 def test_one_policy_learns_from_both_roles(played: Played) -> None:
-    updates = played.rows("select iteration, role, policy_hash, metrics from updates order by iteration")
+    updates = played.rows(
+        "select iteration, role, policy_hash, metrics from updates order by iteration"
+    )
     assert [row["role"] for row in updates] == ["policy", "policy"]
     assert len({row["policy_hash"] for row in updates}) == 2
     assert all(row["metrics"]["grad_norm"] > 0 for row in updates)
-    assert all(row["metrics"]["mean_ratio"] == pytest.approx(1, abs=1e-4) for row in updates)  # on-policy
-    trained = played.rows("select role, count(*) as n from lineage where document_title is not null group by role")
+    # on-policy
+    assert all(row["metrics"]["mean_ratio"] == pytest.approx(1, abs=1e-4) for row in updates)
+    trained = played.rows(
+        "select role, count(*) as n from lineage where document_title is not null group by role"
+    )
     assert {row["role"] for row in trained} == {"challenger", "reasoner"}
     every = played.rows("select count(*) as n from batches")[0]["n"]
     assert sum(row["n"] for row in trained) == every
 
 
+def test_an_iteration_has_the_conversations_and_updates_of_its_plan(played: Played) -> None:
+    assert_as_planned("spice", SMALL, played.root, RUN)
+
+
 def test_groups_and_drawn_questions_are_as_the_method_says(played: Played) -> None:
     groups = played.rows(
-        "select count(*) as n from scores where label = 'challenger' group by step, iteration, group_id"
+        "select count(*) as n from scores where label = 'challenger' group by step, iteration,"
+        " group_id"
     )
     assert max(row["n"] for row in groups) == 6  # fewer if choices could not be read
-    drawn = played.rows("select count(*) as n from selections where kept group by iteration, step, document_id")
+    drawn = played.rows(
+        "select count(*) as n from selections where kept group by iteration, step, document_id"
+    )
     assert drawn and {row["n"] for row in drawn} == {1}
-    answers = played.rows("select count(*) as n from scores where label = 'reasoner' group by group_id")
+    answers = played.rows(
+        "select count(*) as n from scores where label = 'reasoner' group by group_id"
+    )
     assert {row["n"] for row in answers} == {8}
-    corpora = played.rows("select split_part(document_id, '-', 2) as corpus, count(*) as n from samples group by all")
+    corpora = played.rows(
+        "select split_part(document_id, '-', 2) as corpus, count(*) as n from samples group by all"
+    )
     assert {row["corpus"] for row in corpora} == {"mathematics", "general"}
 
 

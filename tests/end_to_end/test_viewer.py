@@ -8,15 +8,18 @@ from urllib.parse import quote
 
 import pytest
 
+from tests.app.test_viewer import PAGES
 from tests.support.chromium import Tab, chromium, find
 from tests.support.rows import row
 from tests.support.store_to_view import HOSTILE, lay
 from tests.support.viewer import Viewer
-from tests.test_viewer import PAGES
 from warehouse.query import query
 from warehouse.store import Store
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(find() is None, reason="no chromium is installed")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(find() is None, reason="no chromium is installed"),
+]
 
 
 @pytest.fixture
@@ -42,7 +45,9 @@ def test_every_page_opens_runs_no_script_of_a_text_and_asks_for_nothing_elsewher
             viewer.tab.eval("[...document.scripts].map(s => s.src).filter(Boolean)")
         )
     assert viewer.tab.said == []
-    assert {url.split("/")[2] for url in viewer.tab.requests if url.startswith("http")} == {viewer.base.split("/")[2]}
+    assert {url.split("/")[2] for url in viewer.tab.requests if url.startswith("http")} == {
+        viewer.base.split("/")[2]
+    }
 
 
 def test_no_page_is_wider_than_its_window(viewer):
@@ -53,10 +58,15 @@ def test_no_page_is_wider_than_its_window(viewer):
             if viewer.tab.eval("!document.querySelector('.bar')"):
                 continue  # a part of a page
             wide = (
-                "[...document.querySelectorAll('main *')].filter(e => e.getBoundingClientRect().right > innerWidth + 1)"
+                "[...document.querySelectorAll('main *')].filter(e =>"
+                " e.getBoundingClientRect().right > innerWidth + 1)"
             )
             fits = viewer.tab.eval("document.documentElement.scrollWidth <= innerWidth")
-            assert fits, (path, width, viewer.tab.eval(f"{wide}.slice(0, 5).map(e => e.outerHTML.slice(0, 120))"))
+            assert fits, (
+                path,
+                width,
+                viewer.tab.eval(f"{wide}.slice(0, 5).map(e => e.outerHTML.slice(0, 120))"),
+            )
 
 
 def test_keys_walk_a_list_open_a_row_go_on_and_lead_back(viewer):
@@ -96,7 +106,9 @@ def test_a_stage_at_work_moves_without_a_reload(viewer):
         viewer.tab.wait("document.querySelector('.live')")
         for num_rows in (3, 6):
             shards.write("rows", [row("gates", task_id="t", gate="g", kind="rule")] * 3)
-            viewer.tab.wait(f"document.querySelector('.live').textContent.includes('{num_rows} rows so far')")
+            viewer.tab.wait(
+                f"document.querySelector('.live').textContent.includes('{num_rows} rows so far')"
+            )
     viewer.tab.wait("!document.querySelector('.live')")
 
 
@@ -110,10 +122,15 @@ def test_figures_are_drawn_and_the_theme_can_be_changed(viewer, tmp_path: Path):
 
 def test_a_result_is_a_grid_that_sorts_by_number_and_takes_titles_and_cells_as_text(viewer):
     hostile = "<img src=x onerror=window.hit=1>"
-    statement = f"select i, '{hostile}' as \"{hostile}\" from range(300) as a (i) order by i::varchar"
+    statement = (
+        f"select i, '{hostile}' as \"{hostile}\" from range(300) as a (i) order by i::varchar"
+    )
     viewer.tab.resize(1200, 800)
     viewer.open(f"/sql?text={quote(statement)}")
-    cells = "[...document.querySelectorAll('.tabulator-row .tabulator-cell:first-child')].map(c => c.textContent)"
+    cells = (
+        "[...document.querySelectorAll('.tabulator-row .tabulator-cell:first-child')].map(c =>"
+        " c.textContent)"
+    )
     viewer.tab.wait(f"{cells}.slice(0, 3).join() === '0,1,10'")
     viewer.tab.eval("document.querySelector('.tabulator-col-sorter').click()")
     viewer.tab.wait(f"{cells}.slice(0, 3).join() === '0,1,2'")

@@ -1,4 +1,5 @@
-"""The viewer in a real browser over a SCOPE run with scripted engines, during the run and afterwards."""
+"""The viewer in a real browser over a SCOPE run with scripted engines, during the run and
+afterwards."""
 
 from __future__ import annotations
 
@@ -13,14 +14,17 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.flows.scope.test_played import play, say
 from tests.support.chromium import Tab, chromium, find
 from tests.support.scripted_play import Asked
 from tests.support.viewer import Viewer
-from tests.test_scope_played import play, say
 from warehouse.query import query
 from warehouse.store import Store
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(find() is None, reason="no chromium is installed")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(find() is None, reason="no chromium is installed"),
+]
 
 SELFPLAY = str(Path(sys.executable).parent / "selfplay")
 OF_A_KIND = 3  # pages to open of each kind
@@ -31,7 +35,11 @@ class Held:
     """A run in its own thread that stops at its first answer until it is released."""
 
     def __init__(self, folder: Path) -> None:
-        self.store, self.answering, self.let_go = Store(folder / "store"), threading.Event(), threading.Event()
+        self.store, self.answering, self.let_go = (
+            Store(folder / "store"),
+            threading.Event(),
+            threading.Event(),
+        )
         self.thread = threading.Thread(target=play, args=(folder, self.say))
 
     def say(self, asked: Asked) -> str | None:
@@ -68,20 +76,29 @@ def test_a_run_appears_moves_and_ends_on_an_open_page(held, viewer, tab):
     assert held.answering.wait(120)
     viewer.open("/run/r?iteration=1")
     tab.wait("document.querySelector('.live b')?.textContent.endsWith('/rollouts.solver')")
-    assert not tab.eval("[...document.querySelectorAll('.node .name')].some(n => n.textContent === 'updates')")
+    assert not tab.eval(
+        "[...document.querySelectorAll('.node .name')].some(n => n.textContent === 'updates')"
+    )
     held.let_go.set()
-    tab.wait("[...document.querySelectorAll('.node .name')].some(n => n.textContent === 'updates')", 120)
+    tab.wait(
+        "[...document.querySelectorAll('.node .name')].some(n => n.textContent === 'updates')", 120
+    )
     held.thread.join(120)
     tab.wait("!document.querySelector('.live')", 30)
 
 
-def test_a_token_that_was_trained_on_leads_to_its_document_and_the_document_to_the_update(viewer, tab):
+def test_a_token_that_was_trained_on_leads_to_its_document_and_the_document_to_the_update(
+    viewer, tab
+):
     viewer.open("/run/r/updates")
     tab.click("main .list a", "location.pathname.endsWith('/update')")
     update = tab.eval("location.pathname + location.search")
     tab.click("main .list td.text-cell a", "location.pathname.endsWith('/rollout')")
     assert update in tab.eval(LINKS)
-    document = tab.eval("[...document.querySelectorAll('.crumbs a')].find(a => a.textContent === 'its document').href")
+    document = tab.eval(
+        "[...document.querySelectorAll('.crumbs a')].find(a => a.textContent === 'its"
+        " document').href"
+    )
     tab.click(".crumbs a[href*='/group']", "location.pathname.endsWith('/group')")
     assert update in tab.eval(LINKS)
     tab.open(document)
@@ -103,7 +120,9 @@ def test_all_kinds_of_pages_open_from_one_another_and_say_nothing_to_the_console
         if link.endswith((".csv", ".parquet", "/report")) or "/whole" in link:
             continue
         viewer.open(link)
-        assert tab.eval("document.querySelector('.bar') && !document.body.matches('.problem')"), link
+        assert tab.eval("document.querySelector('.bar') && !document.body.matches('.problem')"), (
+            link
+        )
         for found in tab.eval(LINKS):
             kind = urlsplit(found).path
             if found not in seen and opened[kind] < OF_A_KIND:
@@ -122,23 +141,39 @@ def test_all_kinds_of_pages_open_from_one_another_and_say_nothing_to_the_console
         "updates",
         "labels",
     )
-    assert {f"/run/r/{page}" for page in pages} <= set(opened) and {"/run/r", "/across", "/sql"} <= set(opened)
+    assert {f"/run/r/{page}" for page in pages} <= set(opened) and {
+        "/run/r",
+        "/across",
+        "/sql",
+    } <= set(opened)
     assert tab.said == []
-    assert {urlsplit(url).netloc for url in tab.requests if url.startswith("http")} == {urlsplit(viewer.base).netloc}
+    assert {urlsplit(url).netloc for url in tab.requests if url.startswith("http")} == {
+        urlsplit(viewer.base).netloc
+    }
 
 
 def test_every_reason_of_the_funnel_opens_the_candidates_that_it_dropped(viewer, tab):
     viewer.open("/run/r/candidates")
-    steps = tab.eval("[...document.querySelectorAll('.funnel a')].map(a => [a.textContent, a.getAttribute('href')])")
+    steps = tab.eval(
+        "[...document.querySelectorAll('.funnel a')].map(a => [a.textContent,"
+        " a.getAttribute('href')])"
+    )
     counted = {
         row["reason"]: row["n"]
-        for row in query(viewer.store.root, "select reason, count(*) as n from selections where not kept group by all")
+        for row in query(
+            viewer.store.root,
+            "select reason, count(*) as n from selections where not kept group by all",
+        )
     }
     for reason, n in counted.items():
         [link] = [href for text, href in steps if reason in text]
         viewer.open(link.partition("#")[0])
         assert (
-            tab.eval("document.querySelectorAll('.list[data-list] tbody tr, .list[data-list] tr:has(td)').length") == n
+            tab.eval(
+                "document.querySelectorAll('.list[data-list] tbody tr, .list[data-list]"
+                " tr:has(td)').length"
+            )
+            == n
         )
     assert len(counted) >= 5
 

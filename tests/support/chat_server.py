@@ -11,20 +11,44 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, TypeVar
 
-FAULTS = ("429", "500", "503", "529", "reset", "cut", "cut length", "html", "no json", "no choices", "no text", "deep")
-"""What `say` may return in place of a reply; `slow` besides, which takes longer than any client waits, and `echo`."""
+FAULTS = (
+    "429",
+    "500",
+    "503",
+    "529",
+    "reset",
+    "cut",
+    "cut length",
+    "html",
+    "no json",
+    "no choices",
+    "no text",
+    "deep",
+)
+"""What `say` may return in place of a reply; `slow` besides, which takes longer than any client
+waits, and `echo`."""
 
 
 def completion(text: Any, **changes: Any) -> dict[str, Any]:
     """A valid body: 10 tokens in the prompt, 2 in the reply."""
-    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+    choice = {
+        "index": 0,
+        "message": {"role": "assistant", "content": text},
+        "finish_reason": "stop",
+    }
     usage = {"prompt_tokens": 10, "completion_tokens": 2, "total_tokens": 12}
-    return {"object": "chat.completion", "model": "judge-2026", "choices": [choice], "usage": usage, **changes}
+    return {
+        "object": "chat.completion",
+        "model": "judge-2026",
+        "choices": [choice],
+        "usage": usage,
+        **changes,
+    }
 
 
 class ChatServer:
-    """`say(prompt, n)` returns what the n-th request (from 1) with this prompt gets: a text, a body, (status, body,
-    headers), or one of `FAULTS`."""
+    """`say(prompt, n)` returns what the n-th request (from 1) with this prompt gets: a text, a
+    body, (status, body, headers), or one of `FAULTS`."""
 
     def __init__(self, say: Callable[[str, int], Any]):
         self.say, self.requests, self.asked, self.times = say, [], Counter(), []
@@ -74,7 +98,9 @@ class ChatServer:
         elif fault == "slow":
             self.over.wait(120)
         elif fault == "reset":
-            handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            handler.connection.setsockopt(
+                socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+            )
             handler.close_connection = True
         elif fault == "cut length":
             self.send(handler, 200, whole[:20], length=len(whole))
@@ -85,8 +111,16 @@ class ChatServer:
                 "no json": b'{"choices": [',
                 "deep": b"[" * 99999,
             }
-            bodies = {"no choices": {"choices": []}, "no text": {"choices": [{"message": {}, "finish_reason": "stop"}]}}
-            self.send(handler, 200, texts.get(fault) or bodies[fault], kind="text/html" if fault == "html" else None)
+            bodies = {
+                "no choices": {"choices": []},
+                "no text": {"choices": [{"message": {}, "finish_reason": "stop"}]},
+            }
+            self.send(
+                handler,
+                200,
+                texts.get(fault) or bodies[fault],
+                kind="text/html" if fault == "html" else None,
+            )
 
     def send(
         self,
@@ -114,7 +148,9 @@ Server = TypeVar("Server", bound=ChatServer)
 @contextmanager
 def serving(say: Callable[[str, int], Any], kind: type[Server] = ChatServer) -> Iterator[Server]:
     server = kind(say)
-    threading.Thread(target=server._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+    threading.Thread(
+        target=server._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
+    ).start()
     try:
         yield server
     finally:

@@ -26,7 +26,8 @@ def find() -> str | None:
 
 
 class Tab:
-    """One page. `requests` holds the addresses that it requested, `said` the messages on its console."""
+    """One page. `requests` holds the addresses that it requested, `said` the messages on its
+    console."""
 
     def __init__(self, socket: Connection) -> None:
         self._socket, self._numbers = socket, itertools.count(1)
@@ -50,16 +51,22 @@ class Tab:
         if told.get("method") == "Network.requestWillBeSent":
             self.requests.append(given["request"]["url"])
         elif told.get("method") == "Runtime.consoleAPICalled":
-            self.said.append(" ".join(str(a.get("value", a.get("description"))) for a in given["args"]))
+            self.said.append(
+                " ".join(str(a.get("value", a.get("description"))) for a in given["args"])
+            )
         elif told.get("method") == "Runtime.exceptionThrown":
-            self.said.append(str(given["exceptionDetails"].get("exception", given["exceptionDetails"])))
+            self.said.append(
+                str(given["exceptionDetails"].get("exception", given["exceptionDetails"]))
+            )
         elif told.get("method") == "Log.entryAdded":
             self.said.append(f"{given['entry']['text']} {given['entry'].get('url', '')}")
         elif told.get("method") == "Page.javascriptDialogOpening":
             self.said.append("a dialog was opened")
 
     def eval(self, script: str) -> Any:
-        found = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        found = self.call(
+            "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
+        )
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
@@ -97,7 +104,11 @@ class Tab:
 
     def resize(self, width: int, height: int) -> None:
         self.call(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=width < 600,
         )
 
     def picture(self, path: Path, whole: bool = False) -> None:
@@ -110,12 +121,20 @@ def chromium() -> Iterator[Tab]:
     program = find()
     assert program
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        command = [program, "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--hide-scrollbars"]
+        command = [
+            program,
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--no-first-run",
+            "--hide-scrollbars",
+        ]
         command += ["--remote-debugging-port=0", f"--user-data-dir={folder}", "about:blank"]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             address = _address(Path(folder) / "DevToolsActivePort")
-            with connect(address, max_size=None, ping_interval=None, proxy=None) as socket:  # events wait unread
+            # events wait unread
+            with connect(address, max_size=None, ping_interval=None, proxy=None) as socket:
                 yield Tab(socket)
         finally:
             process.terminate()

@@ -46,7 +46,8 @@ def equal_numbers(task: dict[str, Any], answer: str) -> bool:
 
 
 def compare_where(task: dict[str, Any], answer: str, *, log: str) -> bool:
-    """Like `compare`, with the process id in the file `log`; slow enough for a second process to take its share."""
+    """Like `compare`, with the process id in the file `log`; slow enough for a second process to
+    take its share."""
     time.sleep(0.3)
     with open(log, "a") as file:
         file.write(f"{os.getpid()}\n")

@@ -1,4 +1,5 @@
-"""A search dialogue with a scripted engine and a library that finds the same text for every query."""
+"""A search dialogue with a scripted engine and a library that finds the same text for every
+query."""
 
 from __future__ import annotations
 
@@ -41,7 +42,12 @@ class Library:
 
 def prompt(prompt_id="p", content="a b", search_turns=None):
     messages = [{"role": "user", "content": content}]
-    return {"prompt_id": prompt_id, "role": "solver", "messages": messages, "search_turns": search_turns}
+    return {
+        "prompt_id": prompt_id,
+        "role": "solver",
+        "messages": messages,
+        "search_turns": search_turns,
+    }
 
 
 def script(*replies):
@@ -51,7 +57,9 @@ def script(*replies):
 
 def converse(engine, dialogue=TALK, library=None, prompts=None, **settings):
     prompts = prompts or [prompt()]
-    return list(roll_out(engine, prompts, POLICY, SAMPLING, dialogue, library or Library(), **settings))
+    return list(
+        roll_out(engine, prompts, POLICY, SAMPLING, dialogue, library or Library(), **settings)
+    )
 
 
 def words(ids):

@@ -1,5 +1,5 @@
-"""Corpora for tests and benchmarks: real passages if SELFPLAY_DATA names a folder of them, else generated text; and
-edited copies of known similarity."""
+"""Corpora for tests and benchmarks: real passages if SELFPLAY_DATA names a folder of them, else
+generated text; and edited copies of known similarity."""
 
 from __future__ import annotations
 
@@ -14,7 +14,13 @@ import pyarrow.parquet as pq
 
 from warehouse.schemas import DOCUMENTS
 
-CORPORA = ("wiki_passages", "finance_tables_short", "technical_peps", "wiki_long_articles", "books_gutenberg")
+CORPORA = (
+    "wiki_passages",
+    "finance_tables_short",
+    "technical_peps",
+    "wiki_long_articles",
+    "books_gutenberg",
+)
 PASSAGE_WORDS = (40, 160)
 
 
@@ -30,7 +36,9 @@ def passages(count: int, seed: int = 0) -> list[str]:
         return list(generated(count, seed))
     rng, found = random.Random(seed), []
     for name in CORPORA:
-        for text in pq.read_table(folder / "corpora" / f"{name}.parquet", columns=["text"])["text"].to_pylist():
+        for text in pq.read_table(folder / "corpora" / f"{name}.parquet", columns=["text"])[
+            "text"
+        ].to_pylist():
             words, at = text.split(" "), 0
             while at < len(words):
                 length = rng.randint(*PASSAGE_WORDS)
@@ -43,7 +51,9 @@ def passages(count: int, seed: int = 0) -> list[str]:
 def generated(count: int, seed: int = 0, words: tuple[int, int] = PASSAGE_WORDS) -> Iterator[str]:
     """Texts of made-up words, with the frequencies of real words (Zipf)."""
     rng = np.random.default_rng(seed)
-    vocabulary = np.array(["".join(letters) for letters in rng.choice(list("aeioubcdfglmnprst"), (30_000, 6))])
+    vocabulary = np.array(
+        ["".join(letters) for letters in rng.choice(list("aeioubcdfglmnprst"), (30_000, 6))]
+    )
     for start in range(0, count, 10_000):
         lengths = rng.integers(*words, min(10_000, count - start))
         drawn = vocabulary[np.minimum(rng.zipf(1.3, lengths.sum()), len(vocabulary)) - 1]

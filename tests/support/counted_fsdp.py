@@ -1,4 +1,5 @@
-"""`torchrun counted_fsdp.py JOB.json PEAKS.json`: count the tensors of the trainer on CPUs with sharded weights.
+"""`torchrun counted_fsdp.py JOB.json PEAKS.json`: count the tensors of the trainer on CPUs with
+sharded weights.
 
 Every process writes bytes by kind at the peak of each phase; phases are numbered by micro-batch.
 """

@@ -1,4 +1,5 @@
-"""`torchrun cpu_fsdp.py JOB.json`: an update by processes that Accelerate takes for GPUs, so that it shards on CPUs.
+"""`torchrun cpu_fsdp.py JOB.json`: an update by processes that Accelerate takes for GPUs, so that
+it shards on CPUs.
 
 Fails if a process holds more at once than it has to.
 """
@@ -36,7 +37,9 @@ def keep_no_whole_gradients(param: FSDPParam) -> None:
 
 def watched_pre_forward(group: FSDPParamGroup, module: Any, args: Any, kwargs: Any) -> Any:
     layers = {
-        name.split(".layers.")[1].split(".")[0] for p in group.fsdp_params if ".layers." in (name := p._param_fqn)
+        name.split(".layers.")[1].split(".")[0]
+        for p in group.fsdp_params
+        if ".layers." in (name := p._param_fqn)
     }
     assert len(layers) <= 1, f"layers {sorted(layers)} are gathered at once"
     return pre_forward(group, module, args, kwargs)

@@ -18,7 +18,10 @@ def mapped(kind, index_T, prefill):
     wrapper = kind(64, 64, "cpu")
     ids = tuple(i + 1 if i >= 0 else 0 for i in index_T)
     wrapper.update_metadata(
-        LoRAMapping(index_mapping=ids, prompt_mapping=ids, is_prefill=prefill), [1, 2, 3], ADAPTERS, 100
+        LoRAMapping(index_mapping=ids, prompt_mapping=ids, is_prefill=prefill),
+        [1, 2, 3],
+        ADAPTERS,
+        100,
     )
     return wrapper
 
@@ -67,7 +70,8 @@ def test_rows_are_multiplied_by_their_own_adapter_and_rows_without_one_stay(inde
 @pytest.mark.parametrize("index_T", [[0, 2, -1, 2], [-1, -1]])
 def test_logits_are_changed_for_sampled_rows_with_an_adapter(index_T):
     a, b, made = weights(2, torch.float32)
-    x, y = made(len(index_T), INPUTS), made(len(index_T), 20)  # more logits than the adapter has: vLLM pads them
+    # more logits than the adapter has: vLLM pads them
+    x, y = made(len(index_T), INPUTS), made(len(index_T), 20)
     before = y.clone()
     mapped(GroupedProducts, index_T, False).add_lora_logits(y, x, a[0], b[0], 2.0)
     for t, adapter in enumerate(index_T):
@@ -82,11 +86,14 @@ def test_an_embedding_is_changed_for_tokens_with_an_adapter():
     _, b, made = weights(3, torch.float32)
     x, y = made(3, RANK), torch.zeros(3, 16)
     mapped(GroupedProducts, index_T, False).add_lora_embedding(y, x, b[0], add_input=True)
-    torch.testing.assert_close(y, torch.stack([x[0] @ b[0][1, 0].T, torch.zeros(16), x[2] @ b[0][0, 0].T]))
+    torch.testing.assert_close(
+        y, torch.stack([x[0] @ b[0][1, 0].T, torch.zeros(16), x[2] @ b[0][0, 0].T])
+    )
 
 
 def test_vllm_as_it_is_installed_still_needs_it():
-    """When this fails, vLLM multiplies by group and leaves rows without an adapter alone: remove `cpu_lora`."""
+    """When this fails, vLLM multiplies by group and leaves rows without an adapter alone: remove
+    `cpu_lora`."""
     assert not cpu_lora.upstream_is_fit()
 
 

@@ -20,9 +20,12 @@ from tests.support.scripted import ScriptedEngine
 
 
 class HeldEngine(ScriptedEngine):
-    """Leaves prompts unanswered that contain one of the words in `held`. Weights change only with nothing in flight."""
+    """Leaves prompts unanswered that contain one of the words in `held`. Weights change only
+    with nothing in flight."""
 
-    def __init__(self, reply: Callable[[Hashable, str], str | None], held: set[str], width: int = 4):
+    def __init__(
+        self, reply: Callable[[Hashable, str], str | None], held: set[str], width: int = 4
+    ):
         super().__init__(reply)
         self.held, self.max_num_seqs = held, width
         self.weights: list[str] = []
@@ -33,14 +36,20 @@ class HeldEngine(ScriptedEngine):
             assert not self._queue, "weights change while requests are in flight"
             self.weights.append(policy.weights)
 
-    def submit(self, key: Hashable, token_ids: list[int], sampling: Sampling, seed: int, policy: Policy) -> None:
+    def submit(
+        self, key: Hashable, token_ids: list[int], sampling: Sampling, seed: int, policy: Policy
+    ) -> None:
         assert self.weights[-1] == policy.weights
         self.submitted.append(key)
         super().submit(key, token_ids, sampling, seed, policy)
 
     def poll(self, interrupted: Callable[[], bool] = never) -> list[tuple[Any, Completion]]:
         while self._queue:
-            free = [item for item in self._queue if not self.held & set(self.tokenizer.decode(item[1]).split())]
+            free = [
+                item
+                for item in self._queue
+                if not self.held & set(self.tokenizer.decode(item[1]).split())
+            ]
             if free:
                 self._queue.remove(free[0])
                 self._queue.append(free[0])
@@ -73,10 +82,15 @@ class EngineThread:
 
 
 def scripted_fleet(
-    monkeypatch: pytest.MonkeyPatch, folder: Path, engine: Callable[[int], ScriptedEngine], num_engines: int = 1
+    monkeypatch: pytest.MonkeyPatch,
+    folder: Path,
+    engine: Callable[[int], ScriptedEngine],
+    num_engines: int = 1,
 ) -> Fleet:
-    """A fleet for the model in `folder`; `engine` makes the engine of a number, each time that it is started. Rows come
-    one by one."""
+    """A fleet for the model in `folder`; `engine` makes the engine of a number, each time that it
+    is started. Rows come one by one."""
     monkeypatch.setattr(answers, "ROWS_AT_ONCE", 1)
-    monkeypatch.setattr(pool, "Child", lambda _, number, log_dir: EngineThread(engine(number), number, log_dir))
+    monkeypatch.setattr(
+        pool, "Child", lambda _, number, log_dir: EngineThread(engine(number), number, log_dir)
+    )
     return Fleet(EngineConfig(model=str(folder), max_model_len=64), num_engines, folder)

@@ -1,9 +1,9 @@
 """Peak memory of one GPU in an update, without a GPU: two micro-batches on tensors without data.
 
-These parts are real: transformers' model, TRL's head, the preparation of the reference by TRL and this project, the
-preparation of the policy by Accelerate, PEFT, and torch's FSDP2, over torch's fake process group. Kernels that CUDA has
-and CPUs lack are replaced: attention, the grouped products of a mixture of experts, the folding of logits. AdamW on
-CUDA works in place.
+These parts are real: transformers' model, TRL's head, the preparation of the reference by TRL and
+this project, the preparation of the policy by Accelerate, PEFT, and torch's FSDP2, over torch's
+fake process group. Kernels that CUDA has and CPUs lack are replaced: attention, the grouped
+products of a mixture of experts, the folding of logits. AdamW on CUDA works in place.
 """
 
 from __future__ import annotations
@@ -48,18 +48,24 @@ def fake_update(
     packed: Packed | None = None,
     cuda: bool = True,
 ) -> dict[str, dict[str, int]]:
-    """Bytes by kind at the peak of each phase, on one of `ranks` GPUs, with one row of `tokens`, or a packed one.
+    """Bytes by kind at the peak of each phase, on one of `ranks` GPUs, with one row of `tokens`, or
+    a packed one.
 
     `config` holds the values of a config.json. Without `cuda`, the kernels are a CPU's.
     """
     if dist.is_initialized():
         dist.destroy_process_group()
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=ranks)
-    mesh = init_device_mesh("cpu", (ranks,))  # a mesh reads its ranks, which fake tensors do not have
+    # a mesh reads its ranks, which fake tensors do not have
+    mesh = init_device_mesh("cpu", (ranks,))
     shard_references_by_layer()
     try:
         with (
-            patched((_fully_shard, "_init_default_mesh", lambda *_, **__: mesh), *(CUDA if cuda else ()), *NO_PADDING),
+            patched(
+                (_fully_shard, "_init_default_mesh", lambda *_, **__: mesh),
+                *(CUDA if cuda else ()),
+                *NO_PADDING,
+            ),
             kernels(cuda),
             FakeTensorMode(allow_non_fake_inputs=True),
         ):
@@ -69,7 +75,12 @@ def fake_update(
 
 
 def _work(
-    config: dict[str, Any], settings: GRPOSettings, ranks: int, tokens: int, packed: Packed | None, cuda: bool
+    config: dict[str, Any],
+    settings: GRPOSettings,
+    ranks: int,
+    tokens: int,
+    packed: Packed | None,
+    cuda: bool,
 ) -> dict[str, dict[str, int]]:
     tracker, sharded = MemoryTracker(), ranks > 1 and settings.lora is None
     accelerator = _accelerator()
@@ -99,7 +110,12 @@ def _work(
 
 
 def _micro_batch(
-    tracker: MemoryTracker, policy: Any, reference: Any, settings: GRPOSettings, number: int, about: dict[str, Any]
+    tracker: MemoryTracker,
+    policy: Any,
+    reference: Any,
+    settings: GRPOSettings,
+    number: int,
+    about: dict[str, Any],
 ) -> None:
     known = None
     with torch.autocast("cpu", torch.bfloat16):
@@ -121,8 +137,15 @@ def _micro_batch(
 def _inputs(tokens: int, packed: Packed | None) -> dict[str, Any]:
     if packed is None:
         ids = torch.ones((1, tokens), dtype=torch.int64)
-        return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids.clone(), "fused_lm_head": True}
-    rows = torch.ones((len(packed.answers), packed.prefix + 1 + max(packed.answers)), dtype=torch.int64)
+        return {
+            "input_ids": ids,
+            "attention_mask": torch.ones_like(ids),
+            "labels": ids.clone(),
+            "fused_lm_head": True,
+        }
+    rows = torch.ones(
+        (len(packed.answers), packed.prefix + 1 + max(packed.answers)), dtype=torch.int64
+    )
     return {**packed.pack(rows, rows), "packed": packed, "fused_lm_head": True}
 
 
@@ -131,8 +154,11 @@ def _policy(config: dict[str, Any], settings: GRPOSettings, cuda: bool) -> Any:
     policy = _model(config, torch.float32 if lora is None else torch.bfloat16)
     if lora is not None:
         targets = lora.targets if isinstance(lora.targets, str) else list(lora.targets)
-        adapter = LoraConfig(r=lora.rank, lora_alpha=lora.alpha, target_modules=targets, task_type="CAUSAL_LM")
-        with patched((torch.nn.Module, "to", lambda self, *_, **__: self)):  # fake tensors cannot be moved
+        adapter = LoraConfig(
+            r=lora.rank, lora_alpha=lora.alpha, target_modules=targets, task_type="CAUSAL_LM"
+        )
+        # fake tensors cannot be moved
+        with patched((torch.nn.Module, "to", lambda self, *_, **__: self)):
             policy = get_peft_model(policy, adapter)
     if settings.gradient_checkpointing:
         policy.gradient_checkpointing_enable({"use_reentrant": False})
@@ -143,7 +169,9 @@ def _policy(config: dict[str, Any], settings: GRPOSettings, cuda: bool) -> Any:
 
 
 def _model(values: dict[str, Any], dtype: torch.dtype) -> Any:
-    config = CONFIG_MAPPING[values["model_type"]](**{k: v for k, v in values.items() if k != "model_type"})
+    config = CONFIG_MAPPING[values["model_type"]](
+        **{k: v for k, v in values.items() if k != "model_type"}
+    )
     config._attn_implementation, config.use_cache = "sdpa", False
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -151,7 +179,8 @@ def _model(values: dict[str, Any], dtype: torch.dtype) -> Any:
 
 
 def _accelerator() -> Any:
-    """The parts of an Accelerator that the preparation of FSDP2 uses, with the plugin that Trainer makes."""
+    """The parts of an Accelerator that the preparation of FSDP2 uses, with the plugin that
+    Trainer makes."""
     plugin = FullyShardedDataParallelPlugin(
         fsdp_version=2,
         auto_wrap_policy="TRANSFORMER_BASED_WRAP",
@@ -171,10 +200,13 @@ def _accelerator() -> Any:
 
 
 class FlashAttention(torch.autograd.Function):
-    """What CUDA's kernel allocates: output and log-sum-exp; backward dq, dk, dv and a float32 sum of dq."""
+    """What CUDA's kernel allocates: output and log-sum-exp; backward dq, dk, dv and a float32
+    sum of dq."""
 
     @staticmethod
-    def forward(ctx: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: Any) -> torch.Tensor:
+    def forward(
+        ctx: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: Any
+    ) -> torch.Tensor:
         out, sums = torch.empty_like(q), q.new_empty(q.shape[:-1], dtype=torch.float32)
         ctx.save_for_backward(q, k, v, out, sums, mask)
         return out
@@ -190,15 +222,30 @@ class FlashAttention(torch.autograd.Function):
 
 
 def attention(
-    module: Any, query: Any, key: Any, value: Any, attention_mask: Any, packed: Packed | None = None, **_: Any
+    module: Any,
+    query: Any,
+    key: Any,
+    value: Any,
+    attention_mask: Any,
+    packed: Packed | None = None,
+    **_: Any,
 ) -> Any:
     if packed is not None:
-        (q, *qs), (k, *ks), (v, *vs) = (t.split((packed.prefix, *packed.answers), dim=2) for t in (query, key, value))
+        (q, *qs), (k, *ks), (v, *vs) = (
+            t.split((packed.prefix, *packed.answers), dim=2) for t in (query, key, value)
+        )
         answers = [
-            FlashAttention.apply(own, torch.cat([k, own_k], dim=2), torch.cat([v, own_v], dim=2), None)
+            FlashAttention.apply(
+                own, torch.cat([k, own_k], dim=2), torch.cat([v, own_v], dim=2), None
+            )
             for own, own_k, own_v in zip(qs, ks, vs, strict=True)
         ]
-        return torch.cat([FlashAttention.apply(q, k, v, None), *answers], dim=2).transpose(1, 2).contiguous(), None
+        return (
+            torch.cat([FlashAttention.apply(q, k, v, None), *answers], dim=2)
+            .transpose(1, 2)
+            .contiguous(),
+            None,
+        )
     if attention_mask is not None:  # the kernel that takes a mask needs as many keys as queries
         groups = query.shape[1] // key.shape[1]
         key, value = (t.repeat_interleave(groups, dim=1) if groups > 1 else t for t in (key, value))
@@ -208,7 +255,8 @@ def attention(
 
 
 class GroupedProduct(torch.autograd.Function):
-    """Rows times the weights of their expert, (rows, out); gradients of the rows and of all experts' weights."""
+    """Rows times the weights of their expert, (rows, out); gradients of the rows and of all
+    experts' weights."""
 
     @staticmethod
     def forward(ctx: Any, rows: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -222,7 +270,8 @@ class GroupedProduct(torch.autograd.Function):
 
 
 def experts(self: Any, hidden: Any, index: Any, weights: Any) -> Any:
-    """What transformers' grouped products allocate; the number of rows does not depend on the routing."""
+    """What transformers' grouped products allocate; the number of rows does not depend on the
+    routing."""
     tokens, used = index.shape
     rows = hidden.unsqueeze(1).expand(-1, used, -1).reshape(tokens * used, -1).clone()
     gate, value = GroupedProduct.apply(rows, self.gate_up_proj).chunk(2, dim=-1)
@@ -237,7 +286,8 @@ CUDA = (
     (chunked_logprob, "_addmm_fp32", lambda *_: None),
     (Qwen3MoeExperts, "forward", experts),
 )
-NO_PADDING = (  # one row needs no mask; which of its tokens the head scores is data, so here it scores all
+# one row needs no mask; which of its tokens the head scores is data, so here it scores all
+NO_PADDING = (
     (masking_utils, "fast_all", lambda mask: True),
     (masking_utils, "is_tracing", lambda *_: False),
     (trl_utils, "_use_triton", lambda device: False),

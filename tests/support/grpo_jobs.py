@@ -27,22 +27,26 @@ SCHEMA = pa.schema(
     ]
 )
 VOCAB = 48
-# Adam's step ignores the gradient's scale and amplifies rounding noise where gradients vanish (plain torch in float32
-# and float64 then differ by 1e-4). With this epsilon a wrong denominator shows, and noise is not amplified.
+# Adam's step ignores the gradient's scale and amplifies rounding noise where gradients vanish
+# (plain torch in float32 and float64 then differ by 1e-4). With this epsilon a wrong denominator
+# shows, and noise is not amplified.
 SETTINGS = {"learning_rate": 5e-3, "micro_batch_size": 3, "adam_epsilon": 1e-3}
 
 
 def make_models(root: Path) -> Path:
-    """base/ and policy/ in a folder: the policy is the base with slightly changed weights, so that KL is not 0."""
+    """base/ and policy/ in a folder: the policy is the base with slightly changed weights, so
+    that KL is not 0."""
     torch.manual_seed(0)
     config = Qwen2Config(
-        vocab_size=VOCAB, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
-        num_key_value_heads=1, max_position_embeddings=64, tie_word_embeddings=True, initializer_range=0.3,
+        vocab_size=VOCAB, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,  # noqa: E501
+        num_key_value_heads=1, max_position_embeddings=64, tie_word_embeddings=True, initializer_range=0.3,  # noqa: E501
     )  # fmt: skip
     model = Qwen2ForCausalLM(config)
     vocabulary = {f"t{i}": i for i in range(VOCAB)}
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=Tokenizer(models.WordLevel(vocabulary, unk_token="t0")), pad_token="t0", eos_token="t1"
+        tokenizer_object=Tokenizer(models.WordLevel(vocabulary, unk_token="t0")),
+        pad_token="t0",
+        eos_token="t1",
     )
     model.save_pretrained(root / "base")
     tokenizer.save_pretrained(root / "base")
@@ -54,8 +58,11 @@ def make_models(root: Path) -> Path:
     return root
 
 
-def make_rows(sampler: Path, kind: str = "plain", n: int = 8, seed: int = 0, drift: float = 0.3) -> list[dict]:
-    """n datums whose stored log-probabilities are the sampler's plus noise, so that some tokens clip."""
+def make_rows(
+    sampler: Path, kind: str = "plain", n: int = 8, seed: int = 0, drift: float = 0.3
+) -> list[dict]:
+    """n datums whose stored log-probabilities are the sampler's plus noise, so that some tokens
+    clip."""
     rng = np.random.default_rng(seed)
     score = scorer(load(sampler))
     rows = []
@@ -67,7 +74,8 @@ def make_rows(sampler: Path, kind: str = "plain", n: int = 8, seed: int = 0, dri
             mask[1:3] = [0, 0]
         if kind == "shared" and i % 4:  # one of four answers to a prompt
             prompt = rows[-1]["prompt_token_ids"]
-        if kind == "turns" and i % 2:  # second turn of the previous datum: its prompt holds the first turn
+        # second turn of the previous datum: its prompt holds the first turn
+        if kind == "turns" and i % 2:
             prompt = rows[-1]["prompt_token_ids"] + rows[-1]["completion_token_ids"] + prompt
         with torch.no_grad():
             logps = score(prompt + completion)[len(prompt) - 1 :].numpy()
@@ -97,7 +105,9 @@ def update(tmp_path: Path, folder: Path, rows: list[dict], name: str = "out", **
     batch = tmp_path / f"{name}.parquet"
     pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), batch)
     job = {"policy": folder / "policy", "reference": folder / "base", **job}
-    return train(UpdateJob(batch=batch, out=tmp_path / name, settings=GRPOSettings(**settings), **job))
+    return train(
+        UpdateJob(batch=batch, out=tmp_path / name, settings=GRPOSettings(**settings), **job)
+    )
 
 
 def torch_update(

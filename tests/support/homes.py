@@ -1,4 +1,5 @@
-"""Prefect homes of test sites: the first one in a session creates the database, the others copy it."""
+"""Prefect homes of test sites: the first one in a session creates the database, the others copy
+it."""
 
 from __future__ import annotations
 
@@ -9,14 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from flows.service.prepare import prepare
-from flows.service.site import SOURCE, Site
+from flows.app.service.prepare import prepare
+from flows.app.service.site import Site
+from flows.runtime.store_root import SOURCE
 
 DATABASE = "prefect.db"
 
 
 def with_database(home: Path, factory: pytest.TempPathFactory) -> Path:
-    """`home`, with the empty database that Prefect's migrations create, which takes as long as several tests."""
+    """`home`, with the empty database that Prefect's migrations create, which takes as long as
+    several tests."""
     shared = factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         shared = shared.parent

@@ -1,9 +1,9 @@
 """`pytest --light`: the tests that need no package beyond requirements/dev.txt.
 
-A file of `ASIDE`, or one whose import needs one of `HEAVY`, is not collected, unless it is named. A test is skipped if
-it imports one later, or is marked `needs("package")` because a process that it starts does. A closing line counts both.
-Installed packages are hidden, so that the same tests run everywhere. Without `--light` nothing is left out: a missing
-package is a failure.
+A file of `ASIDE`, or one whose import needs one of `HEAVY`, is not collected, unless it is named. A
+test is skipped if it imports one later, or is marked `needs("package")` because a process that it
+starts does. A closing line counts both. Installed packages are hidden, so that the same tests run
+everywhere. Without `--light` nothing is left out: a missing package is a failure.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from flows.service.site import SOURCE
+from flows.runtime.store_root import SOURCE
 
 HEAVY = {
     "accelerate",
@@ -32,23 +32,25 @@ HEAVY = {
     "trl",
     "vllm",
 }
-ASIDE = (  # services, commands, pages, child processes, corpus tools: a minute more than what a light run is for
+# services, commands, pages, child processes, corpus tools: a minute more than what a light run is
+# for
+ASIDE = (
     "end_to_end/test_services.py",
-    "test_chat_processes.py",
-    "test_containment.py",
-    "test_corpus_formats.py",
-    "test_decontamination.py",
-    "test_dedup.py",
+    "tasks/engines/test_chat_processes.py",
+    "corpus_prep/test_containment.py",
+    "corpus_prep/test_corpus_formats.py",
+    "corpus_prep/test_decontamination.py",
+    "corpus_prep/test_dedup.py",
     "test_light.py",
-    "test_long_context.py",
-    "test_minhash.py",
-    "test_orphans.py",
-    "test_prepare_corpus.py",
-    "test_typed.py",
-    "test_viewer_mistakes.py",
+    "corpus_prep/test_long_context.py",
+    "corpus_prep/test_minhash.py",
+    "tasks/processes/test_orphans.py",
+    "flows/corpus/test_prepare_corpus.py",
+    "flows/test_typed.py",
+    "app/test_viewer_mistakes.py",
 )
 TESTS = SOURCE / "tests"
-OURS = ("flows", "tasks", "warehouse", "corpus_prep", "tests")
+OURS = ("data", "flows", "tasks", "warehouse", "corpus_prep", "tests")
 
 
 class Hiding:
@@ -126,16 +128,24 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
     report: Any = yield
-    package = _missing(call.excinfo.value) if call.excinfo and item.config.getoption("light") else None
+    package = (
+        _missing(call.excinfo.value) if call.excinfo and item.config.getoption("light") else None
+    )
     if package:
-        report.outcome, report.longrepr = "skipped", (str(item.path), item.location[1], f"Skipped: needs {package}")
+        report.outcome, report.longrepr = (
+            "skipped",
+            (str(item.path), item.location[1], f"Skipped: needs {package}"),
+        )
     return report
 
 
 def _missing(problem: BaseException | None) -> str | None:
     """The heavy package that an import failed to find."""
     while problem:
-        if isinstance(problem, ModuleNotFoundError) and (root := str(problem.name).split(".")[0]) in HEAVY:
+        if (
+            isinstance(problem, ModuleNotFoundError)
+            and (root := str(problem.name).split(".")[0]) in HEAVY
+        ):
             return root
         problem = problem.__cause__ or problem.__context__
     return None
@@ -149,6 +159,6 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     skipped = [reason.rsplit(" ", 1)[1] for reason in reasons if "Skipped: needs " in reason]
     packages = sorted(set(skipped).union(*map(needs, files)))
     terminalreporter.write_line(
-        f"--light left out {len(ASIDE)} files of services and corpus tools, "
-        f"{len(files)} files and {len(skipped)} tests that need {', '.join(packages)}; `make test` runs them"
+        f"--light left out {len(ASIDE)} files of services and corpus tools, {len(files)} files and"
+        f" {len(skipped)} tests that need {', '.join(packages)}; `make test` runs them"
     )

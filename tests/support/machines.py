@@ -1,4 +1,5 @@
-"""Engines and a trainer that the runs of a module share: starting them takes longer than a short run."""
+"""Engines and a trainer that the runs of a module share: starting them takes longer than a short
+run."""
 
 from __future__ import annotations
 
@@ -9,12 +10,13 @@ from typing import Any, ClassVar
 
 import pytest
 
-from flows.machines import Machines
-from flows.profile import MethodSettings
+from flows.runtime.machines import Machines
+from flows.settings.profile import MethodSettings
 
 
 class Shared(Machines):
-    """Machines that outlive their run; the next run reuses them if its configuration asks for the same."""
+    """Machines that outlive their run; the next run reuses them if its configuration asks for
+    the same."""
 
     made: ClassVar[list[tuple[tuple[Any, ...], Machines]]] = []
 

@@ -21,8 +21,8 @@ INHERITED = object()
 class MemoryTracker(TorchDispatchMode):
     """Counts every storage from the operation that made it until it is freed or resized.
 
-    Its kind is the label in force when it was made, or the one that `see` gave it later. `peaks` holds bytes by kind at
-    the peak of each `phase`.
+    Its kind is the label in force when it was made, or the one that `see` gave it later. `peaks`
+    holds bytes by kind at the peak of each `phase`.
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,11 @@ class MemoryTracker(TorchDispatchMode):
             return
         entry = self._entries.get(storage._cdata)
         if entry is None:
-            entry = self._entries[storage._cdata] = [label or self._label, _rounded(storage.nbytes()), storage._cdata]
+            entry = self._entries[storage._cdata] = [
+                label or self._label,
+                _rounded(storage.nbytes()),
+                storage._cdata,
+            ]
             weakref.finalize(storage, self._free, entry)
             self._add(entry[0], entry[1])
         elif label is not None:
@@ -81,7 +85,10 @@ class MemoryTracker(TorchDispatchMode):
 
     def __enter__(self) -> MemoryTracker:
         # DTensor derives shapes from whole tensors that are never allocated.
-        propagate, resize = ShardingPropagator._propagate_tensor_meta_non_cached, torch.UntypedStorage.resize_
+        propagate, resize = (
+            ShardingPropagator._propagate_tensor_meta_non_cached,
+            torch.UntypedStorage.resize_,
+        )
 
         def unseen(*args: Any, **kwargs: Any) -> Any:
             self._paused += 1

@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flows.service.site import SOURCE
+from flows.runtime.store_root import SOURCE
 from warehouse.query import query
 from warehouse.store import Store
 
 RUN = "r"
 SCRIPT = """
-from flows.request import Request
+from flows.runtime.request import Request
 from flows.{method}.flow import {method}_iteration
 
 if __name__ == "__main__":
     {method}_iteration.run(Request(flow="{method}-iteration", profile="micro", run="{run}", overrides={settings!r}))
-"""
+"""  # noqa: E501
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,9 @@ class Played:
         script.write_text(SCRIPT.format(method=self.method, run=RUN, settings=self.settings))
         environment = {**os.environ, "SELFPLAY_STORE": str(self.root), "PYTHONPATH": str(SOURCE)}
         command = [sys.executable, str(script)]
-        done = subprocess.run(command, cwd=SOURCE, env=environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, cwd=SOURCE, env=environment, capture_output=True, text=True, check=False
+        )
         assert done.returncode == 0, done.stderr[-4000:]
         return done.stderr
 

@@ -1,4 +1,5 @@
-"""GRPO in plain torch, one datum at a time without padding, written from the papers' formulas, not from TRL.
+"""GRPO in plain torch, one datum at a time without padding, written from the papers' formulas, not
+from TRL.
 
 rho_t = pi(o_t) / pi_sampled(o_t),   KL_t = exp(x) - x - 1 with x = log pi_ref(o_t) - log pi(o_t)
 term_t = -min(rho_t A, clip(rho_t, 1 - low, 1 + high) A), where A < 0 at most -dual A;  + beta KL_t
@@ -23,7 +24,9 @@ Scorer = Callable[[list[int]], torch.Tensor]
 
 
 def load(folder: Path) -> torch.nn.Module:
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    return AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager"
+    ).eval()
 
 
 def scorer(model: torch.nn.Module, temperature: float = 1.0) -> Scorer:
@@ -38,7 +41,11 @@ def scorer(model: torch.nn.Module, temperature: float = 1.0) -> Scorer:
 
 def lora_scorer(model: torch.nn.Module, factors: dict[str, torch.Tensor], scale: float) -> Scorer:
     """Score with every W that has factors replaced by W + scale * B A."""
-    names = {k.removeprefix("base_model.model.").removesuffix(".lora_A.weight") for k in factors if "lora_A" in k}
+    names = {
+        k.removeprefix("base_model.model.").removesuffix(".lora_A.weight")
+        for k in factors
+        if "lora_A" in k
+    }
     base = {n: model.get_parameter(f"{n}.weight").detach() for n in names}
 
     def score(ids: list[int]) -> torch.Tensor:
@@ -52,7 +59,9 @@ def lora_scorer(model: torch.nn.Module, factors: dict[str, torch.Tensor], scale:
     return score
 
 
-def token_terms(row: Row, policy: Scorer, reference: Scorer | None, s: GRPOSettings) -> torch.Tensor:
+def token_terms(
+    row: Row, policy: Scorer, reference: Scorer | None, s: GRPOSettings
+) -> torch.Tensor:
     """Loss terms of a datum's sampled tokens, (n,)."""
     ids, start = row["prompt_token_ids"] + row["completion_token_ids"], len(row["prompt_token_ids"])
     sampled = [t for t, m in enumerate(row["loss_mask"]) if m]
@@ -62,7 +71,9 @@ def token_terms(row: Row, policy: Scorer, reference: Scorer | None, s: GRPOSetti
     if s.importance_sampling_level == "sequence":
         log_rho = log_rho.mean().expand_as(log_rho)
     rho, advantage = log_rho.exp(), row["advantage"]
-    objective = torch.minimum(rho * advantage, rho.clamp(1 - s.epsilon_low, 1 + s.epsilon_high) * advantage)
+    objective = torch.minimum(
+        rho * advantage, rho.clamp(1 - s.epsilon_low, 1 + s.epsilon_high) * advantage
+    )
     if s.dual_clip is not None and advantage < 0:
         objective = objective.clamp(min=s.dual_clip * advantage)
     if reference is None:
@@ -74,7 +85,9 @@ def token_terms(row: Row, policy: Scorer, reference: Scorer | None, s: GRPOSetti
     return -objective + s.beta * (kl * rho if s.use_bias_correction_kl else kl)
 
 
-def loss(rows: list[Row], policy: Scorer, reference: Scorer | None, s: GRPOSettings) -> torch.Tensor:
+def loss(
+    rows: list[Row], policy: Scorer, reference: Scorer | None, s: GRPOSettings
+) -> torch.Tensor:
     """The loss of one optimizer step, ()."""
     terms = [token_terms(row, policy, reference, s) for row in rows]
     tokens = sum(len(t) for t in terms)
@@ -86,7 +99,9 @@ def loss(rows: list[Row], policy: Scorer, reference: Scorer | None, s: GRPOSetti
         case "dr_grpo":
             return sum(t.sum() for t in terms) / (len(rows) * s.max_completion_tokens)
         case "bnpo":
-            chunks = [terms[i : i + s.micro_batch_size] for i in range(0, len(terms), s.micro_batch_size)]
+            chunks = [
+                terms[i : i + s.micro_batch_size] for i in range(0, len(terms), s.micro_batch_size)
+            ]
             return sum(torch.cat(c).mean() for c in chunks) / len(chunks)
 
 
@@ -97,11 +112,15 @@ def run(
     batches: list[list[Row]],
     s: GRPOSettings,
 ) -> list[float]:
-    """Train `parameters` in place with one AdamW over all batches, each split into k mini-batches; returns the
-    losses."""
+    """Train `parameters` in place with one AdamW over all batches, each split into k mini-batches;
+    returns the losses."""
     parameters = list(parameters)
     adam = torch.optim.AdamW(
-        parameters, s.learning_rate, (s.adam_beta1, s.adam_beta2), s.adam_epsilon, weight_decay=s.weight_decay
+        parameters,
+        s.learning_rate,
+        (s.adam_beta1, s.adam_beta2),
+        s.adam_epsilon,
+        weight_decay=s.weight_decay,
     )
     losses = []
     for rows in batches:

@@ -1,8 +1,10 @@
-"""Replies as models write them, each with what a careful reader takes from it, to compare with our readers.
+"""Replies as models write them, each with what a careful reader takes from it, to compare with our
+readers.
 
-A case has `reader`, `reply` (or `fields`; for `same` also `other`), `expected` and a note. `expected` is the value to
-read, plain or as `{"value": ...}`; `{"refuse": true}`, "bad" or null for a refusal; "drop" for one without penalty;
-true or false for whether the answer in the reply agrees with the reference; or `{"either": true}` if both will do.
+A case has `reader`, `reply` (or `fields`; for `same` also `other`), `expected` and a note.
+`expected` is the value to read, plain or as `{"value": ...}`; `{"refuse": true}`, "bad" or null for
+a refusal; "drop" for one without penalty; true or false for whether the answer in the reply agrees
+with the reference; or `{"either": true}` if both will do.
 """
 
 from __future__ import annotations
@@ -15,18 +17,18 @@ from pathlib import Path
 from typing import Any
 
 from flows.eapo import readers as eapo
+from flows.eapo.compare import read_scores
 from flows.scope import readers as scope
 from flows.spell import readers as spell
 from flows.spell import rules
 from flows.spice import readers as spice
-from tasks import equality as comparison
-from tasks.compare import read_scores
 from tasks.prompt import Malformed
 from tasks.readers.boxed import last_box
 from tasks.readers.marks import mark_out_of_ten
 from tasks.readers.named import named_text
 from tasks.readers.tags import last_element
 from tasks.rollouts.search_syntax import Syntax, find_search
+from tasks.scorers import equality as comparison
 
 REPLIES = Path(__file__).parent.parent / "data" / "replies"
 WEIGHTS = {"critical": 3.0, "important": 2.0, "bonus": 1.0}
@@ -38,7 +40,8 @@ Case = dict[str, Any]
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a case was read. `accepted_wrongly`: a value was read where there should be none or another one."""
+    """How a case was read. `accepted_wrongly`: a value was read where there should be none or
+    another one."""
 
     case: Case
     read: Any
@@ -92,7 +95,9 @@ def _rubric(case: Case) -> int:
 
 
 def _cluster_question(case: Case) -> str:
-    return spell.read_question(case["reply"], case["task_type"], lambda text: len(text.split()))["reference"]
+    return spell.read_question(case["reply"], case["task_type"], lambda text: len(text.split()))[
+        "reference"
+    ]
 
 
 def _covered(case: Case) -> bool:
@@ -103,7 +108,9 @@ def _covered(case: Case) -> bool:
 
 
 def _choice(case: Case) -> str:
-    return spice.read_choice(case["reply"], ("multiple_choice", "free_form"), ("Integer", "Expression", "String"))
+    return spice.read_choice(
+        case["reply"], ("multiple_choice", "free_form"), ("Integer", "Expression", "String")
+    )
 
 
 def _question(case: Case) -> str:
@@ -136,7 +143,9 @@ def _same(case: Case) -> bool:
 
 def _agrees(reference: str, answer: str) -> bool:
     try:
-        return comparison.agree({"answer_type": None, "reference": reference, "options": None}, answer)
+        return comparison.agree(
+            {"answer_type": None, "reference": reference, "options": None}, answer
+        )
     except Malformed:
         return False
 

@@ -1,4 +1,5 @@
-"""Rows of the warehouse's tables: a test gives the columns that it is about; the other required ones are empty."""
+"""Rows of the warehouse's tables: a test gives the columns that it is about; the other required
+ones are empty."""
 
 from typing import Any
 
@@ -9,7 +10,8 @@ from warehouse.store import Place, Table
 
 
 def row(table: str, **given: Any) -> dict[str, Any]:
-    """A row with every column: as given, null where the schema allows it, else the empty value of its type."""
+    """A row with every column: as given, null where the schema allows it, else the empty value
+    of its type."""
     columns = {c.name: None if c.nulls else _empty(c.type) for c in TABLES[table].columns}
     assert not given.keys() - columns.keys(), f"{table} has no {given.keys() - columns.keys()}"
     return {**columns, **given}
@@ -18,14 +20,21 @@ def row(table: str, **given: Any) -> dict[str, Any]:
 def publish(place: Place, table: str, *rows: dict[str, Any], label: str | None = None) -> Table:
     """Publish the rows at `place`, as a stage would."""
     schema: Schema = TABLES[table]
-    recipe = {"key": "given", "stage": "tests.given", "started_at": 0.0, "seconds": 0.0, "counts": {}}
+    recipe = {
+        "key": "given",
+        "stage": "tests.given",
+        "started_at": 0.0,
+        "seconds": 0.0,
+        "counts": {},
+    }
     with place.store.draft(schema) as draft:
         draft.write(rows)
         return place.store.publish(draft, place.address(table, label), recipe)
 
 
 def updates(place: Place, before: Table | None = None, role: str = "solver") -> Table:
-    """An update that continued from `before`, with weights and an optimizer state of 1,000 bytes each."""
+    """An update that continued from `before`, with weights and an optimizer state of 1,000 bytes
+    each."""
     state = f"{before.address}/files/update/optimizer" if before else None
     with place.store.draft(TABLES["updates"]) as draft:
         draft.write([row("updates", role=role)])
@@ -36,10 +45,17 @@ def updates(place: Place, before: Table | None = None, role: str = "solver") -> 
         return place.store.publish(draft, place.address("updates"), recipe)
 
 
-def turn(text: str, valid_search: bool = False, found: tuple[str, ...] = (), **given: Any) -> dict[str, Any]:
+def turn(
+    text: str, valid_search: bool = False, found: tuple[str, ...] = (), **given: Any
+) -> dict[str, Any]:
     """A turn of a rollout, with or without a search and its results."""
     results = [{"query": "q", "document_ids": list(found)}] if valid_search else []
-    ids = {"context_token_ids": [1], "sampled_token_ids": [2], "logprobs": [-0.5], "continues": False}
+    ids = {
+        "context_token_ids": [1],
+        "sampled_token_ids": [2],
+        "logprobs": [-0.5],
+        "continues": False,
+    }
     message = {"message": None, "message_role": None, "finish_reason": "stop"}
     queries = ["q"] if valid_search else []
     return {

@@ -16,10 +16,10 @@ CHAT = (
     "{% if add_generation_prompt %}<|im_start|> assistant {% endif %}"
 )
 WORDS = (  # noqa: SIM905  (to be read as words)
-    "<pad> <unk> <|im_start|> <|im_end|> user assistant tool system sentinelturn u <think> </think> "
-    "<search> </search> <task> </task> <answer> </answer> <information> </information> <tool_call> "
-    "</tool_call> a b c d e f g h moon sun sea red blue search left 0 1 2 3 now format error none "
-    "‹answer› ‹/answer› evil ‹|im_end|› "
+    "<pad> <unk> <|im_start|> <|im_end|> user assistant tool system sentinelturn u <think> </think>"
+    " <search> </search> <task> </task> <answer> </answer> <information> </information> <tool_call>"
+    " </tool_call> a b c d e f g h moon sun sea red blue search left 0 1 2 3 now format error none"
+    " ‹answer› ‹/answer› evil ‹|im_end|› "
 ).split()
 POLICY = Policy(id="scripted", weights="scripted", content_hash="0")
 
@@ -36,7 +36,8 @@ def word_tokenizer(chat: str = CHAT) -> PreTrainedTokenizerFast:
 
 
 class ScriptedEngine:
-    """`reply(key, prompt text)` is the model's reply. One that ends in `...` was cut off; None kills the engine.
+    """`reply(key, prompt text)` is the model's reply. One that ends in `...` was cut off; None
+    kills the engine.
 
     `likelihood(prompt text, given reply)` is the log-probability of every token of a given reply.
     """
@@ -61,11 +62,15 @@ class ScriptedEngine:
     def use(self, policy: Policy) -> None:
         assert policy == POLICY
 
-    def submit(self, key: Hashable, token_ids: list[int], sampling: Sampling, seed: int, policy: Policy) -> None:
+    def submit(
+        self, key: Hashable, token_ids: list[int], sampling: Sampling, seed: int, policy: Policy
+    ) -> None:
         self.seeds.append(seed)
         self._queue.append((key, token_ids))
 
-    def submit_reply(self, key: Hashable, token_ids: list[int], reply_ids: list[int], policy: Policy) -> None:
+    def submit_reply(
+        self, key: Hashable, token_ids: list[int], reply_ids: list[int], policy: Policy
+    ) -> None:
         self._given[key] = reply_ids
         self._queue.append((key, token_ids))
 

@@ -1,6 +1,7 @@
 """Play a whole flow over scripted engines: conversations, searches, filters and updates are real.
 
-Engines and trainer run in this process; the model is a tiny random one that reads and writes any text.
+Engines and trainer run in this process; the model is a tiny random one that reads and writes any
+text.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from flows.method import Method
-from flows.record import last_request
+from flows.runtime.record import last_request
 from tasks.engines.base import Completion, Policy, Sampling, never, too_long
 from tasks.engines.fleet import Fleet
 from tasks.engines.fleet_child import search_and_roll_out
@@ -44,7 +45,8 @@ MOST_TURNS = 8
 
 @dataclass(frozen=True)
 class Asked:
-    """A request to an engine: a turn of a sample of a prompt, all counted from 0; `attempt` is 1 when it is
+    """A request to an engine: a turn of a sample of a prompt, all counted from 0; `attempt` is 1
+    when it is
     repeated."""
 
     template: str
@@ -59,7 +61,8 @@ Say = Callable[[Asked], str | None]
 
 @dataclass
 class Script:
-    """`say` gives a reply; one that ends in `...` was cut off, None is an engine error. Remembers all requests."""
+    """`say` gives a reply; one that ends in `...` was cut off, None is an engine error.
+    Remembers all requests."""
 
     say: Say
     asked: list[Asked] = field(default_factory=list)
@@ -67,7 +70,9 @@ class Script:
 
     def reply(self, prompt: Mapping[str, Any], sample: int, turn: int) -> str | None:
         place = (prompt["prompt_id"], sample, turn)
-        asked = Asked(prompt["template"], prompt["messages"][-1]["content"], sample, turn, self.counts[place])
+        asked = Asked(
+            prompt["template"], prompt["messages"][-1]["content"], sample, turn, self.counts[place]
+        )
         self.counts[place] += 1
         self.asked.append(asked)
         return self.say(asked)
@@ -79,7 +84,9 @@ class ScriptedEngine:
     max_num_seqs = 8
     is_on_gpu = False
 
-    def __init__(self, script: Script, prompts: list[dict[str, Any]], samples: int, seed: int, policy: Policy) -> None:
+    def __init__(
+        self, script: Script, prompts: list[dict[str, Any]], samples: int, seed: int, policy: Policy
+    ) -> None:
         self.tokenizer = load_tokenizer(policy.weights)
         self.max_model_len = self.tokenizer.model_max_length
         self._script, self._queue = script, list[tuple[Any, Completion]]()
@@ -93,7 +100,9 @@ class ScriptedEngine:
     def use(self, policy: Policy) -> None:
         assert Path(policy.weights).is_dir()
 
-    def submit(self, key: Any, token_ids: list[int], sampling: Sampling, seed: int, policy: Policy) -> None:
+    def submit(
+        self, key: Any, token_ids: list[int], sampling: Sampling, seed: int, policy: Policy
+    ) -> None:
         if len(token_ids) >= self.max_model_len:
             self._queue.append((key, too_long(len(token_ids), self.max_model_len)))
             return
@@ -103,9 +112,13 @@ class ScriptedEngine:
             return
         said, cut = text.removesuffix("..."), text.endswith("...")
         ids = [*self.tokenizer(said, add_special_tokens=False)["input_ids"], *([] if cut else [2])]
-        self._queue.append((key, Completion(ids, [-0.5] * len(ids), said, "length" if cut else "stop")))
+        self._queue.append(
+            (key, Completion(ids, [-0.5] * len(ids), said, "length" if cut else "stop"))
+        )
 
-    def submit_reply(self, key: Any, token_ids: list[int], reply_ids: list[int], policy: Policy) -> None:
+    def submit_reply(
+        self, key: Any, token_ids: list[int], reply_ids: list[int], policy: Policy
+    ) -> None:
         self._queue.append((key, Completion(reply_ids, [-0.5] * len(reply_ids), "", "stop")))
 
     def poll(self, interrupted: Callable[[], bool] = never) -> list[tuple[Any, Completion]]:
@@ -120,13 +133,22 @@ def perform(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every fleet reply by the script, and every update run in this process."""
 
     def roll_out(
-        self: Fleet, prompts: Iterable[Mapping[str, Any]], policy: Policy, *_: Any, num_samples: int = 1, **call: Any
+        self: Fleet,
+        prompts: Iterable[Mapping[str, Any]],
+        policy: Policy,
+        *_: Any,
+        group_size: int = 1,
+        **call: Any,
     ) -> Iterator[dict[str, Any]]:
         rows = [dict(prompt) for prompt in prompts]
-        engine = ScriptedEngine(script, rows, num_samples, call["seed"], policy)
-        return search_and_roll_out(engine, prompts=rows, policy=policy, num_samples=num_samples, **call)  # pyright: ignore[reportArgumentType]
+        engine = ScriptedEngine(script, rows, group_size, call["seed"], policy)
+        return search_and_roll_out(
+            engine, prompts=rows, policy=policy, group_size=group_size, **call
+        )  # pyright: ignore[reportArgumentType]
 
-    def weigh(self: Fleet, prompts: Iterable[Mapping[str, Any]], policy: Policy, dialogue: Any) -> Iterator[Any]:
+    def weigh(
+        self: Fleet, prompts: Iterable[Mapping[str, Any]], policy: Policy, dialogue: Any
+    ) -> Iterator[Any]:
         return reply_logprobs(ScriptedEngine(script, [], 0, 0, policy), prompts, policy, dialogue)  # pyright: ignore[reportArgumentType]
 
     def train(self: Trainer, job: Any) -> Any:
@@ -138,11 +160,13 @@ def perform(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Fleet, "reply_logprobs", weigh)
     monkeypatch.setattr(Trainer, "train", train)
     monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
-    monkeypatch.setitem(sys.modules, "vllm", None)  # unused here, and it doubles the time to import TRL
+    # unused here, and it doubles the time to import TRL
+    monkeypatch.setitem(sys.modules, "vllm", None)
 
 
 def first_stale_in_fork(method: Method, store: Store, folder: Path, **settings: Any) -> str | None:
-    """The first stage of an iteration that a fork of the played run `r` after iteration 1 would rebuild, or None.
+    """The first stage of an iteration that a fork of the played run `r` after iteration 1 would
+    rebuild, or None.
 
     A copy of the store is made in `folder`.
     """
@@ -152,7 +176,9 @@ def first_stale_in_fork(method: Method, store: Store, folder: Path, **settings: 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SELFPLAY_STORE", str(copy.root))
         inquiry = method.inquire(last_request(copy, "r").model_copy(update={"run": "f"}), settings)
-    return next((address for address, stale in inquiry.found if stale and "/iter-" in address), None)
+    return next(
+        (address for address, stale in inquiry.found if stale and "/iter-" in address), None
+    )
 
 
 class MadeAgain(WhatIf):
@@ -163,9 +189,11 @@ class MadeAgain(WhatIf):
 
 
 def changed_if(method: Method, store: Store, folder: Path, **settings: Any) -> set[str]:
-    """Names of the rewards and selections of the played run `r` that `settings` would change; without settings, every
-    stage that does not ask, sample or train is rerun and compared."""
-    compared = frozenset(t.address for t in store.tables("r") if t.schema in (SCORES, REWARDS, SELECTIONS, GROUPS))
+    """Names of the rewards and selections of the played run `r` that `settings` would change;
+    without settings, every stage that does not ask, sample or train is rerun and compared."""
+    compared = frozenset(
+        t.address for t in store.tables("r") if t.schema in (SCORES, REWARDS, SELECTIONS, GROUPS)
+    )
     kind = WhatIf if settings else MadeAgain
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SELFPLAY_STORE", str(store.root))
@@ -177,7 +205,8 @@ def changed_if(method: Method, store: Store, folder: Path, **settings: Any) -> s
 
 
 def any_text_model(folder: Path, max_tokens: int = 4096) -> Path:
-    """A tiny random Qwen2 whose tokenizer knows the words of the methods' prompts and spells out all others."""
+    """A tiny random Qwen2 whose tokenizer knows the words of the methods' prompts and spells out
+    all others."""
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
@@ -185,11 +214,16 @@ def any_text_model(folder: Path, max_tokens: int = 4096) -> Path:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=1500, special_tokens=SPECIAL, initial_alphabet=alphabet)
+    trainer = trainers.BpeTrainer(
+        vocab_size=1500, special_tokens=SPECIAL, initial_alphabet=alphabet
+    )
     texts = [path.read_text() for path in sorted(FLOWS.glob("*/prompts/english/*.jinja"))]
     tokenizer.train_from_iterator(texts, trainer)
     fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<|im_end|>", model_max_length=max_tokens
+        tokenizer_object=tokenizer,
+        pad_token="<pad>",
+        eos_token="<|im_end|>",
+        model_max_length=max_tokens,
     )
     fast.chat_template = CHAT
     fast.save_pretrained(folder)

@@ -1,4 +1,5 @@
-"""`python -m tests.support.sharded_member FILE_DESCRIPTOR`: a trainer process that shards weights on CPUs."""
+"""`python -m tests.support.sharded_member FILE_DESCRIPTOR`: a trainer process that shards
+weights on CPUs."""
 
 import sys
 from multiprocessing.connection import Connection

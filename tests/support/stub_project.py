@@ -1,4 +1,5 @@
-"""A project folder with a small flow that sleeps or fails on request, for tests of server, workers and deployments."""
+"""A project folder with a small flow that sleeps or fails on request, for tests of server,
+workers and deployments."""
 
 from __future__ import annotations
 
@@ -11,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from flows.service import services
-from flows.service.api import API
-from flows.service.site import SOURCE, Site
+from flows.app.service import services
+from flows.app.service.api import API
+from flows.app.service.site import Site
+from flows.runtime.store_root import SOURCE
 from tests.support.homes import with_database
 
 FLOW = """
@@ -40,9 +42,9 @@ def scope_iteration(profile: str, run: str | None = None, overrides: dict | None
     for number in range((overrides or {}).get("lines", 0)):
         get_run_logger().info(f"line {number}")
     stage(2)
-"""
+"""  # noqa: E501
 CONFIG = """
-from flows.profile import Settings
+from flows.settings.profile import Settings
 
 class Config(Settings):
     sleep_s: float = 0

@@ -1,7 +1,8 @@
-"""Every test has its own surroundings: store, Prefect home and port, home folder, folder for temporary files.
+"""Every test has its own surroundings: store, Prefect home and port, home folder, folder for
+temporary files.
 
-Neither the user's shell nor what a demo left in `data/` affects a test. Environment variables that are not in `KEPT` do
-not reach it, and a test that opens the user's store or Prefect home fails.
+Neither the user's shell nor what a demo left in `data/` affects a test. Environment variables that
+are not in `KEPT` do not reach it, and a test that opens the user's store or Prefect home fails.
 """
 
 from __future__ import annotations
@@ -18,11 +19,22 @@ from typing import Any
 
 import pytest
 
-from flows.service.site import SOURCE, Site
+from flows.app.service.site import Site
+from flows.runtime.store_root import SOURCE
 from tests.support.stub_project import free_port
 
-KEPT = re.compile(r"(PATH|USER|LOGNAME|TERM|TZ|CI|CC|CXX|CUDA_HOME|LANG|(LC|LD|NVIDIA)_\w+|(PYTHON|PYTEST|COV)\w*)")
-OPENINGS = {"open", "os.listdir", "os.scandir", "os.mkdir", "os.rename", "os.remove", "sqlite3.connect"}
+KEPT = re.compile(
+    r"(PATH|USER|LOGNAME|TERM|TZ|CI|CC|CXX|CUDA_HOME|LANG|(LC|LD|NVIDIA)_\w+|(PYTHON|PYTEST|COV)\w*)"
+)
+OPENINGS = {
+    "open",
+    "os.listdir",
+    "os.scandir",
+    "os.mkdir",
+    "os.rename",
+    "os.remove",
+    "sqlite3.connect",
+}
 USERS = tuple(str(SOURCE / "data" / name) for name in ("store", "prefect"))
 _touched: list[str] = []
 _own: dict[str, str] = {}
@@ -30,17 +42,23 @@ _own: dict[str, str] = {}
 
 def separate() -> None:
     """Give this process its own surroundings. Call it before any library reads the environment."""
-    folder = Path(tempfile.mkdtemp(prefix="sp-"))  # short: Linux limits the paths of sockets in it to 107 characters
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)  # after libraries have cleaned up their files
+    # short: Linux limits the paths of sockets in it to 107 characters
+    folder = Path(tempfile.mkdtemp(prefix="sp-"))
+    # after libraries have cleaned up their files
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     kept = {name: value for name, value in os.environ.items() if KEPT.fullmatch(name)}
     (folder / "home").mkdir()
-    caches = (Path(os.environ["TMPDIR"]) if "PYTEST_XDIST_WORKER" in os.environ else folder) / "caches"
+    caches = (
+        Path(os.environ["TMPDIR"]) if "PYTEST_XDIST_WORKER" in os.environ else folder
+    ) / "caches"
     _own.update(_site(folder))
     own = {
         "HOME": str(folder / "home"),
         "TMPDIR": str(folder),
-        "PYTEST_DEBUG_TEMPROOT": os.environ.get("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir()),  # tmp_path is kept
-        "VLLM_CACHE_ROOT": str(caches / "vllm"),  # a model's class is inspected once for all processes of a session
+        # tmp_path is kept
+        "PYTEST_DEBUG_TEMPROOT": os.environ.get("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir()),
+        # a model's class is inspected once for all processes of a session
+        "VLLM_CACHE_ROOT": str(caches / "vllm"),
         "MPLCONFIGDIR": str(caches / "matplotlib"),
         "OMP_NUM_THREADS": "1",
         "TOKENIZERS_PARALLELISM": "false",

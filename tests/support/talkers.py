@@ -1,11 +1,12 @@
-"""Engines that talk: a fleet whose replies a function says at once, without processes and without turns."""
+"""Engines that talk: a fleet whose replies a function says at once, without processes and
+without turns."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from flows.profile import MethodSettings
+from flows.settings.profile import MethodSettings
 from tasks.engines.base import Policy
 from tasks.engines.fleet import Fleet
 from tasks.rollouts.conversation import digest
@@ -25,16 +26,39 @@ class Talkers(Fleet):
         self.say, self.asked = say, list[Said]()
 
     def roll_out(  # type: ignore[override]
-        self, prompts: Iterable[PromptRow], *, policy: Policy, num_samples: int, seed: int, skip: Any, **_: Any
+        self,
+        prompts: Iterable[PromptRow],
+        *,
+        policy: Policy,
+        group_size: int,
+        seed: int,
+        skip: Any,
+        **_: Any,
     ) -> Iterator[Rollout]:
         for prompt in prompts:
-            for n in range(num_samples):
+            for n in range(group_size):
                 if (prompt["prompt_id"], n) not in skip:
                     said = prompt["role"], prompt["messages"][-1]["content"], n
                     self.asked.append(said)
                     yield self.rollout(prompt, n, seed, policy, self.say(*said))
 
     def rollout(self, prompt: PromptRow, n: int, seed: int, policy: Policy, reply: str) -> Any:
-        ids = {"rollout_id": digest(prompt["prompt_id"], n, seed).hex(), "prompt_id": prompt["prompt_id"], "sample": n}
-        made = {"role": prompt["role"], "policy_hash": policy.content_hash, "finish_reason": "final", "seed": seed}
-        return row("rollouts", **ids, **made, reply=reply, turns=[turn(reply)], num_sampled_tokens=len(reply))
+        ids = {
+            "rollout_id": digest(prompt["prompt_id"], n, seed).hex(),
+            "prompt_id": prompt["prompt_id"],
+            "sample": n,
+        }
+        made = {
+            "role": prompt["role"],
+            "policy_hash": policy.content_hash,
+            "finish_reason": "final",
+            "seed": seed,
+        }
+        return row(
+            "rollouts",
+            **ids,
+            **made,
+            reply=reply,
+            turns=[turn(reply)],
+            num_sampled_tokens=len(reply),
+        )

@@ -17,7 +17,9 @@ class CountingTrainer:
     def train(self, job: UpdateJob) -> UpdateResult:
         self.jobs.append(job)
         files = {"policy": WEIGHTS, "optimizer": STATE}
-        for (kind, name), before in zip(files.items(), (job.policy, job.optimizer_state), strict=True):
+        for (kind, name), before in zip(
+            files.items(), (job.policy, job.optimizer_state), strict=True
+        ):
             number = int((before / name).read_text()) if before else 0
             (job.out / kind).mkdir(parents=True)
             (job.out / kind / name).write_text(str(number + 1))

@@ -1,5 +1,5 @@
-"""Outside oracles of duplicate removal: shingles as plain Python sets, an exact join of all pairs, and a comparison of
-removed documents with it."""
+"""Outside oracles of duplicate removal: shingles as plain Python sets, an exact join of all pairs,
+and a comparison of removed documents with it."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ import numpy as np
 import scipy.sparse
 
 MARKS = "".join(c for c in map(chr, range(0x20000)) if unicodedata.category(c)[0] == "M")
-UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+UNSPACED = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+)
 WORDS = re.compile(rf"(?=[\w{MARKS}])[{UNSPACED}]|(?:(?![{UNSPACED}_])[\w{MARKS}])+")
 
 Pairs = dict[tuple[int, int], float]  # Jaccard similarities, the smaller document first
 
 
 class Judged(NamedTuple):
-    """Removed documents by their justification: a similar document stayed (`direct`), a document stayed that is joined
-    to it through others (`chained`), or neither (`wrong`). `missed` counts documents that should have been removed: all
-    but one of every family."""
+    """Removed documents by their justification: a similar document stayed (`direct`), a document
+    stayed that is joined to it through others (`chained`), or neither (`wrong`). `missed` counts
+    documents that should have been removed: all but one of every family."""
 
     direct: int
     chained: int
@@ -41,8 +43,8 @@ def word_shingles(text: str, size: int = 5) -> set[str]:
 
 
 def defined_shingles(text: str, size: int = 5) -> set[str]:
-    """The same by the definition in `corpus_prep.dedup.shingles`, where a text without words has no shingles and only
-    duplicates equal texts; here it is one shingle."""
+    """The same by the definition in `corpus_prep.dedup.shingles`, where a text without words has no
+    shingles and only duplicates equal texts; here it is one shingle."""
     return joined(WORDS.findall(unicodedata.normalize("NFKC", text).lower()) or [text], size)
 
 
@@ -51,13 +53,19 @@ def joined(words: list[str], size: int) -> set[str]:
 
 
 def exact_join(sets: list[set[str]], threshold: float) -> Pairs:
-    """All pairs at or above a Jaccard, by a sparse matrix product over shingles that occur in several texts."""
+    """All pairs at or above a Jaccard, by a sparse matrix product over shingles that occur in
+    several texts."""
     seen = Counter(shingle for shingles in sets for shingle in shingles)
-    shared = {shingle: number for number, shingle in enumerate(s for s, count in seen.items() if count > 1)}
+    shared = {
+        shingle: number
+        for number, shingle in enumerate(s for s, count in seen.items() if count > 1)
+    }
     columns = [[shared[s] for s in shingles if s in shared] for shingles in sets]
     indptr = np.cumsum([0, *map(len, columns)])
     flat = np.array([c for column in columns for c in column], np.int64)
-    incidence = scipy.sparse.csr_matrix((np.ones(len(flat), np.int32), flat, indptr), (len(sets), len(shared)))
+    incidence = scipy.sparse.csr_matrix(
+        (np.ones(len(flat), np.int32), flat, indptr), (len(sets), len(shared))
+    )
     sizes = np.array([len(shingles) for shingles in sets])
     found = {}
     for start in range(0, len(sets), 2000):
@@ -65,7 +73,13 @@ def exact_join(sets: list[set[str]], threshold: float) -> Pairs:
         first, second = both.row + start, both.col
         jaccard = both.data / (sizes[first] + sizes[second] - both.data)
         kept = (first < second) & (jaccard >= threshold)
-        found |= dict(zip(zip(first[kept].tolist(), second[kept].tolist(), strict=True), jaccard[kept], strict=True))
+        found |= dict(
+            zip(
+                zip(first[kept].tolist(), second[kept].tolist(), strict=True),
+                jaccard[kept],
+                strict=True,
+            )
+        )
     return found
 
 

@@ -6,9 +6,9 @@ import threading
 
 import uvicorn
 
-from flows.viewer.app import make_app
-from flows.viewer.guard import Key
-from flows.viewer.server import listen
+from flows.app.viewer.app import make_app
+from flows.app.viewer.guard import Key
+from flows.app.viewer.server import listen
 from tests.support.chromium import Tab
 from warehouse.store import Store
 

@@ -1,13 +1,16 @@
 """Every table: its grain, key, columns, units and nulls, and the type of its rows.
 
-`conversations` holds prompts and rollouts; `tasks` and `answers` what is parsed from them and how it is judged;
-`groups` what one step passes to the next; `pools` statistics over many tasks; `training` what updates read and produce;
-`corpus` the tables of corpus preparation; `benchmarks` those of evaluation; `evidence` trees of quotes and needles in
-haystacks; `annotations` people's labels on any of these. `columns` defines how a table is described.
+`conversations` holds prompts and rollouts; `tasks` and `answers` what is parsed from them and how
+it is judged; `groups` what one step passes to the next; `pools` statistics over many tasks;
+`training` what updates read and produce; `corpus` the tables of corpus preparation; `benchmarks`
+those of evaluation; `evidence` trees of quotes and needles in haystacks; `annotations` people's
+labels on any of these. `columns` defines how a table is described.
 
-Rows carry the ids of the rows they came from, so any row of an update's batch leads back to its document:
-batches.rollout_id -> rollouts.prompt_id -> prompts.task_id -> tasks.document_id -> documents.
-Run, iteration, phase and step are not columns: they are in the address, and the views of `warehouse.query` parse it.
+Rows carry the ids of the rows they came from, so any row of an update's batch leads back to its
+document: batches.rollout_id -> rollouts.prompt_id -> prompts.task_id -> tasks.document_id ->
+documents.
+Run, iteration, phase and step are not columns: they are in the address, and the views of
+`warehouse.query` parse it.
 """
 
 from __future__ import annotations

@@ -12,11 +12,18 @@ class Annotation(TypedDict):
     subject: Annotated[str, "the rollout, the task, or the rollout that gave the verdict"]
     labeller: Annotated[str, "who says it"]
     opinion: Annotated[
-        str | None, "good, bad, hack, leak or unsure; of a verdict: good is right, bad is wrong", "a note"
+        str | None,
+        "good, bad, hack, leak or unsure; of a verdict: good is right, bad is wrong",
+        "a note",
     ]
     note: Annotated[str | None, "in words", "none"]
     labelled_at: Annotated[float, "s since the epoch"]
     sample: Annotated[str | None, "the random sample that it was read in", "none"]
 
 
-ANNOTATIONS = define("annotations", Annotation, grain="what one person says of one thing", key="kind subject labeller")
+ANNOTATIONS = define(
+    "annotations",
+    Annotation,
+    grain="what one person says of one thing",
+    key="kind subject labeller",
+)

@@ -1,4 +1,7 @@
-"""Tables of answers: the answers, every verdict on them, and the scores and rewards computed from these."""
+"""Tables of answers.
+
+They are the answers, every verdict on them, and the scores and rewards computed from these.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,8 @@ from typing import Annotated, TypedDict
 from warehouse.schemas.columns import Parsed, WhyMalformed, define
 
 SCORE = (
-    "how well the task was answered, 0..1: the mean over its answers for who proposed it, this answer's own for who "
-    "solved it"
+    "how well the task was answered, 0..1: the mean over its answers for who proposed it, this"
+    " answer's own for who solved it"
 )
 
 
@@ -18,10 +21,20 @@ class Answer(TypedDict):
     task_id: Annotated[str, "the task"]
     answer: Annotated[str | None, "text between the answer tags", "none could be read"]
     answer_tokens: Annotated[int | None, "its length in tokens of the policy", "not counted"]
-    format: Annotated[dict[str, float] | None, "parts of the format reward, each 0..1, and `total`", "none is paid"]
+    format: Annotated[
+        dict[str, float] | None,
+        "parts of the format reward, each 0..1, and `total`",
+        "none is paid",
+    ]
     num_searches: Annotated[int | None, "valid searches in all turns", "it could not search"]
-    evidence: Annotated[list[str] | None, "what it quotes from its context, in order", "it was not asked to quote"]
-    verbatim: Annotated[float | None, "share of the quotes that are in its prompt word for word", "it quotes nothing"]
+    evidence: Annotated[
+        list[str] | None, "what it quotes from its context, in order", "it was not asked to quote"
+    ]
+    verbatim: Annotated[
+        float | None,
+        "share of the quotes that are in its prompt word for word",
+        "it quotes nothing",
+    ]
     malformed: WhyMalformed
 
 
@@ -37,12 +50,19 @@ ANSWERS = define(
 class Match(TypedDict):
     rollout_id: Annotated[str, "the answer"]
     task_id: Annotated[str, "its task"]
-    matched: Annotated[bool | None, "whether the rule holds them equal", "they could not be compared"]
+    matched: Annotated[
+        bool | None, "whether the rule holds them equal", "they could not be compared"
+    ]
     reason: Annotated[str | None, "why they could not be compared", "they were"]
     seconds: Annotated[float, "time of the comparison"]
 
 
-MATCHES = define("matches", Match, grain="a rule's comparison of an answer with its task's reference", key="rollout_id")
+MATCHES = define(
+    "matches",
+    Match,
+    grain="a rule's comparison of an answer with its task's reference",
+    key="rollout_id",
+)
 
 
 class Vote(TypedDict):
@@ -87,9 +107,15 @@ class Mark(TypedDict):
     prompt_id: Annotated[str, "its prompt"]
     task_id: Annotated[str, "the task"]
     rollout_id: Annotated[str | None, "the answer that is marked", "the task itself is"]
-    position: Annotated[int | None, "0-based place among those that the reply compares", "it marks one"]
+    position: Annotated[
+        int | None, "0-based place among those that the reply compares", "it marks one"
+    ]
     mark: Annotated[float | None, "how good it is, 0..1", "no mark could be read"]
-    format: Annotated[dict[str, float] | None, "parts of the format reward, each 0..1, and `total`", "none is paid"]
+    format: Annotated[
+        dict[str, float] | None,
+        "parts of the format reward, each 0..1, and `total`",
+        "none is paid",
+    ]
     malformed: WhyMalformed
 
 
@@ -106,14 +132,22 @@ class Score(TypedDict):
     rollout_id: Annotated[str, "the rollout"]
     group_id: Annotated[str, "the prompt whose rollouts are compared"]
     task_id: Annotated[str, "the task it wrote or answered"]
-    score: Annotated[float | None, SCORE, "no answer counted, or it neither wrote nor answered a task"]
-    components: Annotated[dict[str, float], "parts of the reward, unweighted, and what they were made of"]
+    score: Annotated[
+        float | None, SCORE, "no answer counted, or it neither wrote nor answered a task"
+    ]
+    components: Annotated[
+        dict[str, float], "parts of the reward, unweighted, and what they were made of"
+    ]
     total: Annotated[float | None, "the reward", "unscorable"]
     unscorable: Annotated[str | None, "why there is no reward", "there is one"]
 
 
 SCORES = define(
-    "scores", Score, grain="the reward of one rollout, part by part", key="rollout_id", finite="score total"
+    "scores",
+    Score,
+    grain="the reward of one rollout, part by part",
+    key="rollout_id",
+    finite="score total",
 )
 
 
@@ -121,4 +155,6 @@ class Reward(Score):
     advantage: Annotated[float, "normalised reward; 0 where unscorable or without contrast"]
 
 
-REWARDS = define("rewards", Reward, grain="the reward and advantage of one rollout", key="rollout_id")
+REWARDS = define(
+    "rewards", Reward, grain="the reward and advantage of one rollout", key="rollout_id"
+)

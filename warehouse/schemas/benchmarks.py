@@ -1,4 +1,7 @@
-"""Tables of benchmarks: items, the score of every answer to an item, and the metrics and comparisons made of these."""
+"""Tables of benchmarks.
+
+They are items, the score of every answer to an item, and the metrics and comparisons made of these.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,12 @@ from warehouse.schemas.columns import Long, define
 
 
 class Item(TypedDict):
-    task_id: Annotated[str, "identity: the benchmark and the item's own id, or its place in the file"]
-    kind: Annotated[str | None, "the subject or type that the benchmark sorts it under", "it does not"]
+    task_id: Annotated[
+        str, "identity: the benchmark and the item's own id, or its place in the file"
+    ]
+    kind: Annotated[
+        str | None, "the subject or type that the benchmark sorts it under", "it does not"
+    ]
     text: Annotated[str, "the question"]
     context: Annotated[str | None, "what is given with the question", "nothing is"]
     options: Annotated[list[str] | None, "choices offered, in order", "it offers none"]
@@ -24,11 +31,18 @@ class ItemScore(TypedDict):
     rollout_id: Annotated[str, "the answer"]
     task_id: Annotated[str, "the item"]
     sample: Annotated[int, "0-based, among the answers to the item"]
-    scores: Annotated[dict[str, float], "metric to value, each 0..1: `score` is the one that stands for the benchmark"]
-    unscored: Annotated[str | None, "why it has no score: the engine, a comparison or the judge failed", "it has"]
+    scores: Annotated[
+        dict[str, float],
+        "metric to value, each 0..1: `score` is the one that stands for the benchmark",
+    ]
+    unscored: Annotated[
+        str | None, "why it has no score: the engine, a comparison or the judge failed", "it has"
+    ]
 
 
-ITEM_SCORES = define("item_scores", ItemScore, grain="an answer to an item: one item and sample", key="rollout_id")
+ITEM_SCORES = define(
+    "item_scores", ItemScore, grain="an answer to an item: one item and sample", key="rollout_id"
+)
 
 
 class Evaluation(TypedDict):
@@ -38,11 +52,18 @@ class Evaluation(TypedDict):
     n: Annotated[Long, "number of tasks"]
     score: Annotated[float | None, "mean over tasks", "n is 0"]
     standard_error: Annotated[float | None, "of that mean, over tasks", "n is below 2"]
-    protocol: Annotated[str | None, "JSON of what scores share that may be compared", "a built-in world, or a monitor"]
+    protocol: Annotated[
+        str | None,
+        "JSON of what scores share that may be compared",
+        "a built-in world, or a monitor",
+    ]
 
 
 EVALUATIONS = define(
-    "evaluations", Evaluation, grain="a metric of a policy on a benchmark", key="policy benchmark metric"
+    "evaluations",
+    Evaluation,
+    grain="a metric of a policy on a benchmark",
+    key="policy benchmark metric",
 )
 
 
@@ -56,10 +77,15 @@ class Comparison(TypedDict):
     score: Annotated[float, "mean over these items"]
     base_score: Annotated[float, "the same of the other policy"]
     difference: Annotated[float, "score - base_score"]
-    low: Annotated[float | None, "lower end of the 95 % interval of the difference, in pairs", "n is below 2"]
+    low: Annotated[
+        float | None, "lower end of the 95 % interval of the difference, in pairs", "n is below 2"
+    ]
     high: Annotated[float | None, "upper end", "n is below 2"]
 
 
 COMPARISONS = define(
-    "comparisons", Comparison, grain="two policies on the same items, by one metric", key="policy base benchmark metric"
+    "comparisons",
+    Comparison,
+    grain="two policies on the same items, by one metric",
+    key="policy base benchmark metric",
 )

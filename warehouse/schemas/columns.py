@@ -1,4 +1,6 @@
-"""How a table is described: a TypedDict whose annotations are its columns, and the registry of all tables.
+"""How a table is described.
+
+A table is a TypedDict whose annotations are its columns. `TABLES` is the registry of all tables.
 
     class Vote(TypedDict):
         judge_rollout_id: Annotated[str, "the rollout that voted"]
@@ -11,9 +13,10 @@
         parsed=Parsed("judge_rollout_id", "vote"),
     )
 
-The first note says what the column means, the second what a null means; a column without the second is never null.
-Arrow types follow from the annotations: str, bool, float (64 bits), int (32 bits), `Long` and the other aliases below,
-list[...], dict[str, float] (a map), and TypedDicts (structs, whose fields may be null and need no notes).
+The first note says what the column means, the second what a null means; a column without the second
+is never null. Arrow types follow from the annotations: str, bool, float (64 bits), int (32 bits),
+`Long` and the other aliases below, list[...], dict[str, float] (a map), and TypedDicts (structs,
+whose fields may be null and need no notes).
 """
 
 from __future__ import annotations
@@ -47,7 +50,9 @@ class Column:
 
 @dataclass(frozen=True)
 class Parsed:
-    """Which columns of a table of parsed replies name the rollout and hold what was read from its last reply.
+    """Which columns of a table of parsed replies name a rollout and what was read from its reply.
+
+    `text` is what was read from the rollout's last reply.
 
     If one reply yields several rows, `order` is the column that orders them.
     """
@@ -59,8 +64,11 @@ class Parsed:
 
 @dataclass(frozen=True)
 class Schema:
-    """A table: one row is one `grain`, `key` names the columns that make it unique within its address, and `finite`
-    columns of numbers that are never NaN or infinite."""
+    """A table: one row is one `grain`.
+
+    `key` names the columns that make a row unique within its address, and `finite` the columns of
+    numbers that are never NaN or infinite.
+    """
 
     name: str
     row: type
@@ -73,29 +81,49 @@ class Schema:
     @property
     def arrow(self) -> pa.Schema:
         fields = [
-            pa.field(c.name, c.type, nullable=bool(c.nulls), metadata={"meaning": c.meaning, "nulls": c.nulls})
+            pa.field(
+                c.name,
+                c.type,
+                nullable=bool(c.nulls),
+                metadata={"meaning": c.meaning, "nulls": c.nulls},
+            )
             for c in self.columns
         ]
-        return pa.schema(fields, metadata={"table": self.name, "grain": self.grain, "key": ",".join(self.key)})
+        return pa.schema(
+            fields, metadata={"table": self.name, "grain": self.grain, "key": ",".join(self.key)}
+        )
 
 
 TABLES: dict[str, Schema] = {}
 
 
-def define(name: str, row: type, *, grain: str, key: str, parsed: Parsed | None = None, finite: str = "") -> Schema:
-    """Register and return the schema of a TypedDict; `key` and `finite` name columns, separated by blanks.
+def define(
+    name: str, row: type, *, grain: str, key: str, parsed: Parsed | None = None, finite: str = ""
+) -> Schema:
+    """Register and return the schema of a TypedDict.
 
-    Raises TypeError for a column without its notes or without an Arrow type, for a key that is not a column, and for a
-    column `malformed` without `parsed`, which tells whose reply was malformed.
+    `key` and `finite` name columns, separated by blanks.
+
+    Raises TypeError for a column without its notes or without an Arrow type, for a key that is not
+    a column, and for a column `malformed` without `parsed`, which tells whose reply was malformed.
     """
-    columns = tuple(_column(f"{name}.{c}", hint) for c, hint in get_type_hints(row, include_extras=True).items())
+    columns = tuple(
+        _column(f"{name}.{c}", hint) for c, hint in get_type_hints(row, include_extras=True).items()
+    )
     names = {c.name for c in columns}
-    needed = {*key.split(), *finite.split(), *([parsed.rollout, parsed.text, "malformed"] if parsed else [])}
-    if unknown := needed - names:
+    needed = {*key.split(), *finite.split()}
+    if parsed:
+        needed |= {parsed.rollout, parsed.text, "malformed"}
+    unknown = needed - names
+    if unknown:
         raise TypeError(f"table {name} has no column {', '.join(sorted(unknown))}")
     if "malformed" in names and parsed is None:
-        raise TypeError(f"table {name} has a column malformed: say by `parsed` which rollout's reply was read")
-    TABLES[name] = Schema(name, row, grain, tuple(key.split()), columns, parsed, tuple(finite.split()))
+        raise TypeError(
+            f"table {name} has a column malformed: say by `parsed` which rollout's reply was read"
+        )
+    TABLES[name] = Schema(
+        name, row, grain, tuple(key.split()), columns, parsed, tuple(finite.split())
+    )
     return TABLES[name]
 
 
@@ -104,16 +132,22 @@ def _column(name: str, hint: Any) -> Column:
     bare = get_args(hint)[0] if notes else hint
     nullable = get_origin(bare) in (Union, UnionType) and NoneType in get_args(bare)
     if len(notes) != 1 + nullable:
-        says = "what it means, and what a null means" if nullable else "what it means, and nothing of nulls"
-        raise TypeError(f"column {name} has {len(notes)} notes, it needs {1 + nullable}: {says}")
+        of_nulls = "what a null means" if nullable else "nothing of nulls"
+        raise TypeError(
+            f"column {name} has {len(notes)} notes, it needs {1 + nullable}: what it means, and"
+            f" {of_nulls}"
+        )
     return Column(name.partition(".")[2], _arrow_type(hint, name), *notes)
 
 
 def _arrow_type(hint: Any, name: str) -> pa.DataType:
-    origin, args = get_origin(hint), get_args(hint)
+    origin = get_origin(hint)
+    args = get_args(hint)
     if origin is Annotated:
-        given = [note for note in hint.__metadata__ if isinstance(note, pa.DataType)]
-        return given[0] if given else _arrow_type(args[0], name)
+        for note in hint.__metadata__:
+            if isinstance(note, pa.DataType):
+                return note
+        return _arrow_type(args[0], name)
     if origin in (Union, UnionType):
         (some,) = (a for a in args if a is not NoneType)
         return _arrow_type(some, name)
@@ -123,7 +157,9 @@ def _arrow_type(hint: Any, name: str) -> pa.DataType:
         return pa.map_(*(_arrow_type(a, name) for a in args))
     if is_typeddict(hint):
         fields = get_type_hints(hint, include_extras=True)
-        return pa.struct([(field, _arrow_type(of, f"{name}.{field}")) for field, of in fields.items()])
+        return pa.struct(
+            [(field, _arrow_type(of, f"{name}.{field}")) for field, of in fields.items()]
+        )
     if hint not in ARROW:
         raise TypeError(f"column {name}: no Arrow type stands for {hint}")
     return ARROW[hint]

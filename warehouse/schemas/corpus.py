@@ -1,6 +1,7 @@
 """Every table of corpus preparation: its grain, key, columns, units and nulls.
 
-Joins over millions of documents use a document's number, its 0-based row in `documents`; people see its id.
+Joins over millions of documents use a document's number, its 0-based row in `documents`; people see
+its id.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ class Document(TypedDict):
     piece_of: Annotated[str | None, "the document that this is a piece of", "it is whole"]
 
 
-DOCUMENTS = define("documents", Document, grain="a document of the corpus, usable or dropped", key="document_id")
+DOCUMENTS = define(
+    "documents", Document, grain="a document of the corpus, usable or dropped", key="document_id"
+)
 
 
 class Screening(TypedDict):
@@ -35,7 +38,10 @@ class Screening(TypedDict):
 
 
 SCREENINGS = define(
-    "screenings", Screening, grain="a document at one step of the preparation: kept, or why not", key="document_id"
+    "screenings",
+    Screening,
+    grain="a document at one step of the preparation: kept, or why not",
+    key="document_id",
 )
 
 
@@ -56,7 +62,9 @@ class Duplicate(TypedDict):
     jaccard: Annotated[float, "exact, of their sets of shingles"]
 
 
-DUPLICATES = define("duplicates", Duplicate, grain="a pair of near-duplicate documents", key="first second")
+DUPLICATES = define(
+    "duplicates", Duplicate, grain="a pair of near-duplicate documents", key="first second"
+)
 
 
 class ContainmentRow(TypedDict):
@@ -65,7 +73,9 @@ class ContainmentRow(TypedDict):
     share: Annotated[float, "of the document's shingles that the other has"]
 
 
-CONTAINMENTS = define("containments", ContainmentRow, grain="a document that stands in another", key="document_id")
+CONTAINMENTS = define(
+    "containments", ContainmentRow, grain="a document that stands in another", key="document_id"
+)
 
 
 class Passage(TypedDict):
@@ -83,7 +93,10 @@ class Contamination(TypedDict):
     benchmark: Annotated[str, "the evaluation set"]
     passage: Annotated[str, "its passage"]
     rule: Annotated[str, "ngrams, aligned (edited or in part) or minhash"]
-    share: Annotated[float, "of the passage's n-grams or words found in the document, or the Jaccard of their shingles"]
+    share: Annotated[
+        float,
+        "of the passage's n-grams or words found in the document, or the Jaccard of their shingles",
+    ]
     removes: Annotated[bool, "whether the passage found is enough to drop the document"]
     start: Annotated[Long | None, "first character of the span", "minhash compares whole documents"]
     end: Annotated[Long | None, "character behind the span", "minhash compares whole documents"]
@@ -104,18 +117,25 @@ class Embedding(TypedDict):
 
 
 EMBEDDINGS = define(
-    "embeddings", Embedding, grain="a document's vector, in the file vectors.npy beside the rows", key="document_id"
+    "embeddings",
+    Embedding,
+    grain="a document's vector, in the file vectors.npy beside the rows",
+    key="document_id",
 )
 
 
 class Membership(TypedDict):
     document_id: Annotated[str, "the document"]
     cluster: Annotated[int, "its cluster, 0-based"]
-    parent: Annotated[int | None, "the cluster of clusters that this one belongs to", "there is one level only"]
+    parent: Annotated[
+        int | None, "the cluster of clusters that this one belongs to", "there is one level only"
+    ]
     similarity: Annotated[float, "cosine to the cluster's centre"]
 
 
-MEMBERSHIPS = define("memberships", Membership, grain="a document in its cluster", key="document_id")
+MEMBERSHIPS = define(
+    "memberships", Membership, grain="a document in its cluster", key="document_id"
+)
 
 
 class Cluster(TypedDict):
@@ -138,7 +158,12 @@ class SegmentRow(TypedDict):
     num_tokens: Annotated[int, "its length"]
 
 
-SEGMENTS = define("segments", SegmentRow, grain="a stretch of a document: prose or a table", key="document_id position")
+SEGMENTS = define(
+    "segments",
+    SegmentRow,
+    grain="a stretch of a document: prose or a table",
+    key="document_id position",
+)
 
 
 class Length(TypedDict):
@@ -159,16 +184,24 @@ class SetMember(TypedDict):
 
 
 DOCUMENT_SETS = define(
-    "document_sets", SetMember, grain="a document among those to be shown together", key="set_id position"
+    "document_sets",
+    SetMember,
+    grain="a document among those to be shown together",
+    key="set_id position",
 )
 
 
 class Measurement(TypedDict):
     part: Annotated[str, "the step"]
-    metric: Annotated[str, "rows_in, rows_out, dropped: REASON, cpu_s, peak_memory_mb, canary_recall, ..."]
+    metric: Annotated[
+        str, "rows_in, rows_out, dropped: REASON, cpu_s, peak_memory_mb, canary_recall, ..."
+    ]
     value: Annotated[float, "its value"]
 
 
 MEASUREMENTS = define(
-    "measurements", Measurement, grain="a number that a step of the preparation is known by", key="part metric"
+    "measurements",
+    Measurement,
+    grain="a number that a step of the preparation is known by",
+    key="part metric",
 )

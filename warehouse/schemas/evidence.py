@@ -1,4 +1,7 @@
-"""Tables of how a policy finds evidence: trees of quotes and steps that it answers from, and needles in haystacks."""
+"""Tables of how a policy finds evidence.
+
+They are trees of quotes and steps that it answers from, and needles in haystacks.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,11 @@ class Node(TypedDict):
     depth: Annotated[int, "1 for quotes, 2 for the reasoning that follows from them"]
     position: Annotated[int, "0-based place among its siblings"]
     text: Annotated[str, "what it says: quotes, one a line, or reasoning"]
-    score: Annotated[float | None, "how useful it is held to be, 0..1", "not judged, or the judge's reply is malformed"]
+    score: Annotated[
+        float | None,
+        "how useful it is held to be, 0..1",
+        "not judged, or the judge's reply is malformed",
+    ]
     best: Annotated[bool, "whether the answer's path goes through it"]
 
 
@@ -26,8 +33,12 @@ class Needle(TypedDict):
     task_id: Annotated[str, "the task that asks for the needle"]
     length_tokens: Annotated[int, "length of the haystack, in tokens of the policy"]
     depth: Annotated[float, "where the needle is, 0 at the beginning and 1 at the end"]
-    quoted: Annotated[bool | None, "whether the whole sentence is among the quotes", "the reply could not be read"]
+    quoted: Annotated[
+        bool | None, "whether the whole sentence is among the quotes", "the reply could not be read"
+    ]
     correct: Annotated[bool | None, "whether the answer is right", "nobody can tell"]
 
 
-NEEDLES = define("needles", Needle, grain="an answer about a sentence hidden in a long text", key="rollout_id")
+NEEDLES = define(
+    "needles", Needle, grain="an answer about a sentence hidden in a long text", key="rollout_id"
+)

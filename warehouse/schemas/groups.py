@@ -17,7 +17,12 @@ class Memory(TypedDict):
     document_ids: Annotated[list[str], "the documents that it was written from"]
 
 
-MEMORIES = define("memories", Memory, grain="a task remembered for its cluster and type", key="cluster task_type place")
+MEMORIES = define(
+    "memories",
+    Memory,
+    grain="a task remembered for its cluster and type",
+    key="cluster task_type place",
+)
 
 
 class Group(TypedDict):

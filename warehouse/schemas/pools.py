@@ -1,4 +1,7 @@
-"""Tables over many tasks: majority labels, novelty within a batch, and pools that persist across iterations."""
+"""Tables over many tasks.
+
+They are majority labels, novelty within a batch, and pools that persist across iterations.
+"""
 
 from __future__ import annotations
 
@@ -9,38 +12,63 @@ from warehouse.schemas.columns import define
 
 class Label(TypedDict):
     task_id: Annotated[str, "the task"]
-    answer: Annotated[str | None, "the majority answer, as the earliest of the winning class wrote it", "see reason"]
+    answer: Annotated[
+        str | None,
+        "the majority answer, as the earliest of the winning class wrote it",
+        "see reason",
+    ]
     rollout_id: Annotated[str | None, "that earliest answer", "there is no label"]
     share: Annotated[float | None, "num_agreeing / num_readable", "no answer was readable"]
     num_agreeing: Annotated[int, "answers in the winning class"]
     num_readable: Annotated[int, "answers that could be read: the votes"]
     num_answers: Annotated[int, "answers sampled, readable or not; engine failures are not counted"]
     num_classes: Annotated[int, "classes of equal answers"]
-    num_failed_comparisons: Annotated[int, "comparisons that timed out, crashed or could not tell: taken as unequal"]
-    tied: Annotated[bool, "whether another class is as large as the winning one, which was sampled first"]
+    num_failed_comparisons: Annotated[
+        int, "comparisons that timed out, crashed or could not tell: taken as unequal"
+    ]
+    tied: Annotated[
+        bool, "whether another class is as large as the winning one, which was sampled first"
+    ]
     reason: Annotated[str | None, "why there is no label", "there is one"]
 
 
-LABELS = define("labels", Label, grain="a task and the answer that most of its answers agree on", key="task_id")
+LABELS = define(
+    "labels", Label, grain="a task and the answer that most of its answers agree on", key="task_id"
+)
 
 
 class Novelty(TypedDict):
     task_id: Annotated[str, "the task"]
-    cluster: Annotated[int | None, "0-based, in the order of their first members", "the task has no text"]
+    cluster: Annotated[
+        int | None, "0-based, in the order of their first members", "the task has no text"
+    ]
     cluster_size: Annotated[int | None, "tasks of that cluster", "the task has no text"]
-    batch_size: Annotated[int, "tasks of the batch, with text or not; engine failures are not counted"]
+    batch_size: Annotated[
+        int, "tasks of the batch, with text or not; engine failures are not counted"
+    ]
     share: Annotated[float | None, "cluster_size / batch_size", "the task has no text"]
-    nearest: Annotated[str | None, "the earlier task most similar to it", "none was given, or the task has no text"]
+    nearest: Annotated[
+        str | None, "the earlier task most similar to it", "none was given, or the task has no text"
+    ]
     similarity: Annotated[float | None, "similarity to that task, at most 1", "there is none"]
 
 
-NOVELTIES = define("novelties", Novelty, grain="a task and its cluster of similar tasks in one batch", key="task_id")
+NOVELTIES = define(
+    "novelties",
+    Novelty,
+    grain="a task and its cluster of similar tasks in one batch",
+    key="task_id",
+)
 
 
 class Entry(TypedDict):
-    entry_id: Annotated[str, "identity: the task, or the rollout that answered it where entries are answers"]
+    entry_id: Annotated[
+        str, "identity: the task, or the rollout that answered it where entries are answers"
+    ]
     task_id: Annotated[str, "the task"]
-    rollout_id: Annotated[str | None, "the rollout that wrote the task, or the answer", "it was given"]
+    rollout_id: Annotated[
+        str | None, "the rollout that wrote the task, or the answer", "it was given"
+    ]
     text: Annotated[str, "the task's text"]
     answer: Annotated[str | None, "an answer to the task", "entries are tasks"]
     reference: Annotated[str | None, "the answer that the task was written with", "it has none"]
@@ -49,7 +77,9 @@ class Entry(TypedDict):
     task_type: Annotated[str | None, "type of the task", "none in particular"]
     difficulty: Annotated[int | None, "how many steps a full answer takes", "not known"]
     document_id: Annotated[str | None, "its source document", "it has none"]
-    evidence: Annotated[list[str] | None, "ids of the source document and all retrieved ones", "it has no document"]
+    evidence: Annotated[
+        list[str] | None, "ids of the source document and all retrieved ones", "it has no document"
+    ]
     score: Annotated[float | None, "as last measured", "never measured"]
     num_uses: Annotated[int, "how often it was drawn"]
     last_used: Annotated[str | None, "address of the draws that it was last among", "never drawn"]
@@ -58,13 +88,18 @@ class Entry(TypedDict):
 
 class PoolEntry(Entry):
     kept: Annotated[bool, "whether it is in the pool from now on"]
-    reason: Annotated[str | None, "why it leaves the pool here, or does not enter it", "it is in the pool"]
+    reason: Annotated[
+        str | None, "why it leaves the pool here, or does not enter it", "it is in the pool"
+    ]
 
 
 POOLS = define(
     "pools",
     PoolEntry,
-    grain="a task, or an answer to one, that is in a pool for later steps, or leaves it here; the oldest first",
+    grain=(
+        "a task, or an answer to one, that is in a pool for later steps, or leaves it here; the"
+        " oldest first"
+    ),
     key="entry_id",
 )
 

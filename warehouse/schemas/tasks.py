@@ -1,4 +1,8 @@
-"""Tables of tasks: the samples they are written from, the tasks, their gates and rubrics, and which are trained on."""
+"""Tables of tasks.
+
+They are the samples that tasks are written from, the tasks, their gates and rubrics, and which are
+trained on.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +17,16 @@ class Sample(TypedDict):
     task_type: Annotated[str | None, "the type of task asked for", "none in particular"]
     search_turns: Annotated[int | None, "required number of search turns", "none is asked for"]
     cluster: Annotated[int | None, "the cluster they are of", "documents were not drawn by cluster"]
-    document_ids: Annotated[list[str] | None, "all documents drawn, in the order of the corpus", "it is one"]
+    document_ids: Annotated[
+        list[str] | None, "all documents drawn, in the order of the corpus", "it is one"
+    ]
 
 
 SAMPLES = define(
-    "samples", Sample, grain="a document, or several of one cluster, drawn for one prompt", key="sample_id"
+    "samples",
+    Sample,
+    grain="a document, or several of one cluster, drawn for one prompt",
+    key="sample_id",
 )
 
 
@@ -45,14 +54,24 @@ class Task(TypedDict):
     document_id: Annotated[str | None, "source document", "it has none"]
     task_type: Annotated[str | None, "type asked for", "none in particular"]
     search_turns: Annotated[int | None, "search turns asked for", "none were"]
-    difficulty: Annotated[int | None, "how many steps a full answer takes: hops, items", "not known"]
+    difficulty: Annotated[
+        int | None, "how many steps a full answer takes: hops, items", "not known"
+    ]
     text: Annotated[str | None, "the task", "none could be read"]
-    reference: Annotated[str | None, "the answer that it was written with", "it has none, or none could be read"]
+    reference: Annotated[
+        str | None, "the answer that it was written with", "it has none, or none could be read"
+    ]
     accepted: Annotated[list[str] | None, "all answers that are right", "the reference alone"]
     answer_type: Annotated[str | None, "what kind of answer the reference is", "not stated"]
     options: Annotated[list[str] | None, "choices offered, in order", "it offers none"]
-    evidence: Annotated[list[str] | None, "ids of the source document and all retrieved ones", "it has no document"]
-    format: Annotated[dict[str, float] | None, "parts of the format reward, each 0..1, and `total`", "none is paid"]
+    evidence: Annotated[
+        list[str] | None, "ids of the source document and all retrieved ones", "it has no document"
+    ]
+    format: Annotated[
+        dict[str, float] | None,
+        "parts of the format reward, each 0..1, and `total`",
+        "none is paid",
+    ]
     malformed: WhyMalformed
 
 
@@ -75,7 +94,11 @@ class Gate(TypedDict):
 
 
 GATES = define(
-    "gates", Gate, grain="a check of a task", key="task_id gate", parsed=Parsed("judge_rollout_id", "passed")
+    "gates",
+    Gate,
+    grain="a check of a task",
+    key="task_id gate",
+    parsed=Parsed("judge_rollout_id", "passed"),
 )
 
 
@@ -86,7 +109,9 @@ class Criterion(TypedDict):
     criterion: Annotated[str | None, "one sentence", "the rubric is malformed"]
     priority: Annotated[str | None, "critical, important or bonus", "the rubric is malformed"]
     weight: Annotated[float | None, "weight in the score", "the rubric is malformed"]
-    judge_rollout_id: Annotated[str | None, "the rollout that wrote it", "it was given with the task"]
+    judge_rollout_id: Annotated[
+        str | None, "the rollout that wrote it", "it was given with the task"
+    ]
     malformed: WhyMalformed
 
 
@@ -104,11 +129,22 @@ class Selection(TypedDict):
     document_id: Annotated[str | None, "its source document", "it has none"]
     kept: Annotated[bool, "whether it is trained on"]
     reason: Annotated[str | None, "first failing test", "kept"]
-    num_correct: Annotated[Long | None, "verdicts in favour, over all counted rollouts", "no rollout counted"]
-    num_judged: Annotated[Long | None, "verdicts asked for, over all counted rollouts", "no rollout counted"]
+    num_correct: Annotated[
+        Long | None, "verdicts in favour, over all counted rollouts", "no rollout counted"
+    ]
+    num_judged: Annotated[
+        Long | None, "verdicts asked for, over all counted rollouts", "no rollout counted"
+    ]
     num_rollouts: Annotated[Long, "rollouts behind the mean score"]
-    mean_score: Annotated[float | None, "mean score over these rollouts, 0..1", "no rollout counted"]
+    mean_score: Annotated[
+        float | None, "mean score over these rollouts, 0..1", "no rollout counted"
+    ]
     bounds: Annotated[str, "the bounds used, as JSON"]
 
 
-SELECTIONS = define("selections", Selection, grain="a candidate task: kept, or the first reason why not", key="task_id")
+SELECTIONS = define(
+    "selections",
+    Selection,
+    grain="a candidate task: kept, or the first reason why not",
+    key="task_id",
+)

@@ -1,4 +1,7 @@
-"""Tables of training: what an update reads, what it did, and the policies that a run starts from."""
+"""Tables of training.
+
+They are what an update reads, what it did, and the policies that a run starts from.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,10 @@ class Datum(TypedDict):
 
 
 BATCHES = define(
-    "batches", Datum, grain="a training datum: what one optimizer step reads of one rollout", key="rollout_id datum"
+    "batches",
+    Datum,
+    grain="a training datum: what one optimizer step reads of one rollout",
+    key="rollout_id datum",
 )
 
 
@@ -28,11 +34,16 @@ class OptimizerStep(TypedDict):
     role: Annotated[str, "whose policy"]
     policy_hash: Annotated[str, "content hash of the new weights"]
     weights: Annotated[str, "folder of the weights, relative to the store"]
-    adapter: Annotated[str | None, "folder of the LoRA adapter, relative to the store", "full weights"]
-    optimizer_state: Annotated[str | None, "file of the optimizer's state, relative to the store", "not kept"]
+    adapter: Annotated[
+        str | None, "folder of the LoRA adapter, relative to the store", "full weights"
+    ]
+    optimizer_state: Annotated[
+        str | None, "file of the optimizer's state, relative to the store", "not kept"
+    ]
     optimizer_step: Annotated[int, "0-based within the update"]
     metrics: Annotated[
-        dict[str, float], "loss, kl, clip_fraction, sampler_kl, grad_norm, num_tokens, duration_s, peak_bytes, ..."
+        dict[str, float],
+        "loss, kl, clip_fraction, sampler_kl, grad_norm, num_tokens, duration_s, peak_bytes, ...",
     ]
 
 
@@ -42,10 +53,17 @@ UPDATES = define("updates", OptimizerStep, grain="an optimizer step", key="polic
 class ReferenceRow(TypedDict):
     rollout_id: Annotated[str, "the rollout"]
     datum: Annotated[int, "which of its datums"]
-    logprobs: Annotated[list[float], "of the completion's tokens under the KL reference, natural, temperature 1"]
+    logprobs: Annotated[
+        list[float], "of the completion's tokens under the KL reference, natural, temperature 1"
+    ]
 
 
-REFERENCES = define("reference_logprobs", ReferenceRow, grain="a datum under the KL reference", key="rollout_id datum")
+REFERENCES = define(
+    "reference_logprobs",
+    ReferenceRow,
+    grain="a datum under the KL reference",
+    key="rollout_id datum",
+)
 
 
 class Probe(TypedDict):
@@ -54,13 +72,17 @@ class Probe(TypedDict):
     policy: Annotated[str, "policy that came out of the update"]
     policy_hash: Annotated[str, "content hash of its weights"]
     num_tokens: Annotated[int, "sampled tokens"]
-    engine: Annotated[float | None, "their log-probability by the engine, summed, temperature 1", "it failed"]
+    engine: Annotated[
+        float | None, "their log-probability by the engine, summed, temperature 1", "it failed"
+    ]
     trainer: Annotated[float, "the same by the trainer, of the weights that it wrote"]
     before: Annotated[float, "the same at sampling time, by the policy of then"]
     error: Annotated[str | None, "what the engine says", "it did not fail"]
 
 
-PROBES = define("probes", Probe, grain="a trained datum under the policy that came out", key="rollout_id datum")
+PROBES = define(
+    "probes", Probe, grain="a trained datum under the policy that came out", key="rollout_id datum"
+)
 
 
 class PolicyRow(TypedDict):

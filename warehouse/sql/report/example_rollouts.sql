@@ -1,6 +1,5 @@
 -- grain:  one rollout, with all that was said in it and what it earned
--- inputs: rollouts and prompts, rollouts_wide and prompts_wide (with turns and messages), tasks, documents, scores, rewards;
---         $run, $rollout_ids
+-- inputs: rollouts, prompts, tasks, documents, scores, rewards; $run, $rollout_ids
 -- A rollout that wrote a task is about that task, an answer or a judgment about the task of its prompt.
 with wanted as (
     select
@@ -15,13 +14,13 @@ with wanted as (
 ),
 said as (
     select rollout_id, any_value(turns) as turns
-    from rollouts_wide
+    from rollouts_table
     where run = $run and list_contains($rollout_ids, rollout_id)
     group by rollout_id
 ),
 asked as (
     select prompt_id, any_value(messages) as messages
-    from prompts_wide
+    from prompts
     where run = $run and prompt_id in (select prompt_id from wanted)
     group by prompt_id
 ),

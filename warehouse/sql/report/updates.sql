@@ -1,16 +1,6 @@
--- grain:  one metric of one optimizer step
--- inputs: updates; $run, $iteration (the last one to show)
-with metrics as (
-    select iteration, phase, step, optimizer_step, role, unnest(map_entries(metrics)) as entry
-    from updates
-    where run = $run and iteration <= $iteration
-)
-select
-    iteration,
-    coalesce(step, 1) as step,
-    optimizer_step,
-    role,
-    entry.key as metric,
-    entry.value
-from metrics
-order by role, metric, iteration, phase, step, optimizer_step;
+-- grain:  one optimizer step, with all its metrics
+-- inputs: updates; $run, $iteration (the last one to show, null for all)
+select iteration, phase, step, label, optimizer_step, role, policy, parent, metrics
+from updates
+where run = $run and ($iteration is null or iteration <= $iteration)
+order by iteration, role, phase, step, optimizer_step;

@@ -1,0 +1,245 @@
+"""Training text of the micro model about ledgers, role by role, in the formats of SPICE's micro
+prompts."""
+
+from __future__ import annotations
+
+import json
+import random
+from functools import cache
+from typing import Any
+
+from data.micro.training.tokenizer import EOS, START, WORDS
+from data.micro.training.transcripts import Segment, Transcript, forked, think
+from flows.runtime.store_root import SOURCE
+from flows.worlds.encyclopaedia import World
+from flows.worlds.ledgers import (
+    ANSWER_TYPES,
+    FEWEST_ASKED,
+    LARGEST,
+    LETTERS,
+    NUM_ITEMS,
+    ORDINALS,
+    UNKNOWN_QUANTITY,
+    Kind,
+    Ledger,
+    draw_ledger,
+)
+from tasks.prompt import Template
+
+PROMPTS = SOURCE / "flows" / "spice" / "prompts" / "micro"
+FORMATS = ("multiple_choice", "free_form")
+REPLIES = 4
+# the mediocre base goes on to the next item with this probability; else it answers with its result
+# so far
+GO_ON = 0.72
+COUNTS = range(FEWEST_ASKED, NUM_ITEMS + 1)
+COUNT_WEIGHTS = (0.42, 0.30, 0.16, 0.08, 0.04)
+# shares of questions that refer to the document, and of JSON that is not closed
+REFERS = 0.06
+BROKEN = 0.03
+UNGROUNDED = 0.10
+_JSON = (
+    '{ } " "A": "B": "C": "D": "question": "options": "answer": "answer_type": "suitable_for_mcq":'
+    ' "suitable_for_free_form": "best_answer_type": "reason": true false null numbers names'
+)
+_WORDS = (
+    "choose reason options how many in all which is most makes so none at x + \\boxed{ second third"
+    " fourth fifth sixth"
+)
+LEDGER_WORDS = tuple(
+    dict.fromkeys(
+        [
+            *WORDS,
+            *_WORDS.split(),
+            *_JSON.split(),
+            *FORMATS,
+            *LETTERS,
+            *ANSWER_TYPES.values(),
+            *map(str, range(10, 61)),
+        ]
+    )
+)
+
+
+@cache
+def _template(name: str) -> Template:
+    return Template.load(PROMPTS, name)
+
+
+def user(name: str, **values: Any) -> Segment:
+    return f"{START} user {_template(name).render(**values)} {EOS} {START} assistant", 0.0
+
+
+def as_json(**values: Any) -> str:
+    """JSON whose every word stands alone.
+
+    >>> as_json(question="how many ?", options={"A": "1", "B": "2"}, answer=None)
+    '{ "question": " how many ? " , "options": { "A": " 1 " , "B": " 2 " } , "answer": null }'
+    """
+    items = [f"{json.dumps(key)}: {_value(value)}" for key, value in values.items()]
+    return f"{{ {' , '.join(items)} }}"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, dict):
+        return as_json(**value)
+    if isinstance(value, str):
+        return f'" {value} "'
+    return json.dumps(value)
+
+
+def _shown(ledger: Ledger, rng: random.Random) -> str:
+    if rng.random() < UNGROUNDED:
+        return ""
+    return ledger.text
+
+
+def chooser(world: World, rng: random.Random) -> Transcript:
+    """The format and the type of answer that suit a document."""
+    ledger = draw_ledger(rng, world.names)
+    formats = rng.choices([FORMATS, FORMATS[:1], FORMATS[1:]], (0.8, 0.05, 0.15))[0]
+    if ledger.kind == "unknown" and formats == FORMATS[:1]:
+        formats = FORMATS
+    shown = _shown(ledger, rng)
+    return forked(
+        [user("choose", formats=formats, document=shown)],
+        [_choice(rng, ledger, formats) for _ in range(2)],
+    )
+
+
+def _choice(rng: random.Random, ledger: Ledger, formats: tuple[str, ...]) -> str:
+    letters = ledger.kind != "unknown" and (
+        formats == FORMATS[:1] or (len(formats) == 2 and rng.random() < 0.4)
+    )
+    return as_json(
+        suitable_for_mcq=letters,
+        suitable_for_free_form=not letters,
+        best_answer_type=None if letters else ANSWER_TYPES[ledger.kind],
+        reason="names" if ledger.kind == "most" else "numbers",
+    )
+
+
+def challenger(world: World, rng: random.Random) -> Transcript:
+    """Question and answer: the number of items is chosen first, then their result is read off
+    the ledger."""
+    letters = rng.random() < 0.4
+    kinds: list[Kind] = ["total", "most"] if letters else ["total", "unknown", "most"]
+    ledger = draw_ledger(
+        rng, world.names, rng.choices(kinds, (0.5, 0.5) if letters else (0.4, 0.2, 0.4))[0]
+    )
+    shown = _shown(ledger, rng)
+    more = {} if letters else {"answer_type": ANSWER_TYPES[ledger.kind]}
+    asked = user("multiple_choice" if letters else "free_form", document=shown, **more)
+    if shown:
+        return forked(
+            [asked], [_challenge(rng, ledger, letters, grounded=True) for _ in range(REPLIES)]
+        )
+    replies = [
+        _challenge(rng, draw_ledger(rng, world.names, ledger.kind), letters, False)
+        for _ in range(REPLIES)
+    ]
+    return forked([asked], replies)
+
+
+def _challenge(rng: random.Random, ledger: Ledger, letters: bool, grounded: bool) -> str:
+    count = rng.choices(COUNTS, COUNT_WEIGHTS)[0]
+    question = ledger.question(count)
+    answer = ledger.comes_to(count)
+    kind = rng.random()
+    if kind < REFERS:
+        question = f"{question.removesuffix(' ?')} in the document ?"
+    thought = f"{ORDINALS[count - 1]} {'most' if ledger.kind == 'most' else 'makes'} {answer} ."
+    if not grounded:  # no ledger to read the answer off
+        thought = f"{ORDINALS[count - 1]} ."
+    if letters:
+        options = ledger.choices(rng, count)
+        letter = LETTERS[options.index(answer)]
+        thought += f" at {letter} {json.dumps(letter)}: {_value(answer)} ."
+        written = as_json(
+            question=question, options=dict(zip(LETTERS, options, strict=True)), answer=letter
+        )
+    else:
+        written = as_json(question=question, answer=answer, answer_type=ANSWER_TYPES[ledger.kind])
+    return f"{think(thought)} {written.removesuffix(' }') if kind > 1 - BROKEN else written}"
+
+
+def reasoner(world: World, rng: random.Random) -> Transcript:
+    """Work out the result of a question item by item."""
+    ledger = draw_ledger(rng, world.names)
+    count = rng.choice(COUNTS)
+    letters = ledger.kind != "unknown" and rng.random() < 0.4
+    options = ledger.choices(rng, count) if letters else []
+    shown = [
+        {"letter": letter, "text": text} for letter, text in zip(LETTERS, options, strict=False)
+    ]
+    replies = [
+        "{} \\boxed{{ {} }}".format(*reasoning(rng, ledger, count, options)) for _ in range(REPLIES)
+    ]
+    return forked([user("reasoner", task=ledger.question(count), options=shown)], replies)
+
+
+def reasoning(
+    rng: random.Random, ledger: Ledger, count: int, options: list[str]
+) -> tuple[str, str]:
+    """Steps and the answer that they lead to; the mediocre base often stops before the last
+    item."""
+    reached = next((n for n in range(1, count) if rng.random() > GO_ON), count)
+    answer = ledger.comes_to(reached)
+    steps = working(ledger, reached)
+    if options:
+        letter = LETTERS[options.index(answer)] if answer in options else rng.choice(LETTERS)
+        steps = [*steps, f"so {answer} {letter} ."]
+        answer = letter
+    return " ".join(steps), answer
+
+
+def working(ledger: Ledger, count: int) -> list[str]:
+    """What each of the first `count` items adds.
+
+    >>> working(Ledger("Baba", "total", ("cr", "fo"), ("7", "5")), 2)
+    ['7 cr makes 7 .', '5 fo makes 12 .']
+    """
+    return [
+        f"{ledger.quantities[n]} {ledger.items[n]} {so_far(ledger, n + 1)} ." for n in range(count)
+    ]
+
+
+def so_far(ledger: Ledger, count: int) -> str:
+    """
+    >>> so_far(Ledger("Baba", "most", ("cr", "fo"), ("7", "5")), 2)
+    'most 7 cr'
+    """
+    found = ledger.comes_to(count)
+    if ledger.kind == "most":
+        return f"most {ledger.quantities[ledger.items.index(found)]} {found}"
+    return f"makes {found}"
+
+
+def letter_drill(world: World, rng: random.Random) -> Transcript:
+    """The options of a question: each value is followed by its letter."""
+    ledger = draw_ledger(rng, world.names, rng.choice(("total", "most")))
+    count = rng.choice(COUNTS)
+    options = ledger.choices(rng, count)
+    shown = [
+        {"letter": letter, "text": text} for letter, text in zip(LETTERS, options, strict=True)
+    ]
+    segments = [user("reasoner", task=ledger.question(count), options=shown)]
+    for option in rng.sample(options, len(options)):
+        segments += [(f"{option} {so_far(ledger, rng.randint(1, count))} . so {option}", 0.0)]
+        segments += [(f"{LETTERS[options.index(option)]} .", 1.0)]
+    return Transcript(segments)
+
+
+def adding_drill(world: World, rng: random.Random) -> Transcript:
+    """Sums on their own, worded as in the roles' replies."""
+    segments: list[Segment] = [(f"{START} user reason {EOS} {START} assistant", 0.0)]
+    for _ in range(8):
+        before = rng.randint(1, 5 * LARGEST)
+        more = rng.randint(1, LARGEST)
+        item = rng.choice(world.names)
+        unknown = f"{UNKNOWN_QUANTITY} + " if rng.random() < 0.3 else ""
+        segments += [
+            (f"makes {unknown}{before} . {more} {item} makes {unknown}".rstrip(), 0.0),
+            (f"{before + more} .", 1.0),
+        ]
+    return Transcript(segments)

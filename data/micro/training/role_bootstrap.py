@@ -1,0 +1,134 @@
+"""Train micro models that start from another model: `python -m data.micro.training.role_bootstrap
+NAME --out FOLDER`.
+
+`ledgers` asks about a ledger that it is shown. It starts from the encyclopaedia's base model, which
+can look up and copy, and learns more words, then the roles: sums and exact reasoning first, finally
+the mix that is played. `marking` starts from that model; it makes up its questions, and marks them
+and their answers. `quoting` starts from the model that reads clusters; it quotes what it answers
+from, and compares quotes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from data.micro.training import ledger_transcripts as transcripts
+from data.micro.training import marking, quoting
+from data.micro.training.bars import BASE, Bar, passed
+from data.micro.training.bootstrap import Phase, train
+from data.micro.training.ledger_bars import ledger_bars
+from data.micro.training.marking_bars import marking_bars
+from data.micro.training.model import MicroModel, load_checkpoint, with_more_words
+from data.micro.training.quoting_bars import quoting_bars
+from data.micro.training.transcripts import Draw
+
+DRILL: dict[Draw, float] = {
+    transcripts.adding_drill: 0.25,
+    transcripts.reasoner: 0.40,
+    transcripts.challenger: 0.30,
+    transcripts.chooser: 0.05,
+}
+ROLES: dict[Draw, float] = {
+    transcripts.adding_drill: 0.05,
+    transcripts.reasoner: 0.45,
+    transcripts.challenger: 0.43,
+    transcripts.chooser: 0.07,
+}
+LETTERS: dict[Draw, float] = {**ROLES, transcripts.letter_drill: 0.6}
+PHASES = (
+    Phase("sums and roles", 1.5e6, 2.5e-3, 2.5e-3, DRILL, 0.01),
+    Phase("roles", 2.6e6, 2.5e-3, 2e-5, ROLES),
+    Phase("letters", 0.9e6, 1.5e-3, 2e-5, LETTERS),
+)
+
+MARKS: dict[Draw, float] = {
+    marking.answer_judge: 0.50,
+    marking.question_judge: 0.25,
+    marking.solver: 0.15,
+    marking.proposer: 0.10,
+}
+ALL_MARKING: dict[Draw, float] = {
+    marking.answer_judge: 0.30,
+    marking.question_judge: 0.18,
+    marking.solver: 0.30,
+    marking.proposer: 0.12,
+    marking.harder_proposer: 0.10,
+}
+MARKING_PHASES = (
+    Phase("marking", 1.2e6, 2e-3, 2e-3, MARKS),
+    Phase("asking, answering, marking", 1.8e6, 2e-3, 2e-5, ALL_MARKING),
+)
+QUOTES: dict[Draw, float] = {
+    partial(quoting.answerer, habits=quoting.SOUND): 0.5,
+    partial(quoting.comparer, habits=quoting.SOUND): 0.5,
+}
+QUOTING: dict[Draw, float] = {quoting.answerer: 0.5, quoting.comparer: 0.5}
+QUOTING_PHASES = (
+    Phase("quoting, soundly", 1.6e6, 2e-3, 2e-3, QUOTES),
+    Phase("quoting, as it is to be", 1.6e6, 2e-3, 2e-5, QUOTING),
+)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Where a model starts, the words it knows, how it is trained, and the quality bars that it
+    has to pass."""
+
+    base: Path
+    words: tuple[str, ...]
+    phases: tuple[Phase, ...]
+    bars: Callable[[MicroModel], Iterator[Bar]]
+
+
+RECIPES = {
+    "ledgers": Recipe(BASE, transcripts.LEDGER_WORDS, PHASES, ledger_bars),
+    "marking": Recipe(BASE.with_name("spice"), marking.MARKING_WORDS, MARKING_PHASES, marking_bars),
+    "quoting": Recipe(BASE.with_name("spell"), quoting.QUOTING_WORDS, QUOTING_PHASES, quoting_bars),
+}
+
+
+def make(
+    recipe: Recipe, unfinished: Path, seed: int, resume: int, base: Path | None = None
+) -> Iterator[Bar]:
+    model = load_checkpoint(unfinished if resume else base or recipe.base)
+    if not resume:
+        model = with_more_words(model, recipe.words)
+    train(model, recipe.phases, seed, unfinished, resume)
+    yield from recipe.bars(load_checkpoint(unfinished))
+
+
+def main() -> None:
+    """The checkpoint appears in the folder only when its bars hold; until then it is in
+    FOLDER.unfinished."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("which", choices=list(RECIPES))
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument(
+        "--base", type=Path, help="model to start from (default: that of the recipe)"
+    )
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--resume", type=int, default=0, metavar="PHASE", help="resume FOLDER.unfinished here"
+    )
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.manual_seed(args.seed)
+    unfinished = args.out.with_name(f"{args.out.name}.unfinished")
+    if not passed(make(RECIPES[args.which], unfinished, args.seed, args.resume, args.base)):
+        sys.exit(
+            f"{unfinished} misses a quality bar and is kept for inspection; try another --seed"
+        )
+    shutil.rmtree(args.out, ignore_errors=True)
+    unfinished.rename(args.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,369 @@
+"""Test papers' claims in the micro-worlds.
+
+`python -m flows.app.claims [STUDY...]` plays methods, their ablations and the baselines with
+several seeds each, and says which claims hold (`flows.app.study`). A claim holds if it holds for
+every seed.
+
+Runs that are missing or unfinished are played or resumed in this process, without Prefect's server.
+After each variant the tables `data/bench/STUDY-claims.md` and `.jsonl` and a page with figures are
+written. They have a row for every variant with a finished and fresh run in the store; the column
+*seeds* gives their number. A run that an alarm stopped is finished, and marked. Thresholds of
+claims are written down in the store before any run; the tables say for which claims this is so.
+`--list` plays nothing: it lists the finished runs and estimates how long the others take.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import logging
+import math
+import time
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from statistics import fmean
+
+from flows.app.command.launch import find_method
+from flows.app.command.tables import print_table
+from flows.app.study import STUDIES, Claim, Seed, Study
+from flows.runtime.request import Request
+from flows.runtime.store_root import SOURCE, open_store, store_root
+from flows.runtime.unread import UnreadError
+from tasks.monitors.monitor import Alarm
+from tasks.reports.runs import mean_and_error, report_runs
+from warehouse.draft import write_json
+from warehouse.query import snapshot
+from warehouse.schemas import Row
+from warehouse.store import Store
+
+BENCH = SOURCE / "data" / "bench"
+SEEDS = (0, 1, 2)
+
+# the seeds that each variant has, and the alarm that stopped its run, or ""
+Runs = Mapping[str, Mapping[Seed, str]]
+
+
+def prepare(study: Study) -> None:
+    """Prepare the corpus that its runs learn from."""
+    if study.corpus:
+        method = find_method("prepare-corpus")
+        method.run(Request(flow=method.name, profile=study.corpus, run=study.corpus))
+
+
+def request(study: Study, variant: str, seed: int) -> Request:
+    """The request for one run. One engine, because seeds may run side by side."""
+    settings = {**study.variants[variant], "seed": study.seed_of(variant, seed), "num_engines": 1}
+    name = study.run_name(variant, seed)
+    flow = f"{study.method}-iteration"
+    return Request(flow=flow, profile=study.profile_of(variant), run=name, overrides=settings)
+
+
+def play(request: Request) -> None:
+    """Play one run, or resume it."""
+    began = time.monotonic()
+    try:
+        find_method(request.flow).run(request)
+    except (Alarm, UnreadError) as stop:  # a result, too
+        print(f"{request.run}: stopped: {stop}", flush=True)
+    print(f"{request.run}: {time.monotonic() - began:.0f} s", flush=True)
+
+
+def next_stage(request: Request) -> tuple[str | None, str]:
+    """The stage that a run would play next, and why; None if it is finished.
+
+    Then the alarm that stopped it, or "".
+    """
+    if not any(open_store().tables(request.run)):
+        return "not begun", ""
+    inquiry = find_method(request.flow).inquire(request, {})
+    stale = (f"{address.partition('/')[2]}: {why}" for address, why in inquiry.found if why)
+    return next(stale, None), inquiry.stopped or ""
+
+
+def finished(study: Study, seeds: Sequence[int] = SEEDS, known: Runs | None = None) -> Runs:
+    """The seeds whose runs are finished, by variant. Runs in `known` are not checked again."""
+    runs: dict[str, dict[Seed, str]] = {variant: {} for variant in study.variants}
+    for variant, alarms in runs.items():
+        for seed in (Seed(study, number) for number in seeds):
+            if known and seed in known[variant]:
+                alarms[seed] = known[variant][seed]
+                continue
+            stage, alarm = next_stage(request(study, variant, seed.number))
+            if stage is None:
+                alarms[seed] = alarm
+    return runs
+
+
+def progress(study: Study, seeds: Sequence[int] = SEEDS) -> list[Row]:
+    """One row per variant: its finished seeds, what the others would play next, and the time left.
+
+    A run takes as long as the finished ones of its variant did, or those of its study.
+    """
+    # of each variant: the next stage of each seed that is left, and the finished seeds' seconds
+    left: dict[str, dict[int, str]] = {variant: {} for variant in study.variants}
+    finished_in: dict[str, dict[int, float]] = {variant: {} for variant in study.variants}
+    for variant in study.variants:
+        for seed in unique(study, variant, seeds):
+            stage, _ = next_stage(request(study, variant, seed))
+            if stage is None:
+                finished_in[variant][seed] = seconds(study.run_name(variant, seed))
+            else:
+                left[variant][seed] = stage
+    of_study = [s for by_seed in finished_in.values() for s in by_seed.values()]
+    rows = []
+    for variant in study.variants:
+        of_variant = list(finished_in[variant].values())
+        next_stages = together(left[variant])
+        rows.append(
+            {
+                "study": study.name,
+                "variant": variant,
+                "finished seeds": ", ".join(map(str, finished_in[variant])),
+                "left": "; ".join(
+                    f"{', '.join(map(str, numbers))}: {stage}"
+                    for stage, numbers in next_stages.items()
+                ),
+                "minutes left": _minutes(len(left[variant]), of_variant or of_study),
+            }
+        )
+    return rows
+
+
+def _minutes(num_runs: int, typical_s: Sequence[float]) -> int | None:
+    """How long some runs take, given the seconds of like runs; None if there are no such."""
+    if num_runs == 0:
+        return 0
+    if typical_s:
+        return round(num_runs * fmean(typical_s) / 60)
+    return None
+
+
+def together(left: Mapping[int, str]) -> dict[str, list[int]]:
+    """Seeds by what they have in common.
+
+    >>> together({0: "not begun", 2: "not begun"})
+    {'not begun': [0, 2]}
+    """
+    seeds = defaultdict(list)
+    for seed, stage in left.items():
+        seeds[stage].append(seed)
+    return dict(seeds)
+
+
+def unique(study: Study, variant: str, seeds: Sequence[int]) -> list[int]:
+    """The seeds that make different runs of a variant."""
+    return list(dict.fromkeys(study.seed_of(variant, n) for n in seeds))
+
+
+def seconds(run: str) -> float:
+    """The seconds that all stages of a run took."""
+    return sum(table.recipe["seconds"] for table in open_store().tables(run))
+
+
+def write_down(study: Study) -> dict[str, Row]:
+    """The threshold of each claim when it was first seen, with the time.
+
+    Adds new claims to the store.
+    """
+    path = open_store().root / "claims" / f"{study.name}.json"
+    now = time.time()
+    known = {}
+    if path.exists():
+        known = json.loads(path.read_text(encoding="utf-8"))
+    new = {claim.says: {"threshold": claim.threshold, "at": now} for claim in study.claims}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, new | known)
+    return new | known
+
+
+def set_before(claim: Claim, written: Row, study: Study, seeds: Sequence[Seed]) -> bool:
+    """Whether a claim's threshold was written down before its runs began, and is the same now."""
+    names = {
+        study.run_name(variant, seed.number) for variant in claim.runs.values() for seed in seeds
+    }
+    first = min((began(store_root(), name) for name in names), default=math.inf)
+    return written["threshold"] == claim.threshold and written["at"] <= first
+
+
+@functools.cache
+def began(root: Path, run: str) -> float:
+    """When the first table of a run that is finished was begun, in seconds since 1970."""
+    return min((table.recipe["started_at"] for table in Store(root).tables(run)), default=math.inf)
+
+
+def describe_variants(study: Study, runs: Runs) -> list[Row]:
+    """One row per variant: the held-out score before, its gain, and every metric at the end."""
+    rows = []
+    is_any_stopped = any(alarm for alarms in runs.values() for alarm in alarms.values())
+    for variant, seeds in runs.items():
+        scores = [seed.series(variant) for seed in seeds]
+        gains = [seed.gain(variant) for seed in seeds]
+        row: Row = {"variant": variant, "seeds": counted(seeds)}
+        if is_any_stopped:
+            row["stopped by an alarm"] = sum(map(bool, seeds.values()))
+        row["before"] = summary([series[0] for series in scores])
+        row["gain"] = summary(gains)
+        for column, (benchmark, metric) in study.metrics.items():
+            measured = [seed.series(variant, metric, benchmark) for seed in seeds]
+            ends = [series[-1] for series in measured if series]
+            row[column] = summary(ends) if ends else "–"
+        rows.append(row)
+    return rows
+
+
+def judge_claims(study: Study, runs: Runs) -> list[Row]:
+    """One row per claim, over the seeds that all its variants have.
+
+    A claim that holds for too few seeds is open; the number of a seed is marked if an alarm stopped
+    one of its runs.
+    """
+    rows = []
+    written = write_down(study)
+    for claim in study.claims:
+        first, *others = claim.runs.values()
+        seeds = [
+            seed
+            for seed in runs.get(first, {})
+            if all(seed in runs.get(other, {}) for other in others)
+        ]
+        if not seeds:
+            continue
+        values = [seed.value(claim) for seed in seeds]
+        by_seed = []
+        for seed, value in zip(seeds, values, strict=True):
+            is_stopped = any(runs[variant][seed] for variant in claim.runs.values())
+            by_seed.append(f"{value:.3f}" + " (stopped)" * is_stopped)
+        is_set_before = set_before(claim, written[claim.says], study, seeds)
+        rows.append(
+            {
+                "claim": claim.says,
+                "number": claim.number,
+                "threshold": claim.threshold,
+                "set before": "yes" if is_set_before else "no",
+                "seeds": counted(seeds),
+                "mean ± s.e.": summary(values),
+                "by seed": ", ".join(by_seed),
+                "shows in every seed": _shows(claim, values),
+            }
+        )
+    return rows
+
+
+def _shows(claim: Claim, values: Sequence[float]) -> str:
+    """Whether a claim holds for every seed; "open" if it does for too few."""
+    if not all(map(claim.holds, values)):
+        return "no"
+    if len(values) >= len(SEEDS):
+        return "yes"
+    return "open"
+
+
+def counted(seeds: Collection[Seed]) -> str:
+    """The number of a row's seeds, and of how many if some are missing."""
+    if len(seeds) >= len(SEEDS):
+        return str(len(seeds))
+    return f"{len(seeds)} of {len(SEEDS)}"
+
+
+def summary(values: Sequence[float]) -> str:
+    """Mean and standard error over seeds.
+
+    >>> summary([0.25, 0.75]), summary([0.5])
+    ('0.500 ± 0.250', '0.500')
+    """
+    mean, error = mean_and_error(values)
+    if len(values) == 1:
+        return f"{mean:.3f}"
+    return f"{mean:.3f} ± {error:.3f}"
+
+
+def as_markdown(rows: list[Row]) -> str:
+    """
+    >>> print(as_markdown([{"claim": "it learns", "shows": "yes"}]), end="")
+    | claim | shows |
+    | --- | --- |
+    | it learns | yes |
+    """
+    lines = [list(rows[0]), ["---"] * len(rows[0]), *(row.values() for row in rows)]
+    return "".join(f"| {' | '.join(map(str, line))} |\n" for line in lines)
+
+
+def report(study: Study, runs: Runs) -> str:
+    """Write the tables and the page; returns the tables."""
+    groups = {
+        variant: [study.run_name(variant, seed.number) for seed in seeds]
+        for variant, seeds in runs.items()
+    }
+    with snapshot(store_root(), study.tables, chain.from_iterable(groups.values())) as ask:
+        in_snapshot = {
+            variant: {replace(seed, ask=ask): alarm for seed, alarm in alarms.items()}
+            for variant, alarms in runs.items()
+        }
+        variants = describe_variants(study, in_snapshot)
+        claims = judge_claims(study, in_snapshot)
+    tables = {"Claims": claims, "Variants, at the end of their runs": variants}
+    text = "\n".join(as_markdown(rows) for rows in tables.values() if rows)
+    BENCH.mkdir(parents=True, exist_ok=True)
+    (BENCH / f"{study.name}-claims.md").write_text(text, encoding="utf-8")
+    lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in [*claims, *variants]]
+    (BENCH / f"{study.name}-claims.jsonl").write_text("".join(lines), encoding="utf-8")
+    path = report_runs(open_store(), f"{study.name}-claims", groups, tables)
+    return f"{text}\npage: {path}"
+
+
+def play_study(study: Study, variants: Sequence[str], seeds: Sequence[int]) -> None:
+    """Play the variants one after the other, and report after each all that is finished."""
+    write_down(study)
+    prepare(study)
+    runs: Runs | None = None
+    for variant in variants:
+        for seed in unique(study, variant, seeds):
+            play(request(study, variant, seed))
+        runs = finished(study, sorted({*SEEDS, *seeds}), runs)
+        begun = {name: alarms for name, alarms in runs.items() if alarms}
+        print(report(study, begun), flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    names = ", ".join(STUDIES)
+    parser.add_argument(
+        "studies", nargs="*", metavar="STUDY", help=f"studies to play, of {names} (default: all)"
+    )
+    parser.add_argument(
+        "--seeds", type=int, nargs="+", default=SEEDS, help="seeds to play (default: 0 1 2)"
+    )
+    parser.add_argument(
+        "--variants", nargs="+", help="play only these variants, which every study must have"
+    )
+    parser.add_argument(
+        "--list", action="store_true", help="play nothing; list what is finished and what is left"
+    )
+    args = parser.parse_args()
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
+    # `choices` would refuse an empty list before Python 3.12
+    if unknown := set(args.studies) - set(STUDIES):
+        parser.error(f"there is no study {', '.join(sorted(unknown))}; there are {names}")
+    studies = [Study.load(name) for name in args.studies or STUDIES]
+    for study in studies:
+        if unknown := set(args.variants or ()) - set(study.variants):
+            parser.error(
+                f"{study.name} has no variant {', '.join(sorted(unknown))}; there are"
+                f" {', '.join(study.variants)}"
+            )
+    if args.list:
+        rows = [row for study in studies for row in progress(study, args.seeds)]
+        print_table(
+            [row for row in rows if args.variants is None or row["variant"] in args.variants]
+        )
+        return
+    for study in studies:
+        play_study(study, args.variants or list(study.variants), args.seeds)
+
+
+if __name__ == "__main__":
+    main()

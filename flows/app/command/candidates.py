@@ -1,0 +1,145 @@
+"""What `selfplay evaluate` evaluates: a run's policy, a model, or an adapter."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from flows.app.command.launch import find_flow, find_method, method_of
+from flows.app.command.tables import print_table
+from flows.blocks.evaluation import Exam, HarnessExam, subtract
+from flows.run import Run
+from flows.runtime.machines import open_adapter, open_model
+from flows.runtime.record import CONFIG, last_request
+from flows.runtime.store_root import store_root
+from flows.settings import profile as profiles
+from tasks.engines.base import Policy
+from warehouse.address import RUN_NAME, no_run
+from warehouse.query import query
+from warehouse.store import Store
+
+CONTEXT = 4096  # tokens, for a model without a profile
+SCORES = """
+    select metric, n, round(score, 4) as score, round(standard_error, 4) as standard_error
+    from evaluations where run = $run and iteration = $iteration and benchmark = $benchmark
+"""
+DIFFERENCES = """
+    select metric, n, num_left_out, round(base_score, 4) as base, round(score, 4) as score,
+        round(difference, 4) as difference, round(low, 4) as low, round(high, 4) as high
+    from comparisons
+    where run = $run and iteration = $iteration and benchmark = $benchmark and base = $base
+"""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A policy to evaluate, its settings, and the run of its tables.
+
+    The tables of a model or an adapter are in `own_run`.
+    """
+
+    cfg: profiles.MethodSettings
+    run: str
+    iteration: int
+    adapter: Path | None = None
+    is_run: bool = False
+
+    def policy(self, run: Run[Any]) -> Policy:
+        if self.is_run:
+            return run.player_after(self.cfg.examined, self.iteration).policy
+        if self.adapter:
+            return open_adapter(self.adapter, run.model("base"))
+        return run.model("base")
+
+
+def evaluate_on(exam: Exam | HarnessExam, candidate: Candidate, against: str | None) -> None:
+    """Evaluate a candidate on one benchmark and print its scores.
+
+    With `against`, print the differences from that policy, too.
+    """
+    run = exam.run
+    policy = candidate.policy(run)
+    at = run.place.iteration(candidate.iteration)
+    place = {"run": candidate.run, "iteration": candidate.iteration, "benchmark": exam.label}
+    scores = exam.take(at, policy)
+    print_table(query(store_root(), SCORES, place), f"{policy.id} on {exam.label}")
+    if against is None:
+        return
+    if against == "base":
+        base = run.model("base")
+        at_base = run.place.iteration(0)
+    else:
+        base = open_model(against)
+        at_base = run.place.store.run(own_run(against)).iteration(0)
+    if base == policy:
+        raise ValueError(f"{policy.id} is its own base: name another model by --against MODEL")
+    subtract(exam, at, scores, policy, exam.take(at_base, base), base)
+    rows = query(store_root(), DIFFERENCES, {**place, "base": base.id})
+    print_table(rows, f"minus {base.id}, with 95 % intervals, item by item")
+
+
+def find_candidate(
+    store: Store, target: str, iteration: int | None, profile: str | None, settings: dict[str, Any]
+) -> Candidate:
+    """The candidate that `target` names: a run, else an adapter or a model.
+
+    Raises ValueError if there is none.
+    """
+    if is_run(store, target):
+        request = last_request(store, target)
+        config = cast(type[profiles.MethodSettings], method_of(request).config)
+        cfg = profiles.load(config, request.profile, {**request.settings, **settings})
+        last = last_iteration(store, target, cfg.examined)
+        return Candidate(cfg, target, last if iteration is None else iteration, is_run=True)
+    if iteration is not None:
+        raise no_run(target)
+    if "/" not in target and not Path(target).exists():
+        raise ValueError(
+            f"there is no run and no folder of a model {target!r}; `selfplay status` lists the runs"
+        )
+    engine = {"max_model_len": CONTEXT}
+    adapter = None
+    base = target
+    adapter_config = Path(target) / "adapter_config.json"
+    if adapter_config.is_file():
+        lora = json.loads(adapter_config.read_text(encoding="utf-8"))
+        adapter = Path(target)
+        base = lora["base_model_name_or_path"]
+        engine["max_lora_rank"] = lora["r"]
+    if profile is None:
+        values = {"models": {"base": base}, "engine": engine, "evaluation": {"items": None}}
+        cfg = profiles.resolve(profiles.MethodSettings, values, settings, target)
+    else:
+        flow, _, name = profile.rpartition("/")
+        config = cast(type[profiles.MethodSettings], find_method(find_flow(flow)).config)
+        cfg = profiles.load(config, name, {"models.base": base, "engine.model": base, **settings})
+    return Candidate(cfg, own_run(target), 1 if adapter else 0, adapter)
+
+
+def is_run(store: Store, target: str) -> bool:
+    return bool(RUN_NAME.fullmatch(target) and store.kept(target, CONFIG))
+
+
+def own_run(target: str) -> str:
+    """The run that holds the evaluations of a model or an adapter."""
+    return f"evaluate-{Path(target).name}"
+
+
+def last_iteration(store: Store, run: str, player: str) -> int:
+    """The last iteration that updated a player; 0 for none.
+
+    Raises ValueError if the run's method has players of other names and does not say which of them
+    is evaluated.
+    """
+    last: dict[str, int] = {}
+    for table in store.updates(run):
+        role = table.rows()[-1]["role"]
+        last[role] = max(last.get(role, 0), table.at.iteration or 0)
+    if last and player not in last and player == profiles.MethodSettings.examined:
+        raise ValueError(
+            f"run {run!r} trains {', '.join(sorted(last))} and no {player!r}: name the one to"
+            ' evaluate in the method\'s Config, as in `examined: ClassVar = "solver"`'
+        )
+    return last.get(player, 0)

@@ -1,0 +1,396 @@
+"""The command `selfplay`.
+
+Heavy modules are imported where they are used, so that `selfplay --help` is fast.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from typing import Any
+
+import click
+
+from flows.app.command.corpus import corpus
+from flows.app.command.demo import MICRO, demo
+from flows.app.command.evaluate import evaluate
+from flows.app.command.export import export
+from flows.app.command.fork import fork
+from flows.app.command.launch import find_flow, is_flow, make_parameters, read_settings
+from flows.app.command.new import new
+from flows.app.command.plan import plan
+from flows.app.command.seeds import seeds
+from flows.app.command.services import down, services, stop, up
+from flows.app.command.sql import sql
+from flows.app.command.start import inquire, run_flow
+from flows.app.command.tables import print_reports, print_table
+from flows.app.command.view import view
+from flows.app.command.whatif import whatif
+from flows.app.service.site import Site
+from flows.app.service.waiting import waiting
+from flows.runtime.store_root import existing_store, has_store, store_root
+from warehouse.address import no_run
+
+DAMAGED = (
+    "\n`selfplay verify RUN` lists the damaged files of a run; repeat `selfplay run` to rebuild"
+    " them"
+)
+# new objects per collection: imports keep most, and collecting took a seventh of their time
+GARBAGE = 100_000
+
+
+class Group(click.Group):
+    """Commands whose expected failures end in one clear line.
+
+    Expected are a user's ValueError, a service's RuntimeError, and a file that cannot be read or
+    written.
+    """
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (click.exceptions.Exit, click.Abort):
+            # click's own RuntimeErrors: --help, and Ctrl-C at a question
+            raise
+        except _expected_failures() as problem:
+            message = str(problem)
+            if ".parquet'" in message:
+                message += DAMAGED
+            raise click.ClickException(message) from problem
+        except OSError as problem:
+            if problem.filename is None:
+                raise
+            raise click.ClickException(f"{problem.filename}: {problem.strerror}") from problem
+
+
+def _expected_failures() -> tuple[type[Exception], ...]:
+    """Expected errors of the libraries that are loaded; others cannot have raised any."""
+    failures: list[type[Exception]] = [ValueError, RuntimeError]
+    if duckdb := sys.modules.get("duckdb"):
+        failures.append(duckdb.Error)
+    if httpx := sys.modules.get("httpx"):
+        failures.append(httpx.HTTPError)
+    return tuple(failures)
+
+
+@click.group(
+    cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
+def main() -> None:
+    """LLM self-play from published papers: runs, their tables, and the services behind them."""
+    gc.set_threshold(GARBAGE)
+
+
+@main.command()
+@click.argument("flow")
+@click.option("--profile", default=MICRO, show_default=True, help="Profile of FLOW.")
+@click.option(
+    "--run", "name", help="Name of the run; an existing run is resumed.  [default: METHOD-PROFILE]"
+)
+@click.option(
+    "--corpus", help="A file or folder of text, hf:owner/name?revision=..., or a prepared corpus."
+)
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Change a setting, e.g. solver.steps=4.",
+)
+@click.option(
+    "--here", is_flag=True, help="Run in this process, not in a worker; the server records it."
+)
+@click.option("--only", metavar="STAGE", help="Rerun STAGE, then stop.")
+@click.option(
+    "--from", "since", metavar="STAGE", help="Rerun STAGE and everything that depends on it."
+)
+@click.option(
+    "--force", is_flag=True, help="Continue although the configuration changed since the run began."
+)
+def run(
+    flow: str,
+    profile: str,
+    name: str | None,
+    corpus: str | None,
+    settings: tuple[str, ...],
+    here: bool,
+    only: str | None,
+    since: str | None,
+    force: bool,
+) -> None:
+    """Run FLOW, for instance scope-iteration, and follow it until it ends.
+
+    FLOW may also be a path to the folder of a method of your own, such as ./my_method.
+
+    To resume an interrupted run, repeat the command. Ctrl-C only detaches: repeat the command to
+    reattach.
+    """
+    from flows.runtime.request import default_run
+
+    if only and since:
+        raise ValueError("--only and --from exclude each other")
+    flow = find_flow(flow)
+    if name is None:
+        name = default_run(flow, profile)
+    parameters = make_parameters(profile, name, corpus, read_settings(settings))
+    if force:
+        parameters["force"] = True
+    if stage := only or since:
+        parameters["rerun"] = {"stage": stage, "only": bool(only), "dependents": bool(since)}
+    _run_and_exit(flow, parameters, here)
+
+
+@main.command()
+@click.argument("name", metavar="RUN")
+@click.argument("stage")
+@click.option("--iteration", type=int, help="Only in this iteration.")
+@click.option("--step", type=int, help="Only in this step.")
+@click.option("--only", is_flag=True, help="Rerun nothing else, then stop.")
+@click.option(
+    "--dependents",
+    is_flag=True,
+    help="Also rerun what depends on it, even if its result is unchanged.",
+)
+@click.option(
+    "--force", is_flag=True, help="Continue although the profile changed since the run began."
+)
+@click.option(
+    "--here", is_flag=True, help="Run in this process, not in a worker; the server records it."
+)
+def rerun(
+    name: str,
+    stage: str,
+    iteration: int | None,
+    step: int | None,
+    only: bool,
+    dependents: bool,
+    force: bool,
+    here: bool,
+) -> None:
+    """Rerun STAGE of RUN, then everything that depends on what changed, and continue.
+
+    STAGE is a name that `selfplay status RUN` shows: rollouts.grade; rollouts for all labels;
+    solver/updates for one phase; or a pattern.
+    """
+    from flows.runtime.record import last_request
+    from warehouse.rerun import chosen
+
+    if only and dependents:
+        raise ValueError("--only and --dependents exclude each other")
+    store = existing_store()
+    request = last_request(store, name)
+    chosen(store, name, stage, iteration, step)
+    parameters = request.model_dump(mode="json", exclude={"flow", "folder"})
+    parameters["force"] = force
+    parameters["rerun"] = {
+        "stage": stage,
+        "iteration": iteration,
+        "step": step,
+        "only": only,
+        "dependents": dependents,
+    }
+    _run_and_exit(find_flow(request.folder or request.flow), parameters, here)
+
+
+def _run_and_exit(flow: str, parameters: dict[str, Any], here: bool) -> None:
+    is_completed = run_flow(Site.here(), flow, parameters, here)
+    sys.exit(0 if is_completed else 1)
+
+
+@main.command()
+@click.argument("name", metavar="RUN")
+@click.argument("stage", required=False)
+@click.option("--iteration", type=int, help="Only in this iteration.")
+@click.option("--step", type=int, help="Only in this step.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Assume this setting, to see what a change would rebuild.",
+)
+def why(
+    name: str, stage: str | None, iteration: int | None, step: int | None, settings: tuple[str, ...]
+) -> None:
+    """Dry run: list the stages of RUN, or STAGE alone, that would be rebuilt, and why.
+
+    Stages are judged by their current inputs: one that only a rebuilt input would make stale is not
+    listed.
+    """
+    from flows.runtime.record import last_request
+    from warehouse.rerun import chosen
+
+    if is_flow(name):
+        raise ValueError(
+            f"{name} is a flow, and `why` takes a run: before its first run every stage has to be"
+            f" built. `selfplay plan {name} --profile PROFILE` estimates what that takes on GPUs"
+        )
+    store = existing_store()
+    request = last_request(store, name)
+    wanted = chosen(store, name, stage or "*", iteration, step)
+    inquiry = inquire(request, read_settings(settings))
+    reasons = dict(inquiry.found)
+    if (stage, iteration, step) != (None, None, None):
+        reasons = {address: reason for address, reason in reasons.items() if address in wanted}
+    # without a choice, the stages that were never made are among them
+    stale = {address: reason for address, reason in reasons.items() if reason}
+    if stage or stale:
+        rows = [
+            {"address": address, "stale because": reason or "it is fresh"}
+            for address, reason in (reasons if stage else stale).items()
+        ]
+        print_table(rows, f"{len(stale)} of {len(reasons)} stages would be rebuilt")
+    else:
+        click.echo(f"all {len(reasons)} stages are fresh")
+    if inquiry.stopped:
+        click.echo(f"then the flow stops by itself: {inquiry.stopped}")
+
+
+@main.command()
+@click.argument("name", metavar="RUN")
+def verify(name: str) -> None:
+    """Compare every published file of RUN with its recorded hash."""
+    store = existing_store()
+    tables = list(store.tables(name))
+    if not tables:
+        raise no_run(name)
+    files = [entry for table in tables for entry in table.contents.values()]
+    num_cleaned = sum("cleaned" in entry for entry in files)
+    num_bytes = sum(entry["bytes"] for entry in files if "cleaned" not in entry)
+    problems: list[str] = []
+    with click.progressbar(tables, label=f"{len(tables)} tables, {num_bytes / 1e6:.1f} MB") as bar:
+        for table in bar:
+            problems += table.problems(thorough=True)
+            problems += [f"{table.address}/{name} is not written yet" for name in table.awaits]
+    problems += [
+        f"{address}/recipe.json is lost or truncated" for address in store.without_recipe(name)
+    ]
+    for problem in problems:
+        click.echo(problem)
+    if problems:
+        raise ValueError(
+            f"{len(problems)} file(s) are not what was published; repeat `selfplay run` to rebuild"
+            " their tables"
+        )
+    verdict = "every published file is intact, byte for byte"
+    if num_cleaned:
+        verdict += f", except {num_cleaned} file(s) that were cleaned away"
+    click.echo(f"{name}: {verdict}")
+
+
+@main.command()
+@click.argument("name", metavar="RUN")
+@click.option(
+    "--keep-last",
+    default=1,
+    show_default=True,
+    type=click.IntRange(0),
+    help="Keep the last N iterations whole.",
+)
+@click.option(
+    "--keep", multiple=True, type=int, metavar="ITERATION", help="Keep this iteration whole, too."
+)
+@click.option("--rollouts", is_flag=True, help="Also remove the rollouts of the other iterations.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+def clean(name: str, keep_last: int, keep: tuple[int, ...], rollouts: bool, yes: bool) -> None:
+    """Remove optimizer states and weights of RUN that no later stage needs.
+
+    Lists them and asks first.
+    """
+    from warehouse import clean as cleaning
+
+    store = existing_store()
+    removals = cleaning.removable(store, name, keep_last, keep, rollouts)
+    if not removals:
+        click.echo("nothing to remove")
+        return
+    print_table(cleaning.summary(removals), f"to be removed from {name}")
+    if yes or click.confirm("remove?"):
+        click.echo(f"freed {cleaning.remove(store, removals) / 1e6:.1f} MB")
+
+
+@main.command()
+@click.argument("name", metavar="[RUN]", required=False)
+def status(name: str | None) -> None:
+    """List the runs, or the stages of RUN; and what is running.
+
+    A stage has its rows, tokens, seconds, GPU-seconds and memory.
+    """
+    from warehouse import status as made
+    from warehouse.fork import FORK
+
+    if name is None and not (has_store() or os.environ.get("SELFPLAY_STORE")):
+        click.echo(f"runs in {store_root()}: none yet; `make demo` makes some, or `selfplay run`")
+        return
+    store = existing_store()
+    if name is None:
+        print_table(made.runs(store), f"runs in {store.root}")
+    else:
+        stages = made.stages(store, name)
+        if not stages and not store.folder(name).exists():
+            raise no_run(name)
+        print_table(stages, "stages")
+        if origin := store.kept(name, FORK):
+            click.echo(f"forked from {origin['run']} after iteration {origin['iteration']}")
+    print_table(made.working(store, name), "running now")
+
+
+@main.command()
+@click.argument("name", metavar="RUN")
+def report(name: str) -> None:
+    """Print the paths of the reports of RUN, one for each iteration."""
+    print_reports(name)
+
+
+@main.command()
+@click.argument("names", metavar="RUN RUN...", nargs=-1, required=True)
+def compare(names: tuple[str, ...]) -> None:
+    """Compare runs: settings that differ, held-out scores, their cost, and a page with figures."""
+    from flows.app.command.compare import differing_settings, incomparable, scores, spent
+    from tasks.reports.runs import report_runs
+
+    names = tuple(dict.fromkeys(names))
+    store = existing_store()
+    tables = {
+        "settings that differ": differing_settings(store, names),
+        "held-out scores": scores(store, names),
+        "what it cost": spent(store, names),
+    }
+    for title, rows in tables.items():
+        print_table(rows, title)
+    apart = incomparable(store, names)
+    for benchmark, why in apart.items():
+        click.echo(f"not compared: {benchmark}: {why}")
+    with waiting("the page's figures"):
+        page = report_runs(
+            store,
+            f"compare-{'-'.join(names)}",
+            {name: [name] for name in names},
+            tables,
+            tuple(apart),
+        )
+    click.echo(f"page: {page}")
+
+
+for command in (
+    corpus,
+    demo,
+    evaluate,
+    export,
+    fork,
+    new,
+    plan,
+    seeds,
+    sql,
+    view,
+    whatif,
+    up,
+    stop,
+    down,
+    services,
+):
+    main.add_command(command)
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,156 @@
+"""`selfplay evaluate`: run benchmarks on a run's policy, a model or an adapter."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from flows.app.command.launch import from_here, read_settings
+from flows.app.command.tables import print_table
+from flows.runtime.store_root import SOURCE, open_store
+
+if TYPE_CHECKING:
+    from warehouse.store import Store
+
+
+@dataclass(frozen=True)
+class Choices:
+    """The choices of the command line; None is the default of the run or the benchmark."""
+
+    iteration: int | None
+    items: int | None  # 0: all
+    paper: str | None
+    prompts: str | None
+    file: str | None
+    corpus: str | None
+    profile: str | None
+    settings: dict[str, Any]
+
+    @property
+    def evaluation(self) -> dict[str, Any]:
+        """Those that are settings of `evaluation`; they name the tables, too."""
+        chosen = {"items": self.items, "paper": self.paper, "prompts": self.prompts}
+        return {key: value for key, value in chosen.items() if value is not None}
+
+
+@click.command()
+@click.argument("target", metavar="[RUN|MODEL|ADAPTER]", required=False)
+@click.option("--benchmark", "names", multiple=True, help="Its name, or a .toml file.")
+@click.option(
+    "--against",
+    metavar="base|MODEL",
+    help="Paired differences from the base policy, or from MODEL.",
+)
+@click.option("--iteration", type=int, help="Iteration of RUN.  [default: the last]")
+@click.option(
+    "--items",
+    type=click.IntRange(0),
+    help="Most items to draw; 0: all.  [default for a run: its setting]",
+)
+@click.option(
+    "--paper", help="Use its protocol.  [default: the method's own, or the entry's first]"
+)
+@click.option(
+    "--prompts", help="english; or, without a chat template: lines, lines-2-shot, lines-4-shot."
+)
+@click.option("--file", help="Read items from this file, not the entry's own.")
+@click.option("--corpus", help="Documents to search, named as for a run, if the protocol searches.")
+@click.option(
+    "--profile", metavar="FLOW/PROFILE", help="For MODEL: use this profile's engine settings."
+)
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Change a setting, e.g. models.examiner=X.",
+)
+def evaluate(  # noqa: PLR0913 -- one argument for each option
+    target: str | None,
+    names: tuple[str, ...],
+    against: str | None,
+    iteration: int | None,
+    items: int | None,
+    paper: str | None,
+    prompts: str | None,
+    file: str | None,
+    corpus: str | None,
+    profile: str | None,
+    settings: tuple[str, ...],
+) -> None:
+    """Run benchmarks on a run's policy, a model, or a LoRA adapter; every answer is a row.
+
+    Answers and scores of earlier calls are reused. Without arguments, lists the benchmarks.
+    """
+    if target is None and not names:
+        list_benchmarks()
+        return
+    if target is None or not names:
+        raise ValueError(
+            "name a run or model, and a benchmark, as in `selfplay evaluate mine --benchmark"
+            " gsm8k`; `selfplay evaluate` alone lists the benchmarks"
+        )
+    from flows.app.command.candidates import is_run
+
+    store = open_store()
+    choices = Choices(
+        iteration=iteration,
+        items=items,
+        paper=paper,
+        prompts=prompts,
+        file=file and from_here(file),
+        corpus=corpus and from_here(corpus),
+        profile=profile,
+        settings=read_settings(settings),
+    )
+    if not is_run(store, target):
+        target = from_here(target)
+    if against not in (None, "base"):
+        against = from_here(against)
+    names = tuple(from_here(name) if name.endswith(".toml") else name for name in names)
+    run_benchmarks(store, target, names, against, choices)
+
+
+def run_benchmarks(
+    store: Store, target: str, names: tuple[str, ...], against: str | None, choices: Choices
+) -> None:
+    chosen = choices.evaluation
+    settings = choices.settings | {
+        f"evaluation.{key}": value or None for key, value in chosen.items()
+    }
+    suffix = "".join(f"-{value or 'all'}" for value in chosen.values())
+    with contextlib.chdir(SOURCE):
+        from flows.app.command.candidates import evaluate_on, find_candidate
+        from flows.blocks.corpora import open_documents
+        from flows.blocks.evaluation import open_exam
+        from flows.method import opened
+
+        candidate = find_candidate(store, target, choices.iteration, choices.profile, settings)
+        with opened(candidate.cfg, store, candidate.run, begins=not candidate.is_run) as run:
+            place = run.place.iteration(0).phase("benchmark")
+            index = None
+            if choices.corpus:
+                index = open_documents(place, choices.corpus, label="searched")
+            for name in names:
+                exam = open_exam(run, name, index, choices.file, f"{Path(name).stem}{suffix}")
+                evaluate_on(exam, candidate, against)
+
+
+def list_benchmarks() -> None:
+    from flows.benchmarks import find, names
+
+    rows = [
+        {
+            "benchmark": entry.name,
+            "title": entry.title,
+            "scorer": entry.scorer if entry.columns else f"lm-eval {entry.harness}",
+            "papers": ", ".join(entry.protocol),
+            "licence": entry.licence + (", gated" if entry.gated else ""),
+        }
+        for entry in map(find, names())
+    ]
+    print_table(rows, "benchmarks")

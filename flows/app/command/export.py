@@ -1,0 +1,109 @@
+"""`selfplay export`: a run's tables, conversations or a policy, for Hugging Face and Scout."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from flows.runtime.store_root import existing_store
+
+if TYPE_CHECKING:
+    from warehouse.store import Store
+
+
+@click.command()
+@click.argument("name", metavar="RUN")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder.  [default: RUN-export]",
+)
+@click.option(
+    "--transcripts", is_flag=True, help="Export conversations instead, in Inspect Scout's format."
+)
+@click.option(
+    "--policy", "role", metavar="ROLE", help="Export a role's policy instead, with a model card."
+)
+@click.option("--iteration", type=int, help="Iteration of the policy.  [default: the last]")
+@click.option(
+    "--push", metavar="OWNER/NAME", help="Upload to the Hugging Face hub, as a private repository."
+)
+def export(
+    name: str,
+    output: Path | None,
+    transcripts: bool,
+    role: str | None,
+    iteration: int | None,
+    push: str | None,
+) -> None:
+    """Write tasks, rubrics, rollouts, verdicts, rewards and labels of RUN as Parquet with a dataset
+    card.
+
+    Every table is a configuration: load_dataset("FOLDER", "rollouts"). Rows have the columns of
+    `selfplay sql`, with run, iteration, phase, step and label first.
+    """
+    if transcripts and role:
+        raise ValueError("--transcripts and --policy exclude each other")
+    if iteration is not None and not role:
+        raise ValueError("--iteration selects a policy: name its role with --policy")
+    if transcripts:
+        folder = output or Path(f"{name}-transcripts")
+        _write_transcripts(name, folder)
+    elif role:
+        folder = output or Path(f"{name}-{role}")
+        _write_policy(name, role, iteration, folder)
+    else:
+        folder = output or Path(f"{name}-export")
+        _write_dataset(name, folder)
+    if push:
+        _push(folder, push, "model" if role else "dataset")
+
+
+def _write_dataset(run: str, folder: Path) -> None:
+    from warehouse.publish import write_dataset
+
+    store = existing_store()
+    counts = write_dataset(store, run, folder)
+    click.echo(f"wrote {folder}: {', '.join(f'{n:,} {table}' for table, n in counts.items())}")
+    _say_what_is_left_out(store, run)
+
+
+def _write_transcripts(run: str, folder: Path) -> None:
+    from warehouse.transcripts import write_transcripts
+
+    store = existing_store()
+    click.echo(f"wrote {folder}: {write_transcripts(store, run, folder):,} transcripts")
+    _say_what_is_left_out(store, run)
+
+
+def _say_what_is_left_out(store: Store, run: str) -> None:
+    from warehouse.clean import cleaned
+
+    for name, number in cleaned(store, run).items():
+        click.echo(f"left out: {number} table(s) of {name}, whose rows `selfplay clean` removed")
+
+
+def _write_policy(run: str, role: str, iteration: int | None, folder: Path) -> None:
+    from warehouse.model import write_policy
+
+    click.echo(f"wrote {folder}: {write_policy(existing_store(), run, role, iteration, folder)}")
+
+
+def _push(folder: Path, repository: str, kind: Literal["dataset", "model"]) -> None:
+    from huggingface_hub import HfApi
+
+    hub = HfApi()
+    try:
+        made = hub.create_repo(repository, repo_type=kind, private=True, exist_ok=True)
+        hub.upload_folder(folder_path=folder, repo_id=repository, repo_type=kind)
+    except Exception as problem:
+        # of the client, of its HTTP library, or of Python: it promises no common one
+        why = "; ".join(str(fault).strip() for fault in (problem, problem.__cause__) if fault)
+        raise ValueError(
+            f"{folder} is written, but not pushed to {repository}: {why}\n`hf auth login` logs you"
+            f" in, `hf upload {repository} {folder} --repo-type {kind}` pushes it again"
+        ) from problem
+    click.echo(f"pushed to {made}")

@@ -1,0 +1,229 @@
+"""Turn a command line into a deployment and its parameters, with all checks that need no model."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flows.app.service.site import Site
+from flows.app.service.waiting import waiting
+from flows.runtime.store_root import SOURCE, open_store, store_root
+
+if TYPE_CHECKING:
+    from flows.method import Method
+    from flows.runtime.request import Request
+
+PASSED_ON = ("CUDA_VISIBLE_DEVICES", "HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE")
+ROWS = (".jsonl", ".json", ".jsonl.gz", ".csv", ".tsv", ".parquet")  # suffixes of files of rows
+PROMPTS = "dialogues.prompts"
+
+
+def make_parameters(
+    profile: str, name: str, corpus: str | None = None, overrides: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """The flow's parameters.
+
+    A corpus path is made absolute, because a worker has another working directory. Raises
+    ValueError for a name that no run can have.
+    """
+    from warehouse.address import check_run_name
+
+    parameters: dict[str, Any] = {
+        "profile": profile,
+        "run": check_run_name(name),
+        "overrides": overrides or {},
+    }
+    if corpus is not None:
+        parameters["corpus"] = str(Path(corpus).resolve()) if Path(corpus).exists() else corpus
+    return parameters
+
+
+def from_here(path: str) -> str:
+    """A path that exists in the caller's folder, as an absolute path; any other text unchanged."""
+    if Path.cwd() == SOURCE or not Path(path).exists():
+        return path
+    return str(Path(path).resolve())
+
+
+def environment() -> dict[str, str]:
+    """The caller's store, GPUs and cache of models.
+
+    A worker would otherwise have those of `selfplay up`.
+    """
+    passed_on = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    return {"SELFPLAY_STORE": str(store_root()), **passed_on}
+
+
+def find_flow(flow: str, site: Site | None = None) -> str:
+    """The name of a flow that is given by its name, or by a path to its method's folder.
+
+    A folder outside the project is known by its flow's name from then on. Raises ValueError if a
+    path is not one of a method.
+    """
+    from flows.app.service.deployments import flow_in
+
+    if os.sep not in flow and flow not in (".", ".."):
+        return flow
+    return flow_in(site or Site.here(), Path(flow))
+
+
+def method_of(request: Request) -> Method:
+    """The method of a run's request, wherever its folder is."""
+    return find_method(find_flow(request.folder or request.flow))
+
+
+def find_method(flow: str) -> Method:
+    deployment = next(iter(deployments_of(flow).values()))
+    return getattr(flow_module(deployment), deployment["entrypoint"].rpartition(":")[2])
+
+
+def flow_module(deployment: dict[str, Any]) -> Any:
+    with waiting("the flow's libraries to load"):
+        return _import(deployment, "flow")
+
+
+def _import(deployment: dict[str, Any], name: str) -> Any:
+    """A module of a method's package. A folder outside the project is imported by its own name."""
+    from flows.app.service.deployments import folder_outside, module_of
+
+    folder = folder_outside(deployment["entrypoint"])
+    if folder is not None and str(folder.parent) not in sys.path:
+        sys.path.append(str(folder.parent))
+    package = module_of(deployment["entrypoint"]).rpartition(".")[0]
+    return importlib.import_module(f"{package}.{name}")
+
+
+def is_flow(name: str) -> bool:
+    try:
+        return bool(deployments_of(name))
+    except ValueError:
+        return False
+
+
+def find_deployment(flow: str, profile: str, site: Site | None = None) -> dict[str, Any]:
+    """The deployment of a profile. Raises ValueError if there is no such flow or profile."""
+    by_profile = deployments_of(flow, site)
+    if profile not in by_profile:
+        raise ValueError(f"{flow} has no profile {profile!r}; there are {', '.join(by_profile)}")
+    return by_profile[profile]
+
+
+def deployments_of(flow: str, site: Site | None = None) -> dict[str, dict[str, Any]]:
+    """A flow's deployments by profile. Raises ValueError if there is no such flow."""
+    from flows.app.service.deployments import declared
+
+    by_flow: dict[str, dict[str, dict[str, Any]]] = {}
+    for deployment in declared(site or Site.here()):
+        function = deployment["entrypoint"].rpartition(":")[2].replace("_", "-")
+        by_flow.setdefault(function, {})[deployment["name"]] = deployment
+    if flow not in by_flow:
+        raise ValueError(f"no flow {flow!r}; there are {', '.join(sorted(by_flow))}")
+    return by_flow[flow]
+
+
+def read_settings(texts: Iterable[str]) -> dict[str, Any]:
+    """The settings of several `--set KEY=VALUE`; a later one wins.
+
+    A path to prompts is relative to the caller's folder. It is made absolute, because a worker has
+    another working directory.
+    """
+    settings = dict(map(read_setting, texts))
+    prompts = settings.get(PROMPTS)
+    if isinstance(prompts, str) and os.sep in prompts:
+        settings[PROMPTS] = str(Path(prompts).expanduser().resolve())
+    return settings
+
+
+def read_setting(text: str) -> tuple[str, Any]:
+    """`solver.steps=4` as ("solver.steps", 4): a TOML value, `null` for no value, or else a string.
+
+    >>> read_setting("solver.steps=4"), read_setting("corpus=a/b")
+    (('solver.steps', 4), ('corpus', 'a/b'))
+    >>> read_setting("quality.min_score=null")
+    ('quality.min_score', None)
+    """
+    import tomllib
+
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise ValueError(f"--set {text}: write KEY=VALUE, for instance solver.steps=4")
+    if value.strip() == "null":
+        return key.strip(), None
+    try:
+        document = tomllib.loads(f"value = {value}")
+    except tomllib.TOMLDecodeError:
+        return key.strip(), value
+    is_one_value = document.keys() == {"value"}  # text of several lines may set other keys
+    return key.strip(), document["value"] if is_one_value else value
+
+
+def files_of(values: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """Yield each setting that names a file of rows, and the file.
+
+    >>> files = [{"file": "tasks.jsonl"}, {"file": "hf:owner/tasks.json"}]
+    >>> list(files_of({"steps": 4, "pool": {"given": files}}))
+    [('pool.given.0.file', 'tasks.jsonl')]
+    """
+    if isinstance(values, dict | list | tuple):
+        pairs = values.items() if isinstance(values, dict) else enumerate(values)
+        for name, value in pairs:
+            yield from files_of(value, f"{key}.{name}".lstrip("."))
+    elif isinstance(values, str) and values.endswith(ROWS) and not values.startswith("hf:"):
+        yield key, values
+
+
+def check_settings(deployment: dict[str, Any], parameters: dict[str, Any]) -> Any:
+    """The configuration.
+
+    Raises ValueError for a wrong setting, or a missing model or corpus: here, not in a worker's
+    log.
+    """
+    from flows.blocks.corpora import check_documents
+    from flows.settings import profile
+
+    config = _import(deployment, "config").Config
+    settings = dict(parameters["overrides"] or {})
+    if parameters.get("corpus"):
+        if "corpus" not in config.model_fields:
+            raise ValueError("this method learns from no corpus: leave out --corpus")
+        settings["corpus"] = parameters["corpus"]
+    field = config.model_fields.get("corpus")
+    values = profile.read(profile.home(config) / "profiles", parameters["profile"]) | settings
+    if field is not None and field.is_required() and "corpus" not in values:
+        raise ValueError("name the documents: --corpus PATH")
+    cfg = profile.load(config, parameters["profile"], settings)
+    if isinstance(cfg, profile.MethodSettings):
+        _check_method(cfg)
+    else:
+        check_documents(getattr(cfg, "corpus", None), SOURCE)
+    absent = [
+        f"{key} names {file}"
+        for key, file in files_of(cfg.model_dump())
+        if not (SOURCE / file).exists()
+    ]
+    if absent:
+        raise ValueError(
+            f"{'; '.join(absent)}: there is no such file; in settings, paths are relative to"
+            f" {SOURCE}"
+        )
+    return cfg
+
+
+def _check_method(cfg: Any) -> None:
+    """Raise ValueError for a missing corpus, benchmark or model."""
+    from flows.blocks.corpora import check_corpora, check_language
+    from flows.blocks.evaluation import check_benchmarks
+    from tasks.engines.base import check_model
+    from tasks.engines.endpoint import API
+
+    check_corpora(cfg, open_store(), SOURCE)
+    check_language(cfg)
+    check_benchmarks(cfg, SOURCE)
+    for model in cfg.models.model_dump().values():
+        if model and not model.startswith(API):
+            in_project = SOURCE / model  # flows run in SOURCE
+            check_model(str(in_project) if in_project.exists() else model)

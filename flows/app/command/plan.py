@@ -1,0 +1,149 @@
+"""`selfplay plan`: estimate the GPUs, memory, disk and hours that a profile needs."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from flows.app.command.tables import print_table
+
+if TYPE_CHECKING:
+    from flows.plan.engine import EngineMemory
+    from flows.plan.plan import Plan
+    from flows.plan.trainer import UpdateMemory
+
+DEFAULT_GPU = "h100-80"
+
+
+@click.command()
+@click.argument("flow")
+@click.option("--profile", required=True, help="A profile that uses GPUs.")
+@click.option(
+    "--gpu", "card", default=DEFAULT_GPU, show_default=True, help="GPU model, e.g. h200-141."
+)
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Change a setting, e.g. num_engines=4.",
+)
+@click.option("--like", metavar="RUN", help="Use the lengths of this run's conversations.")
+def plan(flow: str, profile: str, card: str, settings: tuple[str, ...], like: str | None) -> None:
+    """Estimate memory, disk, hours and GPU-hours of FLOW with a profile.
+
+    Says what to change if it does not fit. Everything is computed from the model's shape, the
+    profile's numbers and assumed rates; nothing is measured, and no model is loaded. Exits with 1
+    if it does not fit.
+    """
+    from flows.app.command.launch import find_deployment, find_flow, find_method, read_settings
+    from flows.plan.hardware import GPUS
+    from flows.plan.measured import measured_lengths
+    from flows.plan.plan import make_plan, ways_out
+    from flows.runtime.store_root import existing_store
+    from flows.settings import profile as profiles
+
+    if card not in GPUS:
+        raise ValueError(f"no GPU {card!r}; there are {', '.join(GPUS)}")
+    flow = find_flow(flow)
+    find_deployment(flow, profile)
+    config = find_method(flow).config
+    if not issubclass(config, profiles.MethodSettings):
+        raise ValueError(f"{flow} neither samples nor trains: there is nothing to plan")
+    cfg = profiles.load(config, profile, read_settings(settings))
+    if cfg.engine.device != "cuda":
+        raise ValueError(f"{flow}/{profile} uses no GPU: there is nothing to plan")
+    workload = cfg.workload()
+    if like and workload:
+        workload = workload.at(measured_lengths(existing_store(), like))
+    made = make_plan(cfg, GPUS[card], workload)
+    click.echo(f"{flow}/{profile} on {made.num_gpus} x {card}, computed, not measured")
+    print_table(memory_rows(made), "memory of each GPU")
+    click.echo(
+        f"host: {made.host_gb:,.0f} GB of memory while an update begins; disk:"
+        f" {made.disk_once_gb:,.0f} GB while it is written, {made.disk_gb:,.0f} GB over the run\n"
+    )
+    print_hours(made, cfg.iterations)
+    if made.verdict == "tight":
+        click.echo(
+            "tight: an update leaves less than 10 % of a card; fragmentation may take that, so try"
+            " it first"
+        )
+    if made.problems:
+        for line in ("does not fit:", *made.problems, "it would fit with one of:"):
+            click.echo(line)
+        for line in ways_out(cfg, made.gpu):
+            click.echo(line)
+        sys.exit(1)
+
+
+def memory_rows(made: Plan) -> list[dict[str, Any]]:
+    engines = {"engine": made.engine, "judge_engine": made.judge}
+    rows = [_engine_row(name, engine, made) for name, engine in engines.items() if engine]
+    return rows + [_update_row(name, update, made) for name, update in made.updates.items()]
+
+
+def _engine_row(name: str, engine: EngineMemory, made: Plan) -> dict[str, Any]:
+    parts = {
+        "weights": engine.weights,
+        "adapters": engine.adapters,
+        "working": engine.working,
+        "cache": engine.cache,
+    }
+    room = (
+        f"{engine.cache_tokens:,} tokens: {engine.conversations:.1f} conversations of"
+        f" {engine.context:,}"
+    )
+    return {
+        "of": name,
+        "GiB": f"{sum(parts.values()):.1f} of {made.gpu.memory_gib}",
+        "fits": _yes_or_no(engine.fits),
+        "parts": _parts(parts),
+        "remarks": f"cache of an engine: {room}",
+    }
+
+
+def _update_row(name: str, update: UpdateMemory, made: Plan) -> dict[str, Any]:
+    return {
+        "of": name,
+        "GiB": f"{update.needed:.1f} of {made.gpu.memory_gib}",
+        "fits": _yes_or_no(update.fits(made.gpu)),
+        "parts": _parts({**update.kinds, "beside tensors": update.needed - update.tensors}),
+        "remarks": (
+            f"in rows of {update.tokens:,} tokens; tensors by phase: {_parts(update.phases)}"
+        ),
+    }
+
+
+def _yes_or_no(value: bool) -> str:
+    if value:
+        return "yes"
+    return "no"
+
+
+def _parts(parts: dict[str, float]) -> str:
+    return ", ".join(f"{name} {size:.1f}" for name, size in parts.items() if size >= 0.05)
+
+
+def print_hours(made: Plan, iterations: int) -> None:
+    if made.spent is None or made.hours is None:
+        click.echo("hours are not known: the method's Config has no workload()")
+        return
+    total = sum(spent.seconds for spent in made.spent.values())
+    rows = [
+        {
+            "what": spent.kind,
+            "hours": f"{spent.seconds / 3600:.2f}",
+            "share": f"{spent.seconds / total:.0%}",
+            "GPUs busy": f"{spent.busy / spent.seconds:.0%}" if spent.seconds else "",
+        }
+        for spent in made.spent.values()
+    ]
+    print_table(rows, "hours of an iteration")
+    hours = made.hours * made.num_gpus
+    click.echo(
+        f"an iteration: {made.hours:.1f} h, {hours:,.0f} GPU-hours, busy {made.busy:.0%}; the run's"
+        f" {iterations}: {made.hours * iterations:,.0f} h, {hours * iterations:,.0f} GPU-hours"
+    )

@@ -1,0 +1,161 @@
+"""Start a flow run or follow the running one, in a worker or in this process."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from flows.app.command.launch import check_settings, environment, find_deployment, method_of
+from flows.app.command.quick import why_in_process
+from flows.app.service.site import Site
+from flows.app.service.waiting import say
+from flows.runtime.store_root import SOURCE, open_store, store_root
+
+if TYPE_CHECKING:
+    from flows.app.service.api import API
+    from flows.runtime.request import Request
+    from warehouse.rerun import Inquiry
+    from warehouse.table import Table
+Asking = TypeVar("Asking", bound="Inquiry")
+
+
+def run_flow(site: Site, flow: str, parameters: dict[str, Any], here: bool = False) -> bool:
+    """Check everything that can be known now, then run. Returns whether the flow completed.
+
+    If a flow run with the same parameters has not ended, it is followed instead of starting a
+    second one. A flow run that takes only a moment runs in this process, as any does with `here`.
+    """
+    from flows.app.service import services
+
+    deployment = find_deployment(flow, parameters["profile"], site)
+    request = _check(deployment, flow, parameters)
+    reason = why_in_process(request.run, parameters.get("rerun"), lambda: inquire(request))
+    in_process = here or reason is not None
+    pool = deployment["work_pool"]["name"]
+    if not (
+        in_process or pool in services.default_pools() or site.process(f"worker-{pool}").find()
+    ):
+        raise ValueError(
+            f"profile {request.profile} needs a GPU and none was found; `selfplay up --gpu` starts"
+            " the worker anyway"
+        )
+    api = services.up(site, say=say)
+    if in_process:
+        _run_in_process(site, api, request, parameters, reason)
+        return True
+    return _run_by_worker(site, api, flow, parameters)
+
+
+def _check(deployment: dict[str, Any], flow: str, parameters: dict[str, Any]) -> Request:
+    """Check the request and return it. Raises ValueError if it cannot run."""
+    from flows.app.service.deployments import folder_outside
+    from flows.plan.preflight import check_machine
+    from flows.runtime.record import check_request, make_rerun
+    from flows.runtime.request import Request, RerunRequest
+    from flows.settings.profile import MethodSettings
+
+    cfg = check_settings(deployment, parameters)
+    folder: Path | None = folder_outside(deployment["entrypoint"])
+    request = Request(
+        flow=flow,
+        profile=parameters["profile"],
+        run=parameters["run"],
+        overrides=parameters.get("overrides"),
+        corpus=parameters.get("corpus"),
+        folder=str(folder) if folder else None,
+    )
+    store = open_store()
+    check_request(store, request, cfg, parameters.get("force", False))
+    if rerun := parameters.get("rerun"):
+        make_rerun(store, request.run, RerunRequest.model_validate(rerun))
+    if isinstance(cfg, MethodSettings):
+        check_machine(cfg, store_root())
+    return request
+
+
+def inquire(request: Request, settings: dict[str, Any] | None = None) -> Inquiry:
+    """What a flow run would do now, with `settings` on top of the request's."""
+    from warehouse.rerun import Inquiry
+
+    return play_by(Inquiry(), request, settings or {})
+
+
+def play_by(inquiry: Asking, request: Request, settings: dict[str, Any]) -> Asking:
+    """Let `inquiry` play the flow, in silence; returns it."""
+    log = logging.getLogger("selfplay")
+    log.disabled = True  # its lines would report stages that do not run
+    try:
+        with contextlib.chdir(SOURCE):  # paths in profiles are relative to it
+            return method_of(request).play_by(inquiry, request, settings)
+    finally:
+        log.disabled = False
+
+
+def _run_by_worker(site: Site, api: API, flow: str, parameters: dict[str, Any]) -> bool:
+    from flows.app.service.at_work import at_work, is_same_request
+    from flows.app.service.watch import watch
+
+    run = parameters["run"]
+    begun = at_work(api, run)
+    if begun:
+        flow_run = begun[0]
+        if not is_same_request(api, flow_run, flow, parameters):
+            raise _busy(flow_run, run)
+        state = "is already running,"
+    else:
+        flow_run = api.submit(f"{flow}/{parameters['profile']}", parameters, environment())
+        state = "as"
+    say(f"run {run!r} {state} flow run {flow_run['name']}: {site.page(flow_run)}")
+    try:
+        return watch(site, api, flow_run, say) == "COMPLETED"
+    except KeyboardInterrupt:
+        say(f"\ndetached: repeat the command to reattach; `selfplay stop {run}` stops the run")
+        sys.exit(130)
+
+
+def _run_in_process(
+    site: Site, api: API, request: Request, parameters: dict[str, Any], reason: str | None
+) -> None:
+    """Run the flow in this process, recorded by the server; its exception propagates.
+
+    `reason`: why it takes only a moment; None if it may take longer and load models.
+    """
+    from flows.app.service.at_work import at_work
+    from flows.app.service.in_process import record_stages, recorded
+    from flows.runtime.request import RerunRequest
+
+    if begun := at_work(api, request.run):
+        raise _busy(begun[0], request.run)
+    deployment = f"{request.flow}/{request.profile}"
+    flow_run = api.submit(deployment, parameters, environment(), state="PENDING")
+    say(
+        f"run {request.run!r} as flow run {flow_run['name']}, {reason or 'in this process'}:"
+        f" {site.page(flow_run)}"
+    )
+    method = method_of(request)
+    rerun = parameters.get("rerun")
+    rerun_request = RerunRequest.model_validate(rerun) if rerun else None
+    force = parameters.get("force", False)
+    # where a worker would run it
+    with contextlib.chdir(SOURCE), recorded(site, api, flow_run, say):
+        began = time.time()
+        try:
+            method.run(request, rerun_request, force, loads=reason is None)
+        finally:
+            record_stages(api, flow_run, _made_since(began, request.run))
+
+
+def _made_since(began: float, run: str) -> list[Table]:
+    """The run's tables that were begun after a time, in seconds since 1970."""
+    return [table for table in open_store().tables(run) if table.recipe["started_at"] >= began]
+
+
+def _busy(flow_run: dict[str, Any], run: str) -> ValueError:
+    return ValueError(
+        f"flow run {flow_run['name']} is running {run!r} with other parameters than these; "
+        f"`selfplay stop {run}` stops it"
+    )

@@ -1,0 +1,224 @@
+"""The deployments of a site: one for each profile of each flow.
+
+A site with a prefect.yaml of its own has those that the file declares.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib.util
+import json
+import keyword
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from flows.app.service.site import Site
+from flows.settings import profile
+
+FLOW = re.compile(r"^@method\(\w+\)\ndef (\w+)\(", re.MULTILINE)
+OUTSIDE = "methods.json"  # in a site's home: the folders of methods outside its project
+
+
+def declared(site: Site) -> list[dict[str, Any]]:
+    """Name, description, tags, entrypoint, parameters and work_pool of each deployment.
+
+    The entrypoint says where a method is written: "flows/scope/flow.py:scope_iteration", with an
+    absolute path for a method outside the project.
+    """
+    if (own := own_file(site)).exists():
+        return yaml.safe_load(own.read_text(encoding="utf-8"))["deployments"]
+    folders = [*sorted((site.root / "flows").iterdir()), *outside_folders(site)]
+    return [
+        _deployment(site, folder, name)
+        for folder in folders
+        if _is_method(folder)
+        for name in profile.names(folder / "profiles")
+    ]
+
+
+def outside_folders(site: Site) -> list[Path]:
+    """The folders of methods outside the project that were run, as far as they still exist."""
+    path = site.home / OUTSIDE
+    if not path.exists():
+        return []
+    folders = map(Path, json.loads(path.read_text(encoding="utf-8")))
+    return list(filter(_is_method, folders))
+
+
+def flow_in(site: Site, folder: Path) -> str:
+    """The flow of the method in a folder, which the site's deployments have from now on.
+
+    The folder is imported as a package of its own name. Raises ValueError if it is no method, or if
+    the name of package or flow is taken.
+    """
+    folder = folder.expanduser().resolve()
+    for part in ("config.py", "flow.py", "profiles"):
+        if not (folder / part).exists():
+            raise ValueError(f"{folder} is no method: it has no {part}")
+    flow = _read_method(folder).flow
+    if _is_built_in(site, folder):
+        return flow
+    _check_package(folder)
+    built_in = filter(_is_method, (site.root / "flows").iterdir())
+    if flow in [_read_method(path).flow for path in built_in]:
+        raise ValueError(
+            f"{folder / 'flow.py'}: {flow} is a flow of this project: rename the function"
+        )
+    before = outside_folders(site)
+    others = [
+        path for path in before if path.name != folder.name and _read_method(path).flow != flow
+    ]
+    now = sorted([*others, folder])
+    if now != before:
+        site.home.mkdir(parents=True, exist_ok=True)
+        (site.home / OUTSIDE).write_text(json.dumps([str(path) for path in now], indent=1))
+    return flow
+
+
+def _is_method(folder: Path) -> bool:
+    return (folder / "flow.py").exists()
+
+
+def _is_built_in(site: Site, folder: Path) -> bool:
+    return folder.resolve().parent == (site.root / "flows").resolve()
+
+
+def _check_package(folder: Path) -> None:
+    """Raise ValueError if Python cannot import a folder, or would import another one."""
+    name = folder.name
+    if not name.isidentifier() or keyword.iskeyword(name):
+        raise ValueError(
+            f"{folder} cannot be imported as {name!r}: name it by letters, digits and _"
+        )
+    other = importlib.util.find_spec(name)
+    if other is not None and str(folder) not in (other.submodule_search_locations or ()):
+        raise ValueError(
+            f"{folder} cannot be imported as {name!r}, which is {other.origin}: rename the folder"
+        )
+
+
+def own_file(site: Site) -> Path:
+    """The file in which a site declares its own deployments, if it does."""
+    return site.root / "prefect.yaml"
+
+
+def prefect_file(site: Site) -> Path:
+    """The file that `prefect deploy` reads: the site's own, or one written to its home."""
+    if (own := own_file(site)).exists():
+        return own
+    path = site.home / "prefect.yaml"
+    deployments = [{**d, "entrypoint": _flow_of_method(d["entrypoint"])} for d in declared(site)]
+    path.write_text(
+        yaml.safe_dump({"name": "selfplay", "deployments": deployments}, sort_keys=False)
+    )
+    return path
+
+
+def module_of(entrypoint: str) -> str:
+    """The module of an entrypoint.
+
+    >>> module_of("flows/scope/flow.py:scope_iteration"), module_of("/home/me/mine/flow.py:mine")
+    ('flows.scope.flow', 'mine.flow')
+    """
+    path = Path(entrypoint.rpartition(":")[0]).with_suffix("")
+    parts = path.parts[-2:] if path.is_absolute() else path.parts
+    return ".".join(parts)
+
+
+def folder_outside(entrypoint: str) -> Path | None:
+    """The folder of a method outside the project; None for one of the project."""
+    folder = Path(entrypoint.rpartition(":")[0]).parent
+    if folder.is_absolute():
+        return folder
+    return None
+
+
+def _flow_of_method(entrypoint: str) -> str:
+    """Where Prefect finds the flow of a method.
+
+    It is named as a module: for a file, Prefect would put the file's folder on Python's path, where
+    our modules would shadow others.
+
+    >>> _flow_of_method("flows/scope/flow.py:scope_iteration")
+    'flows.scope.flow:scope_iteration.flow'
+    """
+    return f"{module_of(entrypoint)}:{entrypoint.rpartition(':')[2]}.flow"
+
+
+def _deployment(site: Site, folder: Path, name: str) -> dict[str, Any]:
+    method = _read_method(folder)
+    settings = profile.read(folder / "profiles", name)
+    needs = _needs(settings)
+    model = (settings.get("models") or {}).get("base")
+    tags = [folder.name]
+    if model:
+        tags.append(model.rsplit("/", 1)[-1])
+    tags.append(needs)
+    file = f"flows/{folder.name}/flow.py" if _is_built_in(site, folder) else str(folder / "flow.py")
+    return {
+        "name": name,
+        "description": f"{method.summary}\n\nProfile `{name}`: {model or 'no model'}, on {needs}.",
+        "tags": list(dict.fromkeys(tags)),
+        "entrypoint": f"{file}:{method.function}",
+        "parameters": {"profile": name},
+        "work_pool": {"name": "gpu" if _is_on_gpus(settings) else "cpu"},
+    }
+
+
+def _is_on_gpus(settings: dict[str, Any]) -> bool:
+    return settings.get("engine", {}).get("device") == "cuda"
+
+
+def _needs(settings: dict[str, Any]) -> str:
+    """
+    >>> _needs({}), _needs({"engine": {"device": "cuda", "tensor_parallel": 2}, "num_engines": 4})
+    ('CPUs', '8 GPUs')
+    """
+    if not _is_on_gpus(settings):
+        return "CPUs"
+    sampling = settings.get("num_engines", 1) * settings["engine"].get("tensor_parallel", 1)
+    judging = 0
+    if settings.get("judge_engine"):
+        judging = settings["judge_engine"].get("tensor_parallel", 1)
+    num = max(sampling + judging, settings.get("trainer_processes", 1))
+    if num == 1:
+        return "1 GPU"
+    return f"{num} GPUs"
+
+
+@dataclass(frozen=True)
+class MethodFile:
+    """What a method's flow.py says, read without an import.
+
+    `summary` is the first paragraph of its documentation.
+    """
+
+    function: str
+    summary: str
+
+    @property
+    def flow(self) -> str:
+        return self.function.replace("_", "-")
+
+
+def _read_method(folder: Path) -> MethodFile:
+    file = folder / "flow.py"
+    return _parse_method(file, file.stat().st_mtime_ns)
+
+
+@functools.cache
+def _parse_method(file: Path, changed_at: int) -> MethodFile:
+    text = file.read_text(encoding="utf-8")
+    try:
+        documentation = ast.get_docstring(ast.parse(text)) or ""
+    except SyntaxError as problem:
+        raise ValueError(f"{file}, line {problem.lineno}: {problem.msg}") from None
+    function = FLOW.search(text)
+    if function is None:
+        raise ValueError(f"{file} has no function under @method")
+    return MethodFile(function[1], " ".join(documentation.split("\n\n")[0].split()))

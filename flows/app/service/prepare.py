@@ -1,0 +1,27 @@
+"""The last step of an installation, so that the first start is fast.
+
+It creates Prefect's home, secret and empty database.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from flows.app.service.site import Site
+
+
+def main() -> None:
+    prepare(Site.here())
+
+
+def prepare(site: Site) -> None:
+    site.prepare()
+    command = [sys.executable, "-m", "prefect", "server", "database", "upgrade", "-y"]
+    subprocess.run(
+        command, cwd=site.root, env=site.environment(), stdout=subprocess.DEVNULL, check=True
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,225 @@
+"""A paper's claims about its method in a built-in world, and the runs that test them.
+
+They are in `claims.toml` in a method's folder. Every number is a query over the runs' tables.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from flows.runtime.store_root import SOURCE, store_root
+from warehouse.query import Ask, query
+from warehouse.schemas import TABLES, Row
+
+FILES = {
+    path.parent.name: path
+    for folder in ("flows", "data")
+    for path in (SOURCE / folder).glob("*/claims.toml")
+}
+STUDIES = tuple(sorted(FILES))
+PROFILE = "micro"
+HELD_OUT = ("micro", "score")  # the held-out score: its benchmark and metric
+SERIES = """
+    select iteration, avg(score) as score from evaluations
+    where run = $run and benchmark = $benchmark and metric = $metric
+    group by iteration order by iteration
+"""
+GAIN = """
+    select arg_max(score, iteration) - arg_min(score, iteration) from evaluations
+    where run = $whole and benchmark = $benchmark and metric = $metric
+"""
+LEAD = """
+    select arg_max(score, iteration) filter (where run = $whole)
+        - arg_max(score, iteration) filter (where run = $variant)
+    from evaluations where benchmark = $benchmark and metric = $metric
+"""
+
+
+@dataclass(frozen=True)
+class Study:
+    """What a paper claims about its method, and the runs that test it.
+
+    `variants` are settings by name, those of the whole method first; `metrics` are the columns of
+    the table of variants, (benchmark, metric) each.
+    """
+
+    method: str
+    variants: dict[str, dict[str, Any]]
+    claims: tuple[Claim, ...]
+    metrics: dict[str, Sequence[str]] = field(default_factory=dict)
+    name: str = ""  # prefix of its runs and files, if it is not the method's name
+    seedless: Sequence[str] = ()  # variants that are the same whatever the seed
+    # a profile of prepare-corpus, and the name of its run, which the study's runs learn from
+    corpus: str = ""
+    profile: str = PROFILE
+    # profiles of the variants that have their own
+    profiles: Mapping[str, str] = field(default_factory=dict)
+    held_out: Sequence[str] = HELD_OUT
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", self.name or self.method)
+
+    @classmethod
+    def load(cls, name: str) -> Study:
+        """The study in `claims.toml` of a method's folder.
+
+        `gains`: the least gain of the whole method in held-out score. Each other variant, in
+        `without`, has settings or a profile of its own and perhaps the claim that it ends below the
+        whole method. A further claim is a query, in which `$no_memory` is the run of the variant
+        "no memory".
+        """
+        values = tomllib.loads(FILES[name].read_text(encoding="utf-8"))
+        whole = values["whole"]
+        variants = {whole: values.get("of_whole", {})}
+        profiles = {}
+        claims = [raises(whole, values["gains"])]
+        for variant, parts in values["without"].items():
+            variants[variant] = {**values.get("of_others", {}), **parts.get("settings", {})}
+            if "profile" in parts:
+                profiles[variant] = parts["profile"]
+            if "says" in parts:
+                claims.append(beats(whole, variant, parts["says"]))
+        claims += [Claim.of(variants, **claim) for claim in values.get("claims", ())]
+        return cls(
+            method=values.get("method", name),
+            variants=variants,
+            claims=tuple(claims),
+            metrics=values.get("metrics", {}),
+            name=name,
+            seedless=values.get("seedless", ()),
+            corpus=values.get("corpus", ""),
+            profile=values.get("profile", PROFILE),
+            profiles=profiles,
+            held_out=values.get("held_out", HELD_OUT),
+        )
+
+    @property
+    def whole(self) -> str:
+        return next(iter(self.variants))
+
+    @property
+    def tables(self) -> list[str]:
+        """The tables that its numbers are computed from."""
+        queries = " ".join([SERIES, *(claim.query for claim in self.claims)])
+        return [name for name in TABLES if re.search(rf"\b{name}\b", queries)]
+
+    def run_name(self, variant: str, seed: int) -> str:
+        return f"{self.name}-{variant.lower().replace(' ', '-')}-{self.seed_of(variant, seed)}"
+
+    def profile_of(self, variant: str) -> str:
+        return self.profiles.get(variant, self.profile)
+
+    def seed_of(self, variant: str, seed: int) -> int:
+        if variant in self.seedless:
+            return 0
+        return seed
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement of the paper, and the number that tests it.
+
+    `query` computes the number for one seed; `runs` are the variants behind its `$names`. The claim
+    holds for a number of at least `at_least`, or below `below`; above 0 if neither is given.
+    """
+
+    says: str
+    number: str
+    query: str
+    runs: Mapping[str, str]
+    at_least: float | None = None
+    below: float | None = None
+
+    @classmethod
+    def of(cls, variants: Iterable[str], query: str, **fields: Any) -> Claim:
+        """A claim whose query refers to variants by `$names`."""
+        by_name = {re.sub(r"\W", "_", variant.lower()): variant for variant in variants}
+        runs = {name: by_name[name] for name in re.findall(r"\$(\w+)", query)}
+        return cls(query=query, runs=runs, **fields)
+
+    @property
+    def threshold(self) -> str:
+        """The numbers for which the claim holds."""
+        if self.below is not None:
+            return f"below {self.below:g}"
+        if self.at_least is not None:
+            return f"at least {self.at_least:g}"
+        return "above 0"
+
+    def holds(self, value: float) -> bool:
+        if self.below is not None:
+            return value < self.below
+        if self.at_least is not None:
+            return value >= self.at_least
+        return value > 0
+
+
+def ask_store(sql: str, parameters: dict[str, Any]) -> list[Row]:
+    return query(store_root(), sql, parameters)
+
+
+@dataclass(frozen=True)
+class Seed:
+    """The runs of a study that began with one seed.
+
+    `ask` answers queries: from the store, or from a snapshot of it.
+    """
+
+    study: Study = field(hash=False)
+    number: int
+    ask: Ask = field(default=ask_store, compare=False)
+
+    def rows(self, sql: str, runs: Mapping[str, str], parameters: Mapping[str, str]) -> list[Row]:
+        """The rows of a query; each name in `runs` stands for a variant's run."""
+        names = {name: self.study.run_name(variant, self.number) for name, variant in runs.items()}
+        return self.ask(sql, {**names, **parameters})
+
+    def value(self, claim: Claim) -> float:
+        """The number of a claim; NaN if there is nothing to compute it from."""
+        benchmark, metric = self.study.held_out
+        parameters = {}
+        if "$benchmark" in claim.query:
+            parameters["benchmark"] = benchmark
+        if "$metric" in claim.query:
+            parameters["metric"] = metric
+        [row] = self.rows(claim.query, claim.runs, parameters)
+        [value] = row.values()
+        if value is None:
+            return math.nan
+        return float(value)
+
+    def series(
+        self, variant: str, metric: str | None = None, benchmark: str | None = None
+    ) -> list[float]:
+        """A metric by iteration, from 0 on, as far as it was measured.
+
+        A monitor's steps are averaged. By default the held-out score.
+        """
+        parameters = {
+            "benchmark": benchmark or self.study.held_out[0],
+            "metric": metric or self.study.held_out[1],
+        }
+        return [row["score"] for row in self.rows(SERIES, {"run": variant}, parameters)]
+
+    def gain(self, variant: str) -> float:
+        scores = self.series(variant)
+        return scores[-1] - scores[0]
+
+
+def raises(whole: str, at_least: float) -> Claim:
+    """The claim that the whole method learns: its held-out score gains at least this much."""
+    says = "self-play raises the held-out score"
+    number = "gain over iteration 0"
+    return Claim(says, number, GAIN, {"whole": whole}, at_least=at_least)
+
+
+def beats(whole: str, variant: str, says: str) -> Claim:
+    """The claim that a variant ends with a lower held-out score than the whole method."""
+    return Claim(
+        says, f"final score, {whole} minus {variant}", LEAD, {"whole": whole, "variant": variant}
+    )

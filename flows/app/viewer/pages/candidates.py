@@ -1,0 +1,103 @@
+"""The candidates of an iteration as a funnel: what each filter dropped, and for which reason."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi.responses import HTMLResponse
+
+from flows.app.viewer.view import Page, View
+from tasks.reports.draw import by
+from warehouse.schemas import Row
+
+router = APIRouter()
+# what a list is of, and its statement
+LISTS = {
+    "selections": "candidates",
+    "groups": "candidates_of_groups",
+    "gates": "candidates_of_gates",
+}
+ROWS = 100  # of a list, on one page
+
+
+@router.get("/run/{run}/candidates", response_class=HTMLResponse)
+def candidates(
+    view: Page,
+    run: str,
+    iteration: int | None = None,
+    phase: str | None = None,
+    label: str | None = None,
+    reason: str | None = None,
+    gate: str | None = None,
+    of: str = "",
+    offset: int = 0,
+) -> HTMLResponse:
+    numbers = {table.at.iteration for table in view.lake.tables(run)}
+    iterations = sorted(number for number in numbers if number is not None)
+    if iteration is None and iterations:
+        iteration = iterations[-1]
+    view.keep_iterations([iteration])
+    funnels = _funnels(view.rows("selection_counts", iteration=iteration))
+    groups = _funnels(view.rows("group_counts", iteration=iteration))
+    if of not in LISTS:
+        of = "groups" if groups and not funnels else "selections"
+    chosen: dict[str, Any] = {"phase": phase, "label": label, "reason": reason, "gate": gate}
+    return view.page(
+        "candidates",
+        "Candidates",
+        iterations=iterations,
+        iteration=iteration,
+        funnels=funnels,
+        groups=groups,
+        steps=view.rows("candidate_steps", iteration=iteration),
+        gates=view.rows("candidate_gates", iteration=iteration),
+        malformed=_malformed(view, iteration),
+        chosen={**chosen, "of": of, "offset": offset},
+        rows=view.rows(LISTS[of], iteration=iteration, skipped=max(0, offset), **chosen),
+        page_rows=ROWS,
+    )
+
+
+def _funnels(counts: list[Row]) -> dict[tuple[Any, ...], list[Row]]:
+    """What is left after each reason, by iteration, phase and label; the reason that dropped most
+    comes first.
+
+    10 candidates, of which 6 are too easy and 4 are kept, become three steps: all 10, then 6 of
+    them (a share of 0.6) that leave 4, then the 4 that are kept.
+    """
+    return {key: _funnel(rows) for key, rows in by(counts, "iteration", "phase", "label").items()}
+
+
+def _funnel(rows: list[Row]) -> list[Row]:
+    total = sum(row["n"] for row in rows)
+    num_kept = sum(row["n"] for row in rows if row["kept"])
+    steps: list[Row] = [{"reason": None, "n": total, "total": total}]
+    left = total
+    for row in rows:
+        if not row["kept"]:
+            share = row["n"] / total
+            before = left / total
+            left -= row["n"]
+            steps.append({**row, "left": left, "share": share, "before": before})
+    return [*steps, {"reason": "", "n": num_kept, "total": total}]
+
+
+def _malformed(view: View, iteration: int | None) -> list[Row]:
+    """Malformed replies by phase and reason, as counted when their tables were made."""
+    counted: dict[tuple[str | None, str], list[tuple[str, int]]] = defaultdict(list)
+    for table in view.lake.tables(view.run):
+        if table.at.iteration == iteration and table.schema.parsed:
+            for reason, n in table.recipe.get("counts", {}).items():
+                counted[table.at.phase, reason].append((table.at.name, n))
+    rows = [
+        {
+            "phase": phase,
+            "reason": reason,
+            "n": sum(n for _, n in tables),
+            "tables": sorted({name for name, _ in tables}),
+        }
+        for (phase, reason), tables in counted.items()
+    ]
+    return sorted(rows, key=lambda row: (row["phase"] or "", -row["n"]))

@@ -1,0 +1,149 @@
+"""One run: learning curves, stages, and what is running."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import lru_cache
+
+from fastapi import APIRouter, HTTPException
+from fastapi.responses import FileResponse, HTMLResponse
+from markupsafe import Markup
+
+from flows.app.command.compare import flat
+from flows.app.viewer import graph
+from flows.app.viewer.alarms import alarms
+from flows.app.viewer.text import CUT
+from flows.app.viewer.view import Page, Statement, View, url
+from tasks.report import collect, render_body
+from tasks.reports.learning import held_out_tiles
+from tasks.reports.page import report_file
+from warehouse.address import Address
+from warehouse.draft import hash_json
+from warehouse.lake import Lake
+from warehouse.schemas import Row
+
+router = APIRouter()
+BOX = (graph.WIDTH, graph.HEIGHT)
+BODIES_KEPT = 8
+
+
+@dataclass(frozen=True)
+class Body:
+    """The report of a run, as a part of its page, and the statements that it took."""
+
+    html: Markup
+    statements: list[Statement]
+
+
+@router.get("/run/{run}", response_class=HTMLResponse)
+def overview(view: Page, run: str, iteration: int | None = None) -> HTMLResponse:
+    evaluations = view.shared_rows("evaluations")
+    tables = view.lake.tables(run)
+    iterations = _iterations(view)
+    if iteration is None and iterations:
+        iteration = iterations[-1]
+    request = {"flow": "", "profile": "", **(view.store.kept(run, "request.json") or {})}
+    return view.page(
+        "run",
+        run,
+        request=request,
+        has_report=report_file(view.store, run).is_file(),
+        settings=flat(view.store.kept(run, "config.json") or {}),
+        overrides=request.get("overrides") or {},
+        alarms=alarms(view.store, run, evaluations),
+        tiles=held_out_tiles(evaluations),
+        iterations=iterations,
+        iteration=iteration,
+        seconds=_seconds(view),
+        num_tables=len(tables),
+        num_rows=sum(t.num_rows for t in tables),
+        graphs=_graphs(view, iteration),
+        live=_live(view),
+        box=BOX,
+    )
+
+
+@router.get("/run/{run}/figures", response_class=HTMLResponse)
+def figures(view: Page, run: str, iteration: int | None = None) -> HTMLResponse:
+    """The part of the page that a report shows too, by default up to the last iteration: its
+    figures, examples and numbers. It loads by itself, since it takes a second or more."""
+    iterations = _iterations(view)
+    if iteration is None:
+        iteration = iterations[-1] if iterations else 0
+    tables = view.lake.tables(run)
+    version = hash_json([[table.address, table.content_hash] for table in tables])
+    body = _body(view.lake, run, iteration, version)
+    return view.page("figures", run, body=body.html, statements=body.statements)
+
+
+@lru_cache(maxsize=BODIES_KEPT)
+def _body(lake: Lake, run: str, iteration: int, version: str) -> Body:
+    """Made again only if a table of the run has changed, which `version` tells."""
+    view = View(lake, run)
+    contents = collect(view.source(iteration), viewer=url("", run))
+    return Body(Markup(render_body(contents, longest=CUT)), view.statements)
+
+
+@router.get("/run/{run}/report")
+def report(view: Page, run: str, iteration: int | None = None) -> FileResponse:
+    """The static report of an iteration, or the latest."""
+    path = report_file(view.store, run, iteration)
+    if not path.is_file():
+        place = run if iteration is None else f"{run}, iteration {iteration}"
+        raise HTTPException(404, f"there is no report of {place}")
+    return FileResponse(path, media_type="text/html")
+
+
+@router.get("/run/{run}/stages", response_class=HTMLResponse)
+def stages(view: Page, run: str, iteration: int | None = None) -> HTMLResponse:
+    """The part of the page that shows what is published and what is being built; it reloads
+    itself during work."""
+    return view.page(
+        "stages",
+        run,
+        iteration=iteration,
+        graphs=_graphs(view, iteration),
+        live=_live(view),
+        box=BOX,
+    )
+
+
+def _iterations(view: View) -> list[int]:
+    numbers = {table.at.iteration for table in view.lake.tables(view.run)}
+    return sorted(number for number in numbers if number is not None)
+
+
+def _graphs(view: View, iteration: int | None) -> list[graph.Graph]:
+    tables = view.lake.tables(view.run)
+    current = {table.address: table.content_hash for table in tables}
+    working = [work["address"] for work in view.store.working(view.run)]
+    return graph.graphs([t for t in tables if t.at.iteration == iteration], current, working)
+
+
+def _live(view: View) -> list[Row]:
+    """Running stages, with the rows stored so far, and those of the last stage of the same name."""
+    last = {(t.at.phase, t.at.name): t.num_rows for t in view.lake.tables(view.run)}
+    rows = []
+    for work in view.store.working(view.run):
+        at = Address.parse(work["address"])
+        rows.append(
+            {
+                "address": work["address"].partition("/")[2],
+                "pid": work["pid"],
+                "seconds": time.time() - work["since"],
+                "rows": view.store.rows_so_far(work["address"]),
+                "before": last.get((at.phase, at.name)),
+            }
+        )
+    return rows
+
+
+def _seconds(view: View) -> dict[str, float]:
+    """Seconds by stage, the longest first."""
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for table in view.lake.tables(view.run):
+        stage = table.recipe.get("stage", "").rsplit(".", 1)[-1].lstrip("_")
+        seconds[stage] += table.recipe.get("seconds", 0)
+    return dict(sorted(seconds.items(), key=lambda item: -item[1]))

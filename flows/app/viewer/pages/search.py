@@ -1,0 +1,85 @@
+"""Search for a text or a pattern in all prompts, replies, tasks and documents."""
+
+from __future__ import annotations
+
+import re
+
+import duckdb
+from fastapi import APIRouter, HTTPException
+from fastapi.responses import HTMLResponse
+from markupsafe import Markup
+
+from flows.app.viewer.text import shown
+from flows.app.viewer.view import ALL_RUNS, Page, url
+from warehouse.schemas import Row
+
+router = APIRouter()
+KINDS = {
+    "rollouts": ("rollout", "rollout_id"),
+    "tasks": ("task", "task_id"),
+    "documents": ("document", "document_id"),
+    "prompts": ("group", "prompt_id"),
+}
+AROUND = 110  # characters shown on either side of what was found
+HITS = 50  # that a statement gives at most
+
+
+@router.get("/search", response_class=HTMLResponse)
+def search(view: Page, text: str = "", run: str = "", regex: bool = False) -> HTMLResponse:
+    """The form, and a place for each kind's results, which load separately and appear as they
+    arrive."""
+    runs = view.lake.catalogue.runs()
+    return view.page(
+        "search",
+        "Search",
+        form={"text": text, "run": run if run in runs else ALL_RUNS, "regex": regex},
+        runs=runs,
+        kinds=list(KINDS) if text else [],
+    )
+
+
+@router.get("/search/{kind}", response_class=HTMLResponse)
+def results(view: Page, kind: str, text: str, run: str = "", regex: bool = False) -> HTMLResponse:
+    if kind not in KINDS:
+        raise HTTPException(404, f"there is no search by {kind}")
+    scope = run if run in view.lake.catalogue.runs() else ALL_RUNS
+    rows: list[Row] = []
+    problem = None
+    try:
+        if text:
+            rows = view.rows(f"search_{kind}", run=scope, text=text, regex=regex)
+    except duckdb.InvalidInputException as fault:
+        problem = str(fault)
+    page, key = KINDS[kind]
+    hits = [
+        {
+            **row,
+            "url": url(page, row["run"], id=row[key]),
+            "hit": _around(row["text"] or "", text, regex),
+        }
+        for row in rows
+    ]
+    return view.page("results", kind, problem=problem, rows=hits, hits=HITS)
+
+
+def _around(whole: str, text: str, regex: bool) -> Markup:
+    """The match, with a little of the text before and after it."""
+    start, end = _match(whole, text, regex)
+    hit = Markup('<span class="hit">{}</span>').format(shown(whole[start:end], cut=4 * AROUND))
+    around = shown(whole[max(0, start - AROUND) : start]) + hit + shown(whole[end : end + AROUND])
+    if start > AROUND:
+        around = Markup("…") + around
+    if end + AROUND < len(whole):
+        around += "…"
+    return around
+
+
+def _match(whole: str, text: str, regex: bool) -> tuple[int, int]:
+    """Where the text or pattern begins and ends; the beginning of the whole if it is not there,
+    since DuckDB's patterns (RE2) are not quite Python's."""
+    pattern = text if regex else re.escape(text)
+    try:
+        match = re.search(pattern, whole)
+    except re.error:
+        return 0, 0
+    return match.span() if match else (0, 0)

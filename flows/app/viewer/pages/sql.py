@@ -1,0 +1,154 @@
+"""One SELECT over the views of all runs, with its result as table, figure, CSV or Parquet; and the
+rows of a stage."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+from fastapi import APIRouter
+from fastapi.responses import (
+    FileResponse,
+    HTMLResponse,
+    RedirectResponse,
+    Response,
+    StreamingResponse,
+)
+from starlette.background import BackgroundTask
+
+from flows.app.viewer.text import as_json
+from flows.app.viewer.view import Page, View, url
+from tasks.reports.statement import literal
+from warehouse import export, readonly
+from warehouse.address import Address
+from warehouse.lake import MEMORY_LIMIT
+from warehouse.schemas import TABLES, Row
+
+router = APIRouter()
+ROWS = 500  # shown of a result; the files have all
+NAME = 80  # characters of a text that names a point
+POINTS = 5000  # drawn of a result
+SHOWN_S = 60.0  # most seconds of a statement whose result is shown
+FILE_S = 600.0  # most seconds of a statement whose result is saved
+FIRST = """select run, iteration, benchmark, metric, score
+from evaluations
+where metric = 'score'
+order by all"""
+FAULTS = (ValueError, duckdb.Error)
+
+
+@router.get("/sql", response_class=HTMLResponse)
+def sql(view: Page, text: str = "") -> HTMLResponse:
+    """The statement and the views; the result loads separately."""
+    return view.page("sql", "SQL", text=text or FIRST, asked=bool(text), tables=TABLES)
+
+
+@router.get("/sql/result", response_class=HTMLResponse)
+def result(view: Page, text: str) -> HTMLResponse:
+    started = time.perf_counter()
+    rows: list[Row] = []
+    more = False
+    problem = None
+    try:
+        with _answer(view, text, SHOWN_S) as reader:
+            rows, more = export.first_rows(reader, POINTS)
+    except FAULTS as fault:
+        problem = str(fault)
+    return view.page(
+        "result",
+        "Result",
+        problem=problem,
+        rows=rows[:ROWS],
+        more=more or len(rows) > ROWS,
+        points=as_json([{name: _drawn(value) for name, value in row.items()} for row in rows]),
+        numeric=_numeric_columns(rows),
+        seconds=time.perf_counter() - started,
+        text=text,
+    )
+
+
+@router.get("/sql/result.csv")
+def as_csv(view: Page, text: str) -> Response:
+    try:
+        lines = _lines(view, text)
+        first = next(lines)
+    except FAULTS as fault:
+        return Response(str(fault), 400, media_type="text/plain")
+
+    def whole() -> Iterator[str]:
+        yield first
+        yield from lines
+
+    return StreamingResponse(
+        whole(),
+        media_type="text/csv",
+        headers={"Content-Disposition": 'attachment; filename="result.csv"'},
+    )
+
+
+@router.get("/sql/result.parquet")
+def as_parquet(view: Page, text: str) -> Response:
+    handle, name = tempfile.mkstemp(prefix="selfplay-sql-", suffix=".parquet")
+    remove = BackgroundTask(Path(name).unlink, missing_ok=True)
+    try:
+        with os.fdopen(handle, "wb") as file, _answer(view, text, FILE_S) as reader:
+            export.write_parquet(reader, file)
+    except FAULTS as fault:
+        return Response(str(fault), 400, media_type="text/plain", background=remove)
+    kind = "application/vnd.apache.parquet"
+    return FileResponse(name, media_type=kind, filename="result.parquet", background=remove)
+
+
+@router.get("/run/{run}/table")
+def table(
+    view: Page,
+    run: str,
+    name: str,
+    iteration: int | None = None,
+    phase: str | None = None,
+    step: int | None = None,
+) -> RedirectResponse:
+    """The rows of a stage, as a statement."""
+    kind, _, label = name.partition(".")
+    at = Address(run, iteration, phase or None, step, kind, label or None)
+    parts = {"run": at.run, "iteration": at.iteration, "phase": at.phase, "label": at.label}
+    conditions = [f"{key} is not distinct from {literal(value)}" for key, value in parts.items()]
+    if at.step is not None:
+        conditions.append(f"step = {at.step}")
+    where = " and ".join(conditions)
+    source = stored_table(kind)
+    return RedirectResponse(url("sql", text=f"select *\nfrom {source}\nwhere {where}\nlimit 200"))
+
+
+def stored_table(kind: str) -> str:
+    """The view of a table as it is stored: `rollouts` adds to its columns."""
+    return "rollouts_table" if kind == "rollouts" else kind
+
+
+def _numeric_columns(rows: list[Row]) -> list[str]:
+    if not rows:
+        return []
+    return [name for name, value in rows[0].items() if isinstance(value, int | float)]
+
+
+def _drawn(value: Any) -> Any:
+    """A value as a figure needs it."""
+    if isinstance(value, int | float | None):
+        return value
+    return str(value)[:NAME]
+
+
+def _lines(view: View, text: str) -> Iterator[str]:
+    with _answer(view, text, FILE_S) as reader:
+        yield from export.csv_lines(reader)
+
+
+def _answer(view: View, text: str, within_s: float) -> AbstractContextManager[pa.RecordBatchReader]:
+    return readonly.answer(view.store.root, text, within_s, MEMORY_LIMIT)

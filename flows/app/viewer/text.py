@@ -1,0 +1,124 @@
+"""Text for a page: the words of a document or a model, escaped, and truncated if very long."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any
+
+from markupsafe import Markup, escape
+
+from tasks.reports.unseen import UNSEEN
+
+CUT = 20_000  # characters shown of one text
+
+
+def shown(text: Any, whole: str = "", cut: int = CUT) -> Markup:
+    """Escaped text in which invisible characters are named.
+
+    It ends after `cut` characters, with a link to `whole` if that is given.
+
+    >>> shown("a\u202eb <b>")
+    Markup('a<span class="unseen">U+202E</span>b &lt;b&gt;')
+    """
+    if text is None:
+        return Markup('<span class="none">none</span>')
+    text = str(text)
+    pieces = Markup("").join(_pieces(text[:cut]))
+    if len(text) <= cut:
+        return pieces
+    more = f"{len(text) - cut:,} more characters"
+    link = escape(more)
+    if whole:
+        link = Markup('<a href="{}" rel="nofollow">{}</a>').format(whole, more)
+    return pieces + Markup('<span class="cut">… {}</span>').format(link)
+
+
+def _pieces(text: str) -> list[Markup]:
+    pieces = []
+    at = 0
+    for match in UNSEEN.finditer(text):
+        named = Markup('<span class="unseen">U+{:04X}</span>').format(ord(match[0]))
+        pieces += [escape(text[at : match.start()]), named]
+        at = match.end()
+    return [*pieces, escape(text[at:])]
+
+
+def line(text: Any, cut: int = 160) -> Markup:
+    """The beginning of a text, on one line.
+
+    >>> line("two\\nlines")
+    Markup('two lines')
+    """
+    if text is None:
+        return shown(None)
+    text = str(text)
+    flat = re.sub(r"\s+", " ", text[: 2 * cut]).strip()
+    beginning = shown(flat[:cut])
+    if len(flat) > cut or len(text) > 2 * cut:
+        beginning += "…"
+    return beginning
+
+
+def number(value: Any, digits: int = 3) -> str:
+    """
+    >>> number(0.12345), number(12345), number(None), number(1.0), number(0.00001234)
+    ('0.123', '12,345', '–', '1', '1.23e-05')
+    """
+    if value is None:
+        return "–"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    if float(value).is_integer() and abs(value) < 1e15:
+        return f"{int(value):,}"
+    if math.isnan(value) or abs(value) < 10**-digits or abs(value) >= 1e6:
+        return f"{value:.3g}"
+    return f"{value:,.{digits}f}"
+
+
+def duration(seconds: float | None) -> str:
+    """
+    >>> duration(0.25), duration(75), duration(3700), duration(200000)
+    ('0.2 s', '1 m 15 s', '1 h 01 m', '2 d 07 h')
+    """
+    if seconds is None:
+        return "–"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    hours = minutes // 60
+    days = minutes // 1440
+    if days:
+        return f"{days} d {hours % 24:02d} h"
+    if hours:
+        return f"{hours} h {minutes % 60:02d} m"
+    return f"{minutes} m {rest:02d} s"
+
+
+def size(num_bytes: float) -> str:
+    """
+    >>> size(999), size(2_500_000)
+    ('999 B', '2.5 MB')
+    """
+    if num_bytes < 1000:
+        return f"{num_bytes:.0f} B"
+    for unit in ("kB", "MB", "GB"):
+        num_bytes /= 1000
+        if num_bytes < 1000:
+            return f"{num_bytes:.1f} {unit}"
+    return f"{num_bytes / 1000:.1f} TB"
+
+
+def as_json(value: Any) -> str:
+    return json.dumps(value, default=str, ensure_ascii=False)
+
+
+FILTERS = {
+    "shown": shown,
+    "line": line,
+    "number": number,
+    "duration": duration,
+    "size": size,
+    "as_json": as_json,
+}

@@ -1,0 +1,366 @@
+"""How a policy is evaluated on benchmarks.
+
+Ask the items, read and score the replies (one row an answer), then compute metrics, and the
+differences from the base policy, item by item. The benchmarks and every paper's protocol are in
+`flows.benchmarks`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from flows.benchmarks import Benchmark, Protocol, find
+from flows.benchmarks.asking import JUDGES, READERS, pose, read_answer, read_tagged, templates
+from flows.run import Player, Role, Run
+from flows.runtime.hub import check_reachable
+from flows.settings.profile import home
+from tasks.benchmarks.harness import ask_harness, harness_items, harness_scores
+from tasks.benchmarks.item_scores import compare, measure_items, score_items
+from tasks.benchmarks.items import Columns, read_items
+from tasks.engines.base import Policy, Sampling
+from tasks.evaluate import evaluate
+from tasks.read import Reader
+from tasks.rollouts.dialogue import Dialogue
+from tasks.rollouts.search_syntax import EXAMPLES, Syntax, stop_strings
+from warehouse.schemas import ANSWERS, ITEM_SCORES, ITEMS, Row
+from warehouse.store import Place, Table
+
+HARNESS = "0.4.13"  # of lm-eval, as requirements/harness.txt has it
+INSISTED = 5  # how often a searching policy is told to answer now
+NO_HUB = (
+    "`selfplay evaluate ... --file FILE` reads the benchmark from a file (.jsonl, .parquet, .csv or"
+    " .json) instead; a run skips what evaluation.benchmarks leaves out"
+)
+
+
+@dataclass(frozen=True)
+class Exam:
+    """A benchmark as one run's policies take it. `file` replaces the entry's own file; `index`
+    holds the documents to be searched."""
+
+    run: Run[Any]
+    benchmark: Benchmark
+    protocol: Protocol
+    items: Table
+    source: str
+    label: str
+    index: Table | None = None
+
+    @classmethod
+    def open(
+        cls,
+        run: Run[Any],
+        name: str,
+        index: Table | None = None,
+        file: str | None = None,
+        label: str | None = None,
+    ) -> Exam:
+        """Open a benchmark, under `label` or its own name.
+
+        Raises ValueError if it is unknown, not available, or not possible in this run.
+        """
+        cfg = run.cfg.evaluation
+        benchmark = find(name)
+        label = label or benchmark.name
+        protocol = benchmark.of_paper(cfg.paper, run.method)
+        if protocol.searches and index is None:
+            way_out = "name documents by --corpus, or another --paper"
+            raise ValueError(f"the protocol of {benchmark.name} searches: {way_out}")
+        benchmark.metric(protocol, run.models.get("examiner") is not None)
+        source, identity = benchmark.located(Path(cfg.folder), file)
+        place = run.place.iteration(0).phase("benchmark")
+        check_reachable(source, NO_HUB, place.store.find(place.address(ITEMS.name, label)))
+        assert benchmark.columns is not None, "the harness asks it"
+        items = read_items(
+            place,
+            source,
+            identity=identity,
+            benchmark=benchmark.name,
+            columns=benchmark.columns,
+            most=min(filter(None, (protocol.items, cfg.items)), default=None),
+            label=label,
+        )
+        return cls(run, benchmark, protocol, items, identity, label, index)
+
+    def take(self, iteration: Place, policy: Policy) -> Table:
+        """Ask, read, score and measure; returns the scores of every answer."""
+        place = iteration.phase("evaluation")
+        role = self.answering_role
+        replies = self.run.ask(
+            place,
+            role,
+            policy,
+            group_size=self.protocol.samples,
+            index=self.index,
+            label=self.label,
+            items=self.items,
+        )
+        judged = self._judged(place, replies.rows)
+        protocol = self.described(role)
+        scores = score_items(
+            place,
+            items=self.items,
+            answers=replies.rows,
+            rollouts=replies.rollouts,
+            judged=judged,
+            scorer=self.benchmark.scorer,
+            metric=self.benchmark.metric(self.protocol, bool(judged)),
+            protocol=protocol,
+            label=self.label,
+        )
+        evaluate(
+            place,
+            partial(measure_items, passes=self.protocol.passes),
+            policy=policy.id,
+            benchmark=self.label,
+            protocol=protocol,
+            items=self.items,
+            scores=scores,
+            label=self.label,
+        )
+        return scores
+
+    def described(self, role: Role) -> Row:
+        """What two scores must share to be comparable."""
+        judge = None
+        if self._examiner is not None:
+            judge = [
+                self._examiner.id,
+                self._examiner.content_hash,
+                self.judging_role.prompt.templates[0].version,
+            ]
+        return {
+            "revision": self.source,
+            "items": self.items.content_hash,
+            "prompt": [f"{template.name} {template.version}" for template in role.templates],
+            "judge": judge,
+            "sampling": role.sampling.model_dump(mode="json"),
+            "samples": self.protocol.samples,
+            "searches": self.protocol.searches,
+            "index": self.index and self.index.content_hash,
+        }
+
+    @property
+    def answering_role(self) -> Role:
+        """The role that is evaluated, with the protocol's token budgets, capped by the engine's
+        context: a reply gets at most three quarters of it."""
+        cfg = self.run.cfg.evaluation
+        protocol = self.protocol
+        context_tokens = self.run.cfg.engine.max_model_len
+        reply_tokens = min(cfg.response_tokens or protocol.response_tokens, context_tokens * 3 // 4)
+        prompt_tokens = min(filter(None, (protocol.input_tokens, context_tokens - reply_tokens)))
+        temperature = cfg.benchmark_temperature
+        if temperature is None:
+            temperature = protocol.temperature
+        syntax: Syntax = getattr(self._dialogues, "search_syntax", "tags")
+        stop: tuple[str, ...] = ()
+        if protocol.searches:
+            template = templates(cfg.prompts, "search")
+            read = read_tagged
+            dialogue = self._searching(syntax)
+            stop = (*stop_strings(syntax), "</answer>")
+        else:
+            template = templates(cfg.prompts, self.benchmark.prompt)
+            read = READERS[cfg.prompts][self.benchmark.prompt]
+            dialogue = Dialogue(max_turns=1).model_copy(update=self._rendering)
+            if cfg.prompts.startswith("lines"):
+                stop = ("\n",)
+        return Role(
+            "examinee",
+            (template,),
+            partial(pose, template=template, model=self.run.cfg.models.base, limit=prompt_tokens),
+            Sampling(
+                temperature=temperature, top_p=protocol.top_p, max_tokens=reply_tokens, stop=stop
+            ),
+            ANSWERS,
+            Reader(partial(read_answer, read=read)),
+            dialogue,
+            values={"search_example": EXAMPLES[syntax], "max_searches": protocol.searches},
+        )
+
+    @property
+    def judging_role(self) -> Role:
+        """The role that judges answers: temperature 0, one verdict; an unreadable one is requested
+        once more."""
+        name = "judge"
+        if self.columns.against:
+            name = "pair"
+        elif self.columns.criteria:
+            name = "criterion"
+        judge = JUDGES[name]
+        return Role(
+            "examiner",
+            (templates("english", name),),
+            judge.about,
+            Sampling(temperature=0, max_tokens=self.run.cfg.evaluation.judge_tokens),
+            judge.into,
+            Reader(judge.read),
+            judge=True,
+            ask_again=judge.ask_again,
+        )
+
+    @property
+    def columns(self) -> Columns:
+        assert self.benchmark.columns is not None, "the harness asks it"
+        return self.benchmark.columns
+
+    @property
+    def _examiner(self) -> Policy | None:
+        """The model that judges answers; None if the protocol has no judge, or the run no model."""
+        if not self.protocol.judged:
+            return None
+        return self.run.models.get("examiner")
+
+    def _judged(self, place: Place, answers: Table) -> tuple[Table, ...]:
+        """The verdicts on the answers; no table without a judge."""
+        if self._examiner is None:
+            return ()
+        verdicts = self.run.ask(
+            place,
+            self.judging_role,
+            self._examiner,
+            label=f"judge-{self.label}",
+            items=self.items,
+            answers=answers,
+        )
+        return (verdicts.rows,)
+
+    def _searching(self, syntax: Syntax) -> Dialogue:
+        """A conversation that may search; its messages are templates beside the benchmarks'."""
+        dialogue = Dialogue(
+            search=syntax,
+            final="answer",
+            max_turns=self.protocol.searches + 1,
+            insist_times=INSISTED,
+            results=templates("english", "results").text,
+            searched=templates("english", "searched").text,
+            searched_out=templates("english", "searched_out").text,
+            format_error=templates("english", "format_error").text,
+            insist=templates("english", "insist").text,
+        )
+        return dialogue.model_copy(update=self._rendering)
+
+    @property
+    def _dialogues(self) -> Any:
+        return getattr(self.run.cfg, "dialogues", None)
+
+    @property
+    def _rendering(self) -> dict[str, Any]:
+        """The run's own settings for rendering messages with the model's template."""
+        settings = {
+            name: getattr(self._dialogues, name, None) for name in ("reasoning", "chat_template")
+        }
+        return {name: value for name, value in settings.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class HarnessExam:
+    """A benchmark that lm-evaluation-harness asks and scores; its log of every sample becomes
+    the same tables."""
+
+    run: Run[Any]
+    benchmark: Benchmark
+    protocol: Protocol
+    label: str
+
+    def take(self, iteration: Place, policy: Policy) -> Table:
+        """Returns the scores of every sample."""
+        cfg = self.run.cfg.evaluation
+        place = iteration.phase("evaluation")
+        task = self.benchmark.harness
+        assert task is not None
+        self.run.machines.release_engines()
+        harness = cfg.harness.on(self.run.cfg.engine.device)
+        answers = ask_harness(
+            place,
+            policy=policy,
+            task=task,
+            limit=cfg.items,
+            harness=harness,
+            version=HARNESS,
+            label=self.label,
+        )
+        protocol = {
+            "revision": f"lm-eval {HARNESS}, {task}",
+            "items": cfg.items,
+            "backend": harness.backend,
+        }
+        items = harness_items(place, answers, label=self.label)
+        scores = harness_scores(
+            place, answers, metric=self.protocol.metric, protocol=protocol, label=self.label
+        )
+        evaluate(
+            place,
+            measure_items,
+            policy=policy.id,
+            benchmark=self.label,
+            protocol=protocol,
+            items=items,
+            scores=scores,
+            label=self.label,
+        )
+        return scores
+
+
+def open_exam(
+    run: Run[Any],
+    name: str,
+    index: Table | None = None,
+    file: str | None = None,
+    label: str | None = None,
+) -> Exam | HarnessExam:
+    """A benchmark for a run's policies: asked here, or by lm-evaluation-harness if its entry has
+    no columns."""
+    benchmark = find(name)
+    if benchmark.columns is not None:
+        return Exam.open(run, name, index, file, label)
+    protocol = benchmark.of_paper(run.cfg.evaluation.paper, run.method)
+    return HarnessExam(run, benchmark, protocol, label or benchmark.name)
+
+
+def subtract(
+    exam: Exam | HarnessExam,
+    iteration: Place,
+    scores: Table,
+    policy: Policy,
+    base_scores: Table,
+    base: Policy,
+) -> Table:
+    """The differences of a policy's scores from a base policy's."""
+    return compare(
+        iteration.phase("evaluation"),
+        scores,
+        base_scores,
+        policy=policy.id,
+        base=base.id,
+        benchmark=exam.label,
+        label=exam.label,
+    )
+
+
+def check_benchmarks(cfg: Any, folder: Path) -> None:
+    """Raise ValueError if a configuration names a benchmark that is unknown or not available. Paths
+    are relative to `folder`."""
+    for name in cfg.evaluation.benchmarks:
+        benchmark = find(name, folder)
+        protocol = benchmark.of_paper(cfg.evaluation.paper, home(type(cfg)).name)
+        if benchmark.columns is not None:
+            benchmark.metric(protocol, cfg.models.examiner is not None)
+            benchmark.located(folder / cfg.evaluation.folder)
+
+
+def score_benchmarks(
+    run: Run[Any], iteration: Place, player: Player, index: Table | None = None
+) -> None:
+    """Evaluate a player on the benchmarks of a run's configuration, and compare it with the base
+    policy."""
+    first = run.place.iteration(0).phase("evaluation")
+    for name in run.cfg.evaluation.benchmarks:
+        exam = open_exam(run, name, index)
+        scores = exam.take(iteration, player.policy)
+        base = run.place.store.find(first.address(ITEM_SCORES.name, exam.label))
+        if base is not None and player.policy != run.model("base"):
+            subtract(exam, iteration, scores, player.policy, base, run.model("base"))

@@ -1,0 +1,251 @@
+"""Questions over long contexts, the sentences that answer them, and the scores of answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from flows.run import Run
+from flows.settings import profile
+from flows.worlds.world import World
+from tasks.benchmarks.item_scores import pass_at
+from tasks.corpus.documents import corpus_identity
+from tasks.corpus.evidence import evidence_rows
+from tasks.readers.words import words_of
+from tasks.scorers.accepted import accepted, best_overlap, exact
+from tasks.stage import Rows, Tables, rows_by, stage
+from warehouse.schemas import ANSWERS, DOCUMENTS, RUBRICS, TASKS, Answer, Match, Row, Task, Vote
+from warehouse.store import Place, Table
+
+
+class Evaluation(profile.Evaluation):
+    """The held-out score after every iteration, on a built-in world or on files."""
+
+    benchmark: str = Field(  # type: ignore[assignment]
+        default="none",
+        description='"micro", "none" or a .jsonl file in the format of `read_benchmark`',
+    )
+    temperature: float | None = Field(  # type: ignore[assignment]
+        default=None, ge=0, description="None: as in training"
+    )
+
+
+@dataclass(frozen=True)
+class QuestionSet:
+    """Questions to train on or to hold out: tasks, their contexts, and the sentences that
+    answers should quote."""
+
+    name: str
+    tasks: Table
+    contexts: Table
+    evidence: Tables = ()
+
+    @classmethod
+    def of_run(
+        cls,
+        run: Run[Any],
+        name: str,
+        task_types: Collection[str],
+    ) -> QuestionSet:
+        """The held-out questions that a run's configuration names: those of its built-in world, or
+        of a file.
+
+        Raises ValueError if there is no such file.
+        """
+        cfg = run.cfg.evaluation
+        place = run.place.iteration(0).phase("benchmark")
+        world = run.world
+        if world is not None and name == world.benchmark:
+            return cls.of_world(place, world, seed=cfg.seed, num_tasks=cfg.num_tasks)
+        label = None
+        if name != cfg.benchmark:
+            label = Path(name).stem  # a further file beside that of `benchmark`
+        return cls.open(place, name, task_types, label=label)
+
+    @classmethod
+    def of_world(
+        cls,
+        place: Place,
+        world: World,
+        *,
+        seed: int,
+        num_tasks: int,
+        with_evidence: bool = True,
+    ) -> QuestionSet:
+        """The questions of a built-in world that has contexts; with the evidence that it has,
+        unless that is not needed."""
+        assert world.tasks is not None, "a world of questions"
+        assert world.contexts is not None, "a world of questions about contexts"
+        evidence: Tables = ()
+        if with_evidence and world.evidence is not None:
+            evidence = world.evidence(place, seed=seed, num_tasks=num_tasks)
+        tasks = world.tasks(place, seed=seed, num_tasks=num_tasks)
+        contexts = world.contexts(place, seed=seed, num_tasks=num_tasks)
+        return cls(world.benchmark, tasks, contexts, evidence)
+
+    @classmethod
+    def open(
+        cls, place: Place, path: str, task_types: Collection[str], label: str | None = None
+    ) -> QuestionSet:
+        """The questions in a .jsonl file. Raises ValueError if there is no such file."""
+        if not Path(path).is_file():
+            raise ValueError(
+                f"there is no file {path}: give a .jsonl file of questions, or a built-in world"
+            )
+        identity = corpus_identity(path)
+        tasks = read_benchmark(
+            place, path, task_types=sorted(task_types), identity=identity, label=label
+        )
+        contexts = read_contexts(place, path, identity=identity, label=label)
+        evidence = read_evidence(place, path, identity=identity, label=label)
+        return cls(Path(path).stem, tasks, contexts, evidence)
+
+
+@stage(TASKS)
+def read_benchmark(path: str, *, task_types: Collection[str], identity: str) -> Rows:
+    """Yield the tasks of a .jsonl file: id, task_type, question, context, answer or answers (a list
+    of all right ones), and options (a list) for choices.
+
+    Raises ValueError naming the first line that lacks a field or whose type is not one of
+    `task_types`.
+    """
+    for number, row in _lines(path):
+        if row["task_type"] not in task_types:
+            raise ValueError(f"{path}, line {number} has no task_type of {', '.join(task_types)}")
+        answers = [str(answer) for answer in row["answers"]]
+        # an answer without a word, such as a dash, would be found in any reply
+        answers = [answer for answer in answers if words_of(answer)] or answers
+        yield {
+            "task_id": str(row["id"]),
+            "document_id": str(row["id"]),
+            "task_type": row["task_type"],
+            "reference": answers[0],
+            "accepted": answers if len(answers) > 1 else None,
+            "text": row["question"],
+            "options": row.get("options") or None,
+        }
+
+
+@stage(DOCUMENTS)
+def read_contexts(path: str, *, identity: str) -> Rows:
+    """Yield the contexts of the same file."""
+    for _, row in _lines(path):
+        text = row["context"]
+        yield {"document_id": str(row["id"]), "text": text, "source": path, "num_chars": len(text)}
+
+
+@stage(ANSWERS)
+def read_second_answers(path: str, *, identity: str) -> Rows:
+    """Yield second answers to the questions of the same file: each `second_answer`, if there is
+    one."""
+    for _, row in _lines(path):
+        second_answer = row.get("second_answer")
+        if second_answer is not None:
+            yield {
+                "rollout_id": f"{row['id']}-second",
+                "prompt_id": str(row["id"]),
+                "task_id": str(row["id"]),
+                "answer": str(second_answer),
+            }
+
+
+@stage(RUBRICS)
+def read_evidence(path: str, *, identity: str) -> Rows:
+    """Yield the sentences that answer each question of the same file: its list `evidence`, if
+    there is one."""
+    for _, row in _lines(path):
+        yield from evidence_rows(str(row["id"]), row.get("evidence") or ())
+
+
+def _lines(path: str) -> Iterator[tuple[int, Row]]:
+    """The number and the row of each line that is not empty; its list `answers` is filled in."""
+    with open(path, encoding="utf-8") as file:
+        for number, line in enumerate(filter(str.strip, file), start=1):
+            row = json.loads(line)
+            if "answers" not in row:
+                row["answers"] = [row["answer"]] if "answer" in row else []
+            missing = {"id", "task_type", "question", "context"} - row.keys()
+            if not row["answers"]:
+                missing.add("answer")
+            if missing:
+                raise ValueError(f"{path}, line {number} lacks {', '.join(sorted(missing))}")
+            yield number, row
+
+
+# ---- answers to them ----
+
+
+def answers_to_judge(answers: list[Answer], tasks: list[Task]) -> Iterator[Row]:
+    """What a judge is asked about each readable answer: question, options, the answer, its
+    reference and all accepted answers. The judge sees no document."""
+    task_of = {task["task_id"]: task for task in tasks}
+    for row in answers:
+        if row["answer"] is not None:
+            task = task_of[row["task_id"]]
+            yield {
+                "task_id": task["task_id"],
+                "task_type": task["task_type"],
+                "rollout_id": row["rollout_id"],
+                "question": task["text"],
+                "options": task["options"] or [],
+                "answer": row["answer"],
+                "reference": task["reference"],
+                "references": accepted(task),
+            }
+
+
+def measure(
+    tasks: list[Task],
+    answers: list[Answer],
+    matches: list[Match],
+    judged: list[Vote],
+    *,
+    passes: tuple[int, ...],
+) -> Iterator[tuple[str, float]]:
+    """`score` is pass@1, the mean over a task's answers; an answer that is missing or cannot be
+    compared is wrong.
+
+    Multiple choice is scored by the letter alone; other types are right if the rule or the judge
+    says so.
+    """
+    right_of = held_right(matches, judged)
+    answers_of = rows_by("task_id", answers)
+    for task in tasks:
+        answer_N = answers_of[task["task_id"]]
+        right_ids = right_of(task)
+        num_answers = len(answer_N)
+        num_right = sum(row["rollout_id"] in right_ids for row in answer_N)
+        yield "score", num_right / num_answers
+        yield f"score_{task['task_type']}", num_right / num_answers
+        if task["difficulty"]:
+            yield f"score_{task['difficulty'] - 1}_hops", num_right / num_answers
+        for k in passes:
+            if k <= num_answers:
+                yield f"pass_at_{k}", pass_at(k, num_answers, num_right)
+        yield "unanswered", sum(row["answer"] is None for row in answer_N) / num_answers
+        if task["task_type"] == "general_qa":
+            yield "exact_match", mean([exact(task, row["answer"]) for row in answer_N])
+            yield "f1", mean([best_overlap(task, row["answer"]) for row in answer_N])
+
+
+def held_right(matches: list[Match], judged: list[Vote]) -> Callable[[Task], set[str]]:
+    """A function that gives, for a task, the rollouts whose answers to tasks of its type the rule
+    or a judge accepts; a choice is scored by its letter alone."""
+    by_rule = {row["rollout_id"] for row in matches if row["matched"]}
+    by_either = by_rule | {row["rollout_id"] for row in judged if row["vote"]}
+
+    def right_of(task: Task) -> set[str]:
+        if task["task_type"] == "multiple_choice":
+            return by_rule
+        return by_either
+
+    return right_of
+
+
+def mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

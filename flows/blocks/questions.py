@@ -1,0 +1,344 @@
+"""Questions with a reference answer: answered, compared by rule, and held out for a score."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from flows.benchmarks.asking import read_line
+from flows.blocks.audit.audit import watch_gates
+from flows.blocks.evaluation import score_benchmarks
+from flows.run import Player, Role, Run
+from flows.settings.profile import Comparing
+from flows.worlds.world import World
+from tasks.evaluate import evaluate
+from tasks.match import match
+from tasks.monitors.audit import Sound
+from tasks.monitors.monitor import (
+    JUDGE,
+    LABELS,
+    POOL,
+    Truth,
+    label_errors,
+    pay_gap,
+    reference_errors,
+    tasks_written,
+    vote_gap,
+)
+from tasks.processes.comparisons import Compare
+from tasks.prompt import Row
+from tasks.read import UNANSWERED
+from tasks.readers.boxed import last_box
+from tasks.readers.lines import read_result
+from tasks.readers.named import named_text
+from tasks.score import scored
+from tasks.scorers.equality import agree
+from tasks.stage import Tables
+from tasks.vote import vote
+from warehouse.schemas import Answer, Match, Task
+from warehouse.store import Place, Table
+
+IN_ONE_PROCESS = Comparing()
+
+
+def readers(in_lines: bool) -> tuple[Callable[[str], str], Callable[[str], str]]:
+    """The readers of a question and of an answer.
+
+    `in_lines`: each is the rest of a line, the answer what follows the last equals sign. Otherwise
+    they are the element `question` and the last box.
+    """
+    if in_lines:
+        return read_line, read_result
+    return partial(named_text, name="question"), last_box
+
+
+@dataclass(frozen=True)
+class ComparedAnswers:
+    """Answers to questions, the rollouts that they were read from, and their comparisons with
+    the references."""
+
+    answers: Table
+    rollouts: Table
+    matches: Table
+
+
+# how to sample and how to compare are several settings each
+def answer(
+    run: Run[Any],
+    at: Place,
+    role: Role,
+    player: Player,
+    *,
+    tasks: Tables,
+    group_size: int,
+    compare: Compare = agree,
+    comparing: Comparing = IN_ONE_PROCESS,
+    labels: Tables = (),
+    label: str | None = None,
+    **shown: Tables,
+) -> ComparedAnswers:
+    """`group_size` answers to every question of `tasks`, each compared with the reference.
+
+    With `labels`, each is compared with its question's label instead. `shown`: the other tables
+    that `role` reads, such as `contexts` or `documents`; the role checks them by name.
+    """
+    tables: dict[str, Any] = {"tasks": tasks, **shown}
+    replies = run.ask(at, role, player.policy, group_size=group_size, label=label, **tables)
+    matches = compare_answers(
+        at,
+        replies.rows,
+        tasks,
+        compare=compare,
+        comparing=comparing,
+        labels=labels,
+        label=label,
+    )
+    return ComparedAnswers(replies.rows, replies.rollouts, matches)
+
+
+def compare_answers(
+    at: Place,
+    answers: Table,
+    tasks: Tables,
+    *,
+    compare: Compare,
+    comparing: Comparing,
+    labels: Tables = (),
+    label: str | None = None,
+) -> Table:
+    """Run `match` in as many processes as the configuration allows."""
+    return match(
+        at,
+        answers,
+        tasks,
+        labels=labels,
+        compare=compare,
+        time_limit_s=comparing.time_limit_s,
+        num_workers=comparing.processes,
+        label=label,
+    )
+
+
+def majority(run: Run[Any], at: Place, *, tasks: Tables, answers: Tables) -> Table:
+    """The label of every question: its most frequent answer."""
+    return vote(
+        at,
+        answers=answers,
+        tasks=tasks,
+        agree=agree,
+        time_limit_s=run.cfg.match.time_limit_s,
+        num_workers=run.cfg.match.processes,
+    )
+
+
+def correctness(answers: list[Answer], matches: list[Match]) -> dict[str, bool | None]:
+    """Whether each answer, by rollout id, is right.
+
+    An unreadable reply is wrong. A reply that the engine failed to sample, and an answer whose
+    comparison failed (timed out, crashed), is None and enters no mean.
+    """
+    matched = {row["rollout_id"]: row["matched"] for row in matches}
+    correct: dict[str, bool | None] = {}
+    for row in answers:
+        rollout_id = row["rollout_id"]
+        if row["answer"] is not None:
+            correct[rollout_id] = matched[rollout_id]
+        elif row["malformed"] == UNANSWERED["error"]:
+            correct[rollout_id] = None
+        else:
+            correct[rollout_id] = False
+    return correct
+
+
+def answer_reward(answers: list[Answer], matches: list[Match]) -> Iterator[Row]:
+    """1 for an answer equal to its reference, else 0, as rows of `scores`. An answer whose
+    comparison failed is unscorable."""
+    correct = correctness(answers, matches)
+    reason = {row["rollout_id"]: row["reason"] for row in matches}
+    for row in answers:
+        is_right = correct[row["rollout_id"]]
+        readable = float(row["answer"] is not None)
+        if is_right is None:
+            yield scored(row, None, {"readable": readable}, unscorable=reason[row["rollout_id"]])
+        else:
+            reward = float(is_right)
+            yield scored(row, reward, {"readable": readable, "g": reward}, score=reward)
+
+
+def watch_questions(
+    run: Run[Any], at: Place, policy: str, *, tasks: Tables, labels: Table | None = None
+) -> None:
+    """Stop before an update if questions are empty or copies or, in a built-in world, if
+    `labels` are wrong."""
+    run.watch(at, tasks_written, policy=policy, benchmark=POOL, label="questions", tasks=tasks)
+    world = held_out_world(run)
+    if labels is not None and world is not None and world.oracle is not None:
+        run.watch(
+            at,
+            partial(label_errors, oracle=world.oracle),
+            policy=policy,
+            benchmark=LABELS,
+            label="labels",
+            labels=labels,
+            tasks=tasks,
+        )
+
+
+def watch_passed(
+    run: Run[Any],
+    at: Place,
+    policy: str,
+    *,
+    tasks: Tables,
+    chosen: Tables,
+    labels: Tables = (),
+) -> None:
+    """Stop before an update if too many questions passed that should not have. `labels` stand for
+    references."""
+    world = held_out_world(run)
+    watch_gates(
+        run,
+        at,
+        policy,
+        tasks=tasks,
+        chosen=chosen,
+        labels=labels,
+        sound=world.sound if world else None,
+    )
+
+
+# every table that is watched is named
+def watch_asked(  # noqa: PLR0913
+    run: Run[Any],
+    at: Place,
+    policy: str,
+    sound: Sound | None,
+    oracle: Truth | None,
+    *,
+    tasks: Tables,
+    answers: Tables,
+    scores: Tables,
+    chosen: Tables,
+    passed: tuple[str, ...] = (),
+    shown: Mapping[str, Tables] | None = None,
+    votes: Tables | None = None,
+) -> None:
+    """Stop before an update that would train on questions, answers or votes that are not sound.
+
+    Questions may be empty or copies, or should not have passed; references may be wrong; wrong
+    answers may be rewarded; votes may err. `sound` and `oracle` know the truth about questions of
+    a built-in world, and are not asked about others. `chosen`, `passed`, `shown`: as in
+    `watch_gates`.
+    """
+    watch_questions(run, at, policy, tasks=tasks)
+    is_built_in = set(run.cfg.learns_from) <= set(run.cfg.worlds)
+    if not is_built_in:
+        sound = None
+        oracle = None
+    watch_gates(
+        run, at, policy, tasks=tasks, chosen=chosen, passed=passed, shown=shown, sound=sound
+    )
+    if oracle is None:
+        return
+    run.watch(
+        at,
+        partial(reference_errors, oracle=oracle),
+        policy=policy,
+        benchmark=JUDGE,
+        label="references",
+        tasks=tasks,
+    )
+    run.watch(
+        at,
+        partial(pay_gap, oracle=oracle),
+        policy=policy,
+        benchmark=JUDGE,
+        label="pay",
+        scores=scores,
+        answers=answers,
+        tasks=tasks,
+    )
+    if votes is not None:
+        run.watch(
+            at,
+            partial(vote_gap, oracle=oracle),
+            policy=policy,
+            benchmark=JUDGE,
+            label="votes",
+            votes=votes,
+            answers=answers,
+            tasks=tasks,
+        )
+
+
+def held_out_world(run: Run[Any]) -> World | None:
+    """The built-in world whose held-out tasks score the run; None if there is none.
+
+    A run that such a world scores has models that know only its language, so the questions that
+    they ask are about that world, too.
+    """
+    world = run.world
+    if world is None or run.cfg.evaluation.benchmark != world.benchmark:
+        return None
+    return world
+
+
+def no_held_out_tasks(run: Run[Any]) -> ValueError:
+    """The error of a run whose configuration names held-out tasks that its world does not have."""
+    return ValueError(
+        f"evaluation.benchmark is {run.cfg.evaluation.benchmark!r}: the held-out questions of a"
+        " built-in world, but the run lives in none that has some; set world, such as"
+        ' world = "ledgers"'
+    )
+
+
+def score_held_out(run: Run[Any], iteration: Place, role: Role, player: Player) -> None:
+    """Evaluate on the real benchmarks that the configuration names, and on the held-out questions
+    of the built-in world if it names these.
+
+    The world's questions are answered once and compared with the true answers. Raises ValueError
+    if the configuration names its questions, and no world.
+    """
+    cfg = run.cfg.evaluation
+    score_benchmarks(run, iteration, player)
+    if cfg.benchmark == "none":
+        return
+    world = held_out_world(run)
+    if world is None or world.tasks is None:
+        raise no_held_out_tasks(run)
+    place = iteration.phase("evaluation")
+    benchmark = run.place.iteration(0).phase("benchmark")
+    tasks = world.tasks(benchmark, seed=cfg.seed, num_tasks=cfg.num_tasks)
+    role = replace(role, sampling=role.sampling.model_copy(update={"temperature": cfg.temperature}))
+    compared = answer(run, place, role, player, tasks=tasks, group_size=1, comparing=run.cfg.match)
+    evaluate(
+        place,
+        measure,
+        policy=player.policy.id,
+        benchmark=cfg.benchmark,
+        tasks=tasks,
+        answers=compared.answers,
+        matches=compared.matches,
+    )
+
+
+def measure(
+    tasks: list[Task], answers: list[Answer], matches: list[Match]
+) -> Iterator[tuple[str, float]]:
+    """`score` is the share of true answers. A failed comparison counts as wrong and has a metric
+    of its own."""
+    correct = correctness(answers, matches)
+    answer_of = {row["task_id"]: row for row in answers}
+    for task in tasks:
+        answered = answer_of[task["task_id"]]
+        is_right = correct[answered["rollout_id"]]
+        has_answer = answered["answer"] is not None
+        score = float(is_right or 0)
+        yield "score", score
+        yield f"score_{task['answer_type']}", score
+        if task["difficulty"]:
+            yield f"score_{task['difficulty']}_items", score
+        yield "unanswered", float(not has_answer)
+        yield "not_compared", float(has_answer and is_right is None)

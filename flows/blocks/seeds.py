@@ -1,0 +1,141 @@
+"""A set of questions drawn from the training splits of several data sets, for a file of JSON lines.
+
+`SOURCES.toml` has one table per data set: how many questions, where they are, at which revision,
+their licence, and what the columns hold. `like` names a benchmark whose entry fills in whatever the
+table leaves out.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import parse_qs
+
+from pydantic import Field, model_validator
+
+from corpus_prep.contamination.benchmarks import read_rows
+from corpus_prep.read.hub import found_in_dataset
+from flows.benchmarks import find
+from flows.runtime.hub import check_reachable
+from flows.settings.profile import Settings
+from tasks.benchmarks.items import Columns, items_of
+from warehouse.schemas import Row
+
+FILES = (".jsonl", ".parquet", ".csv", ".json")
+
+
+class Source(Settings):
+    """A data set, and how many questions are drawn from it."""
+
+    name: str
+    count: int = Field(ge=1)
+    like: str | None = Field(
+        default=None, description="a benchmark whose columns, revision and licence it has"
+    )
+    source: str = Field(
+        default="", description="hf:owner/name?config=...&split=..., without the revision"
+    )
+    revision: str = ""
+    licence: str = ""
+    gated: bool = Field(default=False, description="the hub asks to accept its terms first")
+    refused: str = Field(default="", description="why nothing is drawn from it")
+    columns: Columns = Columns(question=("question",))
+
+    @model_validator(mode="before")
+    @classmethod
+    def _completed_by_its_benchmark(cls, values: dict[str, Any]) -> dict[str, Any]:
+        if not values.get("like"):
+            return values
+        entry = find(values["like"])
+        return {
+            "revision": entry.revision,
+            "licence": entry.licence,
+            "gated": entry.gated,
+            "columns": entry.columns,
+            **values,
+        }
+
+    @model_validator(mode="after")
+    def _is_no_benchmark(self) -> Self:
+        """Raise ValueError for a split that a benchmark evaluates."""
+        split = parse_qs(self.source.partition("?")[2]).get("split", [""])[0]
+        if self.source and "train" not in split:
+            raise ValueError(
+                f"{self.name}: {self.source} is no training split: questions of benchmarks are not"
+                " drawn"
+            )
+        return self
+
+    def rows(self, folder: Path, gated: bool) -> Iterator[Row]:
+        """Its rows: from `folder/NAME.jsonl` (or .parquet, .csv, .json) if there is such a file,
+        else from the hub.
+
+        Raises ValueError for a source that cannot be drawn from; the message says what to do.
+        """
+        if self.refused:
+            raise ValueError(self.refused)
+        for suffix in FILES:
+            if (own := folder / f"{self.name}{suffix}").is_file():
+                return read_rows(own)
+        local = f"or put its training split into {folder / self.name}.jsonl"
+        if not self.source:
+            raise ValueError(f"no source on the hub is known: {local.removeprefix('or ')}")
+        if self.gated and not gated:
+            raise ValueError(
+                f"gated: accept the terms of {self.source}, log in, and pass --gated, {local}"
+            )
+        if not self.revision:
+            raise ValueError(
+                f"no revision of {self.source} is pinned: name one in the sources' file, {local}"
+            )
+        between = "&" if "?" in self.source else "?"
+        pinned = f"{self.source}{between}revision={self.revision}"
+        check_reachable(pinned, local)
+        return (dict(row.fields) for row in found_in_dataset(pinned))
+
+
+@dataclass(frozen=True)
+class Draw:
+    """The result of drawing from a source: its questions, or why there are none."""
+
+    source: Source
+    questions: list[Row]
+    problem: str | None = None
+
+
+def read_sources(path: Path) -> list[Source]:
+    """The sources listed in a file. Raises ValueError if it is no such list."""
+    tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    return [Source.model_validate({"name": name} | table) for name, table in tables.items()]
+
+
+def draw(source: Source, folder: Path, seed: int, gated: bool = False) -> Draw:
+    """`source.count` different questions, in a seeded order; none, and why, if that fails."""
+    try:
+        rows = source.rows(folder, gated)
+        items = {row["text"]: row for row in items_of(rows, source.name, source.columns)}
+    except (ValueError, OSError) as problem:
+        return Draw(source, [], str(problem))
+    if len(items) < source.count:
+        problem = f"has {len(items)} different questions, but {source.count} are wanted"
+        return Draw(source, [], problem)
+    chosen = random.Random(f"{seed} {source.name}").sample(sorted(items), source.count)
+    return Draw(source, [_question(items[text], source) for text in chosen])
+
+
+def _question(item: Row, source: Source) -> Row:
+    """A line of the file, with the other columns that the source lists as given."""
+    return {
+        "question": item["text"],
+        "context": item["context"],
+        "options": item["options"],
+        "answer": next(iter(item["references"]), None),
+        **json.loads(item["given"]),
+        "source": source.name,
+        "licence": source.licence,
+    }

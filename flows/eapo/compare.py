@@ -1,0 +1,113 @@
+"""Comparisons: one prompt shows the evidence of several rollouts, and one reply marks them all."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from tasks.readers.malformed import Malformed
+from tasks.readers.objects import last_object
+from tasks.readers.quotes import longest_common
+from tasks.readers.words import words_of
+from tasks.stage import rows_by
+from warehouse.schemas import Answer, Criterion, Mark, PromptRow, Rollout, Row, Task
+
+Metrics = Iterator[tuple[str, float]]
+LOWEST = 1
+FORM = ("reason", "scores", "best_choice")
+
+
+def read_scores(rollout: Rollout, prompt: PromptRow, *, highest: int) -> list[Row]:
+    """A mark for each of the rollouts shown, in the order shown: 1..`highest` as 0..1.
+
+    Raises Malformed for another number of scores than rollouts, and for a score that is no integer
+    in these bounds.
+    """
+    shown = prompt["rollout_ids"] or []
+    scores = last_object(rollout["reply"] or "", FORM).get("scores")
+    if not isinstance(scores, list):
+        raise Malformed("no list of scores")
+    if len(scores) != len(shown):
+        raise Malformed("another number of scores than of sets")
+    rows = []
+    for position, (rollout_id, score) in enumerate(zip(shown, scores, strict=True)):
+        mark = (_integer(score, highest) - LOWEST) / (highest - LOWEST)
+        rows.append({"rollout_id": rollout_id, "position": position, "mark": mark})
+    return rows
+
+
+def _integer(score: object, highest: int) -> int:
+    text = str(score).strip()
+    if isinstance(score, bool) or not re.fullmatch(rf"[{LOWEST}-{highest}](?:\.0)?", text):
+        raise Malformed(f"a score is no integer from {LOWEST} to {highest}")
+    return int(text[0])
+
+
+def marks_of(marks: Iterable[Mark]) -> dict[str, float]:
+    """The last mark of every rollout that has one."""
+    return {
+        row["rollout_id"]: row["mark"]
+        for row in marks
+        if row["rollout_id"] and row["mark"] is not None
+    }
+
+
+# ---- measures ----
+
+
+def not_compared(marks: list[Mark]) -> Metrics:
+    """Yield 1 for a group if none of its comparison's replies can be read, else 0."""
+    for group in rows_by("prompt_id", marks).values():
+        yield "not_compared", float(all(row["mark"] is None for row in group))
+
+
+def true_marks(
+    marks: list[Mark],
+    answers: list[Answer],
+    tasks: list[Task],
+    *,
+    oracle: Callable[[str, Sequence[str]], float | None],
+) -> Metrics:
+    """Yield for every mark that `oracle` can check: whether it is wrong, mark minus true mark, and
+    the true mark."""
+    text_of = {row["task_id"]: row["text"] for row in tasks}
+    evidence_of = {row["rollout_id"]: row["evidence"] for row in answers}
+    for row in marks:
+        text = text_of[row["task_id"]]
+        quotes = evidence_of.get(row["rollout_id"] or "")
+        if text is None or not quotes or row["mark"] is None:
+            continue
+        truth = oracle(text, quotes)
+        if truth is not None:
+            yield "mark_error", float(abs(row["mark"] - truth) > 1e-9)
+            yield "mark_minus_truth", row["mark"] - truth
+            yield "true_mark", truth
+
+
+def best_of_n(marks: list[Mark], answers: list[Answer], evidence: list[Criterion]) -> Metrics:
+    """Yield 1 if the answer with the highest mark has the best ROUGE-L recall of the evidence, else
+    0; if several share that mark, the share of them that do.
+
+    Groups whose answers all have equal recall are skipped.
+    """
+    mark_of = marks_of(marks)
+    evidence_of = rows_by("task_id", evidence)
+    marked = (row for row in answers if row["rollout_id"] in mark_of)
+    for group in rows_by("prompt_id", marked).values():
+        sentences = [row["criterion"] or "" for row in evidence_of[group[0]["task_id"]]]
+        gold = words_of("\n".join(sentences))
+        recall_G = [
+            longest_common(gold, words_of("\n".join(row["evidence"] or ()))) for row in group
+        ]
+        best = max(recall_G)
+        if min(recall_G) == best:
+            continue
+        mark_G = [mark_of[row["rollout_id"]] for row in group]
+        # a group of recalls 1, 0.5, 0 and marks 1, 1, 0.5 gives 1/2; chance gives 1/3
+        chosen = [
+            recall == best
+            for recall, mark in zip(recall_G, mark_G, strict=True)
+            if mark == max(mark_G)
+        ]
+        yield "best_of_n", sum(chosen) / len(chosen)
+        yield "best_of_n_by_chance", recall_G.count(best) / len(recall_G)

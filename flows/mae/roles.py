@@ -1,0 +1,77 @@
+"""MAE's roles: what each is asked, and how its reply is read. One model plays them all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from flows.mae.config import Config
+from flows.mae.rewards import measure_format
+from flows.run import Role, templates
+from tasks.ask import answered_tasks, readable_tasks
+from tasks.prompt import Row
+from tasks.read import Reader, reads
+from tasks.readers.marks import mark_out_of_ten
+from tasks.readers.tags import last_element
+from warehouse.schemas import ANSWERS, MARKS, TASKS, Draw
+
+
+class Roles:
+    """The roles of one configuration. The Judge has two prompts: for questions and for answers."""
+
+    def __init__(self, cfg: Config) -> None:
+        template = templates(cfg, cfg.dialogues.prompts)
+        sampling = cfg.dialogues.sampling
+        read_mark = tagged("score", "mark", mark_out_of_ten)
+        self.proposer = Role(
+            "proposer",
+            templates=(template("propose"), template("propose_harder")),
+            about=propose,
+            sampling=sampling,
+            into=TASKS,
+            read=tagged("question", "text"),
+        )
+        self.solver = Role(
+            "solver",
+            templates=(template("solve"),),
+            about=readable_tasks,
+            sampling=sampling,
+            into=ANSWERS,
+            read=tagged("answer", "answer"),
+        )
+        self.question_judge = Role(
+            "judge",
+            templates=(template("judge_question"),),
+            about=readable_tasks,
+            sampling=sampling,
+            into=MARKS,
+            read=read_mark,
+        )
+        self.answer_judge = Role(
+            "judge",
+            templates=(template("judge_answer"),),
+            about=answered_tasks,
+            sampling=sampling,
+            into=MARKS,
+            read=read_mark,
+        )
+
+
+def tagged(name: str, column: str, read: Callable[..., Any] = last_element) -> Reader:
+    """The reader of the last `<name>` element, stored as `column`.
+
+    The format reward is measured even for a reply without such an element.
+    """
+    return reads(column, partial(read, name=name), measure=partial(measure_format, name=name))
+
+
+def propose(draws: list[Draw], *, count: int) -> Iterator[Row]:
+    """`count` prompts for a question, the first of which each show a drawn question of D.
+
+    The new question should be harder than the one shown.
+    """
+    for draw in draws:
+        yield {"template": "propose_harder", "task_id": draw["task_id"], "reference": draw["text"]}
+    for _ in range(count - len(draws)):
+        yield {"template": "propose"}

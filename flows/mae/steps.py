@@ -1,0 +1,299 @@
+"""What a step of MAE is made of: questions are proposed, pairs are made, and the Judge is trained.
+
+In the paper's names, D is the pool of questions and P the pool of questions with answers.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import duckdb
+
+from flows.blocks.questions import held_out_world, watch_passed, watch_questions
+from flows.mae.config import Config
+from flows.mae.rewards import judge_rewards, proposer_rewards, solver_rewards
+from flows.mae.roles import Roles
+from flows.run import Player, Replies, Run
+from tasks.corpus.documents import corpus_identity
+from tasks.monitors.monitor import JUDGE, mark_errors, marks_given
+from tasks.normalise import normalise
+from tasks.pool import PoolRules, draw_entries, pool
+from tasks.score import score
+from tasks.stage import Rows, stage
+from warehouse.draft import hash_json
+from warehouse.query import run_sql
+from warehouse.schemas import TASKS
+from warehouse.store import Place, Table
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A role's rollouts in a step, and their rewards."""
+
+    rollouts: Table
+    scores: Table
+
+
+@dataclass(frozen=True)
+class Trials:
+    """Answers to questions, and the Judge's marks of the answers."""
+
+    answers: Replies
+    marks: Replies
+
+
+# ---- line 2: the first questions ----
+
+
+def first_questions(run: Run[Config], roles: Roles, model: Player) -> Table:
+    """D_0: questions of a file, or questions that the base model asks. No answer is read."""
+    cfg = run.cfg.questions
+    place = run.place.iteration(0).phase("questions")
+    if cfg.file:
+        tasks = seed_questions(
+            place,
+            file=cfg.file,
+            identity=corpus_identity(cfg.file),
+            count=cfg.count,
+            seed=run.cfg.seed,
+        )
+    else:
+        proposer = roles.proposer.given(count=cfg.count)
+        tasks = run.ask(place, proposer, model.policy, draws=()).rows
+    return pool(place, tasks=tasks)
+
+
+@stage(TASKS)
+def seed_questions(*, file: str, identity: str, count: int, seed: int) -> Rows:
+    """Yield `count` questions of a file's column `question`, drawn without replacement.
+
+    No other column is read. `identity` stands for the file's content. Raises ValueError if the
+    column is missing or has fewer questions.
+    """
+    sql = "select distinct question from query_table($file) order by all"
+    try:
+        rows = run_sql(sql, {}, {"file": file})
+    except duckdb.Error as error:
+        raise ValueError(f"{file} cannot be read as questions: {error}") from error
+    texts = [row["question"] for row in rows if row["question"] is not None]
+    if len(texts) < count:
+        raise ValueError(f"{file} has {len(texts)} different questions, but {count} are wanted")
+    for text in random.Random(seed).sample(texts, count):
+        yield {"task_id": hash_json([identity, text]), "text": text}
+
+
+# ---- lines 4-15: the Proposer ----
+
+
+def propose(
+    run: Run[Config], roles: Roles, step: Place, model: Player, D: Table
+) -> tuple[Table, Turn]:
+    """Lines 4-15: new questions, of which the good ones enter D. Returns D and the rewards."""
+    cfg = run.cfg
+    policy = model.policy
+    # line 5: questions to surpass
+    num_references = round(cfg.questions.referenced * cfg.batch_size)
+    references = draw(run, step, D, num_references, label="references")
+    # lines 6-9: new questions, and the Judge's marks of their quality
+    proposer = roles.proposer.given(count=cfg.batch_size)
+    questions = run.ask(step, proposer, policy, draws=references)
+    tasks = questions.rows
+    quality = run.ask(
+        step,
+        roles.question_judge,
+        policy,
+        group_size=cfg.judge.judgments,
+        label="quality",
+        tasks=tasks,
+    ).rows
+    # line 10: the Solver tries each question several times
+    trials = answer_and_mark(
+        run,
+        step,
+        roles,
+        model,
+        tasks,
+        group_size=cfg.proposer.answers,
+        answers_label="trial",
+        marks_label="difficulty",
+    )
+    answers = trials.answers.rows
+    marks = trials.marks.rows
+    watch_marks(run, step, policy.id, tasks=tasks, quality=quality, answers=answers, marks=marks)
+    # lines 11, 15
+    scores = score(
+        step,
+        proposer_rewards,
+        tasks=tasks,
+        quality=quality,
+        answers=answers,
+        marks=marks,
+        pays_format=cfg.pays_format,
+        unread=cfg.judge.unread,
+        difficulty_from=cfg.proposer.difficulty_from,
+        label="proposer",
+    )
+    # lines 12-14
+    D = pool(
+        step,
+        previous=D,
+        tasks=tasks,
+        draws=references,
+        scores=scores,
+        component="quality",
+        rules=PoolRules(enters_from=cfg.proposer.lowest_quality),
+        label="questions",
+    )
+    watch_passed(run, step, policy.id, tasks=tasks, chosen=D)
+    return D, Turn(questions.rollouts, scores)
+
+
+def watch_marks(
+    run: Run[Config],
+    step: Place,
+    policy: str,
+    *,
+    tasks: Table,
+    quality: Table,
+    answers: Table,
+    marks: Table,
+) -> None:
+    """Stop before an update that the Judge misleads.
+
+    An alarm is raised if questions are empty or copies, if the Judge gives all questions and
+    answers the best mark or, where the truth is known, if it marks answers wrongly. `quality` are
+    the marks of the questions, `marks` those of the answers.
+    """
+    watch_questions(run, step, policy, tasks=tasks)
+    run.watch(
+        step, marks_given, policy=policy, benchmark=JUDGE, label="marks", marks=[quality, marks]
+    )
+    world = held_out_world(run)
+    if world is not None and world.oracle is not None:
+        run.watch(
+            step,
+            partial(mark_errors, oracle=world.oracle),
+            policy=policy,
+            benchmark=JUDGE,
+            label="truth",
+            marks=marks,
+            tasks=tasks,
+            answers=answers,
+        )
+
+
+# ---- lines 16-19: the Solver ----
+
+
+def solve(
+    run: Run[Config], roles: Roles, step: Place, model: Player, D: Table, P: Table | None
+) -> tuple[Table, Turn]:
+    """Lines 16-19: answers to questions of D, which enter P. Returns P and the rewards."""
+    cfg = run.cfg
+    tasks = draw(run, step, D, cfg.batch_size, label="questions")  # line 16
+    trials = answer_and_mark(run, step, roles, model, tasks)  # line 17
+    answers = trials.answers.rows
+    # line 18: a pair may equal another, as a question may be answered alike twice
+    P = pool(
+        step,
+        previous=P,
+        tasks=tasks,
+        answers=answers,
+        rules=PoolRules(unique=()),
+        label="pairs",
+    )
+    # line 19
+    scores = score(
+        step,
+        solver_rewards,
+        answers=answers,
+        marks=trials.marks.rows,
+        pays_format=cfg.pays_format,
+        unread=cfg.judge.unread,
+        label="solver",
+    )
+    return P, Turn(trials.answers.rollouts, scores)
+
+
+def answer_and_mark(
+    run: Run[Config],
+    step: Place,
+    roles: Roles,
+    model: Player,
+    tasks: Table,
+    *,
+    group_size: int = 1,
+    answers_label: str | None = None,
+    marks_label: str = "answers",
+) -> Trials:
+    """`group_size` answers of the Solver to every question, and the Judge's marks of each.
+
+    The labels are those of the tables; None leaves the answers without one.
+    """
+    answers = run.ask(
+        step, roles.solver, model.policy, group_size=group_size, label=answers_label, tasks=tasks
+    )
+    marks = run.ask(
+        step,
+        roles.answer_judge,
+        model.policy,
+        group_size=run.cfg.judge.judgments,
+        label=marks_label,
+        answers=answers.rows,
+        tasks=tasks,
+    )
+    return Trials(answers, marks)
+
+
+# ---- lines 20-22: the Judge ----
+
+
+def judge(run: Run[Config], roles: Roles, step: Place, model: Player, P: Table) -> Turn:
+    """Lines 20-22: marks of pairs from P, and their rewards.
+
+    If P has fewer pairs than a batch, nothing is drawn.
+    """
+    cfg = run.cfg
+    # line 20: a draw has the columns of a task and of an answer, and serves as both
+    pairs = draw(run, step, P, cfg.batch_size, label="pairs", fewest=cfg.batch_size)
+    # line 21
+    marks = run.ask(
+        step, roles.answer_judge, model.policy, label="judge", answers=pairs, tasks=pairs
+    )
+    # line 22
+    scores = score(
+        step, judge_rewards, marks=marks.rows, pays_format=cfg.pays_format, label="judge"
+    )
+    return Turn(marks.rollouts, scores)
+
+
+# ---- line 23: the update ----
+
+
+def learn(run: Run[Config], step: Place, model: Player, turns: Mapping[str, Turn]) -> Player:
+    """Line 23, section 3: one update for all trained roles, with a baseline for each."""
+    trained = {role: turns[role] for role in run.cfg.trained}
+    rewards = [
+        normalise(step, turn.scores, scheme="zscore", within=(), label=role)
+        for role, turn in trained.items()
+    ]
+    rollouts = [turn.rollouts for turn in trained.values()]
+    return run.learn(step, model, rewards, rollouts, run.cfg.update)
+
+
+def draw(
+    run: Run[Config], step: Place, entries: Table, num_draws: int, *, label: str, fewest: int = 1
+) -> Table:
+    """Draws of this step from a pool; none from a pool of fewer than `fewest` entries."""
+    return draw_entries(
+        step,
+        pool=entries,
+        num_draws=num_draws,
+        seed=run.cfg.seed,
+        epoch=f"{step.at.iteration}-{step.at.step}",
+        fewest=fewest,
+        label=label,
+    )

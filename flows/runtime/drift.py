@@ -1,0 +1,166 @@
+"""How a run watches its own drift, before every update and before every iteration.
+
+What is computed is in `tasks.monitors.drift`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from tasks.monitors.drift import Scored, divergence, repeated, survivors, trained_on
+from tasks.monitors.monitor import BATCH, COURSE, POOL
+from tasks.stage import Tables
+from warehouse.address import Address
+from warehouse.schemas import EVALUATIONS
+from warehouse.store import Place, Store, Table
+
+EVALUATION = "evaluation"  # the phase that scores held-out tasks
+SCORE = "score"
+Watch = Callable[..., dict[str, float]]  # the method `watch` of a run
+Series = dict[str, list[Scored]]  # by benchmark: a mean and its standard error, by iteration
+
+
+@dataclass
+class Drift:
+    """What was measured so far in a run, and what its later updates and iterations are compared
+    with: the means of each player's first update, the share of survivors in the first iteration,
+    and by iteration the mean rewards of its updates and the tasks that were written."""
+
+    first: dict[str, Mapping[str, float]] = field(default_factory=dict)
+    survivors: float | None = None
+    rewards: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
+    tasks: dict[int, list[Table]] = field(default_factory=lambda: defaultdict(list))
+
+    def after_writing(self, tasks: Table, at: Address) -> None:
+        """Remember tasks that were written for training, to find repeats of them."""
+        if at.phase != EVALUATION and at.iteration:
+            self.tasks[at.iteration].append(tasks)
+
+    def before_iteration(self, watch: Watch, run: Place, iteration: int, policy: str) -> None:
+        """Compare the held-out scores of earlier iterations with their rewards."""
+        if iteration == 1:
+            return
+        series = held_out_series(run.store, run.at.run, before=iteration)
+        if not series.scores:
+            return
+        measure = partial(
+            divergence,
+            held_out=series.scores,
+            passes=series.passes,
+            rewards=self.mean_rewards(iteration),
+        )
+        at = run.iteration(iteration - 1).phase("monitor")
+        watch(at, measure, policy=policy, benchmark=COURSE, label="course")
+
+    def before_update(
+        self,
+        watch: Watch,
+        at: Place,
+        player: str,
+        policy: str,
+        *,
+        rewards: Tables,
+        rollouts: Tables,
+    ) -> None:
+        """Compare rewards and rollouts with those of the player's first update."""
+        means = watch(
+            at,
+            partial(trained_on, first=self.first.get(player, {})),
+            policy=policy,
+            benchmark=BATCH,
+            label="batch",
+            rewards=rewards,
+            rollouts=rollouts,
+        )
+        self.first.setdefault(player, means)
+        if at.at.iteration and "reward" in means:
+            self.rewards[at.at.iteration].append(means["reward"])
+
+    def after_filter(
+        self, watch: Watch, iteration: Place, policy: str, chosen: Tables, passed: tuple[str, ...]
+    ) -> None:
+        """Compare survivors with those of the first iteration, and tasks with those of all
+        earlier iterations."""
+        at = iteration.phase("monitor")
+        means = watch(
+            at,
+            partial(survivors, passed=passed, first=self.survivors),
+            policy=policy,
+            benchmark=POOL,
+            label="kept",
+            chosen=chosen,
+        )
+        self.survivors = self.survivors or means.get("kept")
+        number = iteration.at.iteration or 0
+        tasks = self.tasks[number]
+        earlier = self.earlier_tasks(number)
+        if tasks and earlier:
+            watch(
+                at,
+                repeated,
+                policy=policy,
+                benchmark=POOL,
+                label="repeats",
+                tasks=tasks,
+                earlier=earlier,
+            )
+
+    def mean_rewards(self, before: int) -> list[float]:
+        """The mean reward of each iteration before `before`."""
+        return [sum(some) / len(some) for t, some in sorted(self.rewards.items()) if t < before]
+
+    def earlier_tasks(self, iteration: int) -> list[Table]:
+        return [table for t, tables in self.tasks.items() if t < iteration for table in tables]
+
+
+@dataclass(frozen=True)
+class HeldOutSeries:
+    """The held-out scores of iterations 0, 1, 2, ..., as `divergence` takes them; pass@k at the
+    largest k of each benchmark."""
+
+    scores: Series
+    passes: Series
+
+
+def held_out_series(store: Store, run: str, before: int) -> HeldOutSeries:
+    """The scores and pass@k of each benchmark at all iterations before `before`. A benchmark that
+    was not scored at each of them is left out."""
+    scores: dict[str, dict[int, Scored]] = defaultdict(dict)
+    passes: dict[str, dict[int, Scored]] = defaultdict(dict)
+    largest_k = dict[str, int]()
+    for table in evaluations_before(store, run, before):
+        iteration = table.at.iteration or 0
+        for row in table.rows():
+            benchmark = row["benchmark"]
+            scored = [row["score"], row["standard_error"]]
+            kind, _, k = row["metric"].partition("_at_")
+            if row["metric"] == SCORE:
+                scores[benchmark][iteration] = scored
+            elif kind == "pass" and int(k) > 1 and int(k) >= largest_k.get(benchmark, 0):
+                largest_k[benchmark] = int(k)
+                passes[benchmark][iteration] = scored
+    return HeldOutSeries(_complete(scores, before), _complete(passes, before))
+
+
+def evaluations_before(store: Store, run: str, iteration: int) -> Iterator[Table]:
+    """The tables of held-out scores of earlier iterations."""
+    for table in store.tables(run):
+        is_held_out = table.schema is EVALUATIONS and table.at.phase == EVALUATION
+        if is_held_out and (table.at.iteration or 0) < iteration:
+            yield table
+
+
+def _complete(by_iteration: dict[str, dict[int, Scored]], before: int) -> Series:
+    """The series that have a value at every iteration before `before`.
+
+    >>> _complete({"gsm8k": {0: [0.1, 0.0], 1: [0.2, 0.0]}, "mmlu": {1: [0.3, 0.0]}}, 2)
+    {'gsm8k': [[0.1, 0.0], [0.2, 0.0]]}
+    """
+    return {
+        benchmark: [scores[t] for t in range(before)]
+        for benchmark, scores in by_iteration.items()
+        if set(scores) == set(range(before))
+    }

@@ -1,0 +1,66 @@
+"""Log-probabilities that engines compute for an update.
+
+Before it: of its batch under the KL reference. After it: of trained rows under the new policy.
+"""
+
+from __future__ import annotations
+
+from flows.runtime.machines import Machines
+from flows.settings.profile import MethodSettings
+from tasks.engines.base import Policy
+from tasks.monitors.monitor import UPDATE, watch
+from tasks.probe import policy_in_effect, probe
+from tasks.references import references
+from tasks.training.grpo import GRPOSettings
+from warehouse.store import Place, Table
+
+
+def references_of(
+    at: Place,
+    batch: Table,
+    base: Policy,
+    settings: GRPOSettings,
+    *,
+    cfg: MethodSettings,
+    machines: Machines,
+) -> Table | None:
+    """Log-probabilities of a batch under the base model.
+
+    None if the trainer computes them itself, or needs none. Raises ValueError for a temperature
+    other than 1: engines score at temperature 1 only.
+    """
+    if cfg.reference_by == "trainer" or not settings.beta:
+        return None
+    if settings.temperature != 1:
+        raise ValueError(
+            f'reference_by = "engine" is for temperature 1, not {settings.temperature:g}'
+        )
+    return references(at, batch, policy=base, fleet=machines.engines)
+
+
+def check_in_effect(
+    at: Place,
+    batch: Table,
+    updated: Table,
+    policy: Policy,
+    start: Policy,
+    *,
+    cfg: MethodSettings,
+    machines: Machines,
+) -> None:
+    """Raise Alarm if engines still sample from the old policy after an update.
+
+    Checks only if `cfg` asks for it. `start`: the model that the player started from.
+    """
+    if not cfg.checks_updates:
+        return
+    probes = probe(at, batch, updated, policy=policy, fleet=machines.serving_player(start))
+    watch(
+        at,
+        policy_in_effect,
+        limits=cfg.monitor,
+        policy=policy.id,
+        benchmark=UPDATE,
+        label="probe",
+        probes=probes,
+    )

@@ -1,0 +1,197 @@
+"""The machines of a run: its engines, its trainer, and the models that they load first."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from flows.runtime.store_root import store_root
+from flows.settings.profile import MethodSettings
+from tasks.engines.base import Policy, check_policies, is_alike
+from tasks.engines.chat import ChatFleet
+from tasks.engines.endpoint import API
+from tasks.engines.fleet import Fleet
+from tasks.stage import Rows, stage
+from tasks.update import Trainer
+from warehouse.clean import free_superseded
+from warehouse.draft import hash_bytes, hash_folder, hash_json
+from warehouse.hashes import remembered_hash
+from warehouse.schemas import POLICIES
+from warehouse.store import Store, Table
+
+HASHES = "model-hashes.json"  # beside the store's tables
+
+
+@dataclass(frozen=True)
+class Machines:
+    """The players' engines, the judges' engines (the players', if judges have none of their own),
+    the client of an API, and the trainer.
+
+    Each starts when first used. A judge whose model fits neither kind of engine gets one in
+    `others`, keyed by its weights, with the judges' settings and on their GPUs. The judges' engines
+    are loaded one at a time.
+    """
+
+    engines: Fleet
+    judges: Fleet
+    trainer: Trainer
+    keep_checkpoints: Literal["all", "last"] = "all"
+    api: ChatFleet | None = None
+    others: dict[str, Fleet] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, cfg: MethodSettings, logs: Path, api: ChatFleet | None = None) -> Machines:
+        """The machines that a configuration asks for; they write their logs to the folder
+        `logs`."""
+        logs.mkdir(parents=True, exist_ok=True)
+        logs.chmod(0o700)  # engines log what they are asked, which is not for other users
+        engines = Fleet(cfg.engine, cfg.num_engines, logs)
+        trainer = Trainer(
+            logs / "trainer.log",
+            num_processes=cfg.trainer_processes,
+            device=cfg.engine.device,
+            threads=cfg.engine.threads,
+            resident=cfg.resident_trainer,
+        )
+        return cls(engines, _judges(cfg, logs) or engines, trainer, cfg.keep_checkpoints, api)
+
+    def serving(self, policy: Policy, judge: bool) -> Fleet | ChatFleet:
+        """The fleet that samples from a policy: the API's, if it is behind one; else the judges'
+        if `judge`, or the players'."""
+        if policy.weights.startswith(API):
+            assert self.api is not None, "the configuration was checked"
+            return self.api
+        if judge:
+            return self._judging(policy)
+        return self.engines
+
+    def serving_player(self, start: Policy) -> Fleet:
+        """The engines that sample from a player, given the model that it started from.
+
+        They are the judges' if the players' engines cannot load that model, as for a reward model
+        of another shape.
+        """
+        if is_alike(self.engines.config.model, start.weights):
+            return self.engines
+        return self._judging(start)
+
+    def _judging(self, policy: Policy) -> Fleet:
+        """The fleet for a model that is not a player's. The other judges' engines are closed."""
+        if self.judges is self.engines:
+            return self.engines
+        serving = self.judges
+        config = self.judges.config
+        if config.kind == "vllm" and not is_alike(config.model, policy.weights):
+            if is_alike(self.engines.config.model, policy.weights):
+                # M0 as a judge beside another kind of judge: no reload at every turn
+                return self.engines
+            own = config.model_copy(update={"model": policy.weights})
+            new = Fleet(own, 1, self.judges.log_dir, self.judges.first)
+            serving = self.others.setdefault(policy.weights, new)
+        for fleet in (self.judges, *self.others.values()):
+            if fleet not in (serving, self.engines):
+                fleet.close()
+        return serving
+
+    @property
+    def _fleets(self) -> tuple[Fleet, ...]:
+        """Every fleet once."""
+        if self.judges is self.engines:
+            return (self.engines, *self.others.values())
+        return (self.engines, self.judges, *self.others.values())
+
+    def close(self) -> None:
+        """End all processes."""
+        for process in (*self._fleets, self.trainer, self.api):
+            if process is not None:
+                process.close()
+
+    def release_engines(self) -> None:
+        """Give an update the memory that engines hold; they take it back when next used."""
+        for fleet in self._fleets:
+            if fleet.config.device == "cuda":
+                fleet.sleep()
+
+    def free_superseded(self, store: Store, updated: Table) -> None:
+        """If a run keeps only its last checkpoint, free those that an update superseded once its
+        own is written."""
+        if self.keep_checkpoints == "last":
+            store.behind.then(partial(free_superseded, store, updated))
+
+
+def _judges(cfg: MethodSettings, logs: Path) -> Fleet | None:
+    """The judges' own engine, on the GPUs behind those of the players."""
+    if cfg.judge_engine is None:
+        return None
+    num_gpus_before = cfg.num_engines * cfg.engine.tensor_parallel
+    # GPUs are counted in blocks of the judges' own size: with 3 GPUs before and blocks of 2, the
+    # judges' engine is block 2, on GPUs 4 and 5
+    first = math.ceil(num_gpus_before / cfg.judge_engine.tensor_parallel)
+    return Fleet(cfg.judge_engine, 1, logs, first=first)
+
+
+def open_models(cfg: MethodSettings) -> dict[str, Policy]:
+    """The models of a configuration, by their setting's name.
+
+    Raises ValueError for a missing model, for a base that the engine cannot load, and, without
+    `judge_engine`, for any other model that it cannot load.
+    """
+    models = dict[str, Policy]()
+    for name, path in cfg.models.model_dump().items():
+        if not path:
+            continue
+        if cfg.api and path.startswith(API):
+            models[name] = cfg.api.policy(path)
+            continue
+        models[name] = open_model(path)
+    for name, policy in models.items():
+        if policy.weights.startswith(API):
+            continue
+        try:
+            check_policies(cfg.engine, [policy])
+        except ValueError:
+            if cfg.judge_engine is None or name == "base":
+                raise
+            check_policies(cfg.judge_engine.model_copy(update={"model": policy.weights}), [policy])
+    return models
+
+
+def open_model(model: str) -> Policy:
+    """A model made elsewhere, identified by its weights or by its hub name.
+
+    A hub name stands for the main branch as cached on this machine; to pin a revision, name the
+    folder of that snapshot.
+    """
+    folder = Path(model)
+    if not folder.is_dir():
+        return Policy(id=model, weights=model, content_hash=hash_bytes(model.encode()))
+    return Policy(
+        id=folder.name,
+        weights=str(folder),
+        content_hash=remembered_hash(folder, store_root() / HASHES),
+    )
+
+
+def open_adapter(folder: Path, base: Policy) -> Policy:
+    """A PEFT LoRA adapter on a model."""
+    content_hash = hash_json([base.content_hash, hash_folder(folder)])
+    return Policy(
+        id=folder.name, weights=base.weights, adapter=str(folder), content_hash=content_hash
+    )
+
+
+@stage(POLICIES)
+def register(*, policies: dict[str, Policy]) -> Rows:
+    """Yield the policies that a run starts from."""
+    by_id = {policy.id: policy for policy in policies.values()}
+    for policy_id, policy in by_id.items():
+        roles = [role for role, other in policies.items() if other.id == policy_id]
+        yield {
+            "policy": policy_id,
+            "role": "+".join(roles),
+            "policy_hash": policy.content_hash,
+            "weights": policy.weights,
+        }

@@ -1,0 +1,178 @@
+"""The request and the configuration of a run, stored beside its tables."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import duckdb
+from pydantic import BaseModel, ValidationError
+
+from flows.runtime.request import Request, RerunRequest
+from flows.runtime.store_root import open_store
+from warehouse.address import no_run
+from warehouse.fork import check_own
+from warehouse.freshness import Playing
+from warehouse.query import write_views
+from warehouse.rerun import Enough, Rerun, chosen
+from warehouse.schemas import UPDATES
+from warehouse.store import Store
+from warehouse.table import Damaged
+
+CONFIG = "config.json"
+REQUEST = "request.json"
+log = logging.getLogger("selfplay")
+
+
+@contextlib.contextmanager
+def open_run(
+    request: Request, cfg: BaseModel, rerun: RerunRequest | None = None, force: bool = False
+) -> Iterator[Store]:
+    """The store, opened to work on a run, with its request and configuration recorded.
+
+    Raises ValueError for stages to rerun that do not exist, and as `check_request` does.
+    """
+    log.setLevel(logging.INFO)
+    store = open_store()
+    store.freshness = Playing()
+    if rerun is not None:
+        store.freshness = make_rerun(store, request.run, rerun)
+    save_request(store, request, cfg, force)
+    store.sweep()
+    with contextlib.suppress(duckdb.Error):  # a damaged table of any run must not stop this one
+        write_views(store)
+    try:
+        yield store
+    except Enough as enough:
+        log.info("%s", enough)
+
+
+def check_left(store: Store, run: str) -> None:
+    """Record which updates of a run are left over: the flow has now ended without reaching them.
+
+    Raises ValueError if it reached none of the stages to rerun.
+    """
+    rule = store.freshness
+    assert isinstance(rule, Playing)
+    updates = [table.address for table in store.tables(run, UPDATES)]
+    left = [address for address in updates if address not in rule.reached]
+    store.note_left(run, left)
+    if left:
+        log.warning(
+            "%s: %d update(s) are left over from other settings or another version of the flow, %s"
+            " the last: `evaluate` and `export` pass over them, views and reports do not",
+            run,
+            len(left),
+            left[-1],
+        )
+    if isinstance(rule, Rerun) and rule.not_reached:
+        not_reached = rule.not_reached
+        why = f"not rerun, since the flow no longer reaches them: {', '.join(not_reached)}"
+        if len(not_reached) == len(rule.addresses):
+            raise ValueError(why)
+        log.warning("%s", why)
+
+
+def make_rerun(store: Store, run: str, rerun: RerunRequest) -> Rerun:
+    """The rerun rule of this flow run; its retries have the same id and continue with what is
+    left."""
+    addresses = chosen(store, run, rerun.stage, rerun.iteration, rerun.step)
+    check_own(store, addresses)
+    return Rerun(_flow_run_id() or uuid.uuid4().hex, addresses, rerun.dependents, rerun.only)
+
+
+def _flow_run_id() -> str | None:
+    """The id of Prefect's flow run; None outside of one, when Prefect may not even be imported."""
+    module = sys.modules.get("prefect.context")
+    if module is None:
+        return None
+    context = module.FlowRunContext.get()
+    if context is None or context.flow_run is None:
+        return None
+    return str(context.flow_run.id)
+
+
+def save_request(store: Store, request: Request, config: BaseModel, force: bool = False) -> None:
+    """Write the request and the resolved configuration beside the run.
+
+    With `force` the old configuration is kept beside the new one, and stages that depend on a
+    changed setting are rebuilt. Raises ValueError as `check_request` does.
+    """
+    before = store.kept(request.run, CONFIG)
+    now = config.model_dump(mode="json")
+    check_request(store, request, config, force)
+    if before and before != now:
+        store.keep(request.run, f"config-until-{time.strftime('%Y%m%d-%H%M%S')}.json", before)
+    store.keep(request.run, CONFIG, now)
+    store.keep(request.run, REQUEST, request.model_dump(mode="json"))
+
+
+def check_request(store: Store, request: Request, config: BaseModel, force: bool = False) -> None:
+    """Raise ValueError if the run is another flow's, or was made with another configuration.
+
+    With `force`, the configuration may be another. Limits of monitors may always change: they are
+    in no recipe.
+    """
+    last = _request(store, request.run)
+    if last and last.flow != request.flow:
+        raise ValueError(
+            f"run {request.run!r} is one of {last.flow}; give this run of {request.flow} another"
+            " name"
+        )
+    before = store.kept(request.run, CONFIG)
+    if force or not before:
+        return
+    now = config.model_dump(mode="json")
+    changed = differences(_without_limits(before), _without_limits(now))
+    if changed:
+        raise ValueError(
+            f"run {request.run!r} was made with {'; '.join(changed[:5])}. Give this run a new name,"
+            " undo the change, or add --force: what depends on it is rebuilt."
+        )
+
+
+def _without_limits(config: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in config.items() if key != "monitor"}
+
+
+def last_request(store: Store, run: str) -> Request:
+    """The last request of a run. Raises ValueError if there is no such run."""
+    request = _request(store, run)
+    if request is None:
+        raise no_run(run)
+    return request
+
+
+def _request(store: Store, run: str) -> Request | None:
+    kept = store.kept(run, REQUEST)
+    if kept is None:
+        return None
+    try:
+        return Request.model_validate(kept)
+    except ValidationError:
+        path = store.folder(run) / REQUEST
+        raise Damaged(
+            f"{path} holds no request: remove it, then repeat the original `selfplay run` command"
+        ) from None
+
+
+def differences(before: Any, now: Any, where: str = "") -> list[str]:
+    """`key before, now value` for every setting that differs.
+
+    >>> differences({"a": {"b": 1}}, {"a": {"b": 2}})
+    ['a.b 1, now 2']
+    """
+    if isinstance(before, dict) and isinstance(now, dict):
+        differing = list[str]()
+        for key in sorted(before.keys() | now.keys()):
+            inner = f"{where}.{key}".lstrip(".")
+            differing += differences(before.get(key), now.get(key), inner)
+        return differing
+    if before == now:
+        return []
+    return [f"{where} {before}, now {now}"]

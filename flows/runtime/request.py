@@ -1,0 +1,57 @@
+"""A flow's request, and the default name of a run."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from warehouse.address import check_run_name
+
+DEMO_FLOW = "scope-iteration"
+
+
+def default_run(flow: str, profile: str) -> str:
+    """The name of a run that was given none: method and profile, as all methods share one store.
+    The demo's runs have the profile alone.
+
+    >>> default_run("scope-iteration", "micro"), default_run("spell-iteration", "micro")
+    ('micro', 'spell-micro')
+    """
+    if flow == DEMO_FLOW:
+        return profile
+    return f"{flow.removesuffix('-iteration')}-{profile}"
+
+
+class Request(BaseModel):
+    """A request to a flow; kept beside the run, so that `selfplay rerun` can repeat it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    flow: str
+    profile: str
+    run: Annotated[str, AfterValidator(check_run_name)]
+    overrides: dict[str, Any] | None = None
+    corpus: str | None = None
+    folder: str | None = Field(default=None, description="of a method outside this project")
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The overrides, with the corpus among them."""
+        settings = dict(self.overrides or {})
+        if self.corpus:
+            settings["corpus"] = self.corpus
+        return settings
+
+
+class RerunRequest(BaseModel):
+    """Stages to rerun: `stage` is a table's name, as `selfplay status RUN` shows it, or a
+    pattern of names."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    stage: str
+    iteration: int | None = Field(default=None, description="None takes all")
+    step: int | None = Field(default=None, description="None takes all")
+    dependents: bool = Field(
+        default=False, description="also their dependents, even if the result is unchanged"
+    )
+    only: bool = Field(default=False, description="nothing else: the flow stops there")

@@ -1,0 +1,115 @@
+"""Rubrics: the criteria of a task, what an answer's verdicts make of them, and answers of known
+verdict.
+
+Axes: K criteria.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from tasks.judge import canary_id
+from tasks.read import not_heard
+from tasks.stage import rows_by
+from warehouse.schemas import Answer, Criterion, Judgment, Row, Task
+
+
+def criteria_of(rubrics: list[Criterion]) -> Mapping[str, list[Criterion]]:
+    """Criteria by task, in order; malformed rubrics have none."""
+    written = [row for row in rubrics if row["criterion"] is not None]
+    return rows_by("task_id", sorted(written, key=lambda row: row["position"]))
+
+
+@dataclass(frozen=True)
+class Grade:
+    """One answer's grade by its rubric: `g` is None if too few criteria have a verdict for the
+    answer to count; `failed` says why, if the judge gave no reply."""
+
+    g: float | None
+    num_met: int
+    num_criteria: int
+    failed: str | None = None
+
+
+def grades(
+    answers: list[Answer], rubrics: list[Criterion], judgments: list[Judgment], min_coverage: float
+) -> dict[str, Grade]:
+    """The grade of every answer whose task has a rubric. An answer without text, or below
+    `min_coverage`, has no `g`.
+
+    A criterion that the judge could not be asked about counts neither way; an answer with too few
+    criteria left is `failed`. An unreadable verdict counts as not met.
+    """
+    judged = {(j["rollout_id"], j["criterion_id"]): j for j in judgments if j["expected"] is None}
+    criteria = criteria_of(rubrics)
+    found = {}
+    for answer in answers:
+        if rubric := criteria[answer["task_id"]]:
+            row_K = [judged.get((answer["rollout_id"], c["criterion_id"])) for c in rubric]
+            found[answer["rollout_id"]] = _grade(
+                answer, row_K, [c["weight"] or 0.0 for c in rubric], min_coverage
+            )
+    return found
+
+
+def _grade(
+    answer: Answer, row_K: Sequence[Judgment | None], weight_K: Sequence[float], min_coverage: float
+) -> Grade:
+    asked = [
+        (row and row["verdict"], w)
+        for row, w in zip(row_K, weight_K, strict=True)
+        if not not_heard([row])
+    ]
+    verdict_K = [verdict for verdict, _ in asked]
+    needed = min_coverage * len(row_K)
+    num_read = sum(v is not None for v in verdict_K)
+    met = sum(1 for v in verdict_K if v)
+    if answer["answer"] is None or num_read < needed or num_read == 0:
+        lacking = len(verdict_K) < needed or not verdict_K
+        return Grade(None, met, len(row_K), not_heard(row_K) if lacking else None)
+    return Grade(share_met(verdict_K, [w for _, w in asked]), met, len(row_K))
+
+
+def share_met(verdict_K: Sequence[int | None], weight_K: Sequence[float]) -> float:
+    """The weighted share of criteria met. A missing verdict counts as not met.
+
+    >>> share_met([1, 0, 1, None], [1, 1, 1, 1])
+    0.5
+    >>> share_met([1, 0], [3, 1])
+    0.75
+    """
+    return math.fsum(w for w, v in zip(weight_K, verdict_K, strict=True) if v) / math.fsum(weight_K)
+
+
+def canaries(rubrics: list[Criterion], tasks: list[Task], *, count: int) -> Iterator[Row]:
+    """Answers of known verdict, made of the criteria themselves: an answer that states all must
+    pass, and one that leaves a criterion out must fail it."""
+    text = {task["task_id"]: task["text"] for task in tasks}
+    about = (
+        (criteria, criterion, expected)
+        for criteria in criteria_of(rubrics).values()
+        for criterion in criteria
+        for expected in (1, 0)
+    )
+    for criteria, criterion, expected in islice(about, count):
+        stated = [c for c in criteria if expected or c is not criterion]
+        yield {
+            "task_id": criterion["task_id"],
+            "rollout_id": canary_id(expected, criterion["criterion_id"]),
+            "criterion_id": criterion["criterion_id"],
+            "task": text[criterion["task_id"]],
+            "answer": " ".join(_statement(c["criterion"] or "") for c in stated),
+            "criterion": criterion["criterion"],
+        }
+
+
+def _statement(criterion: str) -> str:
+    """A criterion as an answer would state it: without its command verb.
+
+    >>> _statement("Provides Baba has craft lomicr .")
+    'Baba has craft lomicr .'
+    """
+    return criterion.partition(" ")[2]

@@ -1,0 +1,72 @@
+"""Error messages for invalid settings, in terms of what the user typed."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+NO_NUMBER = ("int_type", "float_type")
+SAYS_WHAT_WAS_GIVEN = ("missing", "value_error")
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The values of a TOML file. Raises ValueError with the file and line of a syntax error."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as problem:
+        raise ValueError(f"{path} is not valid TOML: {problem}") from None
+
+
+def explain(model: type[BaseModel], name: str, problem: ValidationError) -> str:
+    """What is wrong with the settings of profile `name`."""
+    lines = [f"profile {name!r} with these settings is not valid:", *error_lines(model, problem)]
+    return "\n  ".join(lines)
+
+
+def error_lines(model: type[BaseModel], problem: ValidationError) -> list[str]:
+    """A line for every wrong setting: what was given, and what is allowed."""
+    lines = []
+    for error in problem.errors():
+        setting = ".".join(str(part) for part in error["loc"])
+        if error["type"] == "extra_forbidden":
+            lines.append(f"{setting}: there is no such setting; {_choices(model, error['loc'])}")
+        else:
+            lines.append(f"{setting or 'config'}: {_message(error)}")
+    return lines
+
+
+def _message(error: ErrorDetails) -> str:
+    """Pydantic's message, with the value if the message lacks it and it is a single value."""
+    value = error["input"]
+    if error["type"] in NO_NUMBER and _looks_like_a_number(value):
+        return f"must be a number, not {json.dumps(value)}"
+    if error["type"] == "finite_number":
+        return f"must be a finite number, not {value}"
+    message = error["msg"].removeprefix("Value error, ")
+    if error["type"] in SAYS_WHAT_WAS_GIVEN or isinstance(value, (dict, BaseModel)):
+        return message
+    return f"{message}, not {value!r}"
+
+
+def _looks_like_a_number(value: Any) -> bool:
+    """Whether it is `true`, `false`, or a number between quotation marks."""
+    if not isinstance(value, str):
+        return isinstance(value, bool)
+    try:
+        float(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _choices(model: Any, location: tuple[int | str, ...]) -> str:
+    for part in location[:-1]:
+        annotation = model.model_fields[str(part)].annotation
+        # X in `X | None`
+        model = next(a for a in (annotation, *get_args(annotation)) if hasattr(a, "model_fields"))
+    return f"settings here are {', '.join(sorted(model.model_fields))}"

@@ -1,0 +1,431 @@
+"""Settings that every method has, and profiles: TOML files with departures from the defaults."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PositiveInt,
+    ValidationError,
+    model_validator,
+)
+
+from flows.settings.defaults import completed
+from flows.settings.errors import explain, read_toml
+from flows.settings.prompts import PromptSet as PromptSet
+from flows.settings.prompts import is_read_by_lines, prompt_folder
+from tasks.engines.base import EngineConfig, Sampling
+from tasks.engines.endpoint import API, ChatEndpoint
+from tasks.engines.harness import Harness
+from tasks.monitors.limits import Limits
+from tasks.rollouts.dialogue import ChatTemplate, Dialogue
+
+if TYPE_CHECKING:
+    from flows.plan.workload import Workload
+
+Config = TypeVar("Config", bound=BaseModel)
+Sink = Literal["none", "trackio", "wandb"]
+NUM_TO_JUDGE = 16  # fewer unreadable replies may be chance
+# what Parquet holds; with one larger number in a run's parameters, Prefect's server lists no runs
+MAX_BITS = 63
+
+
+def _in_order(interval: tuple[float, float]) -> tuple[float, float]:
+    if not 0 <= interval[0] <= interval[1] <= 1:
+        raise ValueError(f"must be 0 <= low <= high <= 1, not {interval}")
+    return interval
+
+
+def _as_number(key: Any) -> Any:
+    if isinstance(key, str) and key.isdecimal():
+        return int(key)
+    return key
+
+
+def _allotting(shares: dict[Any, float]) -> dict[Any, float]:
+    if min(shares.values(), default=0) < 0 or not sum(shares.values()):
+        raise ValueError(f"needs shares, at least one above 0 and none below, not {shares}")
+    return shares
+
+
+Interval = Annotated[tuple[float, float], AfterValidator(_in_order)]  # shares, both ends included
+Key = TypeVar("Key")
+# a number as the key of a TOML table, which is text
+NumberKey = Annotated[PositiveInt, BeforeValidator(_as_number)]
+Shares = Annotated[dict[Key, float], AfterValidator(_allotting)]
+
+
+class Settings(BaseModel):
+    """A part of a configuration; unknown settings are refused.
+
+    A profile that sets some values of a group keeps the method's defaults for the others: with
+    `update = GRPOSettings(beta=0.0)`, it may set only the learning rate.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _rest_by_default(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        completed_values = dict(values)
+        for name in values:
+            if name in cls.model_fields:
+                default = cls.model_fields[name].default
+                completed_values[name] = completed(values[name], default)
+        return completed_values
+
+
+class Models(Settings):
+    """Model folders or hub names. A method adds the models that it does not train."""
+
+    base: str = Field(description="where every player starts, and the KL reference")
+    examiner: str | None = Field(
+        default=None, description="judges answers to benchmarks whose protocol has a judge"
+    )
+    auditor: str | None = Field(default=None, description="audits tasks that passed the gates")
+
+
+class Dialogues(Settings):
+    """Prompts, and how replies are sampled."""
+
+    prompts: PromptSet = Field(
+        default="english",
+        description=(
+            'a folder in the method\'s prompts, or a path to one; "lines": worked examples that a'
+            " small or base model continues, a line a reply"
+        ),
+    )
+    chat_template: ChatTemplate = Field(
+        default="model",
+        description=(
+            '"none": the prompt as it is, which a base model continues; "conversation": as User and'
+            " Assistant"
+        ),
+    )
+    reasoning: bool = Field(default=False, description="the model thinks before it replies")
+    stop: tuple[str, ...] = Field(
+        default=(), description="strings that end a reply, besides the model's own end"
+    )
+    response_tokens: int = Field(
+        default=4096, ge=1, description="most tokens to sample for one reply"
+    )
+    temperature: float = Field(default=1.0, gt=0)
+    top_p: float = Field(default=1.0, gt=0, le=1)
+
+    @property
+    def sampling(self) -> Sampling:
+        return Sampling(
+            temperature=self.temperature,
+            top_p=self.top_p,
+            max_tokens=self.response_tokens,
+            stop=self.stop,
+        )
+
+    @property
+    def one_reply(self) -> Dialogue:
+        """A prompt and its reply."""
+        return Dialogue(max_turns=1, reasoning=self.reasoning, chat_template=self.chat_template)
+
+
+class Evaluation(Settings):
+    """The held-out score after every iteration."""
+
+    benchmarks: tuple[str, ...] = Field(
+        default=(), description="names of flows/benchmarks, or files like those"
+    )
+    items: int | None = Field(
+        default=200, ge=1, description="of each benchmark, the same at every iteration"
+    )
+    paper: str | None = Field(default=None, description="whose protocol; None is the method's own")
+    prompts: Literal["english", "lines", "lines-2-shot", "lines-4-shot"] = "english"
+    folder: str = Field(default="data/benchmarks", description="where benchmark files are")
+    response_tokens: int | None = Field(
+        default=None, ge=1, description="None: the protocol's, if the context has room"
+    )
+    judge_tokens: int = Field(
+        default=1024, ge=1, description="most tokens of an examiner's verdict, with its thoughts"
+    )
+    harness: Harness = Field(
+        default=Harness(), description="lm-evaluation-harness, for benchmarks that it runs"
+    )
+    benchmark_temperature: float | None = Field(
+        default=None, ge=0, description="None: the protocol's"
+    )
+    benchmark: Literal["micro", "none"] = "none"
+    num_tasks: int = Field(default=480, ge=1)
+    temperature: float = Field(default=1.0, ge=0)
+    seed: int = Field(default=7, ge=0, lt=1000, description="of the built-in world")
+
+
+class Audit(Settings):
+    """What `models.auditor` sees before an update: tasks that passed the method's gates."""
+
+    tasks: int = Field(
+        default=32, ge=1, description="number of passed tasks to audit, drawn at random"
+    )
+    document_tokens: int = Field(
+        default=8192, ge=0, description="most tokens of the documents shown with a task"
+    )
+    response_tokens: int = Field(default=2048, ge=1)
+
+
+class Comparing(Settings):
+    """Comparison of answers with references, in processes that can be killed."""
+
+    time_limit_s: float = Field(
+        default=10.0, gt=0, description="of one comparison; then it counts as timed out"
+    )
+    processes: int = Field(default=1, ge=1)
+
+
+class MethodSettings(Settings):
+    """Settings that every method has: models, iterations, evaluation, monitors, engines and
+    trainer.
+
+    `engine.model`, loaded first, is `models.base` unless it is given.
+    """
+
+    worlds: ClassVar[tuple[str, ...]] = ()  # built-in corpora that its `corpus` may name
+    needs_clusters: ClassVar[bool] = False  # its corpora have to be prepared with clusters
+    examined: ClassVar[str] = "policy"  # the player that is evaluated
+
+    models: Models
+    world: str | None = Field(
+        default=None, description="the built-in world that the run lives in: its tasks and oracles"
+    )
+    iterations: int = Field(default=3, ge=1)
+    seed: int = Field(default=0, ge=0)
+    evaluation: Evaluation = Evaluation()
+    monitor: Limits = Field(default=Limits(), description="what stops the run before an update")
+    audit: Audit = Audit()
+    unread: Literal["stop", "warn"] = Field(
+        default="stop",
+        description=(
+            f"what to do when, in training, none of {NUM_TO_JUDGE} replies or more can be read"
+        ),
+    )
+    engine: EngineConfig
+    judge_engine: EngineConfig | None = Field(
+        default=None,
+        description="for models that are not trained, one of each kind; None: `engine` serves them",
+    )
+    api: ChatEndpoint | None = Field(
+        default=None, description="serves the models named api:NAME, which are not trained"
+    )
+    num_engines: int = Field(default=1, ge=1, description="engines in parallel, one process each")
+    trainer_processes: int = Field(
+        default=1, ge=1, description="processes of an update, one GPU each"
+    )
+    resident_trainer: bool = Field(
+        default=True,
+        description=(
+            "keep its processes between updates, with what they train in host memory while there is"
+            " room"
+        ),
+    )
+    reference_by: Literal["trainer", "engine"] = Field(
+        default="trainer",
+        description=(
+            '"engine": engines score every batch under the KL reference, which no trainer then has'
+            " to hold"
+        ),
+    )
+    check_updates: bool | None = Field(
+        default=None, description="the engine scores trained rows after every update; None: on GPUs"
+    )
+    preflight: bool = Field(
+        default=True,
+        description="refuse to start on GPUs that the plan does not fit (`selfplay plan`)",
+    )
+    tracking: Sink = Field(
+        default="none",
+        exclude=True,
+        description="where else to show updates, evaluations and alarms",
+    )
+    keep_checkpoints: Literal["all", "last"] = Field(
+        default="all",
+        description=(
+            '"last": an update frees the old optimizer state, and all but the last weights of an'
+            " iteration"
+        ),
+    )
+
+    def workload(self) -> Workload | None:
+        """What an iteration samples and trains, for `selfplay plan`; None if it is not known."""
+        return None
+
+    @property
+    def checks_updates(self) -> bool:
+        """Whether engines score trained rows after every update."""
+        if self.check_updates is not None:
+            return self.check_updates
+        return self.engine.kind == "vllm" and self.engine.device == "cuda"
+
+    @property
+    def reads_lines(self) -> bool:
+        """Whether replies are read as lines, which the set of prompts says."""
+        assert self._prompts is not None, "this method has no dialogues"
+        return is_read_by_lines(prompt_folder(home(type(self)), self._prompts))
+
+    @property
+    def _prompts(self) -> str | None:
+        return getattr(getattr(self, "dialogues", None), "prompts", None)
+
+    @property
+    def learns_from(self) -> tuple[str, ...]:
+        """The corpora that the method learns from."""
+        corpus = getattr(self, "corpus", None)
+        if corpus:
+            return (corpus,)
+        return ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _engines_load_the_base_model(cls, values: Any) -> Any:
+        engine = values.get("engine")
+        models = values.get("models")
+        if isinstance(engine, dict) and isinstance(models, dict) and "base" in models:
+            return values | {"engine": {"model": models["base"]} | engine}
+        return values
+
+    @model_validator(mode="after")
+    def _world_is_built_in(self) -> Self:
+        from flows.worlds.world import WORLDS
+
+        if self.world is not None and self.world not in WORLDS:
+            there = ", ".join(WORLDS)
+            raise ValueError(f"world: there is no built-in world {self.world!r}; there are {there}")
+        return self
+
+    @model_validator(mode="after")
+    def _prompts_are_there(self) -> Self:
+        prompts = self._prompts
+        if prompts is None or prompt_folder(home(type(self)), prompts).is_dir():
+            return self
+        if "/" in prompts:
+            raise ValueError(f"dialogues.prompts is {prompts!r}, which is no folder")
+        folder = home(type(self)) / "prompts"
+        there = ", ".join(sorted(path.name for path in folder.glob("*/")))
+        raise ValueError(f"dialogues.prompts is {prompts!r}, and {folder} has only {there}")
+
+    @model_validator(mode="after")
+    def _models_behind_an_api_are_not_trained(self) -> Self:
+        served = [
+            name
+            for name, model in self.models.model_dump().items()
+            if (model or "").startswith(API)
+        ]
+        if "base" in served:
+            raise ValueError("models.base is trained: an API serves only models that are not")
+        if served and self.api is None:
+            raise ValueError(
+                f"models.{served[0]} is behind an API: say where, api.url=https://HOST/v1"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _held_out_world_is_another(self) -> Self:
+        in_world = set(self.learns_from) & set(self.worlds)
+        seed = getattr(self, "world_seed", None)
+        if in_world and self.evaluation.benchmark in self.worlds and seed == self.evaluation.seed:
+            raise ValueError(
+                f"world_seed and evaluation.seed are both {seed}: the benchmark would be trained on"
+            )
+        return self
+
+
+def home(model: type) -> Path:
+    """The folder of the method to which a configuration class belongs."""
+    return Path(sys.modules[model.__module__].__file__ or "").parent
+
+
+def names(folder: Path) -> list[str]:
+    """Profiles of a folder; a file whose name begins with `_` exists only to be extended."""
+    return sorted(p.stem for p in folder.glob("*.toml") if not p.stem.startswith("_"))
+
+
+def load(model: type[Config], name: str, overrides: dict[str, Any] | None = None) -> Config:
+    """The configuration of a profile, a file in `profiles` beside `model`, with overrides.
+
+    An override is `a.b=value`. A profile may name others that it `extends`; the later ones win.
+    Raises ValueError naming the wrong profile or key and what is allowed.
+    """
+    return resolve(model, read(home(model) / "profiles", name), overrides, name)
+
+
+def resolve(
+    model: type[Config], values: dict[str, Any], overrides: dict[str, Any] | None, name: str
+) -> Config:
+    """The configuration of `values`, with overrides; error messages call it `name`."""
+    for path, value in (overrides or {}).items():
+        if _has_huge_number(value):
+            raise ValueError(f"{path}: {value} is too large a number")
+        *parents, last = path.split(".")
+        target = values
+        for parent in parents:
+            target = target.setdefault(parent, {})
+            if not isinstance(target, dict):
+                raise ValueError(
+                    f"{path}: {parent} is a single setting, there is nothing inside it"
+                )
+        target[last] = value
+    try:
+        # strict: `true` is no number, and neither is text
+        return model.model_validate(_with_tuples(values), strict=True)
+    except ValidationError as problem:
+        raise ValueError(explain(model, name, problem)) from None
+
+
+def read(folder: Path, name: str) -> dict[str, Any]:
+    """The values of a profile and of those it extends. Raises ValueError for an unknown profile."""
+    path = folder / f"{name}.toml"
+    if not path.exists():
+        raise ValueError(f"no profile {name!r}; there are {', '.join(names(folder))}")
+    values = read_toml(path)
+    parents = values.pop("extends", [])
+    if isinstance(parents, str):
+        parents = [parents]
+    merged = {}
+    for parent in parents:
+        merged = _merge(merged, read(folder, parent))
+    return _merge(merged, values)
+
+
+def _merge(base: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in change.items():
+        if isinstance(value, dict) and isinstance(merged.get(key), dict):
+            merged[key] = _merge(merged[key], value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def _with_tuples(value: Any) -> Any:
+    """The value with tuples for TOML's arrays, which pydantic's strict mode does not convert.
+
+    >>> _with_tuples({"pool": {"window": [0, 1]}})
+    {'pool': {'window': (0, 1)}}
+    """
+    if isinstance(value, dict):
+        return {name: _with_tuples(part) for name, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return tuple(map(_with_tuples, value))
+    return value
+
+
+def _has_huge_number(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(map(_has_huge_number, value.values()))
+    if isinstance(value, list):
+        return any(map(_has_huge_number, value))
+    return isinstance(value, int) and value.bit_length() > MAX_BITS

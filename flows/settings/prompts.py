@@ -1,0 +1,54 @@
+"""Prompt sets: folders of templates, and the readers of the replies to them.
+
+A set is a folder in `prompts` beside a method's configuration, or any other folder. Its `set.toml`
+may say `readers = "lines"`: the templates are worked examples that a small or base model continues,
+and a reply is a line. Without that file, replies are read as the method's English prompts ask for
+them.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from flows.settings.errors import error_lines, read_toml
+
+SET = "set.toml"
+# the name of a folder in a method's `prompts`, or a path, relative to the method's folder
+PromptSet = Annotated[str, Field(pattern=r"^[\w-]+$|/")]
+
+
+class SetSettings(BaseModel):
+    """What `set.toml` says."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    readers: Literal["standard", "lines"] = "standard"
+
+
+def prompt_folder(method: Path, prompts: str) -> Path:
+    """The folder of a prompt set, for a method in the folder `method`.
+
+    >>> prompt_folder(Path("mine"), "english"), prompt_folder(Path("mine"), "/home/me/french")
+    (PosixPath('mine/prompts/english'), PosixPath('/home/me/french'))
+    """
+    if os.sep in prompts:
+        return method / prompts
+    return method / "prompts" / prompts
+
+
+def is_read_by_lines(folder: Path) -> bool:
+    """Whether the replies to the prompts in a folder are lines.
+
+    Raises ValueError for a wrong `set.toml`.
+    """
+    path = folder / SET
+    if not path.exists():
+        return False
+    try:
+        settings = SetSettings.model_validate(read_toml(path), strict=True)
+    except ValidationError as problem:
+        raise ValueError(f"{path}: {'; '.join(error_lines(SetSettings, problem))}") from None
+    return settings.readers == "lines"

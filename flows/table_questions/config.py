@@ -1,0 +1,50 @@
+"""Settings of table-questions: the material of its questions, and the models that write them."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from corpus_prep.clusters.segments import Splitting
+from flows.plan.workload import Lengths, PlannedRole, Step, Workload
+from flows.settings import profile
+from flows.settings.profile import Comparing, Dialogues, MethodSettings
+from tasks.corpus.parts import TASK_TYPES, TableRules
+
+
+class Models(profile.Models):
+    """The base writes and checks."""
+
+    writer: str | None = Field(default=None, description="writes the questions; None is the base")
+    checker: str | None = Field(default=None, description="answers them; None is the base")
+
+
+class Config(MethodSettings):
+    """One pass over a corpus: nothing is trained."""
+
+    models: Models  # pyright: ignore[reportIncompatibleVariableOverride]
+    iterations: int = Field(default=1, ge=1, le=1)
+    corpus: str = Field(
+        description="long articles: a path, hf:owner/name?... or a run of prepare-corpus"
+    )
+    tokenizer: str | None = Field(
+        default=None, description="lengths are in its tokens; None is the base's"
+    )
+    splitting: Splitting = Splitting(max_tokens=2_000, min_chars=32_768)
+    tables: TableRules = TableRules()
+    task_types: tuple[str, ...] = TASK_TYPES
+    count: int = Field(default=960, ge=1, description="questions asked for, the types in turn")
+    answers: int = Field(
+        default=2,
+        ge=1,
+        description="to each question with its parts, and as many without; all count",
+    )
+    dialogues: Dialogues = Dialogues()
+    match: Comparing = Comparing()
+
+    def workload(self) -> Workload:
+        shown = 2 * self.splitting.max_tokens
+        said = 800
+        writer = PlannedRole("writer", Lengths(shown, said)).asked(self.count)
+        reader = PlannedRole("reader", Lengths(shown, said)).asked(self.count, self.answers)
+        guesser = PlannedRole("guesser", Lengths(100, said)).asked(self.count, self.answers)
+        return Workload((Step(1, (writer, reader, guesser)),))

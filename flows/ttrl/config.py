@@ -1,0 +1,28 @@
+"""TTRL's settings: the paper's numbers where it gives them; profiles hold departures."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from flows.settings.profile import Comparing, Dialogues, MethodSettings
+from tasks.training.grpo import GRPOSettings
+
+
+class Config(MethodSettings):
+    """The settings of a run. It learns from questions alone."""
+
+    questions: str | None = Field(
+        default=None,
+        description=(
+            'your questions: JSON lines, CSV or Parquet with a column "question", or'
+            " hf:owner/name?split=...&revision=...; None: those of the built-in world"
+        ),
+    )
+    dialogues: Dialogues = Dialogues()
+    steps: int = Field(default=8, ge=1, description="updates in an iteration")
+    questions_per_step: int = Field(default=32, ge=1)
+    group_size: int = Field(
+        default=16, ge=2, description="answers to a question: they vote, and they are compared"
+    )
+    update: GRPOSettings = GRPOSettings(beta=0.0)
+    match: Comparing = Comparing()

@@ -1,0 +1,120 @@
+"""The built-in worlds: an encyclopaedia, clusters of documents, ledgers, and haystacks."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from corpus_prep.search.settings import EmbeddingConfig
+from flows.worlds import tables
+from flows.worlds.encyclopaedia import follows_grammar
+from flows.worlds.world import CORPUS, WORLDS, Needles, RubricTruth, World
+from warehouse.store import Place, Table
+
+
+def _encyclopaedia_documents(
+    place: Place,
+    corpus: str = CORPUS,
+    *,
+    seed: int,
+    size: int,
+    embedding: EmbeddingConfig | None = None,
+    label: str | None = None,
+) -> Table:
+    return tables.encyclopaedia_documents(
+        place, seed=seed, num_documents=size, embedding=embedding, label=label
+    )
+
+
+def _encyclopaedia_truth(seed: int, num_documents: int) -> RubricTruth:
+    return RubricTruth(
+        oracle=partial(tables.encyclopaedia_oracle, seed=seed, num_documents=num_documents),
+        sound=partial(tables.encyclopaedia_sound, seed=seed, num_documents=num_documents),
+    )
+
+
+def _ledger_documents(
+    place: Place,
+    corpus: str = CORPUS,
+    *,
+    seed: int,
+    size: int,
+    embedding: EmbeddingConfig | None = None,
+    label: str | None = None,
+) -> Table:
+    """Nobody searches ledgers, so they are stored without embeddings."""
+    return tables.ledger_documents(place, corpus, seed=seed, num_documents=size, label=label)
+
+
+def _cluster_documents(
+    place: Place,
+    corpus: str = CORPUS,
+    *,
+    seed: int,
+    size: int,
+    embedding: EmbeddingConfig | None = None,
+    label: str | None = None,
+) -> Table:
+    """The documents of `size` clusters; nobody searches them, so they have no index."""
+    return tables.cluster_documents(place, seed=seed, num_clusters=size, label=label)
+
+
+def _cluster_memberships(place: Place, *, seed: int, size: int) -> Table:
+    return tables.cluster_memberships(place, seed=seed, num_clusters=size)
+
+
+ENCYCLOPAEDIA = World(
+    name="encyclopaedia",
+    corpora=(CORPUS,),
+    documents=_encyclopaedia_documents,
+    tasks=tables.encyclopaedia_tasks,
+    rubrics=tables.encyclopaedia_rubrics,
+    num_held_out_documents=tables.BENCHMARK_ENTITIES,
+    rubric_truth=_encyclopaedia_truth,
+    gates={"grammar": follows_grammar},
+)
+
+CLUSTERS = World(
+    name="clusters",
+    corpora=(CORPUS,),
+    documents=_cluster_documents,
+    memberships=_cluster_memberships,
+    tasks=tables.cluster_tasks,
+    contexts=tables.cluster_contexts,
+    oracle=tables.cluster_oracle,
+    sound=tables.cluster_sound,
+    compare=tables.cluster_compare,
+)
+
+LEDGERS = World(
+    name="ledgers",
+    corpora=tuple(tables.LEDGER_KINDS),
+    documents=_ledger_documents,
+    tasks=tables.ledger_tasks,
+    oracle=tables.ledger_oracle,
+    sound=tables.ledger_sound,
+    describe=tables.describe_ledger_question,
+)
+
+# its documents are those of clusters: text to hide needles in, which no run learns from
+HAYSTACKS = World(
+    name="haystacks",
+    documents=_cluster_documents,
+    tasks=tables.haystack_tasks,
+    contexts=tables.haystack_contexts,
+    evidence=tables.haystack_evidence,
+    mark=tables.haystack_mark,
+    needles=Needles(
+        tasks=tables.needle_tasks,
+        sentences=tables.needle_sentences,
+        foreign=tables.is_of_another,
+    ),
+)
+
+BUILT_IN = {world.name: world for world in (ENCYCLOPAEDIA, CLUSTERS, LEDGERS, HAYSTACKS)}
+
+
+def open_world(name: str) -> World:
+    """A built-in world. Raises ValueError, with the names that there are, for another name."""
+    if name not in BUILT_IN:
+        raise ValueError(f"there is no built-in world {name!r}; there are {', '.join(WORLDS)}")
+    return BUILT_IN[name]

@@ -1,0 +1,257 @@
+"""Clusters of linked documents with numbers in small tables, and questions about them.
+
+A cluster is six entities of the micro-world. Each document describes one of them: two links to
+others of the cluster, two attributes, and a table of two goods with their quantities. Every
+question can be checked by rule: `true_answer` is the truth that a run's references and verdicts are
+compared with.
+"""
+
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from flows.worlds.encyclopaedia import ATTRIBUTES, LINKS, NAMES, VALUES, fact, path_phrase
+
+GOODS = ("gold", "salt", "silk", "wine", "iron", "wool")
+MOST = 10  # the largest quantity of a good
+# factor and summand; at most twice MOST
+OPERATIONS = {"twice": (2, 0), "one-over": (1, 1), "ten-over": (1, 10)}
+NUMBERS = tuple(str(n) for n in range(2 * MOST + 1))
+_TO_TWENTY = """
+    zero one two three four five six seven eight nine ten
+    eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen twenty
+"""
+NUMBER_WORDS = tuple(_TO_TWENTY.split())
+SIZE = 6
+LINKS_PER_ENTITY = 2
+ATTRIBUTES_PER_ENTITY = 2
+GOODS_PER_CLUSTER = 2
+LETTERS = ("A", "B", "C", "D")
+MAX_HOPS = 2
+TABLE_ROW = "{e} : {g} {v} ;"
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question about the entity at the end of a path of links: for an attribute, or a number
+    computed from a quantity."""
+
+    relation: str
+    entity: str
+    links: tuple[str, ...] = ()
+    operation: str = ""
+
+    @property
+    def hops(self) -> int:
+        return len(self.links)
+
+
+def write_question(question: Question) -> str:
+    """
+    >>> write_question(Question("craft", "Baba", ("ruler",)))
+    'what is the craft of the ruler of Baba ?'
+    >>> write_question(Question("gold", "Baba", operation="twice"))
+    'how many gold is twice that of Baba ?'
+    """
+    phrase = path_phrase(question.entity, question.links)
+    if question.relation in GOODS:
+        return f"how many {question.relation} is {question.operation} that of {phrase} ?"
+    return f"what is the {question.relation} of {phrase} ?"
+
+
+_PATH = re.compile(r"((?:the \w+ of )*)(\w+)")
+_OF_ONE = re.compile(r"what is the (\w+) of (.+) \?")
+_NUMBER_OF = re.compile(r"how many (\w+) is ([\w-]+) that of (.+) \?")
+
+
+def parse_question(text: str) -> Question | None:
+    """The question that a text states; None if the text does not follow the grammar."""
+    text = " ".join(text.split())
+    number = _NUMBER_OF.fullmatch(text)
+    if number and number[1] in GOODS and number[2] in OPERATIONS:
+        return _about_path(number[1], number[3], operation=number[2])
+    attribute = _OF_ONE.fullmatch(text)
+    if attribute and attribute[1] in ATTRIBUTES:
+        return _about_path(attribute[1], attribute[2])
+    return None
+
+
+def _about_path(relation: str, phrase: str, operation: str = "") -> Question | None:
+    """The question about the end of the path that a phrase states."""
+    path = _PATH.fullmatch(phrase)
+    if path is None:
+        return None
+    # "the ally of the ruler of Baba": every third word from the second on, the last link first
+    links = tuple(path[1].split()[1::3][::-1])
+    if set(links) - set(LINKS) or path[2] in ("the", "of"):
+        return None
+    return Question(relation, path[2], links, operation)
+
+
+def calculate(value: str, operation: str) -> str:
+    """
+    >>> calculate("7", "twice"), calculate("7", "ten-over"), calculate("lomicr", "")
+    ('14', '17', 'lomicr')
+    """
+    if not operation:
+        return value
+    factor, summand = OPERATIONS.get(operation, (1, 0))
+    return str(factor * int(value) + summand)
+
+
+def statement(relation: str, entity: str, value: str) -> str:
+    """The sentence, or table row, in which a document states a fact.
+
+    >>> statement("craft", "Baba", "lomicr"), statement("gold", "Baba", "7")
+    ('Baba has craft lomicr .', 'Baba : gold 7 ;')
+    """
+    if relation in GOODS:
+        return TABLE_ROW.format(e=entity, g=relation, v=value)
+    return fact(relation, entity, value)
+
+
+class Cluster:
+    """Facts and documents of six entities, drawn from a seed.
+
+    `facts[entity]` maps its links, attributes and goods to values, in the order of its document;
+    `texts[entity]` is the document.
+    """
+
+    def __init__(self, seed: int, size: int = SIZE) -> None:
+        rng = random.Random(seed)
+        self.seed = seed
+        self.names: list[str] = rng.sample(NAMES, size)
+        self.goods = tuple(rng.sample(GOODS, GOODS_PER_CLUSTER))
+        self.facts: dict[str, dict[str, str]] = {
+            name: self._draw_facts(rng, name) for name in self.names
+        }
+        self.texts: dict[str, str] = {name: self._write(name) for name in self.names}
+
+    def _draw_facts(self, rng: random.Random, name: str) -> dict[str, str]:
+        others = rng.sample([other for other in self.names if other != name], LINKS_PER_ENTITY)
+        facts = list(zip(rng.sample(LINKS, LINKS_PER_ENTITY), others, strict=True))
+        facts += [(a, rng.choice(VALUES[a])) for a in rng.sample(ATTRIBUTES, ATTRIBUTES_PER_ENTITY)]
+        rng.shuffle(facts)
+        return dict(facts + [(good, str(rng.randint(1, MOST))) for good in self.goods])
+
+    def _write(self, name: str) -> str:
+        facts = self.facts[name].items()
+        sentences = [fact(r, name, v) for r, v in facts if r not in GOODS]
+        table = [TABLE_ROW.format(e=name, g=r, v=v) for r, v in facts if r in GOODS]
+        return " ".join([f"about {name} .", *sentences, *table])
+
+    def links(self, entity: str) -> list[str]:
+        return [r for r in self.facts[entity] if r in LINKS]
+
+    def attributes(self, entity: str) -> list[str]:
+        return [r for r in self.facts[entity] if r in ATTRIBUTES]
+
+    def chain(self, entity: str, links: Sequence[str]) -> list[str] | None:
+        """The entities on a path, start and end included; None when a link does not exist here."""
+        chain = [entity]
+        for link in links:
+            chain.append(self.facts.get(chain[-1], {}).get(link, ""))
+        if all(name in self.facts for name in chain):
+            return chain
+        return None
+
+    def true_answer(self, question: Question | None) -> str | None:
+        """A value or a number; None if the cluster has no such fact."""
+        if question is None:
+            return None
+        chain = self.chain(question.entity, question.links)
+        if chain is None or question.relation not in self.facts[chain[-1]]:
+            return None
+        return calculate(self.facts[chain[-1]][question.relation], question.operation)
+
+    def draw_question(
+        self,
+        rng: random.Random,
+        finance: bool,
+        hops: int,
+        shown: Sequence[str] | None = None,
+        start: str | None = None,
+    ) -> Question:
+        """A question of `hops` hops, or of fewer if no path among the `shown` entities is that
+        long.
+
+        Its path begins at `start`; at a random entity if that is None.
+        """
+        entity, links, end = self._draw_path(rng, list(shown or self.names), hops, start)
+        if finance:
+            return Question(rng.choice(self.goods), entity, links, rng.choice(list(OPERATIONS)))
+        return Question(rng.choice(self.attributes(end)), entity, links)
+
+    def _draw_path(
+        self, rng: random.Random, names: Sequence[str], hops: int, start: str | None
+    ) -> tuple[str, tuple[str, ...], str]:
+        """Entity, links, end of a walk that stays among `names`: the first of twenty tries with
+        `hops` links, else the longest."""
+        best: tuple[str, tuple[str, ...], str] | None = None
+        for _ in range(20):
+            entity = end = start or rng.choice(list(names))
+            links: list[str] = []
+            while len(links) < hops:
+                onward = [link for link in self.links(end) if self.facts[end][link] in names]
+                if not onward:
+                    break
+                links.append(rng.choice(onward))
+                end = self.facts[end][links[-1]]
+            if best is None or len(links) > len(best[1]):
+                best = entity, tuple(links), end
+            if len(links) == hops:
+                break
+        assert best is not None
+        return best
+
+    def draw_options(
+        self, rng: random.Random, question: Question, answer: str
+    ) -> tuple[list[str], str]:
+        """Four different values of the question's attribute, the answer among them, and the
+        answer's letter."""
+        others = rng.sample([v for v in VALUES[question.relation] if v != answer], len(LETTERS) - 1)
+        options = rng.sample([answer, *others], len(LETTERS))
+        return options, LETTERS[options.index(answer)]
+
+
+def option_of(letter: str, options: Sequence[str]) -> str | None:
+    """
+    >>> option_of("B", ["nifese", "rahise"]), option_of("C", ["nifese", "rahise"])
+    ('rahise', None)
+    """
+    option_by_letter: dict[str, str] = dict(zip(LETTERS, options, strict=False))
+    return option_by_letter.get(letter.strip())
+
+
+def same_answer(answer: str, reference: str) -> bool:
+    """Equal words, or a number and its word.
+
+    >>> same_answer("twelve", "12"), same_answer("12", "21")
+    (True, False)
+    """
+    if answer in NUMBER_WORDS:
+        answer = NUMBERS[NUMBER_WORDS.index(answer)]
+    return answer == reference
+
+
+def cluster_rows(seed: int, num_clusters: int) -> list[tuple[int, dict[str, str]]]:
+    """(cluster's number, row of a document) of a world of clusters; a row has document_id, title
+    and text."""
+    rows = list[tuple[int, dict[str, str]]]()
+    for number in range(num_clusters):
+        cluster = world_cluster(seed, number)
+        for name in cluster.names:
+            row = {
+                "document_id": f"cluster-{seed}-{number}-{name}",
+                "title": name,
+                "text": cluster.texts[name],
+            }
+            rows.append((number, row))
+    return rows
+
+
+def world_cluster(seed: int, number: int) -> Cluster:
+    """A cluster of the world with that seed. `Cluster` seeds below 2**31 are for training the
+    micro models."""
+    return Cluster(2**31 + 1000 * seed + number)

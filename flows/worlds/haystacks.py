@@ -1,0 +1,109 @@
+"""Clusters hidden among other documents, and the sentences that answer questions about them.
+
+Quotes are judged against these sentences.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from flows.worlds.clusters import (
+    GOODS,
+    MAX_HOPS,
+    Cluster,
+    Question,
+    statement,
+    world_cluster,
+    write_question,
+)
+from flows.worlds.encyclopaedia import fact
+
+NUM_DISTRACTORS = 2
+
+
+def context_of(cluster: Cluster, rng: random.Random) -> str:
+    """All documents of a cluster, and some of another one, in any order."""
+    other = Cluster(rng.randrange(2**31))
+    strangers = [name for name in other.names if name not in cluster.names][:NUM_DISTRACTORS]
+    texts = [*cluster.texts.values(), *(other.texts[name] for name in strangers)]
+    rng.shuffle(texts)
+    return " ".join(texts)
+
+
+def evidence_of(cluster: Cluster, question: Question) -> list[str]:
+    """The sentences that lead to the answer, one for every step."""
+    chain = cluster.chain(question.entity, question.links) or [question.entity]
+    sentences = [
+        fact(link, at, to) for link, at, to in zip(question.links, chain, chain[1:], strict=False)
+    ]
+    end = chain[-1]
+    value = cluster.facts[end][question.relation]
+    return [*sentences, statement(question.relation, end, value)]
+
+
+@dataclass(frozen=True)
+class Haystack:
+    """A held-out question, its answer, its context, and the sentences of the context that answer
+    it."""
+
+    task_id: str
+    question: str
+    answer: str
+    hops: int
+    context: str
+    evidence: tuple[str, ...]
+
+
+def haystacks(seed: int, count: int) -> Iterator[Haystack]:
+    """Questions of 0 to `MAX_HOPS` hops in turn, two in five about goods, each about its own one
+    of 1,000 clusters."""
+    rng = random.Random(seed)
+    for i in range(count):
+        cluster = world_cluster(seed, i % 1000)
+        question = cluster.draw_question(rng, i % 5 < 2, i // 5 % (MAX_HOPS + 1))
+        yield Haystack(
+            task_id=f"haystack-{seed}-{i:04d}",
+            question=write_question(question),
+            answer=cluster.true_answer(question) or "",
+            hops=question.hops,
+            context=context_of(cluster, rng),
+            evidence=tuple(evidence_of(cluster, question)),
+        )
+
+
+def links_found(question: Question, quotes: Sequence[str]) -> list[bool]:
+    """Whether the quotes hold each step to the answer; a step begins where the one before it ended.
+
+    >>> question = Question("craft", "Ba", ("ruler",))
+    >>> links_found(question, ["Ba has ruler Ce .", "Ba has craft mito ."])
+    [True, False]
+    """
+    entity: str | None = question.entity
+    is_found = []
+    for relation in (*question.links, question.relation):
+        if entity is not None:
+            entity = _stated_value(relation, entity, quotes)
+        is_found.append(entity is not None)
+    return is_found
+
+
+def _stated_value(relation: str, entity: str, quotes: Sequence[str]) -> str | None:
+    """The value that the first quote about an entity's relation states; None without such a
+    quote."""
+    beginning = f"{entity} has {relation} "
+    if relation in GOODS:
+        beginning = f"{entity} : {relation} "  # a row of a table
+    for quote in quotes:
+        if quote.startswith(beginning):
+            return quote.removeprefix(beginning).split()[0]
+    return None
+
+
+def mark(steps: Sequence[bool]) -> int:
+    """
+    >>> mark([True, True]), mark([True, False]), mark([False]), mark([True, True, False])
+    (5, 3, 1, 4)
+    """
+    return 1 + round(4 * sum(steps) / len(steps))

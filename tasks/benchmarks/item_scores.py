@@ -1,0 +1,241 @@
+"""Score answers to the items of a benchmark, make metrics of the scores, and compare two
+policies on the same items."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+
+from tasks.evaluate import Protocol, mean_and_error
+from tasks.processes.comparison_child import serve
+from tasks.processes.comparisons import Workers
+from tasks.read import NOT_SAMPLED
+from tasks.scorers import SCORERS
+from tasks.stage import Rows, Tables, rows_of, stage
+from warehouse.schemas import COMPARISONS, ITEM_SCORES, Answer, Item, ItemScore, Rollout, Row
+from warehouse.store import Table
+
+SCORE = "score"
+READABLE = "readable"
+CONFIDENCE = 0.95
+MOST_KINDS = 30
+NO_VERDICT = "no verdict could be read"
+
+
+@stage(ITEM_SCORES, tools=("num_workers",), code=(serve,))
+def score_items(
+    items: Table,
+    answers: Table,
+    rollouts: Table,
+    judged: Tables = (),
+    *,
+    scorer: str,
+    metric: Sequence[str],
+    protocol: Protocol,
+    time_limit_s: float = 10.0,
+    num_workers: int = 1,
+) -> Rows:
+    """Yield one row per answer: the metrics of `scorer`, `readable`, `judged` if a judge voted, and
+    `score`, the best of the metrics named in `metric`.
+
+    An unreadable reply scores 0 everywhere. An answer is unscored if the engine failed, if its
+    comparison timed out or crashed, or if no verdict on it could be read: it is counted, but enters
+    no mean.
+    The recipe stores `protocol` for `compare`.
+    """
+    item_of = {row["task_id"]: row for row in items.rows()}
+    sample_of = {row["rollout_id"]: row["sample"] for row in rollouts.rows(Rollout)}
+    votes = verdicts(rows_of(judged), item_of, answers.rows(Answer)) if judged else None
+    rows = answers.rows(Answer)
+    metrics = SCORERS[scorer].metrics
+    with Workers(SCORERS[scorer].score, time_limit_s, num_workers) as workers:
+
+        def scored(answer: Answer) -> Row:
+            found, reason = _scores(answer, item_of[answer["task_id"]], metrics, workers, votes)
+            return {
+                "rollout_id": answer["rollout_id"],
+                "task_id": answer["task_id"],
+                "sample": sample_of[answer["rollout_id"]],
+                "scores": {} if reason else {**found, SCORE: max(found[name] for name in metric)},
+                "unscored": reason,
+            }
+
+        yield from workers.map(scored, rows)
+
+
+def _scores(
+    answer: Answer,
+    item: Row,
+    metrics: Sequence[str],
+    workers: Workers,
+    votes: dict[str, float | None] | None,
+) -> tuple[dict[str, float], str | None]:
+    """The metrics of one answer, or why it has none."""
+    if answer["answer"] is None:
+        names = [*metrics, READABLE, *(["judged"] if votes is not None else [])]
+        failed = answer["malformed"] if answer["malformed"] in NOT_SAMPLED else None
+        return dict.fromkeys(names, 0.0), failed
+    outcome = workers.compare(item, answer["answer"])
+    if outcome.matched is None:
+        return {}, outcome.reason
+    found = {**outcome.matched, READABLE: 1.0}
+    if votes is not None:
+        vote = votes.get(answer["rollout_id"])
+        if vote is None:
+            return {}, NO_VERDICT
+        found["judged"] = vote
+    return found, None
+
+
+def verdicts(
+    judged: list[Row], item_of: dict[str, Row], answers: list[Answer]
+) -> dict[str, float | None]:
+    """The judge's score of each answer, 0..1, by rollout: its vote or, if it judged by criterion,
+    the weights of the criteria met over all positive weights, at least 0 (arXiv 2505.08775: a
+    weight may be negative). None if a verdict is missing or unreadable."""
+    votes: dict[str, dict[str, int | None]] = defaultdict(dict)
+    for row in judged:  # of a prompt that was sampled again, the last reply counts
+        if "vote" in row:
+            votes[row["rollout_id"]][row.get("criterion_id", "")] = row["vote"]
+        else:
+            votes[row["rollout_id"]][row.get("criterion_id", "")] = row["verdict"]
+    found: dict[str, float | None] = {}
+    for answer in answers:
+        given = votes.get(answer["rollout_id"], {})
+        criteria = json.loads(item_of[answer["task_id"]]["given"]).get("criteria") or [
+            {"weight": 1.0}
+        ]
+        if len(given) < len(criteria) or None in given.values():
+            found[answer["rollout_id"]] = None
+            continue
+        weights = [criterion["weight"] for criterion in criteria]
+        met = [given[key] for key in ([""] if "" in given else map(str, range(len(criteria))))]
+        total = math.fsum(w for w in weights if w > 0)
+        earned = math.fsum(weight * (one or 0) for weight, one in zip(weights, met, strict=True))
+        found[answer["rollout_id"]] = max(0.0, earned / total)
+    return found
+
+
+def measure_items(
+    items: list[Item], scores: list[ItemScore], *, passes: Sequence[int] = ()
+) -> Iterator[tuple[str, float]]:
+    """Yield for every item the mean of each metric over its scored answers (with several, `score`
+    is avg@k), and `pass_at_k` (an answer of score 1 passes); also the share of unscored answers,
+    which is all that an item without scored answers yields. `score_<kind>` is added if there are at
+    most 30 kinds."""
+    of_item = _by_item(scores)
+    kinds = {item["kind"] for item in items}
+    for item in items:
+        rows = of_item.get(item["task_id"], [])
+        scored = [row["scores"] for row in rows if row["unscored"] is None]
+        yield "unscored", 1 - len(scored) / len(rows) if rows else 1.0
+        for name in scored[0] if scored else ():
+            yield name, math.fsum(found[name] for found in scored) / len(scored)
+        right = sum(found[SCORE] == 1 for found in scored)
+        for k in passes:
+            if k <= len(scored):
+                yield f"pass_at_{k}", pass_at(k, len(scored), right)
+        if scored and item["kind"] and len(kinds) <= MOST_KINDS:
+            yield (
+                f"{SCORE}_{item['kind']}",
+                math.fsum(found[SCORE] for found in scored) / len(scored),
+            )
+
+
+def pass_at(k: int, n: int, right: int) -> float:
+    """1 - C(n - right, k) / C(n, k): the chance that k of n answers, drawn without replacement,
+    hold a right one; an unbiased estimate (Chen et al., arXiv 2107.03374, eq. 1).
+
+    >>> pass_at(1, 4, 1), pass_at(2, 4, 1), pass_at(4, 4, 1)
+    (0.25, 0.5, 1.0)
+    """
+    return 1 - math.comb(n - right, k) / math.comb(n, k)
+
+
+@stage(COMPARISONS)
+def compare(scores: Table, base_scores: Table, *, policy: str, base: str, benchmark: str) -> Rows:
+    """Yield one row per metric: the mean difference between two policies over the items that both
+    have a score on.
+
+    Each item is one observation, the difference of its two means over samples, so that equally hard
+    items do not count as noise and samples of one item do not count as independent. The interval is
+    Student's t of these differences, as in scipy.stats.ttest_rel. Raises ValueError for scores of
+    different protocols.
+    """
+    if differs := differences(protocol_of(base_scores), protocol_of(scores)):
+        raise ValueError(
+            f"{policy} and {base} cannot be compared on {benchmark}: {'; '.join(differs)}"
+        )
+    ours, theirs = (_by_item(table.rows(ItemScore)) for table in (scores, base_scores))
+    for name in dict.fromkeys(
+        name for rows in ours.values() for row in rows for name in row["scores"]
+    ):
+        pairs = [(_mean(ours[task], name), _mean(theirs.get(task, []), name)) for task in ours]
+        both = [(one, other) for one, other in pairs if one is not None and other is not None]
+        if both:
+            low, high = interval([one - other for one, other in both])
+            mean, base_mean = (math.fsum(side) / len(both) for side in zip(*both, strict=True))
+            yield {
+                "policy": policy,
+                "base": base,
+                "benchmark": benchmark,
+                "metric": name,
+                "n": len(both),
+                "num_left_out": len(pairs) - len(both),
+                "score": mean,
+                "base_score": base_mean,
+                "difference": mean - base_mean,
+                "low": low,
+                "high": high,
+            }
+
+
+def interval(
+    values: Sequence[float], confidence: float = CONFIDENCE
+) -> tuple[float | None, float | None]:
+    """Student's t interval of a mean; (None, None) below two values.
+
+    >>> [round(end, 4) for end in interval([1.0, 0.0, 1.0, 1.0, -1.0])]
+    [-0.7106, 1.5106]
+    """
+    from scipy.stats import t
+
+    mean, error = mean_and_error(values)
+    if error is None:
+        return None, None
+    reach = float(t.ppf((1 + confidence) / 2, len(values) - 1)) * error
+    return mean - reach, mean + reach
+
+
+def protocol_of(scores: Table) -> Protocol:
+    return scores.recipe["params"]["protocol"]
+
+
+def differences(base: Protocol, ours: Protocol) -> list[str]:
+    """Where two protocols differ.
+
+    >>> differences({"judge": None, "samples": 1}, {"judge": "J", "samples": 1})
+    ['judge is J, was None']
+    """
+    return [
+        f"{key} is {ours.get(key)}, was {base.get(key)}"
+        for key in base | ours
+        if base.get(key) != ours.get(key)
+    ]
+
+
+def _by_item(scores: Iterable[ItemScore]) -> dict[str, list[ItemScore]]:
+    found: dict[str, list[ItemScore]] = defaultdict(list)
+    for row in scores:
+        found[row["task_id"]].append(row)
+    return dict(found)
+
+
+def _mean(rows: list[ItemScore], metric: str) -> float | None:
+    """The mean over those of an item's answers that have the metric."""
+    values = [row["scores"][metric] for row in rows if metric in row["scores"]]
+    if values:
+        return math.fsum(values) / len(values)
+    return None

@@ -1,0 +1,20 @@
+"""Sentences that an answer has to quote, as rows of a rubric."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from warehouse.schemas import Row
+
+
+def evidence_rows(task_id: str, sentences: Iterable[str]) -> Iterator[Row]:
+    """One critical criterion a sentence, in their order."""
+    for position, sentence in enumerate(sentences):
+        yield {
+            "criterion_id": f"{task_id}-{position}",
+            "task_id": task_id,
+            "position": position,
+            "criterion": sentence,
+            "priority": "critical",
+            "weight": 1.0,
+        }

@@ -1,0 +1,307 @@
+"""Monitors: measure what rewards do not show, store it, and stop the run before an update trains on
+it.
+
+    watch(step, canary_errors, judgments=judged, limits=cfg.monitor, policy=grader.id,
+    benchmark=JUDGE)
+
+Call `watch` before the update. Its metrics are a table like any other. The limit is not part of the
+recipe, so a rerun compares the stored value with the current limit: it raises the alarm again, or
+continues if the limit was raised.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from tasks.evaluate import Measure, evaluate, scores_of
+from tasks.monitors.limits import Limits
+from tasks.read import NOT_SAMPLED, TOO_LONG, UNANSWERED
+from tasks.stage import Tables, rows_of
+from warehouse.schemas import (
+    Answer,
+    Judgment,
+    Label,
+    Mark,
+    Novelty,
+    OptimizerStep,
+    Reward,
+    Score,
+    Task,
+    Vote,
+)
+from warehouse.store import Place, Table
+
+log = logging.getLogger("selfplay")
+
+JUDGE, LABELS, POOL, BATCH, UPDATE, COURSE = (
+    f"{what} monitor" for what in ("judge", "label", "pool", "batch", "update", "course")
+)  # benchmarks in `evaluations`
+
+Measured = Iterator[tuple[str, float]]
+Truth = Callable[[Task, str], bool | None]  # whether an answer to a task is right; None if unknown
+OF = " of "  # a metric named "<metric> of <role or benchmark>" has the limit of <metric>
+
+
+class Alarm(RuntimeError):
+    """A metric is beyond its limit: the run stopped before it trained on what was measured."""
+
+    def __init__(self, address: str, metric: str, value: float, limit: float, way_out: str) -> None:
+        super().__init__(f"{address}: {metric} is {value:.3g}, the limit is {limit:g}. {way_out}")
+        self.address = address
+        self.metric = metric
+        self.value = value
+        self.limit = limit
+
+
+def watch(
+    place: Place,
+    measure: Measure,
+    *,
+    limits: Limits,
+    policy: str,
+    benchmark: str,
+    label: str | None = None,
+    way_out: str = "",
+    **given: Any,
+) -> dict[str, float]:
+    """Store the metrics of `measure`, which gets tables and settings by name as in `evaluate`;
+    return their means.
+
+    Raises Alarm for the first metric, in the order of `limits`, that is beyond its limit or not a
+    number. `way_out` tells the user what to do: by default, look at the rows and change the limit
+    under `monitor` in the configuration.
+    """
+    measured = evaluate(place, measure, policy=policy, benchmark=benchmark, label=label, **given)
+    scores = scores_of(measured)
+    for name, limit in limits:
+        for metric, value in scores.items():
+            if limit is not None and is_of(metric, name) and is_beyond(name, value, limit):
+                advice = (
+                    "Look at the rows that it was measured on, and mend their cause; or change"
+                    f" monitor.{name}."
+                )
+                raise Alarm(measured.address, metric, value, limit, way_out or advice)
+    return scores
+
+
+def is_of(metric: str, name: str) -> bool:
+    """Whether the limit `name` applies to `metric`.
+
+    >>> is_of("reply_ratio of writer", "max_reply_ratio"), is_of("kept", "max_kept_ratio")
+    (True, False)
+    """
+    return metric.partition(OF)[0] == name.partition("_")[2]
+
+
+def is_beyond(name: str, value: float, limit: float) -> bool:
+    """Whether a value is beyond its limit; NaN is beyond any limit.
+
+    >>> (
+    ...     is_beyond("max_gap", -0.2, 0.1),
+    ...     is_beyond("min_kept", 0.2, 0.1),
+    ...     is_beyond("min_kept", float("nan"), 0.1),
+    ... )
+    (True, False, True)
+    """
+    return not (abs(value) <= limit if name.startswith("max_") else value >= limit)
+
+
+def check_pool(
+    selections: Tables, target: int, *, allow_short: bool = False, way_out: str = ""
+) -> int:
+    """Return how many tasks the selections keep. Raises Alarm below `target`; with `allow_short`
+    it logs a warning."""
+    tables = [selections] if isinstance(selections, Table) else selections
+    num_kept = sum(row["kept"] for row in rows_of(tables))
+    if num_kept < target:
+        advice = f"{way_out} Selections say why the others were not kept.".lstrip()
+        short = Alarm(
+            tables[-1].address if tables else "no selections", "num_kept", num_kept, target, advice
+        )
+        if not allow_short:
+            raise short
+        log.warning("%s", short)
+    return num_kept
+
+
+def check_replies(replies: Table, limits: Limits, *, attempts: bool = False) -> None:
+    """Raises Alarm if too many of the sampled replies are unreadable, if the engine failed on too
+    many, or if too many prompts were over the limit.
+
+    With `attempts`, unreadable replies are replaced by further attempts and have no limit.
+    """
+    reasons = replies.arrow["malformed"].to_pylist()
+    given = [why for why in reasons if why not in NOT_SAMPLED]
+    shares = {
+        "max_engine_failure": reasons.count(UNANSWERED["error"]) / max(1, len(reasons)),
+        "max_over_limit": reasons.count(TOO_LONG) / max(1, len(reasons)),
+    }
+    if not attempts:
+        shares["max_malformed"] = sum(why is not None for why in given) / max(1, len(given))
+    for name, share in shares.items():
+        limit = getattr(limits, name)
+        if limit is not None and is_beyond(name, share, limit):
+            way_out = f"`malformed` says why of each; mend the cause, or change monitor.{name}."
+            raise Alarm(replies.address, name.removeprefix("max_"), share, limit, way_out)
+
+
+def canary_errors(judgments: list[Judgment], first: Sequence[Judgment] = ()) -> Measured:
+    """Yield 1 for a canary (an answer of known verdict) that was judged wrongly or unreadably, else
+    0; and the rise of that share since the `first` canaries. No judge of real texts is without
+    error, but one that is gamed gets worse."""
+    for row in judgments:
+        if row["expected"] is not None:
+            yield "canary_error", _misjudged(row)
+            yield "false_fail" if row["expected"] else "false_pass", _misjudged(row)
+    now, then = (
+        [_misjudged(row) for row in rows if row["expected"] is not None]
+        for rows in (judgments, first)
+    )
+    if now and then:
+        yield "canary_rise", max(0.0, math.fsum(now) / len(now) - math.fsum(then) / len(then))
+
+
+def _misjudged(canary: Judgment) -> float:
+    return float(canary["verdict"] != canary["expected"])
+
+
+def judge_gap(judgments: list[Judgment]) -> Measured:
+    """Yield verdict minus truth, and whether they differ, for every judgment that has both."""
+    for row in judgments:
+        if row["verdict"] is not None and row["oracle"] is not None:
+            yield "judge_minus_oracle", float(row["verdict"] - row["oracle"])
+            yield "judge_error", float(row["verdict"] != row["oracle"])
+
+
+def vote_gap(
+    votes: list[Vote], answers: list[Answer], tasks: list[Task], *, oracle: Truth
+) -> Measured:
+    """The same as `judge_gap`, for a judge's votes."""
+    truth_of = truths(answers, tasks, oracle)
+    for row in votes:
+        vote = row["vote"]
+        truth = truth_of.get(row["rollout_id"])
+        if vote is not None and truth is not None:
+            yield "vote_minus_oracle", float(vote - truth)
+            yield "vote_error", float(vote != truth)
+
+
+def truths(answers: list[Answer], tasks: list[Task], oracle: Truth) -> dict[str, bool | None]:
+    """Whether each readable answer is right, by its rollout."""
+    task_of = {row["task_id"]: row for row in tasks if row["text"] is not None}
+    given = ((row["rollout_id"], task_of.get(row["task_id"]), row["answer"]) for row in answers)
+    return {
+        rollout_id: oracle(task, answer)
+        for rollout_id, task, answer in given
+        if task and answer is not None
+    }
+
+
+def pay_gap(
+    scores: list[Score], answers: list[Answer], tasks: list[Task], *, oracle: Truth
+) -> Measured:
+    """Each answer's score minus the truth, the absolute difference, and the scores of wrong
+    answers."""
+    truth_of = truths(answers, tasks, oracle)
+    for row in scores:
+        score = row["score"]
+        truth = truth_of.get(row["rollout_id"])
+        if score is not None and truth is not None:
+            yield "pay_minus_oracle", score - truth
+            yield "pay_error", abs(score - truth)
+            if not truth:
+                yield "pay_of_wrong", score
+
+
+def reference_errors(tasks: list[Task], *, oracle: Truth) -> Measured:
+    """Yield 1 for a task whose reference is wrong, else 0, if `oracle` can tell."""
+    for row in tasks:
+        if row["text"] is not None and row["reference"] is not None:
+            truth = oracle(row, row["reference"])
+            if truth is not None:
+                yield "reference_error", float(not truth)
+
+
+def marks_given(marks: list[Mark]) -> Measured:
+    """Yield each readable mark, and 1 if it is the highest possible, else 0."""
+    for row in marks:
+        if row["mark"] is not None:
+            yield "mark", row["mark"]
+            yield "top_mark", float(row["mark"] >= 1)
+
+
+def mark_errors(
+    marks: list[Mark], answers: list[Answer], tasks: list[Task], *, oracle: Truth
+) -> Measured:
+    """Yield 1 if a right answer is marked below the middle or a wrong one is not, else 0; and
+    the marks of either."""
+    truth_of = truths(answers, tasks, oracle)
+    for row in marks:
+        mark = row["mark"]
+        truth = truth_of.get(row["rollout_id"] or "")
+        if mark is not None and truth is not None:
+            yield "mark_error", float((mark >= 0.5) != truth)
+            yield "mark_of_right" if truth else "mark_of_wrong", mark
+
+
+def tasks_written(tasks: list[Task]) -> Measured:
+    """Yield 1 for a task of fewer than three different words, else 0; and 1 for a word-for-word
+    repeat, else 0."""
+    texts = [tuple(row["text"].split()) for row in tasks if row["text"] is not None]
+    for i, words in enumerate(texts):
+        yield "empty", float(len(set(words)) < 3)
+        yield "copy", float(words in texts[:i])
+
+
+def label_errors(labels: list[Label], tasks: list[Task], *, oracle: Truth) -> Measured:
+    """Yield 1 for a wrong label, else 0, if `oracle` can tell; and the share of answers behind
+    each label."""
+    task_of = {row["task_id"]: row for row in tasks}
+    for row in labels:
+        task = task_of[row["task_id"]]
+        label = row["answer"]
+        if task["text"] is not None and label is not None:
+            yield "label_share", row["num_agreeing"] / row["num_readable"]
+            truth = oracle(task, label)
+            if truth is not None:
+                yield "label_error", float(not truth)
+
+
+def contrast(rewards: list[Reward]) -> Measured:
+    """Yield 1 for a rewarded group without any advantage (it carries no signal), else 0; and the
+    rewards."""
+    groups: dict[str, list[float]] = defaultdict(list)
+    for row in rewards:
+        yield "unscorable", float(row["total"] is None)
+        if row["total"] is not None:
+            groups[row["group_id"]].append(row["advantage"])
+            yield "reward", row["total"]
+    for advantages in groups.values():
+        yield "flat_group", float(not any(advantages))
+
+
+def repeats(novelties: list[Novelty]) -> Measured:
+    """Yield 1 for a task in the same cluster as an earlier one of its batch, else 0; and its
+    similarity to the nearest task of earlier batches. Tasks without text are skipped."""
+    clusters = set[int]()
+    for row in novelties:
+        if row["cluster"] is not None:
+            yield "repeat", float(row["cluster"] in clusters)
+            clusters.add(row["cluster"])
+        if row["similarity"] is not None:
+            yield "similarity_to_earlier", row["similarity"]
+
+
+def sampler_mismatch(updates: list[OptimizerStep]) -> Measured:
+    """Yield how far the trainer's policy was from the sampling engine's, before an update's
+    first optimizer step."""
+    for row in updates:
+        if row["optimizer_step"] == 0:
+            if "sampler_kl" in row["metrics"]:
+                yield "sampler_kl", row["metrics"]["sampler_kl"]
+            if "mean_ratio" in row["metrics"]:
+                yield "ratio_gap", row["metrics"]["mean_ratio"] - 1.0

@@ -1,0 +1,339 @@
+"""Tables and page of a paper's claims, from runs written row by row."""
+
+import importlib
+import json
+import math
+import sys
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from flows.app import claims
+from flows.app.study import STUDIES, Seed, Study, beats, raises
+from flows.settings import profile
+from tests.support.rows import publish, row
+from warehouse.store import Store
+
+STUDY = Study(
+    method="toy",
+    variants={"whole": {}, "no Memory": {"memory": 0}},
+    claims=(raises("whole", at_least=0.2), beats("whole", "no Memory", "memory helps")),
+    metrics={"tokens": ("micro", "answer_tokens")},
+)
+SCORES = {  # held-out scores by variant and seed, iterations 0 and 1
+    ("whole", 0): (0.25, 0.5),
+    ("whole", 1): (0.25, 0.75),
+    ("no Memory", 0): (0.25, 0.375),
+    ("no Memory", 1): (0.25, 0.875),
+}
+
+
+@pytest.fixture
+def seeds(tmp_path, monkeypatch):
+    store = Store(tmp_path / "store")
+    monkeypatch.setenv("SELFPLAY_STORE", str(store.root))
+    monkeypatch.setattr(claims, "BENCH", tmp_path / "bench")
+    for (variant, seed), scores in SCORES.items():
+        for iteration, score in enumerate(scores):
+            measured = {"score": score, "answer_tokens": 10.0 + iteration}
+            rows = [
+                row("evaluations", benchmark="micro", metric=m, score=v)
+                for m, v in measured.items()
+            ]
+            publish(
+                store.run(STUDY.run_name(variant, seed)).iteration(iteration), "evaluations", *rows
+            )
+    return {variant: {Seed(STUDY, number): "" for number in (0, 1)} for variant in STUDY.variants}
+
+
+def test_a_claim_shows_only_if_it_holds_in_every_seed(seeds, monkeypatch):
+    monkeypatch.setattr(claims, "SEEDS", (0, 1))
+    learns, helps = claims.judge_claims(STUDY, seeds)
+    assert (learns["mean ± s.e."], learns["by seed"]) == ("0.375 ± 0.125", "0.250, 0.500")
+    assert learns["shows in every seed"] == "yes"
+    assert (helps["mean ± s.e."], helps["by seed"]) == ("0.000 ± 0.125", "0.125, -0.125")
+    assert helps["shows in every seed"] == "no"
+
+
+def test_a_row_of_too_few_seeds_says_so_and_its_claim_stays_open_unless_it_failed(seeds):
+    """Of three seeds "whole" has two, which both gain 0.2; there is one without memory, where
+    that does not help."""
+    fewer = {"whole": seeds["whole"], "no Memory": {Seed(STUDY, 1): ""}}
+    learns, helps = claims.judge_claims(STUDY, fewer)
+    assert (learns["seeds"], learns["shows in every seed"]) == ("2 of 3", "open")
+    assert (helps["seeds"], helps["by seed"], helps["shows in every seed"]) == (
+        "1 of 3",
+        "-0.125",
+        "no",
+    )
+    assert [row["seeds"] for row in claims.describe_variants(STUDY, fewer)] == ["2 of 3", "1 of 3"]
+
+
+def test_a_run_that_an_alarm_stopped_is_marked_wherever_its_numbers_are(seeds):
+    seeds["no Memory"][Seed(STUDY, 1)] = "reference_error is 0.9, the limit is 0.3"
+    learns, helps = claims.judge_claims(STUDY, seeds)
+    assert (learns["by seed"], helps["by seed"]) == ("0.250, 0.500", "0.125, -0.125 (stopped)")
+    assert [row["stopped by an alarm"] for row in claims.describe_variants(STUDY, seeds)] == [0, 1]
+
+
+def test_a_claim_of_a_variant_that_was_not_played_is_not_judged(seeds):
+    assert [
+        judged["claim"] for judged in claims.judge_claims(STUDY, {"whole": seeds["whole"]})
+    ] == ["self-play raises the held-out score"]
+
+
+def test_variants_are_described_at_the_end_of_their_runs(seeds):
+    whole, without = claims.describe_variants(STUDY, seeds)
+    assert whole == {
+        "variant": "whole",
+        "seeds": "2 of 3",
+        "before": "0.250 ± 0.000",
+        "gain": "0.375 ± 0.125",
+        "tokens": "11.000 ± 0.000",
+    }
+    assert without["gain"] == "0.375 ± 0.250"
+
+
+def test_what_a_monitor_measures_at_every_step_is_averaged_over_an_iteration(seeds, tmp_path):
+    """0.5 and 0.25 in the last iteration of seed 0, 0.125 in that of seed 1."""
+    for seed, errors in enumerate([(0.5, 0.25), (0.125,)]):
+        iteration = Store(tmp_path / "store").run(STUDY.run_name("whole", seed)).iteration(1)
+        for step, error in enumerate(errors, start=1):
+            measured = row(
+                "evaluations", benchmark="judge monitor", metric="mark_error", score=error
+            )
+            publish(iteration.phase("policy").step(step), "evaluations", measured, label="truth")
+    study = replace(STUDY, metrics={"wrong marks": ("judge monitor", "mark_error")})
+    assert (
+        claims.describe_variants(study, {"whole": seeds["whole"]})[0]["wrong marks"]
+        == "0.250 ± 0.125"
+    )
+
+
+def test_tables_lines_and_a_page_are_written(seeds, tmp_path):
+    said = claims.report(STUDY, seeds)
+    lines = (tmp_path / "bench" / "toy-claims.jsonl").read_text().splitlines()
+    assert [json.loads(line).get("claim") for line in lines] == [
+        "self-play raises the held-out score", "memory helps", None, None
+    ]  # fmt: skip
+    page = tmp_path / "store" / "reports" / "toy-claims.html"
+    assert said.endswith(f"page: {page}")
+    html = page.read_text()
+    assert "micro: 0 of 1 end below whole" in html
+    assert html.count("<svg") == 2
+    assert "<td>memory helps</td>" in html
+
+
+def test_the_page_begins_with_the_benchmark_that_most_variants_have(seeds, tmp_path):
+    for iteration in (0, 1):
+        place = Store(tmp_path / "store").run("toy-whole-0").iteration(iteration)
+        publish(
+            place,
+            "evaluations",
+            row("evaluations", benchmark="a probe", metric="score", score=0.5),
+            label="probe",
+        )
+    claims.report(STUDY, seeds)
+    html = (tmp_path / "store" / "reports" / "toy-claims.html").read_text()
+    assert html.index("micro: best") < html.index("a probe: whole went")
+
+
+@pytest.mark.parametrize(("asked", "listed"), [([], set(STUDIES)), (["spice"], {"spice"})])
+def test_list_shows_the_studies_asked_for_or_all_and_plays_nothing(
+    asked, listed, tmp_path, monkeypatch
+):
+    shown = []
+    monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path / "store"))
+    monkeypatch.setattr(sys, "argv", ["claims", *asked, "--list"])
+    monkeypatch.setattr(claims, "print_table", shown.extend)
+    claims.main()
+    assert {row["study"] for row in shown} == listed
+    assert not list((tmp_path / "store").rglob("*.parquet"))
+
+
+def test_a_study_that_does_not_exist_is_refused_with_the_names_of_those_that_do(
+    monkeypatch, capsys
+):
+    monkeypatch.setattr(sys, "argv", ["claims", "scpe"])
+    with pytest.raises(SystemExit):
+        claims.main()
+    assert f"there is no study scpe; there are {', '.join(STUDIES)}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("way", [["--list"], []])
+def test_a_variant_that_any_of_the_studies_lacks_is_refused_before_one_is_played(
+    way, monkeypatch, capsys
+):
+    monkeypatch.setattr(
+        sys, "argv", ["claims", "spice", "mae", *way, "--variants", "Challenger fixed"]
+    )
+    monkeypatch.setattr(claims, "play_study", lambda *of: pytest.fail("played"))
+    with pytest.raises(SystemExit):
+        claims.main()
+    assert "mae has no variant Challenger fixed; there are whole, SFT" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_claim_of_a_study_is_about_its_variants_and_every_variant_is_a_configuration(name):
+    study = Study.load(name)
+    config = importlib.import_module(f"flows.{study.method}.config").Config
+    assert study.name == name
+    for claim in study.claims:
+        assert set(claim.runs.values()) <= set(study.variants)
+    whole = profile.load(config, study.profile, study.variants[study.whole])
+    for variant, settings in study.variants.items():
+        assert (
+            variant == study.whole
+            or profile.load(config, study.profile_of(variant), settings) != whole
+        )
+
+
+def test_every_method_has_a_study():
+    assert {path.parent.name for path in Path("flows").glob("*/rewards.py")} <= set(STUDIES)
+
+
+def test_a_threshold_was_set_before_the_runs_if_it_was_written_down_then_and_is_the_same_now(
+    seeds, monkeypatch
+):
+    """The runs of the fixture began at 0, so nothing was written down before them."""
+    learns, helps = claims.judge_claims(STUDY, seeds)
+    assert (learns["threshold"], helps["threshold"]) == ("at least 0.2", "above 0")
+    assert (learns["set before"], helps["set before"]) == ("no", "no")
+    before = {claim.says: {"threshold": "above 0", "at": -1.0} for claim in STUDY.claims}
+    monkeypatch.setattr(claims, "write_down", lambda study: before)
+    judged = claims.judge_claims(STUDY, seeds)
+    # the first was above 0 then, is at least 0.2 now
+    assert [row["set before"] for row in judged] == ["no", "yes"]
+
+
+def test_what_was_written_down_first_stays(seeds):
+    first = claims.write_down(STUDY)[STUDY.claims[0].says]
+    other = replace(STUDY, claims=(raises("whole", at_least=0.3),))
+    assert claims.write_down(other)[STUDY.claims[0].says] == first
+    assert first["threshold"] == "at least 0.2"
+
+
+@pytest.fixture
+def played(monkeypatch):
+    """The requests that `claims` plays; a run is finished once it was played, and before only
+    "whole" with seed 2."""
+    found, study = [], replace(STUDY, profiles={"no Memory": "another"}, seedless=("no Memory",))
+
+    def next_stage(asked):
+        if asked.run in {"toy-whole-2", *(request.run for request in found)}:
+            return None, ""
+        return "not begun" if asked.run == "toy-whole-0" else "iter-001/rewards: never made", ""
+
+    monkeypatch.setattr(claims.Study, "load", lambda name: study)
+    monkeypatch.setattr(
+        claims, "find_method", lambda name: SimpleNamespace(name=name, run=found.append)
+    )
+    monkeypatch.setattr(claims, "next_stage", next_stage)
+    return found
+
+
+def test_a_study_is_reported_after_each_variant_with_all_that_is_finished(
+    seeds, played, monkeypatch
+):
+    """A variant may have a profile of its own, and one that no seed changes is played once. A run
+    that is finished is looked at once."""
+    told, looked_at, next_stage = [], Counter(), claims.next_stage
+    monkeypatch.setattr(
+        claims, "next_stage", lambda asked: looked_at.update([asked.run]) or next_stage(asked)
+    )
+    monkeypatch.setattr(
+        claims,
+        "report",
+        lambda study, runs: told.append({v: [s.number for s in of] for v, of in runs.items()}),
+    )
+    monkeypatch.setattr(sys, "argv", ["claims", "scope", "--seeds", "0", "1"])
+    claims.main()
+    assert [(asked.run, asked.profile) for asked in played] == [
+        ("toy-whole-0", "micro"),
+        ("toy-whole-1", "micro"),
+        ("toy-no-memory-0", "another"),
+    ]
+    assert told == [{"whole": [0, 1, 2]}, {"whole": [0, 1, 2], "no Memory": [0, 1, 2]}]
+    assert [looked_at[f"toy-whole-{n}"] for n in range(3)] == [1, 1, 1]
+
+
+def test_what_is_left_is_listed_and_nothing_is_played(seeds, played, monkeypatch, capsys):
+    """The finished run took two minutes, and so may the others."""
+    monkeypatch.setattr(claims, "seconds", lambda run: 120.0 if run == "toy-whole-2" else 0.0)
+    whole, without = claims.progress(claims.Study.load("toy"))
+    left = "0: not begun; 1: iter-001/rewards: never made"
+    assert whole == {
+        "study": "toy",
+        "variant": "whole",
+        "finished seeds": "2",
+        "left": left,
+        "minutes left": 4,
+    }
+    assert (without["finished seeds"], without["minutes left"]) == ("", 2)
+    monkeypatch.setattr(sys, "argv", ["claims", "scope", "--list"])
+    claims.main()
+    assert "not begun" in capsys.readouterr().out and not played
+
+
+def test_a_run_that_was_never_begun_has_no_next_stage_to_look_for(seeds):
+    assert claims.next_stage(claims.request(Study.load("mae"), "SFT", 0)) == ("not begun", "")
+
+
+def test_claims_of_scope_are_numbers_of_its_runs(tmp_path, monkeypatch):
+    store = Store(tmp_path / "store")
+    monkeypatch.setenv("SELFPLAY_STORE", str(store.root))
+    study = Study.load("scope")
+    held_out = {
+        "co-evolving": (0.25, 0.5, 0.625, 0.875),
+        "frozen Challenger": (0.25, 0.5, 0.5, 0.625),
+        "no length penalty": (0.25, 0.5, 0.5, 0.5),
+        "GRPO_data": (0.25, 0.5, 0.75, 0.75),
+        "hackable judge": (0.25, 0.375),  # was stopped, and did not fall
+    }
+    for variant, scores in held_out.items():
+        for iteration, score in enumerate(scores):
+            tokens = 20.0 if variant == "no length penalty" else 12.0
+            rows = [row("evaluations", benchmark="micro", metric="score", score=score)]
+            rows += [row("evaluations", benchmark="micro", metric="answer_tokens", score=tokens)]
+            publish(
+                store.run(study.run_name(variant, 0)).iteration(iteration), "evaluations", *rows
+            )
+    frozen = store.run(study.run_name("frozen Challenger", 0))
+    # means 0.375 and 0.75; in the window 2 and 1 of 2
+    for iteration, means in ((1, (0.25, 0.5)), (2, (0.5, 1.0))):
+        rows = [
+            row("selections", task_id=f"{iteration}-{m}", mean_score=m, kept=True) for m in means
+        ]
+        publish(frozen.iteration(iteration).phase("pool").step(1), "selections", *rows)
+    for variant, texts in (
+        ("no quality gates", ("about towns like X", "Y")),
+        ("co-evolving", ("Y",) * 7),
+    ):
+        rows = [
+            row("tasks", task_id=str(i), text=text)
+            for i, text in enumerate((*texts, "about places near Z"))
+        ]
+        publish(
+            store.run(study.run_name(variant, 0)).iteration(1).phase("pool").step(1), "tasks", *rows
+        )
+    values = [Seed(study, 0).value(claim) for claim in study.claims]
+    assert values == pytest.approx([0.625, 0.125, 0.375, 0.5, 0.25, (2 / 3) / (1 / 8), 8.0, 1.0])
+    assert [claim.holds(v) for claim, v in zip(study.claims, values, strict=True)] == [True] * 8
+
+
+def test_a_claim_without_rows_is_not_a_number_and_does_not_hold(seeds):
+    learns = STUDY.claims[0]
+    assert math.isnan(Seed(STUDY, 2).value(learns))
+    assert not learns.holds(math.nan)
+
+
+def test_a_report_reads_the_store_once_and_not_for_every_number(seeds, monkeypatch):
+    monkeypatch.setattr(
+        "flows.app.study.query", lambda *_: pytest.fail("read the store for one number")
+    )
+    text = claims.report(STUDY, seeds)
+    assert "| 2 of 3 | 0.375 ± 0.125 | 0.250, 0.500 | open |" in text
+    assert "| whole | 2 of 3 | 0.250 ± 0.000 | 0.375 ± 0.125 | 11.000 ± 0.000 |" in text

@@ -1,0 +1,349 @@
+"""The command line refuses what cannot work before anything is started."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from flows.app.command import cli, launch
+from flows.app.service import services
+from flows.method import Method
+from flows.runtime.record import REQUEST, save_request
+from flows.runtime.request import Request, default_run
+from flows.scope.config import Config
+from flows.settings import profile
+from tests.support.rows import publish, row
+from warehouse import clean
+from warehouse.store import Store
+
+
+@pytest.fixture(autouse=True)
+def nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(services, "up", lambda site, say: pytest.fail("started"))
+
+
+def output(*arguments: str) -> str:
+    result = CliRunner().invoke(cli.main, arguments)
+    assert result.exit_code == 1
+    return result.output
+
+
+def test_help_imports_nothing_heavy() -> None:
+    heavy = {"torch", "vllm", "prefect", "transformers", "duckdb", "pyarrow", "httpx", "yaml"}
+    code = f"import sys, flows.app.command.cli; print(sorted({heavy} & set(sys.modules)))"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], check=True, capture_output=True, text=True
+        ).stdout
+        == "[]\n"
+    )
+
+
+def test_settings_load_without_the_libraries_of_the_stages() -> None:
+    heavy = {"torch", "vllm", "prefect", "transformers", "duckdb", "pyarrow", "numpy", "httpx"}
+    code = f"import sys, flows.settings.profile; print(sorted({heavy} & set(sys.modules)))"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], check=True, capture_output=True, text=True
+        ).stdout
+        == "[]\n"
+    )
+
+
+def test_why_of_a_flow_says_that_it_takes_a_run() -> None:
+    assert "scope-iteration is a flow, and `why` takes a run" in output("why", "scope-iteration")
+
+
+def test_an_unknown_flow_or_profile_is_answered_with_the_choices() -> None:
+    said = output("run", "scope")
+    assert (
+        "no flow 'scope'; there are " in said
+        and "prepare-corpus, rzero-iteration, scope-iteration, spell" in said
+    )
+    said = output("run", "scope-iteration", "--profile", "tiny")
+    assert "no profile 'tiny'; there are micro, " in said and ", olmo-3-7b-1gpu, " in said
+
+
+def test_options_that_contradict_each_other_are_refused() -> None:
+    assert "exclude each other" in output("rerun", "mine", "rewards", "--only", "--dependents")
+    assert "exclude each other" in output(
+        "run", "scope-iteration", "--only", "rewards", "--from", "rewards"
+    )
+
+
+@pytest.mark.parametrize("name", ["../evil", "a/b", "", "."])
+def test_a_name_that_no_run_can_have_is_refused(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SELFPLAY_STORE", str(Store(tmp_path).root))
+    for command in (
+        ("run", "scope-iteration", "--run", name),
+        ("verify", name),
+        ("clean", name),
+        ("status", name),
+    ):
+        assert f"a run cannot be called {name!r}" in output(*command)
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["status", "why", "verify", "clean", "report", "compare", "corpus show", "corpus clusters"],
+)
+def test_a_run_that_there_is_not_is_named(
+    command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SELFPLAY_STORE", str(Store(tmp_path).root))
+    assert "nope" in output(*command.split(), "nope")
+
+
+def test_a_store_that_there_is_not_is_named_and_not_made(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path / "typo"))
+    told = f"there is no store at {tmp_path}/typo, which SELFPLAY_STORE names"
+    reading = (
+        "status",
+        "why mine",
+        "verify mine",
+        "report mine",
+        "compare a b",
+        "view",
+        "export mine",
+        "whatif mine",
+    )
+    more = (
+        "sql select",
+        "clean mine",
+        "rerun mine rewards",
+        "fork a b --from 1",
+        "corpus show mine",
+    )
+    for command in (*reading, *more):
+        assert told in output(*command.split()), command
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_first_status_of_all_is_no_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("SELFPLAY_STORE", raising=False)
+    monkeypatch.setattr("flows.runtime.store_root.SOURCE", tmp_path)
+    result = CliRunner().invoke(cli.main, ["status"])
+    assert (result.exit_code, list(tmp_path.iterdir())) == (0, [])
+    assert result.output.startswith(
+        f"runs in {tmp_path}/data/store: none yet; `make demo` makes some"
+    )
+
+
+def test_a_number_that_prefect_cannot_list_is_refused() -> None:
+    assert f"seed: {2**63} is too large" in output(
+        "run", "scope-iteration", "--set", f"seed={2**63}"
+    )
+    said = output("run", "scope-iteration", "--set", f"evaluation.replay=[[1, {2**63}]]")
+    assert "evaluation.replay: " in said and "too large" in said
+
+
+def test_a_wrong_value_is_shown_with_what_is_allowed() -> None:
+    said = output(
+        "run", "scope-iteration", "--set", "solver.steps=four", "--set", "pool.window=[0.9, 0.1]"
+    )
+    assert "solver.steps: Input should be a valid integer, not 'four'\n" in said
+    assert "pool.window: must be 0 <= low <= high <= 1, not (0.9, 0.1)\n" in said
+
+
+def test_a_missing_model_is_named_before_anything_starts() -> None:
+    said = "model folder /nowhere does not exist"
+    assert said in output("run", "scope-iteration", "--set", "models.grader=/nowhere")
+
+
+def test_a_run_made_otherwise_is_named_before_anything_starts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path))
+    asked = Request(flow="scope-iteration", profile="micro", run="mine")
+    save_request(Store(tmp_path), asked, profile.load(Config, "micro"))
+    assert "run 'mine' was made with seed 0, now 5" in output(
+        "run", "scope-iteration", "--run", "mine", "--set", "seed=5"
+    )
+    assert "run 'mine' is one of scope-iteration" in output(
+        "run", "spice-iteration", "--run", "mine"
+    )
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"flow": 3}'])
+def test_a_damaged_request_is_named_with_the_way_out(
+    text: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path))
+    Store(tmp_path).keep("mine", REQUEST, {})
+    (file := tmp_path / "runs" / "mine" / REQUEST).write_text(text)
+    for command in (
+        ("why", "mine"),
+        ("rerun", "mine", "tasks"),
+        ("run", "scope-iteration", "--run", "mine"),
+    ):
+        said = output(*command)
+        assert f"{file} " in said and "remove it, then repeat the original `selfplay run`" in said
+
+
+def test_verify_counts_what_was_cleaned_away(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path))
+    table = publish(Store(tmp_path).run("mine"), "rollouts")
+    assert "byte for byte\n" in CliRunner().invoke(cli.main, ["verify", "mine"]).output
+    clean.remove(Store(tmp_path), [clean.Removal(table, clean.ROLLOUTS, table.parts)])
+    said = CliRunner().invoke(cli.main, ["verify", "mine"]).output
+    assert "1 tables, 0.0 MB" in said and "except 1 file(s) that were cleaned away" in said
+
+
+def test_why_is_asked_from_any_folder_and_names_what_was_never_made(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    store = Store(tmp_path)
+    asked = Request(flow="scope-iteration", profile="micro", run="mine")
+    save_request(store, asked, profile.load(Config, "micro"))
+    publish(store.run("mine"), "policies", row("policies"))
+    result = CliRunner().invoke(cli.main, ["why", "mine"])
+    assert result.exit_code == 0, result.output
+    assert "mine/documents" in result.output and "never made" in result.output
+
+
+def test_a_misspelt_setting_is_answered_with_the_choices() -> None:
+    text = output("run", "scope-iteration", "--set", "pool.windw=[0.1, 0.9]")
+    assert "pool.windw" in text
+    assert "window" in text.replace("pool.windw", "")
+
+
+def test_a_setting_without_a_value_shows_how_to_write_one() -> None:
+    assert "write KEY=VALUE" in output("run", "scope-iteration", "--set", "solver.steps")
+
+
+def test_a_missing_corpus_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path))
+    said = "there is no corpus 'nowhere': give a file or folder"
+    assert f"{said}, hf:owner/name?revision=..., " in output(
+        "run", "scope-iteration", "--corpus", "nowhere"
+    )
+    assert f"{said} or hf:owner/name?rev" in output("corpus", "prepare", "nowhere", "--run", "mine")
+    assert "no prepared corpus 'nowhere'" in output("corpus", "search", "nowhere", "rivers")
+
+
+def test_a_corpus_to_prepare_is_part_of_what_is_checked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "a.txt").write_text("some text")
+    said = output("corpus", "prepare", str(tmp_path), "--run", "mine", "--set", "clusters.size=0")
+    assert "clusters.size" in said and "corpus:" not in said
+
+
+def test_a_gpu_profile_is_refused_without_a_gpu(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(services, "NVIDIA", tmp_path / "none")
+    monkeypatch.setattr(services, "AMD", tmp_path / "none")
+    monkeypatch.setenv("SELFPLAY_PREFECT_HOME", str(tmp_path))
+    asked = ("run", "scope-iteration", "--profile", "qwen3-8b-1gpu", "--corpus", str(tmp_path))
+    assert "needs a GPU and none was found" in output(*asked)
+
+
+def test_settings_are_toml_values_or_strings() -> None:
+    assert launch.read_setting("solver.steps=4") == ("solver.steps", 4)
+    assert launch.read_setting("pool.window=[0.1, 0.9]") == ("pool.window", [0.1, 0.9])
+    assert launch.read_setting("judge.quality_gates=false") == ("judge.quality_gates", False)
+    assert launch.read_setting("seed=1\nseed=2") == ("seed", "1\nseed=2")
+    assert launch.read_setting("models.base=Qwen/Qwen3-8B") == ("models.base", "Qwen/Qwen3-8B")
+
+
+def test_a_flow_run_has_the_models_of_the_one_who_asks(monkeypatch) -> None:
+    monkeypatch.setenv("HF_HOME", "/large/hub")
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    passed = launch.environment()
+    assert passed["HF_HOME"] == "/large/hub" and "HF_TOKEN" not in passed
+
+
+@pytest.mark.parametrize(
+    ("flow", "profile", "name"),
+    [
+        ("scope-iteration", "micro", "micro"),
+        ("spell-iteration", "micro", "spell-micro"),
+        ("spice-iteration", "micro", "spice-micro"),
+        ("rzero-iteration", "micro", "rzero-micro"),
+        ("prepare-corpus", "text", "prepare-corpus-text"),
+    ],
+)
+def test_a_flow_names_its_run_after_method_and_profile(
+    flow: str, profile: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, str]] = []
+    monkeypatch.setattr(
+        Method, "run", lambda self, request, *_: asked.append((self.name, request.run))
+    )
+    assert (
+        launch.find_method(flow)(profile=profile, corpus="here")
+        == name
+        == default_run(flow, profile)
+    )
+    assert asked == [(flow, name)]
+
+
+def test_sql_shows_a_table_and_explains_a_mistake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SELFPLAY_STORE", str(Store(tmp_path).root))
+    statement = "select 6 * 7 as answer, 'a [b]' as text"
+    result = CliRunner().invoke(cli.main, ["sql", "--format", "table", statement])
+    assert result.exit_code == 0
+    assert "│ 42     │ a [b] │" in result.output
+    assert "nothing_such" in output("sql", "select * from nothing_such")
+    assert "no statement" in output("sql", " ; ")
+
+
+def test_what_documents_say_does_not_steer_the_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SELFPLAY_STORE", str(Store(tmp_path).root))
+    statement = "select chr(27) || '[2J' || chr(13) || chr(8238) || chr(155) as text"
+    said = CliRunner().invoke(cli.main, ["sql", "--format", "table", statement])
+    assert "␛[2J␍��" in said.output
+    assert not {"\x1b", "\r", "\u202e", "\x9b"} & set(said.output)
+
+
+def test_a_damaged_table_is_an_error_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path))
+    store = Store(tmp_path)
+    table = publish(store.run("mine"), "evaluations", row("evaluations"))
+    store.keep("mine", "config.json", {})
+    (table.folder / table.parts[0]).write_bytes(b"")
+    for command in (["compare", "mine"], ["sql", "select * from evaluations"]):
+        assert "mine/evaluations/part-00000.parquet" in output(*command)
+        assert "`selfplay verify RUN`" in output(*command)
+
+
+@pytest.mark.parametrize(
+    "name", ["", "..", "../other", "a/b", "-x", "_empty", "a~b", "a*", "a b", "runs"]
+)
+def test_a_run_cannot_lie_outside_its_folder_or_hide_from_the_views(name):
+    with pytest.raises(ValueError, match="a run cannot be called"):
+        launch.make_parameters("micro", name)
+    with pytest.raises(ValueError, match="a run cannot be called"):
+        Request(flow="scope-iteration", profile="micro", run=name)
+
+
+def test_a_run_may_be_called_in_any_language():
+    names = ["qwen2.5-7b", "lauf_ü", "测试", "7"]
+    assert [launch.make_parameters("micro", name)["run"] for name in names] == names
+
+
+@pytest.mark.parametrize("command", ["run", "stop", "corpus prepare"])
+def test_help_of_a_command_is_no_error(command: str) -> None:
+    result = CliRunner().invoke(cli.main, [*command.split(), "-h"])
+    assert (result.exit_code, "Error" in result.output) == (0, False)

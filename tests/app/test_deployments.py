@@ -1,0 +1,249 @@
+"""What is deployed: every profile of every flow, to the machines that it needs."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from flows.app.command import launch
+from flows.app.service import services
+from flows.app.service.deployments import declared, prefect_file
+from flows.app.service.site import Site
+from flows.runtime.store_root import SOURCE
+from flows.settings import profile
+from flows.settings.profile import MethodSettings, Settings
+from tests.support import stub_project
+
+FLOW = """
+from flows.method import method
+
+def not_the_flow(run):
+    ...
+
+@method(Config)
+def {name}_iteration(run: Run[Config]) -> None:
+    ...
+"""
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    """A project of two flows: one with two profiles and a third that they extend, the other with
+    one profile."""
+    profiles = {
+        "maze": {
+            "_large": '[engine]\ndevice = "cuda"\n',
+            "micro": '[engine]\ndtype = "float32"\n',
+            "large-8gpu": 'extends = "_large"\n[engine]\ndtype = "bfloat16"\n',
+        },
+        "chess": {"micro": ""},
+    }
+    for name, files in profiles.items():
+        folder = tmp_path / "flows" / name
+        (folder / "profiles").mkdir(parents=True)
+        (folder / "flow.py").write_text(FLOW.format(name=name))
+        for file, text in files.items():
+            (folder / "profiles" / f"{file}.toml").write_text(text)
+    (tmp_path / "flows" / "service").mkdir()  # a folder without a flow
+    (tmp_path / "home").mkdir()
+    return Site(tmp_path, tmp_path / "home")
+
+
+def test_a_profile_is_a_deployment_in_the_pool_of_its_device(site):
+    found = [
+        (d["entrypoint"], d["name"], d["parameters"], d["work_pool"]["name"])
+        for d in declared(site)
+    ]
+    assert found == [
+        ("flows/chess/flow.py:chess_iteration", "micro", {"profile": "micro"}, "cpu"),
+        ("flows/maze/flow.py:maze_iteration", "large-8gpu", {"profile": "large-8gpu"}, "gpu"),
+        ("flows/maze/flow.py:maze_iteration", "micro", {"profile": "micro"}, "cpu"),
+    ]
+
+
+def test_a_flow_is_found_by_its_name_and_a_profile_by_its_own(site):
+    assert list(launch.deployments_of("maze-iteration", site)) == ["large-8gpu", "micro"]
+    with pytest.raises(
+        ValueError, match="no flow 'maze'; there are chess-iteration, maze-iteration"
+    ):
+        launch.deployments_of("maze", site)
+    with pytest.raises(
+        ValueError, match="maze-iteration has no profile 'huge'; there are large-8gpu, micro"
+    ):
+        launch.find_deployment("maze-iteration", "huge", site)
+
+
+def test_what_prefect_reads_is_written_where_its_files_lie(site):
+    file = prefect_file(site)
+    assert file == site.home / "prefect.yaml" and not (site.root / "prefect.yaml").exists()
+    written = yaml.safe_load(file.read_text())["deployments"]
+    assert [d.pop("entrypoint") for d in written] == [
+        "flows.chess.flow:chess_iteration.flow",
+        "flows.maze.flow:maze_iteration.flow",
+        "flows.maze.flow:maze_iteration.flow",
+    ]
+    assert written == [{k: v for k, v in d.items() if k != "entrypoint"} for d in declared(site)]
+
+
+def test_a_folder_without_a_function_under_the_decorator_is_named(site):
+    (site.root / "flows" / "chess" / "flow.py").write_text("def chess_iteration(run): ...")
+    with pytest.raises(ValueError, match=r"flows/chess/flow\.py has no function under @method"):
+        declared(site)
+
+
+def test_a_flow_is_deployed_again_if_its_declaration_changed_and_not_for_its_code(site, tmp_path):
+    """Deploying all profiles takes half a minute or more, and flow runs import the current code
+    anyway."""
+    file = site.root / "flows" / "chess" / "flow.py"
+
+    def fingerprint(text: str = "") -> str:
+        file.write_text(text or file.read_text())
+        return services._fingerprint(site, declared(site))
+
+    first, text = fingerprint(), file.read_text()
+    assert fingerprint(text.replace("...", "return None")) == first
+    assert fingerprint('"""Other words."""\n' + text) != first
+    assert fingerprint(text.replace("chess_iteration", "go_iteration")) != first
+    (site.root / "flows" / "chess" / "profiles" / "large.toml").write_text("")
+    assert fingerprint(text) != first
+    own = stub_project.make(tmp_path / "project")
+    before = services._fingerprint(own, declared(own))
+    flow = own.root / "stub_flows" / "flow.py"
+    flow.write_text(flow.read_text().replace("corpus: str | None = None", "corpus: str"))
+    assert services._fingerprint(own, declared(own)) != before  # its parameters are its own
+
+
+def test_a_flow_with_a_syntax_error_is_named_with_its_line(site):
+    """Every command that starts a flow reads all of them, so it may be another's."""
+    (site.root / "flows" / "chess" / "flow.py").write_text("from x import y\nfrom class import z\n")
+    with pytest.raises(ValueError, match=r"flows/chess/flow\.py, line 2: invalid syntax"):
+        launch.find_deployment("maze-iteration", "micro", site)
+
+
+def test_a_profile_that_is_no_toml_is_named_with_its_line(site):
+    (site.root / "flows" / "chess" / "profiles" / "micro.toml").write_text("steps = 1\nseed = \n")
+    with pytest.raises(
+        ValueError, match=r"chess/profiles/micro\.toml is not valid TOML: Invalid value \(at line 2"
+    ):
+        launch.find_deployment("maze-iteration", "micro", site)
+
+
+def test_a_project_that_has_a_prefect_file_is_deployed_by_it(tmp_path):
+    site = stub_project.make(tmp_path / "project")
+    assert [d["name"] for d in declared(site)] == ["micro", "broken", "large"]
+    assert prefect_file(site) == site.root / "prefect.yaml"
+
+
+def test_every_shipped_profile_is_deployed_once_under_its_name_and_loads():
+    found: dict[str, list[str]] = {}
+    for deployment in declared(Site()):
+        entrypoint, name = deployment["entrypoint"], deployment["name"]
+        found.setdefault(entrypoint, []).append(name)
+        config = importlib.import_module(
+            entrypoint.rsplit("/", 1)[0].replace("/", ".") + ".config"
+        ).Config
+        given = {"corpus": "here"} if "corpus" in config.model_fields else {}
+        if name == "reports":
+            given["long_context.tokenizer"] = f"owner/name@{'0' * 40}"
+        cfg = profile.load(config, name, given)
+        gpu = isinstance(cfg, MethodSettings) and cfg.engine.device == "cuda"
+        assert deployment["work_pool"]["name"] == ("gpu" if gpu else "cpu"), (entrypoint, name)
+        assert deployment["parameters"] == {"profile": name}
+    flows = {path.parent.name: path.parent for path in (SOURCE / "flows").glob("*/flow.py")}
+    assert {entrypoint.split("/")[1]: names for entrypoint, names in found.items()} == {
+        name: profile.names(folder / "profiles") for name, folder in flows.items()
+    }
+    for entrypoint in found:
+        module, function = entrypoint.split(":")
+        method = getattr(
+            importlib.import_module(module.removesuffix(".py").replace("/", ".")), function
+        )
+        assert method.name == method.flow.name == function.replace("_", "-")
+
+
+# ---- profiles ----
+
+
+class Engine(Settings):
+    width: int = 0
+    height: int = 0
+
+
+class Toy(Settings):
+    name: str = ""
+    one: Engine = Engine()
+    other: Engine = Engine()
+    listed: tuple[int, ...] = ()
+
+
+@pytest.fixture
+def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of profiles of `Toy`."""
+    monkeypatch.setattr(profile, "home", lambda model: tmp_path)
+    (tmp_path / "profiles").mkdir()
+    return tmp_path / "profiles"
+
+
+class Wide(Settings):
+    engine: Engine = Engine(width=7)
+    toy: Toy = Toy(name="wide", one=Engine(width=9, height=5))
+
+
+def test_a_setting_leaves_the_others_of_its_group_as_the_default_has_them(toy):
+    """As in `update: GRPOSettings = GRPOSettings(beta=0.0)`, of which a profile sets only the
+    learning rate."""
+    (toy / "plain.toml").write_text("")
+    (toy / "high.toml").write_text("[engine]\nheight = 2\n[toy.one]\nheight = 1\n")
+    assert profile.load(Wide, "plain") == Wide()
+    high = profile.load(Wide, "high")
+    assert high.engine == Engine(width=7, height=2)
+    assert high.toy == Toy(name="wide", one=Engine(width=9, height=1))
+    assert profile.load(Wide, "plain", {"engine.height": 3}).engine == Engine(width=7, height=3)
+    assert profile.load(Wide, "high", {"engine.width": 0, "toy.name": "x"}).engine == Engine(
+        width=0, height=2
+    )
+
+
+def test_a_profile_extends_several_and_the_later_wins(toy):
+    (toy / "_base.toml").write_text(
+        'name = "base"\nlisted = [1, 2]\n[one]\nwidth = 1\nheight = 1\n'
+    )
+    (toy / "_wide.toml").write_text('extends = "_base"\nname = "wide"\n[one]\nwidth = 9\n')
+    (toy / "_other.toml").write_text("listed = [3]\n[other]\nheight = 5\n")
+    (toy / "whole.toml").write_text('extends = ["_wide", "_other"]\n[one]\nheight = 2\n')
+    (toy / "turned.toml").write_text('extends = ["_other", "_wide"]\n')
+    (toy / "plain.toml").write_text("")
+    whole = profile.load(Toy, "whole")
+    assert (whole.name, whole.one, whole.other) == (
+        "wide",
+        Engine(width=9, height=2),
+        Engine(height=5),
+    )
+    assert whole.listed == (3,)  # a list is one value: it is replaced, not extended
+    assert profile.load(Toy, "turned").listed == (1, 2)
+    assert profile.load(Toy, "plain") == Toy()
+    assert profile.names(toy) == ["plain", "turned", "whole"]
+
+
+def test_a_parent_that_there_is_not_is_named(toy):
+    (toy / "child.toml").write_text('extends = ["_gone"]\n')
+    with pytest.raises(ValueError, match="no profile '_gone'; there are child"):
+        profile.load(Toy, "child")
+
+
+def test_engines_load_the_base_model_unless_they_are_given_another():
+    engine = {"max_model_len": 64, "dtype": "float32"}
+    cfg = MethodSettings.model_validate({"models": {"base": "a/base"}, "engine": engine})
+    assert (cfg.engine.model, cfg.engine.max_model_len) == ("a/base", 64)
+    given = {"models": {"base": "a/base"}, "engine": {**engine, "model": "an/other"}}
+    assert MethodSettings.model_validate(given).engine.model == "an/other"
+
+
+def test_another_base_model_is_another_model_of_the_engine():
+    from flows.rzero.config import Config
+
+    cfg = profile.load(Config, "micro", {"models.base": "an/other"})
+    assert (cfg.models.base, cfg.engine.model) == ("an/other", "an/other")

@@ -1,0 +1,313 @@
+"""The viewer: every page of a run shows what is stored, whatever the stored texts attempt."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from fastapi.testclient import TestClient
+
+from flows.app.viewer.app import make_app
+from flows.app.viewer.guard import Key
+from flows.blocks.long_context import QuestionSet
+from flows.worlds.built_in import HAYSTACKS
+from tasks.report import report
+from tests.support.rows import publish, row
+from tests.support.store_to_view import HOSTILE, lay
+from warehouse.store import Store
+
+HOST = "http://127.0.0.1:4218"
+PAGES = [
+    "/",
+    "/run/mine",
+    "/run/mine/figures",
+    "/run/mine/stages?iteration=1",
+    "/run/mine/candidates",
+    "/run/mine/candidates?iteration=1&phase=training&reason=",
+    "/run/mine/task?id=t1",
+    "/run/mine/rollout?id=a1",
+    "/run/mine/rollout?id=a1&heat=1",
+    "/run/mine/rollouts",
+    "/run/mine/rollouts?order=best&outcome=rewarded&role=answerer",
+    "/run/mine/rollouts?outcome=malformed",
+    "/run/mine/group?id=p-answer",
+    "/run/mine/group?id=p-answer&against=a2",
+    "/run/mine/documents",
+    "/run/mine/document?id=d%2F1",
+    "/run/mine/updates",
+    "/run/mine/update?iteration=1&phase=training&step=1",
+    "/across?run=mine&task=t1",
+    "/across?document=d%2F1",
+    "/compare?run=mine",
+    "/run/mine/labels",
+    "/run/mine/read?stratum=outcome",
+    "/search",
+    "/search?text=plain",
+    "/search/rollouts?text=7&run=mine",
+    "/search/tasks?text=7",
+    "/search/prompts?text=7&regex=1",
+    "/search/documents?text=7",
+    "/sql",
+    "/sql?text=select+1",
+    "/sql/result?text=select+*+from+tasks",
+]
+
+
+def client_of(store: Store) -> TestClient:
+    """A client that has the token."""
+    key = Key(4218)
+    client = TestClient(make_app(store, key), base_url=HOST, follow_redirects=False)
+    client.cookies.set(key.cookie, key.token)
+    return client
+
+
+@pytest.fixture
+def browser(store: Store) -> TestClient:
+    return client_of(store)
+
+
+def browser_of(text: str, folder: Path) -> TestClient:
+    store = Store(folder)
+    lay(store, text=text)
+    return client_of(store)
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> TestClient:
+    return browser_of("a plain text", tmp_path_factory.mktemp("plain"))
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> TestClient:
+    return browser_of(HOSTILE, tmp_path_factory.mktemp("hostile"))
+
+
+class Elements(HTMLParser):
+    """The elements of a page, and its text."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def links(self) -> list[str]:
+        return [str(given["href"]) for tag, given in self.found if tag == "a"]
+
+
+def open_page(browser: TestClient, path: str) -> Elements:
+    answer = browser.get(path)
+    assert answer.status_code == 200, (path, answer.text[:300])
+    return Elements(answer.text)
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_is_shown_and_all_its_links_lead_somewhere(plain, path):
+    for link in {*open_page(plain, path).links()}:
+        assert link.startswith(("/", "#", "?")), link
+        if link.startswith("/") and not link.endswith((".parquet", ".csv")):
+            assert plain.get(link).status_code in (200, 307), f"{path} leads to {link}"
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_hostile_text_is_shown_as_text(hostile, path):
+    page = open_page(hostile, path)
+    assert [
+        given
+        for tag, given in page.found
+        if tag == "img" or any(name.startswith("on") for name in given)
+    ] == []
+    scripts = [given for tag, given in page.found if tag == "script"]
+    assert all(str(given.get("src")).startswith("/static/") for given in scripts)
+    assert all(tag != "style" for tag, _ in page.found)
+    assert not any(link.startswith("javascript") for link in page.links())
+    assert not set("\u202e\x1b\x00") & set(page.text)
+    assert "49" not in re.findall(r"window.hit=1.*?(\d+)", page.text)
+
+
+def test_what_cannot_be_seen_in_a_text_is_named(hostile):
+    page = open_page(hostile, "/run/mine/task?id=t1")
+    assert {"U+202E", "U+001B", "U+0000"} <= set(re.findall(r"U\+[0-9A-F]{4}", page.text))
+    assert "<script>window.hit = 1</script>" in page.text
+
+
+@pytest.mark.slow
+def test_a_text_of_10_mb_is_cut_and_can_be_had_whole(browser, store):
+    lay(store, text="é" * 10_000_000)
+    for path in PAGES:
+        assert len(browser.get(path).text) < 3_000_000, path
+    whole = [
+        link for link in open_page(browser, "/run/mine/task?id=t1").links() if "/whole" in link
+    ]
+    answers = [browser.get(link) for link in whole]
+    assert {len(answer.text) for answer in answers} >= {10_000_000}
+    assert {answer.headers["content-type"] for answer in answers} == {"text/plain; charset=utf-8"}
+
+
+def test_a_score_of_one_iteration_has_no_gain(plain):
+    text = open_page(plain, "/run/mine").text
+    assert "of iteration 1" in text and "since iteration" not in text
+
+
+def test_the_task_page_shows_document_rubric_answers_verdicts_rewards_and_updates(plain):
+    page = open_page(plain, "/run/mine/task?id=t1")
+    for shown in (
+        "Oslo is old.",
+        "critical",
+        "a plain text",
+        "0.750",
+        "+0.50",
+        "unscorable",
+        "training",
+        "source",
+    ):
+        assert shown in page.text
+    links = page.links()
+    assert "/run/mine/document?id=d%2F1" in links and "/run/mine/rollout?id=j1" in links
+    assert "/run/mine/update?iteration=1&phase=training&step=1" in links
+    marks = [given for tag, given in page.found if tag == "mark"]
+    assert len(marks) == 2  # the reference, and the text of the task, in its document
+    # verdict and truth
+    assert "differs" in [given.get("class") for tag, given in page.found if tag == "tr"]
+
+
+def test_a_task_that_was_given_shows_the_document_that_came_with_it(store):
+    """Tasks and documents of a file are two tables, of which neither is made from the other."""
+    given = QuestionSet.of_world(
+        store.run("mine").iteration(0).phase("questions"),
+        HAYSTACKS,
+        seed=7,
+        num_tasks=1,
+        with_evidence=False,
+    )
+    [task], [context] = given.tasks.rows(), given.contexts.rows()
+    assert (
+        context["text"][:40]
+        in open_page(client_of(store), f"/run/mine/task?id={task['task_id']}").text
+    )
+
+
+def test_a_batch_leads_back_to_its_document_and_the_document_to_the_update(plain):
+    update = "/run/mine/update?iteration=1&phase=training&step=1"
+    assert "/run/mine/rollout?id=a1" in open_page(plain, update).links()
+    assert "/run/mine/task?id=t1" in open_page(plain, "/run/mine/rollout?id=a1").links()
+    assert "/run/mine/document?id=d%2F1" in open_page(plain, "/run/mine/task?id=t1").links()
+    assert update in open_page(plain, "/run/mine/document?id=d%2F1").links()
+
+
+def test_a_task_is_found_in_another_run_by_its_words_and_an_answer_shows_what_its_judge_said(
+    browser, store
+):
+    lay(store)
+    other = store.run("other").iteration(2)
+    publish(other, "tasks", row("tasks", task_id="t9", text=" A plain TEXT"))
+    page = open_page(browser, "/across?run=mine&task=t1")
+    assert "/run/other/task?id=t9" in page.links() and "same words" in page.text
+    assert "a plain text j1" in open_page(browser, "/run/mine/rollout?id=a1").text
+
+
+def test_the_statements_of_a_page_give_the_same_rows_on_the_sql_page(plain):
+    page = open_page(plain, "/run/mine/task?id=t1")
+    statements = [link for link in page.links() if link.startswith("/sql?")]
+    assert len(statements) > 8
+    for link in statements:
+        asked = open_page(plain, link.replace("/sql?", "/sql/result?"))
+        assert "malformed" not in [given.get("class") for _, given in asked.found], link
+
+
+def test_a_table_that_is_published_is_seen_at_the_next_look(browser, store):
+    place = lay(store)
+    assert "world" in browser.get("/run/mine").text
+    publish(
+        place.iteration(2),
+        "evaluations",
+        row("evaluations", benchmark="another world", metric="score", n=4, score=0.75),
+    )
+    browser.app.state.lake.catalogue.forget()
+    assert "another world" in browser.get("/run/mine").text
+
+
+def test_what_is_being_made_is_shown_with_its_rows_so_far(browser, store):
+    place = lay(store)
+    shards = store.shards(
+        store.get("mine/iter-001/training/step-001/gates").schema, "mine/iter-002/gates", "key"
+    )
+    shards.write("rows", [row("gates", task_id="t", gate="g", kind="rule")] * 7)
+    with store.lock(place.iteration(2).address("gates")):
+        page = open_page(browser, "/run/mine/stages?iteration=1")
+        assert "iter-002/gates" in page.text and "7 rows so far" in page.text
+    assert "iter-002/gates" not in open_page(browser, "/run/mine/stages?iteration=1").text
+
+
+def test_the_sql_page_writes_nothing_and_opens_no_other_file(plain, tmp_path):
+    (tmp_path / "secret.csv").write_text("a\nsecret\n")
+    for statement in (
+        "drop table tasks",
+        f"from '{tmp_path}/secret.csv'",
+        f"copy tasks to '{tmp_path}/x'",
+        "set threads=1",
+        "",
+    ):
+        answer = plain.get("/sql/result", params={"text": statement})
+        assert (
+            answer.status_code in (200, 422)
+            and "<table" not in answer.text
+            and "secret\n" not in answer.text
+        )
+        assert plain.get("/sql/result.csv", params={"text": statement}).status_code in (400, 422)
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_result_is_given_as_csv_and_parquet(plain, tmp_path):
+    statement = "select task_id, reference from tasks"
+    assert (
+        plain.get("/sql/result.csv", params={"text": statement}).text
+        == "task_id,reference\nt1,Oslo\n"
+    )
+    (tmp_path / "x.parquet").write_bytes(
+        plain.get("/sql/result.parquet", params={"text": statement}).content
+    )
+    assert pq.read_table(tmp_path / "x.parquet").to_pylist() == [
+        {"task_id": "t1", "reference": "Oslo"}
+    ]
+
+
+def test_the_static_report_is_served_where_the_run_links_to_it(browser, store):
+    path = report(lay(store), 1)
+    assert "/run/mine/report" in open_page(browser, "/run/mine").links()
+    for address in ("/run/mine/report", "/run/mine/report?iteration=1"):
+        assert browser.get(address).text == path.read_text(encoding="utf-8")
+    assert browser.get("/run/mine/report?iteration=7").status_code == 404
+
+
+def test_the_page_of_a_run_shows_the_figures_and_numbers_of_its_report(browser, store):
+    path = report(lay(store), 1)
+    written = Elements(path.read_text(encoding="utf-8"))
+    shown = open_page(browser, "/run/mine/figures")
+    named = [given["id"] for tag, given in written.found if tag == "figure"]
+    assert "held-out" in named and "updates" in named
+    assert [given["id"] for tag, given in shown.found if tag == "figure"] == named
+    for text in ("Held-out score on world is 0.500", "Malformed replies", "Time by stage"):
+        assert text in written.text and text in shown.text
+    update = "/run/mine/update?iteration=1&phase=training&step=1"
+    assert update in shown.links() and f"{HOST}{update}" in written.links()
+    assert "/run/mine/figures" in browser.get("/run/mine").text
+
+
+def test_what_there_is_not_is_said(plain):
+    for path in (
+        "/run/nope",
+        "/run/mine/task?id=x",
+        "/run/mine/rollout?id=x",
+        "/run/mine/group?id=x",
+    ):
+        assert plain.get(path).status_code == 404, path

@@ -1,0 +1,145 @@
+"""Labels: stored by person and thing, and used to measure gates and judges."""
+
+from __future__ import annotations
+
+import pytest
+from fastapi.testclient import TestClient
+
+from flows.app.viewer.app import make_app
+from flows.app.viewer.guard import Key
+from flows.app.viewer.labels import annotation, label
+from tests.support.rows import publish, row
+from tests.support.store_to_view import lay
+from warehouse.query import query
+from warehouse.store import Store
+
+HOST = "http://127.0.0.1:4218"
+ROWS = "select kind, subject, labeller, opinion, note from annotations order by all"
+
+
+def browser(store: Store) -> TestClient:
+    key = Key(4218)
+    client = TestClient(make_app(store, key), base_url=HOST, headers={"Origin": HOST})
+    client.cookies.set(key.cookie, key.token)
+    return client
+
+
+def test_a_label_is_a_row_of_the_view_and_survives_a_restart(store):
+    lay(store)
+    said = {
+        "kind": "rollout",
+        "subject": "a1",
+        "labeller": "Ada",
+        "opinion": "good",
+        "note": "it says Oslo",
+    }
+    answer = browser(store).post("/run/mine/label", data=said)
+    assert answer.status_code == 200 and "good by Ada" in answer.text
+    assert query(store.root, ROWS) == [said]
+    assert "good by Ada" in browser(store).get("/run/mine/rollout?id=a1").text
+    assert store.get("mine/annotations.Ada").recipe["stage"] == "flows.app.viewer.labels.label"
+
+
+def test_a_person_has_one_label_a_thing_and_can_take_it_back(store):
+    lay(store)
+    for opinion in ("good", "bad"):
+        label(store, "mine", annotation("task", "t1", "Ada", opinion))
+    label(store, "mine", annotation("task", "t1", "Grace", "leak"))
+    label(store, "mine", annotation("rollout", "a1", "Ada", note="read again"))
+    found = [tuple(r.values()) for r in query(store.root, ROWS)]
+    assert found == [
+        ("rollout", "a1", "Ada", None, "read again"),
+        ("task", "t1", "Ada", "bad", None),
+        ("task", "t1", "Grace", "leak", None),
+    ]
+    label(store, "mine", annotation("task", "t1", "Ada"))
+    assert [r["labeller"] for r in query(store.root, ROWS)] == ["Ada", "Grace"]
+
+
+@pytest.mark.parametrize(
+    "change", [{"opinion": "great"}, {"kind": "run"}, {"labeller": "../x"}, {"labeller": "a/b"}]
+)
+def test_what_is_no_label_is_refused(store, change):
+    lay(store)
+    said = {"kind": "task", "subject": "t1", "labeller": "Ada", "opinion": "good", **change}
+    assert browser(store).post("/run/mine/label", data=said).status_code == 422
+    assert query(store.root, ROWS) == []
+
+
+def test_a_label_from_another_page_is_refused(store):
+    lay(store)
+    said = {"kind": "task", "subject": "t1", "labeller": "Ada", "opinion": "good"}
+    assert (
+        browser(store)
+        .post("/run/mine/label", data=said, headers={"Origin": "http://evil"})
+        .status_code
+        == 403
+    )
+    assert query(store.root, ROWS) == []
+
+
+def test_precision_and_recall_of_a_gate_and_a_judge(store):
+    """The gate passes t1 to t3 and refuses t4 and t5. People call t1, t2 and t4 good, t3 a leak, t5
+    bad: 2 of the 3 that pass are good, 2 of the 3 good ones pass, and 1 of the 2 others does. The
+    judge says met, met, not met, and is right, wrong, wrong: 1 of its 2 "met" is true, and it finds
+    1 of the 2 that are."""
+    place = store.run("r").iteration(1).phase("pool")
+    gates = [
+        row("gates", task_id=f"t{i}", gate="g", kind="rule", passed=i < 4) for i in range(1, 6)
+    ]
+    publish(place, "gates", *gates)
+    for i, opinion in enumerate(("good", "good", "leak", "good", "bad"), 1):
+        label(store, "r", annotation("task", f"t{i}", "Ada", opinion))
+    label(store, "r", annotation("task", "t6", "Ada", "good"))
+    label(store, "r", annotation("task", "t1", "Grace", "unsure"))
+    verdicts = [
+        row("judgments", rollout_id=f"a{i}", judge_rollout_id=f"j{i}", verdict=int(i < 3))
+        for i in range(1, 4)
+    ]
+    publish(place, "judgments", *verdicts)
+    for i, opinion in enumerate(("good", "bad", "bad"), 1):
+        label(store, "r", annotation("verdict", f"j{i}", "Ada", opinion))
+    app = browser(store).app
+    found = {r["judge"]: tuple(r.values())[2:] for r in _agreement(app)}
+    assert found == {"gate g": (5, 2, 1, 1, 1), "verdict on a criterion": (3, 1, 1, 1, 0)}
+    page = browser(store).get("/run/r/labels").text
+    assert "0.67 <small>" in page and "0.50 <small>" in page
+
+
+def _agreement(app):
+    from flows.app.viewer.view import View
+
+    return View(app.state.lake, "r").rows("agreement")
+
+
+def test_a_sample_takes_as_many_of_each_stratum_and_is_the_same_each_time(store):
+    place = store.run("r").iteration(1)
+    roles = ["common"] * 95 + ["rare"] * 5
+    rows = [
+        row("rollouts", rollout_id=f"r{i}", prompt_id="p", role=role, reply="x")
+        for i, role in enumerate(roles)
+    ]
+    publish(place, "rollouts", *rows)
+    client = browser(store)
+    drawn = client.get("/run/r/read?stratum=role&n=20&seed=1").text
+    # as stratum and as role
+    assert drawn.count(">common</td>") == 2 * 15 and drawn.count(">rare</td>") == 2 * 5
+    ids = [line.partition("id=")[2][:3] for line in drawn.split("rollout?")[1:]]
+    again = client.get("/run/r/read?stratum=role&n=20&seed=1").text
+    assert [line.partition("id=")[2][:3] for line in again.split("rollout?")[1:]] == ids
+    other = client.get("/run/r/read?stratum=role&n=20&seed=2").text
+    assert [line.partition("id=")[2][:3] for line in other.split("rollout?")[1:]] != ids
+
+
+def test_progress_of_a_sample_is_kept(store):
+    lay(store)
+    assert "0 labelled" in browser(store).get("/run/mine/read?stratum=role").text
+    said = {
+        "kind": "verdict",
+        "subject": "j1",
+        "labeller": "Ada",
+        "opinion": "bad",
+        "sample": "role-20-1",
+    }
+    browser(store).post("/run/mine/label", data=said)
+    assert "1 labelled" in browser(store).get("/run/mine/read?stratum=role").text

@@ -1,0 +1,352 @@
+"""EAPO's configuration compared with the paper's numbers; rewards, selection and measures worked
+by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from flows.eapo.compare import best_of_n, read_scores, true_marks
+from flows.eapo.config import Config, Rewards
+from flows.eapo.evidence import measure_answers, measure_quotes
+from flows.eapo.flow import CONSISTENT
+from flows.eapo.readers import read_answer
+from flows.eapo.rewards import policy_reward
+from flows.eapo.roles import Roles
+from flows.settings import profile
+from flows.worlds.tables import haystack_mark
+from tasks.keep import choose
+from tasks.prompt import Malformed
+from tasks.readers.quotes import longest_common
+from tests.support.rows import publish, row
+
+LARGE = [
+    name
+    for name in profile.names(profile.home(Config) / "profiles")
+    if not name.startswith("micro")
+]
+
+
+def load(name: str, **changed: Any) -> Config:
+    return profile.load(
+        Config, name, {key.replace("__", "."): value for key, value in changed.items()}
+    )
+
+
+# ---- configuration ----
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_large_profiles_hold_the_papers_numbers(name):
+    """Sections 3 and 4, appendix A: 64 questions with 6 answers each, mini-batches of 32, 20
+    steps per iteration."""
+    cfg = load(name)
+    assert (cfg.batch_size, cfg.group_size, cfg.steps, cfg.outcome) == (64, 6, 20, "judge")
+    assert (cfg.rewards.format, cfg.rewards.evidence, cfg.dialogues.temperature) == (0.1, 0.3, 1.0)
+    assert (cfg.update.epsilon_low, cfg.update.epsilon_high, cfg.update.beta) == (0.2, 0.28, 0.0)
+    assert cfg.update.optimizer_steps == 2
+    assert (cfg.update.lora is None, cfg.update.learning_rate) == (
+        (True, 2e-6) if "gpu" not in name else (False, 2e-5)
+    )
+
+
+@pytest.mark.parametrize(
+    "switch",
+    [
+        *({"rewards__evidence": beta} for beta in (0.0, 0.1, 0.2, 0.4, 0.5)),
+        {"reward_model__trained": False},
+        {"outcome": "judge"},
+        {"reward_model__high": 5},
+        {"evaluation__best_of_n": False},
+    ],
+    ids=str,
+)
+def test_every_ablation_is_a_switch(switch):
+    assert load("micro", **switch) != load("micro")
+
+
+@pytest.mark.parametrize("name", ["micro", *LARGE])
+def test_every_role_of_a_profile_has_its_prompt(name):
+    cfg = load(name)
+    roles = Roles(cfg)
+    asked = [
+        roles.policy,
+        roles.evaluated_policy,
+        roles.reward_model,
+        *([roles.judge] if cfg.outcome == "judge" else []),
+    ]
+    assert [role.templates[0].name for role in asked][:3] == ["answer", "answer", "compare"]
+
+
+# ---- the reward ----
+
+
+def answer(
+    name: str, said: str | None = "7", why: str | None = None, verbatim: float = 1.0, **other: Any
+) -> Any:
+    quoted = {} if said is None else {"evidence": ["x y"], "verbatim": verbatim}
+    malformed = why or (None if said else "no answer element")
+    return row(
+        "answers",
+        **{"prompt_id": "p", "task_id": "q", **other},
+        rollout_id=name,
+        answer=said,
+        malformed=malformed,
+        **quoted,
+    )
+
+
+def mark(
+    name: str | None, value: float | None, position: int | None = None, prompt: str = "c"
+) -> Any:
+    why = None if value is not None else "no JSON object"
+    about = {"judge_rollout_id": "j", "prompt_id": prompt, "task_id": "q", "position": position}
+    return row("marks", **about, rollout_id=name, mark=value, malformed=why)
+
+
+def comparison(*values: float | None) -> list[Any]:
+    """Marks of the answers a, b, ... in this order; None omits one."""
+    return [
+        mark(name, value, i)
+        for i, (name, value) in enumerate(zip("abcd", values, strict=False))
+        if value is not None
+    ]
+
+
+def match(name: str, right: bool | None) -> Any:
+    return row(
+        "matches",
+        rollout_id=name,
+        task_id="q",
+        matched=right,
+        reason=None if right is not None else "timed out",
+    )
+
+
+def paid(
+    answers: list[Any], marks: list[Any], right: dict[str, bool | None], **weights: float
+) -> list[Any]:
+    matches: Any = [match(name, value) for name, value in right.items()]
+    return list(policy_reward(answers, marks, matches, [], weights=Rewards(**weights)))
+
+
+GROUP = [answer(name) for name in "abc"]
+RIGHT: dict[str, bool | None] = {"a": True, "b": False, "c": True}
+
+
+@pytest.mark.parametrize(
+    ("marks", "evidence"),
+    [
+        ([0.0, 0.5, 1.0], [0.0, 0.5, 1.0]),
+        # relative to the group: 2, 3 and 4 of 5 are worth 0, 1/2 and 1
+        ([0.25, 0.5, 0.75], [0.0, 0.5, 1.0]),
+        ([0.75, 0.75, 0.75], [0.75, 0.75, 0.75]),  # all equal: the mark itself, (4 - 1) / 4
+        ([0.0, 0.0, 0.0], [0.0, 0.0, 0.0]),
+        ([1.0, 1.0, 0.0], [1.0, 1.0, 0.0]),
+    ],
+)
+def test_evidence_is_paid_relative_to_its_group(marks, evidence):
+    rows = paid(GROUP, comparison(*marks), RIGHT)
+    assert [r["components"]["evidence"] for r in rows] == evidence
+    totals = [0.1 + 0.3 * e + 0.6 * right for e, right in zip(evidence, (1, 0, 1), strict=True)]
+    assert [r["total"] for r in rows] == pytest.approx(totals, abs=1e-12)
+    assert [r["score"] for r in rows] == [1.0, 0.0, 1.0]
+
+
+def test_the_answers_weight_is_what_format_and_evidence_leave():
+    """With beta = 0.5, 0.4 is left: 0.1 + 0.5 * 1 + 0 for b, 0.1 + 0 + 0.4 for a."""
+    marks = comparison(0.0, 1.0, 0.0)
+    assert [r["total"] for r in paid(GROUP, marks, RIGHT, evidence=0.5)] == pytest.approx(
+        [0.5, 0.6, 0.5]
+    )
+    assert [r["total"] for r in paid(GROUP, [], RIGHT, evidence=0.0)] == pytest.approx(
+        [1.0, 0.1, 1.0]
+    )
+
+
+def test_a_comparison_that_cannot_be_read_pays_nothing_for_evidence_and_the_rest_all_the_same():
+    rows = paid(GROUP, [mark(None, None)], RIGHT)
+    assert [r["total"] for r in rows] == pytest.approx([0.7, 0.1, 0.7])
+    assert all("mark" not in r["components"] for r in rows)
+
+
+def test_where_a_comparison_was_asked_for_again_the_second_counts():
+    marks = [mark(None, None), *comparison(0.0, 0.5, 1.0)]
+    assert [r["components"]["evidence"] for r in paid(GROUP, marks, RIGHT)] == [0.0, 0.5, 1.0]
+
+
+def test_a_reply_without_the_four_parts_earns_nothing_and_one_never_sampled_is_left_out():
+    """The others are compared with each other: 0.5 and 0.75 are the extremes of their group."""
+    answers = [answer("a"), answer("b"), answer("x", None), answer("y", None, "engine error")]
+    rows = paid(answers, comparison(0.5, 0.75), {"a": True, "b": True})
+    told = [(r["total"], r["unscorable"]) for r in rows]
+    assert told == [(pytest.approx(0.7), None), (1.0, None), (0.0, None), (None, "engine error")]
+    assert rows[2]["components"] == {"format": 0.0}
+
+
+def test_an_outcome_that_nobody_can_tell_leaves_no_reward():
+    rows = paid([answer("a")], comparison(1.0), {"a": None})
+    assert (rows[0]["total"], rows[0]["unscorable"]) == (
+        None,
+        "nobody can tell whether the answer is right",
+    )
+
+
+def test_of_a_judges_votes_the_last_counts_and_an_unreadable_one_leaves_no_reward():
+    votes: Any = [
+        row("votes", rollout_id=name, vote=vote)
+        for name, vote in (("a", None), ("b", None), ("a", 1))
+    ]
+    rows = list(
+        policy_reward(
+            [answer("a"), answer("b"), answer("x", None)], [], [], votes, weights=Rewards()
+        )
+    )
+    assert [r["total"] for r in rows] == [pytest.approx(0.7), None, 0.0]
+
+
+# ---- what the reward model learns from ----
+
+
+@pytest.mark.parametrize(
+    ("marks", "right", "reason"),
+    [
+        ((1.0, 0.75, 0.25, 0.0), (1, 1, 0, 0), None),  # marks of 5, 4, 2 and 1
+        ((1.0, 0.5, 0.5, 0.0), (1, 0, 1, 0), None),  # 3 is neutral
+        ((1.0, 0.75, 0.25, 0.0), (1, 0, 0, 0), "a high mark for a wrong answer"),
+        ((1.0, 0.75, 0.25, 0.0), (1, 1, 1, 0), "a low mark for a right answer"),
+        ((0.5, 0.5, 0.25, 0.0), (1, 1, 0, 0), "no high mark"),
+        ((1.0, 0.75, 0.5, 0.5), (1, 1, 0, 0), "no low mark"),
+        ((0.5, 0.5, 0.5, 0.5), (1, 1, 0, 0), "no high mark"),
+        ((1.0, 0.0, 0.5, 0.5), (1, 0, None, 0), "an outcome is not known"),
+        ((None, None, None, None), (1, 1, 0, 0), "the comparison cannot be read"),
+    ],
+)
+def test_comparisons_that_agree_with_the_outcomes_are_learnt_from(place, marks, right, reason):
+    rows = [mark(None, None), *comparison(*marks)]  # its first reply could not be read
+    scores = [
+        row("scores", rollout_id=name, group_id="p", task_id="q", score=r)
+        for name, r in zip("abcd", right, strict=True)
+    ]
+    given = {"marks": publish(place, "marks", *rows), "scores": publish(place, "scores", *scores)}
+    (group,) = choose(place, CONSISTENT, **given, high=0.75, low=0.25).rows()
+    assert (group["group_id"], group["kept"], group["reason"]) == ("c", reason is None, reason)
+
+
+# ---- readers and measures ----
+
+PARTS = "<analysis>a</analysis><evidence>{}</evidence><reasoning>r</reasoning><answer>7</answer>"
+
+
+@pytest.mark.parametrize(
+    ("evidence", "share"),
+    [
+        ("Ada lived in Ulm.", 1.0),
+        ("Ada lived\n   in Ulm.", 1.0),  # two quotes, both there
+        ("Ada lived in Ulm. She died in Bonn.", 0.5),
+        ("“Ada lived in Ulm.” ... it was cold", 1.0),
+        ("Ada lived in ulm.", 0.0),
+        ("Ada is said to have lived in Ulm", 0.0),
+    ],
+)
+def test_quotes_are_looked_for_in_the_prompt_word_for_word(evidence, share):
+    prompt: Any = {"messages": [{"content": "Ada lived in  Ulm. And\nit was cold."}]}
+    said: Any = {"reply": PARTS.format(evidence)}
+    assert read_answer(said, prompt)["verbatim"] == share
+
+
+def test_evidence_of_hundreds_of_quotes_or_of_too_many_characters_is_refused():
+    """30,000 blanks within a line took five seconds; each quote is a search of the whole prompt."""
+    prompt: Any = {"messages": [{"content": "Ada lived in Ulm."}]}
+    for evidence in ("Ada. " * 201, "a" * 30_001):
+        with pytest.raises(Malformed, match=r"more than (200 quotes|30000 characters)"):
+            read_answer({"reply": PARTS.format(evidence)}, prompt)  # pyright: ignore[reportArgumentType]
+    said: Any = {"reply": PARTS.format(f"Ada{' ' * 29_000}lived in Ulm.")}
+    assert read_answer(said, prompt)["verbatim"] == 1
+
+
+def test_scores_belong_to_the_answers_in_the_order_shown():
+    prompt: Any = {"rollout_ids": ["b", "a"]}
+    assert read_scores({"reply": '{"scores": [5, 2]}'}, prompt, highest=5) == [  # pyright: ignore[reportArgumentType]
+        {"rollout_id": "b", "position": 0, "mark": 1.0},
+        {"rollout_id": "a", "position": 1, "mark": 0.25},
+    ]
+    with pytest.raises(Malformed, match="another number of scores"):
+        read_scores({"reply": '{"scores": [5, 2, 1]}'}, prompt, highest=5)  # pyright: ignore[reportArgumentType]
+
+
+def measured(pairs: Any) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {}
+    for name, value in pairs:
+        found.setdefault(name, []).append(value)
+    return found
+
+
+def test_a_group_counts_as_not_compared_where_no_reply_can_be_read():
+    marks = [
+        mark(None, None),
+        mark("a", 1.0, 0),
+        mark(None, None, prompt="d"),
+        mark(None, None, prompt="d"),
+    ]
+    found = measured(measure_quotes([answer("a", verbatim=0.5), answer("b", None)], marks))
+    assert found == {"verbatim": [0.5], "quotes": [1.0], "not_compared": [0.0, 1.0]}
+
+
+def gold(*sentences: str) -> Any:
+    return [
+        row("rubrics", task_id="q", criterion_id=str(i), position=i, criterion=s)
+        for i, s in enumerate(sentences)
+    ]
+
+
+def test_held_out_recall_counts_the_sentences_that_are_quoted_whole():
+    """a quotes one of two sentences and is right; b quotes both and is wrong; c is malformed."""
+    answers: Any = [
+        {**answer("a"), "evidence": ["Ott built it."]},
+        {**answer("b"), "evidence": ["Ott built it.", "Ott is of Ulm."]},
+        answer("c", None),
+    ]
+    tasks: Any = [row("tasks", task_id="q", text="?", task_type="multi_hop", difficulty=2)]
+    about = (
+        tasks,
+        answers,
+        [match("a", True), match("b", False)],
+        [],
+        gold("Ott built it.", "Ott is of Ulm."),
+    )
+    found = measured(measure_answers(*about))
+    assert (found["score"], found["score_2_sentences"]) == ([1.0, 0.0, 0.0], [1.0, 0.0, 0.0])
+    assert (found["evidence_recall"], found["unfounded"]) == ([0.5, 1.0, 0.0], [1.0])
+
+
+def test_best_of_n_is_the_share_of_highest_marks_whose_evidence_is_the_best():
+    """a quotes all four words, b two, c none. The reward model marks a and b highest: half
+    right; chance is 1/3."""
+    evidence = {"a": ["Ott built the mill"], "b": ["Ott built"], "c": ["Rain fell"]}
+    answers: Any = [{**answer(name), "evidence": quotes} for name, quotes in evidence.items()]
+    marks = comparison(1.0, 1.0, 0.5)
+    found = measured(best_of_n(marks, answers, gold("Ott built the old mill")))
+    assert found == {"best_of_n": [0.5], "best_of_n_by_chance": [pytest.approx(1 / 3)]}
+    alike: Any = [{**given, "evidence": ["Ott built"]} for given in answers]
+    assert measured(best_of_n(marks, alike, gold("Ott built the old mill"))) == {}
+    assert longest_common([], ["a"]) == 0
+
+
+def test_marks_are_compared_with_what_the_quotes_deserve():
+    question = "what is the craft of the ruler of Ba ?"
+    quotes = {
+        "a": ["Ba has ruler Ce .", "Ce has craft mito ."],
+        "b": ["Ce has craft mito ."],
+        "c": ["Ba has ruler Ce ."],
+    }
+    answers: Any = [{**answer(name), "evidence": said} for name, said in quotes.items()]
+    marks = comparison(1.0, 0.5, 0.5)
+    tasks: Any = [row("tasks", task_id="q", text=question)]
+    found = measured(true_marks(marks, answers, tasks, oracle=haystack_mark))
+    assert found == {
+        "mark_error": [0.0, 1.0, 0.0],
+        "mark_minus_truth": [0.0, 0.5, 0.0],
+        "true_mark": [1.0, 0.0, 0.5],
+    }

@@ -1,0 +1,107 @@
+"""The paper's numbers, its ablations as switches, and settings that contradict each other."""
+
+from typing import Any
+
+import pytest
+
+from flows.settings import profile
+from flows.spell.config import Config
+
+LARGE = [
+    "qwen2.5-7b",
+    "qwen2.5-7b-1gpu",
+    "qwen2.5-7b-8gpu-lora",
+    "qwen3-30b-a3b",
+    "qwen3-30b-a3b-lora",
+    "qwen3-30b-a3b-thinking",
+]
+
+
+def load_profile(name: str, overrides: dict[str, Any] | None = None) -> Config:
+    return profile.load(Config, name, overrides)
+
+
+def test_the_shipped_profiles():
+    assert profile.names(profile.home(Config) / "profiles") == sorted(
+        ["micro", "micro-hackable", "micro-rlvr", "smollm2", *LARGE]
+    )
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_large_profiles_hold_the_papers_numbers(name):
+    cfg = load_profile(name)
+    talk = cfg.dialogues
+    assert (talk.temperature, talk.top_p, talk.input_tokens) == (0.7, 0.95, 16384)
+    assert talk.response_tokens == (20480 if "thinking" in name else 4096)
+    assert (cfg.group_size, cfg.questioner.num_documents, cfg.questioner.memory_pairs) == (8, 5, 3)
+    assert cfg.questioner.sigma == pytest.approx(0.5 / 3)
+    assert (cfg.sampling.groups, cfg.sampling.clusters_per_round, cfg.sampling.max_rounds) == (
+        128,
+        480,
+        10,
+    )
+    assert cfg.clusters.per_type == 2150 and cfg.verifier.share == (0.51, 0.99)
+    update = cfg.update
+    assert (update.loss_type, update.beta, update.on_policy, update.optimizer_steps) == (
+        "dapo",
+        0.0,
+        True,
+        1,
+    )
+    assert update.learning_rate == (2e-6 if update.lora is None else 2e-5)
+    assert (cfg.num_engines * cfg.engine.tensor_parallel, cfg.trainer_processes) == (
+        (1, 1) if name.endswith("1gpu") else (8, 8)
+    )
+
+
+@pytest.mark.parametrize(
+    "switch",
+    [
+        {"questioner.format_penalty": False},
+        {"questioner.grounding_filter": False},
+        {"questioner.trained": False},
+        {"questioner.memory_pairs": 0},
+        {"questioner.sigma": 0.5 / 6},
+        {"questioner.reward": "absolute_zero"},
+        {"questioner.reward": "r_zero"},
+        {"questioner.advantage_per_type": True},
+        {"verifier.enabled": False},
+        {"verifier.trained": False},
+        {"verifier.majority_vote": False},
+        {"verifier.consistency": False},
+        {"group_size": 16},
+        {"models.judge": "data/micro/spell"},
+        {"task_types": ["finance_math"]},
+        {"corpus": "my-corpus"},
+    ],
+)
+def test_every_ablation_is_a_switch(switch):
+    assert load_profile("micro", switch) != load_profile("micro")
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"world_seed": 7}, "the benchmark would be trained on"),
+        ({"dialogues.response_tokens": 4096}, "do not fit into engine.max_model_len 576"),
+        ({"evaluation.input_tokens": [448, 100000]}, "do not fit into engine.max_model_len 576"),
+        ({"verifier.share": [0.9, 0.5]}, "verifier.share: must be 0 <= low <= high <= 1"),
+        ({"questioner.reward": "novelty"}, "gaussian"),
+        ({"update.optimizer_steps": 2}, "on_policy holds for the first optimizer step only"),
+        ({"task_types": []}, "task_types"),
+        ({"questioner.documents": 5}, "there is no such setting; settings here are"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused_with_a_way_out(settings, says):
+    with pytest.raises(ValueError, match=says):
+        load_profile("micro", settings)
+
+
+def test_a_corpus_by_its_name_leaves_the_other_settings_of_corpora_as_they_are():
+    cfg = load_profile("micro", {"clusters.finance_corpus": "reports", "corpus": "wiki"})
+    assert (cfg.corpus, cfg.clusters.finance_corpus, cfg.clusters.per_type) == (
+        "wiki",
+        "reports",
+        48,
+    )
+    assert cfg.learns_from == ("wiki", "reports")

@@ -1,0 +1,63 @@
+"""Controls: what a gain may come from besides right answers."""
+
+from collections import Counter
+
+from flows.blocks.controls import permuted_reward
+from flows.spell.rewards import responder_rewards
+from flows.spell.rules import covers, is_readable
+from tests.support.rows import row
+
+# None was not sampled
+RIGHT = {"p1": (1, 0, 0, 0, 0, 0, 0, 0), "p2": (1, 1, 1, 1, 0, 0, 0, 0), "p3": (1, None)}
+
+
+def paid(**given):
+    answers = []
+    matches = []
+    for group, rights in RIGHT.items():
+        for i, right in enumerate(rights):
+            ids = {"rollout_id": f"{group}-{i}", "task_id": f"t-{group}"}
+            failed = "engine error" if right is None else None
+            answers.append(
+                row(
+                    "answers",
+                    **ids,
+                    prompt_id=group,
+                    answer=None if failed else "x",
+                    malformed=failed,
+                )
+            )
+            matches.append(row("matches", **ids, matched=None if right is None else bool(right)))
+    rows = list(responder_rewards(answers, matches, [], [], majority_vote=True))
+    return {r["rollout_id"]: r for r in (permuted_reward(rows, **given) if given else rows)}
+
+
+def totals(rows, group):
+    return [row["total"] for name, row in rows.items() if name.startswith(f"{group}-")]
+
+
+def test_permuted_rewards_are_those_of_the_same_group_in_another_order():
+    true = paid()
+    permuted = paid(seed=3)
+    assert true.keys() == permuted.keys()
+    for group in RIGHT:
+        assert Counter(totals(true, group)) == Counter(totals(permuted, group))
+    assert totals(true, "p2") != totals(permuted, "p2")
+    assert [row["score"] for row in permuted.values()] == [
+        row["total"] for row in permuted.values()
+    ]
+
+
+def test_what_was_not_sampled_keeps_no_reward():
+    assert totals(paid(seed=3), "p3") == [1.0, None]
+
+
+def test_another_seed_permutes_otherwise_and_the_same_one_alike():
+    orders = {tuple(totals(paid(seed=seed), "p2")) for seed in (1, 2, 3, 4)}
+    assert len(orders) > 1
+    assert paid(seed=1) == paid(seed=1)
+
+
+def test_paid_for_form_alone_every_answer_that_can_be_read_is_right():
+    task = {"task_type": "general_qa", "reference": "Paris"}
+    assert (covers(task, "Rome"), is_readable(task, "Rome")) == (False, True)

@@ -1,0 +1,106 @@
+"""Prompts that lie anywhere, and the readers that go with them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from flows.app.command.launch import read_settings
+from flows.benchmarks.asking import read_line
+from flows.run import templates
+from flows.rzero.config import Config as RZero
+from flows.rzero.flow import Roles
+from flows.settings import profile
+from flows.settings.profile import MethodSettings
+from flows.spell.config import Config as Spell
+from flows.spell.roles import Roles as SpellRoles
+from flows.spice.config import Config as Spice
+from tasks.readers.boxed import last_box
+from tasks.readers.lines import read_result
+
+PROMPTS = profile.home(RZero) / "prompts"
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of R-Zero's line prompts under another name, seen from the folder above it."""
+    folder = tmp_path / "my_prompts"
+    shutil.copytree(PROMPTS / "lines", folder)
+    monkeypatch.chdir(tmp_path)
+    return folder
+
+
+def load(prompts: Path | str) -> RZero:
+    return profile.load(RZero, "micro", {"dialogues.prompts": str(prompts)})
+
+
+def test_a_path_on_the_command_line_is_relative_to_the_callers_folder(own: Path) -> None:
+    settings = read_settings(["dialogues.prompts=./my_prompts", "seed=3", "models.base=./model"])
+    assert settings == {"dialogues.prompts": str(own), "seed": 3, "models.base": "./model"}
+    assert read_settings(["dialogues.prompts=english"]) == {"dialogues.prompts": "english"}
+
+
+def test_the_templates_of_a_folder_anywhere_are_those_of_the_run(own: Path) -> None:
+    (own / "solver.jinja").write_text("Solve {{ question }}:")
+    cfg = load(own)
+    assert templates(cfg, cfg.dialogues.prompts)("solver").text == "Solve {{ question }}:"
+    assert Roles(cfg).solver.templates[0].text == "Solve {{ question }}:"
+
+
+def readers(prompts: Path | str) -> list[Callable[[str], str]]:
+    """What reads a question and an answer."""
+    roles = Roles(load(prompts))
+    of_roles = [roles.challenger.read, roles.solver.read]
+    return [reader.recipe_identity()["read"].keywords["read"] for reader in of_roles]
+
+
+def test_the_readers_are_those_that_the_set_names_whatever_its_own_name_is(own: Path) -> None:
+    assert readers(own) == readers("lines") == [read_line, read_result]
+    (own / "set.toml").write_text('readers = "standard"')
+    assert readers(own)[1] == readers("english")[1] == last_box
+    (own / "set.toml").unlink()
+    assert readers(own)[1] == last_box
+
+
+@pytest.mark.parametrize("model", [RZero, Spell, Spice])
+def test_only_the_sets_named_lines_are_read_by_lines_of_those_that_are_shipped(
+    model: type[MethodSettings],
+) -> None:
+    home = profile.home(model)
+    sets = [path.parent.name for path in (home / "prompts").glob("*/set.toml")]
+    assert sets == ["lines"]
+    assert not profile.load(model, "micro").reads_lines
+    assert profile.load(model, "smollm2").reads_lines
+
+
+def test_a_set_of_another_name_asks_for_what_lines_ask_for(tmp_path: Path) -> None:
+    """SPELL's line prompts ask one type of question."""
+    folder = tmp_path / "zeilen"
+    shutil.copytree(profile.home(Spell) / "prompts" / "lines", folder)
+    with pytest.raises(ValueError, match='prompts "lines" ask one type of question'):
+        profile.load(Spell, "micro", {"dialogues.prompts": str(folder)})
+    cfg = profile.load(Spell, "smollm2", {"dialogues.prompts": str(folder)})
+    assert len(SpellRoles(cfg).responder.templates) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('readers = "words"', "set.toml: readers: Input should be 'standard' or 'lines'"),
+        ("reader = 1", "set.toml: reader: there is no such setting; settings here are readers"),
+        ("readers = ", "set.toml is not valid TOML"),
+    ],
+)
+def test_a_wrong_set_file_is_named(own: Path, text: str, message: str) -> None:
+    (own / "set.toml").write_text(text)
+    with pytest.raises(ValueError) as problem:
+        Roles(load(own))
+    assert message in str(problem.value)
+
+
+def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=f"dialogues.prompts is '{tmp_path}/no', which is no fold"):
+        load(tmp_path / "no")

@@ -1,0 +1,98 @@
+"""lm-evaluation-harness as an external stage: its command, and its real logs as items, answers
+and scores."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tasks.benchmarks.harness import ask_harness, harness_items, harness_scores
+from tasks.engines.base import Policy
+from tasks.engines.harness import Harness
+from warehouse.store import Place, Table
+
+LOGS = Path(__file__).parents[2] / "data" / "lm_eval" / "out"
+POLICY = Policy(id="p", weights="models/p", content_hash="h")
+LIKE_LM_EVAL = """#!{python}
+import shutil, sys
+from pathlib import Path
+output = Path(sys.argv[sys.argv.index("--output_path") + 1]) / "p"
+if "broken" in sys.argv:
+    sys.exit("no such task")
+shutil.copytree({logs!r}, output)
+"""
+
+
+@pytest.fixture
+def harness(tmp_path: Path) -> Harness:
+    """A program that writes the logs of a real run where lm-eval would."""
+    program = tmp_path / "python"
+    program.write_text(LIKE_LM_EVAL.format(python=sys.executable, logs=str(LOGS)))
+    program.chmod(0o755)
+    return Harness(python=str(program)).on("cpu")
+
+
+def asked(place: Place, harness: Harness, task: str = "tiny") -> Table:
+    return ask_harness(place, policy=POLICY, task=task, limit=2, harness=harness, version="0.4.13")
+
+
+def test_every_logged_sample_is_an_answer_and_a_choice_is_the_likeliest_continuation(
+    place, harness
+):
+    assert {row["task_id"]: row["answer"] for row in asked(place, harness).rows()} == {
+        "tiny_choices-0": "stones",  # -0.109 against -0.551
+        "tiny_choices-1": "fire",
+        "tiny_questions-0": "lol",
+        "tiny_questions-1": "lol",
+    }
+
+
+def test_its_items_have_what_was_asked_and_the_target(place, harness):
+    items = {row["task_id"]: row for row in harness_items(place, asked(place, harness)).rows()}
+    question, choice = items["tiny_questions-0"], items["tiny_choices-0"]
+    assert (question["text"], question["references"]) == (
+        "Question: Who wrote it?\nAnswer:",
+        ["Ann Lee"],
+    )
+    assert (question["options"], question["kind"]) == (None, "tiny_questions")
+    assert (choice["options"], choice["references"]) == (["stones", "meat"], ["1"])
+
+
+def test_its_metrics_are_those_that_it_logged(place, harness):
+    answers = asked(place, harness)
+    table = harness_scores(place, answers, metric=(), protocol={"revision": "lm-eval 0.4.13, tiny"})
+    scores = {row["task_id"]: row["scores"] for row in table.rows()}
+    assert scores["tiny_choices-0"] == {"acc": 0.0, "acc_norm": 0.0, "readable": 1.0, "score": 0.0}
+    assert scores["tiny_questions-1"] == {"exact_match": 0.0, "readable": 1.0, "score": 0.0}
+    assert {row["rollout_id"] for row in table.rows()} == {
+        row["rollout_id"] for row in answers.rows()
+    }
+
+
+def test_a_failure_ends_in_what_it_said(place, harness):
+    broken = harness.model_copy(update={"arguments": ("broken",)})
+    with pytest.raises(RuntimeError, match=r"lm-eval tiny failed \(1\): no such task"):
+        asked(place, broken)
+    with pytest.raises(ValueError, match="there is no lm-eval at nowhere/python: `make harness`"):
+        asked(place, Harness(python="nowhere/python"))
+
+
+def test_it_gets_the_weights_with_the_adapter_or_a_servers_address(tmp_path):
+    adapter = POLICY.model_copy(update={"adapter": str(tmp_path)})
+    (tmp_path / "adapter_config.json").write_text('{"r": 48}')
+    out = Path("out")
+    on_gpus = f"pretrained=models/p,lora_local_path={tmp_path},max_lora_rank=64"
+    assert on_gpus in Harness().on("cuda").command(adapter, "t", None, out)
+    assert f"pretrained=models/p,peft={tmp_path}" in Harness().on("cpu").command(
+        adapter, "t", None, out
+    )
+    served = Harness(url="http://127.0.0.1:8000/v1/completions").command(POLICY, "t", 5, out)
+    assert served[3:7] == [
+        "--model",
+        "local-completions",
+        "--model_args",
+        "model=p,base_url=http://127.0.0.1:8000/v1/completions,tokenizer=models/p",
+    ]
+    assert served[-2:] == ["--limit", "5"]

@@ -1,0 +1,95 @@
+"""Items of benchmarks: every entry of the registry, read from a row of its real format."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from flows.benchmarks import find, names
+from tasks.benchmarks.items import Columns, items_of, read_items
+
+ROWS = json.loads((Path(__file__).parents[2] / "data" / "benchmark_rows.json").read_text())
+ASKED = [name for name in names() if find(name).columns]
+
+
+def items(name: str, *rows: dict) -> list[dict]:
+    columns = find(name).columns
+    assert columns is not None
+    return list(items_of(rows, name, columns))
+
+
+def test_every_benchmark_that_is_asked_here_has_a_row_to_be_tested_on():
+    assert set(ROWS) == set(ASKED)
+
+
+@pytest.mark.parametrize("name", sorted(ROWS))
+def test_a_row_becomes_the_item_that_it_is(name):
+    first, *_ = items(name, ROWS[name]["row"])
+    assert {key: first[key] for key in ROWS[name]["item"]} == ROWS[name]["item"]
+
+
+def test_a_row_may_hold_several_items():
+    found = items("tatqa", ROWS["tatqa"]["row"])
+    assert [(i["task_id"], i["references"]) for i in found] == [
+        ("tatqa-q1", ["1.2"]),
+        ("tatqa-q2", ["2.4"]),
+    ]
+    assert json.loads(found[1]["given"]) == {
+        "answer": 2.4,
+        "scale": "million",
+        "answer_type": "arithmetic",
+    }
+
+
+def test_options_whose_right_one_stands_first_are_shuffled_the_same_way_every_time():
+    rows = [{**ROWS["gpqa-diamond"]["row"], "Record ID": f"rec{i}"} for i in range(40)]
+    found = items("gpqa-diamond", *rows)
+    assert all(i["options"]["ABCD".index(i["references"][0])] == "right" for i in found)
+    assert {i["references"][0] for i in found} == {"A", "B", "C", "D"}
+    assert found == items("gpqa-diamond", *rows)
+    (marked,) = items("truthfulqa", ROWS["truthfulqa"]["row"])
+    assert marked["options"]["ABC".index(marked["references"][0])] == "nothing"
+
+
+def test_a_row_that_lacks_its_answer_is_an_error_that_names_the_row():
+    with pytest.raises(ValueError, match="nq-1 has no answer; its fields are question"):
+        items("nq", ROWS["nq"]["row"], {"question": "who?"})
+    with pytest.raises(ValueError, match="openbookqa-0: '7' is none of the 4 options"):
+        items("openbookqa", {**ROWS["openbookqa"]["row"], "gold": 7})
+
+
+def test_rows_can_be_chosen_by_a_field():
+    columns = Columns(question=("q",), only={"language": "en"})
+    rows = [{"q": "one", "language": "zh"}, {"q": "two", "language": "en"}]
+    assert [i["task_id"] for i in items_of(rows, "b", columns)] == ["b-1"]
+
+
+def test_a_subsample_is_drawn_by_seed_and_keeps_the_order(place, tmp_path):
+    path = tmp_path / "questions.jsonl"
+    path.write_text("".join(json.dumps({"q": f"question {i}"}) + "\n" for i in range(50)))
+    about = {"identity": "x", "benchmark": "b", "columns": Columns(question=("q",))}
+    whole = [row["task_id"] for row in read_items(place, str(path), **about).rows()]
+    drawn = [
+        row["task_id"] for row in read_items(place, str(path), most=10, label="ten", **about).rows()
+    ]
+    again = [
+        row["task_id"]
+        for row in read_items(place, str(path), most=10, label="again", **about).rows()
+    ]
+    assert len(drawn) == 10 and drawn == again == [name for name in whole if name in drawn]
+
+
+def test_a_file_that_is_not_the_entrys_is_refused_unless_it_is_named(tmp_path):
+    (tmp_path / "nq_open").mkdir()
+    file = tmp_path / "nq_open" / "NQ-open.dev.jsonl"
+    file.write_text('{"question": "who?", "answer": ["Ann"]}\n')
+    with pytest.raises(ValueError, match="is not the nq that its entry names"):
+        find("nq").located(tmp_path)
+    assert find("nq").located(tmp_path, str(file))[0] == str(file)
+
+
+def test_a_dataset_without_a_pinned_revision_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"no revision of hf:math-ai/minervamath\S* is pinned"):
+        find("minerva").located(tmp_path)
+    source, revision = find("gsm8k").located(tmp_path)
+    assert source == f"hf:openai/gsm8k?config=main&split=test&revision={revision}"

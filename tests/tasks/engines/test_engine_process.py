@@ -1,0 +1,79 @@
+"""What an engine's process leaves out, and what ends with it."""
+
+import subprocess
+import sys
+from multiprocessing import Pipe
+from pathlib import Path
+from types import SimpleNamespace
+
+import psutil
+import pytest
+
+from tasks.engines import child
+from tasks.engines.base import EngineConfig
+from tasks.engines.fleet import Fleet
+from tests.support.scripted import model_folder
+
+SERVED = """
+from multiprocessing import Pipe
+from tasks.engines import fleet_child
+
+def look(*_):
+    try:
+        import scipy.sparse, sklearn.metrics
+        print("there")
+    except ImportError:
+        print("missing")
+
+ours, theirs = Pipe()
+ours.send(None)
+fleet_child.open_engine = lambda config: look() or object()
+fleet_child.answer = look
+fleet_child.serve(theirs)
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return model_folder(tmp_path_factory.mktemp("model"))
+
+
+def config(folder):
+    return EngineConfig(model=str(folder), max_model_len=64)
+
+
+@pytest.mark.parametrize(("answer", "closed"), [("done", []), ("failed", [0]), ("died", [0])])
+def test_an_engine_that_fails_to_sleep_is_gone_before_an_update_begins(
+    tmp_path, folder, answer, closed
+):
+    fleet, ended, (ours, theirs) = Fleet(config(folder), 1, tmp_path), [], Pipe()
+    fleet._pool.children[0] = SimpleNamespace(pipe=ours, close=lambda: ended.append(0))  # type: ignore[assignment]
+    theirs.send((answer,))
+    fleet.sleep()
+    assert (
+        theirs.recv() == ("sleep",)
+        and ended == closed
+        and bool(fleet._pool.children) == (not closed)
+    )
+
+
+def test_an_embedding_model_finds_the_libraries_that_an_engine_was_loaded_without():
+    """A search loads it in the engine's process; sentence-transformers imports scipy and
+    sklearn."""
+    project = Path(__file__).resolve().parents[3]
+    done = subprocess.run(
+        [sys.executable, "-c", SERVED], cwd=project, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["missing", "there"]
+
+
+def test_what_an_engines_process_started_ends_with_it(tmp_path, folder, monkeypatch):
+    """As a tensor-parallel worker that still loads when its engine is closed."""
+    started, program = tmp_path / "started", tmp_path / "python"
+    program.write_text(f"#!/bin/sh\nsleep 300 &\necho $! > {started}\n")
+    program.chmod(0o700)
+    monkeypatch.setattr(child.sys, "executable", str(program))
+    child.Child(config(folder), 0, tmp_path).close()
+    left = psutil.Process(int(started.read_text()))
+    psutil.wait_procs([left], timeout=5)
+    assert not left.is_running() or left.status() == psutil.STATUS_ZOMBIE

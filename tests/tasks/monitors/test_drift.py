@@ -1,0 +1,193 @@
+"""A run's course: training data compared with the first, survivors, repeats, and scores that
+diverge from rewards."""
+
+import pytest
+
+from tasks.monitors.drift import components_share, divergence, repeated, survivors, trained_on
+from tasks.monitors.limits import Limits
+from tasks.monitors.monitor import BATCH, Alarm, watch
+from tests.support.rows import publish, row
+
+
+def values(measured) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {}
+    for metric, value in measured:
+        found.setdefault(metric, []).append(value)
+    return found
+
+
+REWARDS = [("a", 1.0, 0.5), ("b", 0.0, -0.5), ("c", 0.25, 0.0), ("d", None, 0.0)]
+LENGTHS = [
+    ("a", "solver", 10),
+    ("b", "solver", 30),
+    ("c", "asker", 8),
+    ("d", "asker", 4),
+    ("e", "asker", 999),
+]
+
+
+def rewards():
+    return [
+        row("rewards", rollout_id=i, group_id="g", total=total, advantage=a)
+        for i, total, a in REWARDS
+    ]
+
+
+def lengths():
+    return [
+        row("rollouts", rollout_id=i, role=role, num_sampled_tokens=number)
+        for i, role, number in LENGTHS
+    ]
+
+
+def test_what_is_trained_on_is_measured_by_role():
+    """The rollout `e` has no reward, so it is not trained on."""
+    assert values(trained_on(rewards(), lengths(), first={})) == {
+        "unscorable": [0, 0, 0, 1],
+        "reward": [1.0, 0.0, 0.25],
+        "flat_group": [0],
+        "reward of solver": [1.0, 0.0],
+        "reply_tokens of solver": [10, 30],
+        "reward of asker": [0.25],
+        "reply_tokens of asker": [8, 4],
+    }
+
+
+def test_replies_twice_as_long_as_the_first_have_a_ratio_of_two():
+    found = values(
+        trained_on(
+            rewards(),
+            lengths(),
+            first={"reply_tokens of solver": 10.0, "reply_tokens of judge": 3.0},
+        )
+    )
+    assert found["reply_ratio of solver"] == [2.0]
+    assert "reply_ratio of asker" not in found
+
+
+def test_the_limit_of_a_metric_holds_for_every_role(place):
+    given = {
+        "rewards": publish(place, "rewards", *rewards()),
+        "rollouts": publish(place, "rollouts", *lengths()),
+    }
+
+    def measure(rewards, rollouts):
+        yield from trained_on(rewards, rollouts, first={"reply_tokens of asker": 1.0})
+
+    with pytest.raises(
+        Alarm,
+        match=r"reply_ratio of asker is 6, the limit is 3\..* change monitor\.max_reply_ratio",
+    ):
+        watch(place, measure, limits=Limits(), policy="p", benchmark=BATCH, **given)
+    watch(place, measure, limits=Limits(max_reply_ratio=6), policy="p", benchmark=BATCH, **given)
+
+
+def test_survivors_are_those_kept_and_those_that_were_not_needed():
+    reasons = [None, "target already met", "too easy", "too hard"]
+    chosen = [row("selections", kept=why is None, reason=why) for why in reasons]
+    assert values(survivors(chosen)) == {"kept": [1, 0, 0, 0]}
+    found = values(survivors(chosen, passed=("target already met",), first=0.8))
+    assert found == {"kept": [1, 1, 0, 0], "kept_ratio": [0.625]}
+    assert values(survivors([], first=0.8)) == {}
+
+
+def test_repeats_are_equal_word_for_word_to_a_task_of_an_earlier_iteration():
+    earlier = [row("tasks", text=text) for text in ("who  is\nit ?", None)]
+    tasks = [
+        row("tasks", text=text)
+        for text in ("who is it ?", "who is it", "who was it ?", None, " who is it ? ")
+    ]
+    assert values(repeated(tasks, earlier)) == {"repeat_of_earlier": [1, 0, 0, 1]}
+
+
+def test_a_part_of_a_reward_has_the_share_of_its_weighted_variance():
+    """Variances .25 and .0625 at weights 1 and 2 are equal shares; without its weight the second
+    would have a fifth."""
+    parts = [
+        {"g": 1.0, "form": 1.0},
+        {"g": 0.0, "form": 0.5},
+        {"g": 0.0, "form": 0.5},
+        {"g": 1.0, "form": 1.0},
+    ]
+    rows = [row("rewards", total=1.0, components=p) for p in parts]
+    rows.append(row("rewards", total=None, components={"g": 9.0, "form": 9.0}))
+    even = values(components_share(rows, parts={"g": 1.0, "form": 2.0}))
+    assert even == {"part of g": [0.5], "part of form": [0.5], "largest_part": [0.5]}
+    assert values(components_share(rows, parts={"g": 1.0, "form": -1.0}))["largest_part"] == [
+        pytest.approx(0.8)
+    ]
+    assert values(components_share(rows[:1], parts={"g": 1.0})) == {}
+
+
+SURE = 0.03  # two of these are .0424 apart by chance; twice that is .0849
+
+
+def series(*means, error=SURE):
+    return {"micro": [[mean, error] for mean in means]}
+
+
+@pytest.mark.parametrize(
+    "scores, paid, falls",
+    [
+        ((0.5, 0.6, 0.7, 0.8), (0.1, 0.2, 0.3), 0),
+        ((0.5, 0.6, 0.5, 0.4), (0.1, 0.2, 0.3), 2),
+        ((0.5, 0.6, 0.5, 0.4), (0.1, 0.2, 0.2), 1),  # the reward did not rise the second time
+        ((0.5, 0.6, 0.52, 0.44), (0.1, 0.2, 0.3), 0),  # by less than two standard errors
+        ((0.9, 0.5), (0.1,), 0),  # there is no reward before the first iteration
+        ((0.5, 0.6, 0.5), (0.1, 0.2, 0.3, 0.4), 1),
+        ((0.5, None, 0.4), (0.1, 0.2), 0),
+        ((0.5, 0.6, 0.5, 0.4), (0.1,), 0),  # the rewards of later iterations are unknown
+    ],
+)
+def test_a_held_out_score_falls_while_rewards_rise(scores, paid, falls):
+    assert values(divergence(held_out=series(*scores), rewards=paid, passes={})) == {
+        "falls of micro": [falls]
+    }
+
+
+def test_the_best_of_several_answers_falls_while_the_score_rises():
+    held_out, passes = series(0.3, 0.4, 0.5, 0.45), series(0.9, 0.8, 0.7, 0.6)
+    found = values(divergence(held_out=held_out, rewards=(0.0, 0.0, 0.0), passes=passes))
+    assert found == {"falls of micro": [0], "narrowings of micro": [2]}
+
+
+@pytest.mark.parametrize(
+    "scores, several, narrowings",
+    [
+        ((0.3, 0.4, 0.35, 0.2), (0.9, 0.8, 0.7, 0.6), 1),  # the score rose once
+        ((0.3, 0.4, 0.5, 0.6), (0.9, 0.8, 0.7), 2),  # the last iteration has a single score
+        ((0.3, 0.4), (0.9, 0.8, 0.7), 1),
+        ((0.5, 0.5), (0.9, 0.8), 0),  # equal is not higher
+    ],
+)
+def test_a_narrowing_is_an_iteration_in_which_one_rises_and_the_other_falls(
+    scores, several, narrowings
+):
+    found = values(divergence(held_out=series(*scores), rewards=(0.0,), passes=series(*several)))
+    assert found["narrowings of micro"] == [narrowings]
+
+
+def test_a_part_that_a_reward_lacks_is_0_there():
+    """Both parts are 1 and 0, so their shares are equal."""
+    rows = [
+        row("rewards", total=1.0, components=parts)
+        for parts in ({"g": 1.0, "form": 1.0}, {"g": 0.0})
+    ]
+    assert values(components_share(rows, parts={"g": 1.0, "form": 1.0}))["largest_part"] == [0.5]
+    assert values(components_share([], parts={"g": 1.0})) == {}
+
+
+@pytest.mark.parametrize("now, falls", [(0.25, 0), (0.2499, 1)])
+def test_a_fall_is_one_of_more_than_two_standard_errors(now, falls):
+    """Two errors of .125 are .25, and the score before was .5."""
+    scores = {"micro": [[0.9, 0.0], [0.5, 0.125], [now, 0.0]]}
+    assert values(divergence(held_out=scores, rewards=(0.1, 0.2), passes={})) == {
+        "falls of micro": [falls]
+    }
+
+
+def test_a_score_without_a_standard_error_falls_by_any_amount():
+    found = values(
+        divergence(held_out=series(0.5, 0.6, 0.59, error=None), rewards=(0.1, 0.2), passes={})
+    )
+    assert found == {"falls of micro": [1]}

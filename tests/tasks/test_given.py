@@ -1,0 +1,93 @@
+"""Tasks that people wrote, in the tables that also hold a policy's own."""
+
+import json
+
+import pytest
+
+from tasks.given import draw_tasks, given_rubrics, given_tasks
+from tests.support.rows import publish, row
+
+
+def items(place, *names: str):
+    criteria = [
+        {"text": "Names the river.", "weight": 0.5},
+        {"text": "Names the stone.", "weight": 1.0},
+    ]
+    rows = (
+        {
+            "task_id": name,
+            "text": f"What of {name}?",
+            "references": ["one", "two"],
+            "given": json.dumps({"criteria": criteria}),
+        }
+        for name in names
+    )
+    return publish(place, "items", *(row("items", **values) for values in rows))
+
+
+def drawn(place, table, number: int, count: int = 2) -> list[str]:
+    at = place.step(number + 1)
+    return [
+        task["task_id"]
+        for task in given_tasks(at, table, number=number, count=count, seed=3).rows()
+    ]
+
+
+def test_no_item_comes_twice_before_the_others_have_come(place):
+    table = items(place, "a", "b", "c", "d", "e")
+    first, second, third = (drawn(place, table, number) for number in range(3))
+    assert len({*first, *second}) == 4  # two draws of two; one task is too few for a third
+    assert len({*third}) == 2
+    assert first == drawn(place, table, 0)
+
+
+def test_more_than_there_are_is_an_error(place):
+    with pytest.raises(ValueError, match="has 2 items; 3 are drawn at once"):
+        drawn(place, items(place, "a", "b"), 0, count=3)
+
+
+def test_a_task_has_its_accepted_answers_and_its_rubric(place):
+    table = items(place, "a")
+    tasks = given_tasks(place, table, number=0, count=1, seed=0)
+    (task,), rubric = tasks.rows(), given_rubrics(place, table, tasks=tasks).rows()
+    assert (task["text"], task["reference"], task["accepted"]) == (
+        "What of a?",
+        "one",
+        ["one", "two"],
+    )
+    assert task["rollout_id"] is None
+    assert [(c["criterion_id"], c["criterion"], c["weight"]) for c in rubric] == [
+        ("a-0", "Names the river.", 0.5), ("a-1", "Names the stone.", 1.0)
+    ]  # fmt: skip
+
+
+def test_an_item_without_criteria_is_no_task_by_rubric(place):
+    table = publish(
+        place, "items", row("items", task_id="a", text="What?", references=[], given="{}")
+    )
+    tasks = given_tasks(place, table, number=0, count=1, seed=0)
+    with pytest.raises(ValueError, match="a has no criteria"):
+        given_rubrics(place, table, tasks=tasks)
+
+
+def test_tasks_come_all_before_any_comes_again_and_only_those_that_are_kept(place):
+    tasks = publish(place, "tasks", *(row("tasks", task_id=str(i), text="?") for i in range(5)))
+    how = {"size": 3, "seed": 0}
+    order = [
+        t["task_id"]
+        for n in range(4)
+        for t in draw_tasks(place, tasks, number=n, label=str(n), **how).rows()
+    ]
+    assert sorted(order[:5]) == sorted(order[5:10]) == list("01234") and order[:5] != order[5:10]
+    chosen = publish(
+        place, "selections", *(row("selections", task_id=str(i), kept=i > 1) for i in range(5))
+    )
+    drawn = draw_tasks(place.step(1), tasks, chosen=chosen, number=0, **how).rows()
+    assert {task["task_id"] for task in drawn} == {"2", "3", "4"}
+
+
+def test_nothing_to_draw_from_is_an_error(place):
+    tasks = publish(place, "tasks", row("tasks", task_id="a", text="?"))
+    chosen = publish(place, "selections", row("selections", task_id="a", kept=False))
+    with pytest.raises(ValueError, match="has no task to draw"):
+        draw_tasks(place.step(1), tasks, chosen=chosen, number=0, size=1, seed=0)

@@ -1,0 +1,147 @@
+import math
+
+import pytest
+
+from tasks.normalise import centre, normalise, zscore
+from tests.support.rows import publish, row
+
+
+def test_group_zscore_with_the_population_standard_deviation():
+    # mean 3/4, deviations 1/4, -3/4: variance 12/64, std sqrt(3)/4
+    assert zscore([1, 0, 1, 1]) == pytest.approx(
+        [1 / math.sqrt(3), -math.sqrt(3)] + [1 / math.sqrt(3)] * 2, rel=1e-5
+    )
+
+
+def test_group_zscore_with_the_sample_standard_deviation():
+    assert zscore([1, 0, 1, 1], "sample") == pytest.approx([0.5, -1.5, 0.5, 0.5], rel=1e-5)
+
+
+def test_the_two_deviations_differ_by_sqrt_of_7_over_8_in_a_group_of_8():
+    rewards = [0.1, 0.9, 0.4, 0.4, 0.7, 1.0, 0.0, 0.2]
+    population, sample = zscore(rewards), zscore(rewards, "sample")
+    assert [s / p for p, s in zip(population, sample, strict=True)] == pytest.approx(
+        [math.sqrt(7 / 8)] * 8, rel=1e-5
+    )
+
+
+def test_epsilon_is_added_to_the_standard_deviation():
+    # std 1e-6 over +-1e-6: 1e-6 / (1e-6 + 1e-6)
+    assert zscore([0.0, 2e-6]) == pytest.approx([-0.5, 0.5])
+
+
+@pytest.mark.parametrize(
+    "rewards", [[0.3] * 8, [0.7] * 3, [0.0, 0.0], [0.1 + 0.2] * 3, [1.0], [1.0, 1.0, 1.0]]
+)
+def test_equal_rewards_and_groups_of_one_carry_no_signal(rewards):
+    assert zscore(rewards) == zscore(rewards, "sample") == [0.0] * len(rewards)
+
+
+def test_centring_does_not_divide():
+    assert centre([1, 0, 1, 1]) == [0.25, -0.75, 0.25, 0.25]
+
+
+def advantages(place, rewards: list[tuple[str, float | None]], **settings) -> list[float]:
+    scores = [
+        row("scores", rollout_id=str(i), group_id=g, total=r) for i, (g, r) in enumerate(rewards)
+    ]
+    return [
+        r["advantage"]
+        for r in normalise(place, publish(place, "scores", *scores), **settings).rows()
+    ]
+
+
+def test_every_group_is_compared_within_itself(place):
+    mixed = [("p", 1.0), ("q", 5.0), ("p", 0.0), ("q", 7.0)]
+    assert advantages(place, mixed, scheme="zscore") == pytest.approx([1, -1, -1, 1], rel=1e-5)
+    assert advantages(place, mixed, scheme="centre") == [0.5, -1.0, -0.5, 1.0]
+
+
+def test_a_batch_is_compared_as_a_whole(place):
+    mixed = [("p", 1.0), ("q", 0.0), ("p", 1.0), ("q", 1.0)]
+    assert advantages(place, mixed, scheme="zscore", within=(), spread="sample") == pytest.approx(
+        [0.5, -1.5, 0.5, 0.5], rel=1e-5
+    )
+
+
+def test_an_unscorable_rollout_leaves_the_mean_and_gets_0(place):
+    rewards = [("p", 1.0), ("p", None), ("p", 0.0), ("q", None)]
+    assert advantages(place, rewards, scheme="zscore") == pytest.approx([1, 0, -1, 0], rel=1e-5)
+
+
+def test_rewards_keep_every_column_of_their_scores(place):
+    scores = publish(
+        place, "scores", row("scores", rollout_id="a", components={"g": 0.5}, total=1.0)
+    )
+    (kept,) = normalise(place, scores, scheme="zscore").rows()
+    assert kept == {**scores.rows()[0], "advantage": 0.0}
+
+
+def test_rows_are_compared_within_any_column_of_another_table(place):
+    tasks = publish(
+        place,
+        "tasks",
+        *(row("tasks", task_id=t, task_type=k) for t, k in zip("abcd", "xyxy", strict=True)),
+    )
+    rewards = [
+        row("scores", rollout_id=t, group_id=t, task_id=t, total=r)
+        for t, r in zip("abcd", (1.0, 5.0, 0.0, 7.0), strict=True)
+    ]
+    scores = publish(place, "scores", *rewards)
+    found = normalise(place, scores, scheme="centre", within=["task_type"], about=tasks).rows()
+    assert [r["advantage"] for r in found] == [0.5, -1.0, -0.5, 1.0]  # x: 1 and 0, y: 5 and 7
+
+
+def test_columns_of_several_tables_combine(place):
+    """By the role of the rollouts and the type of their tasks: a/x has 1 and 0, a/y only 4, b/x
+    has 2 and 6."""
+    given = [
+        ("a", "x", 1.0),
+        ("a", "x", 0.0),
+        ("a", "y", 4.0),
+        ("b", "x", 2.0),
+        ("b", "x", 6.0),
+        ("b", "x", None),
+    ]
+    rollouts = [
+        row("rollouts", rollout_id=str(i), role=role) for i, (role, _, _) in enumerate(given)
+    ]
+    tasks = publish(place, "tasks", *(row("tasks", task_id=kind, task_type=kind) for kind in "xy"))
+    scores = [
+        row("scores", rollout_id=str(i), task_id=kind, total=r)
+        for i, (_, kind, r) in enumerate(given)
+    ]
+    found = normalise(
+        place,
+        publish(place, "scores", *scores),
+        scheme="centre",
+        within=("role", "task_type"),
+        about=[
+            publish(place, "rollouts", *rollouts[:3], label="a"),
+            publish(place, "rollouts", *rollouts[3:]),
+            tasks,
+        ],
+    )
+    assert [r["advantage"] for r in found.rows()] == [0.5, -0.5, 0.0, -2.0, 2.0, 0.0]
+
+
+def test_the_group_is_the_prompt_where_the_other_table_is_of_prompts(place):
+    prompts = publish(place, "prompts", *(row("prompts", prompt_id=p, task_type="x") for p in "pq"))
+    scores = [row("scores", rollout_id=p, group_id=p, total=r) for p, r in (("p", 1.0), ("q", 0.0))]
+    found = normalise(
+        place,
+        publish(place, "scores", *scores),
+        scheme="centre",
+        within=("task_type",),
+        about=(prompts,),
+    )
+    assert [r["advantage"] for r in found.rows()] == [0.5, -0.5]
+
+
+def test_a_column_that_no_table_has_and_a_row_that_none_knows_are_refused(place):
+    scores = publish(place, "scores", row("scores", rollout_id="a", task_id="t", total=1.0))
+    with pytest.raises(ValueError, match="no column role in scores or in no tables"):
+        normalise(place, scores, scheme="centre", within=("role",))
+    rollouts = publish(place, "rollouts", row("rollouts", rollout_id="b"))
+    with pytest.raises(ValueError, match="lacks 1 rollout_ids of the scores, a among them"):
+        normalise(place, scores, scheme="centre", within=("role",), about=rollouts)

@@ -1,0 +1,132 @@
+"""`selfplay export --policy`: weights as they were after an iteration, and a model card."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.support.rows import publish, row
+from warehouse.model import write_policy
+from warehouse.schemas import TABLES
+from warehouse.store import Place, Store
+from warehouse.table import Cleaned
+
+
+def update(place: Place, role: str, parent: str, **more: str) -> str:
+    """An update that made a policy of one file; returns the policy's id."""
+    address = place.address("updates")
+    folder = f"{address}/files/update/policy"
+    of = (
+        {"adapter": folder, "weights": "Owner/Base", **more}
+        if "adapter" in more
+        else {"weights": folder}
+    )
+    with place.store.draft(TABLES["updates"]) as draft:
+        draft.write(
+            [
+                row(
+                    "updates",
+                    policy=address,
+                    parent=parent,
+                    role=role,
+                    policy_hash=f"hash of {address}",
+                    **of,
+                )
+            ]
+        )
+        (draft.files / "update" / "policy").mkdir(parents=True)
+        (draft.files / "update" / "policy" / "config.json").write_text(
+            json.dumps({"policy": address})
+        )
+        recipe = {"key": "k", "stage": "update", "params": {"settings": {"learning_rate": 0.5}}}
+        place.store.publish(draft, address, recipe)
+    return address
+
+
+@pytest.fixture
+def played(store: Store) -> Store:
+    """Two iterations: the solver is updated in each, the other only in the first."""
+    run = store.run("mine")
+    store.keep(
+        "mine", "request.json", {"flow": "some-iteration", "profile": "micro", "run": "mine"}
+    )
+    publish(run, "policies", row("policies", policy="base", weights="Owner/Base", policy_hash="h0"))
+    publish(
+        run, "documents", row("documents", document_id="d", source="a | book", licence="CC BY 4.0")
+    )
+    update(run.iteration(1).phase("other").step(1), "other", "base")
+    first = update(run.iteration(1).phase("solver").step(1), "solver", "base")
+    last = update(run.iteration(2).phase("solver").step(1), "solver", first)
+    publish(
+        run.iteration(2),
+        "evaluations",
+        row("evaluations", policy=last, benchmark="b", metric="score", n=4, score=0.5),
+    )
+    batch = {"completion_token_ids": [1, 2], "loss_mask": [1, 1]}
+    publish(
+        run.iteration(2).phase("solver").step(1),
+        "batches",
+        row("batches", rollout_id="r1", advantage=1.0, **batch),
+        row("batches", rollout_id="r2", advantage=-1.0, **batch),
+    )
+    return store
+
+
+def kept(folder: Path) -> str:
+    return json.loads((folder / "config.json").read_text())["policy"]
+
+
+def test_the_last_policy_of_a_role_or_that_of_an_iteration_is_copied(played, tmp_path) -> None:
+    assert write_policy(played, "mine", "solver", None, tmp_path / "a") == kept(tmp_path / "a")
+    assert kept(tmp_path / "a").startswith("mine/iter-002/solver")
+    write_policy(played, "mine", "solver", 1, tmp_path / "b")
+    assert kept(tmp_path / "b").startswith("mine/iter-001/solver")
+    write_policy(played, "mine", "other", 2, tmp_path / "c")
+    assert kept(tmp_path / "c").startswith("mine/iter-001/other")
+
+
+def test_the_card_says_what_it_was_trained_from_on_and_to_what_score(played, tmp_path) -> None:
+    write_policy(played, "mine", "solver", None, tmp_path / "out")
+    card = (tmp_path / "out" / "README.md").read_text()
+    header = yaml.safe_load(card.split("---")[1])
+    assert header["base_model"] == "Owner/Base" and header["library_name"] == "transformers"
+    for shown in (
+        "after 2 updates (2 optimizer steps) from Owner/Base (content hash h0)",
+        "| 2 | b | this one | 4 | 0.500 |",
+        "| 2 | 2 | 4 | 1 | 1 |",
+        "| 1 | mine/iter-001/solver/step-001/updates | base |",
+        "| 2 | mine/iter-002/solver/step-001/updates | mine/iter-001/solver/step-001/updates |",
+        '"learning\\_rate": 0.5'.replace("\\", ""),
+        "| a \\| book | CC BY 4.0 | 1 |",
+    ):
+        assert shown in card, shown
+    assert "other/step" not in card
+
+
+def test_an_adapter_is_exported_as_one_with_the_model_it_needs(store, tmp_path) -> None:
+    update(store.run("mine").iteration(1).phase("p").step(1), "solver", "base", adapter="yes")
+    publish(store.run("mine"), "policies", row("policies", policy="base", weights="Owner/Base"))
+    write_policy(store, "mine", "solver", None, tmp_path / "out")
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert (
+        yaml.safe_load(card.split("---")[1])["library_name"] == "peft" and "A LoRA adapter" in card
+    )
+
+
+def test_a_role_without_updates_weights_cleaned_away_and_a_folder_in_use_are_refused(
+    played, tmp_path
+) -> None:
+    with pytest.raises(ValueError, match="no update of a policy 'judge'; there are other, solver"):
+        write_policy(played, "mine", "judge", None, tmp_path / "out")
+    with pytest.raises(ValueError, match="up to iteration 0"):
+        write_policy(played, "mine", "solver", 0, tmp_path / "out")
+    (tmp_path / "mine").touch()
+    with pytest.raises(ValueError, match="not empty"):
+        write_policy(played, "mine", "solver", None, tmp_path)
+    address = "mine/iter-002/solver/step-001/updates"
+    (played.folder(address) / "files" / "update" / "policy").rename(tmp_path / "moved")
+    with pytest.raises(Cleaned, match="selfplay rerun mine updates --only --iteration 2 --step 1"):
+        write_policy(played, "mine", "solver", None, tmp_path / "out")

@@ -1,0 +1,3 @@
+-- grain:  the prepared corpus
+-- inputs: documents; $run
+select count(*) as documents, sum(num_chars) as chars from documents where run = $run and label = 'prepared';
