@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from flows.runtime.store_root import SOURCE
-from tests.support.light import ASIDE, OURS, needs
+from tests.support.light import ASIDE, FOLDERS, needs
 
 MODELS = (  # whatever runs a model
     "corpus_prep/search/encoder.py",
@@ -26,8 +26,8 @@ MODELS = (  # whatever runs a model
 def test_only_what_runs_a_model_needs_a_large_package() -> None:
     files = [
         path.relative_to(SOURCE).as_posix()
-        for root in OURS
-        for path in (SOURCE / root).rglob("*.py")
+        for folder in FOLDERS
+        for path in (SOURCE / folder).rglob("*.py")
         if needs(path)
     ]
     assert "tasks/training/trainer.py" in files

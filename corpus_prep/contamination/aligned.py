@@ -57,7 +57,7 @@ ALIGNED = pa.schema(
 class AlignmentRule(BaseModel):
     """When an edited passage counts as found."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     seed_words: PositiveInt = 5
     """Words in a seed; one fewer for a question of at most twice as many words."""

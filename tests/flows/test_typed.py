@@ -19,7 +19,9 @@ from flows.settings import profile
 PLACES = (
     "*.md",
     ".github/CON*.md",
-    *(f"{top}/**/*.md" for top in ("flows", "tasks", "warehouse", "corpus_prep", "data")),
+    *(f"{top}/**/*.md" for top in ("flows", "tasks", "warehouse", "corpus_prep")),
+    # not data/**: the user's store is there
+    *(f"data/{part}/**/*.md" for part in ("bench", "english", "micro")),
 )
 PAGES = sorted(path for pattern in PLACES for path in SOURCE.glob(pattern))
 BLOCK = re.compile(r"^```\n(.*?)^```$", re.M | re.S)

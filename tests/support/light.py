@@ -51,6 +51,8 @@ ASIDE = (
 )
 TESTS = SOURCE / "tests"
 OURS = ("data", "flows", "tasks", "warehouse", "corpus_prep", "tests")
+# Where Python files are; the rest of data is the user's.
+FOLDERS = ("data/english", "data/micro", *OURS[1:])
 
 
 class Hiding:
@@ -154,7 +156,7 @@ def _missing(problem: BaseException | None) -> str | None:
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     if not config.getoption("light"):
         return
-    files = [path for root in OURS for path in (SOURCE / root).rglob("*.py") if needs(path)]
+    files = [path for folder in FOLDERS for path in (SOURCE / folder).rglob("*.py") if needs(path)]
     reasons = [str(report.longrepr[2]) for report in terminalreporter.stats.get("skipped", [])]
     skipped = [reason.rsplit(" ", 1)[1] for reason in reasons if "Skipped: needs " in reason]
     packages = sorted(set(skipped).union(*map(needs, files)))
