@@ -25,6 +25,7 @@ import pyarrow as pa
 from warehouse.query import as_pattern, connect
 
 BATCH_ROWS = 10_000
+INTERRUPT_EVERY_S = 0.05
 ONLY_READS = (
     "`selfplay sql` reads the tables of runs: give it one SELECT (or DESCRIBE, SHOW, SUMMARIZE)"
     " that neither writes nor changes settings. To save the result, use -o FILE"
@@ -128,11 +129,17 @@ def _interruptible(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
         return
     heard, told = socket.socketpair()
     told.setblocking(False)
+    pressed = threading.Event()
+    ended = threading.Event()
 
     def listen() -> None:
         while numbers := heard.recv(1):
             if numbers[0] == signal.SIGINT:
-                connection.interrupt()
+                pressed.set()
+                # again and again: DuckDB forgets one that comes before a statement begins
+                while not ended.is_set():
+                    connection.interrupt()
+                    ended.wait(INTERRUPT_EVERY_S)
 
     listener = threading.Thread(target=listen, daemon=True)
     listener.start()
@@ -140,10 +147,13 @@ def _interruptible(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
     try:
         yield
     finally:
+        ended.set()
         signal.set_wakeup_fd(before)
         told.close()
         listener.join()
         heard.close()
+    if pressed.is_set():
+        raise KeyboardInterrupt
 
 
 @contextlib.contextmanager
