@@ -204,6 +204,13 @@ class MethodSettings(Settings):
     )
     iterations: int = Field(default=3, ge=1)
     seed: int = Field(default=0, ge=0)
+    corpus_profile: str | None = Field(
+        default=None,
+        description=(
+            "the profile of prepare-corpus by which `selfplay run --corpus PATH` prepares documents"
+            " first; None: the method reads files as they are"
+        ),
+    )
     evaluation: Evaluation = Evaluation()
     monitor: Limits = Field(default=Limits(), description="what stops the run before an update")
     audit: Audit = Audit()

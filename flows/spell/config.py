@@ -46,7 +46,9 @@ class Clusters(Settings):
         description="another prepared corpus for financial mathematics; None shares `corpus`",
     )
     per_type: int | None = Field(
-        default=2150, ge=1, description="None: all clusters serve every type"
+        default=2150,
+        ge=1,
+        description="at most; types share a smaller corpus equally. None: all serve every type",
     )
     in_world: int = Field(default=48, ge=1, lt=1000, description="clusters of the built-in world")
 
@@ -191,6 +193,7 @@ class Config(MethodSettings):
     )
     steps: int = Field(default=10, ge=1)
     corpus: str = Field(default="micro", description="a prepared corpus, or the built-in world")
+    corpus_profile: str | None = "spell"
     world_seed: int = Field(default=42, ge=0, lt=1000, description="of the built-in world")
     clusters: Clusters = Clusters()
     given: str | None = Field(

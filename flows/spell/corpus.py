@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,6 +11,8 @@ from itertools import accumulate
 from flows.blocks.corpora import check_distinct, find_prepared, open_clusters
 from tasks.clusters import choose_clusters, documents_of
 from warehouse.store import Place, Table
+
+log = logging.getLogger("selfplay")
 
 
 @dataclass(frozen=True)
@@ -31,8 +34,9 @@ def open_prepared(
     """Choose the clusters of every task type, and copy their documents into the run.
 
     `corpus_of` maps task types to prepared corpora. Types that share a corpus get different
-    clusters, unless `per_type` is None: then each type gets all of them. Raises ValueError for a
-    corpus that is missing or has no clusters, and for two corpora that share a document.
+    clusters, `per_type` each or, of a corpus that has fewer, equal shares; with `per_type` None,
+    each type gets all of them. Raises ValueError for a corpus that is missing, has no clusters or
+    fewer than types, and for two corpora that share a document.
     """
     corpora = {name: find_prepared(place.store, name) for name in corpus_of.values()}
     clusters = {name: open_clusters(place, name) for name in corpora}
@@ -57,8 +61,9 @@ def _divide(
     The numbers of a second corpus's clusters continue those of the first: with 100 clusters in
     the first corpus, cluster 0 of the second becomes number 100.
     """
-    counts = (1 + int(table.arrow["cluster"].to_numpy().max()) for table in clusters.values())
+    counts = [1 + int(table.arrow["cluster"].to_numpy().max()) for table in clusters.values()]
     shift_of = dict(zip(clusters, accumulate(counts, initial=0), strict=False))
+    num_of = {name: _num_per_type(corpus_of, name, clusters[name], per_type) for name in clusters}
     memberships = {}
     num_taken = Counter[str]()
     for task_type, name in corpus_of.items():
@@ -67,11 +72,37 @@ def _divide(
         memberships[task_type] = choose_clusters(
             place,
             clusters[name],
-            num_clusters=per_type,
+            num_clusters=num_of[name],
             skip=num_taken[name],
             shift=shift_of[name],
             seed=seed,
             label=label,
         )
-        num_taken[name] += per_type or 0
+        num_taken[name] += num_of[name] or 0
     return memberships
+
+
+def _num_per_type(
+    corpus_of: Mapping[str, str], name: str, clusters: Table, per_type: int | None
+) -> int | None:
+    """The number of a corpus's clusters that each of its task types gets; None for all."""
+    if per_type is None:
+        return None
+    num_clusters = len(clusters.arrow["cluster"].unique())
+    num_types = list(corpus_of.values()).count(name)
+    if num_clusters >= num_types * per_type:
+        return per_type
+    if num_clusters < num_types:
+        raise ValueError(
+            f"corpus {name} has {num_clusters} clusters, and {num_types} task types share it: give"
+            " more documents, or fewer task_types"
+        )
+    share = num_clusters // num_types
+    log.warning(
+        "corpus %s has %d clusters; clusters.per_type=%d assumes more: each task type gets %d",
+        name,
+        num_clusters,
+        per_type,
+        share,
+    )
+    return share

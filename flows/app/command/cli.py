@@ -14,6 +14,7 @@ import click
 
 from flows.app.command.corpus import corpus
 from flows.app.command.demo import MICRO, demo
+from flows.app.command.documents import with_prepared_documents
 from flows.app.command.evaluate import evaluate
 from flows.app.command.export import export
 from flows.app.command.fork import fork
@@ -89,7 +90,11 @@ def main() -> None:
     "--run", "name", help="Name of the run; an existing run is resumed.  [default: METHOD-PROFILE]"
 )
 @click.option(
-    "--corpus", help="A file or folder of text, hf:owner/name?revision=..., or a prepared corpus."
+    "--corpus",
+    help=(
+        "A file or folder of text, or hf:owner/name?revision=..., which is prepared first if the"
+        " method needs that; or a prepared corpus."
+    ),
 )
 @click.option(
     "--set",
@@ -138,6 +143,7 @@ def run(
         parameters["force"] = True
     if stage := only or since:
         parameters["rerun"] = {"stage": stage, "only": bool(only), "dependents": bool(since)}
+    parameters = with_prepared_documents(Site.here(), flow, parameters, here)
     _run_and_exit(flow, parameters, here)
 
 

@@ -16,6 +16,7 @@ from flows.runtime.store_root import SOURCE, open_store, store_root
 if TYPE_CHECKING:
     from flows.method import Method
     from flows.runtime.request import Request
+    from flows.settings.profile import MethodSettings
 
 PASSED_ON = ("CUDA_VISIBLE_DEVICES", "HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE")
 ROWS = (".jsonl", ".json", ".jsonl.gz", ".csv", ".tsv", ".parquet")  # suffixes of files of rows
@@ -182,22 +183,14 @@ def check_settings(deployment: dict[str, Any], parameters: dict[str, Any]) -> An
     Raises ValueError for a wrong setting, or a missing model or corpus: here, not in a worker's
     log.
     """
-    from flows.blocks.corpora import check_documents
-    from flows.settings import profile
+    from flows.blocks.corpora import check_corpora, check_documents, check_language
+    from flows.settings.profile import MethodSettings
 
-    config = _import(deployment, "config").Config
-    settings = dict(parameters["overrides"] or {})
-    if parameters.get("corpus"):
-        if "corpus" not in config.model_fields:
-            raise ValueError("this method learns from no corpus: leave out --corpus")
-        settings["corpus"] = parameters["corpus"]
-    field = config.model_fields.get("corpus")
-    values = profile.read(profile.home(config) / "profiles", parameters["profile"]) | settings
-    if field is not None and field.is_required() and "corpus" not in values:
-        raise ValueError("name the documents: --corpus PATH")
-    cfg = profile.load(config, parameters["profile"], settings)
-    if isinstance(cfg, profile.MethodSettings):
-        _check_method(cfg)
+    cfg = load_config(deployment, parameters)
+    if isinstance(cfg, MethodSettings):
+        check_corpora(cfg, open_store(), SOURCE)
+        check_language(cfg)
+        check_models(cfg)
     else:
         check_documents(getattr(cfg, "corpus", None), SOURCE)
     absent = [
@@ -213,15 +206,32 @@ def check_settings(deployment: dict[str, Any], parameters: dict[str, Any]) -> An
     return cfg
 
 
-def _check_method(cfg: Any) -> None:
-    """Raise ValueError for a missing corpus, benchmark or model."""
-    from flows.blocks.corpora import check_corpora, check_language
+def load_config(deployment: dict[str, Any], parameters: dict[str, Any]) -> Any:
+    """The configuration that a flow run's parameters give.
+
+    Raises ValueError for a wrong setting, or a flow that needs a corpus or takes none.
+    """
+    from flows.settings import profile
+
+    config = _import(deployment, "config").Config
+    settings = dict(parameters["overrides"] or {})
+    if parameters.get("corpus"):
+        if "corpus" not in config.model_fields:
+            raise ValueError("this method learns from no corpus: leave out --corpus")
+        settings["corpus"] = parameters["corpus"]
+    field = config.model_fields.get("corpus")
+    values = profile.read(profile.home(config) / "profiles", parameters["profile"]) | settings
+    if field is not None and field.is_required() and "corpus" not in values:
+        raise ValueError("name the documents: --corpus PATH")
+    return profile.load(config, parameters["profile"], settings)
+
+
+def check_models(cfg: MethodSettings) -> None:
+    """Raise ValueError for a missing benchmark or model."""
     from flows.blocks.evaluation import check_benchmarks
     from tasks.engines.base import check_model
     from tasks.engines.endpoint import API
 
-    check_corpora(cfg, open_store(), SOURCE)
-    check_language(cfg)
     check_benchmarks(cfg, SOURCE)
     for model in cfg.models.model_dump().values():
         if model and not model.startswith(API):

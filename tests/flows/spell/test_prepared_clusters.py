@@ -146,13 +146,31 @@ def test_sets_of_clusters_that_are_no_more_do_not_count(store):
     assert corpora.open_clusters(store.run("stale"), "moved").address == "moved/memberships"
 
 
-def test_a_corpus_without_clusters_or_with_too_few_says_what_to_do(store):
+def test_types_share_a_corpus_equally_that_is_smaller_than_the_profile_assumes(store, caplog):
+    corpus = open_spell(store, "few", **{"clusters.per_type": 48})
+    numbers = [{row["cluster"] for row in table.rows()} for table in corpus.memberships.values()]
+    everything = {row["cluster"] for row in corpora.open_clusters(store.run("few"), "wiki").rows()}
+    share = len(everything) // 3
+    assert share and [len(own) for own in numbers] == [share] * 3
+    assert len(set.union(*numbers)) == 3 * share
+    assert f"wiki has {len(everything)} clusters; clusters.per_type=48 assumes more" in caplog.text
+
+
+def test_a_corpus_without_clusters_or_with_fewer_than_types_says_what_to_do(store):
     with pytest.raises(
         ValueError, match=r"there is no corpus 'nothing': give .* a finished run of prepare-corpus"
     ):
         open_spell(store, "none", corpus="nothing")
-    with pytest.raises(ValueError, match=r"clusters, but 48 are wanted: lower"):
-        open_spell(store, "few", **{"clusters.per_type": 48})
+    made = store.get("wiki/memberships")
+    with store.draft(made.schema) as draft:
+        draft.write(made.arrow[:1])
+        store.publish(draft, "tiny/memberships", made.recipe)
+    documents = store.get("wiki/documents.prepared")
+    with store.draft(documents.schema) as draft:
+        draft.write(documents.arrow)
+        store.publish(draft, "tiny/documents.prepared", documents.recipe)
+    with pytest.raises(ValueError, match="tiny has 1 clusters, and 3 task types share it: give"):
+        open_spell(store, "short", corpus="tiny")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,87 @@
+"""Documents given by their path: prepared as a method needs them, before its run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flows.app.command.corpus import FLOW, show_corpus
+from flows.app.command.launch import (
+    check_models,
+    find_deployment,
+    load_config,
+    make_parameters,
+)
+from flows.app.command.start import run_flow
+from flows.app.service.site import Site
+from flows.app.service.waiting import say
+from flows.runtime.store_root import SOURCE
+
+if TYPE_CHECKING:
+    from flows.settings.profile import MethodSettings
+
+MOST_LETTERS = 40  # of a corpus's name
+
+
+def with_prepared_documents(
+    site: Site, flow: str, parameters: dict[str, Any], here: bool
+) -> dict[str, Any]:
+    """The flow's parameters, its corpus prepared if it is a path and the profile says how.
+
+    The corpus is named after the path and the preparation, so the same command finds it again:
+    a finished one is not prepared twice, and a changed file is noticed. Exits if the preparation
+    fails. Raises ValueError, before any work, for a wrong setting or a missing model.
+    """
+    from flows.blocks.corpora import check_language, is_path_or_dataset
+    from flows.settings.profile import MethodSettings
+
+    corpus = parameters.get("corpus")
+    if corpus is None or not is_path_or_dataset(corpus, SOURCE):
+        return parameters
+    cfg = load_config(find_deployment(flow, parameters["profile"], site), parameters)
+    if not isinstance(cfg, MethodSettings) or cfg.corpus_profile is None:
+        return parameters
+    check_language(cfg)
+    check_models(cfg)
+    settings = settings_of_preparation(cfg)
+    name = name_of_corpus(corpus, cfg.corpus_profile, settings)
+    say(f"documents: {corpus} as the corpus {name}, by prepare-corpus/{cfg.corpus_profile}")
+    preparation = make_parameters(cfg.corpus_profile, name, corpus, settings)
+    if not run_flow(site, FLOW, preparation, here):
+        sys.exit(1)
+    show_corpus(name)
+    return parameters | {"corpus": name}
+
+
+def settings_of_preparation(cfg: MethodSettings) -> dict[str, Any]:
+    """Settings of prepare-corpus: documents with a passage of a held-out question are dropped.
+
+    Held-out questions are those in the files that `evaluation` names.
+    """
+    settings: dict[str, Any] = {}
+    questions = Path(cfg.evaluation.benchmark)
+    if (SOURCE / questions).is_file():
+        settings["contamination.benchmarks"] = [{"name": questions.stem, "path": str(questions)}]
+    described = [name for name in cfg.evaluation.benchmarks if name.endswith(".toml")]
+    if described:
+        settings["contamination.registry"] = described
+        settings["contamination.folder"] = cfg.evaluation.folder
+    return settings
+
+
+def name_of_corpus(corpus: str, profile: str, settings: dict[str, Any]) -> str:
+    """The last part of the corpus's path, and a number that stands for the whole of it, the profile
+    and the settings.
+
+    >>> name_of_corpus("/home/me/My docs", "passages", {})
+    'my-docs-f42187'
+    """
+    identity = json.dumps([corpus, profile, settings], sort_keys=True)
+    number = hashlib.sha256(identity.encode()).hexdigest()[:6]
+    path = corpus.removeprefix("hf:").partition("?")[0].rstrip("/")
+    words = re.findall(r"[a-z0-9]+", path.rpartition("/")[2].lower())
+    return f"{'-'.join(words)[:MOST_LETTERS].strip('-') or 'documents'}-{number}"
