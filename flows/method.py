@@ -170,14 +170,16 @@ def own_package(play: Callable[[Run[Any]], Any]) -> str | None:
 
 
 @contextlib.contextmanager
-def opened(cfg: Any, store: Store, name: str, begins: bool = True) -> Iterator[Run[Any]]:
+def opened(
+    cfg: Any, store: Store, name: str, begins: bool = True, kind: type[Run[Any]] = Run
+) -> Iterator[Run[Any]]:
     """A run of a configuration; its engines and its trainer end with it.
 
     A flow that trains no model, such as one that prepares a corpus, has none. `begins`: register
-    its models as the ones that the run starts from.
+    its models as the ones that the run starts from. `kind`: how a run behaves, such as a pilot.
     """
     if not isinstance(cfg, MethodSettings):
-        yield Run(cfg, store.run(name))
+        yield kind(cfg, store.run(name))
         return
     models = open_models(cfg)
     api = None
@@ -185,7 +187,7 @@ def opened(cfg: Any, store: Store, name: str, begins: bool = True) -> Iterator[R
         api = ChatFleet(cfg.api, store.root, name)
     machines = Machines.of(cfg, store.root / "logs" / name, api)
     try:
-        run = Run(cfg, store.run(name), models, machines)
+        run = kind(cfg, store.run(name), models, machines)
         if begins:
             register(run.place, policies=models)
         try:

@@ -20,6 +20,7 @@ from flows.app.command.export import export
 from flows.app.command.fork import fork
 from flows.app.command.launch import find_flow, is_flow, make_parameters, read_settings
 from flows.app.command.new import new
+from flows.app.command.pilot import pilot
 from flows.app.command.plan import plan
 from flows.app.command.seeds import seeds
 from flows.app.command.services import down, services, stop, up
@@ -386,6 +387,7 @@ for command in (
     export,
     fork,
     new,
+    pilot,
     plan,
     seeds,
     sql,

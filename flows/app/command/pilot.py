@@ -1,0 +1,168 @@
+"""`selfplay pilot`: will this model learn by this method on these documents?"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from flows.app.command.documents import with_prepared_documents
+from flows.app.command.launch import (
+    check_settings,
+    find_deployment,
+    find_flow,
+    make_parameters,
+    method_of,
+    read_settings,
+)
+from flows.app.command.tables import print_table
+from flows.app.service.site import Site
+from flows.runtime.store_root import SOURCE, open_store
+
+if TYPE_CHECKING:
+    from flows.pilot.signals import Signals
+    from flows.pilot.verdict import Verdict
+
+HOUR_S = 3600
+
+
+@click.command()
+@click.argument("flow")
+@click.option("--profile", default="micro", show_default=True, help="Profile of FLOW.")
+@click.option("--run", "name", help="Name of the run that continues from it.  [METHOD-PROFILE]")
+@click.option("--corpus", help="A file or folder of text, or a prepared corpus.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Change a setting, e.g. group_size=4.",
+)
+@click.option("--force", is_flag=True, help="Continue a run that had another configuration.")
+def pilot(
+    flow: str,
+    profile: str,
+    name: str | None,
+    corpus: str | None,
+    settings: tuple[str, ...],
+    force: bool,
+) -> None:
+    """Play the first step of FLOW without training, and say whether the run will learn.
+
+    `selfplay run` with the same options continues from what the pilot sampled. Exits with 1 if
+    there is no signal.
+    """
+    from flows.pilot.play import play_pilot
+    from flows.pilot.signals import measure
+    from flows.pilot.verdict import judge
+    from flows.runtime.request import Request, default_run
+
+    flow = find_flow(flow)
+    site = Site.here()
+    parameters = make_parameters(
+        profile, name or default_run(flow, profile), corpus, read_settings(settings)
+    )
+    parameters = with_prepared_documents(site, flow, parameters, here=True)
+    deployment = find_deployment(flow, profile, site)
+    cfg = check_settings(deployment, parameters)
+    request = Request(
+        flow=flow,
+        profile=profile,
+        run=parameters["run"],
+        overrides=parameters["overrides"],
+        corpus=parameters.get("corpus"),
+        folder=_folder_outside(deployment),
+    )
+    with contextlib.chdir(SOURCE):  # paths in profiles are relative to it
+        notes = play_pilot(method_of(request), request, force)
+    signals = measure(open_store(), request.run, cfg, notes)
+    verdict = judge(signals)
+    _show(signals, verdict, request.run)
+    sys.exit(verdict.outlook == "no signal")
+
+
+def _folder_outside(deployment: dict[str, Any]) -> str | None:
+    from flows.app.service.deployments import folder_outside
+
+    folder = folder_outside(deployment["entrypoint"])
+    if folder is None:
+        return None
+    return str(folder)
+
+
+def _show(signals: Signals, verdict: Verdict, run: str) -> None:
+    print_table(_of_roles(signals), "replies")
+    if examples := _of_unreadable(signals):
+        print_table(examples, "replies that could not be read")
+    if signals.filters:
+        print_table(_of_filters(signals), "tasks")
+    if signals.rewards:
+        print_table(_of_rewards(signals), "groups of rewards")
+    if signals.agreement is not None:
+        click.echo(f"votes on one answer agree with their majority: {signals.agreement:.0%}")
+    if signals.measures:
+        rows = [
+            {"measured": each.metric, "mean": f"{each.value:.3f}", "limit": each.limit}
+            for each in signals.measures
+        ]
+        print_table(rows, "measured before the update")
+    hours = signals.seconds * signals.num_steps / HOUR_S
+    click.echo(
+        f"the pilot sampled {signals.num_tokens:,} tokens in {signals.seconds:.0f} s; a whole run"
+        f" repeats it {signals.num_steps} times: about {signals.num_tokens * signals.num_steps:,}"
+        f" tokens and {hours:.1f} h here, without updates and held-out scores"
+    )
+    click.echo(f"\nverdict: {verdict.sentence}")
+    for reason in verdict.reasons:
+        click.echo(f"- {reason.advice}")
+    click.echo(
+        f"\nrows: `selfplay view {run}`; the same options with `selfplay run` continue from here"
+    )
+
+
+def _of_roles(signals: Signals) -> list[dict[str, Any]]:
+    return [
+        {
+            "role": role.name,
+            "replies": role.num_replies,
+            "readable": f"{role.readable:.0%}",
+            "tokens, mean": f"{role.num_tokens:.0f}",
+            "cut off": f"{role.cut_off:.0%}",
+        }
+        for role in signals.roles
+    ]
+
+
+def _of_unreadable(signals: Signals) -> list[dict[str, Any]]:
+    return [
+        {"role": role.name, "replies": number, "why": reason, "for instance": example}
+        for role in signals.roles
+        for reason, (number, example) in list(role.reasons.items())[:2]
+    ]
+
+
+def _of_filters(signals: Signals) -> list[dict[str, Any]]:
+    return [
+        {
+            "filter": each.name,
+            "candidates": each.num_candidates,
+            "pass": each.num_passed,
+            "kept": each.num_kept,
+            "others": ", ".join(f"{reason} {number}" for reason, number in each.reasons.items()),
+        }
+        for each in signals.filters
+    ]
+
+
+def _of_rewards(signals: Signals) -> list[dict[str, Any]]:
+    return [
+        {
+            "role": each.role,
+            "groups": each.num_groups,
+            "with contrast": each.num_with_contrast,
+            "spread within a group": f"{each.spread:.3f}",
+        }
+        for each in signals.rewards
+    ]

@@ -1,0 +1,121 @@
+"""Play the first step of a method without training, to see what it would train on."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import BaseModel
+
+from flows.method import Method, opened
+from flows.run import Player, Run
+from flows.runtime.record import open_run
+from flows.runtime.request import Request
+from flows.runtime.unread import UnreadError
+from flows.settings import profile as profiles
+from flows.settings.profile import MethodSettings
+from tasks.evaluate import Measure
+from tasks.monitors.monitor import Alarm
+from tasks.training.grpo import GRPOSettings
+from warehouse.store import Place, Table
+
+log = logging.getLogger("selfplay")
+COUNTS = ("iterations", "steps")  # settings that say how often a method repeats itself
+NO_HELD_OUT_SCORE = {"evaluation.benchmark": "none", "evaluation.benchmarks": []}
+
+
+@dataclass
+class Notes:
+    """What happened while a pilot was played.
+
+    `alarms`: what would stop the run before its first update. `stopped`: what stopped the pilot
+    itself; None if it went through every role. `updates`: the batches that would be trained on.
+    """
+
+    alarms: list[Alarm] = field(default_factory=list)
+    stopped: str | None = None
+    updates: list[Table] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class PilotRun(Run[Any]):
+    """A run that updates no policy, notes its alarms, and goes on."""
+
+    notes: Notes = field(default_factory=Notes)
+
+    def iterations(self, first: int = 1) -> Iterator[tuple[int, Place]]:
+        """The first iteration alone; no report is written."""
+        yield first, self.place.iteration(first)
+
+    def watch(
+        self, at: Place, measure: Measure, *, policy: str, benchmark: str, **measured: Any
+    ) -> dict[str, float]:
+        """As a run's; an alarm is noted."""
+        try:
+            return super().watch(at, measure, policy=policy, benchmark=benchmark, **measured)
+        except Alarm as alarm:
+            self.notes.alarms.append(alarm)
+            return {}
+
+    def _update(self, at: Place, player: Player, rows: Table, settings: GRPOSettings) -> Player:
+        """The player as it is; the batch is noted."""
+        self.notes.updates.append(rows)
+        return player
+
+
+def play_pilot(method: Method, request: Request, force: bool = False) -> Notes:
+    """Play the first step of every phase of a run, without updates and held-out scores.
+
+    The tables are those of the run itself, which continues from them. After the place of the first
+    update they are of a policy that this update would have changed: the run makes those again.
+
+    Raises ValueError as `Method.run` does, and for a flow that trains nothing.
+    """
+    cfg = profiles.load(method.config, request.profile, request.settings)
+    if not isinstance(cfg, MethodSettings):
+        raise ValueError(f"{request.flow} trains no model: there is nothing to pilot")
+    first_step = profiles.load(
+        method.config, request.profile, {**request.settings, **of_first_step(cfg)}
+    )
+    with (
+        open_run(request, cfg, force=force) as store,
+        opened(first_step, store, request.run, kind=PilotRun) as run,
+    ):
+        assert isinstance(run, PilotRun)
+        try:
+            method.play(run)
+        except (Alarm, UnreadError) as stop:
+            run.notes.stopped = str(stop)
+        return run.notes
+
+
+def of_first_step(cfg: MethodSettings) -> dict[str, Any]:
+    """Settings in place of a run's: one step in each phase, and no held-out score.
+
+    For SCOPE the steps are `challenger.steps` and `solver.steps`.
+    """
+    names = [name for name in _counts(cfg) if name != "iterations"]
+    return {**dict.fromkeys(names, 1), **NO_HELD_OUT_SCORE}
+
+
+def num_steps(cfg: MethodSettings) -> int:
+    """How often a run repeats what a pilot plays once: iterations by the mean number of steps of a
+    phase."""
+    counts = {name: int(value) for name, value in _counts(cfg).items()}
+    iterations = counts.pop("iterations", 1)
+    steps = list(counts.values()) or [1]
+    return iterations * round(sum(steps) / len(steps))
+
+
+def _counts(cfg: BaseModel, path: tuple[str, ...] = ()) -> Mapping[str, int]:
+    """The settings in `COUNTS`, at any depth, that are at least 1, by their dotted names."""
+    counts: dict[str, int] = {}
+    for name in type(cfg).model_fields:
+        value = getattr(cfg, name)
+        if isinstance(value, BaseModel):
+            counts |= _counts(value, (*path, name))
+        elif name in COUNTS and isinstance(value, int) and value >= 1:
+            counts[".".join((*path, name))] = value
+    return counts

@@ -1,0 +1,171 @@
+"""What a pilot measured: the numbers that say whether a run can learn."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flows.pilot.play import Notes, num_steps
+from flows.settings.profile import MethodSettings
+from tasks.monitors.limits import Limits
+from tasks.monitors.monitor import is_of
+from warehouse.query import connect
+from warehouse.schemas import UPDATES, Row
+from warehouse.store import Store
+
+SQL = Path(__file__).parent / "sql"
+EXAMPLE_LETTERS = 160
+
+
+@dataclass(frozen=True)
+class RoleSignal:
+    """A role's replies: how many, the share that could be read, why others could not, their mean
+    length in tokens, and the share cut off at the token limit.
+
+    `reasons` maps each reason to the number of replies and one of them, the most frequent first.
+    """
+
+    name: str
+    num_replies: int
+    readable: float
+    reasons: dict[str, tuple[int, str]]
+    num_tokens: float
+    cut_off: float
+
+
+@dataclass(frozen=True)
+class FilterSignal:
+    """A filter's candidates: how many passed its tests, how many of these it kept, and how many
+    were not kept for each reason."""
+
+    name: str
+    num_candidates: int
+    num_passed: int
+    num_kept: int
+    reasons: dict[str, int]
+
+
+@dataclass(frozen=True)
+class RewardSignal:
+    """A trained role's groups: how many an update compares, in how many the rewards differ, and
+    the mean population standard deviation of the rewards within a group."""
+
+    role: str
+    num_groups: int
+    num_with_contrast: int
+    spread: float
+
+
+@dataclass(frozen=True)
+class Measure:
+    """The mean of a metric, and its limit in `monitor`: beyond it, the run stops."""
+
+    metric: str
+    value: float
+    limit: str
+
+
+@dataclass(frozen=True)
+class Signals:
+    """All that a verdict rests on.
+
+    `agreement`: the mean share of a judge's votes on an answer that the majority of them agrees
+    with, from 0.5 (chance) to 1; None if no judge votes several times. `measures`: what has a
+    limit in the configuration. `seconds`: what the stages of the pilot took. `num_tokens`:
+    sampled in the pilot. `num_steps`: how often the run repeats what the pilot did once.
+    """
+
+    roles: tuple[RoleSignal, ...]
+    filters: tuple[FilterSignal, ...]
+    rewards: tuple[RewardSignal, ...]
+    agreement: float | None
+    measures: tuple[Measure, ...]
+    seconds: float
+    num_tokens: int
+    num_steps: int
+    notes: Notes
+
+
+def measure(store: Store, run: str, cfg: MethodSettings, notes: Notes) -> Signals:
+    """The signals of a run's first step, from its tables."""
+    rows = _ask(store, run)
+    examples: dict[str, dict[str, tuple[int, str]]] = defaultdict(dict)
+    for row in rows["unreadable"]:
+        examples[row["role"]][row["reason"]] = (row["replies"], _one_line(row["example"]))
+    roles = tuple(
+        RoleSignal(
+            name=row["role"],
+            num_replies=row["replies"],
+            readable=row["readable"] / row["replies"],
+            reasons=examples[row["role"]],
+            num_tokens=row["tokens"],
+            cut_off=row["cut_off"],
+        )
+        for row in rows["roles"]
+    )
+    rewards = tuple(
+        RewardSignal(row["role"], row["groups"], row["with_contrast"], row["spread"] or 0.0)
+        for row in rows["contrast"]
+    )
+    [votes] = rows["votes"]
+    tables = [table for table in store.tables(run) if table.schema != UPDATES]
+    return Signals(
+        roles=roles,
+        filters=_filters(rows["candidates"]),
+        rewards=rewards,
+        agreement=votes["agreement"],
+        measures=tuple(_limited(rows["measures"], cfg.monitor)),
+        seconds=sum(table.recipe["seconds"] for table in tables),
+        num_tokens=round(sum(role.num_replies * role.num_tokens for role in roles)),
+        num_steps=num_steps(cfg),
+        notes=notes,
+    )
+
+
+def _limited(rows: list[Row], limits: Limits) -> Iterator[Measure]:
+    """The metrics that have a limit, such as `judge_error` with `max_judge_error = 0.3`."""
+    for row in rows:
+        for name, limit in limits:
+            if limit is not None and is_of(row["metric"], name):
+                yield Measure(row["metric"], row["value"], f"{name.partition('_')[0]} {limit:g}")
+
+
+def _ask(store: Store, run: str) -> dict[str, list[Row]]:
+    """The rows of every statement in `sql`, by its name."""
+    found: dict[str, list[Row]] = {}
+    with connect(store.root) as connection:
+        for path in sorted(SQL.glob("*.sql")):
+            result = connection.execute(path.read_text(encoding="utf-8"), {"run": run})
+            names = [column[0] for column in result.description or ()]
+            found[path.stem] = [dict(zip(names, row, strict=True)) for row in result.fetchall()]
+    return found
+
+
+def _filters(rows: list[dict[str, Any]]) -> tuple[FilterSignal, ...]:
+    """One signal per filter, of rows per outcome.
+
+    The rows (questions, kept, 12), (questions, too easy, 20) are one filter of 32 candidates.
+    """
+    outcomes: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        outcomes[row["filter"] or "tasks"].append(row)
+    return tuple(
+        FilterSignal(
+            name=name,
+            num_candidates=sum(row["candidates"] for row in of_one),
+            num_passed=sum(row["candidates"] for row in of_one if row["passed"]),
+            num_kept=sum(row["candidates"] for row in of_one if row["kept"]),
+            reasons={row["outcome"]: row["candidates"] for row in of_one if not row["kept"]},
+        )
+        for name, of_one in outcomes.items()
+    )
+
+
+def _one_line(reply: str | None) -> str:
+    words = " ".join((reply or "").split())
+    if len(words) > EXAMPLE_LETTERS:
+        return words[:EXAMPLE_LETTERS] + " ..."
+    return words

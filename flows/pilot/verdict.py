@@ -1,0 +1,149 @@
+"""Whether a run will learn, in plain words, from what its pilot measured.
+
+A verdict names the number that it rests on and what to change. The bounds are rules of thumb: a
+model whose replies can be read and whose rewards differ within groups learns something; whether
+that is what its judge means, only the truth, an auditor or a held-out score can say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from flows.pilot.signals import FilterSignal, RewardSignal, RoleSignal, Signals
+
+Outlook = Literal["will learn", "weak signal", "no signal"]
+ORDER: tuple[Outlook, ...] = ("will learn", "weak signal", "no signal")
+
+LEAST_READABLE = 0.1  # of a role's replies: below it, what is read is chance
+FEW_READABLE = 0.3
+FEW_GROUPS = 8  # with contrast, in an update: below it, one odd group turns the update
+LEAST_CONTRAST = 0.05  # of a role's groups
+LEAST_PASSED = 0.02  # of a filter's candidates
+FEW_PASSED = 0.1
+FEW_AGREE = 0.6  # of a judge's votes with their majority; 0.5 is chance
+MANY_CUT_OFF = 0.5  # of a role's replies
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a run will not learn, or hardly: a number, and what to change."""
+
+    outlook: Outlook
+    problem: str
+    advice: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The worst outlook of all reasons; "will learn" without any."""
+
+    outlook: Outlook
+    reasons: tuple[Reason, ...]
+
+    @property
+    def sentence(self) -> str:
+        if not self.reasons:
+            return "will learn: every role can be read, and rewards differ within groups"
+        worst = [reason.problem for reason in self.reasons if reason.outlook == self.outlook]
+        return f"{self.outlook}, because {'; and '.join(worst)}"
+
+
+def judge(signals: Signals) -> Verdict:
+    """The verdict, with its reasons, the worst first."""
+    reasons = sorted(_reasons(signals), key=lambda reason: -ORDER.index(reason.outlook))
+    outlook = reasons[0].outlook if reasons else "will learn"
+    return Verdict(outlook, tuple(reasons))
+
+
+def _reasons(signals: Signals) -> Iterator[Reason]:
+    notes = signals.notes
+    if notes.stopped:
+        yield Reason("no signal", f"the run would stop: {notes.stopped}", _advice_of(signals))
+    for alarm in notes.alarms:
+        yield Reason(
+            "no signal",
+            f"an alarm would stop the run before its first update: {alarm}",
+            "Mend what it measured: its limit is there for a reason.",
+        )
+    for role in signals.roles:
+        yield from _unreadable(role)
+    for each in signals.filters:
+        yield from _strict(each)
+    for reward in signals.rewards:
+        yield from _without_contrast(reward)
+    if not signals.rewards and not notes.stopped:
+        yield Reason(
+            "no signal",
+            "no rollout has a reward",
+            "Look at what the filters kept, and at the replies.",
+        )
+    if signals.agreement is not None and signals.agreement < FEW_AGREE:
+        yield Reason(
+            "weak signal",
+            f"a judge's votes on one answer agree with their majority in {signals.agreement:.0%} of"
+            " cases, and 50% is chance",
+            "Use a stronger judge, or an answer that a rule can compare.",
+        )
+
+
+def _unreadable(role: RoleSignal) -> Iterator[Reason]:
+    if role.readable >= FEW_READABLE:
+        return
+    reason = next(iter(role.reasons), "no reason")
+    advice = "Give worked examples in the prompt, or a larger model."
+    if role.cut_off > MANY_CUT_OFF:
+        advice = "Replies are cut off: raise the token limit of this role's replies."
+    outlook: Outlook = "weak signal"
+    if role.readable < LEAST_READABLE:
+        outlook = "no signal"
+    yield Reason(
+        outlook,
+        f"{role.readable:.0%} of {role.num_replies} replies of the {role.name} can be read"
+        f" (most often: {reason})",
+        advice,
+    )
+
+
+def _strict(each: FilterSignal) -> Iterator[Reason]:
+    passed = each.num_passed / each.num_candidates
+    if passed >= FEW_PASSED:
+        return
+    outlook: Outlook = "weak signal"
+    if passed < LEAST_PASSED:
+        outlook = "no signal"
+    most = max(each.reasons, key=lambda reason: each.reasons[reason])
+    yield Reason(
+        outlook,
+        f"{each.num_passed} of {each.num_candidates} candidates pass the filter {each.name}"
+        f" (most often: {most})",
+        "Another model or stronger questioner may write tasks inside the window of difficulty;"
+        " `selfplay whatif` shows what another window would keep.",
+    )
+
+
+def _without_contrast(reward: RewardSignal) -> Iterator[Reason]:
+    share = reward.num_with_contrast / reward.num_groups
+    if not reward.num_with_contrast or share < LEAST_CONTRAST:
+        yield Reason(
+            "no signal",
+            f"rewards of the {reward.role} differ in {reward.num_with_contrast} of"
+            f" {reward.num_groups} groups",
+            "Sample more answers to a task (group_size), or tasks that are neither too hard nor too"
+            " easy.",
+        )
+    elif reward.num_groups >= FEW_GROUPS > reward.num_with_contrast:
+        yield Reason(
+            "weak signal",
+            f"rewards of the {reward.role} differ in only {reward.num_with_contrast} of"
+            f" {reward.num_groups} groups",
+            "Sample more tasks in a step.",
+        )
+
+
+def _advice_of(signals: Signals) -> str:
+    role = min(signals.roles, key=lambda each: each.readable, default=None)
+    if role is None or role.readable >= FEW_READABLE:
+        return "The message says where to look."
+    return f"Mend the prompts of the {role.name}, or take a larger model."

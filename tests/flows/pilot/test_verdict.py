@@ -1,0 +1,92 @@
+"""A verdict names the number that it rests on, and is the worst of its reasons."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from flows.pilot.play import Notes
+from flows.pilot.signals import FilterSignal, RewardSignal, RoleSignal, Signals
+from flows.pilot.verdict import judge
+from tasks.monitors.monitor import Alarm
+
+SOLVER = RoleSignal("solver", 400, 0.9, {"no box": (40, "It is 4")}, 20.0, 0.0)
+POOL = FilterSignal("tasks", 100, 60, 40, {"too easy": 40, "not needed": 20})
+GROUPS = RewardSignal("solver", 40, 30, 0.4)
+HEALTHY = Signals(
+    roles=(SOLVER,),
+    filters=(POOL,),
+    rewards=(GROUPS,),
+    agreement=0.9,
+    measures=(),
+    seconds=10.0,
+    num_tokens=8000,
+    num_steps=20,
+    notes=Notes(),
+)
+
+
+def test_readable_replies_and_rewards_that_differ_are_enough() -> None:
+    verdict = judge(HEALTHY)
+    assert (verdict.outlook, verdict.reasons) == ("will learn", ())
+    assert verdict.sentence.startswith("will learn: ")
+
+
+@pytest.mark.parametrize(
+    ("changed", "outlook", "problem"),
+    [
+        (
+            {"roles": (replace(SOLVER, readable=0.05),)},
+            "no signal",
+            "5% of 400 replies of the solver",
+        ),
+        ({"roles": (replace(SOLVER, readable=0.2),)}, "weak signal", "(most often: no box)"),
+        ({"filters": (replace(POOL, num_passed=1),)}, "no signal", "1 of 100 candidates pass"),
+        ({"filters": (replace(POOL, num_passed=8),)}, "weak signal", "(most often: too easy)"),
+        ({"rewards": (replace(GROUPS, num_with_contrast=0),)}, "no signal", "differ in 0 of 40"),
+        ({"rewards": (replace(GROUPS, num_with_contrast=1),)}, "no signal", "differ in 1 of 40"),
+        ({"rewards": (replace(GROUPS, num_with_contrast=5),)}, "weak signal", "in only 5 of 40"),
+        ({"rewards": ()}, "no signal", "no rollout has a reward"),
+        ({"agreement": 0.55}, "weak signal", "in 55% of cases"),
+        ({"notes": Notes(stopped="nothing read")}, "no signal", "would stop: nothing read"),
+        (
+            {"notes": Notes(alarms=[Alarm("r/evaluations", "judge_error", 0.5, 0.3, "Mend it.")])},
+            "no signal",
+            "judge_error is 0.5, the limit is 0.3",
+        ),
+    ],
+)
+def test_each_fault_is_named_with_its_number(changed: dict, outlook: str, problem: str) -> None:
+    verdict = judge(replace(HEALTHY, **changed))
+    assert verdict.outlook == outlook
+    [reason] = verdict.reasons
+    assert problem in reason.problem and reason.advice
+    assert verdict.sentence == f"{outlook}, because {reason.problem}"
+
+
+def test_candidates_that_pass_and_are_not_needed_speak_for_a_filter() -> None:
+    assert judge(replace(HEALTHY, filters=(replace(POOL, num_kept=1),))).outlook == "will learn"
+
+
+def test_few_groups_that_all_differ_are_a_small_step_not_a_weak_signal() -> None:
+    assert judge(replace(HEALTHY, rewards=(RewardSignal("judge", 2, 2, 0.3),))).outlook == (
+        "will learn"
+    )
+
+
+def test_the_worst_reason_decides_and_comes_first() -> None:
+    verdict = judge(
+        replace(
+            HEALTHY,
+            agreement=0.5,
+            rewards=(replace(GROUPS, num_with_contrast=0),),
+        )
+    )
+    assert [reason.outlook for reason in verdict.reasons] == ["no signal", "weak signal"]
+    assert "votes" not in verdict.sentence
+
+
+def test_advice_names_the_token_limit_where_replies_are_cut_off() -> None:
+    [reason] = judge(replace(HEALTHY, roles=(replace(SOLVER, readable=0.1, cut_off=0.8),))).reasons
+    assert "token limit" in reason.advice
