@@ -108,7 +108,8 @@ def deploy(site: Site, api: API, say: Say = print) -> None:
     command = [*prefect, "deploy", "--all", "--prefect-file", str(file)]
     environment = site.environment()
     parents = [str(folder.parent) for folder in outside_folders(site)]
-    environment["PYTHONPATH"] = os.pathsep.join([environment["PYTHONPATH"], *parents])
+    path = filter(None, [environment.get("PYTHONPATH"), *parents])
+    environment["PYTHONPATH"] = os.pathsep.join(path)
     with waiting("`prefect deploy --all`"):
         done = subprocess.run(
             command, cwd=site.root, env=environment, capture_output=True, text=True
