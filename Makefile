@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help install install-gpu harness companions install-dev full any types demo smollm2 demo-english test test-fast test-slow test-light \
-	lint format lock bench bench-corpus bench-viewer fuzz mutants chaos claims micro clean-services
+	lint format lock bench bench-corpus bench-viewer fuzz mutants chaos claims micro clean-services wheel
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,6 +65,9 @@ test-slow: full ## run the tests with real servers, engines and trainers
 test-light: ## run the fast tests of rewards, readers, SQL and the warehouse, without torch and vLLM, in under two minutes
 	@$(INSTALL) dev cpu gpu
 	$(PYTEST) -m "not slow" --light
+
+wheel: ## build the wheel, in dist
+	$(PYTHON) -m pip wheel --quiet --no-deps --wheel-dir dist .
 
 lint: any ## run ruff, sqlfluff and (in a full install) pyright
 	$(BIN)/ruff check .

@@ -31,7 +31,7 @@ from flows.app.command.launch import find_method
 from flows.app.command.tables import print_table
 from flows.app.study import STUDIES, Claim, Seed, Study
 from flows.runtime.request import Request
-from flows.runtime.store_root import SOURCE, open_store, store_root
+from flows.runtime.store_root import WORKSPACE, open_store, store_root
 from flows.runtime.unread import UnreadError
 from tasks.monitors.monitor import Alarm
 from tasks.reports.runs import mean_and_error, report_runs
@@ -40,7 +40,7 @@ from warehouse.query import snapshot
 from warehouse.schemas import Row
 from warehouse.store import Store
 
-BENCH = SOURCE / "data" / "bench"
+BENCH = WORKSPACE / "data" / "bench"
 SEEDS = (0, 1, 2)
 
 # the seeds that each variant has, and the alarm that stopped its run, or ""

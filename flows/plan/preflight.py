@@ -12,16 +12,19 @@ import sys
 import sysconfig
 import time
 from dataclasses import dataclass, replace
+from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
 
 from flows.plan.hardware import GPU, GPUS, MIN_DRIVER, OVERHEADS
 from flows.plan.plan import make_plan, updates_of, ways_out
 from flows.plan.shapes import UnknownShape
-from flows.settings.profile import Comparing, MethodSettings
+from flows.runtime.store_root import IN_CHECKOUT
+from flows.settings.profile import Comparing, MethodSettings, Settings
 from tasks.engines.gpus import wrong_build
 from tasks.processes.host_memory import host_memory
 
+MODEL_PACKAGES = ("peft", "torch", "trl", "vllm")  # the rest of the extras comes with these
 PROCESSES_PER_CORE = 8  # more of them only wait for each other
 WAY_OUT = "--set preflight=false starts it anyway"
 UNKNOWN_GPU = GPUS["h100-80"]  # stands for any card; only its memory matters here
@@ -124,6 +127,22 @@ class Host:
     @classmethod
     def here(cls) -> Host:
         return cls(len(os.sched_getaffinity(0)), host_memory().total)
+
+
+def check_packages(cfg: Settings) -> None:
+    """Raise ValueError if a package that sampling and training need is not installed."""
+    if not isinstance(cfg, MethodSettings):
+        return
+    # on the path: a process that plays flows hides some of them from itself
+    missing = [name for name in MODEL_PACKAGES if PathFinder.find_spec(name) is None]
+    if not missing:
+        return
+    how = "`pip install 'selfplay-flows[cpu]'`, or [gpu] for NVIDIA GPUs"
+    if IN_CHECKOUT:
+        how = "`make install`, or `make install-gpu` for NVIDIA GPUs"
+    raise ValueError(
+        f"sampling and training need {', '.join(missing)}, which is not installed: {how}"
+    )
 
 
 def check_machine(cfg: MethodSettings, root: Path, loads: bool = False) -> None:

@@ -1,8 +1,14 @@
-"""Where this project is, and where its store is."""
+"""Where the code is, where the user's files are, and where the store is.
+
+In a checkout all are in its folder. An installed package keeps the user's files in a workspace of
+the same layout: `data/store`, `data/prefect`, `.env`.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,11 +17,52 @@ if TYPE_CHECKING:
     from warehouse.store import Store
 
 SOURCE = Path(__file__).resolve().parents[2]
+IN_CHECKOUT = (SOURCE / "requirements" / "install.sh").is_file()  # no wheel has it
+BUILT_IN = ("english", "micro")  # folders of `data` that profiles name and a wheel brings
+
+
+def find_workspace(source: Path, in_checkout: bool) -> Path:
+    """The folder of the user's files, to which paths in profiles and settings are relative.
+
+    A checkout, or else SELFPLAY_HOME, or else `~/.selfplay`.
+    """
+    if in_checkout:
+        return source
+    named = os.environ.get("SELFPLAY_HOME")
+    if named:
+        return Path(named).expanduser().resolve()
+    return (Path.home() / ".selfplay").resolve()
+
+
+WORKSPACE = find_workspace(SOURCE, IN_CHECKOUT)
+
+
+def open_workspace() -> Path:
+    """The workspace, with links to the built-in data, so that profiles find it as in a checkout."""
+    if IN_CHECKOUT:
+        return WORKSPACE
+    for name in BUILT_IN:
+        built_in = SOURCE / "data" / name
+        link = WORKSPACE / "data" / name
+        if link.resolve() == built_in or (link.exists() and not link.is_symlink()):
+            continue
+        link.parent.mkdir(parents=True, exist_ok=True)
+        fresh = link.with_name(f".{name}-{os.getpid()}")
+        fresh.symlink_to(built_in)
+        fresh.replace(link)  # another environment may have made it, or one that is gone
+    return WORKSPACE
+
+
+@contextlib.contextmanager
+def in_workspace() -> Iterator[None]:
+    """Work in the workspace, as a worker does."""
+    with contextlib.chdir(open_workspace()):
+        yield
 
 
 def store_root() -> Path:
-    """The folder of all tables: data/store, or SELFPLAY_STORE, relative to the project's folder."""
-    return (SOURCE / (os.environ.get("SELFPLAY_STORE") or "data/store")).resolve()
+    """The folder of all tables: data/store, or SELFPLAY_STORE, relative to the workspace."""
+    return (WORKSPACE / (os.environ.get("SELFPLAY_STORE") or "data/store")).resolve()
 
 
 def open_store(freshness: Freshness | None = None) -> Store:
@@ -38,7 +85,7 @@ def check_store() -> None:
     """Raise ValueError if there is no store."""
     if has_store():
         return
-    why = " yet: `make demo` makes it, or a run"
+    why = " yet: `selfplay demo` makes it, or a run"
     if os.environ.get("SELFPLAY_STORE"):
         why = ", which SELFPLAY_STORE names: only a run makes one"
     raise ValueError(f"there is no store at {store_root()}{why}")

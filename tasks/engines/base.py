@@ -240,7 +240,7 @@ def check_model(name: str) -> None:
         if folder.is_absolute() or name.startswith(".") or name.count("/") != 1:
             raise ValueError(
                 f"model folder {name} does not exist. Check the path, or give a hub name such as"
-                " Qwen/Qwen3-8B. `make demo-english` makes data/models/smollm2."
+                " Qwen/Qwen3-8B. `selfplay demo english` says how data/models/smollm2 is made."
             )
         return
     for needed in ("config.json", "tokenizer.json"):

@@ -131,11 +131,11 @@ def test_the_first_status_of_all_is_no_error(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv("SELFPLAY_STORE", raising=False)
-    monkeypatch.setattr("flows.runtime.store_root.SOURCE", tmp_path)
+    monkeypatch.setattr("flows.runtime.store_root.WORKSPACE", tmp_path)
     result = CliRunner().invoke(cli.main, ["status"])
     assert (result.exit_code, list(tmp_path.iterdir())) == (0, [])
     assert result.output.startswith(
-        f"runs in {tmp_path}/data/store: none yet; `make demo` makes some"
+        f"runs in {tmp_path}/data/store: none yet; `selfplay demo` makes some"
     )
 
 

@@ -15,7 +15,6 @@ import pytest
 from flows.app.service import services
 from flows.app.service.api import API
 from flows.app.service.site import Site
-from flows.runtime.store_root import SOURCE
 from tests.support.homes import with_database
 
 FLOW = """
@@ -77,7 +76,6 @@ def make(root: Path) -> Site:
     for name in PROFILES:
         (package / "profiles" / f"{name}.toml").touch()
     (root / "prefect.yaml").write_text(DEPLOYMENTS)
-    (root / "pyproject.toml").write_text((SOURCE / "pyproject.toml").read_text())
     return Site(root, root / "data" / "prefect", free_port())
 
 

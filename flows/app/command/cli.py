@@ -328,7 +328,9 @@ def status(name: str | None) -> None:
     from warehouse.fork import FORK
 
     if name is None and not (has_store() or os.environ.get("SELFPLAY_STORE")):
-        click.echo(f"runs in {store_root()}: none yet; `make demo` makes some, or `selfplay run`")
+        click.echo(
+            f"runs in {store_root()}: none yet; `selfplay demo` makes some, or `selfplay run`"
+        )
         return
     store = existing_store()
     if name is None:

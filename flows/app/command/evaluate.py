@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ import click
 
 from flows.app.command.launch import from_here, read_settings
 from flows.app.command.tables import print_table
-from flows.runtime.store_root import SOURCE, open_store
+from flows.runtime.store_root import in_workspace, open_store
 
 if TYPE_CHECKING:
     from warehouse.store import Store
@@ -123,7 +122,7 @@ def run_benchmarks(
         f"evaluation.{key}": value or None for key, value in chosen.items()
     }
     suffix = "".join(f"-{value or 'all'}" for value in chosen.values())
-    with contextlib.chdir(SOURCE):
+    with in_workspace():
         from flows.app.command.candidates import evaluate_on, find_candidate
         from flows.blocks.corpora import open_documents
         from flows.blocks.evaluation import open_exam

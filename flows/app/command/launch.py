@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from flows.app.service.site import Site
 from flows.app.service.waiting import waiting
-from flows.runtime.store_root import SOURCE, open_store, store_root
+from flows.runtime.store_root import WORKSPACE, open_store, open_workspace, store_root
 
 if TYPE_CHECKING:
     from flows.method import Method
@@ -45,7 +45,7 @@ def make_parameters(
 
 def from_here(path: str) -> str:
     """A path that exists in the caller's folder, as an absolute path; any other text unchanged."""
-    if Path.cwd() == SOURCE or not Path(path).exists():
+    if Path.cwd() == WORKSPACE or not Path(path).exists():
         return path
     return str(Path(path).resolve())
 
@@ -129,10 +129,13 @@ def deployments_of(flow: str, site: Site | None = None) -> dict[str, dict[str, A
 def read_settings(texts: Iterable[str]) -> dict[str, Any]:
     """The settings of several `--set KEY=VALUE`; a later one wins.
 
-    A path to prompts is relative to the caller's folder. It is made absolute, because a worker has
-    another working directory.
+    A path to prompts is relative to the caller's folder, and so is any path that exists there. It
+    is made absolute, because a worker has another working directory.
     """
     settings = dict(map(read_setting, texts))
+    for key, value in settings.items():
+        if isinstance(value, str) and (os.sep in value or value.endswith(ROWS)):
+            settings[key] = from_here(value)
     prompts = settings.get(PROMPTS)
     if isinstance(prompts, str) and os.sep in prompts:
         settings[PROMPTS] = str(Path(prompts).expanduser().resolve())
@@ -188,20 +191,20 @@ def check_settings(deployment: dict[str, Any], parameters: dict[str, Any]) -> An
 
     cfg = load_config(deployment, parameters)
     if isinstance(cfg, MethodSettings):
-        check_corpora(cfg, open_store(), SOURCE)
+        check_corpora(cfg, open_store(), WORKSPACE)
         check_language(cfg)
         check_models(cfg)
     else:
-        check_documents(getattr(cfg, "corpus", None), SOURCE)
+        check_documents(getattr(cfg, "corpus", None), WORKSPACE)
     absent = [
         f"{key} names {file}"
         for key, file in files_of(cfg.model_dump())
-        if not (SOURCE / file).exists()
+        if not (WORKSPACE / file).exists()
     ]
     if absent:
         raise ValueError(
             f"{'; '.join(absent)}: there is no such file; in settings, paths are relative to"
-            f" {SOURCE}"
+            f" {WORKSPACE}"
         )
     return cfg
 
@@ -213,6 +216,7 @@ def load_config(deployment: dict[str, Any], parameters: dict[str, Any]) -> Any:
     """
     from flows.settings import profile
 
+    open_workspace()
     config = _import(deployment, "config").Config
     settings = dict(parameters["overrides"] or {})
     if parameters.get("corpus"):
@@ -232,8 +236,8 @@ def check_models(cfg: MethodSettings) -> None:
     from tasks.engines.base import check_model
     from tasks.engines.endpoint import API
 
-    check_benchmarks(cfg, SOURCE)
+    check_benchmarks(cfg, WORKSPACE)
     for model in cfg.models.model_dump().values():
         if model and not model.startswith(API):
-            in_project = SOURCE / model  # flows run in SOURCE
-            check_model(str(in_project) if in_project.exists() else model)
+            in_workspace = WORKSPACE / model  # where flows run
+            check_model(str(in_workspace) if in_workspace.exists() else model)

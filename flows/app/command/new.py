@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import keyword
 import re
 import shutil
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from flows.runtime.store_root import SOURCE
+from flows.runtime.store_root import IN_CHECKOUT, SOURCE
 
 WORKED = "ttrl"
 NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -19,14 +20,20 @@ IMPORTS = re.compile(r"(?:^from .*\n)+", re.MULTILINE)
 @click.command()
 @click.argument("method")
 def new(method: str) -> None:
-    """Create flows/METHOD, a small working method to turn into your own.
+    """Create a small working method to turn into your own.
 
-    It is a copy of flows/ttrl: one policy answers questions without labels and learns from
-    agreement with the majority.
+    It is flows/METHOD in a checkout, and otherwise METHOD in the current folder. It is a copy of
+    flows/ttrl: one policy answers questions without labels and learns from agreement with the
+    majority.
     """
-    for path in write_method(method, SOURCE):
+    if IN_CHECKOUT:
+        written = write_method(method, SOURCE)
+        flow = f"{method.replace('_', '-')}-iteration"
+    else:
+        written = write_method_outside(method, Path.cwd())
+        flow = f"./{method}"
+    for path in written:
         click.echo(path)
-    flow = f"{method.replace('_', '-')}-iteration"
     click.echo(f"try it: selfplay run {flow} --set steps=2 --set evaluation.num_tasks=96")
 
 
@@ -36,12 +43,32 @@ def write_method(method: str, root: Path) -> list[str]:
     Raises ValueError for a name that is taken or is not a lower-case Python identifier.
     """
     _check_name(method, root / "flows")
+    return _copy(method, f"flows.{method}", root / "flows" / method, root)
+
+
+def write_method_outside(method: str, folder: Path) -> list[str]:
+    """Copy the worked method to `folder/method`, a package of its own; return the files' paths.
+
+    Raises ValueError for a name that is taken, there or by a method of this project or a package,
+    or is not a lower-case Python identifier.
+    """
+    _check_name(method, folder)
+    _check_name(method, SOURCE / "flows")
+    if importlib.util.find_spec(method) is not None:
+        raise ValueError(
+            f"{method!r} cannot be a method, since a Python package has the name: give another"
+        )
+    return _copy(method, method, folder / method, folder)
+
+
+def _copy(method: str, package: str, folder: Path, root: Path) -> list[str]:
+    """Copy the worked method to `folder` as a package; return the files' paths below `root`."""
     source = SOURCE / "flows" / WORKED
-    folder = root / "flows" / method
     shutil.copytree(source, folder, ignore=shutil.ignore_patterns("__pycache__", "README.md"))
     for path in folder.rglob("*.*"):
         text = path.read_text(encoding="utf-8")
-        path.write_text(_in_order(text.replace(WORKED, method)), encoding="utf-8")
+        renamed = text.replace(f"flows.{WORKED}", package).replace(WORKED, method)
+        path.write_text(_in_order(renamed), encoding="utf-8")
     return sorted(str(path.relative_to(root)) for path in folder.rglob("*.*"))
 
 

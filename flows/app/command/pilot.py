@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ from flows.app.command.launch import (
 )
 from flows.app.command.tables import print_table
 from flows.app.service.site import Site
-from flows.runtime.store_root import SOURCE, open_store
+from flows.runtime.store_root import in_workspace, open_store
 
 if TYPE_CHECKING:
     from flows.pilot.signals import Signals
@@ -75,7 +74,7 @@ def pilot(
         corpus=parameters.get("corpus"),
         folder=_folder_outside(deployment),
     )
-    with contextlib.chdir(SOURCE):  # paths in profiles are relative to it
+    with in_workspace():  # paths in profiles are relative to it
         notes = play_pilot(method_of(request), request, force)
     signals = measure(open_store(), request.run, cfg, notes)
     verdict = judge(signals)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import sys
 import time
@@ -13,11 +12,12 @@ from flows.app.command.launch import check_settings, environment, find_deploymen
 from flows.app.command.quick import why_in_process
 from flows.app.service.site import Site
 from flows.app.service.waiting import say
-from flows.runtime.store_root import SOURCE, open_store, store_root
+from flows.runtime.store_root import in_workspace, open_store, store_root
 
 if TYPE_CHECKING:
     from flows.app.service.api import API
     from flows.runtime.request import Request
+    from flows.settings.profile import Settings
     from warehouse.rerun import Inquiry
     from warehouse.table import Table
 Asking = TypeVar("Asking", bound="Inquiry")
@@ -30,9 +30,10 @@ def run_flow(site: Site, flow: str, parameters: dict[str, Any], here: bool = Fal
     second one. A flow run that takes only a moment runs in this process, as any does with `here`.
     """
     from flows.app.service import services
+    from flows.plan.preflight import check_packages
 
     deployment = find_deployment(flow, parameters["profile"], site)
-    request = _check(deployment, flow, parameters)
+    cfg, request = _check(deployment, flow, parameters)
     reason = why_in_process(request.run, parameters.get("rerun"), lambda: inquire(request))
     in_process = here or reason is not None
     pool = deployment["work_pool"]["name"]
@@ -43,6 +44,8 @@ def run_flow(site: Site, flow: str, parameters: dict[str, Any], here: bool = Fal
             f"profile {request.profile} needs a GPU and none was found; `selfplay up --gpu` starts"
             " the worker anyway"
         )
+    if reason is None:
+        check_packages(cfg)
     api = services.up(site, say=say)
     if in_process:
         _run_in_process(site, api, request, parameters, reason)
@@ -50,8 +53,10 @@ def run_flow(site: Site, flow: str, parameters: dict[str, Any], here: bool = Fal
     return _run_by_worker(site, api, flow, parameters)
 
 
-def _check(deployment: dict[str, Any], flow: str, parameters: dict[str, Any]) -> Request:
-    """Check the request and return it. Raises ValueError if it cannot run."""
+def _check(
+    deployment: dict[str, Any], flow: str, parameters: dict[str, Any]
+) -> tuple[Settings, Request]:
+    """The configuration and the request. Raises ValueError if it cannot run."""
     from flows.app.service.deployments import folder_outside
     from flows.plan.preflight import check_machine
     from flows.runtime.record import check_request, make_rerun
@@ -74,7 +79,7 @@ def _check(deployment: dict[str, Any], flow: str, parameters: dict[str, Any]) ->
         make_rerun(store, request.run, RerunRequest.model_validate(rerun))
     if isinstance(cfg, MethodSettings):
         check_machine(cfg, store_root())
-    return request
+    return cfg, request
 
 
 def inquire(request: Request, settings: dict[str, Any] | None = None) -> Inquiry:
@@ -89,7 +94,7 @@ def play_by(inquiry: Asking, request: Request, settings: dict[str, Any]) -> Aski
     log = logging.getLogger("selfplay")
     log.disabled = True  # its lines would report stages that do not run
     try:
-        with contextlib.chdir(SOURCE):  # paths in profiles are relative to it
+        with in_workspace():  # paths in profiles are relative to it
             return method_of(request).play_by(inquiry, request, settings)
     finally:
         log.disabled = False
@@ -141,7 +146,7 @@ def _run_in_process(
     rerun_request = RerunRequest.model_validate(rerun) if rerun else None
     force = parameters.get("force", False)
     # where a worker would run it
-    with contextlib.chdir(SOURCE), recorded(site, api, flow_run, say):
+    with in_workspace(), recorded(site, api, flow_run, say):
         began = time.time()
         try:
             method.run(request, rerun_request, force, loads=reason is None)

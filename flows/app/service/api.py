@@ -18,7 +18,7 @@ ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 LOGS_PER_CALL = 200
 LINES_WRITTEN_PER_CALL = 1000
 BUSY_S = 60.0
-# the server waits up to 30 s for its database (pyproject.toml), more than once in a request
+# the server waits up to 30 s for its database (prefect.toml), more than once in a request
 ANSWER_S = 90.0
 HEARTBEATS = "flow runs that fell silent"
 SILENT = "its process fell silent; repeat the command to resume from what is published"

@@ -32,7 +32,7 @@ def declared(site: Site) -> list[dict[str, Any]]:
     """
     if (own := own_file(site)).exists():
         return yaml.safe_load(own.read_text(encoding="utf-8"))["deployments"]
-    folders = [*sorted((site.root / "flows").iterdir()), *outside_folders(site)]
+    folders = [*sorted((site.code / "flows").iterdir()), *outside_folders(site)]
     return [
         _deployment(site, folder, name)
         for folder in folders
@@ -63,8 +63,8 @@ def flow_in(site: Site, folder: Path) -> str:
     flow = _read_method(folder).flow
     if _is_built_in(site, folder):
         return flow
-    _check_package(folder)
-    built_in = filter(_is_method, (site.root / "flows").iterdir())
+    check_package(folder)
+    built_in = filter(_is_method, (site.code / "flows").iterdir())
     if flow in [_read_method(path).flow for path in built_in]:
         raise ValueError(
             f"{folder / 'flow.py'}: {flow} is a flow of this project: rename the function"
@@ -85,10 +85,10 @@ def _is_method(folder: Path) -> bool:
 
 
 def _is_built_in(site: Site, folder: Path) -> bool:
-    return folder.resolve().parent == (site.root / "flows").resolve()
+    return folder.resolve().parent == (site.code / "flows").resolve()
 
 
-def _check_package(folder: Path) -> None:
+def check_package(folder: Path) -> None:
     """Raise ValueError if Python cannot import a folder, or would import another one."""
     name = folder.name
     if not name.isidentifier() or keyword.iskeyword(name):

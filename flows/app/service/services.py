@@ -1,4 +1,4 @@
-"""Server, work pools, workers and deployments of this checkout; `up` restarts what is missing."""
+"""Server, work pools, workers and deployments of one workspace; `up` restarts what is missing."""
 
 from __future__ import annotations
 
@@ -108,7 +108,8 @@ def deploy(site: Site, api: API, say: Say = print) -> None:
     command = [*prefect, "deploy", "--all", "--prefect-file", str(file)]
     environment = site.environment()
     parents = [str(folder.parent) for folder in outside_folders(site)]
-    environment["PYTHONPATH"] = os.pathsep.join([environment["PYTHONPATH"], *parents])
+    path = filter(None, [environment.get("PYTHONPATH"), *parents])
+    environment["PYTHONPATH"] = os.pathsep.join(path)
     with waiting("`prefect deploy --all`"):
         done = subprocess.run(
             command, cwd=site.root, env=environment, capture_output=True, text=True
@@ -228,7 +229,7 @@ def _check_alive(name: str, site: Site, process: Process) -> None:
 
 
 def _job_template(site: Site) -> dict[str, Any]:
-    """What a worker starts for a flow run: a process in the project's folder, with its Python."""
+    """What a worker starts for a flow run: a process in the workspace, with our Python."""
     values = {
         "command": f"{sys.executable} -m flows.app.service.flow_process",
         "env": {},
@@ -265,7 +266,7 @@ def _fingerprint(site: Site, deployments: list[dict[str, Any]]) -> str:
     digest = hashlib.sha256(f"{site.root} {deployments}".encode())
     files = {METHOD}
     if own.exists():
-        files = {own, *(site.root / d["entrypoint"].split(":")[0] for d in deployments)}
+        files = {own, *(site.code / d["entrypoint"].split(":")[0] for d in deployments)}
     for file in sorted(file for file in files if file.exists()):
         digest.update(file.read_bytes())
     return digest.hexdigest()

@@ -1,8 +1,8 @@
-"""The Prefect installation of one checkout: its files, port, secret and processes.
+"""The Prefect installation of one workspace: its files, port, secret and processes.
 
 Everything Prefect writes stays in `data/prefect`. The secret is made at first use and kept in the
-git-ignored `.env`, which plain `.venv/bin/prefect` reads when typed in the project folder; the
-other settings are in pyproject.toml.
+git-ignored `.env`, with all settings of `prefect.toml`; plain `prefect` reads it when typed in the
+workspace, which is the project folder in a checkout.
 """
 
 from __future__ import annotations
@@ -11,36 +11,38 @@ import os
 import secrets
 import subprocess
 import sys
-from collections.abc import Sequence
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from flows.app.service.process import Process
-from flows.runtime.store_root import SOURCE
+from flows.runtime.store_root import IN_CHECKOUT, SOURCE, WORKSPACE, open_workspace
 
 PORT = 4217
 USER = "selfplay"
 PORTS = range(1024, 65536)
 USERS_TMPDIR = "SELFPLAY_TMPDIR"  # carries the user's TMPDIR past the worker to its flows
+SETTINGS = Path(__file__).parent / "prefect.toml"
 PROFILES_FILE = 'active = "selfplay"\n\n[profiles.selfplay]\n'
 
 
 @dataclass(frozen=True)
 class Site:
-    """`root` holds the flows, `home` is Prefect's home.
+    """`root` is where flows run, `home` is Prefect's home.
 
     With `port_choice` None, the port is that in the env file.
     """
 
-    root: Path = SOURCE
-    home: Path = SOURCE / "data" / "prefect"
+    root: Path = WORKSPACE
+    home: Path = WORKSPACE / "data" / "prefect"
     port_choice: int | None = None
 
     @classmethod
     def here(cls) -> Site:
-        """This checkout's site, unless the environment names another, as tests do.
+        """The workspace's site, unless the environment names another, as tests do.
 
         The variables are SELFPLAY_PREFECT_HOME and SELFPLAY_PREFECT_PORT.
         """
@@ -50,7 +52,14 @@ class Site:
             home = Path(own_home).resolve()
         if own_port := os.environ.get("SELFPLAY_PREFECT_PORT"):
             port = _port(own_port, "SELFPLAY_PREFECT_PORT is set to")
-        return cls(SOURCE, home, port)
+        return cls(WORKSPACE, home, port)
+
+    @property
+    def code(self) -> Path:
+        """The folder of the package `flows`, with the methods that are deployed."""
+        if self.root == WORKSPACE:
+            return SOURCE
+        return self.root
 
     @property
     def env_file(self) -> Path:
@@ -91,16 +100,18 @@ class Site:
         return f"http://127.0.0.1:{self.port}/runs/flow-run/{flow_run['id']}"
 
     def prepare(self) -> None:
-        """Create the home, and write port and secret to the env file (mode 600).
+        """Create the home, and write settings, port and secret to the env file (mode 600).
 
         Its other lines stay.
         """
+        if self.root == WORKSPACE:
+            open_workspace()
         self.logs.mkdir(parents=True, exist_ok=True)
         self.home.chmod(0o700)  # logs and database would show other users what is run
         profiles = self.home / "profiles.toml"
         if not profiles.exists():
             profiles.write_text(PROFILES_FILE)
-        ours = self._secrets()
+        ours = self._settings()
         others = [line for line in self._env_lines() if line.split("=", 1)[0] not in ours]
         text = "\n".join([*others, *(f"{key}={value}" for key, value in ours.items())]) + "\n"
         if not self.env_file.exists() or self.env_file.read_text() != text:
@@ -120,30 +131,20 @@ class Site:
             if key.startswith("PREFECT_") and not key.startswith("PREFECT_LOGGING_")
         }
         inherited = {key: value for key, value in os.environ.items() if key not in foreign}
-        python_path = os.pathsep.join(
-            filter(None, [str(self.root), str(SOURCE), os.environ.get("PYTHONPATH")])
-        )
-        paths = {
-            "PREFECT_HOME": "",
-            "PREFECT_PROFILES_PATH": "profiles.toml",
-            "PREFECT_RESULTS_LOCAL_STORAGE_PATH": "storage",
-            "PREFECT_LOGGING_CONFIG_PATH": "logging.yml",
-            "PREFECT_SERVER_MEMO_STORE_PATH": "memo_store.toml",
-        }
-        return {
+        environment = {
             **inherited,
-            **{key: str(self.home / name) for key, name in paths.items()},
-            **self._secrets(),
-            "PREFECT_SERVER_DATABASE_CONNECTION_URL": (
-                f"sqlite+aiosqlite:///{self.home / 'prefect.db'}"
-            ),
-            "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-            "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",  # seconds, the least that Prefect takes
-            "PREFECT_LOGGING_EXTRA_LOGGERS": "selfplay",
+            **self._settings(),
             "DO_NOT_TRACK": "1",
             **dict.fromkeys(("NO_PROXY", "no_proxy"), _unproxied()),
-            "PYTHONPATH": python_path,
         }
+        if IN_CHECKOUT:
+            # Python finds an installed package anyway; here, its folder would hide Python's own
+            environment["PYTHONPATH"] = os.pathsep.join(
+                filter(None, [str(self.root), str(SOURCE), os.environ.get("PYTHONPATH")])
+            )
+        else:
+            environment["SELFPLAY_HOME"] = str(WORKSPACE)  # may be given relative to our folder
+        return environment
 
     def activate(self) -> None:
         """Make this process a client of the site. Call it before Prefect is imported."""
@@ -193,10 +194,18 @@ class Site:
             text = path.read_text(errors="replace")
         return f"the end of {path}:\n" + "\n".join(text.splitlines()[-lines:])
 
-    def _secrets(self) -> dict[str, str]:
+    def _settings(self) -> dict[str, str]:
+        """Every setting of Prefect, as an environment variable."""
+        database = f"sqlite+aiosqlite:///{self.home / 'prefect.db'}"
         return {
+            **dict(_variables("PREFECT", tomllib.loads(SETTINGS.read_text(encoding="utf-8")))),
+            "PREFECT_HOME": str(self.home),
+            "PREFECT_PROFILES_PATH": str(self.home / "profiles.toml"),
+            "PREFECT_RESULTS_LOCAL_STORAGE_PATH": str(self.home / "storage"),
+            "PREFECT_LOGGING_CONFIG_PATH": str(self.home / "logging.yml"),
+            "PREFECT_SERVER_MEMO_STORE_PATH": str(self.home / "memo_store.toml"),
+            "PREFECT_SERVER_DATABASE_CONNECTION_URL": database,
             "PREFECT_API_URL": self.url,
-            "PREFECT_SERVER_API_HOST": "127.0.0.1",
             "PREFECT_SERVER_API_PORT": str(self.port),
             "PREFECT_API_AUTH_STRING": self.secret,
             "PREFECT_SERVER_API_AUTH_STRING": self.secret,
@@ -218,6 +227,22 @@ class Site:
             (line.split("=", 1)[1] for line in self._env_lines() if line.startswith(f"{key}=")),
             None,
         )
+
+
+def _variables(prefix: str, settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the settings of a TOML table as environment variables.
+
+    >>> list(_variables("PREFECT", {"server": {"api": {"port": 1}, "ui": False}}))
+    [('PREFECT_SERVER_API_PORT', '1'), ('PREFECT_SERVER_UI', 'false')]
+    """
+    for name, value in settings.items():
+        variable = f"{prefix}_{name.upper()}"
+        if isinstance(value, Mapping):
+            yield from _variables(variable, value)
+        elif isinstance(value, bool):
+            yield variable, str(value).lower()
+        else:
+            yield variable, str(value)
 
 
 def _port(text: str, where: str) -> int:

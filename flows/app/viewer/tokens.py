@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from flows.runtime.store_root import SOURCE
+from flows.runtime.store_root import WORKSPACE
 from warehouse.schemas import Row
 from warehouse.store import Store
 
@@ -69,7 +69,7 @@ def _file(store: Store, rollout: Row) -> Path | None:
     config = store.kept(rollout["run"], "config.json") or {}
     named = [*(config.get("models") or {}).values(), (config.get("engine") or {}).get("model")]
     models = [model for model in named if model]
-    for folder in (store.folder(rollout["policy"]), *(SOURCE / model for model in models)):
+    for folder in (store.folder(rollout["policy"]), *(WORKSPACE / model for model in models)):
         if (folder / "tokenizer.json").is_file():
             return folder / "tokenizer.json"
     for model in models:
