@@ -67,6 +67,7 @@ test-light: ## run the fast tests of rewards, readers, SQL and the warehouse, wi
 	$(PYTEST) -m "not slow" --light
 
 wheel: ## build the wheel, in dist
+	@rm -rf build dist
 	$(PYTHON) -m pip wheel --quiet --no-deps --wheel-dir dist .
 
 lint: any ## run ruff, sqlfluff and (in a full install) pyright
