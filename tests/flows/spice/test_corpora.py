@@ -16,6 +16,7 @@ from flows.app.service import services
 from flows.blocks.corpora import check_corpora, check_distinct, find_prepared
 from flows.run import Run
 from flows.rzero.config import Config as RZero
+from flows.runtime.store_root import SOURCE
 from flows.scope.config import Config as Scope
 from flows.settings import profile
 from flows.spell.config import Config as Spell
@@ -105,10 +106,11 @@ def test_a_corpus_that_there_is_not_is_refused_at_the_prompt_with_all_that_is_al
     assert ("a file or folder, hf:owner/name?revision=..., " in said) == (flow != "spell-iteration")
 
 
-def test_a_path_given_to_a_method_of_clusters_is_refused_at_the_prompt(text):
-    assert "is not prepared, and this method needs clusters" in refused(
-        "run", "spell-iteration", "--corpus", str(text)
-    )
+def test_a_deployment_refuses_a_path_if_its_method_needs_clusters(text, store):
+    """`selfplay run` prepares it first; `prefect deployment run` does not."""
+    cfg = profile.load(Spell, "smollm2", {"corpus": str(text)})
+    with pytest.raises(ValueError, match="is not prepared, and this method needs clusters"):
+        check_corpora(cfg, store, SOURCE)
 
 
 @pytest.mark.parametrize("flow", ["scope-iteration", "spice-iteration"])
