@@ -15,8 +15,8 @@ from flows.app.command.launch import check_settings, find_deployment, make_param
 from flows.app.service import services
 from flows.blocks.corpora import check_corpora, check_distinct, find_prepared
 from flows.run import Run
-from flows.rzero.config import Config as RZero
 from flows.runtime.store_root import SOURCE
+from flows.rzero.config import Config as RZero
 from flows.scope.config import Config as Scope
 from flows.settings import profile
 from flows.spell.config import Config as Spell
