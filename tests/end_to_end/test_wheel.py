@@ -23,17 +23,18 @@ pytestmark = pytest.mark.slow
 
 PACKAGES = ("flows", "tasks", "warehouse", "corpus_prep")
 BUILT_IN = ("english", "micro")
-# folders of the checkout that other tests may write to meanwhile
-OTHERS = (".venv", ".git", ".pytest_cache", ".ruff_cache", "models")
+# folders of the checkout's files; the rest of `data` is the user's, or of other tests meanwhile
+FILES = (*PACKAGES, "data/english", "data/micro")
 USERS = ("SELFPLAY_STORE", "SELFPLAY_PREFECT_HOME", "SELFPLAY_PREFECT_PORT", "PYTHONPATH")
 
 
-def listing(root: Path, *without: str) -> dict[str, tuple[int, int]]:
-    """Size and modification time (ns) of the files in a folder, apart from compiled modules."""
+def listing(*folders: Path) -> dict[str, tuple[int, int]]:
+    """Size and modification time (ns) of the files in folders, apart from compiled modules."""
     return {
         str(path): (path.stat().st_size, path.stat().st_mtime_ns)
-        for path in sorted(root.rglob("*"))
-        if path.is_file() and not {"__pycache__", *without} & set(path.parts)
+        for folder in folders
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and "__pycache__" not in path.parts
     }
 
 
@@ -119,7 +120,7 @@ def test_a_wheel_runs_the_demo_and_writes_only_to_the_users_workspace(
     imported = Path(installed.run("python", "-c", where).stdout.strip())
     assert imported == installed.packages / "flows" / "__init__.py"
     code = listing(installed.packages)
-    checkout = listing(SOURCE, *OTHERS)
+    checkout = listing(*(SOURCE / folder for folder in FILES))
 
     nothing = installed.selfplay("status")
     assert f"runs in {installed.home}/data/store: none yet; `selfplay demo`" in nothing
@@ -143,7 +144,7 @@ def test_a_wheel_runs_the_demo_and_writes_only_to_the_users_workspace(
     assert "intact" in installed.selfplay("verify", "micro")
 
     assert listing(installed.packages) == code
-    assert listing(SOURCE, *OTHERS) == checkout
+    assert listing(*(SOURCE / folder for folder in FILES)) == checkout
     assert [path.name for path in installed.folder.iterdir()] == [installed.home.name]
     assert sorted(path.name for path in installed.home.iterdir()) == [".env", "data"]
 
