@@ -113,12 +113,9 @@ class Method:
         setting, a machine that the plan does not fit, a missing model or API key, stages to rerun
         that do not exist, or a run that was made with another configuration (unless `force`).
         """
-        cfg = profiles.load(self.config, request.profile, request.settings)
+        cfg = self.load(request, loads)
         sink: profiles.Sink = "none"
         if isinstance(cfg, MethodSettings):
-            check_machine(cfg, store_root(), loads)
-            if cfg.api:
-                cfg.api.key()
             sink = cfg.tracking
         with (
             open_run(request, cfg, rerun, force) as store,
@@ -127,6 +124,19 @@ class Method:
         ):
             self.play(run)
             check_left(store, request.run)
+
+    def load(self, request: Request, loads: bool = True) -> profiles.Settings:
+        """The configuration of a run.
+
+        `loads`: the run may load models. Raises ValueError for a wrong setting, a machine that the
+        plan does not fit, or a missing API key.
+        """
+        cfg = profiles.load(self.config, request.profile, request.settings)
+        if isinstance(cfg, MethodSettings):
+            check_machine(cfg, store_root(), loads)
+            if cfg.api:
+                cfg.api.key()
+        return cfg
 
     def inquire(self, request: Request, settings: dict[str, Any]) -> Inquiry:
         """What a run would do now: the stages that it would reach, and why each would be

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,7 +20,6 @@ from tasks.monitors.monitor import Alarm
 from tasks.training.grpo import GRPOSettings
 from warehouse.store import Place, Table
 
-log = logging.getLogger("selfplay")
 COUNTS = ("iterations", "steps")  # settings that say how often a method repeats itself
 NO_HELD_OUT_SCORE = {"evaluation.benchmark": "none", "evaluation.benchmarks": []}
 
@@ -30,7 +28,7 @@ NO_HELD_OUT_SCORE = {"evaluation.benchmark": "none", "evaluation.benchmarks": []
 class Notes:
     """What happened while a pilot was played.
 
-    `alarms`: what would stop the run before its first update. `stopped`: what stopped the pilot
+    `alarms`: what would stop the run before an update. `stopped`: what stopped the pilot
     itself; None if it went through every role. `updates`: the batches that would be trained on.
     """
 
@@ -73,7 +71,7 @@ def play_pilot(method: Method, request: Request, force: bool = False) -> Notes:
 
     Raises ValueError as `Method.run` does, and for a flow that trains nothing.
     """
-    cfg = profiles.load(method.config, request.profile, request.settings)
+    cfg = method.load(request)
     if not isinstance(cfg, MethodSettings):
         raise ValueError(f"{request.flow} trains no model: there is nothing to pilot")
     first_step = profiles.load(

@@ -12,8 +12,8 @@ from flows.pilot.play import Notes, num_steps
 from flows.settings.profile import MethodSettings
 from tasks.monitors.limits import Limits
 from tasks.monitors.monitor import is_of
-from warehouse.query import connect
-from warehouse.schemas import UPDATES, Row
+from warehouse.query import query
+from warehouse.schemas import Row
 from warehouse.store import Store
 
 SQL = Path(__file__).parent / "sql"
@@ -60,7 +60,7 @@ class RewardSignal:
 
 
 @dataclass(frozen=True)
-class Measure:
+class LimitedMetric:
     """The mean of a metric, and its limit in `monitor`: beyond it, the run stops."""
 
     metric: str
@@ -73,7 +73,7 @@ class Signals:
     """All that a verdict rests on.
 
     `agreement`: the mean share of a judge's votes on an answer that the majority of them agrees
-    with, from 0.5 (chance) to 1; None if no judge votes several times. `measures`: what has a
+    with, from 0.5 (chance) to 1; None if no judge votes several times. `metrics`: what has a
     limit in the configuration. `seconds`: what the stages of the pilot took. `num_tokens`:
     sampled in the pilot. `num_steps`: how often the run repeats what the pilot did once.
     """
@@ -82,7 +82,7 @@ class Signals:
     filters: tuple[FilterSignal, ...]
     rewards: tuple[RewardSignal, ...]
     agreement: float | None
-    measures: tuple[Measure, ...]
+    metrics: tuple[LimitedMetric, ...]
     seconds: float
     num_tokens: int
     num_steps: int
@@ -111,13 +111,13 @@ def measure(store: Store, run: str, cfg: MethodSettings, notes: Notes) -> Signal
         for row in rows["contrast"]
     )
     [votes] = rows["votes"]
-    tables = [table for table in store.tables(run) if table.schema != UPDATES]
+    tables = [table for table in store.tables(run) if table.at.iteration == 1]
     return Signals(
         roles=roles,
         filters=_filters(rows["candidates"]),
         rewards=rewards,
         agreement=votes["agreement"],
-        measures=tuple(_limited(rows["measures"], cfg.monitor)),
+        metrics=tuple(_limited(rows["metrics"], cfg.monitor)),
         seconds=sum(table.recipe["seconds"] for table in tables),
         num_tokens=round(sum(role.num_replies * role.num_tokens for role in roles)),
         num_steps=num_steps(cfg),
@@ -125,23 +125,21 @@ def measure(store: Store, run: str, cfg: MethodSettings, notes: Notes) -> Signal
     )
 
 
-def _limited(rows: list[Row], limits: Limits) -> Iterator[Measure]:
+def _limited(rows: list[Row], limits: Limits) -> Iterator[LimitedMetric]:
     """The metrics that have a limit, such as `judge_error` with `max_judge_error = 0.3`."""
     for row in rows:
         for name, limit in limits:
             if limit is not None and is_of(row["metric"], name):
-                yield Measure(row["metric"], row["value"], f"{name.partition('_')[0]} {limit:g}")
+                least_or_most = name.partition("_")[0]
+                yield LimitedMetric(row["metric"], row["value"], f"{least_or_most} {limit:g}")
 
 
 def _ask(store: Store, run: str) -> dict[str, list[Row]]:
     """The rows of every statement in `sql`, by its name."""
-    found: dict[str, list[Row]] = {}
-    with connect(store.root) as connection:
-        for path in sorted(SQL.glob("*.sql")):
-            result = connection.execute(path.read_text(encoding="utf-8"), {"run": run})
-            names = [column[0] for column in result.description or ()]
-            found[path.stem] = [dict(zip(names, row, strict=True)) for row in result.fetchall()]
-    return found
+    return {
+        path.stem: query(store.root, path.read_text(encoding="utf-8"), {"run": run})
+        for path in sorted(SQL.glob("*.sql"))
+    }
 
 
 def _filters(rows: list[dict[str, Any]]) -> tuple[FilterSignal, ...]:

@@ -64,7 +64,7 @@ def _reasons(signals: Signals) -> Iterator[Reason]:
     for alarm in notes.alarms:
         yield Reason(
             "no signal",
-            f"an alarm would stop the run before its first update: {alarm}",
+            f"an alarm would stop the run before an update: {alarm}",
             "Mend what it measured: its limit is there for a reason.",
         )
     for role in signals.roles:

@@ -10,12 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flows.app.command.corpus import FLOW, show_corpus
-from flows.app.command.launch import (
-    check_models,
-    find_deployment,
-    load_config,
-    make_parameters,
-)
+from flows.app.command.launch import check_models, find_deployment, load_config, make_parameters
 from flows.app.command.start import run_flow
 from flows.app.service.site import Site
 from flows.app.service.waiting import say

@@ -43,6 +43,22 @@ def make_parameters(
     return parameters
 
 
+def make_request(deployment: dict[str, Any], flow: str, parameters: dict[str, Any]) -> Request:
+    """The request that a flow run with these parameters is of."""
+    from flows.app.service.deployments import folder_outside
+    from flows.runtime.request import Request
+
+    folder = folder_outside(deployment["entrypoint"])
+    return Request(
+        flow=flow,
+        profile=parameters["profile"],
+        run=parameters["run"],
+        overrides=parameters.get("overrides"),
+        corpus=parameters.get("corpus"),
+        folder=str(folder) if folder else None,
+    )
+
+
 def from_here(path: str) -> str:
     """A path that exists in the caller's folder, as an absolute path; any other text unchanged."""
     if Path.cwd() == WORKSPACE or not Path(path).exists():

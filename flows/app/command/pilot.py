@@ -13,6 +13,7 @@ from flows.app.command.launch import (
     find_deployment,
     find_flow,
     make_parameters,
+    make_request,
     method_of,
     read_settings,
 )
@@ -56,7 +57,7 @@ def pilot(
     from flows.pilot.play import play_pilot
     from flows.pilot.signals import measure
     from flows.pilot.verdict import judge
-    from flows.runtime.request import Request, default_run
+    from flows.runtime.request import default_run
 
     flow = find_flow(flow)
     site = Site.here()
@@ -66,29 +67,13 @@ def pilot(
     parameters = with_prepared_documents(site, flow, parameters, here=True)
     deployment = find_deployment(flow, profile, site)
     cfg = check_settings(deployment, parameters)
-    request = Request(
-        flow=flow,
-        profile=profile,
-        run=parameters["run"],
-        overrides=parameters["overrides"],
-        corpus=parameters.get("corpus"),
-        folder=_folder_outside(deployment),
-    )
+    request = make_request(deployment, flow, parameters)
     with in_workspace():  # paths in profiles are relative to it
         notes = play_pilot(method_of(request), request, force)
     signals = measure(open_store(), request.run, cfg, notes)
     verdict = judge(signals)
     _show(signals, verdict, request.run)
     sys.exit(verdict.outlook == "no signal")
-
-
-def _folder_outside(deployment: dict[str, Any]) -> str | None:
-    from flows.app.service.deployments import folder_outside
-
-    folder = folder_outside(deployment["entrypoint"])
-    if folder is None:
-        return None
-    return str(folder)
 
 
 def _show(signals: Signals, verdict: Verdict, run: str) -> None:
@@ -101,10 +86,10 @@ def _show(signals: Signals, verdict: Verdict, run: str) -> None:
         print_table(_of_rewards(signals), "groups of rewards")
     if signals.agreement is not None:
         click.echo(f"votes on one answer agree with their majority: {signals.agreement:.0%}")
-    if signals.measures:
+    if signals.metrics:
         rows = [
             {"measured": each.metric, "mean": f"{each.value:.3f}", "limit": each.limit}
-            for each in signals.measures
+            for each in signals.metrics
         ]
         print_table(rows, "measured before the update")
     hours = signals.seconds * signals.num_steps / HOUR_S

@@ -5,10 +5,15 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from flows.app.command.launch import check_settings, environment, find_deployment, method_of
+from flows.app.command.launch import (
+    check_settings,
+    environment,
+    find_deployment,
+    make_request,
+    method_of,
+)
 from flows.app.command.quick import why_in_process
 from flows.app.service.site import Site
 from flows.app.service.waiting import say
@@ -57,22 +62,13 @@ def _check(
     deployment: dict[str, Any], flow: str, parameters: dict[str, Any]
 ) -> tuple[Settings, Request]:
     """The configuration and the request. Raises ValueError if it cannot run."""
-    from flows.app.service.deployments import folder_outside
     from flows.plan.preflight import check_machine
     from flows.runtime.record import check_request, make_rerun
-    from flows.runtime.request import Request, RerunRequest
+    from flows.runtime.request import RerunRequest
     from flows.settings.profile import MethodSettings
 
     cfg = check_settings(deployment, parameters)
-    folder: Path | None = folder_outside(deployment["entrypoint"])
-    request = Request(
-        flow=flow,
-        profile=parameters["profile"],
-        run=parameters["run"],
-        overrides=parameters.get("overrides"),
-        corpus=parameters.get("corpus"),
-        folder=str(folder) if folder else None,
-    )
+    request = make_request(deployment, flow, parameters)
     store = open_store()
     check_request(store, request, cfg, parameters.get("force", False))
     if rerun := parameters.get("rerun"):

@@ -5,7 +5,6 @@ with groups_of as (
         rewards.phase,
         played.role,
         rewards.group_id,
-        count(*) as rollouts,
         stddev_pop(rewards.total) as spread,
         max(abs(rewards.advantage)) as advantage
     from rewards
@@ -17,7 +16,6 @@ select
     role,
     count(*) as groups,
     count(*) filter (where advantage > 0) as with_contrast,
-    cast(sum(rollouts) as bigint) as rollouts,
     avg(spread) as spread
 from groups_of
 group by role

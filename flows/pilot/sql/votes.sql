@@ -7,5 +7,5 @@ with answers_judged as (
     group by rollout_id
     having count(vote) > 1
 )
-select count(*) as answers, avg(greatest(share, 1 - share)) as agreement
+select avg(greatest(share, 1 - share)) as agreement
 from answers_judged;

@@ -77,7 +77,7 @@ def test_the_filters_outcomes_are_those_of_its_selections(piloted: Piloted) -> N
 
 
 def test_the_run_continues_from_its_tables(piloted: Piloted) -> None:
-    """Nothing of the first phase is made again; after its update the Challenger is another."""
+    """The first phase is not rebuilt; what follows its update is, since the policy has changed."""
     piloted.go_on(*CANDIDATES)
     began = {t.address: t.recipe["started_at"] for t in piloted.store.tables("r")}
     first = [address for address in piloted.tables if "/challenger/" in address]

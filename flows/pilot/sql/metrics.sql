@@ -3,7 +3,6 @@
 select
     benchmark,
     metric,
-    sum(n) as n,
     sum(score * n) / sum(n) as value
 from evaluations
 where run = $run and iteration = 1 and score is not null
