@@ -98,8 +98,8 @@ def draw(
     size were made before. Documents in `memory` for their cluster and type are avoided; once all of
     a cluster's are in it, any of them may come.
     """
-    # A worked example: 10 samples of two task types are 5 of each. After num_before=1 draw of this
-    # size, each type goes on with its clusters number 5 to 9, in its own seeded order.
+    # Example: 10 samples of two task types are 5 of each type. With num_before=1 earlier draw of
+    # this size, each type takes clusters 5 to 9 of its own seeded order.
     remembered: dict[tuple[int, str], set[str]] = defaultdict(set)
     if memory is not None:
         for row in memory.rows(Memory):

@@ -167,12 +167,15 @@ def _means(vectors: np.ndarray, own: np.ndarray) -> np.ndarray:
 def _k_means(vectors: np.ndarray, k: int, settings: Clustering) -> np.ndarray:
     import faiss
 
-    options: dict[str, Any] = {
-        "min_points_per_centroid": 1,
-        "max_points_per_centroid": settings.sample,
-    }
-    options |= {"niter": settings.iterations, "seed": settings.seed, "spherical": True}
-    means: Any = faiss.Kmeans(vectors.shape[1], min(k, len(vectors)), **options)
+    means: Any = faiss.Kmeans(
+        vectors.shape[1],
+        min(k, len(vectors)),
+        min_points_per_centroid=1,
+        max_points_per_centroid=settings.sample,
+        niter=settings.iterations,
+        seed=settings.seed,
+        spherical=True,
+    )
     means.train(vectors)
     return means.centroids
 

@@ -185,17 +185,24 @@ def _align(
     found: Words, numbers: np.ndarray, columns: list[np.ndarray], passages: Passages
 ) -> pa.Table:
     document, passage, word, passage_word = columns
+    chosen = slice(0, 0)
     if len(found.hash):
-        low, high = np.searchsorted(document, numbers[found.document[[0, -1]]])
-    else:
-        low, high = (0, 0)
-    high = np.searchsorted(document, numbers[found.document[-1]], "right") if len(found.hash) else 0
-    chosen = slice(low, high)
+        low = np.searchsorted(document, numbers[found.document[0]])
+        high = np.searchsorted(document, numbers[found.document[-1]], "right")
+        chosen = slice(low, high)
     local = np.searchsorted(numbers, document[chosen])
-    bounds = np.searchsorted(found.document, local), np.searchsorted(found.document, local, "right")
-    given = passages.hashes, passages.bits, passages.is_rare, passages.starts
-    at = word[chosen], passage[chosen], passage_word[chosen]
-    bits, (equal, first, last, is_whole) = _align_all(found.hash, *bounds, *at, *given)
+    bits, (equal, first, last, is_whole) = _align_all(
+        found.hash,
+        np.searchsorted(found.document, local),
+        np.searchsorted(found.document, local, "right"),
+        word[chosen],
+        passage[chosen],
+        passage_word[chosen],
+        passages.hashes,
+        passages.bits,
+        passages.is_rare,
+        passages.starts,
+    )
     share = equal / np.diff(passages.starts)[passage[chosen]]
     rows = [
         document[chosen],

@@ -334,12 +334,13 @@ class Config(MethodSettings):
             gate = 150
             rubric = 600
             verdict = 200
-        searching = {"added": talk.result_tokens + 60, "by_turn": talk.reasoning}
+        search_result = talk.result_tokens + 60
+        challenger = Lengths(900, turn, 3.5, added=search_result, by_turn=talk.reasoning)
+        solver_turns = min(3.0, talk.solver_turns)
+        solver = Lengths(400, turn, solver_turns, added=search_result, by_turn=talk.reasoning)
         roles = (
-            PlannedRole("challenger", Lengths(900, turn, 3.5, **searching), "challenger"),
-            PlannedRole(
-                "solver", Lengths(400, turn, min(3.0, talk.solver_turns), **searching), "solver"
-            ),
+            PlannedRole("challenger", challenger, "challenger"),
+            PlannedRole("solver", solver, "solver"),
             PlannedRole("gate", Lengths(900, gate)),
             PlannedRole("rubric", Lengths(2250, rubric)),
             PlannedRole("grade", Lengths(1000, verdict, cached=0.7)),

@@ -14,7 +14,8 @@ from tasks.readers.words import words_of
 MAX_CHARS = 30_000
 MOST_QUOTES = 200
 _BETWEEN = re.compile(
-    r"\.\.\.|…|\[…\]|\[\.\.\.\]|(?<=[.!?;])(?<!\b(?:Dr|Mr|Ms|St)\.)(?<!\b(?:Mrs)\.)(?<!\.[A-Z]\.)\s+"
+    r"\.\.\.|…|\[…\]|\[\.\.\.\]"
+    r"|(?<=[.!?;])(?<!\b(?:Dr|Mr|Ms|St)\.)(?<!\b(?:Mrs)\.)(?<!\.[A-Z]\.)\s+"
 )
 _MARKER = re.compile(r"^\s*(?:[-–—*•>]+|[(\[]?\d{1,2}[.)\]])\s+")
 _AROUND = " \t\"'“”‘’«»`*_"

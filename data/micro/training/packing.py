@@ -89,11 +89,10 @@ def collate(
         at = 0
         for number, tokens in enumerate(row):
             span = slice(at, at + len(tokens.ids))
-            ids[r, span], positions[r, span] = (
-                torch.tensor(tokens.ids),
-                torch.tensor(tokens.positions),
-            )
-            owner[r, span], branch[r, span] = number, torch.tensor(tokens.branches)
+            ids[r, span] = torch.tensor(tokens.ids)
+            positions[r, span] = torch.tensor(tokens.positions)
+            owner[r, span] = number
+            branch[r, span] = torch.tensor(tokens.branches)
             weights[r, span] = torch.tensor(
                 [w or float(rng.random() < context_share) * 0.999 for w in tokens.weights]
             )

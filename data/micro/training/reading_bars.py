@@ -134,18 +134,13 @@ def responder_bars(model: MicroModel, num: int = 480) -> Iterator[Bar]:
         else:
             options = []
             letter = answer
-        shown = {
-            "context": reading.in_order(cluster, cluster.names),
-            "question": write_question(question),
-        }
-        cases.append(
-            (
-                task_type,
-                hops,
-                letter,
-                reading.render(f"responder_{task_type}", **shown, options=options),
-            )
+        prompt = reading.render(
+            f"responder_{task_type}",
+            context=reading.in_order(cluster, cluster.names),
+            question=write_question(question),
+            options=options,
         )
+        cases.append((task_type, hops, letter, prompt))
     replies = ask(model, [prompt for *_, prompt in cases])
     right = [
         _is_right(reply, truth) for reply, (_, _, truth, _) in zip(replies, cases, strict=True)

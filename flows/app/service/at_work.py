@@ -58,8 +58,8 @@ def _set_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
 def stop(site: Site, run: str, say: Callable[[str], None] = print) -> None:
     """Stop the flow runs that make `run`, each with every process it started.
 
-    What is published stays. Raises ValueError when there is none, RuntimeError when the server that
-    knows them does not answer.
+    Published tables are kept. Raises ValueError if no flow run makes it, RuntimeError if the
+    server does not answer.
     """
     api = API.of(site)
     if not api.healthy():

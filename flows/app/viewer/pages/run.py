@@ -80,7 +80,8 @@ def figures(view: Page, run: str, iteration: int | None = None) -> HTMLResponse:
 
 @lru_cache(maxsize=BODIES_KEPT)
 def _body(lake: Lake, run: str, iteration: int, version: str) -> Body:
-    """Made again only if a table of the run has changed, which `version` tells."""
+    """The body of an iteration's report, cached until a table of the run, and so `version`,
+    changes."""
     view = View(lake, run)
     contents = collect(view.source(iteration), viewer=url("", run))
     return Body(Markup(render_body(contents, longest=CUT)), view.statements)
