@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help install install-gpu harness companions install-dev full any types demo smollm2 demo-english test test-fast test-slow test-light \
-	lint format lock bench bench-corpus bench-viewer fuzz mutants chaos claims micro clean-services wheel
+	lint format lock bench bench-corpus bench-viewer bench-gpu fuzz mutants chaos claims micro clean-services wheel
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -100,6 +100,9 @@ bench-corpus: full ## benchmark corpus preparation, on real text if SELFPLAY_DAT
 
 bench-viewer: full ## benchmark the viewer on 1,000,000 rollouts in 3,000 tables: first paint, CPU time, memory, ratio to DuckDB
 	$(BIN)/python -m tests.bench.viewer
+
+bench-gpu: full ## measure trainer and engine on a GPU, with random weights of SHAPE=Qwen/Qwen3-8B: beside `selfplay plan`
+	$(BIN)/python -m tests.bench.gpu $(or $(SHAPE),Qwen/Qwen3-8B)
 
 fuzz: any ## feed N=100000 hostile replies to every reader: crashes, injected verdicts, the slowest reading
 	$(BIN)/python -m tests.bench.fuzz $(or $(N),100000) $(or $(SEED),0)

@@ -1,6 +1,7 @@
 """Published numbers of GPUs and hosts, and the share of them that programs reach.
 
-Every share is an assumption: none was measured on a GPU. Lengths of conversations may be those of
+Five shares were measured on one H100, with an adapter on the shape of Qwen3-8B
+(data/bench/gpu.jsonl); every other share is an assumption. Lengths of conversations may be those of
 an earlier run (`flows.plan.measured`).
 """
 
@@ -42,15 +43,15 @@ class Rates:
     """Shares of a GPU's and a host's numbers that are reached. GB/s are those of one process,
     unless said otherwise."""
 
-    train: float = 0.42  # of the FLOPs, in rows of thousands of tokens
+    train: float = 0.29  # of the FLOPs, in rows of thousands of tokens; measured
     prefill: float = 0.50
-    decode: float = 0.75  # of the memory's bandwidth
-    decode_step_s: float = 0.002  # of an engine's step, whatever its batch
+    decode: float = 0.85  # of the memory's bandwidth; measured, with the two below
+    decode_step_s: float = 0.0013  # of an engine's step, whatever its batch
     # of each conversation in a step: scheduling, sampling and text, in Python
-    decode_row_s: float = 12e-6
+    decode_row_s: float = 2e-6
     lora_decode: float = 0.8  # of the tokens a second without adapters
-    # of a micro-batch: launches of a layer's kernels in all passes, and FSDP's hooks
-    layer_launch_s: float = 0.0055
+    # of a micro-batch: launches of a layer's kernels in all passes, and FSDP's hooks; measured
+    layer_launch_s: float = 0.0135
     search_s: float = 0.025  # of one search, in a thread beside the engine
     pageable_gb_s: float = 8.0  # between host and GPU
     load_gb_s: float = 4.0  # weights from the page cache
