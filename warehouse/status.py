@@ -10,6 +10,7 @@ from typing import Any
 
 from warehouse.query import EMPTY
 from warehouse.schemas import Row
+from warehouse.stopped import stopped
 from warehouse.store import Store, Table
 
 
@@ -17,12 +18,18 @@ def runs(store: Store) -> list[Row]:
     """One row per run.
 
     It has the numbers of iterations, tables and rows, the seconds of all stages, and the wall time
-    in s.
+    in s; and, if any run stopped with an error, what kind of error that was.
     """
     found: dict[str, list[Table]] = {}
     for table in store.tables():
         found.setdefault(table.at.run, []).append(table)
-    return [_run_row(name, tables) for name, tables in found.items() if name != EMPTY]
+    rows = [_run_row(name, tables) for name, tables in found.items() if name != EMPTY]
+    causes = {row["run"]: stopped(store, row["run"]) for row in rows}
+    if any(causes.values()):
+        for row in rows:
+            cause = causes[row["run"]]
+            row["stopped_by"] = cause.kind if cause else ""
+    return rows
 
 
 def _run_row(name: str, tables: list[Table]) -> dict[str, Any]:

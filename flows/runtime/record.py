@@ -21,6 +21,7 @@ from warehouse.freshness import Playing
 from warehouse.query import write_views
 from warehouse.rerun import Enough, Rerun, chosen
 from warehouse.schemas import UPDATES
+from warehouse.stopped import remembered
 from warehouse.store import Store
 from warehouse.table import Damaged
 
@@ -47,7 +48,8 @@ def open_run(
     with contextlib.suppress(duckdb.Error):  # a damaged table of any run must not stop this one
         write_views(store)
     try:
-        yield store
+        with remembered(store, request.run):
+            yield store
     except Enough as enough:
         log.info("%s", enough)
 

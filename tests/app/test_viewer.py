@@ -17,6 +17,7 @@ from flows.worlds.built_in import HAYSTACKS
 from tasks.report import report
 from tests.support.rows import publish, row
 from tests.support.store_to_view import HOSTILE, lay
+from warehouse.stopped import remembered
 from warehouse.store import Store
 
 HOST = "http://127.0.0.1:4218"
@@ -151,6 +152,16 @@ def test_a_text_of_10_mb_is_cut_and_can_be_had_whole(browser, store):
     answers = [browser.get(link) for link in whole]
     assert {len(answer.text) for answer in answers} >= {10_000_000}
     assert {answer.headers["content-type"] for answer in answers} == {"text/plain; charset=utf-8"}
+
+
+@pytest.mark.parametrize("path", ["/", "/run/mine"])
+def test_why_a_run_stopped_is_told_as_text(store, browser, path):
+    lay(store)
+    with pytest.raises(RuntimeError), remembered(store, "mine"):
+        raise RuntimeError(f"too many repeats: {HOSTILE}")
+    page = open_page(browser, path)
+    assert "RuntimeError" in page.text
+    assert not any(tag == "img" for tag, _ in page.found)
 
 
 def test_a_score_of_one_iteration_has_no_gain(plain):

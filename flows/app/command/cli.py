@@ -26,7 +26,7 @@ from flows.app.command.seeds import seeds
 from flows.app.command.services import down, services, stop, up
 from flows.app.command.sql import sql
 from flows.app.command.start import inquire, run_flow
-from flows.app.command.tables import print_reports, print_table
+from flows.app.command.tables import print_reports, print_table, visible
 from flows.app.command.view import view
 from flows.app.command.whatif import whatif
 from flows.app.service.site import Site
@@ -326,6 +326,7 @@ def status(name: str | None) -> None:
     """
     from warehouse import status as made
     from warehouse.fork import FORK
+    from warehouse.stopped import stopped
 
     if name is None and not (has_store() or os.environ.get("SELFPLAY_STORE")):
         click.echo(
@@ -342,14 +343,21 @@ def status(name: str | None) -> None:
         print_table(stages, "stages")
         if origin := store.kept(name, FORK):
             click.echo(f"forked from {origin['run']} after iteration {origin['iteration']}")
+        if cause := stopped(store, name):
+            click.echo(visible(str(cause)))
     print_table(made.working(store, name), "running now")
 
 
 @main.command()
 @click.argument("name", metavar="RUN")
 def report(name: str) -> None:
-    """Print the paths of the reports of RUN, one for each iteration."""
+    """Print the paths of the reports of RUN, one for each iteration, and why it stopped if it
+    did."""
+    from warehouse.stopped import stopped
+
     print_reports(name)
+    if cause := stopped(existing_store(), name):
+        click.echo(visible(str(cause)))
 
 
 @main.command()

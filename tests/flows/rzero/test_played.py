@@ -19,6 +19,7 @@ from tests.support.scripted_play import (
     perform,
 )
 from warehouse.query import query
+from warehouse.stopped import stopped
 from warehouse.store import Store
 
 SETTINGS = {
@@ -285,6 +286,8 @@ def test_questions_that_passed_and_that_an_auditor_rejects_stop_the_run_before_i
             **{"monitor.max_gate_leak": 0.5},
         )
     assert query(tmp_path / "store", "select * from updates") == []
+    cause = stopped(Store(tmp_path / "store"), "r")
+    assert cause is not None and cause.kind == "Alarm" and "max_gate_leak" in cause.why
     shown = query(
         tmp_path / "store",
         "select messages[1]['content'] as text from prompts where label = 'audit-gates'",

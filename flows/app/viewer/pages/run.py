@@ -23,6 +23,7 @@ from warehouse.address import Address
 from warehouse.draft import hash_json
 from warehouse.lake import Lake
 from warehouse.schemas import Row
+from warehouse.stopped import stopped
 
 router = APIRouter()
 BOX = (graph.WIDTH, graph.HEIGHT)
@@ -53,6 +54,7 @@ def overview(view: Page, run: str, iteration: int | None = None) -> HTMLResponse
         settings=flat(view.store.kept(run, "config.json") or {}),
         overrides=request.get("overrides") or {},
         alarms=alarms(view.store, run, evaluations),
+        stopped=stopped(view.store, run),
         tiles=held_out_tiles(evaluations),
         iterations=iterations,
         iteration=iteration,

@@ -14,6 +14,7 @@ from flows.app.viewer.view import ALL_RUNS, Page, View
 from tasks.reports.draw import by
 from tasks.reports.learning import held_out_of_runs, held_out_scores
 from warehouse.schemas import Row
+from warehouse.stopped import stopped
 from warehouse.table import Table
 
 router = APIRouter()
@@ -43,6 +44,7 @@ def _row(view: View, run: str, evaluations: list[Row], works: bool) -> Row:
         "settings": settings,
         "works": works,
         "alarms": alarms(view.store, run, evaluations),
+        "stopped": stopped(view.store, run),
         "scores": held_out_scores(evaluations),
         "iterations": len({t.at.iteration for t in tables} - {None, 0}),
         "tables": len(tables),
