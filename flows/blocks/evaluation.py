@@ -7,6 +7,7 @@ differences from the base policy, item by item. The benchmarks and every paper's
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -28,12 +29,41 @@ from tasks.rollouts.search_syntax import EXAMPLES, Syntax, stop_strings
 from warehouse.schemas import ANSWERS, ITEM_SCORES, ITEMS, Row
 from warehouse.store import Place, Table
 
+log = logging.getLogger("selfplay")
 HARNESS = "0.4.13"  # of lm-eval, as requirements/harness.txt has it
 INSISTED = 5  # how often a searching policy is told to answer now
 NO_HUB = (
     "`selfplay evaluate ... --file FILE` reads the benchmark from a file (.jsonl, .parquet, .csv or"
     " .json) instead; a run skips what evaluation.benchmarks leaves out"
 )
+
+
+@dataclass(frozen=True)
+class Room:
+    """Tokens of an engine's context, of a reply and of a prompt, and how many the protocol gives
+    to these two (None: as many as fit)."""
+
+    context: int
+    reply: int
+    prompt: int
+    reply_wanted: int
+    prompt_wanted: int | None
+
+    @property
+    def shortage(self) -> str | None:
+        """What the context has no room for, and how to make room; None if it has."""
+        prompt_wanted = self.prompt_wanted or 0
+        if self.reply >= self.reply_wanted and self.prompt >= prompt_wanted:
+            return None
+        cut = f"{self.reply:,} of {self.reply_wanted:,} tokens for a reply"
+        if self.prompt < prompt_wanted:
+            cut += f" and {self.prompt:,} of {prompt_wanted:,} for a prompt"
+        enough = max(self.reply_wanted + prompt_wanted, -(-self.reply_wanted * 4 // 3))
+        return (
+            f"the engine's context of {self.context:,} tokens leaves {cut}: --set"
+            f" engine.max_model_len={enough:_} has room for the protocol's, and --profile takes a"
+            " method's own settings"
+        )
 
 
 @dataclass(frozen=True)
@@ -88,6 +118,8 @@ class Exam:
     def take(self, iteration: Place, policy: Policy) -> Table:
         """Ask, read, score and measure; returns the scores of every answer."""
         place = iteration.phase("evaluation")
+        if shortage := self.room.shortage:
+            log.warning("%s: %s", self.label, shortage)
         role = self.answering_role
         replies = self.run.ask(
             place,
@@ -145,41 +177,59 @@ class Exam:
 
     @property
     def answering_role(self) -> Role:
-        """The role that is evaluated, with the protocol's token budgets, capped by the engine's
-        context: a reply gets at most three quarters of it."""
+        """The role that is evaluated, with the protocol's token budgets as far as the engine's
+        context has room."""
         cfg = self.run.cfg.evaluation
         protocol = self.protocol
-        context_tokens = self.run.cfg.engine.max_model_len
-        reply_tokens = min(cfg.response_tokens or protocol.response_tokens, context_tokens * 3 // 4)
-        prompt_tokens = min(filter(None, (protocol.input_tokens, context_tokens - reply_tokens)))
+        room = self.room
         temperature = cfg.benchmark_temperature
         if temperature is None:
             temperature = protocol.temperature
         syntax: Syntax = getattr(self._dialogues, "search_syntax", "tags")
-        stop: tuple[str, ...] = ()
+        # A line break ends the replies of prompts that expect one line; these prompts may not.
+        stop = tuple(text for text in getattr(self._dialogues, "stop", ()) if text.strip())
         if protocol.searches:
             template = templates(cfg.prompts, "search")
             read = read_tagged
             dialogue = self._searching(syntax)
-            stop = (*stop_strings(syntax), "</answer>")
+            stop = (*stop, *stop_strings(syntax), "</answer>")
         else:
             template = templates(cfg.prompts, self.benchmark.prompt)
             read = READERS[cfg.prompts][self.benchmark.prompt]
             dialogue = Dialogue(max_turns=1).model_copy(update=self._rendering)
             if cfg.prompts.startswith("lines"):
-                stop = ("\n",)
+                stop = (*stop, "\n")
         return Role(
             "examinee",
             (template,),
-            partial(pose, template=template, model=self.run.cfg.models.base, limit=prompt_tokens),
+            partial(pose, template=template, model=self.run.cfg.models.base, limit=room.prompt),
             Sampling(
-                temperature=temperature, top_p=protocol.top_p, max_tokens=reply_tokens, stop=stop
+                temperature=temperature, top_p=protocol.top_p, max_tokens=room.reply, stop=stop
             ),
             ANSWERS,
             Reader(partial(read_answer, read=read)),
             dialogue,
             values={"search_example": EXAMPLES[syntax], "max_searches": protocol.searches},
+            system=getattr(self._dialogues, "system", ""),
         )
+
+    @property
+    def room(self) -> Room:
+        """The tokens of a reply and of a prompt.
+
+        A model that thinks gets at least the reply that it is trained with. A reply gets at most
+        three quarters of the engine's context.
+        """
+        cfg = self.run.cfg.evaluation
+        wanted = cfg.response_tokens or self.protocol.response_tokens
+        if cfg.response_tokens is None and getattr(self._dialogues, "reasoning", False):
+            wanted = max(wanted, self._dialogues.response_tokens)
+        context = self.run.cfg.engine.max_model_len
+        reply = min(wanted, context * 3 // 4)
+        prompt = context - reply
+        if self.protocol.input_tokens:
+            prompt = min(prompt, self.protocol.input_tokens)
+        return Room(context, reply, prompt, wanted, self.protocol.input_tokens)
 
     @property
     def judging_role(self) -> Role:

@@ -152,7 +152,9 @@ class Evaluation(Settings):
         default=None, ge=1, description="None: the protocol's, if the context has room"
     )
     judge_tokens: int = Field(
-        default=1024, ge=1, description="most tokens of an examiner's verdict, with its thoughts"
+        default=8192,
+        ge=1,
+        description="most tokens of an examiner's verdict, with its thoughts: as SPELL released",
     )
     harness: Harness = Field(
         default=Harness(), description="lm-evaluation-harness, for benchmarks that it runs"

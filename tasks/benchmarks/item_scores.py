@@ -7,6 +7,7 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from tasks.evaluate import Protocol, mean_and_error
 from tasks.processes.comparison_child import serve
@@ -21,7 +22,9 @@ SCORE = "score"
 READABLE = "readable"
 CONFIDENCE = 0.95
 MOST_KINDS = 30
-NO_VERDICT = "no verdict could be read"
+JUDGED = "judged"
+UNREAD_VERDICT = "unread_verdict"
+NO_VERDICT = "the judge gave no verdict"
 
 
 @stage(ITEM_SCORES, tools=("num_workers",), code=(serve,))
@@ -40,9 +43,10 @@ def score_items(
     """Yield one row per answer: the metrics of `scorer`, `readable`, `judged` if a judge voted, and
     `score`, the best of the metrics named in `metric`.
 
-    An unreadable reply scores 0 everywhere. An answer is unscored if the engine failed, if its
-    comparison timed out or crashed, or if no verdict on it could be read: it is counted, but enters
-    no mean.
+    An unreadable reply scores 0 everywhere. So does an answer whose verdict cannot be read, with
+    `unread_verdict` 1: long answers lead to long verdicts, and a mean without those that were cut
+    off would favour short answers. An answer is unscored if the engine failed, its own or the
+    judge's, or if its comparison timed out or crashed: it is counted, but enters no mean.
     The recipe stores `protocol` for `compare`.
     """
     item_of = {row["task_id"]: row for row in items.rows()}
@@ -70,11 +74,11 @@ def _scores(
     item: Row,
     metrics: Sequence[str],
     workers: Workers,
-    votes: dict[str, float | None] | None,
+    votes: dict[str, Verdict | None] | None,
 ) -> tuple[dict[str, float], str | None]:
     """The metrics of one answer, or why it has none."""
     if answer["answer"] is None:
-        names = [*metrics, READABLE, *(["judged"] if votes is not None else [])]
+        names = [*metrics, READABLE, *([JUDGED, UNREAD_VERDICT] if votes is not None else [])]
         failed = answer["malformed"] if answer["malformed"] in NOT_SAMPLED else None
         return dict.fromkeys(names, 0.0), failed
     outcome = workers.compare(item, answer["answer"])
@@ -82,40 +86,52 @@ def _scores(
         return {}, outcome.reason
     found = {**outcome.matched, READABLE: 1.0}
     if votes is not None:
-        vote = votes.get(answer["rollout_id"])
-        if vote is None:
+        verdict = votes.get(answer["rollout_id"])
+        if verdict is None:
             return {}, NO_VERDICT
-        found["judged"] = vote
+        found[JUDGED] = verdict.score
+        found[UNREAD_VERDICT] = float(verdict.is_unread)
     return found, None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A judge's score of an answer, 0..1, and whether a part of its verdict could not be read."""
+
+    score: float
+    is_unread: bool
 
 
 def verdicts(
     judged: list[Row], item_of: dict[str, Row], answers: list[Answer]
-) -> dict[str, float | None]:
-    """The judge's score of each answer, 0..1, by rollout: its vote or, if it judged by criterion,
-    the weights of the criteria met over all positive weights, at least 0 (arXiv 2505.08775: a
-    weight may be negative). None if a verdict is missing or unreadable."""
-    votes: dict[str, dict[str, int | None]] = defaultdict(dict)
+) -> dict[str, Verdict | None]:
+    """The judge's verdict on each answer, by rollout; None if it is missing or was not sampled.
+
+    Its score is the judge's vote or, if it judged by criterion, the weights of the criteria met
+    over all positive weights, at least 0 (arXiv 2505.08775: a weight may be negative). A vote that
+    cannot be read counts as NO.
+    """
+    given_to: dict[str, dict[str, Row]] = defaultdict(dict)
     for row in judged:  # of a prompt that was sampled again, the last reply counts
-        if "vote" in row:
-            votes[row["rollout_id"]][row.get("criterion_id", "")] = row["vote"]
-        else:
-            votes[row["rollout_id"]][row.get("criterion_id", "")] = row["verdict"]
-    found: dict[str, float | None] = {}
-    for answer in answers:
-        given = votes.get(answer["rollout_id"], {})
-        criteria = json.loads(item_of[answer["task_id"]]["given"]).get("criteria") or [
-            {"weight": 1.0}
-        ]
-        if len(given) < len(criteria) or None in given.values():
-            found[answer["rollout_id"]] = None
-            continue
-        weights = [criterion["weight"] for criterion in criteria]
-        met = [given[key] for key in ([""] if "" in given else map(str, range(len(criteria))))]
-        total = math.fsum(w for w in weights if w > 0)
-        earned = math.fsum(weight * (one or 0) for weight, one in zip(weights, met, strict=True))
-        found[answer["rollout_id"]] = max(0.0, earned / total)
-    return found
+        given_to[row["rollout_id"]][row.get("criterion_id", "")] = row
+    return {
+        answer["rollout_id"]: _verdict(given_to[answer["rollout_id"]], item_of[answer["task_id"]])
+        for answer in answers
+    }
+
+
+def _verdict(given: dict[str, Row], item: Row) -> Verdict | None:
+    """What a judge's rows about one answer, by criterion, amount to."""
+    criteria = json.loads(item["given"]).get("criteria") or [{"weight": 1.0}]
+    is_missing = any(row["malformed"] in NOT_SAMPLED for row in given.values())
+    if len(given) < len(criteria) or is_missing:
+        return None
+    keys = [""] if "" in given else [str(position) for position in range(len(criteria))]
+    votes = [given[key].get("vote", given[key].get("verdict")) for key in keys]
+    weights = [criterion["weight"] for criterion in criteria]
+    total = math.fsum(weight for weight in weights if weight > 0)
+    earned = math.fsum(weight * (vote or 0) for weight, vote in zip(weights, votes, strict=True))
+    return Verdict(score=max(0.0, earned / total), is_unread=None in votes)
 
 
 def measure_items(

@@ -14,11 +14,13 @@ from click.testing import CliRunner
 from flows.app.command import cli
 from flows.app.command.launch import from_here
 from flows.benchmarks import find
-from flows.blocks.evaluation import check_benchmarks
+from flows.blocks.evaluation import Exam, check_benchmarks
+from flows.run import Run
 from flows.runtime.store_root import SOURCE
 from flows.rzero.flow import rzero_iteration
 from flows.settings import profile
 from flows.settings.profile import MethodSettings
+from flows.spice.config import Config as Spice
 from tests.support.scripted_play import Asked, Script, any_text_model, perform
 from warehouse.query import query
 from warehouse.store import Store
@@ -184,6 +186,45 @@ def test_a_judge_decides_where_the_protocol_has_one_and_its_verdicts_are_rows(wo
         world, "select distinct json_extract_string(protocol, '$.judge[0]') from evaluations"
     )
     assert judge == ("model",)
+
+
+def test_a_context_with_less_room_than_the_protocol_is_named_with_what_would_do(world, caplog):
+    more = ("--paper", "one", "--set", "evaluation.response_tokens=6000")
+    command(world, world["model"], *more)
+    assert (
+        "three-one: the engine's context of 4,000 tokens leaves 3,000 of 6,000 tokens for a reply:"
+        " --set engine.max_model_len=8_000 has room for the protocol's"
+    ) in caplog.text
+
+
+def test_a_context_with_room_for_the_protocol_needs_no_word(world, caplog):
+    command(world, world["model"], "--paper", "one")
+    assert "leaves" not in caplog.text
+
+
+def test_benchmarks_are_asked_with_the_system_message_stops_and_thoughts_of_training(world):
+    """A line break ends replies of other prompts than these."""
+    exam = exam_of(
+        world,
+        Spice,
+        **{
+            "dialogues.system": "Be brief.",
+            "dialogues.stop": ["\nUser:", "\n"],
+            "dialogues.reasoning": True,
+            "dialogues.response_tokens": 900,
+            "update.max_completion_tokens": 900,
+        },
+    )
+    role = exam.answering_role
+    assert (role.system, role.sampling.stop) == ("Be brief.", ("\nUser:",))
+    assert role.sampling.max_tokens == 900  # the protocol's 64 would cut a thought
+
+
+def exam_of(world: dict[str, Any], config: type[MethodSettings], **settings: Any) -> Exam:
+    """The benchmark as a run of a method takes it."""
+    given = {"models.base": world["model"], "evaluation.folder": world["folder"], **settings}
+    cfg = profile.load(config, "micro", {"engine.max_model_len": 4000, **given})
+    return Exam.open(Run(cfg, Store(Path(world["folder"]) / "store").run("r")), world["entry"])
 
 
 def test_a_policy_searches_where_the_protocol_lets_it(world):

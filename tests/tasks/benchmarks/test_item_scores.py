@@ -48,8 +48,8 @@ def said(
                 "votes",
                 judge_rollout_id=f"j{i}",
                 rollout_id=f"r{i}",
-                vote=vote,
-                malformed=None if vote is not None else "no verdict",
+                vote=None if isinstance(vote, str) else vote,
+                malformed="no verdict" if vote is None else vote if isinstance(vote, str) else None,
             )
             for i, vote in votes.items()
         ]
@@ -86,22 +86,27 @@ def test_an_unreadable_reply_is_wrong_and_one_that_the_engine_did_not_give_is_un
     assert (third["scores"], third["unscored"]) == ({}, "engine error")
 
 
-def test_the_score_is_the_best_of_rule_and_judge_and_a_lost_verdict_leaves_the_answer_unscored(
-    place,
-):
+def test_the_score_is_the_best_of_rule_and_judge_and_an_unread_verdict_counts_as_no(place):
     tables = said(
-        place, ("q", "Lee", None), ("q", "Ann", None), ("p", "Ann", None), ("p", None, "no box"),
+        place, ("q", "Lee", None), ("q", "Ann", None), ("p", "Zoe", None), ("p", None, "no box"),
         votes={0: 1, 1: 0, 2: None},
     )  # fmt: skip
-    found = scores(place, tables, metric=("cover", "judged")).rows()
-    assert [r["scores"].get("score") for r in found] == [1, 1, None, 0]
-    assert [r["scores"].get("judged") for r in found] == [1, 0, None, 0]
-    assert found[2]["unscored"] == "no verdict could be read"
+    found = [row["scores"] for row in scores(place, tables, metric=("cover", "judged")).rows()]
+    assert [scores["score"] for scores in found] == [1, 1, 0, 0]
+    assert [scores["judged"] for scores in found] == [1, 0, 0, 0]
+    assert [scores["unread_verdict"] for scores in found] == [0, 0, 1, 0]
+
+
+def test_an_answer_that_the_judge_was_not_asked_about_is_unscored(place):
+    """The judge's engine failed on the first; the second never reached it."""
+    tables = said(place, ("q", "Lee", None), ("q", "Ann", None), votes={0: "engine error"})
+    found = scores(place, tables, metric=("judged",)).rows()
+    assert [row["unscored"] for row in found] == ["the judge gave no verdict"] * 2
 
 
 @pytest.mark.parametrize(
     ("verdicts", "score"),
-    [((1, 1, 0), 1.0), ((1, 0, 1), 0.5), ((0, 0, 1), 0.0), ((1, None, 0), None), ((1, 0), None)],
+    [((1, 1, 0), 1.0), ((1, 0, 1), 0.5), ((0, 0, 1), 0.0), ((1, None, 0), 0.75), ((1, 0), None)],
 )
 def test_a_rubric_is_the_weights_of_the_criteria_that_are_met_and_some_cost(place, verdicts, score):
     """Weights 3, 1 and -1: of 4 points at most, 3 + 1, then 3 - 1, then -1, which counts as 0."""
