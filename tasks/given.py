@@ -88,7 +88,7 @@ def draw_tasks(tasks: Table, *, chosen: Tables = (), number: int, size: int, see
 @stage(RUBRICS)
 def given_rubrics(items: Table, *, tasks: Table) -> Rows:
     """Yield the criteria that came with the items of `tasks`. Raises ValueError for an item
-    without any."""
+    without any of positive weight."""
     criteria_of = {
         row["task_id"]: json.loads(row["given"]).get("criteria") for row in items.rows(Item)
     }
@@ -97,6 +97,8 @@ def given_rubrics(items: Table, *, tasks: Table) -> Rows:
             raise ValueError(
                 f"{task_id} has no criteria: columns.criteria names the field of its rubric"
             )
+        if not any(criterion["weight"] > 0 for criterion in criteria_of[task_id]):
+            raise ValueError(f"{task_id}: none of its criteria has a positive weight")
         for i, criterion in enumerate(criteria_of[task_id]):
             yield {
                 "criterion_id": f"{task_id}-{i}",

@@ -1,7 +1,7 @@
 """SCOPE's rewards, each a pure function of one rollout or one group, and the rows of `scores` made
 from them, where every part of a reward is a component.
 
-Equation numbers are those of arXiv 2605.31433; eq. 1 is `flows.scope.rubrics.share_met`.
+Equation numbers are those of arXiv 2605.31433; eq. 1 is `tasks.scorers.rubric.share_met`.
 """
 
 from __future__ import annotations

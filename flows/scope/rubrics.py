@@ -6,13 +6,13 @@ Axes: K criteria.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
 from tasks.judge import canary_id
 from tasks.read import not_heard
+from tasks.scorers.rubric import share_met
 from tasks.stage import rows_by
 from warehouse.schemas import Answer, Criterion, Judgment, Row, Task
 
@@ -64,24 +64,15 @@ def _grade(
         if not not_heard([row])
     ]
     verdict_K = [verdict for verdict, _ in asked]
+    asked_weight_K = [weight for _, weight in asked]
     needed = min_coverage * len(row_K)
     num_read = sum(v is not None for v in verdict_K)
     met = sum(1 for v in verdict_K if v)
-    if answer["answer"] is None or num_read < needed or num_read == 0:
-        lacking = len(verdict_K) < needed or not verdict_K
+    only_pitfalls = not any(weight > 0 for weight in asked_weight_K)
+    if answer["answer"] is None or num_read < needed or num_read == 0 or only_pitfalls:
+        lacking = len(verdict_K) < needed or only_pitfalls
         return Grade(None, met, len(row_K), not_heard(row_K) if lacking else None)
-    return Grade(share_met(verdict_K, [w for _, w in asked]), met, len(row_K))
-
-
-def share_met(verdict_K: Sequence[int | None], weight_K: Sequence[float]) -> float:
-    """The weighted share of criteria met. A missing verdict counts as not met.
-
-    >>> share_met([1, 0, 1, None], [1, 1, 1, 1])
-    0.5
-    >>> share_met([1, 0], [3, 1])
-    0.75
-    """
-    return math.fsum(w for w, v in zip(weight_K, verdict_K, strict=True) if v) / math.fsum(weight_K)
+    return Grade(share_met(verdict_K, asked_weight_K), met, len(row_K))
 
 
 def canaries(rubrics: list[Criterion], tasks: list[Task], *, count: int) -> Iterator[Row]:

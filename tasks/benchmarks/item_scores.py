@@ -14,6 +14,7 @@ from tasks.processes.comparison_child import serve
 from tasks.processes.comparisons import Workers
 from tasks.read import NOT_SAMPLED
 from tasks.scorers import SCORERS
+from tasks.scorers.rubric import share_met
 from tasks.stage import Rows, Tables, rows_of, stage
 from warehouse.schemas import COMPARISONS, ITEM_SCORES, Answer, Item, ItemScore, Rollout, Row
 from warehouse.store import Table
@@ -107,9 +108,8 @@ def verdicts(
 ) -> dict[str, Verdict | None]:
     """The judge's verdict on each answer, by rollout; None if it is missing or was not sampled.
 
-    Its score is the judge's vote or, if it judged by criterion, the weights of the criteria met
-    over all positive weights, at least 0 (arXiv 2505.08775: a weight may be negative). A vote that
-    cannot be read counts as NO.
+    Its score is the judge's vote or, if it judged by criterion, the share met. A vote that cannot
+    be read counts as NO.
     """
     given_to: dict[str, dict[str, Row]] = defaultdict(dict)
     for row in judged:  # of a prompt that was sampled again, the last reply counts
@@ -129,9 +129,7 @@ def _verdict(given: dict[str, Row], item: Row) -> Verdict | None:
     keys = [""] if "" in given else [str(position) for position in range(len(criteria))]
     votes = [given[key].get("vote", given[key].get("verdict")) for key in keys]
     weights = [criterion["weight"] for criterion in criteria]
-    total = math.fsum(weight for weight in weights if weight > 0)
-    earned = math.fsum(weight * (vote or 0) for weight, vote in zip(weights, votes, strict=True))
-    return Verdict(score=max(0.0, earned / total), is_unread=None in votes)
+    return Verdict(score=share_met(votes, weights), is_unread=None in votes)
 
 
 def measure_items(

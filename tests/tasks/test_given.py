@@ -70,6 +70,16 @@ def test_an_item_without_criteria_is_no_task_by_rubric(place):
         given_rubrics(place, table, tasks=tasks)
 
 
+def test_a_rubric_of_pitfalls_alone_is_refused(place):
+    given = json.dumps({"criteria": [{"text": "Lies.", "weight": -2.0}]})
+    table = publish(
+        place, "items", row("items", task_id="a", text="What?", references=[], given=given)
+    )
+    tasks = given_tasks(place, table, number=0, count=1, seed=0)
+    with pytest.raises(ValueError, match="a: none of its criteria has a positive weight"):
+        given_rubrics(place, table, tasks=tasks)
+
+
 def test_tasks_come_all_before_any_comes_again_and_only_those_that_are_kept(place):
     tasks = publish(place, "tasks", *(row("tasks", task_id=str(i), text="?") for i in range(5)))
     how = {"size": 3, "seed": 0}

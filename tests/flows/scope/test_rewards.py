@@ -4,7 +4,7 @@ import pytest
 
 from flows.scope import rewards
 from flows.scope.config import ChallengerReward, SolverReward
-from flows.scope.rubrics import share_met
+from tasks.scorers.rubric import share_met
 
 
 @pytest.mark.parametrize(
@@ -63,6 +63,19 @@ def test_a_missing_verdict_counts_as_not_met():
 
 def test_weights_weigh_the_criteria():
     assert share_met([1, 0, 1], [3, 2, 1]) == pytest.approx(4 / 6)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "share"), [([1, 1, 0], 1.0), ([1, 1, 1], 0.75), ([0, 0, 1], 0.0)]
+)
+def test_a_pitfall_costs_its_weight_and_avoiding_it_earns_nothing(verdicts, share):
+    """Weights 5, 3 and -2, as in rubrics of RaR: the best answer has 1, no answer less than 0."""
+    assert share_met(verdicts, [5, 3, -2]) == share
+
+
+def test_a_rubric_of_pitfalls_alone_is_refused():
+    with pytest.raises(ValueError, match=r"needs a criterion of positive weight, not \[-2, 0\]"):
+        share_met([1, 1], [-2, 0])
 
 
 @pytest.mark.parametrize(
