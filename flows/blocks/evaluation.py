@@ -171,6 +171,8 @@ class Exam:
             "judge": judge,
             "sampling": role.sampling.model_dump(mode="json"),
             "samples": self.protocol.samples,
+            # contexts are cut to fit
+            "prompt_tokens": self.room.prompt if self.columns.context else None,
             "searches": self.protocol.searches,
             "index": self.index and self.index.content_hash,
         }

@@ -220,11 +220,32 @@ def test_benchmarks_are_asked_with_the_system_message_stops_and_thoughts_of_trai
     assert role.sampling.max_tokens == 900  # the protocol's 64 would cut a thought
 
 
-def exam_of(world: dict[str, Any], config: type[MethodSettings], **settings: Any) -> Exam:
-    """The benchmark as a run of a method takes it."""
-    given = {"models.base": world["model"], "evaluation.folder": world["folder"], **settings}
-    cfg = profile.load(config, "micro", {"engine.max_model_len": 4000, **given})
-    return Exam.open(Run(cfg, Store(Path(world["folder"]) / "store").run("r")), world["entry"])
+def test_scores_of_contexts_cut_to_other_lengths_are_not_compared(world):
+    exams = [
+        exam_of(world, Spice, **{"engine.max_model_len": length}, entry=with_context(world))
+        for length in (3000, 4000)
+    ]
+    ours, theirs = (exam.described(exam.answering_role) for exam in exams)
+    assert (ours["prompt_tokens"], theirs["prompt_tokens"]) == (2936, 3936)
+    plain = exam_of(world, Spice)
+    assert plain.described(plain.answering_role)["prompt_tokens"] is None
+
+
+def with_context(world: dict[str, Any]) -> str:
+    """The benchmark again, with a context in every item."""
+    path = Path(world["folder"]) / "read.toml"
+    path.write_text(ENTRY.replace('answers = ["a"]', 'answers = ["a"]\ncontext = ["q"]'))
+    return str(path)
+
+
+def exam_of(
+    world: dict[str, Any], config: type[MethodSettings], entry: str | None = None, **settings: Any
+) -> Exam:
+    """A benchmark as a run of a method takes it."""
+    given = {"models.base": world["model"], "evaluation.folder": world["folder"]}
+    cfg = profile.load(config, "micro", {"engine.max_model_len": 4000, **given, **settings})
+    run = Run(cfg, Store(Path(world["folder"]) / "store").run("r"))
+    return Exam.open(run, entry or world["entry"])
 
 
 def test_a_policy_searches_where_the_protocol_lets_it(world):
