@@ -137,7 +137,11 @@ def check_packages(cfg: Settings) -> None:
     missing = [name for name in MODEL_PACKAGES if PathFinder.find_spec(name) is None]
     if not missing:
         return
-    how = "`pip install 'selfplay-flows[cpu]'`, or [gpu] for NVIDIA GPUs"
+    # pip alone would fetch torch's build for GPUs, which vLLM's build for CPUs does not load
+    how = (
+        "`uv pip install --torch-backend=cpu 'selfplay-flows[cpu]'`, or `pip install"
+        " 'selfplay-flows[gpu]'` for NVIDIA GPUs"
+    )
     if IN_CHECKOUT:
         how = "`make install`, or `make install-gpu` for NVIDIA GPUs"
     raise ValueError(

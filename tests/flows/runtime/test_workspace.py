@@ -54,7 +54,10 @@ def test_the_workspace_of_an_installed_package_has_links_to_its_built_in_data(
 
 @pytest.mark.parametrize(
     ("in_checkout", "how"),
-    [(True, "`make install`, or"), (False, r"`pip install 'selfplay-flows\[cpu\]'`, or \[gpu\]")],
+    [
+        (True, "`make install`, or"),
+        (False, r"`uv pip install --torch-backend=cpu 'selfplay-flows\[cpu\]'`, or"),
+    ],
 )
 def test_packages_that_models_need_and_that_are_missing_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_checkout: bool, how: str
