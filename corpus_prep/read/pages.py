@@ -55,13 +55,19 @@ def archived(opened: Opened) -> Iterator[Found]:
 
     number = 0
     with opened.stream() as stream:
-        try:
-            for record in ArchiveIterator(stream):
-                if record.rec_type in ("response", "resource", "conversion"):
-                    number += 1
-                    yield _of_record(opened, number, record)
-        except ArchiveLoadFailed as error:
-            yield opened.dropped("unreadable", f"after record {number}: {error}")
+        records = ArchiveIterator(stream)
+        while True:
+            try:
+                record = next(records)
+            except StopIteration:
+                return
+            # warcio fails with AttributeError at a response without WARC-Target-URI
+            except (ArchiveLoadFailed, AttributeError) as error:
+                yield opened.dropped("unreadable", f"after record {number}: {error}")
+                return
+            if record.rec_type in ("response", "resource", "conversion"):
+                number += 1
+                yield _of_record(opened, number, record)
 
 
 def _of_record(opened: Opened, number: int, record: Any) -> Found:

@@ -80,6 +80,9 @@ def json_rows(opened: Opened) -> Iterator[Found]:
     except (ValueError, RecursionError):
         yield opened.dropped("bad_json")
     else:
+        if not isinstance(whole, dict):
+            yield opened.dropped("bad_json", "one value instead of an object or a list")
+            return
         lists = [v for v in whole.values() if isinstance(v, list) and v and isinstance(v[0], dict)]
         rows = [whole]
         if lists and not any(name in whole for name in opened.columns.text):

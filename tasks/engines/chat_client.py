@@ -122,11 +122,11 @@ class ChatClient:
         except httpx.HTTPError as broken:
             raise _Trouble("fault", f"{type(broken).__name__}: {broken}") from None
         if status != 200:
-            self._refuse(status, headers, _plain(content)[:300])
+            self._refuse(status, headers, self._shown(_plain(content), 300))
         try:
             response = json.loads(content)
         except (ValueError, RecursionError):
-            raise _Trouble("fault", f"no JSON: {_plain(content)[:100]!r}") from None
+            raise _Trouble("fault", f"no JSON: {self._shown(_plain(content), 100)!r}") from None
         return self._read(response)
 
     def _post(self, body: dict[str, Any]) -> tuple[int, httpx.Headers, bytes]:
@@ -173,13 +173,15 @@ class ChatClient:
             reason = choice.get("finish_reason")
             refusal = choice["message"].get("refusal")
         except (KeyError, IndexError, TypeError, AttributeError):
-            raise _Trouble("fault", f"no reply in {json.dumps(response)[:100]}") from None
+            raise _Trouble(
+                "fault", f"no reply in {self._shown(json.dumps(response), 100)}"
+            ) from None
         if reason == "content_filter" or (refusal and not text):
             raise NotAnswered(
                 "never", f"refused: {without(self._key, _text(refusal or reason))[:300]}"
             )
         if not isinstance(text, str):
-            raise _Trouble("fault", f"no text in {json.dumps(choice)[:100]}")
+            raise _Trouble("fault", f"no text in {self._shown(json.dumps(choice), 100)}")
         if not isinstance(usage, dict):
             usage = {}
         return ChatReply(
@@ -189,6 +191,11 @@ class ChatClient:
             num_completion_tokens=_count(usage.get("completion_tokens")),
             model=without(self._key, _text(model))[:200] if isinstance(model, str) else None,
         )
+
+    def _shown(self, text: str, most: int) -> str:
+        """The beginning of a text from the endpoint, without the key: it is masked before the text
+        is cut, since a part of it would not be recognised."""
+        return without(self._key, text)[:most]
 
     def close(self) -> None:
         self.throttle.stop()

@@ -233,7 +233,9 @@ class EndpointEngine:
                 continue
             if response.status_code < 400:
                 return response.json()
-            failure = RuntimeError(f"status {response.status_code}: {response.text[:500]}")
+            failure = RuntimeError(
+                f"status {response.status_code}: {without(self._key, response.text)[:500]}"
+            )
             if response.status_code < 500 and response.status_code != 429:
                 break
         raise failure

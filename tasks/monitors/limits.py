@@ -26,22 +26,22 @@ class Limits(BaseModel):
             raise TypeError(f"{wrong[0]} limits no metric: begin with max_ or min_")
 
     max_canary_error: float | None = Field(
-        default=None, ge=0, description="answers of known verdict judged wrongly"
+        default=None, ge=0, le=1, description="answers of known verdict judged wrongly"
     )
     max_canary_rise: float | None = Field(
-        default=0.15, ge=0, description="rise of the same since the first iteration"
+        default=0.15, ge=0, le=1, description="rise of the same since the first iteration"
     )
     max_judge_minus_oracle: float | None = Field(
-        default=0.05, ge=0, description="mean verdict minus mean truth"
+        default=0.05, ge=0, le=1, description="mean verdict minus mean truth"
     )
     max_judge_error: float | None = Field(
-        default=None, ge=0, description="verdicts that are not the truth"
+        default=None, ge=0, le=1, description="verdicts that are not the truth"
     )
     max_vote_minus_oracle: float | None = Field(
-        default=None, ge=0, description="mean vote minus mean truth"
+        default=None, ge=0, le=1, description="mean vote minus mean truth"
     )
     max_vote_error: float | None = Field(
-        default=None, ge=0, description="votes that are not the truth"
+        default=None, ge=0, le=1, description="votes that are not the truth"
     )
     max_pay_minus_oracle: float | None = Field(
         default=None, ge=0, description="mean score of answers minus the truth"
@@ -53,35 +53,37 @@ class Limits(BaseModel):
         default=None, ge=0, description="mean score of wrong answers"
     )
     max_reference_error: float | None = Field(
-        default=0.3, ge=0, description="tasks whose own answer is not the truth"
+        default=0.3, ge=0, le=1, description="tasks whose own answer is not the truth"
     )
     max_label_error: float | None = Field(
-        default=0.3, ge=0, description="labels that are not the truth"
+        default=0.3, ge=0, le=1, description="labels that are not the truth"
     )
     max_mark_error: float | None = Field(
-        default=None, ge=0, description="marks on the wrong side of the truth"
+        default=None, ge=0, le=1, description="marks on the wrong side of the truth"
     )
     max_top_mark: float | None = Field(
-        default=0.95, ge=0, description="marks that are the highest possible"
+        default=0.95, ge=0, le=1, description="marks that are the highest possible"
     )
     max_gate_leak: float | None = Field(
-        default=0.1, ge=0, description="tasks let through that a second audit rejects"
+        default=0.1, ge=0, le=1, description="tasks let through that a second audit rejects"
     )
     max_malformed: float | None = Field(
         default=0.8,
         ge=0,
+        le=1,
         description="replies of a role that could not be read (a small model begins at 0.6)",
     )
     max_engine_failure: float | None = Field(
-        default=0.25, ge=0, description="replies that the engine did not give"
+        default=0.25, ge=0, le=1, description="replies that the engine did not give"
     )
     max_over_limit: float | None = Field(
         default=0.5,
         ge=0,
+        le=1,
         description="prompts with more tokens than the method allows, which are not sampled from",
     )
     min_kept: float | None = Field(
-        default=None, ge=0, description="candidates that a filter let through"
+        default=None, ge=0, le=1, description="candidates that a filter let through"
     )
     min_kept_ratio: float | None = Field(
         default=0.05,
@@ -89,12 +91,15 @@ class Limits(BaseModel):
         description="the same over the first iteration's (0.2 after two iterations is healthy)",
     )
     max_flat_group: float | None = Field(
-        default=0.95, ge=0, description="groups whose rewards are all equal"
+        default=0.95, ge=0, le=1, description="groups whose rewards are all equal"
     )
-    max_unscorable: float | None = Field(default=0.5, ge=0, description="rollouts without a reward")
+    max_unscorable: float | None = Field(
+        default=0.5, ge=0, le=1, description="rollouts without a reward"
+    )
     max_largest_part: float | None = Field(
         default=None,
         ge=0,
+        le=1,
         description="share of a reward's variance that is due to one of its parts",
     )
     max_reply_ratio: float | None = Field(
@@ -108,16 +113,16 @@ class Limits(BaseModel):
         description="the same (0.33 is healthy if a small model learns to be brief)",
     )
     max_repeat: float | None = Field(
-        default=None, ge=0, description="tasks like an earlier one of their batch"
+        default=None, ge=0, le=1, description="tasks like an earlier one of their batch"
     )
     max_repeat_of_earlier: float | None = Field(
-        default=0.5, ge=0, description="tasks that an earlier iteration had word for word"
+        default=0.5, ge=0, le=1, description="tasks that an earlier iteration had word for word"
     )
     max_empty: float | None = Field(
-        default=0.3, ge=0, description="tasks without three different words"
+        default=0.3, ge=0, le=1, description="tasks without three different words"
     )
     max_copy: float | None = Field(
-        default=0.5, ge=0, description="tasks equal to an earlier one of their batch"
+        default=0.5, ge=0, le=1, description="tasks equal to an earlier one of their batch"
     )
     max_falls: float | None = Field(
         default=1, ge=0, description="iterations in which a held-out score fell while rewards rose"
@@ -135,6 +140,7 @@ class Limits(BaseModel):
     max_policy_stale: float | None = Field(
         default=0.5,
         ge=0,
+        le=1,
         description="1: the engine scores trained rows as before the update, not as the trainer",
     )
     max_ratio_gap: float | None = Field(

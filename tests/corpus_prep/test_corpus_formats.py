@@ -158,6 +158,14 @@ def test_compressed_text_is_one_document_and_no_more_is_unpacked_than_may_be_kep
         ("a.json", b'{"text": "one", "rows": [{"text": "part of it"}]}', [None]),
         ("a.json", b"[" * 100_000, ["bad_json"]),
         ("a.json", b'{"text": "one"', ["bad_json"]),
+        ("a.json", b"null", ["bad_json"]),
+        ("a.json", b'"a text"', ["bad_json"]),
+        (
+            "a.warc",
+            b"WARC/1.0\r\nWARC-Type: response\r\nContent-Length: 20\r\n\r\n"
+            b"HTTP/1.1 200 OK\r\n\r\nx",
+            ["unreadable"],
+        ),
         ("a.json", b'[{"text": "caf\xe9"}]', ["encoding"]),
         ("a.csv", b"text\ncaf\xe9\none\n", ["encoding", None]),
         ("a.csv", b"body\none\n", ["no_text"]),

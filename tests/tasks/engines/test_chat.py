@@ -339,6 +339,21 @@ def test_sql_tells_tokens_and_cost_of_each_stage(place):
     assert found == {**where, **counts, "cost": 6.0, "paid": 4.0}
 
 
+@pytest.mark.parametrize("status", [400, 200])
+def test_no_part_of_the_key_is_left_where_a_text_is_cut(place, status):
+    """A refusal is cut after 300 characters, a body that is no JSON after 100: the key begins at
+    each of 40 places before."""
+    longest = 300 if status == 400 else 100
+
+    def quote(prompt: str, _: int) -> tuple[int, str]:
+        return status, "x" * (longest - int(prompt.split()[1])) + KEY
+
+    with serving(quote) as server:
+        rows = ask(place, server.url, prompts(40), retries=0, max_failed_share=1)
+    assert all(row["error"] for row in rows)
+    assert KEY[:9] not in repr(rows)
+
+
 def test_the_key_reaches_no_row_recipe_log_or_error(place, caplog):
     """The server repeats the key wherever it can: in errors, in replies, as the model's name."""
     caplog.set_level("DEBUG")
