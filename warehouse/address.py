@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 # one whole folder name; `runs/runs` would mislead the views
 RUN_NAME = re.compile(r"(?!runs$)[^\W_][\w.+=@-]{0,99}")
+MOST_BYTES = 100  # names of lock files hold a run's name, and may have 255 bytes
 NUMBER = r"(\d{3}|[1-9]\d{3,})"  # as `{:03d}` writes it
 SHAPE = re.compile(
     rf"([^/]+)(?:/iter-{NUMBER})?(?:/([^/]+))??(?:/step-{NUMBER})?/([a-z]\w*)(?:\.([^/]+))?"
@@ -24,10 +25,10 @@ def check_run_name(name: str) -> str:
     >>> check_run_name("qwen3-8b.seed=1")
     'qwen3-8b.seed=1'
     """
-    if not RUN_NAME.fullmatch(name):
+    if not RUN_NAME.fullmatch(name) or len(name.encode()) > MOST_BYTES:
         raise ValueError(
-            f"a run cannot be called {name!r}: use at most 100 letters, digits and any of . _ - + ="
-            " @, starting with a letter or digit"
+            f"a run cannot be called {name!r}: use at most {MOST_BYTES} letters (fewer if they take"
+            " several bytes), digits and any of . _ - + = @, starting with a letter or digit"
         )
     return name
 

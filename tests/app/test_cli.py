@@ -341,6 +341,8 @@ def test_a_run_cannot_lie_outside_its_folder_or_hide_from_the_views(name):
 def test_a_run_may_be_called_in_any_language():
     names = ["qwen2.5-7b", "lauf_ü", "测试", "7"]
     assert [launch.make_parameters("micro", name)["run"] for name in names] == names
+    with pytest.raises(ValueError, match=r"at most 100 letters \(fewer if"):
+        launch.make_parameters("micro", "测" * 34)
 
 
 @pytest.mark.parametrize("command", ["run", "stop", "corpus prepare"])
