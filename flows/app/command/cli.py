@@ -355,9 +355,9 @@ def report(name: str) -> None:
     did."""
     from warehouse.stopped import stopped
 
-    print_reports(name)
     if cause := stopped(existing_store(), name):
         click.echo(visible(str(cause)))
+    print_reports(name)
 
 
 @main.command()
