@@ -7,13 +7,14 @@ share one batch.
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from tasks.engines.yarn import Yarn
 
@@ -25,6 +26,18 @@ SHAPE = (
     "num_key_value_heads",
     "vocab_size",
 )
+
+
+def _variable(name: str) -> str:
+    if name and not re.fullmatch(r"[A-Z_][A-Z0-9_]{0,63}", name):
+        raise ValueError(
+            "it is the name of an environment variable, in capitals, not the key itself"
+        )
+    return name
+
+
+# of an environment variable that holds a key; empty: there is no key
+VariableName = Annotated[str, AfterValidator(_variable)]
 
 
 class EngineDied(RuntimeError):
@@ -102,7 +115,7 @@ class EngineConfig(BaseModel):
     enforce_eager: bool = False
     threads: int = Field(default=1, ge=1)
     urls: tuple[str, ...] = ()
-    api_key_env: str = "OPENAI_API_KEY"
+    api_key_env: VariableName = "OPENAI_API_KEY"
     timeout_s: float = Field(default=600, gt=0)
     retries: int = Field(default=4, ge=0)
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from tasks.engines.base import Policy
+from tasks.engines.base import Policy, VariableName
 
 API = "api:"  # prefix of the name of a model that an endpoint serves: api:gpt-4.1-mini
 SHORTEST_KEY = 6  # shorter ones are words that any text may hold, such as vLLM's EMPTY
@@ -23,14 +23,6 @@ def _plain(url: str) -> str:
     return url.rstrip("/")
 
 
-def _variable(name: str) -> str:
-    if name and not re.fullmatch(r"[A-Z_][A-Z0-9_]{0,63}", name):
-        raise ValueError(
-            "it is the name of an environment variable, in capitals, not the key itself"
-        )
-    return name
-
-
 class ChatEndpoint(BaseModel):
     """An OpenAI-compatible endpoint (`/chat/completions`) for models that are not trained.
 
@@ -41,7 +33,7 @@ class ChatEndpoint(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     url: Annotated[str, AfterValidator(_plain)] = Field(description="up to `/v1`, without the key")
-    api_key_env: Annotated[str, AfterValidator(_variable)] = Field(
+    api_key_env: VariableName = Field(
         default="OPENAI_API_KEY",
         description="the environment variable that holds the key; empty: no key is sent",
     )

@@ -70,6 +70,7 @@ def test_what_decides_a_reply_is_part_of_the_models_identity_and_how_it_is_asked
         ),
         ({**GRADER, "api.url": "judges.example"}, "http"),
         ({**GRADER, "api.api_key_env": "sk-secret"}, "the name of an environment variable"),
+        ({"engine.api_key_env": "sk-secret"}, "the name of an environment variable"),
         ({**GRADER, "api.max_cost": 5}, "max_cost needs price_in"),
         ({**GRADER, "api.speed": 5}, "api.speed: there is no such setting"),
     ],
