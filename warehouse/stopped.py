@@ -51,4 +51,4 @@ def stopped(store: Store, run: str) -> Stopped | None:
     value = store.kept(run, STOPPED)
     if value is None:
         return None
-    return Stopped(**value)
+    return Stopped(kind=value["kind"], why=value["why"], at=value["at"])

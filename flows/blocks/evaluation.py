@@ -8,6 +8,7 @@ differences from the base policy, item by item. The benchmarks and every paper's
 from __future__ import annotations
 
 import logging
+import math
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -58,7 +59,7 @@ class Room:
         cut = f"{self.reply:,} of {self.reply_wanted:,} tokens for a reply"
         if self.prompt < prompt_wanted:
             cut += f" and {self.prompt:,} of {prompt_wanted:,} for a prompt"
-        enough = max(self.reply_wanted + prompt_wanted, -(-self.reply_wanted * 4 // 3))
+        enough = max(self.reply_wanted + prompt_wanted, math.ceil(self.reply_wanted * 4 / 3))
         return (
             f"the engine's context of {self.context:,} tokens leaves {cut}: --set"
             f" engine.max_model_len={enough:_} has room for the protocol's, and --profile takes a"

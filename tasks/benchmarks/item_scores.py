@@ -44,9 +44,9 @@ def score_items(
     """Yield one row per answer: the metrics of `scorer`, `readable`, `judged` if a judge voted, and
     `score`, the best of the metrics named in `metric`.
 
-    An unreadable reply scores 0 everywhere. So does an answer whose verdict cannot be read, with
-    `unread_verdict` 1: long answers lead to long verdicts, and a mean without those that were cut
-    off would favour short answers. An answer is unscored if the engine failed, its own or the
+    An unreadable reply scores 0 everywhere. A verdict that cannot be read counts as NO, and
+    `unread_verdict` is 1: long answers lead to long verdicts, and a mean without those that were
+    cut off would favour short answers. An answer is unscored if the engine failed, its own or the
     judge's, or if its comparison timed out or crashed: it is counted, but enters no mean.
     The recipe stores `protocol` for `compare`.
     """
