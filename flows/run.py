@@ -284,7 +284,7 @@ class Run(Generic[Config]):
         self,
         at: Place,
         player: Player,
-        rewards: Tables,
+        advantages: Tables,
         rollouts: Tables,
         settings: GRPOSettings,
         *,
@@ -298,32 +298,32 @@ class Run(Generic[Config]):
         place holds one update: two players that learn in one step need a phase each. The KL
         reference is the base model. Log-probabilities are compared at the rollouts' temperature.
 
-        `max_tokens`: longer rollouts are left out. `equal_tables`: every table of rewards has the
-        same weight in a mean over tokens. `rows_per_step`: the rows of one optimizer step, in
-        random order; None takes `settings.optimizer_steps` steps, in order.
+        `max_tokens`: longer rollouts are left out. `equal_tables`: every table of advantages has
+        the same weight in a mean over tokens. `rows_per_step`: the rows of one optimizer step,
+        in random order; None takes `settings.optimizer_steps` steps, in order.
 
         Raises ValueError for rollouts of different temperatures; Alarm if a monitor's limit is
         exceeded, or if none of `NUM_TO_JUDGE` rollouts or more could be rewarded.
         """
         rows = batch(
             at,
-            rewards,
+            advantages,
             rollouts,
             max_tokens=max_tokens,
             equal_tables=equal_tables,
             shuffle_seed=self.cfg.seed if rows_per_step else None,
         )
-        check_rollouts(at, rows, rewards, rollouts)
+        check_rollouts(at, rows, advantages, rollouts)
         is_trained = any(rows.arrow["advantage"].to_pylist())
         # A batch that is not trained on is not watched, with one exception: if no rollout could be
         # rewarded, watching it raises an alarm.
-        if is_trained or has_no_reward(rewards):
+        if is_trained or has_no_reward(advantages):
             self._drift.before_update(
                 self.watch,
                 at,
                 player.name,
                 player.policy.id,
-                rewards=rewards,
+                advantages=advantages,
                 rollouts=rollouts,
             )
         if not is_trained:
@@ -397,7 +397,7 @@ class Run(Generic[Config]):
         return player
 
 
-def has_no_reward(rewards: Tables) -> bool:
+def has_no_reward(advantages: Tables) -> bool:
     """Whether there are enough rollouts to judge by, and none of them could be rewarded."""
-    totals = [row["total"] for row in rows_of(rewards)]
-    return len(totals) >= NUM_TO_JUDGE and all(total is None for total in totals)
+    rewards = [row["reward"] for row in rows_of(advantages)]
+    return len(rewards) >= NUM_TO_JUDGE and all(reward is None for reward in rewards)

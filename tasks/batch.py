@@ -12,12 +12,12 @@ import pyarrow.compute as pc
 
 from tasks.rollouts.rollout import Tokens, datums
 from tasks.stage import Rows, Tables, as_tables, rows_of, stage
-from warehouse.schemas import BATCHES, Reward, Rollout, Row
+from warehouse.schemas import BATCHES, Advantage, Rollout, Row
 
 
 @stage(BATCHES)
 def batch(
-    rewards: Tables,
+    advantages: Tables,
     rollouts: Tables,
     *,
     max_tokens: int | None = None,
@@ -29,7 +29,7 @@ def batch(
 
     A rollout without sampled tokens yields nothing. If one datum exceeds `max_tokens`, its whole
     rollout is left out. `equal_tables` scales the advantages so that the mean over all tokens
-    equals the sum of one mean per table of rewards. `shuffle_seed` puts the datums in a random
+    equals the sum of one mean per table of advantages. `shuffle_seed` puts the datums in a random
     order, for mini-batches.
     """
     # A worked example: rollout r of advantage 0.5 is one conversation of two turns. It becomes one
@@ -37,10 +37,10 @@ def batch(
     # becomes the rows (r, datum 0, 0.5) and (r, datum 1, 0.5).
     weight_of: dict[str, float] = {}
     if equal_tables:
-        weight_of = _table_weights(rewards, rollouts, max_tokens)
+        weight_of = _table_weights(advantages, rollouts, max_tokens)
     advantage_of = {
         row["rollout_id"]: row["advantage"] * weight_of.get(row["rollout_id"], 1.0)
-        for row in rows_of(rewards, Reward)
+        for row in rows_of(advantages, Advantage)
     }
     rows = (
         row
@@ -54,13 +54,15 @@ def batch(
     return iter(shuffled)
 
 
-def _table_weights(rewards: Tables, rollouts: Tables, max_tokens: int | None) -> dict[str, float]:
+def _table_weights(
+    advantages: Tables, rollouts: Tables, max_tokens: int | None
+) -> dict[str, float]:
     """Weight of each rollout: the sampled tokens of all tables over those of its own.
 
     With tables of 300 and 100 tokens, the rollouts of the first weigh 4/3 and those of the second
     4: a mean over all 400 tokens is then the sum of the two tables' own means.
     """
-    ids_by_table = [[row["rollout_id"] for row in table.rows()] for table in as_tables(rewards)]
+    ids_by_table = [[row["rollout_id"] for row in table.rows()] for table in as_tables(advantages)]
     num_tokens = {
         rollout["rollout_id"]: sum(
             sum(datum["loss_mask"]) for datum in _fitting(rollout, max_tokens)

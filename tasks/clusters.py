@@ -158,7 +158,7 @@ def answer_text(task: Row) -> str:
 def remember(
     memory: Table | None,
     tasks: Tables,
-    scores: Tables,
+    rewards: Tables,
     samples: Tables,
     prompts: Tables,
     *,
@@ -175,7 +175,7 @@ def remember(
     """
     entries: list[Row] = memory.rows() if memory else []
     num_old = len(entries)
-    value_of = {row["rollout_id"]: row["components"].get(component) for row in rows_of(scores)}
+    value_of = {row["rollout_id"]: row["components"].get(component) for row in rows_of(rewards)}
     sample_by_id = {row["sample_id"]: row for row in rows_of(samples)}
     sample_of_prompt = {
         row["prompt_id"]: sample_by_id[row["sample_id"]] for row in rows_of(prompts)

@@ -11,20 +11,20 @@ from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
 from tasks.stage import Rows, Tables, as_tables, rows_of, stage
-from warehouse.schemas import REWARDS, Row
+from warehouse.schemas import ADVANTAGES, Row
 from warehouse.store import Table
 
 Scheme = Literal["zscore", "centre"]
 Spread = Literal["population", "sample"]
 EPSILON = 1e-6  # added to the standard deviation, as in the released GRPO code
-# key of another table -> the column of scores that holds it, where the two have different names:
-# the group of a score is the rollouts of one prompt
-SCORE_COLUMN = {"prompt_id": "group_id"}
+# key of another table -> the column of rewards that holds it, where the two have different names:
+# the group of a reward is the rollouts of one prompt
+REWARD_COLUMN = {"prompt_id": "group_id"}
 
 
-@stage(REWARDS)
+@stage(ADVANTAGES)
 def normalise(
-    scores: Tables,
+    rewards: Tables,
     *,
     scheme: Scheme,
     within: Sequence[str] = ("group_id",),
@@ -33,32 +33,34 @@ def normalise(
     chosen: Tables = (),
     by: str = "task_id",
 ) -> Rows:
-    """Yield the scores with their advantages: `zscore`, or `centre`, which does not divide (Dr.
+    """Yield the rewards with their advantages: `zscore`, or `centre`, which does not divide (Dr.
     GRPO).
 
     Rows with equal values in the columns `within` are one group: by default the rollouts of one
-    prompt, with `()` all rows. Columns that scores lack (task_type, role) are looked up in `about`:
-    tables keyed by task_id, rollout_id or prompt_id, such as tasks or rollouts. With `chosen`
-    tables (selections, groups), only rows whose `by` (task_id or group_id) is kept there are
-    compared and yielded. Raises ValueError for a column that no table has, for a row missing from
-    `about`, and for an unknown scheme.
+    prompt, with `()` all rows. Columns that rewards lack (task_type, role) are looked up in
+    `about`: tables keyed by task_id, rollout_id or prompt_id, such as tasks or rollouts. With
+    `chosen` tables (selections, groups), only rows whose `by` (task_id or group_id) is kept there
+    are compared and yielded.
+
+    Raises ValueError for a column that no table has, for a row missing from `about`, and for an
+    unknown scheme.
     """
     if scheme not in get_args(Scheme):
         raise ValueError(f"no scheme {scheme!r}: there are {', '.join(get_args(Scheme))}")
-    # A worked example: the totals 1, 0, None of one prompt's three rollouts become, with `centre`,
-    # the advantages 0.5, -0.5 and 0: the row without a total is not in the mean.
-    rows = rows_of(scores)
+    # A worked example: the rewards 1, 0, None of one prompt's three rollouts become, with `centre`,
+    # the advantages 0.5, -0.5 and 0: the row without a reward is not in the mean.
+    rows = rows_of(rewards)
     if chosen:
         kept = {row[by] for row in rows_of(chosen) if row["kept"]}
         rows = [row for row in rows if row[by] in kept]
     members_of: dict[tuple[Any, ...], list[int]] = defaultdict(list)  # positions of its rows
     for i, group in enumerate(_groups(rows, within, as_tables(about))):
-        if rows[i]["total"] is not None:
+        if rows[i]["reward"] is not None:
             members_of[group].append(i)
     advantages = [0.0] * len(rows)
     for members in members_of.values():
-        rewards = [rows[i]["total"] for i in members]
-        own = centre(rewards) if scheme == "centre" else zscore(rewards, spread)
+        rewards_G = [rows[i]["reward"] for i in members]
+        own = centre(rewards_G) if scheme == "centre" else zscore(rewards_G, spread)
         for i, advantage in zip(members, own, strict=True):
             advantages[i] = advantage
     for row, advantage in zip(rows, advantages, strict=True):
@@ -71,7 +73,7 @@ def _groups(
     """The group of each row: its values of the columns `within`."""
     groups: list[tuple[Any, ...]] = [()] * len(rows)
     for column in within:
-        if column in REWARDS.arrow.names:
+        if column in ADVANTAGES.arrow.names:
             values = [row[column] for row in rows]
         else:
             values = _looked_up(rows, column, about)
@@ -88,7 +90,7 @@ def _looked_up(rows: list[Row], column: str, about: Sequence[Table]) -> list[Any
     if not tables:
         among = ", ".join(table.address for table in about) or "no tables"
         raise ValueError(
-            f"no column {column} in scores or in {among}: name the table that has it in `about`"
+            f"no column {column} in rewards or in {among}: name the table that has it in `about`"
         )
     schema = tables[0].schema
     value_of = dict[str, Any]()
@@ -96,11 +98,11 @@ def _looked_up(rows: list[Row], column: str, about: Sequence[Table]) -> list[Any
     for table in (table for table in tables if table.schema is schema):
         for batch in table.batches([key, column]):
             value_of |= zip(batch[key].to_pylist(), batch[column].to_pylist(), strict=True)
-    ids = [row[SCORE_COLUMN.get(key, key)] for row in rows]
+    ids = [row[REWARD_COLUMN.get(key, key)] for row in rows]
     unknown = set(ids) - value_of.keys()
     if unknown:
         raise ValueError(
-            f"{tables[0].address} lacks {len(unknown)} {key}s of the scores, {min(unknown)} among"
+            f"{tables[0].address} lacks {len(unknown)} {key}s of the rewards, {min(unknown)} among"
             " them"
         )
     return [value_of[i] for i in ids]

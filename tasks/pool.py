@@ -62,7 +62,7 @@ def pool(
     tasks: Tables = (),
     answers: Tables = (),
     chosen: Tables = (),
-    scores: Tables = (),
+    rewards: Tables = (),
     draws: Tables = (),
     component: str | None = None,
     rules: PoolRules = PoolRules(),  # noqa: B008  (frozen)
@@ -73,7 +73,7 @@ def pool(
 
     New entries are the readable `tasks` or, if `answers` are given, the readable answers to them;
     with `chosen` tables (selections), only for tasks kept there. `draws` from `previous` count as
-    uses. `scores` replace an entry's score: by the `component` (None: the total) of the rollout
+    uses. `rewards` replace an entry's score: by the `component` (None: the reward) of the rollout
     that wrote the entry, else, for an entry without an answer, by its mean over the rows about the
     task.
     """
@@ -88,7 +88,7 @@ def pool(
             f"a pool has no column {', '.join(sorted(unknown))}: {', '.join(POOLS.arrow.names)}"
         )
     _count_uses(entries, _several(draws))
-    _update_scores(entries, rows_of(scores), component)
+    _update_scores(entries, rows_of(rewards), component)
     for row, reason in zip(entries, leaving(entries, len(old), rules, seed), strict=True):
         yield {**row, "kept": reason is None, "reason": reason}
 
@@ -138,11 +138,11 @@ def _count_uses(entries: list[Row], draws: Sequence[Table]) -> None:
         row["last_used"] = last.get(row["entry_id"], row["last_used"])
 
 
-def _update_scores(entries: list[Row], scores: list[Row], component: str | None) -> None:
+def _update_scores(entries: list[Row], rewards: list[Row], component: str | None) -> None:
     own = dict[str, float]()
     of_task = defaultdict[str, list[float]](list)
-    for row in scores:
-        value = row["total"] if component is None else row["components"].get(component)
+    for row in rewards:
+        value = row["reward"] if component is None else row["components"].get(component)
         if value is not None:
             own[row["rollout_id"]] = value
             of_task[row["task_id"]].append(value)

@@ -8,15 +8,15 @@ from typing import Any
 
 from tasks.read import not_sampled
 from tasks.stage import Rows, are_tables, check_tables, name_of, rows_of, stage
-from warehouse.schemas import SCORES, Row
+from warehouse.schemas import REWARDS, Row
 
 
-@stage(SCORES)
+@stage(REWARDS)
 def score(reward: Callable[..., Iterable[Mapping[str, Any]]], /, **arguments: Any) -> Rows:
-    """Yield the scores that `reward` makes.
+    """Yield the rewards that `reward` computes.
 
     It gets `arguments` by parameter name: of tables, the rows; what is not a table is a setting. An
-    unscorable rollout has a reason and no total.
+    unscorable rollout has a reason and no reward.
 
     Raises TypeError if the tables are not those that `reward` takes.
     """
@@ -28,22 +28,22 @@ def score(reward: Callable[..., Iterable[Mapping[str, Any]]], /, **arguments: An
 
 def scored(
     row: Mapping[str, Any],
-    total: float | None,
+    reward: float | None,
     components: dict[str, float],
     *,
     group: str | None = None,
     score: float | None = None,
     unscorable: str | None = None,
 ) -> Row:
-    """A row of `scores` about a task, an answer or another row that was read from a rollout.
+    """A row of `rewards` about a task, an answer or another row that was read from a rollout.
 
     `group`: the group it is compared in, by default the rollouts of its prompt. `score`: how well
     the task was answered, 0..1; for a proposer the mean over its answers. A row that is
-    `unscorable`, or that was never sampled (no fault of the policy), has no total and no score.
+    `unscorable`, or that was never sampled (no fault of the policy), has no reward and no score.
     """
     why = not_sampled(row) or unscorable
     if why:
-        total = None
+        reward = None
         score = None
     return {
         "rollout_id": row.get("judge_rollout_id") or row.get("rollout_id") or row["task_id"],
@@ -51,7 +51,7 @@ def scored(
         "task_id": row["task_id"],
         "score": score,
         "components": components,
-        "total": total,
+        "reward": reward,
         "unscorable": why,
     }
 

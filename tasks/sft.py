@@ -1,7 +1,7 @@
 """The rows of a supervised update (SFT): chosen groups of rollouts, with equal weight on every
 sampled token.
 
-    chosen = choose(place, SOUND, scores=scores, ...)
+    chosen = choose(place, SOUND, rewards=rewards, ...)
     settings = settings.model_copy(update={"objective": "likelihood"})
     update(place, sft(place, rollouts, chosen), settings=settings, ...)
 """

@@ -116,10 +116,10 @@ def _outcomes(tables: Iterable[Table]) -> dict[str, Row]:
     """
     outcomes: dict[str, Row] = {}
     for table in tables:
-        if "total" in table.schema.arrow.names:
+        if "reward" in table.schema.arrow.names:
             for row in table.rows():
                 outcome = outcomes.setdefault(row["rollout_id"], {})
-                for name in ("total", "unscorable", "advantage"):
+                for name in ("reward", "unscorable", "advantage"):
                     if name in row:
                         outcome[name] = row[name]
         if table.schema.parsed:
@@ -133,7 +133,7 @@ def _outcomes(tables: Iterable[Table]) -> dict[str, Row]:
 def _transcript(table: Table, row: Row, prompt: Row, outcomes: dict[str, Row], flow: str) -> Row:
     messages = [*_messages(prompt.get("messages") or [], row)]
     outcome = outcomes.get(row["rollout_id"], {})
-    total = outcome.get("total")
+    reward = outcome.get("reward")
     sampling = table.recipe.get("params", {}).get("sampling")
     made = {
         "transcript_id": row["rollout_id"],
@@ -145,7 +145,7 @@ def _transcript(table: Table, row: Row, prompt: Row, outcomes: dict[str, Row], f
         "agent": row["role"],
         "model": row["policy"],
         "model_options": None if sampling is None else json.dumps(sampling),
-        "score": None if total is None else json.dumps(total),
+        "score": None if reward is None else json.dumps(reward),
         "score_explanation": outcome.get("unscorable"),
         "message_count": len(messages),
         "total_tokens": row["num_sampled_tokens"],

@@ -3,7 +3,7 @@
 It says which columns its tables were written with, and so whether this code can read them.
 
 `<store>/schema.json` holds a small integer, a hash of all columns, and the columns of every table:
-`{"version": 2, "hash": "...", "tables": {"tasks": {"task_id": "string", "text": "string or
+`{"version": 3, "hash": "...", "tables": {"tasks": {"task_id": "string", "text": "string or
 null"}}}`.
 
 - A store stays readable if the only changes are new nullable columns, and columns that became
@@ -19,6 +19,8 @@ Versions:
 1. before versions were recorded
 2. nulls in place of fillers; selections count num_correct of num_judged; tasks have a difficulty,
    scores a score
+3. the tables `scores` and `rewards` are called `rewards` and `advantages`, the column `total`
+   `reward`
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from typing import Any
 from warehouse.draft import hash_json, write_json
 from warehouse.schemas import TABLES
 
-VERSION = 2
+VERSION = 3
 RECORD = "schema.json"
 Tables = dict[str, dict[str, str]]  # table -> column -> type
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from flows.run import Run
 from tasks.score import score
 from tasks.stage import rows_by
-from warehouse.schemas import Row, Score
+from warehouse.schemas import Reward, Row
 from warehouse.store import Place, Table
 
 
@@ -21,25 +21,25 @@ class Permutable(Protocol):
 
 
 def permuted(
-    run: Run[Any], at: Place, settings: Permutable, scores: Table, label: str = "permuted"
+    run: Run[Any], at: Place, settings: Permutable, rewards: Table, label: str = "permuted"
 ) -> Table:
     """The rewards of answers; permuted among the answers to each question if `settings` say so."""
     if not settings.permuted:
-        return scores
-    return score(at, permuted_reward, responded=scores, seed=run.cfg.seed, label=label)
+        return rewards
+    return score(at, permuted_reward, responded=rewards, seed=run.cfg.seed, label=label)
 
 
-def permuted_reward(responded: list[Score], *, seed: int) -> Iterator[Row]:
+def permuted_reward(responded: list[Reward], *, seed: int) -> Iterator[Row]:
     """The same rewards, permuted among the answers to each question. Unscorable answers stay so.
 
     The rewards 1, 0, None, 1 of a group become 1, 1, None, 0, or another order of the three.
     """
     for group_id, rows in rows_by("group_id", responded).items():
-        totals = [row["total"] for row in rows if row["total"] is not None]
-        random.Random(f"{seed} {group_id}").shuffle(totals)
-        permutation = iter(totals)
+        rewards = [row["reward"] for row in rows if row["reward"] is not None]
+        random.Random(f"{seed} {group_id}").shuffle(rewards)
+        permutation = iter(rewards)
         for row in rows:
-            total = None
-            if row["total"] is not None:
-                total = next(permutation)
-            yield {**row, "total": total, "score": total}
+            reward = None
+            if row["reward"] is not None:
+                reward = next(permutation)
+            yield {**row, "reward": reward, "score": reward}

@@ -22,8 +22,8 @@ from tasks.monitors.monitor import (
     POOL,
     Truth,
     label_errors,
-    pay_gap,
     reference_errors,
+    reward_gap,
     tasks_written,
     vote_gap,
 )
@@ -153,7 +153,7 @@ def correctness(answers: list[Answer], matches: list[Match]) -> dict[str, bool |
 
 
 def answer_reward(answers: list[Answer], matches: list[Match]) -> Iterator[Row]:
-    """1 for an answer equal to its reference, else 0, as rows of `scores`. An answer whose
+    """1 for an answer equal to its reference, else 0, as rows of `rewards`. An answer whose
     comparison failed is unscorable."""
     correct = correctness(answers, matches)
     reason = {row["rollout_id"]: row["reason"] for row in matches}
@@ -219,7 +219,7 @@ def watch_asked(  # noqa: PLR0913
     *,
     tasks: Tables,
     answers: Tables,
-    scores: Tables,
+    rewards: Tables,
     chosen: Tables,
     passed: tuple[str, ...] = (),
     shown: Mapping[str, Tables] | None = None,
@@ -252,11 +252,11 @@ def watch_asked(  # noqa: PLR0913
     )
     run.watch(
         at,
-        partial(pay_gap, oracle=oracle),
+        partial(reward_gap, oracle=oracle),
         policy=policy,
         benchmark=JUDGE,
-        label="pay",
-        scores=scores,
+        label="rewards",
+        rewards=rewards,
         answers=answers,
         tasks=tasks,
     )

@@ -137,7 +137,7 @@ def refine(
         place,
         CONSISTENT,
         marks=[comparison.rows for comparison in comparisons],
-        scores=rewards,
+        rewards=rewards,
         # marks of 1 to 5 are stored as 0 to 1
         high=(cfg.high - 1) / 4,
         low=(cfg.low - 1) / 4,

@@ -1,4 +1,4 @@
-"""MAE's rewards (sections 4.1 to 4.3), and the rows of `scores` made from them.
+"""MAE's rewards (sections 4.1 to 4.3), and the rows of `rewards` made from them.
 
 Every part lies in 0..1, and a reward is the mean of its parts. A function named `*_reward` computes
 a part from its values; one named `*_rewards` yields a row for each reply of a role.

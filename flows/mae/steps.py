@@ -34,7 +34,7 @@ class Turn:
     """A role's rollouts in a step, and their rewards."""
 
     rollouts: Table
-    scores: Table
+    rewards: Table
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def propose(
     marks = trials.marks.rows
     watch_marks(run, step, policy.id, tasks=tasks, quality=quality, answers=answers, marks=marks)
     # lines 11, 15
-    scores = score(
+    rewards = score(
         step,
         proposer_rewards,
         tasks=tasks,
@@ -142,13 +142,13 @@ def propose(
         previous=D,
         tasks=tasks,
         draws=references,
-        scores=scores,
+        rewards=rewards,
         component="quality",
         rules=PoolRules(enters_from=cfg.proposer.lowest_quality),
         label="questions",
     )
     watch_passed(run, step, policy.id, tasks=tasks, chosen=D)
-    return D, Turn(questions.rollouts, scores)
+    return D, Turn(questions.rollouts, rewards)
 
 
 def watch_marks(
@@ -206,7 +206,7 @@ def solve(
         label="pairs",
     )
     # line 19
-    scores = score(
+    rewards = score(
         step,
         solver_rewards,
         answers=answers,
@@ -215,7 +215,7 @@ def solve(
         unread=cfg.judge.unread,
         label="solver",
     )
-    return P, Turn(trials.answers.rollouts, scores)
+    return P, Turn(trials.answers.rollouts, rewards)
 
 
 def answer_and_mark(
@@ -264,10 +264,10 @@ def judge(run: Run[Config], roles: Roles, step: Place, model: Player, P: Table) 
         step, roles.answer_judge, model.policy, label="judge", answers=pairs, tasks=pairs
     )
     # line 22
-    scores = score(
+    rewards = score(
         step, judge_rewards, marks=marks.rows, pays_format=cfg.pays_format, label="judge"
     )
-    return Turn(marks.rollouts, scores)
+    return Turn(marks.rollouts, rewards)
 
 
 # ---- line 23: the update ----
@@ -276,12 +276,12 @@ def judge(run: Run[Config], roles: Roles, step: Place, model: Player, P: Table) 
 def learn(run: Run[Config], step: Place, model: Player, turns: Mapping[str, Turn]) -> Player:
     """Line 23, section 3: one update for all trained roles, with a baseline for each."""
     trained = {role: turns[role] for role in run.cfg.trained}
-    rewards = [
-        normalise(step, turn.scores, scheme="zscore", within=(), label=role)
+    advantages = [
+        normalise(step, turn.rewards, scheme="zscore", within=(), label=role)
         for role, turn in trained.items()
     ]
     rollouts = [turn.rollouts for turn in trained.values()]
-    return run.learn(step, model, rewards, rollouts, run.cfg.update)
+    return run.learn(step, model, advantages, rollouts, run.cfg.update)
 
 
 def draw(

@@ -62,7 +62,7 @@ class Drift:
         player: str,
         policy: str,
         *,
-        rewards: Tables,
+        advantages: Tables,
         rollouts: Tables,
     ) -> None:
         """Compare rewards and rollouts with those of the player's first update."""
@@ -72,7 +72,7 @@ class Drift:
             policy=policy,
             benchmark=BATCH,
             label="batch",
-            rewards=rewards,
+            advantages=advantages,
             rollouts=rollouts,
         )
         self.first.setdefault(player, means)

@@ -64,17 +64,17 @@ def check_read(
     raise UnreadError(f'{problem}. {hint} unread = "warn" continues.')
 
 
-def check_rollouts(at: Place, batch: Table, rewards: Tables, rollouts: Tables) -> None:
+def check_rollouts(at: Place, batch: Table, advantages: Tables, rollouts: Tables) -> None:
     """Raise ValueError for rewards of rollouts that do not exist, and for two rewards of one
     rollout in a table. `batch`: what was made of rewards and rollouts."""
-    for table in _as_list(rewards):
+    for table in _as_list(advantages):
         for rollout_id, number in Counter(table.arrow["rollout_id"].to_pylist()).most_common(1):
             if number > 1:
                 raise ValueError(
                     f"{table.address} has {number} rewards of the rollout {rollout_id}: it may"
                     " have one"
                 )
-    rewarded = _rollout_ids(rewards)
+    rewarded = _rollout_ids(advantages)
     unused = rewarded - _rollout_ids(batch)
     # an inquiry builds nothing, and the tables that it finds need not fit each other
     if not unused or not at.store.freshness.builds:

@@ -127,7 +127,7 @@ def train_challenger(
             policy=challenger.policy.id,
             benchmark=BATCH,
             label="parts",
-            rewards=advantages,
+            advantages=advantages,
         )
         challenger = run.learn(step, challenger, advantages, questions.rollouts, cfg.update)
     return challenger

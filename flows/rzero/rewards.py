@@ -1,4 +1,4 @@
-"""R-Zero's rewards (arXiv 2508.05004), and the rows of `scores` made from them."""
+"""R-Zero's rewards (arXiv 2508.05004), and the rows of `rewards` made from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SCOPE's rewards, each a pure function of one rollout or one group, and the rows of `scores` made
+"""SCOPE's rewards, each a pure function of one rollout or one group, and the rows of `rewards` made
 from them, where every part of a reward is a component.
 
 Equation numbers are those of arXiv 2605.31433; eq. 1 is `tasks.scorers.rubric.share_met`.

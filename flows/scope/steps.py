@@ -74,7 +74,7 @@ class ScoredTasks:
     tasks: Table
     rollouts: Table
     rubrics: Replies
-    scores: Table
+    rewards: Table
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class ScoredAnswers:
 
     rollouts: Table
     judgments: Table
-    scores: Table
+    rewards: Table
 
 
 @dataclass(frozen=True)
@@ -279,7 +279,7 @@ def keep_moderate(
         ),
         earlier=pool.selections,
         tasks=candidates.tasks,
-        scores=candidates.scores,
+        rewards=candidates.rewards,
         low=low,
         high=high,
         min_rollouts=cfg.min_graded_rollouts,
@@ -337,7 +337,7 @@ def learn(
     """l.17 and l.33: one GRPO update of a role, pi_ref = M0. The learning rate rises linearly
     over its first steps."""
     cfg = scope.run.cfg
-    advantages = normalise(step, scored.scores, scheme="zscore", spread=cfg.advantage_std)
+    advantages = normalise(step, scored.rewards, scheme="zscore", spread=cfg.advantage_std)
     num_warmup_steps = int(cfg.warmup_ratio * settings.steps)
     rate = settings.update.learning_rate * warmed_up(player.num_updates, num_warmup_steps)
     update = settings.update.model_copy(update={"learning_rate": rate})

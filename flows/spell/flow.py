@@ -85,9 +85,9 @@ def play_step(spell: Spell, step: Place, state: State) -> State:
         way_out=SHORT_BATCH,
     )
     memory = push_to_memory(spell, step, state.memory, rounds)  # l.20-21
-    rewards = sample_batch(spell, step, rounds)  # l.25
+    advantages = sample_batch(spell, step, rounds)  # l.25
     watch_rounds(spell, step, state.player, rounds)
-    player = update_policy(spell, step, state.player, rewards, rounds)  # l.26
+    player = update_policy(spell, step, state.player, advantages, rounds)  # l.26
     return State(player, memory, state.num_rounds + len(rounds), rounds)
 
 
@@ -109,7 +109,7 @@ def push_to_memory(
         step,
         memory,
         tasks=[r.questions.tasks for r in rounds],
-        scores=[r.scores.questioner for r in rounds],
+        rewards=[r.rewards.questioner for r in rounds],
         samples=[table for r in rounds for table in r.questions.samples],
         prompts=[table for r in rounds for table in r.questions.prompts],
         component="r_bar",
@@ -122,19 +122,19 @@ def push_to_memory(
 def sample_batch(spell: Spell, step: Place, rounds: tuple[Round, ...]) -> list[Table]:
     """l.25: role-specific dynamic sampling, and each trained role's advantages."""
     cfg = spell.run.cfg
-    rewards = [responder_advantages(cfg, step, rounds)]
+    advantages = [responder_advantages(cfg, step, rounds)]
     if cfg.questioner.trained:
-        rewards.append(questioner_advantages(cfg, step, rounds))
+        advantages.append(questioner_advantages(cfg, step, rounds))
     if cfg.verifier.trained and cfg.verifier.enabled:
-        rewards.append(verifier_advantages(cfg, step, rounds))
-    return rewards
+        advantages.append(verifier_advantages(cfg, step, rounds))
+    return advantages
 
 
 def responder_advantages(cfg: Config, step: Place, rounds: tuple[Round, ...]) -> Table:
     """Eq. 8: advantages within the answers to each question of the batch."""
     return normalise(
         step,
-        [r.scores.responder for r in rounds],
+        [r.rewards.responder for r in rounds],
         scheme="zscore",
         spread=cfg.advantage_std,
         chosen=[r.groups for r in rounds],
@@ -144,12 +144,12 @@ def responder_advantages(cfg: Config, step: Place, rounds: tuple[Round, ...]) ->
 
 def questioner_advantages(cfg: Config, step: Place, rounds: tuple[Round, ...]) -> Table:
     """Eq. 9: advantages over the batch's questions and as many unusable ones of each task type."""
-    scores = [r.scores.questioner for r in rounds]
+    rewards = [r.rewards.questioner for r in rounds]
     chosen = choose(
         step,
         QUESTIONS,
         tasks=[r.questions.tasks for r in rounds],
-        scores=scores,
+        rewards=rewards,
         groups=[r.groups for r in rounds],
         types=list(cfg.task_types),
         seed=cfg.seed,
@@ -160,7 +160,7 @@ def questioner_advantages(cfg: Config, step: Place, rounds: tuple[Round, ...]) -
         within = ("group_id",)
     return normalise(
         step,
-        scores,
+        rewards,
         scheme="zscore",
         spread=cfg.advantage_std,
         within=within,
@@ -174,13 +174,13 @@ def verifier_advantages(cfg: Config, step: Place, rounds: tuple[Round, ...]) -> 
 
     The majority of the votes agrees with the rule, and is neither narrow nor unanimous.
     """
-    scores = [table for r in rounds for table in r.scores.verifier]
+    rewards = [table for r in rounds for table in r.rewards.verifier]
     low, high = cfg.verifier.share
     num_groups = max(1, cfg.sampling.groups // cfg.group_size)
     chosen = choose(
         step,
         CONSISTENT_VOTES,
-        scores=scores,
+        rewards=rewards,
         low=low,
         high=high,
         consistency=cfg.verifier.consistency,
@@ -191,7 +191,7 @@ def verifier_advantages(cfg: Config, step: Place, rounds: tuple[Round, ...]) -> 
     )
     return normalise(
         step,
-        scores,
+        rewards,
         scheme="zscore",
         spread=cfg.advantage_std,
         chosen=chosen,
@@ -201,14 +201,14 @@ def verifier_advantages(cfg: Config, step: Place, rounds: tuple[Round, ...]) -> 
 
 
 def update_policy(
-    spell: Spell, step: Place, player: Player, rewards: list[Table], rounds: tuple[Round, ...]
+    spell: Spell, step: Place, player: Player, advantages: list[Table], rounds: tuple[Round, ...]
 ) -> Player:
     """l.26: one joint step on all three roles' samples."""
     cfg = spell.run.cfg
     return spell.run.learn(
         step,
         player,
-        rewards,
+        advantages,
         [table for r in rounds for table in r.rollouts],
         cfg.update,
         max_tokens=cfg.dialogues.input_tokens + cfg.dialogues.response_tokens,

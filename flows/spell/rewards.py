@@ -1,4 +1,4 @@
-"""SPELL's rewards, and the rows of `scores` made from them.
+"""SPELL's rewards, and the rows of `rewards` made from them.
 
 A function named `*_reward` computes one of the paper's equations from the values of one group; one
 named `*_rewards` yields a row for each reply of a role, in which every part of its reward is a
@@ -18,7 +18,7 @@ from flows.spell.readers import NO_PENALTY
 from tasks.read import NOT_SAMPLED
 from tasks.score import mean_of, scored
 from tasks.stage import rows_by
-from warehouse.schemas import Answer, Match, Row, Score, Task, Vote
+from warehouse.schemas import Answer, Match, Reward, Row, Task, Vote
 
 MALFORMED = -1.0  # eq. 7
 UNGROUNDED = -0.5  # eq. 7: answered rightly without the documents
@@ -69,7 +69,7 @@ def verifier_reward(vote: int | None, verdict: int) -> float:
     return float(vote == verdict)
 
 
-def verifier_rewards(votes: list[Vote], responded: list[Score]) -> Iterator[Row]:
+def verifier_rewards(votes: list[Vote], responded: list[Reward]) -> Iterator[Row]:
     """Eq. 5 for every vote, grouped by the answer that it is on.
 
     The components hold the measures by which groups are chosen (section 3.3). Votes on an answer
@@ -160,7 +160,7 @@ def questioner_rewards(
     tasks: list[Task],
     closed_book: list[Match],
     answers: list[Answer],
-    responded: list[Score],
+    responded: list[Reward],
     *,
     settings: QuestionerSettings,
 ) -> Iterator[Row]:
@@ -173,7 +173,7 @@ def questioner_rewards(
     ungrounded = {match["task_id"] for match in closed_book if match["matched"]}
     for task in tasks:
         task_answers = answers_of[task["task_id"]]
-        reward_G = [row["total"] for row in responded_of[task["task_id"]]]
+        reward_G = [row["reward"] for row in responded_of[task["task_id"]]]
         r_bar = mean_of(reward_G)
         is_well_formed = task["malformed"] is None
         is_ungrounded = task["task_id"] in ungrounded

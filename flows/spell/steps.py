@@ -79,7 +79,7 @@ class Votes:
 
 
 @dataclass(frozen=True)
-class Scores:
+class Rewards:
     """Each role's rewards in a round; the verifier's are one table, or none without a verifier."""
 
     questioner: Table
@@ -98,7 +98,7 @@ class Round:
     answers: Table
     votes: Votes
     rollouts: tuple[Table, ...]
-    scores: Scores
+    rewards: Rewards
     groups: Table
 
 
@@ -159,13 +159,15 @@ def play_round(
     # l.16-17
     votes = verify(spell, step, player, answers, tasks, number)
     # l.18
-    scores = score_round(spell, step, tasks, closed_book, answers, responses.matches, votes, number)
+    rewards = score_round(
+        spell, step, tasks, closed_book, answers, responses.matches, votes, number
+    )
     # l.22-24
     groups = keep(
         step,
         RESPONDER_GROUPS,
         tasks=tasks,
-        scores=scores.questioner,
+        rewards=rewards.questioner,
         right_share=cfg.sampling.right_share,
         seed=cfg.seed,
         limits=(Limit(cfg.sampling.groups, FULL),),
@@ -173,7 +175,7 @@ def play_round(
         label=f"round-{number}",
     )
     rollouts = (*questions.rollouts, responses.rollouts, *votes.rollouts)
-    return Round(questions, answers, votes, rollouts, scores, groups)
+    return Round(questions, answers, votes, rollouts, rewards, groups)
 
 
 def ask_questions(
@@ -280,7 +282,7 @@ def score_round(
     matches: Table,
     votes: Votes,
     number: int,
-) -> Scores:
+) -> Rewards:
     """l.18: the rewards of all roles, eq. 4-7.
 
     Those of questions and votes follow from those of the answers.
@@ -322,7 +324,7 @@ def score_round(
         )
     # the control permutes what the responder is trained on; other roles' rewards stay true
     trained = permuted(spell.run, step, cfg.controls, responder, f"responder-{number}-permuted")
-    return Scores(questioner, trained, verifier)
+    return Rewards(questioner, trained, verifier)
 
 
 def watch_rounds(spell: Spell, step: Place, player: Player, rounds: Sequence[Round]) -> None:
@@ -345,7 +347,7 @@ def watch_rounds(spell: Spell, step: Place, player: Player, rounds: Sequence[Rou
         oracle,
         tasks=[r.questions.tasks for r in rounds],
         answers=[r.answers for r in rounds],
-        scores=[r.scores.responder for r in rounds],
+        rewards=[r.rewards.responder for r in rounds],
         votes=[table for r in rounds for table in r.votes.rows],
         chosen=[r.groups for r in rounds],
         passed=(FULL,),

@@ -105,7 +105,7 @@ def play(spice: Spice, step: Place, player: Player, step_number: int) -> tuple[P
         step,
         ONE_PER_DOCUMENT,
         tasks=tasks,
-        scores=challenger_rewards,
+        rewards=challenger_rewards,
         seed=cfg.seed,
         limits=(Limit(1, NOT_NEEDED, per="document_id"),),
     )
@@ -128,7 +128,7 @@ def play(spice: Spice, step: Place, player: Player, step_number: int) -> tuple[P
         chosen=drawn,
         shown={"documents": spice.corpora},
         answers=answers.answers,
-        scores=reasoner_rewards,
+        rewards=reasoner_rewards,
     )
 
     # l.21-24; the Challenger's tables come first

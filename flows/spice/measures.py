@@ -9,7 +9,7 @@ from flows.blocks.questions import answer, correctness
 from flows.run import Player, Run
 from flows.spice.steps import Attempts, Questions, Spice, ask_round, sample_documents
 from tasks.evaluate import evaluate
-from warehouse.schemas import Answer, Match, Score, Task
+from warehouse.schemas import Answer, Match, Reward, Task
 from warehouse.store import Place
 
 QUESTIONS = "questions asked"
@@ -29,20 +29,20 @@ def describe_questions(
         policy=player.policy.id,
         benchmark=QUESTIONS,
         tasks=[table for of_step in questions for table in of_step.tasks],
-        scores=[of_step.rewards for of_step in questions],
+        rewards=[of_step.rewards for of_step in questions],
         describe=run.world and run.world.describe,
     )
 
 
 def measure_questions(
-    tasks: list[Task], scores: list[Score], *, describe: Describe | None
+    tasks: list[Task], rewards: list[Reward], *, describe: Describe | None
 ) -> Iterator[tuple[str, float]]:
     """`valid` is over all attempts, `pass_rate` over the rewarded questions.
 
     `describe` gives further metrics of a question in a built-in world, such as whether the
     reference is true, and the number of items.
     """
-    rates = {row["task_id"]: row["score"] for row in scores}
+    rates = {row["task_id"]: row["score"] for row in rewards}
     answer_types = sorted({row["answer_type"] or "" for row in tasks if row["text"] is not None})
     for task in tasks:
         yield "valid", float(task["text"] is not None)

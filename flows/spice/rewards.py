@@ -1,7 +1,7 @@
 """SPICE's rewards. Equation numbers are those of arXiv 2510.24684.
 
 A reward of the Challenger is a pure function of a question's pass rate, the share of its answers
-that are right. `challenger_reward` and `reasoner_reward` make the rows of `scores`.
+that are right. `challenger_reward` and `reasoner_reward` make the rows of `rewards`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Audit a gate: which of the tasks that it let through should it have refused?
 
-    chosen = keep(pool, WINDOW, tasks=tasks, scores=scores)
+    chosen = keep(pool, WINDOW, tasks=tasks, rewards=rewards)
     watch(pool, gate_leaks, tasks=tasks, chosen=chosen, limits=cfg.monitor, policy=policy.id,
     benchmark=GATES)
 

@@ -13,7 +13,7 @@ from typing import TypedDict
 
 from tasks.monitors.monitor import OF, Measured, contrast
 from tasks.stage import rows_by
-from warehouse.schemas import Reward
+from warehouse.schemas import Advantage
 
 FALL = 2.0  # a fall is a drop by more than this many standard errors
 
@@ -41,19 +41,19 @@ class Text(TypedDict):
 
 
 def trained_on(
-    rewards: list[Reward], rollouts: list[Length], *, first: Mapping[str, float]
+    advantages: list[Advantage], rollouts: list[Length], *, first: Mapping[str, float]
 ) -> Measured:
     """Yield the contrast of the groups and, by role, the rewards, the length of rewarded replies in
     tokens, and the ratio of its mean to that in `first`."""
-    yield from contrast(rewards)
-    reward_of = {row["rollout_id"]: row["total"] for row in rewards}
+    yield from contrast(advantages)
+    reward_of = {row["rollout_id"]: row["reward"] for row in advantages}
     rewarded = [row for row in rollouts if row["rollout_id"] in reward_of]
     for role, rows in rows_by("role", rewarded).items():
         name = f"reply_tokens{OF}{role}"
         for row in rows:
-            total = reward_of[row["rollout_id"]]
-            if total is not None:
-                yield f"reward{OF}{role}", total
+            reward = reward_of[row["rollout_id"]]
+            if reward is not None:
+                yield f"reward{OF}{role}", reward
             yield name, float(row["num_sampled_tokens"])
         if first.get(name):
             mean = math.fsum(row["num_sampled_tokens"] for row in rows) / len(rows)
@@ -81,10 +81,10 @@ def repeated(tasks: list[Text], earlier: list[Text]) -> Measured:
             yield "repeat_of_earlier", float(tuple(row["text"].split()) in known)
 
 
-def components_share(rewards: list[Reward], *, parts: Mapping[str, float]) -> Measured:
+def components_share(advantages: list[Advantage], *, parts: Mapping[str, float]) -> Measured:
     """Yield the share of each weighted part of a reward in the sum of the parts' variances, and the
     largest share as `largest_part`."""
-    rows = [row["components"] for row in rewards if row["total"] is not None]
+    rows = [row["components"] for row in advantages if row["reward"] is not None]
     spreads = {
         part: weight**2 * _variance([row.get(part, 0.0) for row in rows])
         for part, weight in parts.items()

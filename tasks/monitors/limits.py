@@ -43,13 +43,13 @@ class Limits(BaseModel):
     max_vote_error: float | None = Field(
         default=None, ge=0, le=1, description="votes that are not the truth"
     )
-    max_pay_minus_oracle: float | None = Field(
+    max_reward_minus_oracle: float | None = Field(
         default=None, ge=0, description="mean score of answers minus the truth"
     )
-    max_pay_error: float | None = Field(
+    max_reward_error: float | None = Field(
         default=None, ge=0, description="distance of an answer's score from the truth"
     )
-    max_pay_of_wrong: float | None = Field(
+    max_reward_of_wrong: float | None = Field(
         default=None, ge=0, description="mean score of wrong answers"
     )
     max_reference_error: float | None = Field(

@@ -22,6 +22,7 @@ from tasks.monitors.limits import Limits
 from tasks.read import NOT_SAMPLED, TOO_LONG, UNANSWERED
 from tasks.stage import Tables, rows_of
 from warehouse.schemas import (
+    Advantage,
     Answer,
     Judgment,
     Label,
@@ -29,7 +30,6 @@ from warehouse.schemas import (
     Novelty,
     OptimizerStep,
     Reward,
-    Score,
     Task,
     Vote,
 )
@@ -201,20 +201,20 @@ def truths(answers: list[Answer], tasks: list[Task], oracle: Truth) -> dict[str,
     }
 
 
-def pay_gap(
-    scores: list[Score], answers: list[Answer], tasks: list[Task], *, oracle: Truth
+def reward_gap(
+    rewards: list[Reward], answers: list[Answer], tasks: list[Task], *, oracle: Truth
 ) -> Measured:
     """Each answer's score minus the truth, the absolute difference, and the scores of wrong
     answers."""
     truth_of = truths(answers, tasks, oracle)
-    for row in scores:
+    for row in rewards:
         score = row["score"]
         truth = truth_of.get(row["rollout_id"])
         if score is not None and truth is not None:
-            yield "pay_minus_oracle", score - truth
-            yield "pay_error", abs(score - truth)
+            yield "reward_minus_oracle", score - truth
+            yield "reward_error", abs(score - truth)
             if not truth:
-                yield "pay_of_wrong", score
+                yield "reward_of_wrong", score
 
 
 def reference_errors(tasks: list[Task], *, oracle: Truth) -> Measured:
@@ -271,17 +271,17 @@ def label_errors(labels: list[Label], tasks: list[Task], *, oracle: Truth) -> Me
                 yield "label_error", float(not truth)
 
 
-def contrast(rewards: list[Reward]) -> Measured:
+def contrast(advantages: list[Advantage]) -> Measured:
     """Yield 1 for a rewarded group without any advantage (it carries no signal), else 0; and the
     rewards."""
     groups: dict[str, list[float]] = defaultdict(list)
-    for row in rewards:
-        yield "unscorable", float(row["total"] is None)
-        if row["total"] is not None:
+    for row in advantages:
+        yield "unscorable", float(row["reward"] is None)
+        if row["reward"] is not None:
             groups[row["group_id"]].append(row["advantage"])
-            yield "reward", row["total"]
-    for advantages in groups.values():
-        yield "flat_group", float(not any(advantages))
+            yield "reward", row["reward"]
+    for group in groups.values():
+        yield "flat_group", float(not any(group))
 
 
 def repeats(novelties: list[Novelty]) -> Measured:

@@ -69,9 +69,9 @@ def test_an_unknown_flow_or_profile_is_answered_with_the_choices() -> None:
 
 
 def test_options_that_contradict_each_other_are_refused() -> None:
-    assert "exclude each other" in output("rerun", "mine", "rewards", "--only", "--dependents")
+    assert "exclude each other" in output("rerun", "mine", "advantages", "--only", "--dependents")
     assert "exclude each other" in output(
-        "run", "scope-iteration", "--only", "rewards", "--from", "rewards"
+        "run", "scope-iteration", "--only", "advantages", "--from", "advantages"
     )
 
 

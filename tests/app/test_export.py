@@ -40,7 +40,7 @@ def test_every_table_is_a_configuration_that_datasets_loads(store, tmp_path, mon
             str(tmp_path / "out"), name, split="train", cache_dir=str(tmp_path / "cache")
         )
         assert loaded.num_rows == num_rows, name
-        if name == "rewards":
+        if name == "advantages":
             assert loaded["components"][:2] == [[{"key": "a plain text", "value": 0.5}]] * 2
     answers = datasets.load_dataset(
         str(tmp_path / "out"), "answers", split="train", cache_dir=str(tmp_path / "cache")
@@ -66,7 +66,7 @@ def test_the_card_says_where_rows_come_from_and_what_texts_may_be_used_for(store
     write_dataset(store, "mine", tmp_path / "out")
     card = (tmp_path / "out" / "README.md").read_text()
     header = yaml.safe_load(card.split("---")[1])
-    assert {"config_name": "rewards", "data_files": "rewards/*.parquet"} in header["configs"]
+    assert {"config_name": "advantages", "data_files": "advantages/*.parquet"} in header["configs"]
     for shown in (
         "some-iteration",
         "`seed=1`",

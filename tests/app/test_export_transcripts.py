@@ -48,8 +48,8 @@ def test_a_transcript_is_the_prompt_each_turn_and_what_was_told_after_it(store, 
         {**said, "finish_reason": "length", "num_sampled_tokens": 9},
         label="answerer",
     )
-    publish(place, "scores", row("scores", rollout_id="r", total=0.25))
-    publish(place, "rewards", row("rewards", rollout_id="r", total=0.25, advantage=-1.5))
+    publish(place, "rewards", row("rewards", rollout_id="r", reward=0.25))
+    publish(place, "advantages", row("advantages", rollout_id="r", reward=0.25, advantage=-1.5))
     publish(place, "answers", row("answers", rollout_id="r", malformed="no box"))
     found = exported(store, tmp_path / "out")["r"]
     assert json.loads(found["messages"]) == [
@@ -104,7 +104,7 @@ def test_what_was_not_sampled_is_its_prompt_and_what_has_no_reward_no_score(
         row("prompts", prompt_id="p", messages=[{"role": "odd", "content": HOSTILE}]),
     )
     publish(place, "rollouts", row("rollouts", rollout_id="r", prompt_id="p", error="engine error"))
-    publish(place, "scores", row("scores", rollout_id="r", unscorable="engine error"))
+    publish(place, "rewards", row("rewards", rollout_id="r", unscorable="engine error"))
     found = exported(store, tmp_path / "out")["r"]
     assert json.loads(found["messages"]) == [
         {"role": "user", "content": HOSTILE, "source": "input"}

@@ -80,7 +80,7 @@ def test_another_weight_changes_three_rewards_and_no_rank(ask) -> None:
     0.6, 0.3 and 0. The reply without a question earns 0, and the one that was not sampled has no
     reward."""
     (of_scores,) = cells(
-        ask("rewards", "--set", "challenger.repetition_weight=0"), "challenger/rewards"
+        ask("advantages", "--set", "challenger.repetition_weight=0"), "challenger/advantages"
     )
     assert of_scores[1:] == ["6", "3", "1.000", "0.300", "0.500", "1", "1", "0"]
 
@@ -89,14 +89,14 @@ def reversed_pay(
     tasks: list[Task], labels: list[Label], novelties: list[Novelty], *, weight: float
 ) -> Iterator[Row]:
     for paid in challenger_rewards(tasks, labels, novelties, weight=weight):
-        yield {**paid, "total": None if paid["total"] is None else -paid["total"]}
+        yield {**paid, "reward": None if paid["reward"] is None else -paid["reward"]}
 
 
 def test_an_edited_reward_is_taken_as_it_stands_now(ask, monkeypatch) -> None:
     """EASY and the malformed reply still earn 0; the others' ranks and signs are reversed.
     Advantages were 1.2, 0, -1.2 and 1, -1."""
     monkeypatch.setattr("flows.rzero.flow.challenger_rewards", reversed_pay)
-    (of_rewards,) = cells(ask("challenger/rewards"), "challenger/rewards")
+    (of_rewards,) = cells(ask("challenger/advantages"), "challenger/advantages")
     assert of_rewards[1:] == ["6", "3", "-1.000", "0.300", "-0.300", "1", "1", "4"]
 
 
@@ -119,7 +119,7 @@ def test_where_the_flow_would_go_further_than_it_went_the_comparison_ends(ask) -
 
 def test_a_stage_without_rewards_is_refused_with_those_that_have_some(ask) -> None:
     told = ask("labels")
-    assert told.exit_code == 1 and "whatif compares rewards: rewards, scores" in told.output
+    assert told.exit_code == 1 and "whatif compares rewards: advantages, rewards" in told.output
     assert EASY not in told.output
 
 
@@ -132,10 +132,10 @@ def test_the_rank_correlation_is_scipys_with_ties_and_over_all_steps(tmp_path) -
             paid = [draw.choice([None, 0.0, 0.25, 0.5, draw.random()]) for _ in range(60)]
             totals[one] += paid
             rows = [
-                row("rewards", rollout_id=f"{step}-{i}", total=total)
+                row("advantages", rollout_id=f"{step}-{i}", reward=total)
                 for i, total in enumerate(paid)
             ]
-            publish(one.run("r").iteration(1).phase("p").step(step), "rewards", *rows)
+            publish(one.run("r").iteration(1).phase("p").step(step), "advantages", *rows)
     (found,) = compare_rewards(
         list(stored.tables("r")), {table.address: table for table in other.tables("r")}
     )
@@ -145,7 +145,7 @@ def test_the_rank_correlation_is_scipys_with_ties_and_over_all_steps(tmp_path) -
     assert found["rank_correlation"] == pytest.approx(
         spearmanr(*zip(*both, strict=True)).statistic, abs=1e-12
     )
-    assert found["place"] == "r/iter-001/p/rewards" and found["rollouts"] == 180
+    assert found["place"] == "r/iter-001/p/advantages" and found["rollouts"] == 180
 
 
 def test_a_candidate_on_one_side_only_is_no_candidate_on_the_other(tmp_path) -> None:

@@ -50,9 +50,9 @@ MADE_FROM = {
     "rubrics": ["tasks"],
     "judgments": ["answers", "rubrics"],
     "scores": ["answers", "judgments"],
-    "rewards": ["scores"],
-    "selections": ["rewards"],
-    "batches": ["rewards", "rollouts"],
+    "advantages": ["rewards"],
+    "selections": ["advantages"],
+    "batches": ["advantages", "rollouts"],
     "updates": ["batches"],
 }
 FIRST, STEP = "i01s01", "iteration=1&phase=training&step=1"
@@ -195,11 +195,11 @@ def step_tables(
         "rollout_id": rollouts,
         "group_id": of_prompt,
         "task_id": of_task,
-        "total": total,
+        "reward": total,
         "score": total,
     }
-    yield "scores", paid
-    yield "rewards", {**paid, "advantage": total - 0.5}
+    yield "rewards", paid
+    yield "advantages", {**paid, "advantage": total - 0.5}
     yield (
         "selections",
         {

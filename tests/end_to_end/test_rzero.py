@@ -66,7 +66,7 @@ def test_every_candidate_has_answers_a_label_and_a_reason_or_is_kept(played: Pla
     kept = [row for row in found if row["reason"] is None]
     assert all(0.25 <= row["mean_score"] <= 0.75 for row in kept)
     assert all(row["num_rollouts"] == 6 for row in kept)
-    trained = played.rows("select count(distinct task_id) as n from scores where phase = 'solver'")
+    trained = played.rows("select count(distinct task_id) as n from rewards where phase = 'solver'")
     assert trained[0]["n"] == 2 * 2 * 8  # no question twice
 
 

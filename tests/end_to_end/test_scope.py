@@ -177,20 +177,20 @@ def test_another_configuration_under_the_same_name_is_refused(site: Site, played
 def test_why_says_that_all_is_fresh_or_what_a_change_would_cost(site: Site, played: str) -> None:
     assert site.selfplay("why", played).stdout.startswith("all ")
     said = site.selfplay("why", played, "--set", "solver.reward.format_weight=0.4").stdout
-    assert "iter-001/solver/step-001/scores" in said
+    assert "iter-001/solver/step-001/rewards" in said
     assert "settings.format_weight 0.5, now 0.4" in said
-    assert "challenger/step-001/scores" not in said
+    assert "challenger/step-001/rewards" not in said
     assert "no stage 'grades'; there are" in site.selfplay("why", played, "grades").stderr
 
 
 def test_one_stage_is_made_again_and_nothing_that_came_out_the_same(
     site: Site, played: str
 ) -> None:
-    address = f"{played}/iter-001/solver/step-001/rewards"
+    address = f"{played}/iter-001/solver/step-001/advantages"
     before = {
         table.address: table.recipe["started_at"] for table in Store(site.store).tables(played)
     }
-    done = site.selfplay("rerun", played, "solver/rewards", "--iteration", "1")
+    done = site.selfplay("rerun", played, "solver/advantages", "--iteration", "1")
     assert done.returncode == 0, done.stdout + done.stderr
     after = {
         table.address: table.recipe["started_at"] for table in Store(site.store).tables(played)

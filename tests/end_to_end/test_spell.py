@@ -148,7 +148,8 @@ def test_ablations_leave_their_tables_out(store: Path) -> None:
     )
     kinds = {a.rsplit("/", 1)[1] for a in times(store, "bare")}
     assert not any(
-        k.startswith(("votes", "memories", "matches.closed-book", "scores.verifier")) for k in kinds
+        k.startswith(("votes", "memories", "matches.closed-book", "rewards.verifier"))
+        for k in kinds
     )
     assert {r["role"] for r in query(store, "select role from lineage where run = 'bare'")} <= {
         "questioner",

@@ -55,7 +55,7 @@ def test_an_iteration_has_the_conversations_and_updates_of_its_plan(played: Play
 
 def test_groups_and_drawn_questions_are_as_the_method_says(played: Played) -> None:
     groups = played.rows(
-        "select count(*) as n from scores where label = 'challenger' group by step, iteration,"
+        "select count(*) as n from rewards where label = 'challenger' group by step, iteration,"
         " group_id"
     )
     assert max(row["n"] for row in groups) == 6  # fewer if choices could not be read
@@ -64,7 +64,7 @@ def test_groups_and_drawn_questions_are_as_the_method_says(played: Played) -> No
     )
     assert drawn and {row["n"] for row in drawn} == {1}
     answers = played.rows(
-        "select count(*) as n from scores where label = 'reasoner' group by group_id"
+        "select count(*) as n from rewards where label = 'reasoner' group by group_id"
     )
     assert {row["n"] for row in answers} == {8}
     corpora = played.rows(

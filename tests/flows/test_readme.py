@@ -132,18 +132,18 @@ def test_the_reward_pays_for_questions_that_are_answered_wrongly() -> None:
 
     from tasks.score import scored
     from tasks.stage import rows_by
-    from warehouse.schemas import Row, Score, Task
+    from warehouse.schemas import Reward, Row, Task
 
     known = {"Iterator": Iterator, "fmean": fmean, "scored": scored, "rows_by": rows_by}
-    known |= {"Row": Row, "Score": Score, "Task": Task}
+    known |= {"Row": Row, "Reward": Reward, "Task": Task}
     exec(snippet("def challenger_reward").partition("\n\nrewards =")[0], known)
     tasks = [
         row("tasks", task_id=name, rollout_id=name, prompt_id="p", text="Why?")
         for name in ("hard", "open")
     ]
-    scores = [row("scores", task_id="hard", total=total) for total in (1.0, 0.0, 0.0, 0.0, None)]
+    solved = [row("rewards", task_id="hard", reward=total) for total in (1.0, 0.0, 0.0, 0.0, None)]
     paid = [
-        (made["total"], made["unscorable"]) for made in known["challenger_reward"](tasks, scores)
+        (made["reward"], made["unscorable"]) for made in known["challenger_reward"](tasks, solved)
     ]
     assert paid == [(0.75, None), (None, "no answer could be scored")]
 

@@ -58,15 +58,17 @@ class Bench:
         player: Player,
         *temperatures: float,
         advantage: float = 1.0,
-        total: Any = 1.0,
+        reward: Any = 1.0,
         **how: Any,
     ) -> Player:
         """Learn from one rollout of each temperature."""
         names = [f"t{i}" for i, _ in enumerate(temperatures)]
         tables = [sampled(at, name, t) for name, t in zip(names, temperatures, strict=True)]
-        paid = (row("rewards", rollout_id=name, total=total, advantage=advantage) for name in names)
-        rewards = publish(at, "rewards", *paid)
-        return self.run.learn(at, player, rewards, tables, self.settings, **how)
+        paid = (
+            row("advantages", rollout_id=name, reward=reward, advantage=advantage) for name in names
+        )
+        advantages = publish(at, "advantages", *paid)
+        return self.run.learn(at, player, advantages, tables, self.settings, **how)
 
 
 def sampled(at: Place, rollout_id: str, temperature: float) -> Table:
@@ -151,8 +153,8 @@ def test_rewards_of_no_rollout_are_refused(bench, place):
     rollouts = [sampled(place, name, 1.0) for name in ("a", "b")]
     rewards = publish(
         place,
-        "rewards",
-        *(row("rewards", rollout_id=name, advantage=1.0) for name in ("a", "c", "d")),
+        "advantages",
+        *(row("advantages", rollout_id=name, advantage=1.0) for name in ("a", "c", "d")),
     )
     player = bench.run.player("solver")
     with pytest.raises(
@@ -160,9 +162,9 @@ def test_rewards_of_no_rollout_are_refused(bench, place):
     ):
         bench.run.learn(place, player, rewards, rollouts, bench.settings)
     twice = publish(
-        place, "rewards", *(row("rewards", rollout_id=name, advantage=1.0) for name in "aba")
+        place, "advantages", *(row("advantages", rollout_id=name, advantage=1.0) for name in "aba")
     )
-    with pytest.raises(ValueError, match="/rewards has 2 rewards of the rollout a"):
+    with pytest.raises(ValueError, match="/advantages has 2 rewards of the rollout a"):
         bench.run.learn(place, player, twice, rollouts, bench.settings)
     assert bench.trainer.jobs == []
 
@@ -175,7 +177,7 @@ def test_a_step_whose_advantages_are_all_zero_is_not_trained_on(bench, place, ca
 
 def test_a_step_in_which_nothing_could_be_rewarded_stops_the_run(bench, place):
     with pytest.raises(Alarm, match=r"unscorable is 1, the limit is 0\.5"):
-        bench.learn(place, bench.run.player("solver"), *[1.0] * 16, advantage=0.0, total=None)
+        bench.learn(place, bench.run.player("solver"), *[1.0] * 16, advantage=0.0, reward=None)
 
 
 @pytest.mark.parametrize(("device", "slept"), [("cpu", []), ("cuda", ["engines", "judges"])])
@@ -244,16 +246,16 @@ def test_a_run_whose_players_have_names_of_their_own_says_which_is_evaluated(ben
 
 
 def test_stages_to_rerun_that_the_flow_did_not_reach_are_named(store, caplog):
-    scores = [publish(store.run("r").phase(phase), "scores") for phase in ("solver", "training")]
+    scores = [publish(store.run("r").phase(phase), "rewards") for phase in ("solver", "training")]
     names = [table.address for table in scores]
     store.freshness = Rerun("1", frozenset(names), only=True)
     with pytest.raises(
-        ValueError, match="no longer reaches them: r/solver/scores, r/training/scores"
+        ValueError, match="no longer reaches them: r/solver/rewards, r/training/rewards"
     ):
         check_left(store, "r")
     store.freshness.passed(scores[0], {}, lambda *_: scores[0])
     check_left(store, "r")
-    assert "no longer reaches them: r/training/scores" in caplog.text
+    assert "no longer reaches them: r/training/rewards" in caplog.text
 
 
 def test_a_player_of_another_run_is_found_by_the_name_of_that_run_alone(bench, store):

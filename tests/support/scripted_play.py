@@ -30,7 +30,7 @@ from tasks.update import Trainer
 from warehouse.address import Address
 from warehouse.fork import fork
 from warehouse.freshness import Again, Recipe
-from warehouse.schemas import GROUPS, REWARDS, SCORES, SELECTIONS
+from warehouse.schemas import ADVANTAGES, GROUPS, REWARDS, SELECTIONS
 from warehouse.store import Store, Table
 from warehouse.whatif import WhatIf, leading_to
 
@@ -192,7 +192,9 @@ def changed_if(method: Method, store: Store, folder: Path, **settings: Any) -> s
     """Names of the rewards and selections of the played run `r` that `settings` would change;
     without settings, every stage that does not ask, sample or train is rerun and compared."""
     compared = frozenset(
-        t.address for t in store.tables("r") if t.schema in (SCORES, REWARDS, SELECTIONS, GROUPS)
+        t.address
+        for t in store.tables("r")
+        if t.schema in (REWARDS, ADVANTAGES, SELECTIONS, GROUPS)
     )
     kind = WhatIf if settings else MadeAgain
     with pytest.MonkeyPatch.context() as patch:

@@ -100,10 +100,12 @@ def lay(store: Store, run: str = "mine", text: str = "a plain text") -> Place:
     }
     publish(writing, "judgments", row("judgments", verdict=1, oracle=0, **verdict))
     publish(
-        writing, "scores", *(_score("scores", text, *of) for of in (("a1", 0.75), ("a2", None)))
+        writing, "rewards", *(_score("rewards", text, *of) for of in (("a1", 0.75), ("a2", None)))
     )
     publish(
-        writing, "rewards", *(_score("rewards", text, *of) for of in (("a1", 0.75), ("a2", None)))
+        writing,
+        "advantages",
+        *(_score("advantages", text, *of) for of in (("a1", 0.75), ("a2", None))),
     )
     publish(
         writing,
@@ -163,8 +165,8 @@ def _turn(text: str) -> dict[str, Any]:
 
 
 def _score(table: str, text: str, rollout_id: str, total: float | None) -> dict[str, Any]:
-    paid = {"total": total, "score": total, "unscorable": None if total is not None else text}
-    advantage = {"advantage": 0.5} if table == "rewards" else {}
+    paid = {"reward": total, "score": total, "unscorable": None if total is not None else text}
+    advantage = {"advantage": 0.5} if table == "advantages" else {}
     return row(
         table,
         rollout_id=rollout_id,

@@ -15,7 +15,7 @@ def rollout(name: str, *turns: dict, **given) -> dict:
 
 
 def reward(name: str, advantage: float) -> dict:
-    return row("rewards", rollout_id=name, group_id="g", advantage=advantage)
+    return row("advantages", rollout_id=name, group_id="g", advantage=advantage)
 
 
 def said(
@@ -33,7 +33,7 @@ def test_a_conversation_is_one_datum_and_only_what_was_sampled_is_trained_on(pla
     are 0."""
     (found,) = batch(
         place,
-        publish(place, "rewards", reward("a", 1.5)),
+        publish(place, "advantages", reward("a", 1.5)),
         publish(place, "rollouts", rollout("a", *TALK)),
     ).rows()
     assert found == {
@@ -50,7 +50,7 @@ def test_a_conversation_is_one_datum_and_only_what_was_sampled_is_trained_on(pla
 def test_turns_with_prompts_of_their_own_are_datums_with_the_same_advantage(place):
     turns = said([1], [2], [-0.5]), said([1, 9], [3, 4], [-0.25, -0.5])
     rollouts = publish(place, "rollouts", rollout("a", *turns))
-    found = batch(place, publish(place, "rewards", reward("a", -2.0)), rollouts).rows()
+    found = batch(place, publish(place, "advantages", reward("a", -2.0)), rollouts).rows()
     assert [
         (r["datum"], r["advantage"], r["prompt_token_ids"], r["completion_token_ids"])
         for r in found
@@ -68,7 +68,7 @@ def test_only_rewarded_rollouts_are_trained_on_those_without_advantage_too_and_e
         place, "rollouts", *(rollout(n, said([1], [2], [-0.5])) for n in "abcd"), label="one"
     )
     more = publish(place, "rollouts", rollout("e", said([1], [5], [-0.5])), label="two")
-    rewards = publish(place, "rewards", reward("c", 0.0), reward("a", 0.5), reward("e", -1.0))
+    rewards = publish(place, "advantages", reward("c", 0.0), reward("a", 0.5), reward("e", -1.0))
     found = batch(place, rewards, [rollouts, more]).rows()
     assert [(r["rollout_id"], r["advantage"]) for r in found] == [
         ("a", 0.5),
@@ -82,7 +82,7 @@ def test_a_rollout_without_sampled_tokens_has_nothing_to_train_on(place):
     the other turns."""
     silent, failed = rollout("a", said([1], [], [])), row("rollouts", rollout_id="b", turns=None)
     half = rollout("c", said([1], [], []), said([1], [2], [-0.5]))
-    rewards = publish(place, "rewards", *(reward(n, 1.0) for n in "abc"))
+    rewards = publish(place, "advantages", *(reward(n, 1.0) for n in "abc"))
     found = batch(place, rewards, publish(place, "rollouts", silent, failed, half)).rows()
     assert [(r["rollout_id"], r["datum"], r["completion_token_ids"]) for r in found] == [
         ("c", 0, [2])
@@ -99,7 +99,7 @@ def test_a_datum_over_the_limit_takes_its_whole_rollout_along_and_one_of_just_th
         rollout("b", said([1, 2], [3, 4], [-0.5, -0.5])),
         rollout("c", said([1, 2, 3], [4, 5], [-0.5, -0.5])),
     )
-    rewards = publish(place, "rewards", *(reward(n, 1.0) for n in "abc"))
+    rewards = publish(place, "advantages", *(reward(n, 1.0) for n in "abc"))
     rollouts = publish(place, "rollouts", long, just, joined)
     assert [r["rollout_id"] for r in batch(place, rewards, rollouts, max_tokens=4).rows()] == ["b"]
     assert [r["rollout_id"] for r in batch(place, rewards, rollouts, label="all").rows()] == [
@@ -121,9 +121,14 @@ def test_tables_of_rewards_may_weigh_alike_whatever_their_tokens(place):
         rollout("b", said([1], [2, 3], [-0.5, -0.5])),
         rollout("long", said([1] * 9, [2, 3], [-0.5, -0.5])),
     )
-    asked = publish(place, "rewards", reward("q", 0.5), reward("long", 1.0), label="asked")
+    asked = publish(place, "advantages", reward("q", 0.5), reward("long", 1.0), label="asked")
     answered = publish(
-        place, "rewards", reward("a", 1.5), reward("b", 0.0), reward("gone", 1.0), label="answered"
+        place,
+        "advantages",
+        reward("a", 1.5),
+        reward("b", 0.0),
+        reward("gone", 1.0),
+        label="answered",
     )
     plain = batch(place.step(9), [asked, answered], rollouts, max_tokens=9).rows()
     assert {r["rollout_id"]: r["advantage"] for r in plain} == {"q": 0.5, "a": 1.5, "b": 0.0}
@@ -146,7 +151,7 @@ def test_one_update_has_rollouts_of_one_temperature():
 
 def test_datums_may_come_in_a_seeded_random_order(place):
     rollouts = publish(place, "rollouts", *(rollout(n, said([1], [2], [-0.5])) for n in "abcdefgh"))
-    rewards = publish(place, "rewards", *(reward(n, 1.0) for n in "abcdefgh"))
+    rewards = publish(place, "advantages", *(reward(n, 1.0) for n in "abcdefgh"))
     one, again, other = (
         [
             r["rollout_id"]

@@ -57,11 +57,11 @@ def prompt(about: Any = shown) -> Prompt:
 
 def test_a_reward_gets_the_rows_of_its_tables_and_its_settings_by_name(place, tables):
     (plain,) = score(place, pay, tasks=tables["tasks"], answers=tables["answers"]).rows()
-    assert (plain["total"], plain["components"]) == (1.0, {"n": 2.0})
+    assert (plain["reward"], plain["components"]) == (1.0, {"n": 2.0})
     (more,) = score(
         place, pay, **tables, gates=publish(place, "gates", row("gates")), weight=0.5
     ).rows()
-    assert more["total"] == 1.0
+    assert more["reward"] == 1.0
 
 
 def test_tables_of_one_kind_are_passed_together(place, tables):
@@ -95,7 +95,7 @@ def test_a_reward_without_its_tables_or_with_others_says_which_it_needs(place, t
     with pytest.raises(TypeError) as refused:
         score(place, pay, **passed)
     assert str(refused.value) == says
-    assert place.store.find(place.address("scores")) is None
+    assert place.store.find(place.address("rewards")) is None
 
 
 def test_a_setting_is_no_table_and_a_table_no_setting(place, tables):
@@ -113,7 +113,7 @@ def test_settings_that_are_bound_beforehand_name_the_function_all_the_same(place
     with pytest.raises(TypeError, match="reward pay needs answers, tasks, gates; got tasks"):
         score(place, functools.partial(functools.partial(pay, weight=2.0)), tasks=tables["tasks"])
     (found,) = score(place, functools.partial(pay, weight=2.0), **tables).rows()
-    assert found["total"] == 2.0
+    assert found["reward"] == 2.0
 
 
 def test_a_measure_gets_tables_and_settings_by_name_or_says_which_it_needs(place, tables):

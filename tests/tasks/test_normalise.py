@@ -43,11 +43,11 @@ def test_centring_does_not_divide():
 
 def advantages(place, rewards: list[tuple[str, float | None]], **settings) -> list[float]:
     scores = [
-        row("scores", rollout_id=str(i), group_id=g, total=r) for i, (g, r) in enumerate(rewards)
+        row("rewards", rollout_id=str(i), group_id=g, reward=r) for i, (g, r) in enumerate(rewards)
     ]
     return [
         r["advantage"]
-        for r in normalise(place, publish(place, "scores", *scores), **settings).rows()
+        for r in normalise(place, publish(place, "rewards", *scores), **settings).rows()
     ]
 
 
@@ -71,7 +71,7 @@ def test_an_unscorable_rollout_leaves_the_mean_and_gets_0(place):
 
 def test_rewards_keep_every_column_of_their_scores(place):
     scores = publish(
-        place, "scores", row("scores", rollout_id="a", components={"g": 0.5}, total=1.0)
+        place, "rewards", row("rewards", rollout_id="a", components={"g": 0.5}, reward=1.0)
     )
     (kept,) = normalise(place, scores, scheme="zscore").rows()
     assert kept == {**scores.rows()[0], "advantage": 0.0}
@@ -84,10 +84,10 @@ def test_rows_are_compared_within_any_column_of_another_table(place):
         *(row("tasks", task_id=t, task_type=k) for t, k in zip("abcd", "xyxy", strict=True)),
     )
     rewards = [
-        row("scores", rollout_id=t, group_id=t, task_id=t, total=r)
+        row("rewards", rollout_id=t, group_id=t, task_id=t, reward=r)
         for t, r in zip("abcd", (1.0, 5.0, 0.0, 7.0), strict=True)
     ]
-    scores = publish(place, "scores", *rewards)
+    scores = publish(place, "rewards", *rewards)
     found = normalise(place, scores, scheme="centre", within=["task_type"], about=tasks).rows()
     assert [r["advantage"] for r in found] == [0.5, -1.0, -0.5, 1.0]  # x: 1 and 0, y: 5 and 7
 
@@ -108,12 +108,12 @@ def test_columns_of_several_tables_combine(place):
     ]
     tasks = publish(place, "tasks", *(row("tasks", task_id=kind, task_type=kind) for kind in "xy"))
     scores = [
-        row("scores", rollout_id=str(i), task_id=kind, total=r)
+        row("rewards", rollout_id=str(i), task_id=kind, reward=r)
         for i, (_, kind, r) in enumerate(given)
     ]
     found = normalise(
         place,
-        publish(place, "scores", *scores),
+        publish(place, "rewards", *scores),
         scheme="centre",
         within=("role", "task_type"),
         about=[
@@ -127,10 +127,12 @@ def test_columns_of_several_tables_combine(place):
 
 def test_the_group_is_the_prompt_where_the_other_table_is_of_prompts(place):
     prompts = publish(place, "prompts", *(row("prompts", prompt_id=p, task_type="x") for p in "pq"))
-    scores = [row("scores", rollout_id=p, group_id=p, total=r) for p, r in (("p", 1.0), ("q", 0.0))]
+    scores = [
+        row("rewards", rollout_id=p, group_id=p, reward=r) for p, r in (("p", 1.0), ("q", 0.0))
+    ]
     found = normalise(
         place,
-        publish(place, "scores", *scores),
+        publish(place, "rewards", *scores),
         scheme="centre",
         within=("task_type",),
         about=(prompts,),
@@ -139,9 +141,9 @@ def test_the_group_is_the_prompt_where_the_other_table_is_of_prompts(place):
 
 
 def test_a_column_that_no_table_has_and_a_row_that_none_knows_are_refused(place):
-    scores = publish(place, "scores", row("scores", rollout_id="a", task_id="t", total=1.0))
-    with pytest.raises(ValueError, match="no column role in scores or in no tables"):
+    scores = publish(place, "rewards", row("rewards", rollout_id="a", task_id="t", reward=1.0))
+    with pytest.raises(ValueError, match="no column role in rewards or in no tables"):
         normalise(place, scores, scheme="centre", within=("role",))
     rollouts = publish(place, "rollouts", row("rollouts", rollout_id="b"))
-    with pytest.raises(ValueError, match="lacks 1 rollout_ids of the scores, a among them"):
+    with pytest.raises(ValueError, match="lacks 1 rollout_ids of the rewards, a among them"):
         normalise(place, scores, scheme="centre", within=("role",), about=rollouts)

@@ -17,10 +17,10 @@ def tasks(place, *ids, label=None, **given):
 def scores(place, *given, label=None):
     """Rows of (rollout_id, task_id, total, components)."""
     rows = (
-        row("scores", rollout_id=r, task_id=t, total=total, components=parts)
+        row("rewards", rollout_id=r, task_id=t, reward=total, components=parts)
         for r, t, total, parts in given
     )
-    return publish(place, "scores", *rows, label=label)
+    return publish(place, "rewards", *rows, label=label)
 
 
 def draws(place, *ids):
@@ -124,7 +124,7 @@ def test_uses_and_scores_follow_an_entry(place):
     answered = scores(
         place.step(2), ("s1", "a", 1.0, {}), ("s2", "a", 0.0, {}), ("s3", "a", None, {})
     )
-    second = pool(place.step(2), previous=first, draws=used, scores=answered)
+    second = pool(place.step(2), previous=first, draws=used, rewards=answered)
     a, b = second.rows()
     # of the two that were scorable
     assert (a["num_uses"], a["last_used"], a["score"]) == (2, used.address, 0.5)
@@ -140,9 +140,9 @@ def test_a_task_has_the_score_of_the_rollout_that_wrote_it_if_there_is_one(place
         ("s1", "a", 1.0, {}),
         ("s2", "b", 1.0, {"x": 3.0}),
     )
-    found = pool(place, tasks=tasks(place, "a", "b"), scores=given, component="difficulty")
+    found = pool(place, tasks=tasks(place, "a", "b"), rewards=given, component="difficulty")
     assert [r["score"] for r in found.rows()] == [0.25, None]
-    totals = pool(place, tasks=tasks(place, "a", "b"), scores=given, label="totals")
+    totals = pool(place, tasks=tasks(place, "a", "b"), rewards=given, label="totals")
     assert [r["score"] for r in totals.rows()] == [-1.0, 1.0]
 
 
@@ -150,7 +150,7 @@ def test_solved_tasks_leave_a_pool_of_unsolved_ones(place):
     rules = PoolRules(highest_score=0.75, lowest_score=0.25)
     first = pool(place.step(1), tasks=tasks(place.step(1), "a", "b", "c"), rules=rules)
     given = scores(place.step(2), ("s1", "a", 1.0, {}), ("s2", "b", 0.75, {}), ("s3", "c", 0.0, {}))
-    second = pool(place.step(2), previous=first, scores=given, rules=rules)
+    second = pool(place.step(2), previous=first, rewards=given, rules=rules)
     assert inside(second) == ["b"]
     assert reasons(second) == {"a": "score too high", "c": "score too low"}
 
@@ -165,7 +165,7 @@ def test_a_pool_of_answers_keeps_several_of_one_task(place):
         place,
         tasks=tasks(place, "a", "b"),
         answers=answers,
-        scores=given,
+        rewards=given,
         rules=PoolRules(unique=()),
     )
     assert [

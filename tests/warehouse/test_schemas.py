@@ -11,13 +11,13 @@ from tests.support.rows import publish, row, turn
 from warehouse.query import query
 from warehouse.schemas import (
     TABLES,
+    Advantage,
     Answer,
     Flag,
     Hash,
     Long,
     Parsed,
     Reward,
-    Score,
     WhyMalformed,
     define,
 )
@@ -69,8 +69,8 @@ def test_the_arrow_schema_follows_from_the_annotations_and_their_notes(new_table
 
 
 def test_a_table_that_extends_another_has_its_columns_first():
-    assert TABLES["rewards"].columns[:-1] == TABLES["scores"].columns
-    assert TABLES["rewards"].columns[-1].name == "advantage"
+    assert TABLES["advantages"].columns[:-1] == TABLES["rewards"].columns
+    assert TABLES["advantages"].columns[-1].name == "advantage"
 
 
 @pytest.mark.parametrize(
@@ -141,10 +141,10 @@ def test_malformed_choices_are_not_counted_as_read(store):
 
 
 def test_rows_are_typed_by_the_columns_that_they_have(store):
-    table = publish(store.run("r"), "rewards", row("rewards", rollout_id="a", advantage=0.5))
-    assert table.rows(Reward) == table.rows(Score) == table.rows()
+    table = publish(store.run("r"), "advantages", row("advantages", rollout_id="a", advantage=0.5))
+    assert table.rows(Advantage) == table.rows(Reward) == table.rows()
     with pytest.raises(
-        TypeError, match=r"r/rewards has no column answer.*: its rows are no Answer"
+        TypeError, match=r"r/advantages has no column answer.*: its rows are no Answer"
     ):
         table.rows(Answer)
 

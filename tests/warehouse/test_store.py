@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.rows import publish, row, samples
 from warehouse.draft import FILES, PART, RECIPE
-from warehouse.schemas import ANSWERS, GATES, SAMPLES, SCORES
+from warehouse.schemas import ANSWERS, GATES, REWARDS, SAMPLES
 from warehouse.store import Store, Unwritable
 from warehouse.table import Damaged
 
@@ -191,10 +191,10 @@ def test_a_null_is_refused_where_the_schema_gives_it_no_meaning(store):
 def test_a_reward_that_is_no_finite_number_is_refused(store, total):
     """A group with one NaN would have no advantage but NaN."""
     with (
-        pytest.raises(ValueError, match="scores: total must be a finite number in"),
-        store.draft(SCORES) as draft,
+        pytest.raises(ValueError, match="rewards: reward must be a finite number in"),
+        store.draft(REWARDS) as draft,
     ):
-        draft.write([row("scores"), row("scores", total=None), row("scores", total=total)])
+        draft.write([row("rewards"), row("rewards", reward=None), row("rewards", reward=total)])
 
 
 def test_a_value_of_another_type_is_refused_by_its_column(store):

@@ -19,7 +19,7 @@ VIEWS = (
         "gates",
         "rubrics",
         "judgments",
-        "rewards",
+        "advantages",
         "selections",
     ),
     *("batches", "updates", "policies", "evaluations"),
@@ -108,8 +108,8 @@ def learn_to_propose(step) -> None:
     )
     publish(
         step,
-        "rewards",
-        row("rewards", rollout_id="u", group_id="pc2", task_id="u", total=1.5, advantage=-1.0),
+        "advantages",
+        row("advantages", rollout_id="u", group_id="pc2", task_id="u", reward=1.5, advantage=-1.0),
     )
     publish(step, "batches", row("batches", rollout_id="u"))
 
@@ -146,7 +146,9 @@ def solve(step, run: str) -> None:
         ),
     )
     paid = {"group_id": "ps", "task_id": "t", "components": {"g": 0.5}}
-    publish(step, "rewards", row("rewards", rollout_id="a", total=0.5, advantage=1.25, **paid))
+    publish(
+        step, "advantages", row("advantages", rollout_id="a", reward=0.5, advantage=1.25, **paid)
+    )
     publish(
         step,
         "batches",
@@ -199,7 +201,7 @@ def made(tmp_path_factory) -> Path:
 def test_every_view_exists_on_an_empty_store_and_says_where_its_rows_stand(tmp_path):
     root = Store(tmp_path / "empty").root
     with connect(root) as connection:
-        for view in [*VIEWS, "answers", "samples", "scores", "lineage"]:
+        for view in [*VIEWS, "answers", "samples", "rewards", "lineage"]:
             found = connection.execute(f"from {view}")
             names = [column[0] for column in found.description]
             assert {"run", "iteration", "phase", "step"} <= set(names), view
@@ -323,7 +325,7 @@ def test_turns_searches_and_reward_components_can_be_asked_for_in_sql(made):
         made,
         """
         select turns[1].sampled_token_ids as ids, turns[1].logprobs as logprobs, components['g'] as g
-        from rollouts join rewards using (run, rollout_id)
+        from rollouts join advantages using (run, rollout_id)
         where run = 'one' and rollout_id = 'a'
         """,  # noqa: E501
     )

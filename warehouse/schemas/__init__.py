@@ -17,19 +17,19 @@ from __future__ import annotations
 
 from warehouse.schemas.annotations import ANNOTATIONS as ANNOTATIONS
 from warehouse.schemas.annotations import Annotation as Annotation
+from warehouse.schemas.answers import ADVANTAGES as ADVANTAGES
 from warehouse.schemas.answers import ANSWERS as ANSWERS
 from warehouse.schemas.answers import JUDGMENTS as JUDGMENTS
 from warehouse.schemas.answers import MARKS as MARKS
 from warehouse.schemas.answers import MATCHES as MATCHES
 from warehouse.schemas.answers import REWARDS as REWARDS
-from warehouse.schemas.answers import SCORES as SCORES
 from warehouse.schemas.answers import VOTES as VOTES
+from warehouse.schemas.answers import Advantage as Advantage
 from warehouse.schemas.answers import Answer as Answer
 from warehouse.schemas.answers import Judgment as Judgment
 from warehouse.schemas.answers import Mark as Mark
 from warehouse.schemas.answers import Match as Match
 from warehouse.schemas.answers import Reward as Reward
-from warehouse.schemas.answers import Score as Score
 from warehouse.schemas.answers import Vote as Vote
 from warehouse.schemas.benchmarks import COMPARISONS as COMPARISONS
 from warehouse.schemas.benchmarks import EVALUATIONS as EVALUATIONS

@@ -1,6 +1,6 @@
 """Tables of answers.
 
-They are the answers, every verdict on them, and the scores and rewards computed from these.
+They are the answers, every verdict on them, and the rewards and advantages computed from these.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ MARKS = define(
 )
 
 
-class Score(TypedDict):
+class Reward(TypedDict):
     rollout_id: Annotated[str, "the rollout"]
     group_id: Annotated[str, "the prompt whose rollouts are compared"]
     task_id: Annotated[str, "the task it wrote or answered"]
@@ -138,23 +138,23 @@ class Score(TypedDict):
     components: Annotated[
         dict[str, float], "parts of the reward, unweighted, and what they were made of"
     ]
-    total: Annotated[float | None, "the reward", "unscorable"]
+    reward: Annotated[float | None, "what the rollout earned", "unscorable"]
     unscorable: Annotated[str | None, "why there is no reward", "there is one"]
 
 
-SCORES = define(
-    "scores",
-    Score,
+REWARDS = define(
+    "rewards",
+    Reward,
     grain="the reward of one rollout, part by part",
     key="rollout_id",
-    finite="score total",
+    finite="score reward",
 )
 
 
-class Reward(Score):
+class Advantage(Reward):
     advantage: Annotated[float, "normalised reward; 0 where unscorable or without contrast"]
 
 
-REWARDS = define(
-    "rewards", Reward, grain="the reward and advantage of one rollout", key="rollout_id"
+ADVANTAGES = define(
+    "advantages", Advantage, grain="the reward and advantage of one rollout", key="rollout_id"
 )

@@ -45,7 +45,7 @@ def whatif(name: str, stage: str | None, settings: tuple[str, ...], whole: bool)
     Samples nothing. Reruns the stages between stored rollouts and their rewards in a temporary
     folder: readers, comparisons, votes, rewards, filters. Prints rank correlations with the stored
     rewards, and the tasks that would be kept or dropped. STAGE limits the rewards that are
-    compared: rewards, scores.challenger, solver/rewards.
+    compared: rewards, rewards.challenger, solver/advantages.
 
     Every step is evaluated on its own stored rollouts: what the policy would have sampled after
     another update, or about other tasks, is unknown.

@@ -14,11 +14,11 @@ from warehouse.schemas import Row
 from warehouse.table import Table
 
 HERE = Path(__file__).parent
-REWARDS = {"scores", "rewards"}
+REWARDS = {"rewards", "advantages"}
 KEPT = {"selections": "task_id", "groups": "group_id"}  # what is kept or not, by its id
 PLACE = {"place": pa.string(), "address": pa.string()}
 REWARD_COLUMNS = pa.schema(
-    {**PLACE, "rollout_id": pa.string(), "total": pa.float64(), "advantage": pa.float64()}
+    {**PLACE, "rollout_id": pa.string(), "reward": pa.float64(), "advantage": pa.float64()}
 )
 KEPT_COLUMNS = pa.schema(
     {**PLACE, "id": pa.string(), "task_id": pa.string(), "kept": pa.bool_(), "reason": pa.string()}

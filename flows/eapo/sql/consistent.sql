@@ -1,12 +1,12 @@
 -- EAPO, section 3.3: which comparisons the reward model is fine-tuned on: those that agree with the outcomes.
 -- grain:  one comparison of the evidence of a group
--- inputs: marks (one row for each answer compared, 1..5 as 0..1), scores (the policy's; `score` is 1 for a right answer)
+-- inputs: marks (one row for each answer compared, 1..5 as 0..1), rewards (the policy's; `score` is 1 for a right answer)
 -- bounds: $high, $low (marks from which, and up to which, an answer should be right, and wrong)
 -- Answers that do not say are no fault of the comparison: a mark between the bounds is neutral.
 with judged as (
-    select m.prompt_id as group_id, m.task_id, m.mark, m.mark >= $high - 1e-9 as high, m.mark <= $low + 1e-9 as low, s.score
+    select m.prompt_id as group_id, m.task_id, m.mark, m.mark >= $high - 1e-9 as high, m.mark <= $low + 1e-9 as low, r.score
     from marks as m
-    left join scores as s using (rollout_id)
+    left join rewards as r using (rollout_id)
 ),
 counted as (
     select

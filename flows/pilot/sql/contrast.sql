@@ -1,16 +1,16 @@
 -- grain: one trained role: the groups whose rewards an update compares, and those that differ within.
--- inputs: rewards, rollouts_table; $run
+-- inputs: advantages, rollouts_table; $run
 with groups_of as (
     select
-        rewards.phase,
+        advantages.phase,
         played.role,
-        rewards.group_id,
-        stddev_pop(rewards.total) as spread,
-        max(abs(rewards.advantage)) as advantage
-    from rewards
+        advantages.group_id,
+        stddev_pop(advantages.reward) as spread,
+        max(abs(advantages.advantage)) as advantage
+    from advantages
     join rollouts_table as played using (run, rollout_id)
-    where rewards.run = $run and rewards.iteration = 1
-    group by rewards.phase, played.role, rewards.group_id
+    where advantages.run = $run and advantages.iteration = 1
+    group by advantages.phase, played.role, advantages.group_id
 )
 select
     role,

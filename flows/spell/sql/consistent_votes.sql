@@ -1,6 +1,6 @@
 -- SPELL, section 3.3: which groups of votes may train the verifier, in the order they are drawn in.
 -- grain:  one answer, with all votes on it
--- inputs: scores (the verifier's rewards, one row a vote; group_id is the answer that it is on)
+-- inputs: rewards (the verifier's rewards, one row a vote; group_id is the answer that it is on)
 -- bounds: $low, $high (of the majority's share of readable votes, inclusive), $consistency, $num_groups, $seed
 -- Fewer usable groups than $num_groups: none is taken, the verifier is not updated in this step.
 with voted as (
@@ -10,7 +10,7 @@ with voted as (
         any_value(components['rule']) as rule,
         any_value(components['majority']) as majority,
         any_value(components['majority_share']) as majority_share
-    from scores
+    from rewards
     group by group_id
 ),
 tested as (

@@ -1,6 +1,6 @@
 -- SPELL, section 3.3: which questions train the questioner.
 -- grain:  one candidate question
--- inputs: tasks, scores (the questioner's rewards), groups (the selections of the responder's groups)
+-- inputs: tasks, rewards (the questioner's rewards), groups (the selections of the responder's groups)
 -- bounds: $types (all task types, in order), $seed
 -- Positives are the questions of the batch's responder groups. As many negatives (reward -1, -0.5 or 0) are drawn of each
 -- task type; what a type is short of passes to the next.
@@ -12,11 +12,11 @@ candidates as (
         t.task_id,
         t.prompt_id,
         types.place as type_place,
-        s.total,
-        s.unscorable,
+        r.reward,
+        r.unscorable,
         coalesce(g.kept, false) as positive
     from tasks as t
-    join scores as s using (task_id)
+    join rewards as r using (task_id)
     join types using (task_type)
     left join groups as g using (task_id)
 ),
@@ -24,7 +24,7 @@ counted as (
     select
         types.place as type_place,
         count(*) filter (where c.positive) as num_positive,
-        count(*) filter (where not c.positive and c.total <= 0) as num_negative
+        count(*) filter (where not c.positive and c.reward <= 0) as num_negative
     from types
     left join candidates as c on c.type_place = types.place
     group by types.place
@@ -52,7 +52,7 @@ ranked as (
         c.*,
         a.num_taken,
         row_number() over (
-            partition by c.type_place, not c.positive and c.total <= 0
+            partition by c.type_place, not c.positive and c.reward <= 0
             order by md5(c.task_id || '-' || $seed::varchar), c.task_id
         ) as place
     from candidates as c
@@ -61,11 +61,11 @@ ranked as (
 select
     prompt_id as group_id,
     task_id,
-    map {'reward': total, 'positive': positive::int::double} as measures,
+    map {'reward': reward, 'positive': positive::int::double} as measures,
     case
         when unscorable is not null then unscorable
         when positive then null
-        when total > 0 then 'its answers are not in the batch'
+        when reward > 0 then 'its answers are not in the batch'
         when place > num_taken then 'as many negatives as positives are taken'
     end as reason
 from ranked

@@ -1,6 +1,6 @@
 -- SPELL, section 3.3: which questions have a responder group that the batch may take, in the order they are drawn in.
 -- grain:  one candidate question
--- inputs: tasks (one row a candidate), scores (one row a candidate; components of the questioner's reward)
+-- inputs: tasks (one row a candidate), rewards (one row a candidate; components of the questioner's reward)
 -- bounds: $right_share, $seed
 -- Zero variance of 0/1 rewards is a mean of 0 or 1, told by counts: nothing is lost to floating point.
 with measured as (
@@ -8,7 +8,7 @@ with measured as (
         *,
         components['num_right']::bigint as num_correct,
         nullif(components['num_answers']::bigint, 0) as num_judged
-    from scores
+    from rewards
 )
 select
     t.task_id,

@@ -78,9 +78,11 @@ def test_letters_that_are_agreed_on_stop_spell(tmp_path) -> None:
     off = {
         "monitor.max_gate_leak": None,
         "monitor.max_reference_error": None,
-        "monitor.max_pay_of_wrong": 0.25,
+        "monitor.max_reward_of_wrong": 0.25,
     }
-    with pytest.raises(Alarm, match=r"evaluations\.pay: pay_of_wrong is 0\.5, the limit is 0\.25"):
+    with pytest.raises(
+        Alarm, match=r"evaluations\.rewards: reward_of_wrong is 0\.5, the limit is 0\.25"
+    ):
         play(spell_iteration, tmp_path, ask_and_agree, **SPELL, **off)
     assert query(tmp_path / "store", "select * from updates") == []
 

@@ -150,24 +150,24 @@ def test_evidence_is_paid_relative_to_its_group(marks, evidence):
     rows = paid(GROUP, comparison(*marks), RIGHT)
     assert [r["components"]["evidence"] for r in rows] == evidence
     totals = [0.1 + 0.3 * e + 0.6 * right for e, right in zip(evidence, (1, 0, 1), strict=True)]
-    assert [r["total"] for r in rows] == pytest.approx(totals, abs=1e-12)
+    assert [r["reward"] for r in rows] == pytest.approx(totals, abs=1e-12)
     assert [r["score"] for r in rows] == [1.0, 0.0, 1.0]
 
 
 def test_the_answers_weight_is_what_format_and_evidence_leave():
     """With beta = 0.5, 0.4 is left: 0.1 + 0.5 * 1 + 0 for b, 0.1 + 0 + 0.4 for a."""
     marks = comparison(0.0, 1.0, 0.0)
-    assert [r["total"] for r in paid(GROUP, marks, RIGHT, evidence=0.5)] == pytest.approx(
+    assert [r["reward"] for r in paid(GROUP, marks, RIGHT, evidence=0.5)] == pytest.approx(
         [0.5, 0.6, 0.5]
     )
-    assert [r["total"] for r in paid(GROUP, [], RIGHT, evidence=0.0)] == pytest.approx(
+    assert [r["reward"] for r in paid(GROUP, [], RIGHT, evidence=0.0)] == pytest.approx(
         [1.0, 0.1, 1.0]
     )
 
 
 def test_a_comparison_that_cannot_be_read_pays_nothing_for_evidence_and_the_rest_all_the_same():
     rows = paid(GROUP, [mark(None, None)], RIGHT)
-    assert [r["total"] for r in rows] == pytest.approx([0.7, 0.1, 0.7])
+    assert [r["reward"] for r in rows] == pytest.approx([0.7, 0.1, 0.7])
     assert all("mark" not in r["components"] for r in rows)
 
 
@@ -180,14 +180,14 @@ def test_a_reply_without_the_four_parts_earns_nothing_and_one_never_sampled_is_l
     """The others are compared with each other: 0.5 and 0.75 are the extremes of their group."""
     answers = [answer("a"), answer("b"), answer("x", None), answer("y", None, "engine error")]
     rows = paid(answers, comparison(0.5, 0.75), {"a": True, "b": True})
-    told = [(r["total"], r["unscorable"]) for r in rows]
+    told = [(r["reward"], r["unscorable"]) for r in rows]
     assert told == [(pytest.approx(0.7), None), (1.0, None), (0.0, None), (None, "engine error")]
     assert rows[2]["components"] == {"format": 0.0}
 
 
 def test_an_outcome_that_nobody_can_tell_leaves_no_reward():
     rows = paid([answer("a")], comparison(1.0), {"a": None})
-    assert (rows[0]["total"], rows[0]["unscorable"]) == (
+    assert (rows[0]["reward"], rows[0]["unscorable"]) == (
         None,
         "nobody can tell whether the answer is right",
     )
@@ -203,7 +203,7 @@ def test_of_a_judges_votes_the_last_counts_and_an_unreadable_one_leaves_no_rewar
             [answer("a"), answer("b"), answer("x", None)], [], [], votes, weights=Rewards()
         )
     )
-    assert [r["total"] for r in rows] == [pytest.approx(0.7), None, 0.0]
+    assert [r["reward"] for r in rows] == [pytest.approx(0.7), None, 0.0]
 
 
 # ---- what the reward model learns from ----
@@ -226,10 +226,10 @@ def test_of_a_judges_votes_the_last_counts_and_an_unreadable_one_leaves_no_rewar
 def test_comparisons_that_agree_with_the_outcomes_are_learnt_from(place, marks, right, reason):
     rows = [mark(None, None), *comparison(*marks)]  # its first reply could not be read
     scores = [
-        row("scores", rollout_id=name, group_id="p", task_id="q", score=r)
+        row("rewards", rollout_id=name, group_id="p", task_id="q", score=r)
         for name, r in zip("abcd", right, strict=True)
     ]
-    given = {"marks": publish(place, "marks", *rows), "scores": publish(place, "scores", *scores)}
+    given = {"marks": publish(place, "marks", *rows), "rewards": publish(place, "rewards", *scores)}
     (group,) = choose(place, CONSISTENT, **given, high=0.75, low=0.25).rows()
     assert (group["group_id"], group["kept"], group["reason"]) == ("c", reason is None, reason)
 

@@ -113,9 +113,9 @@ def test_the_policy_is_paid_for_format_evidence_and_answer(played) -> None:
         played,
         """
         select
-            rewards.task_id, round(total, 6), components['evidence'], components['verbatim'],
+            advantages.task_id, round(reward, 6), components['evidence'], components['verbatim'],
             unscorable
-        from rewards join rollouts using (run, iteration, rollout_id)
+        from advantages join rollouts using (run, iteration, rollout_id)
         where iteration = 1
         order by task_id, sample
         """,
@@ -220,7 +220,7 @@ def test_outcome_only_compares_nothing_and_trains_no_reward_model(tmp_path) -> N
     assert {asked.template for asked in done[1].asked} == {"answer", "judge"}
     assert rows(done, "select distinct role from updates") == [("policy",)]
     assert rows(
-        done, "select round(total, 6) from rewards where task_id = 'mill' order by total desc"
+        done, "select round(reward, 6) from advantages where task_id = 'mill' order by reward desc"
     ) == [
         (1.0,),
         (0.1,),

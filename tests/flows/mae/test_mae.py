@@ -123,7 +123,7 @@ def proposed(
     ],
 )
 def test_a_question_is_paid_for_quality_difficulty_and_format_alike(quality, solved, given, total):
-    assert proposed(quality, solved, **given)["total"] == pytest.approx(total, abs=1e-12)
+    assert proposed(quality, solved, **given)["reward"] == pytest.approx(total, abs=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_a_question_is_paid_for_quality_difficulty_and_format_alike(quality, sol
 )
 def test_without_a_readable_mark_there_is_no_reward(quality, solved):
     paid = proposed(quality, solved)
-    assert (paid["total"], paid["unscorable"]) == (None, "no readable mark")
+    assert (paid["reward"], paid["unscorable"]) == (None, "no readable mark")
 
 
 def test_an_unreadable_answer_is_a_failure_and_one_that_was_never_sampled_does_not_count():
@@ -164,7 +164,7 @@ def test_a_reply_without_a_question_is_worth_nothing_and_one_never_sampled_is_le
         row("tasks", task_id="r", prompt_id="p", malformed="engine error"),
     ]
     assert [
-        (p["total"], p["unscorable"]) for p in proposer_rewards(tasks, [], [], [], **PAPER)
+        (p["reward"], p["unscorable"]) for p in proposer_rewards(tasks, [], [], [], **PAPER)
     ] == [
         (0.0, None),
         (None, "engine error"),
@@ -191,7 +191,7 @@ def test_an_answer_is_paid_for_its_mark_and_its_format_alike(answer, form, marks
     )
     given: Any = [mark("q", value, "a") for value in marks]
     (paid,) = solver_rewards([said], given, pays_format=True, unread=None)
-    assert (paid["total"], paid["unscorable"]) == (
+    assert (paid["reward"], paid["unscorable"]) == (
         pytest.approx(total) if total is not None else None,
         why,
     )
@@ -206,9 +206,9 @@ def test_the_judge_is_paid_for_format_alone():
         ),
         mark("q", None, judge_rollout_id="failed", malformed="engine error"),
     ]
-    paid = {p["rollout_id"]: p["total"] for p in judge_rewards(marks, pays_format=True)}
+    paid = {p["rollout_id"]: p["reward"] for p in judge_rewards(marks, pays_format=True)}
     assert paid == {"one": 1.0, "two": 0.5, "none": 0.0, "failed": None}
-    assert {p["total"] for p in judge_rewards(marks, pays_format=False)} == {0.0, None}
+    assert {p["reward"] for p in judge_rewards(marks, pays_format=False)} == {0.0, None}
 
 
 @pytest.mark.parametrize(

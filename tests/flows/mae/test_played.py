@@ -106,8 +106,9 @@ def test_the_proposer_is_paid_for_quality_difficulty_and_format(played) -> None:
     paid = rows(
         played,
         """
-        select tasks.text, round(rewards.total, 4), rewards.unscorable
-        from rewards join tasks using (run, task_id) where rewards.label = 'proposer' order by all
+        select tasks.text, round(advantages.reward, 4), advantages.unscorable
+        from advantages join tasks using (run, task_id) where advantages.label = 'proposer'
+        order by all
         """,
     )
     good = (7 / 9 + 1 / 2 + 1) / 3
@@ -125,7 +126,7 @@ def test_the_proposer_is_paid_for_quality_difficulty_and_format(played) -> None:
 def test_advantages_are_compared_within_a_role_only(played) -> None:
     means = rows(
         played,
-        "select label, round(abs(sum(advantage)), 6) from rewards group by label order by label",
+        "select label, round(abs(sum(advantage)), 6) from advantages group by label order by label",
     )
     assert means == [("judge", 0.0), ("proposer", 0.0), ("solver", 0.0)]
     assert rows(played, "select count(*) from updates") == [(1,)]
@@ -208,8 +209,8 @@ def test_another_pay_of_difficulty_changes_the_proposers_rewards_only(played, tm
     assert changed_if(mae_iteration, played[0], tmp_path) == set()
     other = {"proposer.difficulty_from": 0.7}
     assert changed_if(mae_iteration, played[0], tmp_path / "pay", **other) == {
-        "scores.proposer",
         "rewards.proposer",
+        "advantages.proposer",
     }
 
 

@@ -104,7 +104,7 @@ def played(place: Place, *questions: dict) -> tuple[Table, Table, Table, Table]:
             row("tasks", **about, reference=q.get("reference", t), options=q.get("options"))
         )
         parts = {} if q["r_bar"] is None else {"r_bar": q["r_bar"]}
-        scores.append(row("scores", rollout_id=t, task_id=t, components=parts))
+        scores.append(row("rewards", rollout_id=t, task_id=t, components=parts))
         ids = {
             "cluster": q.get("cluster", 0),
             "task_type": "x",
@@ -112,7 +112,7 @@ def played(place: Place, *questions: dict) -> tuple[Table, Table, Table, Table]:
         }
         drawn.append(row("samples", sample_id=f"s-{t}", **ids))
         prompts.append(row("prompts", prompt_id=f"p-{t}", sample_id=f"s-{t}", messages=[]))
-    tables = ("tasks", tasks), ("scores", scores), ("samples", drawn), ("prompts", prompts)
+    tables = ("tasks", tasks), ("rewards", scores), ("samples", drawn), ("prompts", prompts)
     return tuple(publish(place, name, *rows) for name, rows in tables)  # type: ignore[return-value]
 
 

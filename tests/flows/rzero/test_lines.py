@@ -86,9 +86,9 @@ def test_the_rest_of_a_line_is_a_question_and_its_majority_a_label(store: Path) 
 
 
 def test_the_solver_is_paid_for_the_majoritys_line(store: Path) -> None:
-    paid = query(store, "select total from rewards where phase = 'solver' order by total")
+    paid = query(store, "select reward from advantages where phase = 'solver' order by reward")
     # 41 and the reply that was cut off
-    assert [row["total"] for row in paid] == [0.0, 0.0, 1.0, 1.0]
+    assert [row["reward"] for row in paid] == [0.0, 0.0, 1.0, 1.0]
 
 
 def test_the_solver_and_the_held_out_sums_are_asked_by_the_same_worked_examples(

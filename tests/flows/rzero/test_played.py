@@ -118,9 +118,13 @@ def test_the_challenger_is_paid_for_split_answers_less_the_share_of_like_questio
     paid = rows(
         played,
         """
-        select tasks.text, tasks.malformed, round(rewards.total, 6), round(rewards.advantage, 3)
-        from rewards join tasks using (run, task_id)
-        where rewards.phase = 'challenger'
+        select
+            tasks.text,
+            tasks.malformed,
+            round(advantages.reward, 6),
+            round(advantages.advantage, 3)
+        from advantages join tasks using (run, task_id)
+        where advantages.phase = 'challenger'
         """,
     )
     assert Counter(paid) == Counter(
@@ -181,10 +185,10 @@ def test_the_solver_trains_once_on_each_kept_question_and_is_paid_for_agreeing_w
     paid = rows(
         played,
         """
-        select tasks.text, rewards.step, rewards.total, round(rewards.advantage, 3)
-        from rewards join tasks using (run, task_id)
-        where rewards.phase = 'solver'
-        order by tasks.text, rewards.total
+        select tasks.text, advantages.step, advantages.reward, round(advantages.advantage, 3)
+        from advantages join tasks using (run, task_id)
+        where advantages.phase = 'solver'
+        order by tasks.text, advantages.reward
         """,
     )
     assert [(text, total, advantage) for text, _, total, advantage in paid] == [
@@ -229,7 +233,8 @@ def test_a_step_whose_answers_are_all_paid_alike_is_not_trained_on(played) -> No
     does."""
     flat = rows(
         played,
-        "select step from rewards where phase = 'solver' group by step having max(advantage) = 0",
+        "select step from advantages where phase = 'solver' group by step"
+        " having max(advantage) = 0",
     )
     assert len(flat) == 1
     assert flat[0] not in rows(played, "select step from updates where role = 'solver'")

@@ -135,7 +135,7 @@ def test_what_is_paid_names_its_parts_and_what_was_not_sampled_is_unscorable():
     found = {
         r["task_id"]: r for r in rewards.challenger_rewards(tasks, labels, novelties, weight=1.0)
     }
-    assert {name: r["total"] for name, r in found.items()} == {
+    assert {name: r["reward"] for name, r in found.items()} == {
         "fair": 0.25,
         "silent": 0.0,
         "broken": 0.0,

@@ -49,10 +49,10 @@ def select(
         for c in candidates
     ]
     scores = [
-        row("scores", **{k: c[k] for k in ("task_id", "components", "unscorable", "score")})
+        row("rewards", **{k: c[k] for k in ("task_id", "components", "unscorable", "score")})
         for c in candidates
     ]
-    tables = {"tasks": publish(step, "tasks", *tasks), "scores": publish(step, "scores", *scores)}
+    tables = {"tasks": publish(step, "tasks", *tasks), "rewards": publish(step, "rewards", *scores)}
     limits = (
         Limit(tasks_per_document, "another task of its document is kept", per="document_id"),
         Limit(target, "target already met"),

@@ -75,7 +75,7 @@ def test_only_the_solver_is_asked_and_trained(store):
         "solver"
     }
     advantages = query(
-        store.root, "select advantage, count(*) as n from rewards group by all order by 1"
+        store.root, "select advantage, count(*) as n from advantages group by all order by 1"
     )
     assert [(round(row["advantage"], 3), row["n"]) for row in advantages] == [(-1.0, 4), (1.0, 4)]
 

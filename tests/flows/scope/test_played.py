@@ -176,12 +176,12 @@ def test_challengers_are_paid_for_format_and_for_tasks_that_are_done_half_the_ti
     paid = rows(
         played,
         """
-        select prompts.document_id, round(scores.total, 4), rewards.advantage
-        from scores
-        join rewards using (run, rollout_id)
+        select prompts.document_id, round(rewards.reward, 4), advantages.advantage
+        from rewards
+        join advantages using (run, rollout_id)
         join rollouts using (run, rollout_id)
         join prompts using (run, prompt_id)
-        where scores.phase = 'challenger'
+        where rewards.phase = 'challenger'
         order by prompts.document_id, rollouts.sample
         """,
     )
@@ -199,11 +199,12 @@ def test_solvers_are_paid_for_criteria_met_format_and_searches(played) -> None:
     paid = rows(
         played,
         """
-        select tasks.document_id, round(rewards.total, 4), round(rewards.advantage, 3)
-        from rewards
+        select tasks.document_id, round(advantages.reward, 4), round(advantages.advantage, 3)
+        from advantages
         join tasks using (run, task_id)
-        join rollouts on rollouts.run = rewards.run and rollouts.rollout_id = rewards.rollout_id
-        where rewards.phase = 'solver'
+        join rollouts
+            on rollouts.run = advantages.run and rollouts.rollout_id = advantages.rollout_id
+        where advantages.phase = 'solver'
         order by tasks.document_id, rollouts.sample
         """,
     )
@@ -290,7 +291,7 @@ def test_another_threshold_or_window_changes_its_own_tables_only(played, tmp_pat
     changed = changed_if(
         scope_iteration, played[0], tmp_path / "tau", **{"challenger.reward.tau": 0.9}
     )
-    assert changed == {"scores", "rewards"}
+    assert changed == {"rewards", "advantages"}
     assert changed_if(
         scope_iteration, played[0], tmp_path / "window", **{"pool.window": [0.0, 0.01]}
     ) == {"selections"}

@@ -299,5 +299,5 @@ def test_a_reader_of_one_value_takes_whole_replies_and_names_its_column():
 
 
 def test_a_table_that_holds_no_replies_has_no_reader():
-    with pytest.raises(AssertionError, match="scores holds no replies"):
-        rows(Reader(said), TABLES["scores"])
+    with pytest.raises(AssertionError, match="rewards holds no replies"):
+        rows(Reader(said), TABLES["rewards"])

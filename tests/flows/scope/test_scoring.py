@@ -84,7 +84,7 @@ def test_difficulty_is_the_mean_over_the_rollouts_that_count():
     answers = [answer("a"), answer("b"), answer("c", None), answer("d")]
     judged = [*verdicts("a", 1, 1, 1), *verdicts("b", 0, 0, 0), *verdicts("d", 1, None, None)]
     found = propose(answers=answers, judgments=judged)
-    assert found["total"] == 1.5
+    assert found["reward"] == 1.5
     expected = {
         "g_bar": 0.5,
         "difficulty": 1.0,
@@ -113,7 +113,7 @@ def test_a_rollout_counts_from_half_of_its_criteria_on(given, g_bar, num_rollout
     assert found["components"].get("g_bar") == found["score"] == g_bar
     assert found["components"]["num_rollouts"] == num_rollouts
     difficulty = 0 if g_bar is None else 1 - abs(g_bar - 0.5) / 0.5
-    assert found["total"] == 0.5 + difficulty
+    assert found["reward"] == 0.5 + difficulty
 
 
 def test_a_criterion_that_nobody_judged_counts_as_not_met():
@@ -127,7 +127,7 @@ def test_priorities_weigh_criteria():
         rubrics=rubric([3, 1, 1]), answers=[answer("a")], judgments=verdicts("a", 1, 0, 0)
     )
     assert found["components"]["g_bar"] == 0.6
-    assert found["total"] == pytest.approx(0.5 + 0.8)
+    assert found["reward"] == pytest.approx(0.5 + 0.8)
 
 
 @pytest.mark.parametrize("passed", [False, None], ids=["failed", "unreadable"])
@@ -135,14 +135,14 @@ def test_a_task_that_fails_one_gate_earns_half_its_format(passed):
     form = {"total": 2 / 3, "think": 1.0, "tool": 1.0, "structure": 0.0}
     gates = [gate(True), gate(passed, "source"), gate(True, "repeats")]
     found = propose(tasks=[task(form=form)], rubrics=[], gates=gates)
-    assert found["total"] == pytest.approx(1 / 3)
+    assert found["reward"] == pytest.approx(1 / 3)
     assert (found["components"]["passed_gates"], found["components"]["has_rubric"]) == (0, 0)
 
 
 def test_without_gates_every_readable_task_passes():
     judged = verdicts("a", 1, 0, 0)
     found = propose(answers=[answer("a")], judgments=judged, gates=())
-    assert found["total"] == pytest.approx(0.5 + (1 - (0.5 - 1 / 3) / 0.5))
+    assert found["reward"] == pytest.approx(0.5 + (1 - (0.5 - 1 / 3) / 0.5))
 
 
 def test_a_passing_task_without_a_rubric_earns_nothing_format_included():
@@ -151,25 +151,25 @@ def test_a_passing_task_without_a_rubric_earns_nothing_format_included():
     )
     for rubrics in ([], [malformed]):
         found = propose(rubrics=rubrics)
-        assert (found["total"], found["components"]["format"]) == (0.0, 1.0)
+        assert (found["reward"], found["components"]["format"]) == (0.0, 1.0)
 
 
 def test_a_passing_task_whose_answers_could_not_be_graded_earns_its_format():
     found = propose(answers=[answer("a", None)])
-    assert found["total"] == 0.5
+    assert found["reward"] == 0.5
     assert "g_bar" not in found["components"]
 
 
 def test_no_task_earns_nothing():
     form = {"total": 2 / 3, "think": 1.0, "tool": 1.0, "structure": 0.0}
-    assert propose(tasks=[task(text=None, form=form)], rubrics=[], gates=())["total"] == 0.0
+    assert propose(tasks=[task(text=None, form=form)], rubrics=[], gates=())["reward"] == 0.0
 
 
 def test_a_rollout_without_any_format_earns_nothing():
     form = dict.fromkeys(GOOD, 0.0)
     assert (
         propose(tasks=[task(form=form)], answers=[answer("a")], judgments=verdicts("a", 1, 1, 0))[
-            "total"
+            "reward"
         ]
         == 0.0
     )
@@ -177,9 +177,9 @@ def test_a_rollout_without_any_format_earns_nothing():
 
 def test_an_engine_failure_is_unscorable_and_not_0():
     found = propose(tasks=[task(text=None, malformed="engine error")], rubrics=[], gates=())
-    assert (found["total"], found["unscorable"]) == (None, "engine error")
+    assert (found["reward"], found["unscorable"]) == (None, "engine error")
     (found,) = solve([answer("a", None, malformed="engine error")])
-    assert (found["total"], found["unscorable"]) == (None, "engine error")
+    assert (found["reward"], found["unscorable"]) == (None, "engine error")
 
 
 ENGINE, FULL = "engine error", "no room left in the context"
@@ -206,7 +206,7 @@ def test_a_task_that_the_judge_was_not_asked_about_is_unscorable_and_not_paid_fo
         {"answers": [answer("a")], "judgments": verdicts_lost},
     ):
         found = propose(**given)
-        assert (found["total"], found["score"], found["unscorable"]) == (None, None, why)
+        assert (found["reward"], found["score"], found["unscorable"]) == (None, None, why)
 
 
 def test_a_task_whose_answers_were_never_sampled_is_unscorable():
@@ -216,19 +216,19 @@ def test_a_task_whose_answers_were_never_sampled_is_unscorable():
             answer("b", None, malformed="no answer element"),
         ]
     )
-    assert (found["total"], found["unscorable"]) == (None, ENGINE)
+    assert (found["reward"], found["unscorable"]) == (None, ENGINE)
     # a task that is too long is the Challenger's own fault
-    assert propose(answers=[answer("a", None, malformed="prompt over the limit")])["total"] == 0.5
+    assert propose(answers=[answer("a", None, malformed="prompt over the limit")])["reward"] == 0.5
 
 
 def test_what_is_decided_without_the_failed_judge_is_paid():
-    assert propose(gates=[gate(False), failed_gate(ENGINE)], rubrics=[])["total"] == 0.5
+    assert propose(gates=[gate(False), failed_gate(ENGINE)], rubrics=[])["reward"] == 0.5
     no_format = [task(form=dict.fromkeys(GOOD, 0.0))]
-    assert propose(no_format, gates=[failed_gate(ENGINE)], rubrics=[])["total"] == 0.0
+    assert propose(no_format, gates=[failed_gate(ENGINE)], rubrics=[])["reward"] == 0.0
     # one of two answers is graded, 1 of 2: the tent's peak
     judged = [*verdicts("a", 1, 0), *verdicts("b", None, None, malformed=ENGINE)]
     found = propose(rubrics=rubric([1, 1]), answers=[answer("a"), answer("b")], judgments=judged)
-    assert (found["total"], found["components"]["num_rollouts"]) == (1.5, 1)
+    assert (found["reward"], found["components"]["num_rollouts"]) == (1.5, 1)
 
 
 def test_criteria_that_the_judge_was_not_asked_about_count_neither_way():
@@ -238,12 +238,12 @@ def test_criteria_that_the_judge_was_not_asked_about_count_neither_way():
     (found,) = solve(
         [answer("a")], unasked(verdicts("a", 1, None, None, None))
     )  # 1 of 4 is below coverage, which is not the Solver's fault
-    assert (found["total"], found["unscorable"]) == (None, ENGINE)
+    assert (found["reward"], found["unscorable"]) == (None, ENGINE)
     unread = [
         {**one, "malformed": "no score element"} for one in verdicts("a", 1, None, None, None)
     ]
     (found,) = solve([answer("a")], unread)
-    assert (found["total"], found["unscorable"], found["components"]["graded"]) == (0.5, None, 0.0)
+    assert (found["reward"], found["unscorable"], found["components"]["graded"]) == (0.5, None, 0.0)
 
 
 def test_verdicts_on_canaries_are_no_verdicts_on_answers():
@@ -274,7 +274,7 @@ def test_tasks_are_scored_by_their_own_answers_in_their_own_group():
 def test_a_solver_is_paid_by_eq_6():
     # g 3/4, length factor at 1536 tokens 0.525, two of three paid searches
     (found,) = solve([answer("a", answer_tokens=1536, num_searches=2)], verdicts("a", 1, 1, 1, 0))
-    assert found["total"] == pytest.approx(0.525 * 0.75 + 0.5 + 0.1 * 2 / 3)
+    assert found["reward"] == pytest.approx(0.525 * 0.75 + 0.5 + 0.1 * 2 / 3)
     parts = {
         "g": 0.75,
         "length_factor": 0.525,
@@ -297,14 +297,14 @@ def test_length_limits_are_settings(tokens, factor):
         length_soft=28,
         length_hard=64,
     )
-    assert found["total"] == pytest.approx(factor + 0.5)
+    assert found["reward"] == pytest.approx(factor + 0.5)
 
 
 def test_without_the_length_penalty_length_does_not_matter():
     (found,) = solve(
         [answer("a", answer_tokens=3000)], verdicts("a", 1, 1, 1, 1), length_penalty=False
     )
-    assert found["total"] == 1.5
+    assert found["reward"] == 1.5
 
 
 @pytest.mark.parametrize(
@@ -318,5 +318,5 @@ def test_without_the_length_penalty_length_does_not_matter():
 )
 def test_an_answer_without_a_grade_is_still_paid_for_format_and_search(given, judged):
     (found,) = solve([answer("a", num_searches=3, **given)], judged)
-    assert found["total"] == pytest.approx(0.5 + 0.1)
+    assert found["reward"] == pytest.approx(0.5 + 0.1)
     assert (found["components"]["g"], found["components"]["graded"]) == (0.0, 0.0)

@@ -33,7 +33,7 @@ def paid(**given):
 
 
 def totals(rows, group):
-    return [row["total"] for name, row in rows.items() if name.startswith(f"{group}-")]
+    return [row["reward"] for name, row in rows.items() if name.startswith(f"{group}-")]
 
 
 def test_permuted_rewards_are_those_of_the_same_group_in_another_order():
@@ -44,7 +44,7 @@ def test_permuted_rewards_are_those_of_the_same_group_in_another_order():
         assert Counter(totals(true, group)) == Counter(totals(permuted, group))
     assert totals(true, "p2") != totals(permuted, "p2")
     assert [row["score"] for row in permuted.values()] == [
-        row["total"] for row in permuted.values()
+        row["reward"] for row in permuted.values()
     ]
 
 

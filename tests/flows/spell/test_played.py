@@ -186,11 +186,11 @@ def advantages(played, role: str) -> list[tuple]:
     return rows(
         played,
         f"""
-        select tasks.task_type, round(rewards.total, 4), round(rewards.advantage, 3)
-        from rewards
+        select tasks.task_type, round(advantages.reward, 4), round(advantages.advantage, 3)
+        from advantages
         join tasks using (run, task_id)
-        where rewards.label = '{role}' and rewards.step = 1
-        order by tasks.task_type, rewards.total, rewards.advantage
+        where advantages.label = '{role}' and advantages.step = 1
+        order by tasks.task_type, advantages.reward, advantages.advantage
         """,
     )
 
@@ -293,7 +293,7 @@ def test_another_spread_of_the_questioners_reward_changes_its_rewards_only(
         spell_iteration, played[0], tmp_path / "sigma", **{"questioner.sigma": 0.3}
     )
     # groups keep their measures
-    assert changed == {"scores.questioner-1", "groups.questioner", "rewards.questioner"}
+    assert changed == {"rewards.questioner-1", "groups.questioner", "advantages.questioner"}
 
 
 def test_a_fork_shares_the_iteration_and_builds_the_next(played, tmp_path) -> None:

@@ -119,7 +119,7 @@ def test_answers_are_paid_by_the_rule_and_groups_without_contrast_are_left_out(s
         "once": None,
     }
     found = rows(
-        store, "select task_id, round(advantage, 3) from rewards where step = 1 order by 1, 2"
+        store, "select task_id, round(advantage, 3) from advantages where step = 1 order by 1, 2"
     )
     assert found == [
         ("half", -1.0), ("half", -1.0), ("half", 1.0), ("half", 1.0),

@@ -77,8 +77,8 @@ def reward_answers(answered, matched, voted, judged=(), majority_vote=True) -> l
     found = list(
         responder_rewards(answered, matched, list(voted), list(judged), majority_vote=majority_vote)
     )
-    assert all(row["score"] == row["total"] for row in found)
-    return [row["total"] for row in found]
+    assert all(row["score"] == row["reward"] for row in found)
+    return [row["reward"] for row in found]
 
 
 def reward_votes(answered, matched, voted) -> list[dict]:
@@ -106,7 +106,7 @@ def reward_votes(answered, matched, voted) -> list[dict]:
 def test_a_question_is_paid_most_when_half_its_answers_are_right(right, reward):
     matched = matches(*[i < right for i in range(8)])
     (paid,) = reward_questions(answered=answers(*["x"] * 8), matched=matched)
-    assert paid["total"] == pytest.approx(reward, abs=5e-5)
+    assert paid["reward"] == pytest.approx(reward, abs=5e-5)
     assert paid["components"] == {
         "well_formed": 1,
         "grounded": 1,
@@ -133,7 +133,7 @@ def test_the_four_ways_of_equation_7():
     matched = [*matches(False, False, task_id="hard"), *matches(True, False, task_id="fair")]
     closed_book = [row("matches", rollout_id="c", task_id="known", matched=True)]
     paid = reward_questions(tasks, closed_book, answered, matched)
-    assert [p["total"] for p in paid] == [-1.0, -0.5, 0.0, 1.0]
+    assert [p["reward"] for p in paid] == [-1.0, -0.5, 0.0, 1.0]
 
 
 @pytest.mark.parametrize(
@@ -147,18 +147,18 @@ def test_the_four_ways_of_equation_7():
 )
 def test_what_is_dropped_without_penalty_has_no_reward_and_says_why(malformed):
     (paid,) = reward_questions([task(malformed=malformed)])
-    assert (paid["total"], paid["unscorable"]) == (None, malformed)
+    assert (paid["reward"], paid["unscorable"]) == (None, malformed)
 
 
 def test_without_format_penalty_a_malformed_question_is_left_out():
     (paid,) = reward_questions([task(malformed="no JSON object")], format_penalty=False)
-    assert (paid["total"], paid["unscorable"]) == (None, "no JSON object")
+    assert (paid["reward"], paid["unscorable"]) == (None, "no JSON object")
 
 
 def test_a_question_whose_answers_were_not_sampled_has_no_reward():
     given = answers(None, None, malformed="prompt over the limit")
     (paid,) = reward_questions(answered=given, matched=matches(None, None))
-    assert (paid["total"], paid["unscorable"]) == (None, "prompt over the limit")
+    assert (paid["reward"], paid["unscorable"]) == (None, "prompt over the limit")
 
 
 def test_an_answer_that_was_not_sampled_does_not_count_and_one_that_states_nothing_is_wrong():
@@ -176,7 +176,7 @@ def test_rival_rewards_of_the_questioner(reward, expected):
         (found,) = reward_questions(
             answered=answers(*"xxxx"), matched=matches(*matched), reward=reward
         )
-        assert found["total"] == paid
+        assert found["reward"] == paid
 
 
 @pytest.mark.parametrize(
@@ -270,7 +270,7 @@ def test_a_malformed_question_is_not_grounded_and_neither_is_one_answered_withou
 def test_a_vote_is_paid_for_agreeing_with_the_majority():
     given = [*votes("q-0", 1, 1, 1, 0, None), *votes("q-1", None, None)]
     paid = reward_votes(answers("x", "y"), matches(True, False), given)
-    assert [p["total"] for p in paid] == [1.0, 1.0, 1.0, 0.0, -1.0, None, None]
+    assert [p["reward"] for p in paid] == [1.0, 1.0, 1.0, 0.0, -1.0, None, None]
     assert {p["group_id"] for p in paid} == {"q-0", "q-1"}
     assert paid[0]["components"] == {
         "rule": 1,
@@ -285,7 +285,7 @@ def test_a_vote_that_was_not_sampled_has_no_reward():
     given = votes("q-0", 1, 1, None)
     given[2]["malformed"] = "engine error"
     paid = reward_votes(answers("x"), matches(True), given)
-    assert [(p["total"], p["unscorable"]) for p in paid] == [
+    assert [(p["reward"], p["unscorable"]) for p in paid] == [
         (1.0, None),
         (1.0, None),
         (None, "engine error"),

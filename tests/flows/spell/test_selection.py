@@ -36,7 +36,7 @@ def question(task_id: str, right: int | None = 4, of: int = 8, **given: Any) -> 
         "task_type": given.pop("task_type", "general_qa"),
         "malformed": given.pop("malformed", None),
         "unscorable": given.pop("unscorable", None),
-        "total": given.pop("total", reward),
+        "reward": given.pop("reward", reward),
         "components": parts,
         "score": None if right is None else right / of,
     }
@@ -53,16 +53,16 @@ def published(place, questions) -> dict[str, Table]:
     ]
     scores = [
         row(
-            "scores",
+            "rewards",
             rollout_id=q["task_id"],
-            **{k: q[k] for k in ("task_id", "components", "unscorable", "total", "score")},
+            **{k: q[k] for k in ("task_id", "components", "unscorable", "reward", "score")},
         )
         for q in questions
     ]
     for score in scores:
         if score["unscorable"]:
-            score["total"] = None
-    return {"tasks": publish(place, "tasks", *tasks), "scores": publish(place, "scores", *scores)}
+            score["reward"] = None
+    return {"tasks": publish(place, "tasks", *tasks), "rewards": publish(place, "rewards", *scores)}
 
 
 def take(
@@ -90,10 +90,10 @@ def test_every_question_has_a_group_or_its_first_reason_why_not(place):
         "none": (question("none", 0), "no answer right"),
         "all": (question("all", 8), "every answer right"),
         "form": (
-            question("form", None, malformed="no JSON object", total=-1.0),
+            question("form", None, malformed="no JSON object", reward=-1.0),
             "malformed: no JSON object",
         ),
-        "known": (question("known", None, grounded=0.0, total=-0.5), "answered without documents"),
+        "known": (question("known", None, grounded=0.0, reward=-0.5), "answered without documents"),
         "long": (
             question("long", None, unscorable="prompt over the limit"),
             "prompt over the limit",
@@ -170,7 +170,7 @@ def test_as_many_negatives_as_positives_are_taken_of_each_type(place):
     given = [question(f"g+{i}") for i in range(2)] + [question(f"g-{i}", 0) for i in range(5)]
     given += [question("f+", task_type="finance_math")]
     given += [
-        question(f"f-{i}", None, malformed="no JSON object", total=-1.0, task_type="finance_math")
+        question(f"f-{i}", None, malformed="no JSON object", reward=-1.0, task_type="finance_math")
         for i in "ab"
     ]
     found = questions_chosen(place, given)
@@ -238,14 +238,18 @@ def votes(place, *groups: tuple[str, int, int | None, float | None], **bounds: A
             parts |= {"majority": float(majority), "majority_share": share}
         rows += [
             row(
-                "scores", rollout_id=f"{answer}-{i}", group_id=answer, task_id="q", components=parts
+                "rewards",
+                rollout_id=f"{answer}-{i}",
+                group_id=answer,
+                task_id="q",
+                components=parts,
             )
             for i in "ab"
         ]
     given = {"low": 0.51, "high": 0.99, "consistency": True, "num_groups": 1, "seed": 0, **bounds}
     limits = (Limit(given["num_groups"], "enough groups are taken"),)
     return choose(
-        place, CONSISTENT_VOTES, scores=publish(place, "scores", *rows), limits=limits, **given
+        place, CONSISTENT_VOTES, rewards=publish(place, "rewards", *rows), limits=limits, **given
     )
 
 
@@ -314,10 +318,10 @@ def test_too_few_usable_groups_are_none_at_all(place):
 def test_only_chosen_rows_are_compared_with_each_other(place):
     given = [("a", "q", 1.0), ("b", "r", 0.0), ("c", "s", -1.0)]
     rows = [
-        row("scores", rollout_id=r, group_id=r, task_id=task, total=total)
+        row("rewards", rollout_id=r, group_id=r, task_id=task, reward=total)
         for r, task, total in given
     ]
-    scores = publish(place, "scores", *rows)
+    scores = publish(place, "rewards", *rows)
     chosen = publish(
         place, "groups", *(row("groups", group_id=t, task_id=t, kept=t != "s") for t in "qrs")
     )

@@ -68,9 +68,9 @@ def test_a_question_without_the_words_of_its_answer_is_asked_again_and_never_ans
 
 
 def test_the_reasoner_is_paid_for_the_same_line_and_only_it_is_trained(store: Path) -> None:
-    paid = query(store, "select total from scores where label = 'reasoner' order by total")
+    paid = query(store, "select reward from rewards where label = 'reasoner' order by reward")
     # Paris, and the reply that was cut off
-    assert [found["total"] for found in paid] == [0.0, 0.0, 1.0, 1.0]
+    assert [found["reward"] for found in paid] == [0.0, 0.0, 1.0, 1.0]
     assert query(store, "select count(*) as n from batches")[0]["n"] == 4
 
 

@@ -167,7 +167,7 @@ def test_another_reward_of_invalid_questions_changes_rewards_only(played, tmp_pa
     changed = changed_if(
         spice_iteration, played[0], tmp_path / "rho", **{"challenger.invalid_reward": -0.5}
     )
-    assert changed == {"scores.challenger", "rewards.challenger"}
+    assert changed == {"rewards.challenger", "advantages.challenger"}
 
 
 def test_a_fork_shares_the_iteration_and_builds_the_next(played, tmp_path) -> None:

@@ -72,13 +72,13 @@ def test_a_question_is_paid_by_the_variance_of_the_answers_that_could_be_compare
     assert found["components"] == pytest.approx(parts)
     assert found["score"] == pytest.approx(1 / 3)
     # p(1 - p) = 2/9; exp(-(1/36)^2 / 0.02)
-    assert found["total"] == pytest.approx(0.9622, abs=5e-5)
+    assert found["reward"] == pytest.approx(0.9622, abs=5e-5)
     assert found["group_id"] == "d"
 
 
 def test_the_rivals_pay_the_same_question_otherwise():
     paid = {
-        name: challenged([task("q")], reward=name)["q"]["total"]
+        name: challenged([task("q")], reward=name)["q"]["reward"]
         for name in ("absolute_zero", "threshold", "r_zero")
     }
     assert paid == pytest.approx({"absolute_zero": 2 / 3, "threshold": 1.0, "r_zero": 2 / 3})
@@ -88,13 +88,13 @@ def test_an_invalid_question_earns_the_penalty_and_one_left_out_nothing():
     tasks = [task("bad", None, "code fence"), task("gone"), task("also gone", None, "engine error")]
     found = challenged(tasks, left_out=[{"task_id": "gone"}, {"task_id": "also gone"}])
     assert set(found) == {"bad"}
-    assert (found["bad"]["total"], found["bad"]["components"]) == (-0.1, {"valid": 0.0})
+    assert (found["bad"]["reward"], found["bad"]["components"]) == (-0.1, {"valid": 0.0})
     assert found["bad"].get("score") is None
 
 
 def test_a_question_of_which_no_answer_could_be_compared_has_no_reward():
     found = challenged([task("q")], [answer("slow")], [match("slow", None, "timed out")])["q"]
-    assert (found["total"], found["unscorable"]) == (None, "no answer could be compared")
+    assert (found["reward"], found["unscorable"]) == (None, "no answer could be compared")
 
 
 def test_the_reasoner_is_paid_for_drawn_questions_only():
@@ -104,7 +104,7 @@ def test_the_reasoner_is_paid_for_drawn_questions_only():
         r["rollout_id"]: r
         for r in reasoner_reward(answers, [*MATCHES, match("elsewhere", True)], selections)
     }
-    totals = {name: r["total"] for name, r in found.items()}
+    totals = {name: r["reward"] for name, r in found.items()}
     assert totals == {"right": 1.0, "wrong": 0.0, "unboxed": 0.0, "slow": None, "failed": None}
     assert totals == {name: r["score"] for name, r in found.items()}
     unscorable = {name: r["unscorable"] for name, r in found.items() if r["unscorable"]}

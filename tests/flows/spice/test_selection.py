@@ -101,7 +101,7 @@ def question(task_id, document_id="d", malformed=None, unscorable=None, score=0.
     paid = {"components": components, "score": score, "unscorable": unscorable}
     return {
         "task": row("tasks", task_id=task_id, document_id=document_id, malformed=malformed),
-        "score": row("scores", task_id=task_id, rollout_id=task_id, **paid),
+        "score": row("rewards", task_id=task_id, rollout_id=task_id, **paid),
     }
 
 
@@ -110,7 +110,7 @@ def drawn(place, *questions, seed: int = 0) -> list[dict]:
         "tasks": publish(
             place, "tasks", *(q["task"] for q in questions), *attempts("x", invalid=1)
         ),
-        "scores": publish(place, "scores", *(q["score"] for q in questions)),
+        "rewards": publish(place, "rewards", *(q["score"] for q in questions)),
     }
     limits = (Limit(1, "another question of its document is drawn", per="document_id"),)
     return keep(place, ONE_PER_DOCUMENT, **tables, limits=limits, seed=seed).rows()

@@ -28,7 +28,7 @@ LENGTHS = [
 
 def rewards():
     return [
-        row("rewards", rollout_id=i, group_id="g", total=total, advantage=a)
+        row("advantages", rollout_id=i, group_id="g", reward=total, advantage=a)
         for i, total, a in REWARDS
     ]
 
@@ -67,12 +67,12 @@ def test_replies_twice_as_long_as_the_first_have_a_ratio_of_two():
 
 def test_the_limit_of_a_metric_holds_for_every_role(place):
     given = {
-        "rewards": publish(place, "rewards", *rewards()),
+        "advantages": publish(place, "advantages", *rewards()),
         "rollouts": publish(place, "rollouts", *lengths()),
     }
 
-    def measure(rewards, rollouts):
-        yield from trained_on(rewards, rollouts, first={"reply_tokens of asker": 1.0})
+    def measure(advantages, rollouts):
+        yield from trained_on(advantages, rollouts, first={"reply_tokens of asker": 1.0})
 
     with pytest.raises(
         Alarm,
@@ -109,8 +109,8 @@ def test_a_part_of_a_reward_has_the_share_of_its_weighted_variance():
         {"g": 0.0, "form": 0.5},
         {"g": 1.0, "form": 1.0},
     ]
-    rows = [row("rewards", total=1.0, components=p) for p in parts]
-    rows.append(row("rewards", total=None, components={"g": 9.0, "form": 9.0}))
+    rows = [row("advantages", reward=1.0, components=p) for p in parts]
+    rows.append(row("advantages", reward=None, components={"g": 9.0, "form": 9.0}))
     even = values(components_share(rows, parts={"g": 1.0, "form": 2.0}))
     assert even == {"part of g": [0.5], "part of form": [0.5], "largest_part": [0.5]}
     assert values(components_share(rows, parts={"g": 1.0, "form": -1.0}))["largest_part"] == [
@@ -170,7 +170,7 @@ def test_a_narrowing_is_an_iteration_in_which_one_rises_and_the_other_falls(
 def test_a_part_that_a_reward_lacks_is_0_there():
     """Both parts are 1 and 0, so their shares are equal."""
     rows = [
-        row("rewards", total=1.0, components=parts)
+        row("advantages", reward=1.0, components=parts)
         for parts in ({"g": 1.0, "form": 1.0}, {"g": 0.0})
     ]
     assert values(components_share(rows, parts={"g": 1.0, "form": 1.0}))["largest_part"] == [0.5]

@@ -139,16 +139,16 @@ def test_a_gap_in_either_direction_is_an_alarm(place, verdicts):
         )
 
 
-def one(scores):
-    yield "kept", scores[0]["components"]["kept"]
+def one(rewards):
+    yield "kept", rewards[0]["components"]["kept"]
 
 
 @pytest.mark.parametrize(
     "value, stops", [(0.2, True), (0.3, False), (0.9, False), (math.nan, True)]
 )
 def test_a_lower_limit_stops_below_it_and_what_is_no_number_always(place, value, stops):
-    given = publish(place, "scores", row("scores", rollout_id="a", components={"kept": value}))
-    settings = {"scores": given, "limits": Limits(min_kept=0.3), "policy": "p", "benchmark": BATCH}
+    given = publish(place, "rewards", row("rewards", rollout_id="a", components={"kept": value}))
+    settings = {"rewards": given, "limits": Limits(min_kept=0.3), "policy": "p", "benchmark": BATCH}
     if stops:
         with pytest.raises(Alarm, match="kept is"):
             watch(place, one, **settings)
@@ -157,8 +157,8 @@ def test_a_lower_limit_stops_below_it_and_what_is_no_number_always(place, value,
 
 
 def test_without_a_limit_a_metric_is_only_stored(place):
-    given = publish(place, "scores", row("scores", rollout_id="a", components={"kept": 0.0}))
-    assert watch(place, one, scores=given, limits=Limits(), policy="p", benchmark=BATCH) == {
+    given = publish(place, "rewards", row("rewards", rollout_id="a", components={"kept": 0.0}))
+    assert watch(place, one, rewards=given, limits=Limits(), policy="p", benchmark=BATCH) == {
         "kept": 0.0
     }
 
@@ -264,21 +264,23 @@ def test_groups_without_contrast_are_counted_among_those_with_a_reward():
     ]
     found = means(
         contrast,
-        rewards=[row("rewards", group_id=g, total=r, advantage=float(a)) for g, r, a in given],
+        advantages=[
+            row("advantages", group_id=g, reward=r, advantage=float(a)) for g, r, a in given
+        ],
     )
     assert found == {"unscorable": (2 / 7, 7), "reward": (0.7, 5), "flat_group": (2 / 3, 3)}
 
 
 def test_collapse_is_an_alarm_where_no_group_has_contrast(place):
     rows = [
-        row("rewards", rollout_id=str(i), group_id=str(i // 2), total=1.0, advantage=0.0)
+        row("advantages", rollout_id=str(i), group_id=str(i // 2), reward=1.0, advantage=0.0)
         for i in range(8)
     ]
     with pytest.raises(Alarm, match=r"flat_group is 1, the limit is 0\.95"):
         watch(
             place,
             contrast,
-            rewards=publish(place, "rewards", *rows),
+            advantages=publish(place, "advantages", *rows),
             limits=Limits(),
             policy="p",
             benchmark=BATCH,

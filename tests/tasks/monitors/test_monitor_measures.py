@@ -12,9 +12,9 @@ from tasks.monitors.monitor import (
     label_errors,
     mark_errors,
     marks_given,
-    pay_gap,
     reference_errors,
     repeats,
+    reward_gap,
     sampler_mismatch,
     tasks_written,
     vote_gap,
@@ -127,18 +127,18 @@ def test_pay_is_compared_where_score_and_truth_are_known():
         (1.0, "none"),
     ]
     rows = [
-        row("scores", score=score, rollout_id=rollout)
+        row("rewards", score=score, rollout_id=rollout)
         for score, rollout in [*about, (1.0, "elsewhere")]
     ]
     answers = [dict(answer, task_id="t") for answer in ANSWERS]
-    assert values(pay_gap(rows, answers, TASKS, oracle=knows_four)) == {
-        "pay_minus_oracle": [0, -1, 1, 0.25],
-        "pay_error": [0, 1, 1, 0.25],
-        "pay_of_wrong": [1, 0.25],
+    assert values(reward_gap(rows, answers, TASKS, oracle=knows_four)) == {
+        "reward_minus_oracle": [0, -1, 1, 0.25],
+        "reward_error": [0, 1, 1, 0.25],
+        "reward_of_wrong": [1, 0.25],
     }
     assert (
         values(
-            pay_gap(
+            reward_gap(
                 rows, [dict(answer, task_id="u") for answer in ANSWERS], TASKS, oracle=knows_four
             )
         )
@@ -226,7 +226,8 @@ def test_a_group_is_flat_whose_rewards_are_all_equal():
         ("j", 0.5, 0),
     ]
     rows = [
-        row("rewards", group_id=group, total=total, advantage=float(a)) for group, total, a in about
+        row("advantages", group_id=group, reward=total, advantage=float(a))
+        for group, total, a in about
     ]
     assert values(contrast(rows)) == {
         "unscorable": [0, 0, 0, 0, 1, 1, 0],

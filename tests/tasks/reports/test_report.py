@@ -116,7 +116,7 @@ def evaluation(score, error, metric="score", benchmark="exam"):
 
 
 def paid(rollout_id, total, score=None):
-    known = {"rollout_id": rollout_id, "group_id": "p", "task_id": rollout_id, "total": total}
+    known = {"rollout_id": rollout_id, "group_id": "p", "task_id": rollout_id, "reward": total}
     return {**known, "score": score, "components": [("novelty", 0.1)]}
 
 
@@ -162,9 +162,9 @@ def made_store(root):
     tasks = [task("t1", HOSTILE), task("t2"), task("t3"), task("t4", None, "no task element")]
     publish(store, f"{step}/tasks", tasks, "read", 6.0, 0.5)
     scores = [paid("t1", 1.5, 0.5), paid("t2", 0.9, 0.2), paid("t3", 0.5, 0.8), paid("t4", 0.0)]
-    publish(store, f"{step}/scores", scores, "score", 6.5, 0.5)
-    rewards = [{**row, "advantage": row["total"] - 0.725} for row in scores]
-    publish(store, f"{step}/rewards", rewards, "normalise", 7.0, 0.5)
+    publish(store, f"{step}/rewards", scores, "score", 6.5, 0.5)
+    rewards = [{**row, "advantage": row["reward"] - 0.725} for row in scores]
+    publish(store, f"{step}/advantages", rewards, "normalise", 7.0, 0.5)
     chosen = [selection("t1", 0.5), selection("t2", 0.2), selection("t3", 0.9, "too easy")]
     publish(
         store,
@@ -235,7 +235,7 @@ def test_roles_that_are_paid_in_one_phase_have_a_line_each(store):
         f"{step}/rollouts.solve",
         [rollout("a1", "q", "reader"), rollout("a2", "q", "reader")],
     )
-    publish(store, f"{step}/scores.solve", [paid("a1", 1.0, 1.0), paid("a2", 1.0, 1.0)])
+    publish(store, f"{step}/rewards.solve", [paid("a1", 1.0, 1.0), paid("a2", 1.0, 1.0)])
     title = task_scores(rows_of(store, "task_scores"), Colours()).title
     assert title == "Mean score of training tasks: reader in alpha 1.00; writer in alpha 0.50"
 
@@ -333,7 +333,7 @@ def test_what_cannot_be_seen_is_named_wherever_data_brings_it(tmp_path):
     publish(store, f"{step}/selections", [selection("t1", None, name)])
     publish(
         store,
-        f"{step}/rewards",
+        f"{step}/advantages",
         [{**paid("t1", 1.0, 0.5), "advantage": 0.5, "components": [(name, 0.1)]}],
     )
     path = report(store.run("r"), 1)

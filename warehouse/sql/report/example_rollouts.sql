@@ -1,5 +1,5 @@
 -- grain:  one rollout, with all that was said in it and what it earned
--- inputs: rollouts, prompts, tasks, documents, scores, rewards; $run, $rollout_ids
+-- inputs: rollouts, prompts, tasks, documents, rewards, advantages; $run, $rollout_ids
 -- A rollout that wrote a task is about that task, an answer or a judgment about the task of its prompt.
 with wanted as (
     select
@@ -42,14 +42,14 @@ sources as (
     group by document_id
 ),
 paid as (
-    select rollout_id, any_value(components) as components, any_value(total) as total
-    from scores
+    select rollout_id, any_value(components) as components, any_value(reward) as reward
+    from rewards
     where run = $run and list_contains($rollout_ids, rollout_id)
     group by rollout_id
 ),
 trained as (
     select rollout_id, any_value(advantage) as advantage
-    from rewards
+    from advantages
     where run = $run and list_contains($rollout_ids, rollout_id)
     group by rollout_id
 )
@@ -73,7 +73,7 @@ select
     coalesce(wanted.document_id, about.document_id) as document_id,
     sources.title as document_title,
     paid.components,
-    paid.total,
+    paid.reward,
     trained.advantage
 from wanted
 left join said using (rollout_id)

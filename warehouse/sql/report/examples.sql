@@ -1,5 +1,5 @@
 -- grain:  one rollout worth reading: kind (good, bad, filtered, malformed), why, and its place in the order of its kind
--- inputs: rewards, rollouts, prompts, selections, tasks; $run, $iteration (the one to show)
+-- inputs: advantages, rollouts, prompts, selections, tasks; $run, $iteration (the one to show)
 -- One good and one bad of each trained role, one filtered for each of the two commonest reasons, one malformed for each
 -- of the two templates with most of them. Ties are broken by rollout id.
 with here as (
@@ -13,15 +13,15 @@ paid as (
         here.rollout_id,
         here.role,
         row_number() over (
-            partition by here.role order by rewards.total desc, here.rollout_id
+            partition by here.role order by advantages.reward desc, here.rollout_id
         ) as best,
         row_number() over (
-            partition by here.role order by rewards.total, here.rollout_id
+            partition by here.role order by advantages.reward, here.rollout_id
         ) as worst,
-        min(rewards.total) over (partition by here.role) < max(rewards.total) over (partition by here.role) as contrast
+        min(advantages.reward) over (partition by here.role) < max(advantages.reward) over (partition by here.role) as contrast
     from here
-    join rewards using (run, rollout_id)
-    where rewards.total is not null and here.malformed is null
+    join advantages using (run, rollout_id)
+    where advantages.reward is not null and here.malformed is null
 ),
 dropped as (
     select

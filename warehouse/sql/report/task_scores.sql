@@ -1,16 +1,16 @@
 -- grain:  one role in a phase at one step
--- inputs: scores, rollouts; $run, $iteration (the last one to show)
+-- inputs: rewards, rollouts; $run, $iteration (the last one to show)
 -- The mean is over the rollouts that have a score: tasks by how well they were answered, answers by their own.
 select
-    scores.iteration,
-    scores.phase,
-    scores.step,
+    rewards.iteration,
+    rewards.phase,
+    rewards.step,
     played.role,
-    avg(scores.score) as mean,
+    avg(rewards.score) as mean,
     count(*) as n
-from scores
+from rewards
 join (select distinct on (run, rollout_id) run, rollout_id, role from rollouts_table) as played
     using (run, rollout_id)
-where scores.run = $run and scores.iteration <= $iteration and scores.score is not null
+where rewards.run = $run and rewards.iteration <= $iteration and rewards.score is not null
 group by all
-order by scores.phase, played.role, scores.iteration, scores.step;
+order by rewards.phase, played.role, rewards.iteration, rewards.step;

@@ -18,8 +18,8 @@ select
     a.verbatim,
     m.mark,
     a.answer,
-    s.score,
-    s.total
+    r.score,
+    r.reward
 from answers as a
 left join marked as m
     on
@@ -28,5 +28,5 @@ left join marked as m
         and m.iteration is not distinct from a.iteration
         and m.phase is not distinct from a.phase
         and m.step is not distinct from a.step
-left join scores as s on s.run = a.run and s.rollout_id = a.rollout_id
+left join rewards as r on r.run = a.run and r.rollout_id = a.rollout_id
 where a.evidence is not null;

@@ -8,7 +8,7 @@ select
     batches.rollout_id,
     batches.datum,
     batches.advantage,
-    rewards.total as reward,
+    advantages.reward,
     rollouts_table.role,
     rollouts_table.policy,
     rollouts_table.seed,
@@ -23,7 +23,7 @@ select
 from batches
 join rollouts_table using (run, rollout_id)
 join prompts on prompts.run = batches.run and prompts.prompt_id = rollouts_table.prompt_id
-left join rewards on rewards.run = batches.run and rewards.rollout_id = batches.rollout_id
+left join advantages on advantages.run = batches.run and advantages.rollout_id = batches.rollout_id
 left join (select distinct on (run, task_id) * from tasks) as tasks
     on tasks.run = batches.run and tasks.task_id = coalesce(prompts.task_id, rollouts_table.rollout_id)
 left join (

@@ -1,5 +1,5 @@
 -- grain:  a task written from the document, or with it as evidence
--- inputs: tasks, selections, answers, scores; $run, $id
+-- inputs: tasks, selections, answers, rewards; $run, $id
 with mine as (
     select
         task_id,

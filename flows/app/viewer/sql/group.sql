@@ -1,5 +1,5 @@
 -- grain:  a rollout of the group, best reward first
--- inputs: rollouts_table, replies, scores, rewards; $run, $id, $characters
+-- inputs: rollouts_table, replies, rewards, advantages; $run, $id, $characters
 with mine as (
     select
         rollout_id,
@@ -21,16 +21,16 @@ scored as (
     select
         rollout_id,
         any_value(score) as score,
-        any_value(total) as total,
+        any_value(reward) as reward,
         any_value(components) as components,
         any_value(unscorable) as unscorable
-    from scores
+    from rewards
     where run = $run and group_id = $id
     group by rollout_id
 ),
 paid as (
     select rollout_id, any_value(advantage) as advantage
-    from rewards
+    from advantages
     where run = $run and group_id = $id
     group by rollout_id
 )
@@ -38,5 +38,5 @@ select mine.*, scored.* exclude (rollout_id), paid.advantage
 from mine
 left join scored using (rollout_id)
 left join paid using (rollout_id)
-order by coalesce(scored.total, scored.score) desc nulls last, paid.advantage desc nulls last, mine.sample
+order by coalesce(scored.reward, scored.score) desc nulls last, paid.advantage desc nulls last, mine.sample
 limit 200

@@ -1,8 +1,8 @@
 -- grain:  what a rollout earned
--- inputs: scores, rewards; $run, $id
+-- inputs: rewards, advantages; $run, $id
 with scored as (
-    select rollout_id, group_id, task_id, score, components, total, unscorable
-    from scores
+    select rollout_id, group_id, task_id, score, components, reward, unscorable
+    from rewards
     where
         run = $run
         and rollout_id = $id
@@ -10,7 +10,7 @@ with scored as (
 ),
 paid as (
     select rollout_id, advantage
-    from rewards
+    from advantages
     where
         run = $run
         and rollout_id = $id

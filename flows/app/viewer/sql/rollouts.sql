@@ -1,5 +1,6 @@
 -- grain:  a rollout of a list
--- inputs: rollouts_table, scores, replies; $run, $iteration, $phase, $step, $role, $policy, $outcome, $reason, $sorting, $skipped
+-- inputs: rollouts_table, rewards, replies
+-- bounds: $run, $iteration, $phase, $step, $role, $policy, $outcome, $reason, $sorting, $skipped
 -- As they are stored, the first ones are found without looking at the others; null limits nothing.
 with mine as (
     select
@@ -25,8 +26,12 @@ with mine as (
     limit case when $outcome in ('', 'error') and $sorting = '' then $skipped + 101 end
 ),
 scored as (
-    select rollout_id, any_value(coalesce(total, score)) as earned, count(total) as num_paid, count(unscorable) as num_unscorable
-    from scores
+    select
+        rollout_id,
+        any_value(coalesce(reward, score)) as earned,
+        count(reward) as num_paid,
+        count(unscorable) as num_unscorable
+    from rewards
     where
         run = $run
         and ($iteration is null or iteration = $iteration)

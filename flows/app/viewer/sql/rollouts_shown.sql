@@ -1,5 +1,5 @@
 -- grain:  a rollout of a list: what it says, what it earned, or why it earned or said nothing
--- inputs: rollouts_table, scores, replies; $run, $ids
+-- inputs: rollouts_table, rewards, replies; $run, $ids
 with mine as (
     select rollout_id, any_value(left(reply, 300)) as reply
     from rollouts_table
@@ -8,8 +8,8 @@ with mine as (
 ),
 
 scored as (
-    select rollout_id, any_value(total) as total, any_value(score) as score, any_value(unscorable) as unscorable
-    from scores
+    select rollout_id, any_value(reward) as reward, any_value(score) as score, any_value(unscorable) as unscorable
+    from rewards
     where run = $run and list_contains($ids, rollout_id)
     group by rollout_id
 ),

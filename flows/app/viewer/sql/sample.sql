@@ -1,5 +1,5 @@
 -- grain:  a rollout of a random sample: as many of each stratum as of the others, while there are any
--- inputs: rollouts_table, prompts, replies, rewards, annotations; $run, $stratum, $seed, $n, $role
+-- inputs: rollouts_table, prompts, replies, advantages, annotations; $run, $stratum, $seed, $n, $role
 -- Rollouts are in the order of a hash of id and seed. A template or an outcome is looked up for the first 500 of each role.
 with pool as (
     select rollout_id, prompt_id, role, iteration, phase, step
@@ -23,15 +23,15 @@ unread as (
     where run = $run and $stratum = 'outcome' and malformed is not null
 ),
 paid as (
-    select rollout_id, any_value(total) as total, any_value(advantage) as advantage
-    from rewards
+    select rollout_id, any_value(reward) as reward, any_value(advantage) as advantage
+    from advantages
     where run = $run and rollout_id in (select rollout_id from pool)
     group by rollout_id
 ),
 placed as (
     select
         pool.*,
-        paid.total,
+        paid.reward,
         paid.advantage,
         case $stratum
             when 'role' then pool.role
@@ -41,7 +41,7 @@ placed as (
             else case
                 when unread.rollout_id is not null then 'malformed'
                 when paid.rollout_id is null then 'not rewarded'
-                when paid.total is null then 'unscorable'
+                when paid.reward is null then 'unscorable'
                 when paid.advantage > 0 then 'above its group'
                 when paid.advantage < 0 then 'below its group'
                 else 'no contrast'

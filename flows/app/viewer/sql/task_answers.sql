@@ -1,5 +1,5 @@
 -- grain:  an answer to the task, with what it earned
--- inputs: answers, rollouts_table, scores, rewards, matches, votes; $run, $id, $characters
+-- inputs: answers, rollouts_table, rewards, advantages, matches, votes; $run, $id, $characters
 with mine as (
     select distinct on (rollout_id) *
     from answers
@@ -24,10 +24,10 @@ scored as (
     select
         rollout_id,
         any_value(score) as score,
-        any_value(total) as total,
+        any_value(reward) as reward,
         any_value(components) as components,
         any_value(unscorable) as unscorable
-    from scores
+    from rewards
     where
         run = $run
         and rollout_id in (select rollout_id from mine)
@@ -35,7 +35,7 @@ scored as (
 ),
 paid as (
     select rollout_id, any_value(advantage) as advantage
-    from rewards
+    from advantages
     where
         run = $run
         and rollout_id in (select rollout_id from mine)
@@ -75,5 +75,5 @@ left join scored using (rollout_id)
 left join paid using (rollout_id)
 left join matched using (rollout_id)
 left join voted using (rollout_id)
-order by mine.iteration, mine.phase, mine.step, scored.total desc nulls last, said.sample, mine.rollout_id
+order by mine.iteration, mine.phase, mine.step, scored.reward desc nulls last, said.sample, mine.rollout_id
 limit 200

@@ -1,5 +1,5 @@
 -- grain:  a datum of the update's batch, largest advantage first
--- inputs: batches, rewards, rollouts_table, prompts; $run, $iteration, $phase, $step
+-- inputs: batches, advantages, rollouts_table, prompts; $run, $iteration, $phase, $step
 with mine as (
     select rollout_id, datum, advantage, length(completion_token_ids) as num_tokens, list_sum(loss_mask) as num_trained
     from batches
@@ -10,8 +10,8 @@ with mine as (
         and step is not distinct from $step
 ),
 paid as (
-    select rollout_id, any_value(total) as total, any_value(task_id) as task_id, any_value(group_id) as group_id
-    from rewards
+    select rollout_id, any_value(reward) as reward, any_value(task_id) as task_id, any_value(group_id) as group_id
+    from advantages
     where
         run = $run
         and rollout_id in (select rollout_id from mine)
