@@ -191,7 +191,7 @@ def opened(
     if not isinstance(cfg, MethodSettings):
         yield kind(cfg, store.run(name))
         return
-    models = open_models(cfg)
+    models = open_models(cfg, store)
     api = None
     if cfg.api:
         api = ChatFleet(cfg.api, store.root, name)

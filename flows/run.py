@@ -153,14 +153,19 @@ class Run(Generic[Config]):
         """The model of a setting such as `models.grader`; the base model if it names none."""
         return self.models.get(name, self.models["base"])
 
+    @property
+    def start(self) -> Policy:
+        """Where every player starts: the base model, or what another run has learnt."""
+        return self.models.get("start", self.models["base"])
+
     def player(self, name: str) -> Player:
         """A player before its first update."""
-        return Player(name, self.models["base"])
+        return Player(name, self.start)
 
     def player_after(self, name: str, iteration: int, run: str | None = None) -> Player:
         """A player as an iteration of this run, or of another, left it.
 
-        It is the base model if it was never updated. Raises ValueError if there is no such run.
+        It is as it started if it was never updated. Raises ValueError if there is no such run.
         """
         store = self.place.store
         if run is not None and not store.folder(run).exists():

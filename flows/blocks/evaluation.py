@@ -408,12 +408,12 @@ def check_benchmarks(cfg: Any, folder: Path) -> None:
 def score_benchmarks(
     run: Run[Any], iteration: Place, player: Player, index: Table | None = None
 ) -> None:
-    """Evaluate a player on the benchmarks of a run's configuration, and compare it with the base
-    policy."""
+    """Evaluate a player on the benchmarks of a run's configuration, and compare it with the policy
+    that the run started from."""
     first = run.place.iteration(0).phase("evaluation")
     for name in run.cfg.evaluation.benchmarks:
         exam = open_exam(run, name, index)
         scores = exam.take(iteration, player.policy)
         base = run.place.store.find(first.address(ITEM_SCORES.name, exam.label))
-        if base is not None and player.policy != run.model("base"):
-            subtract(exam, iteration, scores, player.policy, base, run.model("base"))
+        if base is not None and player.policy != run.start:
+            subtract(exam, iteration, scores, player.policy, base, run.start)

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from flows.runtime.start import open_start
 from flows.runtime.store_root import store_root
 from flows.settings.profile import MethodSettings
 from tasks.engines.base import Policy, check_policies, is_alike
@@ -17,7 +18,7 @@ from tasks.engines.fleet import Fleet
 from tasks.stage import Rows, stage
 from tasks.update import Trainer
 from warehouse.clean import free_superseded
-from warehouse.draft import hash_bytes, hash_folder, hash_json
+from warehouse.draft import hash_bytes
 from warehouse.hashes import remembered_hash
 from warehouse.schemas import POLICIES
 from warehouse.store import Store, Table
@@ -133,14 +134,14 @@ def _judges(cfg: MethodSettings, logs: Path) -> Fleet | None:
     return Fleet(cfg.judge_engine, 1, logs, first=first)
 
 
-def open_models(cfg: MethodSettings) -> dict[str, Policy]:
+def open_models(cfg: MethodSettings, store: Store) -> dict[str, Policy]:
     """The models of a configuration, by their setting's name.
 
     Raises ValueError for a missing model, for a base that the engine cannot load, and, without
     `judge_engine`, for any other model that it cannot load.
     """
     models = dict[str, Policy]()
-    for name, path in cfg.models.model_dump().items():
+    for name, path in cfg.models.model_dump(exclude={"start"}).items():
         if not path:
             continue
         if cfg.api and path.startswith(API):
@@ -156,6 +157,8 @@ def open_models(cfg: MethodSettings) -> dict[str, Policy]:
             if cfg.judge_engine is None or name == "base":
                 raise
             check_policies(cfg.judge_engine.model_copy(update={"model": policy.weights}), [policy])
+    if cfg.models.start:
+        models["start"] = open_start(cfg.models.start, models["base"], cfg, store)
     return models
 
 
@@ -172,14 +175,6 @@ def open_model(model: str) -> Policy:
         id=folder.name,
         weights=str(folder),
         content_hash=remembered_hash(folder, store_root() / HASHES),
-    )
-
-
-def open_adapter(folder: Path, base: Policy) -> Policy:
-    """A PEFT LoRA adapter on a model."""
-    content_hash = hash_json([base.content_hash, hash_folder(folder)])
-    return Policy(
-        id=folder.name, weights=base.weights, adapter=str(folder), content_hash=content_hash
     )
 
 

@@ -88,6 +88,13 @@ class Models(Settings):
     """Model folders or hub names. A method adds the models that it does not train."""
 
     base: str = Field(description="where every player starts, and the KL reference")
+    start: str | None = Field(
+        default=None,
+        description=(
+            "where every player starts in place of the base: a run, whose last policy it is;"
+            " RUN/PLAYER, if it trains several; or the folder of a LoRA adapter"
+        ),
+    )
     examiner: str | None = Field(
         default=None, description="judges answers to benchmarks whose protocol has a judge"
     )

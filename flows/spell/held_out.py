@@ -73,6 +73,8 @@ def score_questions(
     if baseline is not None:
         label += f"-{baseline.prompts}"
         benchmark += f", {baseline.prompts}"
+        # other prompts for the base model, also if the run started from another policy
+        player = replace(player, policy=run.model("base"))
     compare = covers
     world = run.world
     if world is not None and world.compare is not None and questions.name == world.benchmark:

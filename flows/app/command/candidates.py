@@ -11,8 +11,9 @@ from flows.app.command.launch import find_flow, find_method, method_of
 from flows.app.command.tables import print_table
 from flows.blocks.evaluation import Exam, HarnessExam, subtract
 from flows.run import Run
-from flows.runtime.machines import open_adapter, open_model
+from flows.runtime.machines import open_model
 from flows.runtime.record import CONFIG, last_request
+from flows.runtime.start import open_adapter
 from flows.runtime.store_root import store_root
 from flows.settings import profile as profiles
 from tasks.engines.base import Policy
@@ -67,9 +68,14 @@ def evaluate_on(exam: Exam | HarnessExam, candidate: Candidate, against: str | N
     print_table(query(store_root(), SCORES, place), f"{policy.id} on {exam.label}")
     if against is None:
         return
-    if against == "base":
+    if against == "start":
+        base = run.start
+        at_base = run.place.iteration(0)
+    elif against == "base":
         base = run.model("base")
         at_base = run.place.iteration(0)
+        if base != run.start:  # iteration 0 holds the answers of the policy that it started from
+            at_base = run.place.store.run(own_run(base.weights)).iteration(0)
     else:
         base = open_model(against)
         at_base = run.place.store.run(own_run(against)).iteration(0)

@@ -98,6 +98,11 @@ def main() -> None:
     ),
 )
 @click.option(
+    "--start",
+    metavar="RUN|ADAPTER",
+    help="Start from what another run has learnt, or from a LoRA adapter.  [models.start]",
+)
+@click.option(
     "--set",
     "settings",
     multiple=True,
@@ -119,6 +124,7 @@ def run(
     profile: str,
     name: str | None,
     corpus: str | None,
+    start: str | None,
     settings: tuple[str, ...],
     here: bool,
     only: str | None,
@@ -139,7 +145,7 @@ def run(
     flow = find_flow(flow)
     if name is None:
         name = default_run(flow, profile)
-    parameters = make_parameters(profile, name, corpus, read_settings(settings))
+    parameters = make_parameters(profile, name, corpus, read_settings(settings), start)
     if force:
         parameters["force"] = True
     if stage := only or since:

@@ -41,8 +41,8 @@ class Choices:
 @click.option("--benchmark", "names", multiple=True, help="Its name, or a .toml file.")
 @click.option(
     "--against",
-    metavar="base|MODEL",
-    help="Paired differences from the base policy, or from MODEL.",
+    metavar="base|start|MODEL",
+    help="Paired differences from the base model, from where RUN started, or from MODEL.",
 )
 @click.option("--iteration", type=int, help="Iteration of RUN.  [default: the last]")
 @click.option(
@@ -108,7 +108,7 @@ def evaluate(  # noqa: PLR0913 -- one argument for each option
     )
     if not is_run(store, target):
         target = from_here(target)
-    if against not in (None, "base"):
+    if against not in (None, "base", "start"):
         against = from_here(against)
     names = tuple(from_here(name) if name.endswith(".toml") else name for name in names)
     run_benchmarks(store, target, names, against, choices)

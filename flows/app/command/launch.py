@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from flows.app.service.site import Site
 from flows.app.service.waiting import waiting
-from flows.runtime.store_root import WORKSPACE, open_store, open_workspace, store_root
+from flows.runtime.store_root import (
+    WORKSPACE,
+    in_workspace,
+    open_store,
+    open_workspace,
+    store_root,
+)
 
 if TYPE_CHECKING:
     from flows.method import Method
@@ -24,12 +30,16 @@ PROMPTS = "dialogues.prompts"
 
 
 def make_parameters(
-    profile: str, name: str, corpus: str | None = None, overrides: dict[str, Any] | None = None
+    profile: str,
+    name: str,
+    corpus: str | None = None,
+    overrides: dict[str, Any] | None = None,
+    start: str | None = None,
 ) -> dict[str, Any]:
-    """The flow's parameters.
+    """The flow's parameters. `start` is the setting `models.start`.
 
-    A corpus path is made absolute, because a worker has another working directory. Raises
-    ValueError for a name that no run can have.
+    Paths are made absolute, because a worker has another working directory. Raises ValueError for
+    a name that no run can have.
     """
     from warehouse.address import check_run_name
 
@@ -38,6 +48,8 @@ def make_parameters(
         "run": check_run_name(name),
         "overrides": overrides or {},
     }
+    if start is not None:
+        parameters["overrides"] = {**parameters["overrides"], "models.start": from_here(start)}
     if corpus is not None:
         parameters["corpus"] = str(Path(corpus).resolve()) if Path(corpus).exists() else corpus
     return parameters
@@ -247,13 +259,18 @@ def load_config(deployment: dict[str, Any], parameters: dict[str, Any]) -> Any:
 
 
 def check_models(cfg: MethodSettings) -> None:
-    """Raise ValueError for a missing benchmark or model."""
+    """Raise ValueError for a missing benchmark or model, or a start that does not fit."""
     from flows.blocks.evaluation import check_benchmarks
+    from flows.runtime.machines import open_model
+    from flows.runtime.start import open_start
     from tasks.engines.base import check_model
     from tasks.engines.endpoint import API
 
     check_benchmarks(cfg, WORKSPACE)
-    for model in cfg.models.model_dump().values():
+    for model in cfg.models.model_dump(exclude={"start"}).values():
         if model and not model.startswith(API):
-            in_workspace = WORKSPACE / model  # where flows run
-            check_model(str(in_workspace) if in_workspace.exists() else model)
+            there = WORKSPACE / model  # where flows run
+            check_model(str(there) if there.exists() else model)
+    if cfg.models.start:
+        with in_workspace():
+            open_start(cfg.models.start, open_model(cfg.models.base), cfg, open_store())

@@ -34,6 +34,11 @@ HOUR_S = 3600
 @click.option("--run", "name", help="Name of the run that continues from it.  [METHOD-PROFILE]")
 @click.option("--corpus", help="A file or folder of text, or a prepared corpus.")
 @click.option(
+    "--start",
+    metavar="RUN|ADAPTER",
+    help="Start from what another run has learnt, or from a LoRA adapter.  [models.start]",
+)
+@click.option(
     "--set",
     "settings",
     multiple=True,
@@ -46,6 +51,7 @@ def pilot(
     profile: str,
     name: str | None,
     corpus: str | None,
+    start: str | None,
     settings: tuple[str, ...],
     force: bool,
 ) -> None:
@@ -62,7 +68,7 @@ def pilot(
     flow = find_flow(flow)
     site = Site.here()
     parameters = make_parameters(
-        profile, name or default_run(flow, profile), corpus, read_settings(settings)
+        profile, name or default_run(flow, profile), corpus, read_settings(settings), start
     )
     parameters = with_prepared_documents(site, flow, parameters, here=True)
     deployment = find_deployment(flow, profile, site)

@@ -1,0 +1,120 @@
+"""Where the players of a run start, if not at its base model: at what another run has learnt."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from flows.settings.profile import MethodSettings
+from tasks.engines.base import Policy, check_policies
+from tasks.training.grpo import GRPOSettings
+from tasks.update import updated_policy
+from warehouse.address import RUN_NAME
+from warehouse.clean import check_kept
+from warehouse.draft import hash_folder, hash_json
+from warehouse.schemas import POLICIES
+from warehouse.store import Store
+
+ADAPTER = "adapter_config.json"
+
+
+def open_start(name: str, base: Policy, cfg: MethodSettings, store: Store) -> Policy:
+    """The policy that `models.start` names.
+
+    `name` is a run (its evaluated player's last policy), RUN/PLAYER for a run that trains several
+    players, or the folder of a LoRA adapter on `base`. Raises ValueError if there is none, if it
+    was trained from another base, if its files were cleaned, or if the run's updates could not
+    continue it.
+    """
+    if (Path(name) / ADAPTER).is_file():
+        policy = open_adapter(Path(name), base)
+    else:
+        policy = _of_run(name, base, cfg, store)
+    check_policies(cfg.engine, [policy])
+    if policy.adapter is not None:
+        _check_adapters(Path(policy.adapter), cfg)
+    return policy
+
+
+def open_adapter(folder: Path, base: Policy) -> Policy:
+    """A PEFT LoRA adapter on a model."""
+    content_hash = hash_json([base.content_hash, hash_folder(folder)])
+    return Policy(
+        id=folder.name, weights=base.weights, adapter=str(folder), content_hash=content_hash
+    )
+
+
+def _of_run(name: str, base: Policy, cfg: MethodSettings, store: Store) -> Policy:
+    """The last policy of a run's player."""
+    run, _, player = name.partition("/")
+    if not RUN_NAME.fullmatch(run) or not store.folder(run).exists():
+        raise ValueError(
+            f"models.start is {name!r}, which is neither a run nor the folder of a LoRA adapter"
+            f" (with {ADAPTER}); `selfplay status` lists the runs"
+        )
+    last = {table.rows()[-1]["role"]: table for table in store.updates(run)}
+    if not last:
+        raise ValueError(f"models.start is {name!r}, but that run has updated no policy yet")
+    if not player:
+        player = cfg.examined if cfg.examined in last else next(iter(last))
+        if player != cfg.examined and len(last) > 1:
+            raise ValueError(
+                f"models.start is {name!r}, a run that trains {', '.join(sorted(last))}: name one,"
+                f' as in models.start = "{run}/{player}"'
+            )
+    if player not in last:
+        raise ValueError(
+            f"models.start is {name!r}, but the run {run} trains no {player}: it trains"
+            f" {', '.join(sorted(last))}"
+        )
+    policy, _ = updated_policy(last[player])
+    check_kept(store.root, policy.adapter or policy.weights, again="updates")
+    if policy.adapter is None:
+        return policy
+    begun_with = _base_hash(store, run)
+    if begun_with not in (None, base.content_hash):
+        raise ValueError(
+            f"models.start is {name!r}, an adapter on another model than models.base,"
+            f" {base.weights}: give the base that the run {run} began with"
+        )
+    return policy.model_copy(update={"weights": base.weights})
+
+
+def _base_hash(store: Store, run: str) -> str | None:
+    """The content hash of the base model that a run began with."""
+    for table in store.tables(run, POLICIES):
+        for row in table.rows():
+            if "base" in row["role"].split("+"):
+                return row["policy_hash"]
+    return None
+
+
+def _check_adapters(adapter: Path, cfg: MethodSettings) -> None:
+    """Raise ValueError if an update of `cfg` trains full weights, or adapters of another shape."""
+    config = json.loads((adapter / ADAPTER).read_text(encoding="utf-8"))
+    rank = config["r"]
+    alpha = config["lora_alpha"]
+    for key, update in _updates(cfg):
+        if update.lora is None:
+            raise ValueError(
+                f"models.start is an adapter, and {key} trains full weights: set {key}.lora ="
+                f" {{ rank = {rank}, alpha = {alpha} }}"
+            )
+        if (update.lora.rank, update.lora.alpha) != (rank, alpha):
+            raise ValueError(
+                f"models.start is an adapter of rank {rank}, alpha {alpha}, and {key}.lora has"
+                f" {update.lora.rank}, {update.lora.alpha}: make them agree"
+            )
+
+
+def _updates(settings: BaseModel, path: tuple[str, ...] = ()) -> Iterator[tuple[str, GRPOSettings]]:
+    """The settings of updates, at any depth, with their dotted names."""
+    for name in type(settings).model_fields:
+        value = getattr(settings, name)
+        if isinstance(value, GRPOSettings):
+            yield ".".join((*path, name)), value
+        elif isinstance(value, BaseModel):
+            yield from _updates(value, (*path, name))
