@@ -18,6 +18,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from flows.settings.profile import Settings
 from tasks.benchmarks.items import Columns
+from tasks.benchmarks.own_file import is_file_of_rows
 from tasks.scorers import SCORERS
 
 FOLDER = Path(__file__).parent
@@ -168,15 +169,20 @@ def names() -> list[str]:
 def find(name: str, folder: Path = Path()) -> Benchmark:
     """An entry by its name, or by the path of a file of your own, relative to `folder`.
 
-    Raises ValueError if there is no such entry, or if its file is not valid.
+    That is an entry's .toml, or the questions themselves (`flows.benchmarks.own_questions`). Raises
+    ValueError if there is no such entry, or if its file is not valid.
     """
+    if is_file_of_rows(name):
+        from flows.benchmarks.own_questions import described
+
+        return described(folder / name)
     path = FOLDER / f"{name}.toml"
     if name.endswith(".toml"):
         path = folder / name
     if not path.is_file():
         raise ValueError(
-            f"there is no benchmark {name}; there are {', '.join(names())}, or a .toml file like"
-            " theirs"
+            f"there is no benchmark {name}; there are {', '.join(names())}, a .toml file like"
+            " theirs, or a file of your own questions (.csv, .jsonl, ...)"
         )
     try:
         entry = tomllib.loads(path.read_text(encoding="utf-8"))

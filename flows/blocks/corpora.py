@@ -107,6 +107,15 @@ def open_documents(
     return take(place, find_prepared(place.store, corpus), label=label)
 
 
+def documents_of_run(run: Run[Any], place: Place) -> Table | None:
+    """The documents that a run learns from, with their index; None if it learns from none, or from
+    those of a built-in world."""
+    corpus = next(iter(run.cfg.learns_from), None)
+    if corpus is None or corpus in run.cfg.worlds:
+        return None
+    return open_documents(place, corpus, label="searched")
+
+
 def prepared_by(store: Store, run: str) -> Table | None:
     """The documents that a run of prepare-corpus ended with; None if there is no such run."""
     if not RUN_NAME.fullmatch(run):

@@ -16,12 +16,15 @@ from typing import Any
 
 from flows.benchmarks import Benchmark, Protocol, find
 from flows.benchmarks.asking import JUDGES, READERS, pose, read_answer, read_tagged, templates
+from flows.blocks.corpora import documents_of_run
 from flows.run import Player, Role, Run
 from flows.runtime.hub import check_reachable
 from flows.settings.profile import home
 from tasks.benchmarks.harness import ask_harness, harness_items, harness_scores
 from tasks.benchmarks.item_scores import compare, measure_items, score_items
 from tasks.benchmarks.items import Columns, read_items
+from tasks.benchmarks.own_file import is_file_of_rows
+from tasks.corpus.passages import with_passages
 from tasks.engines.base import Policy, Sampling
 from tasks.evaluate import evaluate
 from tasks.read import Reader
@@ -114,6 +117,13 @@ class Exam:
             most=min(filter(None, (protocol.items, cfg.items)), default=None),
             label=label,
         )
+        num_passages = getattr(cfg, "passages", None)  # of methods that answer from documents
+        if is_file_of_rows(name) and not benchmark.columns.context and num_passages:
+            documents = documents_of_run(run, place)
+            if documents is not None:
+                items = with_passages(
+                    place, items, documents, k=num_passages, label=f"{label}-passages"
+                )
         return cls(run, benchmark, protocol, items, identity, label, index)
 
     def take(self, iteration: Place, policy: Policy) -> Table:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,12 +9,17 @@ from typing import Any
 
 from pydantic import Field
 
+from corpus_prep.contamination.benchmarks import SUPPORTED, read_rows
+from flows.blocks.corpora import documents_of_run
 from flows.run import Run
 from flows.settings import profile
 from flows.worlds.world import World
 from tasks.benchmarks.item_scores import pass_at
+from tasks.benchmarks.items import fields, items_of, parts
+from tasks.benchmarks.own_file import columns_of
 from tasks.corpus.documents import corpus_identity
 from tasks.corpus.evidence import evidence_rows
+from tasks.corpus.passages import found_contexts
 from tasks.readers.words import words_of
 from tasks.scorers.accepted import accepted, best_overlap, exact
 from tasks.stage import Rows, Tables, rows_by, stage
@@ -28,7 +32,15 @@ class Evaluation(profile.Evaluation):
 
     benchmark: str = Field(  # type: ignore[assignment]
         default="none",
-        description='"micro", "none" or a .jsonl file in the format of `read_benchmark`',
+        description=(
+            '"micro", "none" or a file of questions (.csv, .tsv, .json, .jsonl or .parquet with'
+            " columns question, answer and, if it has them, context and options)"
+        ),
+    )
+    passages: int = Field(
+        default=1,
+        ge=1,
+        description="of the corpus, for a question of a file without contexts, found by its words",
     )
     temperature: float | None = Field(  # type: ignore[assignment]
         default=None, ge=0, description="None: as in training"
@@ -65,7 +77,17 @@ class QuestionSet:
         label = None
         if name != cfg.benchmark:
             label = Path(name).stem  # a further file beside that of `benchmark`
-        return cls.open(place, name, task_types, label=label)
+        documents = None
+        if Path(name).is_file() and not has_contexts(name):
+            documents = documents_of_run(run, place)
+        return cls.open(
+            place,
+            name,
+            task_types,
+            label=label,
+            documents=documents,
+            num_passages=cfg.passages,
+        )
 
     @classmethod
     def of_world(
@@ -90,66 +112,107 @@ class QuestionSet:
 
     @classmethod
     def open(
-        cls, place: Place, path: str, task_types: Collection[str], label: str | None = None
+        cls,
+        place: Place,
+        path: str,
+        task_types: Collection[str],
+        *,
+        label: str | None = None,
+        documents: Table | None = None,
+        num_passages: int = 1,
+        needs_answers: bool = True,
     ) -> QuestionSet:
-        """The questions in a .jsonl file. Raises ValueError if there is no such file."""
+        """The questions of a file.
+
+        In a file without contexts, a question's context is the `num_passages` documents, of
+        `documents` with an index, that a search finds by its words. Raises ValueError if there is
+        no such file, if it lacks what is needed, and as `read_benchmark`.
+        """
         if not Path(path).is_file():
             raise ValueError(
-                f"there is no file {path}: give a .jsonl file of questions, or a built-in world"
+                f"there is no file {path}: give a file of questions ({', '.join(SUPPORTED)}), or a"
+                " built-in world"
             )
         identity = corpus_identity(path)
         tasks = read_benchmark(
-            place, path, task_types=sorted(task_types), identity=identity, label=label
+            place,
+            path,
+            task_types=sorted(task_types),
+            identity=identity,
+            needs_answers=needs_answers,
+            label=label,
         )
-        contexts = read_contexts(place, path, identity=identity, label=label)
+        if has_contexts(path):
+            contexts = read_contexts(place, path, identity=identity, label=label)
+        elif documents is None:
+            raise ValueError(
+                f"{path} has no column context, and there are no documents to search for one"
+            )
+        else:
+            contexts = found_contexts(place, tasks, documents, k=num_passages, label=label)
         evidence = read_evidence(place, path, identity=identity, label=label)
         return cls(Path(path).stem, tasks, contexts, evidence)
 
 
 @stage(TASKS)
-def read_benchmark(path: str, *, task_types: Collection[str], identity: str) -> Rows:
-    """Yield the tasks of a .jsonl file: id, task_type, question, context, answer or answers (a list
-    of all right ones), and options (a list) for choices.
+def read_benchmark(
+    path: str, *, task_types: Collection[str], identity: str, needs_answers: bool = True
+) -> Rows:
+    """Yield the tasks of a file of questions, whose columns are told by their names.
 
-    Raises ValueError naming the first line that lacks a field or whose type is not one of
-    `task_types`.
+    They are question, answer or answers (a list of all right ones), context, options (a list) of a
+    choice, task_type (without one: multiple_choice with options, else general_qa) and id (without
+    one: the file's name and the row's number). Raises ValueError naming the first row that has no
+    question or, if that is needed, no answer, or whose type is not one of `task_types`.
     """
-    for number, row in _lines(path):
-        if row["task_type"] not in task_types:
-            raise ValueError(f"{path}, line {number} has no task_type of {', '.join(task_types)}")
-        answers = [str(answer) for answer in row["answers"]]
+    for question in _questions(path, needs_answers=needs_answers):
+        if question.task_type not in task_types:
+            raise ValueError(f"{question.place} has no task_type of {', '.join(task_types)}")
+        answers = question.item["references"]
         # an answer without a word, such as a dash, would be found in any reply
         answers = [answer for answer in answers if words_of(answer)] or answers
         yield {
-            "task_id": str(row["id"]),
-            "document_id": str(row["id"]),
-            "task_type": row["task_type"],
-            "reference": answers[0],
+            "task_id": question.task_id,
+            "document_id": question.task_id,
+            "task_type": question.task_type,
+            "reference": next(iter(answers), None),
             "accepted": answers if len(answers) > 1 else None,
-            "text": row["question"],
-            "options": row.get("options") or None,
+            "text": question.item["text"],
+            "options": question.item["options"],
         }
+
+
+def has_contexts(path: str) -> bool:
+    """Whether a file of questions has a context for them."""
+    return bool(columns_of(Path(path)).context)
 
 
 @stage(DOCUMENTS)
 def read_contexts(path: str, *, identity: str) -> Rows:
-    """Yield the contexts of the same file."""
-    for _, row in _lines(path):
-        text = row["context"]
-        yield {"document_id": str(row["id"]), "text": text, "source": path, "num_chars": len(text)}
+    """Yield the contexts of the same file. Raises ValueError for a row without one."""
+    for question in _questions(path):
+        text = question.item["context"]
+        if text is None:
+            raise ValueError(f"{question.place} has no context")
+        yield {
+            "document_id": question.task_id,
+            "text": text,
+            "source": path,
+            "num_chars": len(text),
+        }
 
 
 @stage(ANSWERS)
 def read_second_answers(path: str, *, identity: str) -> Rows:
     """Yield second answers to the questions of the same file: each `second_answer`, if there is
     one."""
-    for _, row in _lines(path):
-        second_answer = row.get("second_answer")
+    for question in _questions(path):
+        second_answer = question.row.get("second_answer")
         if second_answer is not None:
             yield {
-                "rollout_id": f"{row['id']}-second",
-                "prompt_id": str(row["id"]),
-                "task_id": str(row["id"]),
+                "rollout_id": f"{question.task_id}-second",
+                "prompt_id": question.task_id,
+                "task_id": question.task_id,
                 "answer": str(second_answer),
             }
 
@@ -158,23 +221,43 @@ def read_second_answers(path: str, *, identity: str) -> Rows:
 def read_evidence(path: str, *, identity: str) -> Rows:
     """Yield the sentences that answer each question of the same file: its list `evidence`, if
     there is one."""
-    for _, row in _lines(path):
-        yield from evidence_rows(str(row["id"]), row.get("evidence") or ())
+    for question in _questions(path):
+        yield from evidence_rows(question.task_id, question.row.get("evidence") or ())
 
 
-def _lines(path: str) -> Iterator[tuple[int, Row]]:
-    """The number and the row of each line that is not empty; its list `answers` is filled in."""
-    with open(path, encoding="utf-8") as file:
-        for number, line in enumerate(filter(str.strip, file), start=1):
-            row = json.loads(line)
-            if "answers" not in row:
-                row["answers"] = [row["answer"]] if "answer" in row else []
-            missing = {"id", "task_type", "question", "context"} - row.keys()
-            if not row["answers"]:
-                missing.add("answer")
-            if missing:
-                raise ValueError(f"{path}, line {number} lacks {', '.join(sorted(missing))}")
-            yield number, row
+@dataclass(frozen=True)
+class _Question:
+    """A row of a file of questions, as it is and as an item of a benchmark."""
+
+    place: str  # for messages
+    task_id: str
+    row: Row
+    item: Row
+
+    @property
+    def task_type(self) -> str:
+        if self.row.get("task_type"):
+            return self.row["task_type"]
+        return "multiple_choice" if self.item["options"] else "general_qa"
+
+
+def _questions(path: str, *, needs_answers: bool = False) -> Iterator[_Question]:
+    """The questions of a file, in order. Raises ValueError for one that lacks what is needed."""
+    columns = columns_of(Path(path))
+    if needs_answers and not columns.answers:
+        raise ValueError(f"{path} has no column answer, which says what is right")
+    for number, row in enumerate(read_rows(Path(path)), start=1):
+        place = f"{path}, row {number}"
+        present = columns
+        if not needs_answers and not parts(row, columns.answers):
+            present = columns.model_copy(update={"answers": ()})
+        try:
+            [item] = items_of([row], Path(path).stem, present)
+        except ValueError as problem:
+            raise ValueError(f"{place}: {problem}") from problem
+        own = fields(row, columns.id) if columns.id else []
+        task_id = str(own[0]) if own else f"{Path(path).stem}-{number}"
+        yield _Question(place, task_id, row, item)
 
 
 # ---- answers to them ----

@@ -108,7 +108,8 @@ class Config(MethodSettings):
     )
     steps: int = Field(default=20, ge=1)
     questions: str = Field(
-        default="micro", description='"micro", or a .jsonl file in the format of `read_benchmark`'
+        default="micro",
+        description='"micro", or a file of questions in any format of `evaluation.benchmark`',
     )
     world_seed: int = Field(default=42, ge=0, lt=1000, description="of the built-in world")
     in_world: int = Field(default=960, ge=1, description="questions of the built-in world")

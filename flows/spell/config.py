@@ -199,8 +199,9 @@ class Config(MethodSettings):
     given: str | None = Field(
         default=None,
         description=(
-            "the baseline RLVR: a file of fixed questions, in the format of `read_benchmark`, in"
-            " place of the questioner's; one whose `second_answer` differs is left out"
+            "a file of questions, in any format of `evaluation.benchmark`, in place of the"
+            " questioner's: the baseline RLVR. One whose `second_answer` differs is left out;"
+            " in a file without answers the majority of a question's answers is its reference"
         ),
     )
     task_types: tuple[TaskType, ...] = Field(default=TASK_TYPES, min_length=1)

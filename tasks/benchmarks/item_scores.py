@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tasks.evaluate import Protocol, mean_and_error
@@ -169,16 +169,27 @@ def pass_at(k: int, n: int, right: int) -> float:
 
 
 @stage(COMPARISONS)
-def compare(scores: Table, base_scores: Table, *, policy: str, base: str, benchmark: str) -> Rows:
+def compare(
+    scores: Table,
+    base_scores: Table,
+    *,
+    policy: str,
+    base: str,
+    benchmark: str,
+    besides: Collection[str] = (),
+) -> Rows:
     """Yield one row per metric: the mean difference between two policies over the items that both
     have a score on.
 
     Each item is one observation, the difference of its two means over samples, so that equally hard
     items do not count as noise and samples of one item do not count as independent. The interval is
     Student's t of these differences, as in scipy.stats.ttest_rel. Raises ValueError for scores of
-    different protocols.
+    protocols that differ in anything but `besides`.
     """
-    if differs := differences(protocol_of(base_scores), protocol_of(scores)):
+    differs = differences(
+        _without(protocol_of(base_scores), besides), _without(protocol_of(scores), besides)
+    )
+    if differs:
         raise ValueError(
             f"{policy} and {base} cannot be compared on {benchmark}: {'; '.join(differs)}"
         )
@@ -225,6 +236,10 @@ def interval(
 
 def protocol_of(scores: Table) -> Protocol:
     return scores.recipe["params"]["protocol"]
+
+
+def _without(protocol: Protocol, keys: Collection[str]) -> Protocol:
+    return {key: value for key, value in protocol.items() if key not in keys}
 
 
 def differences(base: Protocol, ours: Protocol) -> list[str]:

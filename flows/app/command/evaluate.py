@@ -38,7 +38,12 @@ class Choices:
 
 @click.command()
 @click.argument("target", metavar="[RUN|MODEL|ADAPTER]", required=False)
-@click.option("--benchmark", "names", multiple=True, help="Its name, or a .toml file.")
+@click.option(
+    "--benchmark",
+    "names",
+    multiple=True,
+    help="Its name, a .toml file, or a file of your own questions (.csv, .jsonl, ...).",
+)
 @click.option(
     "--against",
     metavar="base|start|MODEL",
@@ -110,7 +115,7 @@ def evaluate(  # noqa: PLR0913 -- one argument for each option
         target = from_here(target)
     if against not in (None, "base", "start"):
         against = from_here(against)
-    names = tuple(from_here(name) if name.endswith(".toml") else name for name in names)
+    names = tuple(from_here(name) if _is_path(name) else name for name in names)
     run_benchmarks(store, target, names, against, choices)
 
 
@@ -124,9 +129,11 @@ def run_benchmarks(
     suffix = "".join(f"-{value or 'all'}" for value in chosen.values())
     with in_workspace():
         from flows.app.command.candidates import evaluate_on, find_candidate
+        from flows.app.command.own_questions import evaluate_on_own
         from flows.blocks.corpora import open_documents
         from flows.blocks.evaluation import open_exam
         from flows.method import opened
+        from tasks.benchmarks.own_file import is_file_of_rows
 
         candidate = find_candidate(store, target, choices.iteration, choices.profile, settings)
         with opened(candidate.cfg, store, candidate.run, begins=not candidate.is_run) as run:
@@ -135,8 +142,19 @@ def run_benchmarks(
             if choices.corpus:
                 index = open_documents(place, choices.corpus, label="searched")
             for name in names:
-                exam = open_exam(run, name, index, choices.file, f"{Path(name).stem}{suffix}")
+                label = f"{Path(name).stem}{suffix}"
+                if is_file_of_rows(name) and against is None:
+                    evaluate_on_own(run, name, candidate, index, label, choices.prompts)
+                    continue
+                exam = open_exam(run, name, index, choices.file, label)
                 evaluate_on(exam, candidate, against)
+
+
+def _is_path(name: str) -> bool:
+    """Whether a benchmark is named by a file: an entry's, or one of questions."""
+    from tasks.benchmarks.own_file import is_file_of_rows
+
+    return name.endswith(".toml") or is_file_of_rows(name)
 
 
 def list_benchmarks() -> None:

@@ -418,3 +418,29 @@ def test_entries_and_their_files_are_found_from_any_folder(
     entry = "data/english/sums.toml"
     given = {"models.base": "any", "engine.max_model_len": 512, "evaluation.benchmarks": [entry]}
     check_benchmarks(profile.resolve(MethodSettings, {}, given, "mine"), SOURCE)
+
+
+def test_a_file_of_questions_is_asked_beside_the_base_models_best_prompt(world, tmp_path):
+    questions = tmp_path / "mine.csv"
+    questions.write_text("question,answer\nWho wrote it?,Lee\nWhich mountain is it?,Etna\n")
+    adapter = tmp_path / "tuned"
+    adapter.mkdir()
+    (adapter / "adapter_config.json").write_text(
+        json.dumps({"base_model_name_or_path": world["model"], "r": 4})
+    )
+    (adapter / "adapter_model.safetensors").write_bytes(b"weights")
+    command = ["evaluate", str(adapter), "--benchmark", str(questions)]
+    told = CliRunner().invoke(cli.main, [*command, "--set", "engine.max_model_len=4000"])
+    assert told.exit_code == 0, told.output
+    assert "minus model, english, with 95 % intervals" in told.output
+    asked = rows(world, "select distinct run, iteration, policy, benchmark from evaluations")
+    assert set(asked) == {
+        ("evaluate-tuned", 1, "tuned", "mine"),
+        ("evaluate-model", 0, "model", "mine"),
+        ("evaluate-model", 0, "model", "mine-lines-2-shot"),
+    }
+    # the author is known however the question is put; no reply in lines has an answer element
+    found = "select benchmark, score from evaluations where metric = 'em' and policy = 'model'"
+    assert dict(rows(world, found)) == {"mine": 0.5, "mine-lines-2-shot": 0.0}
+    templates = {asked.template for asked in world["script"].asked if "Who wrote" in asked.text}
+    assert templates == {"short"}

@@ -5,6 +5,9 @@ import json
 import pytest
 
 from flows.blocks.long_context import QuestionSet
+from tasks.corpus.documents import corpus_identity, read_documents
+from tasks.corpus.passages import found_contexts, with_passages
+from tests.support.rows import publish, row
 
 WHO = {
     "id": 1,
@@ -51,8 +54,8 @@ def test_tasks_and_contexts_of_a_file_have_the_same_ids(place, tmp_path):
 @pytest.mark.parametrize(
     ("row", "says"),
     [
-        ({"id": 2}, "quiz.jsonl, line 2 lacks answer, context, question, task_type"),
-        ({**WHO, "task_type": "poetry"}, "quiz.jsonl, line 2 has no task_type of general_qa"),
+        ({"id": 2}, r"quiz\.jsonl, row 2: quiz-0 has no question; its fields are id"),
+        ({**WHO, "task_type": "poetry"}, r"quiz\.jsonl, row 2 has no task_type of general_qa"),
     ],
 )
 def test_the_first_wrong_line_is_named(place, tmp_path, row, says):
@@ -62,6 +65,46 @@ def test_the_first_wrong_line_is_named(place, tmp_path, row, says):
 
 def test_a_benchmark_that_is_no_file_says_what_to_give(place):
     with pytest.raises(
-        ValueError, match=r"there is no file nowhere: give a \.jsonl file of questions"
+        ValueError, match=r"there is no file nowhere: give a file of questions \(\.json,"
     ):
         QuestionSet.open(place, "nowhere", {"general_qa"})
+
+
+DOCUMENTS = {
+    "rivers": "The Rhine rises in the Alps and ends in the North Sea.",
+    "towns": "Bern is the seat of the Swiss government.",
+    "bread": "Rye is sown in autumn and baked with sour dough.",
+}
+
+
+def corpus(place, tmp_path):
+    path = tmp_path / "corpus.jsonl"
+    rows = ({"id": name, "title": name, "text": text} for name, text in DOCUMENTS.items())
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return read_documents(place, str(path), identity=corpus_identity(str(path)), embedding=None)
+
+
+def test_questions_without_contexts_get_the_documents_that_are_most_like_them(place, tmp_path):
+    path = tmp_path / "mine.csv"
+    path.write_text("question,answer\nWhere does the Rhine end?,North Sea\nWho bakes rye?,nobody\n")
+    documents = corpus(place, tmp_path)
+    opened = QuestionSet.open(place, str(path), {"general_qa"}, documents=documents)
+    assert [(r["document_id"], r["text"]) for r in opened.contexts.rows()] == [
+        ("mine-1", f"[rivers] {DOCUMENTS['rivers']}"),
+        ("mine-2", f"[bread] {DOCUMENTS['bread']}"),
+    ]
+    both = found_contexts(place, opened.tasks, documents, k=2, label="two").rows()
+    assert all(r["text"].count("[") == 2 for r in both)
+    with pytest.raises(ValueError, match="has no column context, and there are no documents"):
+        QuestionSet.open(place, str(path), {"general_qa"})
+
+
+def test_items_of_a_benchmark_keep_their_own_contexts(place, tmp_path):
+    items = publish(
+        place,
+        "items",
+        row("items", task_id="a", text="Where does the Rhine end?", context=None),
+        row("items", task_id="b", text="Where does the Rhine end?", context="In Basel."),
+    )
+    found = with_passages(place, items, corpus(place, tmp_path), k=1).rows()
+    assert [r["context"] for r in found] == [f"[rivers] {DOCUMENTS['rivers']}", "In Basel."]

@@ -42,7 +42,7 @@ def test_a_question_of_a_file_has_one_answer_or_a_list_of_them(place, tmp_path):
 
 @pytest.mark.parametrize("answers", [{}, {"answers": []}])
 def test_a_question_without_an_answer_is_refused_with_its_line(place, tmp_path, answers):
-    with pytest.raises(ValueError, match=r"quiz\.jsonl, line 2 lacks answer"):
+    with pytest.raises(ValueError, match=r"quiz\.jsonl, row 2: quiz-0 has no answer"):
         read(place, tmp_path, LINES[0], {"id": 2, "question": "who?", "context": "x", **answers})
 
 

@@ -1,0 +1,154 @@
+"""A policy on your own questions, beside its base model and the base model's best prompt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from flows.app.command.candidates import Candidate, own_run
+from flows.app.command.tables import print_table
+from flows.blocks.evaluation import Exam
+from flows.run import Run
+from flows.runtime.store_root import store_root
+from tasks.benchmarks.item_scores import compare
+from tasks.engines.base import Policy
+from warehouse.query import query
+from warehouse.store import Place, Table
+
+FEW_SHOT = "lines-2-shot"  # worked examples, as a base model continues them
+BEFORE = 0  # the iteration at which the base model is scored
+METRICS = """
+    select metric, score, standard_error from evaluations
+    where run = $run and iteration = $iteration and benchmark = $benchmark
+"""
+DIFFERENCES = """
+    select metric, n, round(base_score, 3) as baseline, round(score, 3) as score,
+        round(difference, 3) as difference, round(low, 3) as low, round(high, 3) as high
+    from comparisons
+    where run = $run and iteration = $iteration and benchmark = $benchmark and base = $base
+"""
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A policy's answers to the questions: how it was asked, and the scores of every answer."""
+
+    policy: Policy
+    prompts: str
+    exam: Exam
+    at: Place
+    scores: Table
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """Where the measurements are, as parameters of a query."""
+        return {
+            "run": self.at.at.run,
+            "iteration": self.at.at.iteration,
+            "benchmark": self.exam.label,
+        }
+
+    @property
+    def metrics(self) -> dict[str, str]:
+        """Mean and standard error of each metric."""
+        rows = query(store_root(), METRICS, self.place)
+        return {row["metric"]: _with_error(row["score"], row["standard_error"]) for row in rows}
+
+    @property
+    def mean(self) -> float:
+        """The mean of the score that stands for the benchmark."""
+        values = [row["scores"]["score"] for row in self.scores.rows() if row["unscored"] is None]
+        return sum(values) / max(1, len(values))
+
+
+def evaluate_on_own(
+    run: Run[Any],
+    file: str,
+    candidate: Candidate,
+    index: Table | None,
+    label: str,
+    prompts: str | None,
+) -> None:
+    """Evaluate a candidate on a file of questions; print its scores beside those of its base.
+
+    The base model is asked as the candidate is, and with worked examples. The candidate is
+    compared, item by item, with the better of the two. `prompts`: how to ask; by default in lines
+    if the model is trained without its chat template, else in English.
+    """
+    own_prompts = prompts or _prompts_of(run.cfg)
+    policy = candidate.policy(run)
+    base = run.model("base")
+    at_base = run.place.store.run(own_run(base.weights)).iteration(BEFORE)
+    answered = []
+    if policy != base:
+        at = run.place.iteration(candidate.iteration)
+        answered.append(_ask(run, file, own_prompts, index, label, policy, at))
+    baselines = [_ask(run, file, own_prompts, index, label, base, at_base)]
+    is_choice = bool(baselines[0].exam.columns.options)  # of which there are no worked examples
+    if own_prompts != FEW_SHOT and not is_choice:
+        few_shot_label = f"{label}-{FEW_SHOT}"
+        baselines.append(_ask(run, file, FEW_SHOT, index, few_shot_label, base, at_base))
+    rows = [
+        {
+            "model": each.policy.id,
+            "prompts": each.prompts,
+            "n": each.exam.items.num_rows,
+            **each.metrics,
+        }
+        for each in (*answered, *baselines)
+    ]
+    print_table(rows, f"answers to {file}")
+    best = max(baselines, key=lambda each: each.mean)
+    for each in answered:
+        _print_differences(each, best)
+
+
+def _ask(
+    run: Run[Any],
+    file: str,
+    prompts: str,
+    index: Table | None,
+    label: str,
+    policy: Policy,
+    at: Place,
+) -> Answered:
+    """A policy's answers, asked with a set of prompts."""
+    cfg = run.cfg
+    evaluation = cfg.evaluation.model_copy(update={"prompts": prompts})
+    changes: dict[str, Any] = {"evaluation": evaluation}
+    if prompts.startswith("lines") and hasattr(cfg, "dialogues"):
+        # a prompt in lines is continued, not answered in a chat
+        changes["dialogues"] = cfg.dialogues.model_copy(update={"chat_template": "none"})
+    asking = replace(run, cfg=cfg.model_copy(update=changes))
+    exam = Exam.open(asking, file, index, label=label)
+    return Answered(policy, prompts, exam, at, exam.take(at, policy))
+
+
+def _prompts_of(cfg: Any) -> str:
+    """The benchmark prompts that are most like those that a model is trained with."""
+    dialogues = getattr(cfg, "dialogues", None)
+    if getattr(dialogues, "chat_template", "model") == "none":
+        return "lines"
+    return cfg.evaluation.prompts
+
+
+def _with_error(score: float, standard_error: float | None) -> str:
+    if standard_error is None:
+        return f"{score:.3f}"
+    return f"{score:.3f} ± {standard_error:.3f}"
+
+
+def _print_differences(ours: Answered, best: Answered) -> None:
+    base = f"{best.policy.id}, {best.prompts}"
+    compare(
+        ours.at.phase("evaluation"),
+        ours.scores,
+        best.scores,
+        policy=ours.policy.id,
+        base=base,
+        benchmark=ours.exam.label,
+        besides=("prompt", "sampling", "prompt_tokens"),
+        label=ours.exam.label,
+    )
+    rows = query(store_root(), DIFFERENCES, {**ours.place, "base": base})
+    print_table(rows, f"minus {base}, with 95 % intervals, item by item")

@@ -1,0 +1,108 @@
+"""Which columns of a user's file of questions hold what, by the names that such files usually have.
+
+A file is .csv, .tsv, .json, .jsonl(.gz) or .parquet, with one question a row.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from corpus_prep.contamination.benchmarks import SUPPORTED, read_rows
+from tasks.benchmarks.items import Columns
+
+LOOKED_AT = 100  # rows, the first of the file
+# the first name that a file has is taken; upper and lower case are alike
+NAMES: dict[str, tuple[str, ...]] = {
+    "question": ("question", "query", "problem", "instruction", "prompt", "input", "text"),
+    "answers": (
+        "answers",
+        "answer",
+        "accepted_answers",
+        "reference",
+        "references",
+        "solution",
+        "target",
+        "output",
+        "label",
+    ),
+    "context": ("context", "contexts", "passage", "passages", "document", "documents", "article"),
+    "options": ("options", "choices"),
+    "id": ("id", "_id", "uid", "question_id"),
+}
+
+
+def is_file_of_rows(name: str) -> bool:
+    """Whether a name is that of a file that `columns_of` reads.
+
+    >>> is_file_of_rows("my.csv"), is_file_of_rows("nq"), is_file_of_rows("nq.toml")
+    (True, False, False)
+    """
+    return name.endswith(SUPPORTED)
+
+
+def columns_of(path: Path) -> Columns:
+    """The columns of a file of questions.
+
+    Raises ValueError, with the file's own columns, if none is named like a question, and for a file
+    that is missing, empty or not of rows.
+    """
+    if not path.is_file():
+        raise ValueError(f"there is no file {path}")
+    try:
+        rows = list(itertools.islice(read_rows(path), LOOKED_AT))
+    except (ValueError, OSError) as problem:
+        raise ValueError(f"{path} cannot be read: {problem}") from problem
+    if not rows or not all(isinstance(row, Mapping) for row in rows):
+        raise ValueError(f"{path} has no rows with named columns")
+    return guessed(rows, str(path))
+
+
+def guessed(rows: Sequence[Mapping[str, Any]], path: str) -> Columns:
+    """The columns of rows, by their names.
+
+    >>> columns = guessed([{"Question": "Why?", "answer": "So.", "n": 1}], "my.csv")
+    >>> columns.question, columns.answers, columns.context
+    (('Question',), ('answer',), ())
+    """
+    there = list(dict.fromkeys(name for row in rows for name in row if isinstance(name, str)))
+    column_of = {name.strip().lower(): name for name in reversed(there)}
+    chosen = {
+        part: next((column_of[name] for name in names if name in column_of), None)
+        for part, names in NAMES.items()
+    }
+    if chosen["question"] is None:
+        raise ValueError(
+            f"{path} has the columns {', '.join(there)}: name one of them"
+            f" {' or '.join(NAMES['question'][:3])}, and the right answers answer"
+        )
+    answers = _as_tuple(chosen["answers"])
+    if answers and chosen["answers"] == column_of.get("answers") and "answer" in column_of:
+        answers = (*answers, column_of["answer"])  # some rows have one, some several
+    return Columns(
+        id=chosen["id"],
+        question=_as_tuple(chosen["question"]),
+        answers=answers,
+        context=_as_tuple(chosen["context"]),
+        options=_as_tuple(chosen["options"]),
+        as_json=bool(answers) and all(_is_json_list(row.get(answers[0])) for row in rows),
+    )
+
+
+def _as_tuple(name: str | None) -> tuple[str, ...]:
+    if name is None:
+        return ()
+    return (name,)
+
+
+def _is_json_list(value: Any) -> bool:
+    """Whether a cell of text holds a list, as in `["Rome", "Roma"]`."""
+    if not isinstance(value, str) or not value.lstrip().startswith("["):
+        return False
+    try:
+        return isinstance(json.loads(value), list)
+    except ValueError:
+        return False

@@ -1,0 +1,95 @@
+"""Files of questions that users bring, in the forms that such files have."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from flows.benchmarks import find
+from tasks.benchmarks.items import items_of
+from tasks.benchmarks.own_file import columns_of
+
+
+def items(path: Path) -> list[tuple]:
+    from corpus_prep.contamination.benchmarks import read_rows
+
+    return [
+        (item["task_id"], item["text"], item["references"], item["context"], item["options"])
+        for item in items_of(read_rows(path), path.stem, columns_of(path))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        (
+            "plain.csv",
+            "question,answer\nWho wrote it?,Ann Lee\n",
+            [("plain-0", "Who wrote it?", ["Ann Lee"], None, None)],
+        ),
+        (
+            "excel.csv",  # a byte order mark, capitals, and columns that mean nothing here
+            "\ufeffID,Question,Notes,Answer,Passage\n7,Who?,x,Ann,Ann wrote it.\n",
+            [("excel-7", "Who?", ["Ann"], "Ann wrote it.", None)],
+        ),
+        (
+            "lists.csv",
+            'query,answers\nWhere?,"[""Rome"", ""Roma""]"\n',
+            [("lists-0", "Where?", ["Rome", "Roma"], None, None)],
+        ),
+        (
+            "tabs.tsv",
+            "question\tanswer\nHow many?\t12\n",
+            [("tabs-0", "How many?", ["12"], None, None)],
+        ),
+        (
+            "lines.jsonl",
+            json.dumps({"question": "Who?", "answers": ["Ann"], "context": ["a", "b"]})
+            + "\n"
+            + json.dumps({"question": "When?", "answer": 1972})
+            + "\n",
+            [
+                ("lines-0", "Who?", ["Ann"], "a\n\nb", None),
+                ("lines-1", "When?", ["1972"], None, None),
+            ],
+        ),
+        (
+            "choice.json",
+            json.dumps([{"problem": "Which?", "choices": ["one", "two"], "answer": "two"}]),
+            [("choice-0", "Which?", ["B"], None, ["one", "two"])],
+        ),
+    ],
+)
+def test_columns_are_told_by_their_names(tmp_path, name, text, expected):
+    path = tmp_path / name
+    path.write_text(text)
+    assert items(path) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "why"),
+    [
+        ("gone.csv", None, r"there is no file .*gone\.csv"),
+        ("other.csv", "a,b\n1,2\n", "has the columns a, b: name one of them question or query"),
+        ("empty.jsonl", "", "has no rows with named columns"),
+        ("numbers.jsonl", "1\n2\n", "has no rows with named columns"),
+        ("broken.jsonl", '{"question": "Why?"\n', r"broken\.jsonl cannot be read"),
+    ],
+)
+def test_a_file_that_is_none_of_questions_is_refused_with_what_it_has(tmp_path, name, text, why):
+    path = tmp_path / name
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ValueError, match=why):
+        columns_of(path)
+
+
+def test_a_file_is_a_benchmark_by_its_path(tmp_path):
+    (tmp_path / "mine.csv").write_text("question,answer\nWho?,Ann\n")
+    entry = find(str(tmp_path / "mine.csv"))
+    assert (entry.name, entry.prompt, entry.scorer) == ("mine", "short", "short")
+    (tmp_path / "bare.csv").write_text("question\nWho?\n")
+    with pytest.raises(ValueError, match="has no column answer, which says what is right"):
+        find(str(tmp_path / "bare.csv"))
