@@ -65,7 +65,7 @@ class ComparedAnswers:
 
 
 # how to sample and how to compare are several settings each
-def answer(
+def answer(  # noqa: PLR0913
     run: Run[Any],
     at: Place,
     role: Role,
@@ -76,16 +76,28 @@ def answer(
     compare: Compare = agree,
     comparing: Comparing = IN_ONE_PROCESS,
     labels: Tables = (),
+    by_majority: bool = False,
     label: str | None = None,
     **shown: Tables,
 ) -> ComparedAnswers:
     """`group_size` answers to every question of `tasks`, each compared with the reference.
 
-    With `labels`, each is compared with its question's label instead. `shown`: the other tables
-    that `role` reads, such as `contexts` or `documents`; the role checks them by name.
+    With `labels`, each is compared with its question's label instead; with `by_majority` the label
+    is the answer that most of these answers agree on, by `compare`. `shown`: the other tables that
+    `role` reads, such as `contexts` or `documents`; the role checks them by name.
     """
     tables: dict[str, Any] = {"tasks": tasks, **shown}
     replies = run.ask(at, role, player.policy, group_size=group_size, label=label, **tables)
+    if by_majority:
+        labels = vote(
+            at,
+            answers=replies.rows,
+            tasks=tasks,
+            agree=compare,
+            time_limit_s=comparing.time_limit_s,
+            num_workers=comparing.processes,
+            label=label,
+        )
     matches = compare_answers(
         at,
         replies.rows,

@@ -6,11 +6,13 @@ The defaults are the paper's (section 4.1, appendix E); a profile holds only dep
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from flows.blocks import long_context
+from flows.blocks.long_context import has_contexts
 from flows.plan.workload import Lengths, PlannedRole, PlannedUpdate, Step, Workload
 from flows.settings import profile
 from flows.settings.profile import Interval, MethodSettings, Settings
@@ -30,6 +32,9 @@ STATED = 0.9  # of the answers to these, the share that can be read
 class Models(profile.Models):
     """The base is the policy that plays all three roles."""
 
+    questioner: str | None = Field(
+        default=None, description="writes the questions, and is not trained; None: the policy does"
+    )
     judge: str | None = Field(
         default=None, description="ablation (table 4): an external judge in place of the rule"
     )
@@ -209,6 +214,9 @@ class Config(MethodSettings):
         default=8, ge=1, description="G answers a question and G votes an answer; ablations 4, 16"
     )
     dialogues: Dialogues = Dialogues()
+    asking: Dialogues | None = Field(
+        default=None, description="how the questioner is asked; None: as the others, by `dialogues`"
+    )
     questioner: QuestionerSettings = QuestionerSettings()
     verifier: VerifierSettings = VerifierSettings()
     sampling: SamplingSettings = SamplingSettings()
@@ -244,8 +252,19 @@ class Config(MethodSettings):
             )
         return self
 
+    @model_validator(mode="after")
+    def _another_questioner_is_not_trained(self) -> Self:
+        if self.models.questioner and self.questioner.trained:
+            raise ValueError(
+                "models.questioner writes the questions, and only the policy is trained: set"
+                " questioner.trained = false"
+            )
+        return self
+
     @property
     def learns_from(self) -> tuple[str, ...]:
+        if self.given and Path(self.given).is_file() and has_contexts(self.given):
+            return ()
         corpora = (self.corpus, self.clusters.finance_corpus)
         return tuple(dict.fromkeys(name for name in corpora if name))
 

@@ -1,13 +1,18 @@
-"""The baseline RLVR (appendix E.5): fixed questions train the responder, and nobody asks or votes.
+"""Questions of a file train the responder, and nobody asks or votes: the baseline RLVR (appendix
+E.5), or questions of your own.
 
-Departure: the rule decides whether a second answer equals the first; the paper asks a model.
+Departures: the rule decides whether a second answer equals the first; the paper asks a model. A
+file may have no answers: then the majority of a question's answers is its reference, as in TTRL.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
-from flows.blocks.long_context import QuestionSet, read_second_answers
+from flows.blocks.corpora import documents_of_run
+from flows.blocks.long_context import QuestionSet, has_contexts, read_second_answers
+from flows.run import Run
 from flows.spell.config import Config
 from flows.spell.corpus import ClusteredCorpus
 from flows.spell.rules import covers
@@ -31,15 +36,34 @@ class FixedQuestions:
     tasks: Table
     kept: Table
     corpus: ClusteredCorpus
+    has_answers: bool
 
     @classmethod
-    def open(cls, place: Place, cfg: Config, file: str) -> FixedQuestions:
+    def open(cls, run: Run[Config], place: Place, file: str) -> FixedQuestions:
         """Read a file, and leave out questions whose `second_answer` differs.
 
-        Raises ValueError if there is no such file.
+        Questions without contexts get passages of the run's corpus. Raises ValueError if there is
+        no such file, or if some of its questions have an answer and others have none.
         """
-        questions = QuestionSet.open(place, file, cfg.task_types)
+        cfg = run.cfg
+        documents = None
+        if Path(file).is_file() and not has_contexts(file):
+            documents = documents_of_run(run, place)
+        questions = QuestionSet.open(
+            place,
+            file,
+            cfg.task_types,
+            documents=documents,
+            num_passages=cfg.evaluation.passages,
+            needs_answers=False,
+        )
         tasks = questions.tasks
+        num_answered = sum(row["reference"] is not None for row in tasks.rows())
+        if 0 < num_answered < tasks.num_rows:
+            raise ValueError(
+                f"{file}: {num_answered} of {tasks.num_rows} questions have an answer: give all of"
+                " them one, or none"
+            )
         answers = read_second_answers(place, file, identity=corpus_identity(file))
         matches = match(place, answers, tasks, compare=covers)
         kept = keep(place, SAME_ANSWER, tasks=tasks, answers=answers, matches=matches)
@@ -48,7 +72,7 @@ class FixedQuestions:
             documents=(questions.contexts,),
             memberships={str(task_type): memberships for task_type in cfg.task_types},
         )
-        return cls(tasks, kept, corpus)
+        return cls(tasks, kept, corpus, has_answers=num_answered > 0)
 
     def draw(self, step: Place, cfg: Config, number: int, label: str) -> Table:
         """The `number`-th draw: as many questions as a round has clusters."""

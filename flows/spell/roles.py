@@ -12,8 +12,10 @@ from functools import partial
 from flows.benchmarks import asking
 from flows.blocks.long_context import answers_to_judge
 from flows.run import Role, templates
+from flows.settings.profile import home
+from flows.settings.prompts import is_read_by_lines, prompt_folder
 from flows.spell import readers
-from flows.spell.config import TASK_TYPES, Baseline, Config
+from flows.spell.config import TASK_TYPES, Baseline, Config, Dialogues
 from tasks.ask import readable
 from tasks.clusters import members_of
 from tasks.engines.base import Sampling
@@ -58,25 +60,7 @@ class Roles:
             read_vote = lines.read_vote
             responder_types = cfg.task_types
         self._model = cfg.models.base
-        self.questioner = Role(
-            "questioner",
-            templates=(
-                *(template(f"questioner_{task_type}") for task_type in cfg.task_types),
-                *(template(f"questioner_{task_type}_again") for task_type in cfg.task_types),
-            ),
-            about=partial(propose, document=document),
-            sampling=dialogues.sampling,
-            into=TASKS,
-            read=Reader(
-                partial(
-                    readers.read_questioner,
-                    model=self._model,
-                    most_words=dialogues.answer_words,
-                    in_lines=in_lines,
-                )
-            ),
-            dialogue=dialogue,
-        )
+        self.questioner = self._questioner(cfg, cfg.asking or dialogues)
         self.responder = Role(
             "responder",
             templates=tuple(template(f"responder_{task_type}") for task_type in responder_types),
@@ -116,6 +100,33 @@ class Roles:
             name="examiner",
             templates=(asking.templates("english", "judge"),),
             read=reads("vote", asking.verdict),
+        )
+
+    def _questioner(self, cfg: Config, dialogues: Dialogues) -> Role:
+        """The questioner, asked by `dialogues`."""
+        folder = prompt_folder(home(type(cfg)), dialogues.prompts)
+        template = templates(cfg, dialogues.prompts)
+        return Role(
+            "questioner",
+            templates=(
+                *(template(f"questioner_{task_type}") for task_type in cfg.task_types),
+                *(template(f"questioner_{task_type}_again") for task_type in cfg.task_types),
+            ),
+            about=partial(propose, document=template("document")),
+            sampling=dialogues.sampling,
+            into=TASKS,
+            read=Reader(
+                partial(
+                    readers.read_questioner,
+                    model=self._model,
+                    most_words=dialogues.answer_words,
+                    in_lines=is_read_by_lines(folder),
+                )
+            ),
+            dialogue=dialogues.one_reply.model_copy(
+                update={"prompt_tokens": dialogues.input_tokens}
+            ),
+            judge=cfg.models.questioner is not None,
         )
 
     def held_out_responder(

@@ -22,6 +22,7 @@ from tasks.clusters import documents_of, draw
 from tasks.keep import Limit, Query, keep
 from tasks.processes.comparisons import Compare
 from tasks.score import score
+from tasks.scorers.accepted import equal
 from tasks.stage import Tables
 from warehouse.store import Place, Table
 
@@ -40,10 +41,21 @@ class Spell:
 
     @property
     def rule(self) -> Compare:
-        """R_rule; in the control `readable`, any readable answer is right."""
+        """R_rule; in the control `readable`, any readable answer is right.
+
+        Answers that are compared with each other are right if they have the same words.
+        """
         if self.run.cfg.controls.readable:
             return is_readable
+        if self.has_no_answers:
+            return equal
         return covers
+
+    @property
+    def has_no_answers(self) -> bool:
+        """Whether the questions come from a file without answers: the reference of a question is
+        then the majority of its own answers."""
+        return self.fixed_questions is not None and not self.fixed_questions.has_answers
 
     @classmethod
     def prepare(cls, run: Run[Config]) -> Spell:
@@ -52,7 +64,7 @@ class Spell:
         if not run.cfg.given:
             return cls(run, roles, open_corpus(run))
         place = run.place.iteration(0).phase("given")
-        fixed_questions = FixedQuestions.open(place, run.cfg, run.cfg.given)
+        fixed_questions = FixedQuestions.open(run, place, run.cfg.given)
         return cls(run, roles, fixed_questions.corpus, fixed_questions)
 
 
@@ -149,6 +161,7 @@ def play_round(
         player,
         group_size=cfg.group_size,
         compare=spell.rule,
+        by_majority=spell.has_no_answers,
         label=f"responder-{number}",
         tasks=tasks,
         documents=questions.documents,
@@ -174,7 +187,9 @@ def play_round(
         earlier=tuple(r.groups for r in earlier),
         label=f"round-{number}",
     )
-    rollouts = (*questions.rollouts, responses.rollouts, *votes.rollouts)
+    # an update takes no rollouts of a role that it does not train
+    asked = questions.rollouts if cfg.questioner.trained else ()
+    rollouts = (*asked, responses.rollouts, *votes.rollouts)
     return Round(questions, answers, votes, rollouts, rewards, groups)
 
 
@@ -203,7 +218,7 @@ def ask_questions(
     replies = spell.run.ask(
         step,
         spell.roles.questioner,
-        player.policy,
+        spell.run.models.get("questioner", player.policy),
         label=f"questioner-{number}",
         samples=samples,
         documents=documents,

@@ -1,0 +1,136 @@
+"""Questions that the policy does not write: of a file without answers, and of another model."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from flows.corpus.flow import prepare_corpus
+from flows.settings import profile
+from flows.spell.config import Config
+from flows.spell.flow import spell_iteration
+from tests.support.scripted_play import Asked, Script, any_text_model, perform
+from warehouse.query import query
+
+TOWNS = {"Arvel": "salt", "Borin": "wool", "Cadra": "glass", "Dorven": "tin"}
+SETTINGS: dict[str, Any] = {
+    "iterations": 1,
+    "steps": 1,
+    "group_size": 4,
+    "task_types": ["general_qa"],
+    "monitor.max_sampler_kl": None,  # a script samples nothing
+    "dialogues.prompts": "english",
+    "dialogues.input_tokens": 2048,
+    "dialogues.response_tokens": 256,
+    "questioner.memory_pairs": 0,
+    "questioner.grounding_filter": False,
+    "questioner.trained": False,
+    "verifier.enabled": False,
+    "sampling.groups": 4,
+    "sampling.clusters_per_round": 4,
+    "sampling.max_rounds": 1,
+    "sampling.short_batch": "fewer",
+    "evaluation.benchmark": "none",
+    "evaluation.probe_answers": 0,
+    "evaluation.input_tokens": [2048],
+    "engine.max_model_len": 4096,
+}
+# what the four answers to each question are: a majority, another one, a tie, and no two alike
+SAID = {
+    "Arvel": ["salt", "salt", "salt", "ore"],
+    "Borin": ["fish", "wool", "fish", "fish"],
+    "Cadra": ["glass", "sand", "glass", "sand"],
+    "Dorven": ["a", "b", "c", "d"],
+}
+
+PAID = "select task_id, sum(reward) from rewards where label like 'responder%' group by task_id"
+
+
+def say(asked: Asked) -> str:
+    (town,) = (town for town in TOWNS if town in asked.text)
+    if asked.template.startswith("questioner"):
+        return json.dumps({"question": f"What does {town} trade in?", "answer": TOWNS[town]})
+    return f"The answer is {SAID[town][asked.sample]}."
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    any_text_model(tmp_path / "model")
+    monkeypatch.setenv("SELFPLAY_STORE", str(tmp_path / "store"))
+    perform(Script(say), monkeypatch)
+    return tmp_path
+
+
+def play(site: Path, **settings: Any) -> None:
+    own = {"models.base": str(site / "model"), "engine.model": str(site / "model")}
+    spell_iteration("micro-rlvr", "r", {**SETTINGS, **own, **settings})
+
+
+def rows(site: Path, sql: str) -> list[tuple]:
+    return [tuple(row.values()) for row in query(site / "store", sql)]
+
+
+def questions(site: Path, answers: dict[str, str]) -> str:
+    path = site / "mine.csv"
+    lines = [
+        f'"What does {town} trade in?","{town} trades in {good}.",{answers.get(town, "")}'
+        for town, good in TOWNS.items()
+    ]
+    path.write_text("question,context,answer\n" + "\n".join(lines) + "\n")
+    return str(path)
+
+
+def test_without_answers_the_majority_of_a_questions_answers_is_its_reference(site):
+    play(site, given=questions(site, {}))
+    labels = rows(site, "select task_id, answer, tied from labels order by task_id")
+    assert labels[:3] == [
+        ("mine-1", "salt", False),
+        ("mine-2", "fish", False),
+        ("mine-3", "glass", True),
+    ]
+    paid = dict(rows(site, PAID))
+    # of four answers alike, three, two and one
+    assert paid == {"mine-1": 3.0, "mine-2": 3.0, "mine-3": 2.0, "mine-4": 1.0}
+    assert rows(site, "select count(*) from updates") == [(1,)]
+
+
+def test_with_answers_they_are_the_references(site):
+    play(site, given=questions(site, TOWNS))
+    assert rows(site, "select * from labels") == []
+    paid = dict(rows(site, PAID))
+    assert paid == {"mine-1": 3.0, "mine-2": 1.0, "mine-3": 2.0, "mine-4": 0.0}
+
+
+def test_a_file_with_answers_to_some_questions_is_refused(site):
+    with pytest.raises(ValueError, match="1 of 4 questions have an answer: give all of them one"):
+        play(site, given=questions(site, {"Arvel": "salt"}))
+
+
+def test_another_model_asks_and_only_the_policy_is_trained(site):
+    corpus = site / "towns.jsonl"
+    texts = ({"id": t, "title": t, "text": f"{t} trades in {g}."} for t, g in TOWNS.items())
+    corpus.write_text("\n".join(map(json.dumps, texts)))
+    prepare_corpus("passages", "towns", {"quality.min_chars": 1}, str(corpus))
+    writer = str(shutil.copytree(site / "model", site / "writer"))
+    play(
+        site,
+        given=None,
+        world=None,
+        corpus="towns",
+        **{"models.questioner": writer, "asking.prompts": "english", "asking.response_tokens": 64},
+    )
+    asked = rows(site, "select distinct role, policy from rollouts where run = 'r' order by role")
+    assert asked == [("questioner", "writer"), ("responder", "model")]
+    assert rows(site, "select count(*) from tasks where run = 'r' and text is not null") == [(4,)]
+    trained = rows(site, "select distinct role from lineage where run = 'r'")
+    assert trained == [("responder",)]
+
+
+def test_a_questioner_that_is_another_model_is_not_trained():
+    with pytest.raises((ValidationError, ValueError), match=r"set questioner\.trained = false"):
+        profile.load(Config, "smollm2", {"models.questioner": "x", "questioner.trained": True})
