@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from flows.app.command.ask import ask
 from flows.app.command.corpus import corpus
 from flows.app.command.demo import MICRO, demo
 from flows.app.command.documents import with_prepared_documents
@@ -397,6 +398,7 @@ def compare(names: tuple[str, ...]) -> None:
 
 
 for command in (
+    ask,
     corpus,
     demo,
     evaluate,

@@ -10,6 +10,7 @@ import click
 
 from flows.app.command.launch import from_here, read_settings
 from flows.app.command.tables import print_table
+from flows.app.service.shown_log import shown_log
 from flows.runtime.store_root import in_workspace, open_store
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ def run_benchmarks(
         f"evaluation.{key}": value or None for key, value in chosen.items()
     }
     suffix = "".join(f"-{value or 'all'}" for value in chosen.values())
-    with in_workspace():
+    with shown_log(), in_workspace():
         from flows.app.command.candidates import evaluate_on, find_candidate
         from flows.app.command.own_questions import evaluate_on_own
         from flows.blocks.corpora import open_documents

@@ -18,6 +18,7 @@ from flows.app.command.launch import (
     read_settings,
 )
 from flows.app.command.tables import print_table
+from flows.app.service.shown_log import shown_log
 from flows.app.service.site import Site
 from flows.runtime.store_root import in_workspace, open_store
 
@@ -74,7 +75,7 @@ def pilot(
     deployment = find_deployment(flow, profile, site)
     cfg = check_settings(deployment, parameters)
     request = make_request(deployment, flow, parameters)
-    with in_workspace():  # paths in profiles are relative to it
+    with shown_log(), in_workspace():  # paths in profiles are relative to it
         notes = play_pilot(method_of(request), request, force)
     signals = measure(open_store(), request.run, cfg, notes)
     verdict = judge(signals)

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from pydantic import ValidationError
 
+from flows.app.command.cli import main
 from flows.corpus.flow import prepare_corpus
 from flows.settings import profile
 from flows.spell.config import Config
@@ -111,11 +113,16 @@ def test_a_file_with_answers_to_some_questions_is_refused(site):
         play(site, given=questions(site, {"Arvel": "salt"}))
 
 
-def test_another_model_asks_and_only_the_policy_is_trained(site):
+def prepare(site: Path) -> None:
+    """The corpus `towns`: a document about each."""
     corpus = site / "towns.jsonl"
     texts = ({"id": t, "title": t, "text": f"{t} trades in {g}."} for t, g in TOWNS.items())
     corpus.write_text("\n".join(map(json.dumps, texts)))
     prepare_corpus("passages", "towns", {"quality.min_chars": 1}, str(corpus))
+
+
+def test_another_model_asks_and_only_the_policy_is_trained(site):
+    prepare(site)
     writer = str(shutil.copytree(site / "model", site / "writer"))
     play(
         site,
@@ -134,3 +141,49 @@ def test_another_model_asks_and_only_the_policy_is_trained(site):
 def test_a_questioner_that_is_another_model_is_not_trained():
     with pytest.raises((ValidationError, ValueError), match=r"set questioner\.trained = false"):
         profile.load(Config, "smollm2", {"models.questioner": "x", "questioner.trained": True})
+
+
+def ask(site: Path, *options: str) -> tuple[int, str, list[dict[str, Any]]]:
+    """Exit code, output and questions of `selfplay ask towns`."""
+    out = site / "questions.jsonl"
+    command = ["ask", "towns", "--with", str(site / "model"), "-o", str(out), *options]
+    settings = {"models.base": str(site / "model"), "sampling.clusters_per_round": 4}
+    for key, value in settings.items():
+        command += ["--set", f"{key}={value}"]
+    told = CliRunner().invoke(main, command)
+    lines = out.read_text().splitlines() if out.exists() else []
+    return told.exit_code, told.output, [json.loads(line) for line in lines]
+
+
+def test_a_model_writes_a_file_of_questions_that_can_be_trained_on(site):
+    prepare(site)
+    code, told, written = ask(site, "--count", "4")
+    assert code == 0, told
+    assert {(row["question"], row["answer"], row["context"]) for row in written} == {
+        (f"What does {town} trade in?", good, f"[{town}] {town} trades in {good}.")
+        for town, good in TOWNS.items()
+    }
+    assert "4 questions from 4 replies" in told
+    play(site, given=str(site / "questions.jsonl"))
+    assert query(site / "store", "select count(*) as n from updates where run = 'r'") == [{"n": 1}]
+
+
+def test_what_is_asked_again_or_does_not_stand_in_the_text_is_left_out_and_counted(
+    site, monkeypatch
+):
+    def writer(asked: Asked) -> str:
+        if "Arvel" in asked.text:
+            return json.dumps({"question": "What does Arvel trade in?", "answer": "gold"})
+        return "I would rather not."
+
+    perform(Script(writer), monkeypatch)
+    prepare(site)
+    code, told, written = ask(site, "--count", "4")
+    assert (code, written) == (1, [])
+    assert "the answer does not stand in the text" in told and "no JSON object" in told
+    perform(Script(say), monkeypatch)
+    code, told, written = ask(site, "--count", "9", "--run", "again")
+    assert code == 1 and len(written) == 4  # the second round asks the same questions
+    assert "asked before" in told and "fewer than the 9 wanted" in told
+    code, told, _ = ask(site)
+    assert code == 1 and "exists: --force overwrites it" in told

@@ -1,0 +1,167 @@
+"""`selfplay ask`: let a model write questions about documents, once, into a file."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from flows.app.command.documents import with_prepared_documents
+from flows.app.command.launch import (
+    check_settings,
+    find_deployment,
+    find_flow,
+    from_here,
+    load_config,
+    make_parameters,
+    make_request,
+    read_settings,
+)
+from flows.app.command.tables import print_table
+from flows.app.service.shown_log import shown_log
+from flows.app.service.site import Site
+from flows.runtime.store_root import in_workspace
+
+FLOW = "spell-iteration"
+EXAMPLES = 5  # questions that are shown
+
+
+@click.command()
+@click.argument("corpus")
+@click.option(
+    "--with",
+    "writer",
+    metavar="MODEL",
+    required=True,
+    help="A model's folder or hub name, or api:NAME (with --set api.url=...).",
+)
+@click.option("--count", type=click.IntRange(1), default=180, show_default=True)
+@click.option(
+    "--out",
+    "-o",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=Path("questions.jsonl"),
+    show_default=True,
+)
+@click.option(
+    "--prompts",
+    default="passage",
+    show_default=True,
+    help="passage: in MODEL's chat template; lines: worked examples, for a small or base model.",
+)
+@click.option("--profile", default="smollm2", show_default=True, help="Of spell-iteration.")
+@click.option("--run", "name", help="Name of the run that keeps the rollouts.  [ask-CORPUS]")
+@click.option("--tokens", default=512, show_default=True, help="Most tokens of a reply.")
+@click.option("--context", default=4096, show_default=True, help="Tokens of MODEL's context.")
+@click.option("--force", is_flag=True, help="Overwrite the file and another request's run.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Change a setting, e.g. api.max_cost=2.",
+)
+def ask(  # noqa: PLR0913 -- one argument for each option
+    corpus: str,
+    writer: str,
+    count: int,
+    out: Path,
+    prompts: str,
+    profile: str,
+    name: str | None,
+    tokens: int,
+    context: int,
+    force: bool,
+    settings: tuple[str, ...],
+) -> None:
+    """Let MODEL write questions with answers about CORPUS, and screen them.
+
+    CORPUS is a file or folder of text, or a prepared corpus. Look at the file, edit it, and train
+    on it: `selfplay run spell-iteration --profile smollm2 --set given=questions.jsonl`. Repeating
+    the command asks nothing again.
+    """
+    from flows.method import opened
+    from flows.runtime.record import open_run
+    from flows.spell.asking import write_questions
+    from tasks.engines.endpoint import API
+
+    if out.exists() and not force:
+        raise ValueError(f"{out} exists: --force overwrites it, --out names another file")
+    site = Site.here()
+    flow = find_flow(FLOW)
+    writer = from_here(writer)
+    changes = _settings_of(writer, prompts, tokens, context) | read_settings(settings)
+    run = name or f"ask-{Path(corpus).stem.lower()}"
+    parameters = make_parameters(profile, run, corpus, changes)
+    deployment = find_deployment(flow, profile, site)
+    if not writer.startswith(API) and "judge_engine" not in changes:
+        # the writer has an engine of its own; the policy's, which is not asked, never starts
+        engine = load_config(deployment, parameters).engine.model_dump()
+        changes["judge_engine"] = {**engine, "model": writer, "max_model_len": context}
+    parameters = with_prepared_documents(site, flow, parameters, here=True)
+    cfg = check_settings(deployment, parameters)
+    request = make_request(deployment, flow, parameters)
+    out = out.resolve()
+    with (
+        shown_log(),
+        in_workspace(),  # paths in profiles are relative to it
+        open_run(request, cfg, force=force) as store,
+        opened(cfg, store, request.run) as play,
+    ):
+        written = write_questions(play, count)
+    if not written.questions:
+        _show_dropped(written.dropped)
+        raise click.ClickException(
+            f"{writer} wrote no question that can be used: try --prompts lines for a base or small"
+            " model, or another model"
+        )
+    lines = (json.dumps(question, ensure_ascii=False) for question in written.questions)
+    out.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    _show(written.questions)
+    _show_dropped(written.dropped)
+    click.echo(f"{out}: {len(written.questions)} questions from {written.num_asked} replies")
+    if len(written.questions) < count:
+        click.echo(f"fewer than the {count} wanted: the writer had no more to ask")
+        sys.exit(1)
+
+
+def _settings_of(writer: str, prompts: str, tokens: int, context: int) -> dict[str, Any]:
+    """Settings of a run in which a model that is not trained asks."""
+    in_lines = prompts == "lines"
+    asking = {
+        "prompts": prompts,
+        "chat_template": "none" if in_lines else "model",
+        "stop": ["\n"] if in_lines else [],
+        "response_tokens": 28 if in_lines else tokens,
+        "input_tokens": context - tokens,
+        "temperature": 0.7,
+        "top_p": 1.0,
+    }
+    return {
+        "models.questioner": writer,
+        "asking": asking,
+        "questioner.trained": False,
+        "questioner.memory_pairs": 0,
+        "questioner.grounding_filter": False,
+        "verifier.enabled": False,
+        # what cannot be read is counted and left out; nothing is trained on it
+        "monitor.max_malformed": 1.0,
+        "unread": "warn",
+        "evaluation.benchmark": "none",
+        "evaluation.benchmarks": [],
+        "task_types": ["general_qa"],
+    }
+
+
+def _show(questions: list[dict[str, Any]]) -> None:
+    rows = [{"question": row["question"], "answer": row["answer"]} for row in questions[:EXAMPLES]]
+    print_table(rows, f"{len(rows)} of {len(questions)}")
+
+
+def _show_dropped(dropped: dict[str, int]) -> None:
+    rows = [{"not taken because": reason, "n": n} for reason, n in dropped.items()]
+    if rows:
+        print_table(sorted(rows, key=lambda row: -row["n"])[:8], "replies that gave no question")

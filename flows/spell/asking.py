@@ -1,0 +1,122 @@
+"""Questions about a corpus, written once by any model, to be reviewed, edited and trained on.
+
+The rounds are SPELL's: the questioner is asked about clusters of documents, and what it replies is
+read into `tasks`. A question is taken if its answer stands in what the questioner was shown, and if
+no other question has the same words.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from flows.run import Run
+from flows.spell.config import Config
+from flows.spell.steps import Questions, Spell, ask_questions
+from tasks.readers.words import holds, words_of
+from warehouse.schemas import Document, PromptRow, Row, Sample, Task
+
+log = logging.getLogger("selfplay")
+NOT_IN_TEXT = "the answer does not stand in the text"
+AGAIN = "asked before"
+MOST_LAPS = 4  # how often a cluster is asked about, at most
+FEW = 0.05  # of a round's replies: a writer that gives fewer questions is not asked again
+
+
+@dataclass
+class Written:
+    """The questions taken so far, and why the others were not."""
+
+    questions: list[Row] = field(default_factory=list)
+    dropped: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def num_asked(self) -> int:
+        return len(self.questions) + self.dropped.total()
+
+
+def write_questions(run: Run[Config], count: int) -> Written:
+    """Ask rounds of `sampling.clusters_per_round` clusters until `count` questions are taken.
+
+    Stops before that after a round that gives next to none, and when every cluster was asked
+    about `MOST_LAPS` times.
+    """
+    spell = Spell.prepare(run)
+    player = run.player("policy")
+    place = run.place.iteration(1).phase("asking")
+    written = Written()
+    most_rounds = _most_rounds(spell, count)
+    for number in range(most_rounds):
+        step = place.step(number + 1)
+        questions = ask_questions(spell, step, player, None, number, 1)
+        before = len(written.questions)
+        _take(written, questions, count)
+        taken = len(written.questions) - before
+        log.info("%s: %d of %d questions", step.path, len(written.questions), count)
+        if len(written.questions) >= count or taken < FEW * questions.tasks.num_rows:
+            break
+    return written
+
+
+def _most_rounds(spell: Spell, count: int) -> int:
+    """How many rounds ask about every cluster `MOST_LAPS` times."""
+    clusters = {row["cluster"] for table in spell.corpus.clusters for row in table.rows()}
+    per_round = spell.run.cfg.sampling.clusters_per_round
+    return max(1, MOST_LAPS * len(clusters) // per_round)
+
+
+def _take(written: Written, questions: Questions, count: int) -> None:
+    """Add the questions of a round that are good, up to `count`; count the others by reason."""
+    text_of = {row["document_id"]: row for row in questions.documents.rows(Document)}
+    shown_to = _shown(questions)
+    asked = {tuple(words_of(row["question"])) for row in written.questions}
+    for task in questions.tasks.rows(Task):
+        if task["text"] is None:
+            written.dropped[task["malformed"] or "malformed"] += 1
+            continue
+        documents = [text_of[i] for i in shown_to[task["prompt_id"]] if i in text_of]
+        context = "\n\n".join(_as_shown(row) for row in documents)
+        words = tuple(words_of(task["text"]))
+        if words in asked:
+            written.dropped[AGAIN] += 1
+        elif not holds(task["reference"] or "", context):
+            written.dropped[NOT_IN_TEXT] += 1
+        elif len(written.questions) < count:
+            asked.add(words)
+            written.questions.append(_question(task, context))
+
+
+def _shown(questions: Questions) -> dict[str | None, list[str]]:
+    """By prompt: the documents that the questioner was shown."""
+    [samples] = questions.samples
+    [prompts] = questions.prompts
+    ids_of: dict[str | None, list[str]] = {
+        row["sample_id"]: list(row["document_ids"] or ()) for row in samples.rows(Sample)
+    }
+    return {row["prompt_id"]: ids_of[row["sample_id"]] for row in prompts.rows(PromptRow)}
+
+
+def _as_shown(document: Row | Document) -> str:
+    if document["title"]:
+        return f"[{document['title']}] {document['text']}"
+    return document["text"] or ""
+
+
+def _question(task: Task, context: str) -> Row:
+    """A line of the file: what a set of questions holds, in the columns that it is read by."""
+    return {
+        "id": task["task_id"],
+        "task_type": task["task_type"],
+        "question": task["text"],
+        "answer": task["reference"],
+        "context": context,
+        **({"options": task["options"]} if task["options"] else {}),
+    }
+
+
+def without_answers(questions: list[Row]) -> Iterator[Row]:
+    """The same questions, for a policy whose majority is to be the reference."""
+    for question in questions:
+        yield {name: value for name, value in question.items() if name != "answer"}
