@@ -18,6 +18,7 @@ from warehouse.lake import Lake
 from warehouse.publish import LICENCES, cell
 from warehouse.store import Store
 from warehouse.table import Cleaned, Table
+from warehouse.usage import usage_of
 
 CARD = Path(__file__).parent / "model_card.md.jinja"
 ADAPTER = "adapter_model.safetensors"
@@ -80,6 +81,7 @@ def card(store: Store, run: str, role: str, updates: list[Table]) -> str:
         weights = policies[0]["weights"]
         base_hash = policies[0]["policy_hash"]
     request = store.kept(run, "request.json") or {}
+    usage = usage_of(store, run, updates)
     tags = ["selfplay", "reinforcement-learning"]
     if request.get("flow"):
         tags.append(request["flow"])
@@ -110,6 +112,7 @@ def card(store: Store, run: str, role: str, updates: list[Table]) -> str:
             updates[-1].recipe.get("params", {}).get("settings", {}), indent=1, ensure_ascii=True
         ),
         adapter=bool(last["adapter"]),
+        usage=usage and usage.markdown(_anywhere(weights), is_adapter=bool(last["adapter"])),
         evaluations=_rows(lake, run, EVALUATIONS),
         trained=_rows(lake, run, TRAINED, role=role, iteration=updates[-1].at.iteration or 0),
         licences=_rows(lake, run, LICENCES),
@@ -138,6 +141,13 @@ TRAINED = """
 
 def _rows(lake: Lake, run: str, sql: str, **parameters: Any) -> list[dict[str, Any]]:
     return lake.query(run, sql, {"run": run, **parameters}).rows
+
+
+def _anywhere(weights: str) -> str:
+    """A model's name, or its folder as it is called from any other folder."""
+    if Path(weights).is_dir():
+        return str(Path(weights).resolve())
+    return weights
 
 
 def _is_on_the_hub(weights: str) -> bool:

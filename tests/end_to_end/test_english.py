@@ -3,10 +3,17 @@ its wheel."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
+import socket
 import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from flows.app.command.demo import ANSWERS, BFLOAT16, EXAMPLES, MODEL, has_amx
@@ -95,3 +102,28 @@ def test_scores_and_examples_stand_side_by_side(store: Path) -> None:
     assert all(row["n"] == 24 and " ± " in row["exact_match"] for row in scores)
     examples = query(store, EXAMPLES, {"run": "r", "label": "640-tokens"})
     assert len(examples) == 12 and all(row["question"] and row["accepted"] for row in examples)
+
+
+def test_the_trained_policy_is_served(store: Path) -> None:
+    """`selfplay serve` answers as the run's policy does, and ends with Ctrl-C."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "flows.app.command.cli", "serve", "r", "--port", str(port)]
+    environment = {**os.environ, "SELFPLAY_STORE": str(store), "PYTHONPATH": str(SOURCE)}
+    server = subprocess.Popen(command, cwd=SOURCE, env=environment, start_new_session=True)
+    url = f"http://127.0.0.1:{port}/v1"
+    try:
+        deadline = time.monotonic() + 240
+        while time.monotonic() < deadline and server.poll() is None:
+            with contextlib.suppress(httpx.TransportError):
+                if httpx.get(f"{url}/models").status_code == 200:
+                    break
+            time.sleep(1)
+        prompt = "Text: [Oslo] Oslo is the capital of Norway.\nQuestion: what is oslo?\nAnswer:"
+        asked = {"model": "r", "prompt": prompt, "max_tokens": 12, "temperature": 0, "stop": "\n"}
+        said = httpx.post(f"{url}/completions", json=asked, timeout=60).json()
+        assert said["model"] == "r" and said["choices"][0]["text"].strip()
+    finally:
+        os.killpg(server.pid, signal.SIGINT)
+        server.wait(60)

@@ -21,7 +21,6 @@ from flows.app.command.launch import (
     read_settings,
 )
 from flows.app.command.tables import print_table
-from flows.app.service.shown_log import shown_log
 from flows.app.service.site import Site
 from flows.runtime.store_root import in_workspace
 
@@ -83,6 +82,7 @@ def ask(  # noqa: PLR0913 -- one argument for each option
     on it: `selfplay run spell-iteration --profile smollm2 --set given=questions.jsonl`. Repeating
     the command asks nothing again.
     """
+    from flows.app.service.shown_log import shown_log
     from flows.method import opened
     from flows.runtime.record import open_run
     from flows.spell.asking import write_questions

@@ -24,6 +24,7 @@ from flows.app.command.new import new
 from flows.app.command.pilot import pilot
 from flows.app.command.plan import plan
 from flows.app.command.seeds import seeds
+from flows.app.command.serve import serve
 from flows.app.command.services import down, services, stop, up
 from flows.app.command.sql import sql
 from flows.app.command.start import inquire, run_flow
@@ -408,6 +409,7 @@ for command in (
     pilot,
     plan,
     seeds,
+    serve,
     sql,
     view,
     whatif,

@@ -10,7 +10,6 @@ import click
 
 from flows.app.command.launch import from_here, read_settings
 from flows.app.command.tables import print_table
-from flows.app.service.shown_log import shown_log
 from flows.runtime.store_root import in_workspace, open_store
 
 if TYPE_CHECKING:
@@ -123,6 +122,8 @@ def evaluate(  # noqa: PLR0913 -- one argument for each option
 def run_benchmarks(
     store: Store, target: str, names: tuple[str, ...], against: str | None, choices: Choices
 ) -> None:
+    from flows.app.service.shown_log import shown_log
+
     chosen = choices.evaluation
     settings = choices.settings | {
         f"evaluation.{key}": value or None for key, value in chosen.items()

@@ -18,7 +18,6 @@ from flows.app.command.launch import (
     read_settings,
 )
 from flows.app.command.tables import print_table
-from flows.app.service.shown_log import shown_log
 from flows.app.service.site import Site
 from flows.runtime.store_root import in_workspace, open_store
 
@@ -61,6 +60,7 @@ def pilot(
     `selfplay run` with the same options continues from what the pilot sampled. Exits with 1 if
     there is no signal.
     """
+    from flows.app.service.shown_log import shown_log
     from flows.pilot.play import play_pilot
     from flows.pilot.signals import measure
     from flows.pilot.verdict import judge

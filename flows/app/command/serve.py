@@ -1,0 +1,128 @@
+"""`selfplay serve`: ask a run's policy through vLLM's OpenAI-compatible server."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from flows.app.command.launch import read_settings
+from flows.runtime.store_root import WORKSPACE, existing_store, in_workspace, open_store
+
+if TYPE_CHECKING:
+    from warehouse.store import Store
+    from warehouse.usage import Usage
+
+SHOWN = 600  # characters of an example prompt
+
+
+@click.command()
+@click.argument("run", metavar="RUN")
+@click.option("--player", help="Which of the run's players.  [default: the evaluated one]")
+@click.option("--iteration", type=int, help="As an iteration left it.  [default: the last]")
+@click.option("--port", default=8000, show_default=True)
+@click.option("--host", default="127.0.0.1", show_default=True, help="0.0.0.0: for other machines.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Change a setting, e.g. engine.max_model_len=2048.",
+)
+def serve(
+    run: str,
+    player: str | None,
+    iteration: int | None,
+    port: int,
+    host: str,
+    settings: tuple[str, ...],
+) -> None:
+    """Serve the policy that RUN trained, under RUN's name, until Ctrl-C.
+
+    With the settings of the run's engine. On CPUs an adapter is merged into its base once.
+    """
+    store = existing_store()
+    with in_workspace():
+        served, usage = _found(store, run, player, iteration, read_settings(settings))
+    served |= {"name": run, "host": host, "port": port}
+    _show(served, usage)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-m", "tasks.engines.serve", json.dumps(served)]
+    try:
+        done = subprocess.run(command, cwd=WORKSPACE, env=environment, check=False)
+    except KeyboardInterrupt:
+        return
+    sys.exit(done.returncode)
+
+
+def _found(
+    store: Store, run: str, player: str | None, iteration: int | None, settings: dict[str, Any]
+) -> tuple[dict[str, Any], Usage | None]:
+    """What to serve, and how it was asked. Raises ValueError for a run without such a policy."""
+    from flows.app.command.candidates import find_candidate, is_run
+    from flows.method import opened
+    from warehouse.address import no_run
+    from warehouse.usage import usage_of
+
+    if not is_run(store, run):
+        raise no_run(run)
+    candidate = find_candidate(store, run, iteration, None, settings)
+    role = player or candidate.cfg.examined
+    with opened(candidate.cfg, open_store(), run, begins=False) as play:
+        found = play.player_after(role, candidate.iteration)
+    if not found.num_updates:
+        trained = sorted({table.rows()[-1]["role"] for table in store.updates(run)})
+        raise ValueError(
+            f"run {run!r} has not trained {role!r} by iteration {candidate.iteration}; it trains"
+            f" {', '.join(trained) or 'nothing yet'}"
+        )
+    updates = [
+        table
+        for table in store.updates(run)
+        if table.rows()[-1]["role"] == role and (table.at.iteration or 0) <= candidate.iteration
+    ]
+    served = {
+        "config": candidate.cfg.engine.model_dump(mode="json"),
+        "policy": found.policy.model_dump(mode="json"),
+        "merged": str(_merged_folder(store, found.policy.content_hash)),
+    }
+    return served, usage_of(store, run, updates)
+
+
+def _merged_folder(store: Store, content_hash: str) -> Path:
+    """Where a merged model is kept, beside the runs; it may be removed at any time."""
+    folder = store.root / "served"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / content_hash
+
+
+def _show(served: dict[str, Any], usage: Usage | None) -> None:
+    url = f"http://{served['host']}:{served['port']}/v1"
+    click.echo(f"{served['policy']['id']} as the model {served['name']!r} at {url}")
+    if usage is None:
+        return
+    is_chat = usage.chat_template == "model"
+    request: dict[str, Any] = {
+        "model": served["name"],
+        "temperature": 0,
+        "max_tokens": usage.max_tokens,
+    }
+    if usage.stop:
+        request["stop"] = usage.stop
+    if is_chat:
+        request["messages"] = usage.messages
+    else:
+        request["prompt"] = usage.text
+    body = json.dumps(request, ensure_ascii=False)
+    if len(body) <= SHOWN:
+        path = "chat/completions" if is_chat else "completions"
+        quoted = body.replace("'", "'\\''")
+        click.echo(
+            f"asked as in training, once it is up:\n  curl {url}/{path} -H 'Content-Type:"
+            f" application/json' -d '{quoted}'"
+        )

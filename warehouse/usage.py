@@ -1,0 +1,105 @@
+"""How to use a policy outside this project: how its prompts look, and code that asks it.
+
+A trained policy answers best in the form that it was trained in. Its rollouts say which: the
+messages of a prompt, how they were rendered, how tokens were drawn, and where a reply ends.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from warehouse.schemas import PROMPTS, ROLLOUTS
+from warehouse.store import Store
+from warehouse.table import Table
+
+TEMPLATE = Path(__file__).parent / "usage.md.jinja"
+LONGEST = 4000  # characters of an example that are shown
+
+
+@dataclass(frozen=True)
+class Usage:
+    """How a role of a run was asked.
+
+    `messages` is one of its prompts. `chat_template`: "model" renders them with the model's own
+    template, "none" takes the text as it is, "conversation" writes User and Assistant.
+    """
+
+    role: str
+    messages: list[dict[str, str]]
+    chat_template: str
+    temperature: float
+    top_p: float
+    max_tokens: int
+    stop: list[str]
+
+    @property
+    def text(self) -> str:
+        """The prompt as a text to be continued, if no chat template renders it."""
+        if self.chat_template == "conversation":
+            turns = [f"{m['role'].capitalize()}: {m['content']}" for m in self.messages]
+            return "\n\n".join([*turns, "Assistant:"])
+        return "\n\n".join(m["content"] for m in self.messages)
+
+    def markdown(self, base: str, *, is_adapter: bool) -> str:
+        """The section of a model card. `base`: the base model's name or folder."""
+        template = jinja2.Template(
+            TEMPLATE.read_text(encoding="utf-8"), trim_blocks=True, lstrip_blocks=True
+        )
+        is_chat = self.chat_template == "model"
+        prompt = json.dumps(self.messages if is_chat else self.text, ensure_ascii=False, indent=1)
+        return template.render(
+            usage=self,
+            base=json.dumps(base),
+            is_adapter=is_adapter,
+            is_chat=is_chat,
+            prompt=prompt,
+            is_shown=len(prompt) <= LONGEST,
+            stop=json.dumps(self.stop),
+        )
+
+
+def usage_of(store: Store, run: str, updates: list[Table]) -> Usage | None:
+    """How the role was asked that a policy's last update trained most on.
+
+    None if its rollouts are gone.
+    """
+    last = updates[-1]
+    beside = [
+        table
+        for table in store.tables(run, ROLLOUTS)
+        if (table.at.iteration, table.at.phase, table.at.step)
+        == (last.at.iteration, last.at.phase, last.at.step)
+        and table.has_rows
+        and table.num_rows
+    ]
+    if not beside:
+        return None
+    rollouts = max(beside, key=lambda table: table.num_rows)
+    params = rollouts.recipe["params"]
+    prompt_id = rollouts.rows()[0]["prompt_id"]
+    for table in store.tables(run, PROMPTS):
+        for row in table.rows() if table.at.step == rollouts.at.step else ():
+            if row["prompt_id"] == prompt_id:
+                return _usage(rollouts, row, params)
+    return None
+
+
+def _usage(rollouts: Table, prompt: dict[str, Any], params: dict[str, Any]) -> Usage:
+    sampling = params["sampling"]
+    return Usage(
+        role=rollouts.rows()[0]["role"],
+        messages=[
+            {"role": message["role"], "content": message["content"]}
+            for message in prompt["messages"]
+        ],
+        chat_template=params["dialogue"]["chat_template"],
+        temperature=sampling["temperature"],
+        top_p=sampling["top_p"],
+        max_tokens=sampling["max_tokens"],
+        stop=list(sampling["stop"]),
+    )
