@@ -188,18 +188,17 @@ def test_a_judge_decides_where_the_protocol_has_one_and_its_verdicts_are_rows(wo
     assert judge == ("model",)
 
 
-def test_a_context_with_less_room_than_the_protocol_is_named_with_what_would_do(world, caplog):
+def test_a_context_with_less_room_than_the_protocol_is_named_with_what_would_do(world):
     more = ("--paper", "one", "--set", "evaluation.response_tokens=6000")
-    command(world, world["model"], *more)
+    told = command(world, world["model"], *more)
     assert (
         "three-one: the engine's context of 4,000 tokens leaves 3,000 of 6,000 tokens for a reply:"
         " --set engine.max_model_len=8_000 has room for the protocol's"
-    ) in caplog.text
+    ) in told
 
 
-def test_a_context_with_room_for_the_protocol_needs_no_word(world, caplog):
-    command(world, world["model"], "--paper", "one")
-    assert "leaves" not in caplog.text
+def test_a_context_with_room_for_the_protocol_needs_no_word(world):
+    assert "leaves" not in command(world, world["model"], "--paper", "one")
 
 
 def test_benchmarks_are_asked_with_the_system_message_stops_and_thoughts_of_training(world):
