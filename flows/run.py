@@ -30,6 +30,7 @@ from tasks.generate import generate
 from tasks.monitors.monitor import UPDATE, sampler_mismatch, watch
 from tasks.prompt import Prompt, Row, Template
 from tasks.read import Reader, read
+from tasks.readers.copies import Instructions
 from tasks.report import report
 from tasks.rollouts.rollout import Dialogue
 from tasks.sft import sft
@@ -83,6 +84,12 @@ class Role:
     def given(self, **settings: Any) -> Role:
         """The same role with these settings of `about`."""
         return replace(self, about=partial(self.about, **settings))
+
+    @property
+    def reader(self) -> Reader:
+        """`read`, which also refuses what is only a copy of the templates' own words."""
+        sources = [template.text for template in self.templates]
+        return replace(self.read, instructions=Instructions.of(sources))
 
     @property
     def prompt(self) -> Prompt:
@@ -255,7 +262,7 @@ class Run(Generic[Config]):
         prompts, rollouts = self.sample(
             at, role, policy, group_size=group_size, label=label, index=index, **tables
         )
-        rows = read(role.into)(at, rollouts, prompts, reader=role.read, label=label)
+        rows = read(role.into)(at, rollouts, prompts, reader=role.reader, label=label)
         check_read(at, rows, self.cfg, role=role.name, attempt=attempt)
         if role.into is TASKS:
             self._drift.after_writing(rows, at.at)

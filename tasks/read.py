@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tasks.prompt import Malformed
+from tasks.readers.copies import COPIED, Instructions
 from tasks.rollouts.conversation import OVER_LIMIT
 from tasks.rollouts.tokens import count_tokens
 from tasks.stage import stage
@@ -21,6 +22,7 @@ UNANSWERED = {
     "turns": "out of turns",
 }
 TOO_LONG = "prompt over the limit"
+STATED = ("text", "reference", "answer", "criterion")  # columns of what a reply states
 NOT_SAMPLED = (UNANSWERED["error"], TOO_LONG)  # reasons that are not the policy's fault
 
 
@@ -47,15 +49,21 @@ class Reader:
     with the reason; any other exception is a fault of `read`, costs that reply only, and is stored
     by its name. `measure` returns columns that malformed replies have, too. Both take a `Rollout`
     and its `PromptRow`, whose ids are filled in. `whole` refuses a reply that was cut off or ran
-    out of turns.
+    out of turns. A reply that states words of its `instructions` states nothing.
     """
 
     read: Callable[..., Row | Sequence[Row]]
     measure: Callable[..., Row] | None = None
     whole: bool = False
+    instructions: Instructions | None = None
 
     def recipe_identity(self) -> Row:
-        return {"read": self.read, "measure": self.measure, "whole": self.whole}
+        return {
+            "read": self.read,
+            "measure": self.measure,
+            "whole": self.whole,
+            "instructions": self.instructions and self.instructions.texts,
+        }
 
     def rows(self, schema: Schema, rollout: Rollout, prompt: PromptRow) -> Iterator[Row]:
         """The rows of `schema` that one rollout becomes."""
@@ -68,11 +76,22 @@ class Reader:
                 raise Malformed(UNANSWERED[rollout["finish_reason"]])
             found = self.read(rollout, prompt)
             rows = [found] if isinstance(found, dict) else list(found)
+            self._refuse_copies(rows)
         except Exception as problem:
             yield {**known, "malformed": reason(problem)}
             return
         for row in rows:
             yield {**known, **row, "malformed": None}
+
+    def _refuse_copies(self, rows: Sequence[Row]) -> None:
+        """Raise Malformed if a text that was read is the prompt's own."""
+        if self.instructions is None:
+            return
+        for row in rows:
+            for column in STATED:
+                text = row.get(column)
+                if isinstance(text, str) and self.instructions.holds(text):
+                    raise Malformed(COPIED)
 
 
 def reads(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tasks.prompt import Row
+from tasks.readers.copies import Instructions
 from tasks.readers.malformed import Malformed
 from tasks.readers.quotes import quotes_of, verbatim
 from tasks.readers.tags import in_order
@@ -10,12 +11,15 @@ from tasks.readers.verdicts import bracketed
 from warehouse.schemas import PromptRow, Rollout
 
 PARTS = ("analysis", "evidence", "reasoning", "answer")
+NO_INSTRUCTIONS = Instructions(())
 VERDICTS = {"CORRECT": 1, "INCORRECT": 0, "NOT_ATTEMPTED": 0}
 
 
-def read_answer(rollout: Rollout, prompt: PromptRow) -> Row:
+def read_answer(
+    rollout: Rollout, prompt: PromptRow, *, instructions: Instructions = NO_INSTRUCTIONS
+) -> Row:
     """The answer and the quotes of a reply of four parts, and the share of the quotes that are in
-    the prompt.
+    the prompt and not of its `instructions`.
 
     Raises Malformed for a reply that lacks a part, or whose evidence quotes nothing.
     """
@@ -23,11 +27,12 @@ def read_answer(rollout: Rollout, prompt: PromptRow) -> Row:
     quotes = quotes_of(parts["evidence"].text)
     if not quotes:
         raise Malformed("the evidence quotes nothing")
+    of_the_text = [quote for quote in quotes if not instructions.holds(quote)]
     shown = "\n".join(message["content"] for message in prompt["messages"])
     return {
         "answer": parts["answer"].text,
         "evidence": quotes,
-        "verbatim": verbatim(quotes, shown),
+        "verbatim": verbatim(of_the_text, shown) * len(of_the_text) / len(quotes),
     }
 
 

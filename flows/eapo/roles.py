@@ -15,6 +15,7 @@ from flows.run import Role, templates
 from tasks.engines.base import Sampling
 from tasks.prompt import Row
 from tasks.read import Reader, reads
+from tasks.readers.copies import Instructions
 from tasks.stage import rows_by
 from warehouse.schemas import ANSWERS, MARKS, VOTES, Answer, Task
 
@@ -34,7 +35,10 @@ class Roles:
             about=in_contexts,
             sampling=dialogues.sampling,
             into=ANSWERS,
-            read=Reader(read_answer, whole=True),
+            read=Reader(
+                partial(read_answer, instructions=Instructions.of([template("answer").text])),
+                whole=True,
+            ),
             dialogue=dialogues.one_reply.model_copy(
                 update={"prompt_tokens": dialogues.input_tokens}
             ),

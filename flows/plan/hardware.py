@@ -34,6 +34,8 @@ GPUS = {
         GPU("a100-80", 79.3, 312, 2040, 220, 24),  # nvidia.com/en-us/data-center/a100, SXM
         GPU("a100-40", 39.6, 312, 1555, 220, 24),
         GPU("h20-96", 95.6, 148, 4000, 330, 50),
+        GPU("l4-24", 22.5, 121, 300, 24, 24),  # nvidia.com/en-us/data-center/l4
+        GPU("rtx4090-24", 24.0, 165, 1008, 24, 24),  # Ada architecture white paper, dense
     )
 }
 

@@ -286,7 +286,7 @@ class Config(MethodSettings):
         g = self.group_size
         groups = self.sampling.groups
         documents = 0.375 * self.dialogues.input_tokens
-        reply = 4000 if self.dialogues.reasoning else 500
+        reply = min(4000 if self.dialogues.reasoning else 500, self.dialogues.response_tokens)
         role = partial(PlannedRole, model="policy")
         questioner = role("questioner", Lengths(0.8 * documents, reply))
         responder = role("responder", Lengths(documents, reply))

@@ -42,13 +42,15 @@ def quotes_of(listed: str) -> list[str]:
 
 def verbatim(quotes: Sequence[str], text: str) -> float:
     """The share of quotes that are in a text word for word; blanks and the style of quotation marks
-    do not matter.
+    do not matter. 0 for no quotes.
 
     >>> verbatim(
     ...     ["Ada lived  in Ulm.", "Ada lived in Bonn."], "Then Ada lived\\nin Ulm. It rained."
     ... )
     0.5
     """
+    if not quotes:
+        return 0.0
     known = f" {_plain(text)} "
     return sum(_plain(quote) in known for quote in quotes) / len(quotes)
 

@@ -1,0 +1,65 @@
+"""A prompt's own words, which small models copy in place of a reply of their own."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tasks.readers.words import words_of
+
+COPIED = "a copy of the prompt's own words"
+LONGEST_CHANCE = 6  # so many words in a row are no chance
+SHORTEST_EXAMPLE = 2  # words of an example; one word, a number or a letter may be right
+_JINJA = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}", re.DOTALL)
+# what a prompt shows as the form of a reply: values of JSON, contents of elements and boxes
+_EXAMPLES = (
+    re.compile(r'":\s*"((?:[^"\\]|\\.)*)"'),
+    re.compile(r"<(?P<tag>\w+)[^<>]*>([^<>]*)</(?P=tag)>"),
+    re.compile(r"\\boxed\{([^{}]*)\}"),
+)
+
+
+@dataclass(frozen=True)
+class Instructions:
+    """The texts of a role's templates, without what is filled in."""
+
+    texts: tuple[str, ...]
+
+    @classmethod
+    def of(cls, sources: Iterable[str]) -> Instructions:
+        """Those of the sources of Jinja templates."""
+        return cls(tuple(_JINJA.sub("\n", source) for source in sources))
+
+    def holds(self, text: str) -> bool:
+        """Whether a text is one of the prompt's examples, or words of its instructions.
+
+        >>> prompt = Instructions.of(['{{ text }} End with {"answer": "the Old Toll Bridge"}.'])
+        >>> prompt.holds("The old toll bridge"), prompt.holds("bridge"), prompt.holds("Rome")
+        (True, False, False)
+        """
+        words = words_of(text)
+        if len(words) < SHORTEST_EXAMPLE:
+            return False
+        said = " ".join(words)
+        if said in _examples(self.texts):
+            return True
+        if len(words) < LONGEST_CHANCE:
+            return False
+        return any(f" {said} " in f" {own} " for own in _own_words(self.texts))
+
+
+@functools.lru_cache(maxsize=64)
+def _examples(texts: tuple[str, ...]) -> frozenset[str]:
+    found = (match[-1] for text in texts for form in _EXAMPLES for match in _matches(form, text))
+    return frozenset(" ".join(words_of(example)) for example in found)
+
+
+def _matches(form: re.Pattern[str], text: str) -> Iterable[tuple[str, ...]]:
+    return (match.groups() for match in form.finditer(text))
+
+
+@functools.lru_cache(maxsize=64)
+def _own_words(texts: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(" ".join(words_of(text)) for text in texts)
