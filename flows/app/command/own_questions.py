@@ -7,6 +7,7 @@ from typing import Any
 
 from flows.app.command.candidates import Candidate, own_run
 from flows.app.command.tables import print_table
+from flows.benchmarks.own_questions import RESPONSE_TOKENS
 from flows.blocks.evaluation import Exam
 from flows.run import Run
 from flows.runtime.store_root import store_root
@@ -114,7 +115,9 @@ def _ask(
 ) -> Answered:
     """A policy's answers, asked with a set of prompts."""
     cfg = run.cfg
-    evaluation = cfg.evaluation.model_copy(update={"prompts": prompts})
+    evaluation = cfg.evaluation.model_copy(
+        update={"prompts": prompts, "response_tokens": _response_tokens(cfg)}
+    )
     changes: dict[str, Any] = {"evaluation": evaluation}
     if prompts.startswith("lines") and hasattr(cfg, "dialogues"):
         # a prompt in lines is continued, not answered in a chat
@@ -130,6 +133,13 @@ def _prompts_of(cfg: Any) -> str:
     if getattr(dialogues, "chat_template", "model") == "none":
         return "lines"
     return cfg.evaluation.prompts
+
+
+def _response_tokens(cfg: Any) -> int | None:
+    """Most tokens of an answer: as in training, so that the context has room for the text."""
+    if cfg.evaluation.response_tokens is not None or not hasattr(cfg, "dialogues"):
+        return cfg.evaluation.response_tokens
+    return min(RESPONSE_TOKENS, cfg.dialogues.response_tokens)
 
 
 def _with_error(score: float, standard_error: float | None) -> str:
