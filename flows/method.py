@@ -24,6 +24,7 @@ from flows.run import Run
 from flows.runtime.machines import Machines, open_models, register
 from flows.runtime.record import check_left, open_run
 from flows.runtime.request import Request, RerunRequest, default_run
+from flows.runtime.start import open_start
 from flows.runtime.store_root import open_store, store_root
 from flows.runtime.tracking import tracked
 from flows.settings import profile as profiles
@@ -191,7 +192,9 @@ def opened(
     if not isinstance(cfg, MethodSettings):
         yield kind(cfg, store.run(name))
         return
-    models = open_models(cfg, store)
+    models = open_models(cfg)
+    if cfg.models.start:
+        models["start"] = open_start(cfg.models.start, models["base"], cfg, store)
     api = None
     if cfg.api:
         api = ChatFleet(cfg.api, store.root, name)

@@ -62,7 +62,7 @@ class Reader:
             "read": self.read,
             "measure": self.measure,
             "whole": self.whole,
-            "instructions": self.instructions and self.instructions.texts,
+            "instructions": self.instructions,
         }
 
     def rows(self, schema: Schema, rollout: Rollout, prompt: PromptRow) -> Iterator[Row]:

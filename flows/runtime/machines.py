@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from flows.runtime.start import open_start
 from flows.runtime.store_root import store_root
 from flows.settings.profile import MethodSettings
 from tasks.engines.base import Policy, check_policies, is_alike
@@ -134,8 +133,8 @@ def _judges(cfg: MethodSettings, logs: Path) -> Fleet | None:
     return Fleet(cfg.judge_engine, 1, logs, first=first)
 
 
-def open_models(cfg: MethodSettings, store: Store) -> dict[str, Policy]:
-    """The models of a configuration, by their setting's name.
+def open_models(cfg: MethodSettings) -> dict[str, Policy]:
+    """The models of a configuration, by their setting's name; not where players start.
 
     Raises ValueError for a missing model, for a base that the engine cannot load, and, without
     `judge_engine`, for any other model that it cannot load.
@@ -157,8 +156,6 @@ def open_models(cfg: MethodSettings, store: Store) -> dict[str, Policy]:
             if cfg.judge_engine is None or name == "base":
                 raise
             check_policies(cfg.judge_engine.model_copy(update={"model": policy.weights}), [policy])
-    if cfg.models.start:
-        models["start"] = open_start(cfg.models.start, models["base"], cfg, store)
     return models
 
 

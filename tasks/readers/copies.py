@@ -32,6 +32,9 @@ class Instructions:
         """Those of the sources of Jinja templates."""
         return cls(tuple(_JINJA.sub("\n", source) for source in sources))
 
+    def recipe_identity(self) -> list[str]:
+        return list(self.texts)
+
     def holds(self, text: str) -> bool:
         """Whether a text is one of the prompt's examples, or words of its instructions.
 
