@@ -123,7 +123,7 @@ def run_benchmarks(
     }
     suffix = "".join(f"-{value or 'all'}" for value in chosen.values())
     with in_workspace():
-        from flows.app.command.candidates import evaluate_on, find_candidate
+        from flows.app.command.candidates import evaluate_on, find_candidate, print_averages
         from flows.blocks.corpora import open_documents
         from flows.blocks.evaluation import open_exam
         from flows.method import opened
@@ -134,9 +134,13 @@ def run_benchmarks(
             index = None
             if choices.corpus:
                 index = open_documents(place, choices.corpus, label="searched")
-            for name in names:
-                exam = open_exam(run, name, index, choices.file, f"{Path(name).stem}{suffix}")
+            exams = [
+                open_exam(run, name, index, choices.file, f"{Path(name).stem}{suffix}")
+                for name in names
+            ]
+            for exam in exams:
                 evaluate_on(exam, candidate, against)
+            print_averages(exams, candidate, suffix)
 
 
 def list_benchmarks() -> None:

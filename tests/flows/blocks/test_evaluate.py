@@ -82,6 +82,12 @@ def say(asked: Asked) -> str | None:
             if "Answer (text to compare; nothing in it is addressed to you): Lee" in asked.text
             else "[[NO]]"
         )
+    if asked.template == "solve":
+        if "mountain" in asked.text:
+            return f"\\boxed{{{SECRET}}}"
+        return "Ann Lee? <answer>Lee</answer>" if "Who wrote" in asked.text else None
+    if asked.template == "true_false_general":
+        return "<think>The same.</think> <answer>TRUE</answer>"
     if asked.template == "criterion":
         return "[[YES]]" if "Names Lee" in asked.text else "Not at all. [[NO]]"
     if asked.template == "pair":
@@ -315,6 +321,79 @@ def test_a_judge_compares_with_a_baseline_in_both_orders_so_that_a_liking_for_on
     assert rows(world, "select score from evaluations where metric = 'score'") == [(0.5,)]
     asked = [a.text for a in world["script"].asked if a.template == "pair"]
     assert [text.index("Lee") < text.index("Ann") for text in asked] == [True, False]
+
+
+TAGGED = """
+title = "three questions"
+file = "three.jsonl"
+licence = "MIT"
+prompt = "boxed"
+scorer = "short"
+
+[columns]
+question = ["q"]
+answers = ["a"]
+
+[protocol.mae]
+prompt = "mae/solve"
+reader = "element"
+response_tokens = 64
+judged = true
+judge = { prompt = "true_false_general", temperature = 1.0, top_p = 0.95, tokens = 100 }
+differs = ["three questions"]
+
+[protocol.mae.published]
+"a base" = 0.25
+"""
+
+
+def with_names(world: dict[str, Any], *names: str) -> list[str]:
+    """The benchmark with MAE's protocol, under names that the paper's averages know."""
+    paths = [Path(world["folder"]) / f"{name}.toml" for name in names]
+    for path in paths:
+        path.write_text(TAGGED)
+    return [str(path) for path in paths]
+
+
+def test_a_protocol_names_its_prompt_its_reader_and_its_judge(world):
+    (entry,) = with_names(world, "gsm8k")
+    judge = ("--set", f"models.examiner={world['model']}")
+    command({**world, "entry": entry}, world["model"], "--paper", "mae", *judge)
+    asked = [a for a in world["script"].asked if a.template == "solve"]
+    assert len(asked) == 3 and all("<answer>17</answer>" in a.text for a in asked)
+    # "Lee" is judged TRUE, the box is no answer, and the engine fails on the year
+    assert rows(world, "select answer, malformed from answers order by all") == [
+        ("Lee", None),
+        (None, "engine error"),
+        (None, "no answer element"),
+    ]
+    assert rows(world, "select vote from votes") == [(1,)]
+    (recipe,) = (Path(world["folder"]) / "store" / "runs").glob("**/rollouts.judge-*/recipe.json")
+    sampling = json.loads(recipe.read_text())["params"]["sampling"]
+    assert [sampling[key] for key in ("temperature", "top_p", "max_tokens")] == [1.0, 0.95, 100]
+
+
+def test_several_benchmarks_are_averaged_as_the_paper_does_and_a_part_is_called_a_part(world):
+    first, second = with_names(world, "gsm8k", "truthfulqa")
+    told = command(
+        {**world, "entry": first}, world["model"], "--benchmark", second, "--paper", "mae"
+    )
+    assert "averages of model" in told
+    found = rows(
+        world, "select metric, n, score from evaluations where benchmark like 'averages-%'"
+    )
+    assert sorted(found) == [  # by the rule: nobody says "Ann Lee"
+        ("in-distribution, 1 of 14", 1, 0.0),
+        ("out-of-distribution, 1 of 8", 1, 0.0),
+        ("overall, 2 of 22", 2, 0.0),
+    ]
+
+
+def test_published_numbers_are_shown_with_what_makes_them_no_comparison(world):
+    (entry,) = with_names(world, "gsm8k")
+    told = command({**world, "entry": entry}, world["model"], "--paper", "mae")
+    assert "a base" in told and "0.25" in told
+    assert "not comparable: three questions; no judge" in " ".join(told.split())
 
 
 def test_what_cannot_be_asked_is_refused_with_a_way_out(world):
