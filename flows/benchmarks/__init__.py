@@ -77,6 +77,12 @@ class Protocol(Settings):
     input_tokens: int | None = Field(
         default=None, ge=1, description="a longer context is cut in its middle"
     )
+    longest_context: int | None = Field(
+        default=None,
+        ge=1,
+        description="tokens of the policy: items with a longer context are left out, and counted",
+    )
+    kinds: tuple[str, ...] = Field(default=(), description="items of these alone; none: of all")
     searches: int = Field(default=0, ge=0, description="of a document collection, at most")
     judged: bool = Field(
         default=False, description="a model decides whether an answer says what a reference says"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from string import ascii_uppercase
@@ -27,6 +27,7 @@ from warehouse.schemas import (
     VOTES,
     Answer,
     Item,
+    ItemContext,
     PromptRow,
     Rollout,
     Row,
@@ -35,6 +36,7 @@ from warehouse.schemas import (
 
 Rows = list[Row]
 DIMENSIONS = ("depth", "structure", "relevance", "accuracy", "completeness")  # of a report
+EMPTY = {"search_example": "", "max_searches": 0}  # what `pose` leaves to the role
 MARKUP = 64  # tokens of a chat template around one message
 
 
@@ -49,18 +51,34 @@ def templates(prompts: str, name: str) -> Template:
     return Template.load(FOLDER / "prompts" / prompts, name)
 
 
-def pose(items: list[Item], *, template: Template, model: str, limit: int) -> Iterator[Row]:
+def pose(
+    items: list[Item], contexts: Iterable[ItemContext] = (), *, template: Template, model: str
+) -> Iterator[Row]:
     """The question of every item, with its options and its context, and without its reference.
 
-    The middle of the context is cut so that the prompt has at most `limit` tokens of `model`.
+    `contexts` says how many tokens of `model` a context keeps, of which the middle is cut out, and
+    which items are left out.
     """
+    context_of = {row["task_id"]: row for row in contexts}
     for item in items:
-        context = ""
-        if item["context"]:
-            empty = template.render(**shown(item, ""))
-            rest = count_tokens(empty, model) + MARKUP
-            context = cut_middle(item["context"], model, max(1, limit - rest))
-        yield {"task_id": item["task_id"], "task_type": item["kind"], **shown(item, context)}
+        context = item["context"] or ""
+        fitted = context_of.get(item["task_id"])
+        if fitted is not None:
+            if fitted["left_out"] is not None:
+                continue
+            if fitted["kept_tokens"] < fitted["num_tokens"]:
+                context = cut_middle(context, model, fitted["kept_tokens"])
+        yield {
+            "task_id": item["task_id"],
+            "task_type": item["kind"],
+            "template": template.name,
+            **shown(item, context),
+        }
+
+
+def tokens_around(item: Item, *, template: Template, model: str) -> int:
+    """Tokens of an item's prompt without its context."""
+    return count_tokens(template.render(EMPTY, **shown(item, "")), model) + MARKUP
 
 
 def shown(item: Item, context: str) -> Row:

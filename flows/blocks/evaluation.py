@@ -23,21 +23,34 @@ from flows.benchmarks.asking import (
     pose,
     read_answer,
     templates,
+    tokens_around,
 )
 from flows.benchmarks.averages import averages_of
 from flows.run import Player, Role, Run
 from flows.runtime.hub import check_reachable
 from flows.settings.profile import home
 from tasks.benchmarks.averages import average
+from tasks.benchmarks.contexts import fit_contexts
 from tasks.benchmarks.harness import ask_harness, harness_items, harness_scores
 from tasks.benchmarks.item_scores import compare, measure_items, score_items
 from tasks.benchmarks.items import Columns, read_items
 from tasks.engines.base import Policy, Sampling
 from tasks.evaluate import evaluate
+from tasks.prompt import Template
 from tasks.read import Reader
 from tasks.rollouts.dialogue import Dialogue
 from tasks.rollouts.search_syntax import EXAMPLES, Syntax, stop_strings
-from warehouse.schemas import ANSWERS, EVALUATIONS, ITEM_SCORES, ITEMS, PromptRow, Rollout, Row
+from tasks.stage import Tables
+from warehouse.schemas import (
+    ANSWERS,
+    EVALUATIONS,
+    ITEM_SCORES,
+    ITEMS,
+    ItemContext,
+    PromptRow,
+    Rollout,
+    Row,
+)
 from warehouse.store import Place, Table
 
 log = logging.getLogger("selfplay")
@@ -121,6 +134,7 @@ class Exam:
             identity=identity,
             benchmark=benchmark.name,
             columns=benchmark.columns,
+            kinds=protocol.kinds,
             most=min(filter(None, (protocol.items, cfg.items)), default=None),
             label=label,
         )
@@ -132,6 +146,7 @@ class Exam:
         if shortage := self.room.shortage:
             log.warning("%s: %s", self.label, shortage)
         role = self.answering_role
+        contexts = self._fit_contexts(role.templates[0])
         replies = self.run.ask(
             place,
             role,
@@ -140,6 +155,7 @@ class Exam:
             index=self.index,
             label=self.label,
             items=self.items,
+            contexts=contexts,
         )
         judged = self._judged(place, replies.rows)
         protocol = self.described(role)
@@ -162,9 +178,48 @@ class Exam:
             protocol=protocol,
             items=self.items,
             scores=scores,
+            contexts=contexts,
             label=self.label,
         )
         return scores
+
+    def _fit_contexts(self, template: Template) -> Tables:
+        """How much of each context a prompt has room for; no table for items without contexts."""
+        if not self.columns.context:
+            return ()
+        model = self.run.cfg.models.base
+        table = fit_contexts(
+            self.run.place.iteration(0).phase("benchmark"),
+            self.items,
+            model=model,
+            limit=self.room.prompt,
+            longest=self.protocol.longest_context,
+            around=partial(tokens_around, template=template, model=model),
+            label=self.label,
+        )
+        rows = table.rows(ItemContext)
+        num_left_out = sum(row["left_out"] is not None for row in rows)
+        if num_left_out:
+            log.warning(
+                "%s: %s of %s items are left out: their contexts have more than %s tokens",
+                self.label,
+                num_left_out,
+                len(rows),
+                f"{self.protocol.longest_context:,}",
+            )
+        num_cut = sum(
+            row["left_out"] is None and row["kept_tokens"] < row["num_tokens"] for row in rows
+        )
+        if num_cut and self.protocol.input_tokens is None:
+            log.warning(
+                "%s: %s of %s contexts are cut in their middle to fit a prompt of %s tokens, though"
+                " the protocol names no limit: raise engine.max_model_len",
+                self.label,
+                num_cut,
+                len(rows),
+                f"{self.room.prompt:,}",
+            )
+        return (table,)
 
     def described(self, role: Role) -> Row:
         """What two scores must share to be comparable."""
@@ -186,6 +241,7 @@ class Exam:
             "samples": self.protocol.samples,
             # contexts are cut to fit
             "prompt_tokens": self.room.prompt if self.columns.context else None,
+            "longest_context": self.protocol.longest_context,
             "searches": self.protocol.searches,
             "index": self.index and self.index.content_hash,
         }
@@ -232,7 +288,7 @@ class Exam:
         return Role(
             "examinee",
             (template,),
-            partial(pose, template=template, model=self.run.cfg.models.base, limit=room.prompt),
+            partial(pose, template=template, model=self.run.cfg.models.base),
             Sampling(
                 temperature=temperature, top_p=protocol.top_p, max_tokens=room.reply, stop=stop
             ),

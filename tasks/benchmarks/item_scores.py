@@ -16,7 +16,16 @@ from tasks.read import NOT_SAMPLED
 from tasks.scorers import SCORERS
 from tasks.scorers.rubric import share_met
 from tasks.stage import Rows, Tables, rows_of, stage
-from warehouse.schemas import COMPARISONS, ITEM_SCORES, Answer, Item, ItemScore, Rollout, Row
+from warehouse.schemas import (
+    COMPARISONS,
+    ITEM_SCORES,
+    Answer,
+    Item,
+    ItemContext,
+    ItemScore,
+    Rollout,
+    Row,
+)
 from warehouse.store import Table
 
 SCORE = "score"
@@ -158,15 +167,27 @@ def _is_not_sampled(row: Row) -> bool:
 
 
 def measure_items(
-    items: list[Item], scores: list[ItemScore], *, passes: Sequence[int] = ()
+    items: list[Item],
+    scores: list[ItemScore],
+    contexts: Sequence[ItemContext] = (),
+    *,
+    passes: Sequence[int] = (),
 ) -> Iterator[tuple[str, float]]:
     """Yield for every item the mean of each metric over its scored answers (with several, `score`
     is avg@k), and `pass_at_k` (an answer of score 1 passes); also the share of unscored answers,
-    which is all that an item without scored answers yields. `score_<kind>` is added if there are at
-    most 30 kinds."""
+    which is all that an item without scored answers yields. With contexts, also the share of those
+    that were cut to fit, and of the items that were left out: these yield nothing else.
+    `score_<kind>` is added if there are at most 30 kinds."""
     of_item = _by_item(scores)
     kinds = {item["kind"] for item in items}
+    context_of = {row["task_id"]: row for row in contexts}
     for item in items:
+        context = context_of.get(item["task_id"])
+        if context is not None:
+            yield "left_out", float(context["left_out"] is not None)
+            if context["left_out"] is not None:
+                continue
+            yield "cut_context", float(context["kept_tokens"] < context["num_tokens"])
         rows = of_item.get(item["task_id"], [])
         scored = [row["scores"] for row in rows if row["unscored"] is None]
         yield "unscored", 1 - len(scored) / len(rows) if rows else 1.0

@@ -244,6 +244,63 @@ def with_context(world: dict[str, Any]) -> str:
     return str(path)
 
 
+LONG = " ".join(f"Mount {i} is {i} metres high." for i in range(900))
+
+
+def with_long_contexts(world: dict[str, Any], protocol: str) -> str:
+    """The benchmark with a short, a long and a very long context, and a protocol."""
+    folder = Path(world["folder"])
+    contexts = ("It is high.", LONG[:8_500], LONG)
+    lines = [json.dumps({**row, "c": c}) for row, c in zip(QUESTIONS, contexts, strict=True)]
+    (folder / "long.jsonl").write_text("\n".join(lines))
+    head = ENTRY.partition("[protocol")[0].replace("three.jsonl", "long.jsonl")
+    head = head.replace('answers = ["a"]', 'answers = ["a"]\ncontext = ["c"]')
+    (folder / "long.toml").write_text(f"{head}[protocol.one]\nresponse_tokens = 64\n{protocol}")
+    return str(folder / "long.toml")
+
+
+def test_contexts_that_are_cut_without_a_limit_of_the_protocol_are_counted(world, caplog):
+    command({**world, "entry": with_long_contexts(world, "")}, world["model"])
+    found = rows(
+        world,
+        "select num_tokens > kept_tokens, left_out from item_contexts order by num_tokens",
+    )
+    assert found == [(False, None), (True, None), (True, None)]
+    assert "long: 2 of 3 contexts are cut in their middle to fit a prompt of 3,936" in caplog.text
+    (cut,) = rows(world, "select score from evaluations where metric = 'cut_context'")
+    assert cut[0] == pytest.approx(2 / 3)
+    (longest,) = rows(world, "select max(len(turns[1].context_token_ids)) from rollouts")
+    assert longest[0] <= 3936
+
+
+def test_items_with_longer_contexts_than_the_papers_are_left_out_and_counted(world, caplog):
+    protocol = "longest_context = 5000\ninput_tokens = 3000\n"
+    command({**world, "entry": with_long_contexts(world, protocol)}, world["model"])
+    asked = [a.text for a in world["script"].asked]
+    assert len(asked) == 2 and not any("When was it?" in text for text in asked)
+    assert "long: 1 of 3 items are left out: their contexts have more than 5,000" in caplog.text
+    assert "cut in their middle" not in caplog.text  # the protocol says where
+    metrics = "select metric, n, round(score, 3) from evaluations where metric in ('left_out', "
+    metrics += "'cut_context', 'unscored', 'readable') order by all"
+    assert rows(world, metrics) == [
+        ("cut_context", 2, 0.5),
+        ("left_out", 3, 0.333),
+        ("readable", 2, 0.5),
+        ("unscored", 2, 0.0),
+    ]
+
+
+def test_a_protocol_may_take_the_items_of_some_kinds_alone(world):
+    folder = Path(world["folder"])
+    lines = [json.dumps({**row, "k": k}) for row, k in zip(QUESTIONS, "xyx", strict=True)]
+    (folder / "kinds.jsonl").write_text("\n".join(lines))
+    head = ENTRY.partition("[protocol")[0].replace("three.jsonl", "kinds.jsonl")
+    head = head.replace('answers = ["a"]', 'answers = ["a"]\nkind = "k"')
+    (folder / "kinds.toml").write_text(f'{head}[protocol.one]\nkinds = ["x"]\n')
+    exam = exam_of(world, Spice, entry=str(folder / "kinds.toml"))
+    assert [item["text"] for item in exam.items.rows()] == [QUESTIONS[0]["q"], QUESTIONS[2]["q"]]
+
+
 def exam_of(
     world: dict[str, Any], config: type[MethodSettings], entry: str | None = None, **settings: Any
 ) -> Exam:
