@@ -14,7 +14,8 @@ class Average(Settings):
     """The mean of the scores of several benchmarks."""
 
     of: tuple[str, ...] = Field(
-        min_length=1, description="benchmarks, or averages that stand above this one"
+        min_length=1,
+        description="benchmarks, or BENCHMARK/KIND, or averages that stand above this one",
     )
     published: dict[str, float] = Field(
         default={}, description="model to score, 0..1, as the paper has it"

@@ -24,19 +24,21 @@ def average(
     """Yield a row for every one of `averages`: the mean of its members' `score`, each of which
     counts alike.
 
-    A member is a benchmark or an average named before it. `names`: benchmark by the label in
+    A member is a benchmark, its items of one kind (`benchmark/kind`), or an average named before
+    it. `names`: benchmark by the label in
     `evaluations`. An average that lacks members is named for how many it has: the metric
     "overall, 3 of 22". One without any is left out. `n` counts the members; the standard error
     takes their errors as independent.
     """
     scores: dict[str, Row] = {
-        names[row["benchmark"]]: {
+        names[row["benchmark"]] + row["metric"].removeprefix(SCORE).replace("_", "/", 1): {
             "score": row["score"],
             "error": row["standard_error"],
             "protocol": row["protocol"],
         }
         for row in rows_of(evaluations, Evaluation)
-        if row["metric"] == SCORE and row["score"] is not None
+        if (row["metric"] == SCORE or row["metric"].startswith(f"{SCORE}_"))
+        and row["score"] is not None
     }
     for name, members in averages.items():
         present = [scores[member] for member in members if member in scores]

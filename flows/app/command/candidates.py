@@ -121,9 +121,10 @@ def print_averages(
     evaluated = {exam.benchmark.name: exam for exam in exams}
     for name, entry in averages_of(run.cfg.evaluation.paper or run.method).items():
         if any(row["metric"] == name for row in rows):
+            members = dict.fromkeys(member.partition("/")[0] for member in entry.of)
             differs = [
                 f"{member}: {reason}"
-                for member in entry.of
+                for member in members
                 if member in evaluated
                 for reason in evaluated[member].differs
             ]

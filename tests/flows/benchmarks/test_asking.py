@@ -249,12 +249,14 @@ def test_a_rating_for_every_point_or_none_counts():
         read_coverage(*reply("Mostly", messages=messages))
 
 
-@pytest.mark.parametrize("paper", ["mae", "rzero", "spell", "spell-100k"])
+@pytest.mark.parametrize("paper", ["eapo", "mae", "rzero", "spell", "spell-100k"])
 def test_averages_are_of_benchmarks_that_have_the_papers_protocol(paper):
     known: set[str] = set()
     for name, entry in averages_of(paper).items():
         for member in entry.of:
-            assert member in known or paper in find(member).protocol
+            benchmark, _, kind = member.partition("/")
+            assert member in known or paper in find(benchmark).protocol
+            assert not kind or kind in find(benchmark).protocol[paper].kinds
         known.add(name)
     assert known
 

@@ -53,6 +53,24 @@ def test_an_average_that_lacks_members_says_so_and_is_no_member_of_another(place
     }
 
 
+def test_a_member_may_be_the_items_of_one_kind(place):
+    table = publish(
+        place,
+        "evaluations",
+        row("evaluations", benchmark="a", metric="score", score=0.2),
+        row("evaluations", benchmark="a", metric="score_Multi-Document QA", score=0.8),
+    )
+    (found,) = average(
+        place,
+        [table],
+        policy="p",
+        benchmark="averages",
+        averages={"overall": ("a/Multi-Document QA",)},
+        names={"a": "a"},
+    ).rows()
+    assert (found["metric"], found["score"]) == ("overall", 0.8)
+
+
 def test_a_benchmark_without_a_score_is_no_member(place):
     found = averaged(place, a=None, b=0.4)
     assert {name: score for name, (score, *_) in found.items()} == {"sums, 1 of 2": 0.4}
