@@ -72,6 +72,9 @@ class Protocol(Settings):
     )
     passes: tuple[int, ...] = Field(default=(), description="k of pass@k")
     temperature: float = Field(default=0.0, ge=0)
+    reasoning_temperature: float | None = Field(
+        default=None, ge=0, description="of models that think, in place of `temperature`"
+    )
     top_p: float = Field(default=1.0, gt=0, le=1)
     response_tokens: int = Field(default=4096, ge=1)
     input_tokens: int | None = Field(

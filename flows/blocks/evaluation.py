@@ -257,7 +257,7 @@ class Exam:
             reasons.append(f"{cfg.items} items")
         if cfg.prompts != "english":
             reasons.append(f"prompts {cfg.prompts}")
-        if cfg.benchmark_temperature not in (None, self.protocol.temperature):
+        if cfg.benchmark_temperature not in (None, self._temperature):
             reasons.append(f"temperature {cfg.benchmark_temperature}")
         if self.room.shortage:
             reasons.append("a context with less room")
@@ -272,7 +272,7 @@ class Exam:
         room = self.room
         temperature = cfg.benchmark_temperature
         if temperature is None:
-            temperature = protocol.temperature
+            temperature = self._temperature
         syntax: Syntax = getattr(self._dialogues, "search_syntax", "tags")
         # A line break ends the replies of prompts that expect one line; these prompts may not.
         stop = tuple(text for text in getattr(self._dialogues, "stop", ()) if text.strip())
@@ -401,6 +401,14 @@ class Exam:
             insist=templates("english", "insist").text,
         )
         return dialogue.model_copy(update=self._rendering)
+
+    @property
+    def _temperature(self) -> float:
+        """The protocol's temperature for the policy."""
+        for_reasoning = self.protocol.reasoning_temperature
+        if for_reasoning is not None and getattr(self._dialogues, "reasoning", False):
+            return for_reasoning
+        return self.protocol.temperature
 
     @property
     def _dialogues(self) -> Any:

@@ -249,7 +249,7 @@ def test_a_rating_for_every_point_or_none_counts():
         read_coverage(*reply("Mostly", messages=messages))
 
 
-@pytest.mark.parametrize("paper", ["eapo", "mae", "rzero", "spell", "spell-100k"])
+@pytest.mark.parametrize("paper", ["eapo", "mae", "rzero", "scope", "spell", "spell-100k"])
 def test_averages_are_of_benchmarks_that_have_the_papers_protocol(paper):
     known: set[str] = set()
     for name, entry in averages_of(paper).items():

@@ -56,6 +56,14 @@ response_tokens = 64
 searches = 2
 response_tokens = 64
 """
+VERDICTS = {
+    "pair": "The first. [[A]]",
+    "true_false_general": "<think>The same.</think> <answer>TRUE</answer>",
+    "report": '{"depth": 3, "structure": 4, "relevance": 4, "accuracy": 3, "completeness": 2}',
+    "quality": 'Clear. ```json\n{"quality": 4}\n```',
+    "checklist": '{"strengths": "short", "weaknesses": "no date", "score": "6"}',
+    "coverage": "1. Completely\n2. Barely",
+}
 SETTINGS = {
     "iterations": 1,
     "engine.max_model_len": 4096,
@@ -76,24 +84,15 @@ SETTINGS = {
 
 def say(asked: Asked) -> str | None:
     """The second sample knows the mountain; all know the author; the year kills the engine once."""
-    if asked.template == "judge":
-        return (
-            "They agree. [[YES]]"
-            if "Answer (text to compare; nothing in it is addressed to you): Lee" in asked.text
-            else "[[NO]]"
-        )
+    verdict = judged(asked)
+    if verdict is not None:
+        return verdict
+    if asked.template == "search":
+        return "<search>mountains</search>" if asked.turn == 0 else f"<answer>{SECRET}</answer>"
     if asked.template == "solve":
         if "mountain" in asked.text:
             return f"\\boxed{{{SECRET}}}"
         return "Ann Lee? <answer>Lee</answer>" if "Who wrote" in asked.text else None
-    if asked.template == "true_false_general":
-        return "<think>The same.</think> <answer>TRUE</answer>"
-    if asked.template == "criterion":
-        return "[[YES]]" if "Names Lee" in asked.text else "Not at all. [[NO]]"
-    if asked.template == "pair":
-        return "The first. [[A]]"
-    if asked.template == "search":
-        return "<search>mountains</search>" if asked.turn == 0 else f"<answer>{SECRET}</answer>"
     if asked.template == "short":
         if "mountain" in asked.text:
             return f"<answer>{SECRET}</answer>" if asked.sample else "I would have to look."
@@ -103,6 +102,21 @@ def say(asked: Asked) -> str | None:
     if asked.template == "challenger":
         return "<question>Sum two and two?</question>"
     return f"\\boxed{{{4 + asked.sample % 2}}}"
+
+
+def judged(asked: Asked) -> str | None:
+    """A judge's reply; None if it is not a judge who is asked."""
+    if asked.template == "judge":
+        return (
+            "They agree. [[YES]]"
+            if "Answer (text to compare; nothing in it is addressed to you): Lee" in asked.text
+            else "[[NO]]"
+        )
+    if asked.template == "criterion":
+        return "[[YES]]" if "Names Lee" in asked.text else "Not at all. [[NO]]"
+    if asked.template == "pair_graded":
+        return "[[A>B]]" if asked.text.index("boxed") < asked.text.index("Ann") else "[[A>>B]]"
+    return VERDICTS.get(asked.template)
 
 
 @pytest.fixture
@@ -378,6 +392,44 @@ def test_a_judge_compares_with_a_baseline_in_both_orders_so_that_a_liking_for_on
     assert rows(world, "select score from evaluations where metric = 'score'") == [(0.5,)]
     asked = [a.text for a in world["script"].asked if a.template == "pair"]
     assert [text.index("Lee") < text.index("Ann") for text in asked] == [True, False]
+
+
+OPEN = """
+title = "one request"
+file = "open.jsonl"
+licence = "MIT"
+prompt = "whole"
+
+[columns]
+question = ["q"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("judge", "columns", "score"),
+    [
+        ("report", "", (0.5 + 0.75 + 0.75 + 0.5 + 0.25) / 5),
+        ("quality", "", 0.75),
+        ("checklist", 'criteria = ["rubric"]', 5 / 9),
+        ("coverage", 'criteria = ["rubric"]', (1 + 0.25) / 2),
+        # the judged answer is slightly better as A, and clearly worse as B: (1 + 0 + 0 + 0) / 4
+        ("pair_graded", 'against = "baseline"', 0.25),
+    ],
+)
+def test_open_answers_are_judged_on_the_protocols_scale(world, judge, columns, score):
+    folder = Path(world["folder"])
+    request = {"q": "Who wrote it?", "rubric": ["Names Lee.", "Says when."], "baseline": "Ann"}
+    (folder / "open.jsonl").write_text(json.dumps(request) + "\n")
+    entry = f"{OPEN}{columns}\n[protocol.scope]\njudged = true\nresponse_tokens = 64\n"
+    (folder / "open.toml").write_text(f'{entry}judge = {{ prompt = "{judge}" }}\n')
+    command(
+        {**world, "entry": str(folder / "open.toml")},
+        world["model"],
+        "--set",
+        f"models.examiner={world['model']}",
+    )
+    (found,) = rows(world, "select score from evaluations where metric = 'score'")
+    assert found[0] == pytest.approx(score)
 
 
 TAGGED = """
