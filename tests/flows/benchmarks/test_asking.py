@@ -249,7 +249,7 @@ def test_a_rating_for_every_point_or_none_counts():
         read_coverage(*reply("Mostly", messages=messages))
 
 
-@pytest.mark.parametrize("paper", ["eapo", "mae", "rzero", "scope", "spell", "spell-100k"])
+@pytest.mark.parametrize("paper", ["eapo", "mae", "rzero", "scope", "spell", "spell-100k", "spice"])
 def test_averages_are_of_benchmarks_that_have_the_papers_protocol(paper):
     known: set[str] = set()
     for name, entry in averages_of(paper).items():
@@ -261,12 +261,19 @@ def test_averages_are_of_benchmarks_that_have_the_papers_protocol(paper):
     assert known
 
 
-def test_the_averages_of_mae_are_those_of_its_table():
-    """Table 1: 63.34, 41.32 and 55.33 for the base model."""
-    for name, entry in averages_of("mae").items():
-        scores = [
-            find(member).protocol["mae"].published["Qwen2.5-3B-Instruct"] for member in entry.of
-        ]
-        assert sum(scores) / len(scores) == pytest.approx(
-            entry.published["Qwen2.5-3B-Instruct"], abs=6e-5
-        ), name
+@pytest.mark.parametrize(
+    ("paper", "model", "tolerance"),
+    [
+        ("mae", "Qwen2.5-3B-Instruct", 6e-5),
+        ("scope", "Qwen3-8B", 6e-4),
+        ("scope", "OLMo-3-7B + SCOPE", 6e-4),
+        ("spice", "Qwen3-4B-Base", 6e-4),
+    ],
+)
+def test_a_published_average_is_that_of_the_published_scores_of_its_members(
+    paper, model, tolerance
+):
+    for name, entry in averages_of(paper).items():
+        scores = [find(member).protocol[paper].published[model] for member in entry.of]
+        mean = sum(scores) / len(scores)
+        assert mean == pytest.approx(entry.published[model], abs=tolerance), name
