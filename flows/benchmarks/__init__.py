@@ -24,23 +24,74 @@ from tasks.scorers import SCORERS
 FOLDER = Path(__file__).parent
 
 
+class Judging(Settings):
+    """How a model judges answers: its prompt, which also says how it replies, and its sampling."""
+
+    prompt: (
+        Literal[
+            "judge",
+            "present",
+            "grade",
+            "true_false_mathematics",
+            "true_false_choice",
+            "true_false_truthfulness",
+            "true_false_general",
+            "criterion",
+            "pair",
+            "pair_graded",
+            "report",
+            "quality",
+            "checklist",
+            "coverage",
+        ]
+        | None
+    ) = Field(
+        default=None,
+        description="of prompts/english; None: pair, criterion or judge, by what an item holds",
+    )
+    temperature: float = Field(default=0.0, ge=0)
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    tokens: int | None = Field(
+        default=None, ge=1, description="of a verdict; None: evaluation.judge_tokens"
+    )
+
+
 class Protocol(Settings):
-    """How a paper evaluates: its samples, budgets and judge, and what it reports."""
+    """How a paper evaluates: its prompt, samples, budgets and judge, and what it reports."""
+
+    prompt: str | None = Field(
+        default=None,
+        description="in English, in place of the entry's: a name in prompts/english, or METHOD/NAME"
+        " for a prompt that a method trains with",
+    )
+    reader: Literal["boxed", "tagged", "element", "stated", "parts", "whole"] | None = Field(
+        default=None, description="how replies to `prompt` are read; None: as the entry's prompt"
+    )
 
     samples: int = Field(
         default=1, ge=1, description="answers to an item; several make avg@k of `score`"
     )
     passes: tuple[int, ...] = Field(default=(), description="k of pass@k")
     temperature: float = Field(default=0.0, ge=0)
+    reasoning_temperature: float | None = Field(
+        default=None, ge=0, description="of models that think, in place of `temperature`"
+    )
     top_p: float = Field(default=1.0, gt=0, le=1)
     response_tokens: int = Field(default=4096, ge=1)
     input_tokens: int | None = Field(
         default=None, ge=1, description="a longer context is cut in its middle"
     )
+    longest_context: int | None = Field(
+        default=None,
+        ge=1,
+        description="tokens of the policy: items with a longer context are left out, and counted",
+    )
+    kinds: tuple[str, ...] = Field(default=(), description="items of these alone; none: of all")
     searches: int = Field(default=0, ge=0, description="of a document collection, at most")
     judged: bool = Field(
         default=False, description="a model decides whether an answer says what a reference says"
     )
+    judge: Judging = Judging()
     metric: tuple[str, ...] = Field(
         default=(), description="`score` is the best of them; none: the scorer's first"
     )
@@ -48,6 +99,16 @@ class Protocol(Settings):
     published: dict[str, float] = Field(
         default={}, description="model to score, 0..1, as the paper has it"
     )
+    differs: tuple[str, ...] = Field(
+        default=(),
+        description="where this is not what the paper did: `published` is then no comparison",
+    )
+
+    @model_validator(mode="after")
+    def _prompt_is_read(self) -> Self:
+        if (self.prompt is None) != (self.reader is None):
+            raise ValueError("a protocol names a prompt and its reader together")
+        return self
 
 
 class Benchmark(Settings):
@@ -99,11 +160,17 @@ class Benchmark(Settings):
 
         Raises ValueError for a paper that it has no protocol of.
         """
+        return self.protocol[self.paper(paper, method)]
+
+    def paper(self, paper: str | None, method: str) -> str:
+        """The name of the protocol that `of_paper` returns."""
         if paper is not None and paper not in self.protocol:
             raise ValueError(
                 f"{self.name} has no protocol of {paper}; there are {', '.join(self.protocol)}"
             )
-        return self.protocol.get(paper or method, next(iter(self.protocol.values())))
+        if (paper or method) in self.protocol:
+            return paper or method
+        return next(iter(self.protocol))
 
     def metric(self, protocol: Protocol, judged: bool) -> tuple[str, ...]:
         """The metrics behind `score`: without a judge, the remaining ones of the protocol, or the

@@ -9,17 +9,29 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from flows.benchmarks import Benchmark, Protocol, find
-from flows.benchmarks.asking import JUDGES, READERS, pose, read_answer, read_tagged, templates
+from flows.benchmarks.asking import (
+    JUDGES,
+    PROTOCOL_READERS,
+    READERS,
+    pose,
+    read_answer,
+    templates,
+    tokens_around,
+)
+from flows.benchmarks.averages import averages_of
 from flows.blocks.corpora import documents_of_run
 from flows.run import Player, Role, Run
 from flows.runtime.hub import check_reachable
 from flows.settings.profile import home
+from tasks.benchmarks.averages import average
+from tasks.benchmarks.contexts import fit_contexts
 from tasks.benchmarks.harness import ask_harness, harness_items, harness_scores
 from tasks.benchmarks.item_scores import compare, measure_items, score_items
 from tasks.benchmarks.items import Columns, read_items
@@ -27,10 +39,21 @@ from tasks.benchmarks.own_file import is_file_of_rows
 from tasks.corpus.passages import with_passages
 from tasks.engines.base import Policy, Sampling
 from tasks.evaluate import evaluate
+from tasks.prompt import Template
 from tasks.read import Reader
 from tasks.rollouts.dialogue import Dialogue
 from tasks.rollouts.search_syntax import EXAMPLES, Syntax, stop_strings
-from warehouse.schemas import ANSWERS, ITEM_SCORES, ITEMS, Row
+from tasks.stage import Tables
+from warehouse.schemas import (
+    ANSWERS,
+    EVALUATIONS,
+    ITEM_SCORES,
+    ITEMS,
+    ItemContext,
+    PromptRow,
+    Rollout,
+    Row,
+)
 from warehouse.store import Place, Table
 
 log = logging.getLogger("selfplay")
@@ -114,6 +137,7 @@ class Exam:
             identity=identity,
             benchmark=benchmark.name,
             columns=benchmark.columns,
+            kinds=protocol.kinds,
             most=min(filter(None, (protocol.items, cfg.items)), default=None),
             label=label,
         )
@@ -132,6 +156,7 @@ class Exam:
         if shortage := self.room.shortage:
             log.warning("%s: %s", self.label, shortage)
         role = self.answering_role
+        contexts = self._fit_contexts(role.templates[0])
         replies = self.run.ask(
             place,
             role,
@@ -140,6 +165,7 @@ class Exam:
             index=self.index,
             label=self.label,
             items=self.items,
+            contexts=contexts,
         )
         judged = self._judged(place, replies.rows)
         protocol = self.described(role)
@@ -162,18 +188,59 @@ class Exam:
             protocol=protocol,
             items=self.items,
             scores=scores,
+            contexts=contexts,
             label=self.label,
         )
         return scores
+
+    def _fit_contexts(self, template: Template) -> Tables:
+        """How much of each context a prompt has room for; no table for items without contexts."""
+        if not self.columns.context:
+            return ()
+        model = self.run.cfg.models.base
+        table = fit_contexts(
+            self.run.place.iteration(0).phase("benchmark"),
+            self.items,
+            model=model,
+            limit=self.room.prompt,
+            longest=self.protocol.longest_context,
+            around=partial(tokens_around, template=template, model=model),
+            label=self.label,
+        )
+        rows = table.rows(ItemContext)
+        num_left_out = sum(row["left_out"] is not None for row in rows)
+        if num_left_out:
+            log.warning(
+                "%s: %s of %s items are left out: their contexts have more than %s tokens",
+                self.label,
+                num_left_out,
+                len(rows),
+                f"{self.protocol.longest_context:,}",
+            )
+        num_cut = sum(
+            row["left_out"] is None and row["kept_tokens"] < row["num_tokens"] for row in rows
+        )
+        if num_cut and self.protocol.input_tokens is None:
+            log.warning(
+                "%s: %s of %s contexts are cut in their middle to fit a prompt of %s tokens, though"
+                " the protocol names no limit: raise engine.max_model_len",
+                self.label,
+                num_cut,
+                len(rows),
+                f"{self.room.prompt:,}",
+            )
+        return (table,)
 
     def described(self, role: Role) -> Row:
         """What two scores must share to be comparable."""
         judge = None
         if self._examiner is not None:
+            judging = self.judging_role
             judge = [
                 self._examiner.id,
                 self._examiner.content_hash,
-                self.judging_role.prompt.templates[0].version,
+                judging.prompt.templates[0].version,
+                judging.sampling.model_dump(mode="json"),
             ]
         return {
             "revision": self.source,
@@ -184,9 +251,27 @@ class Exam:
             "samples": self.protocol.samples,
             # contexts are cut to fit
             "prompt_tokens": self.room.prompt if self.columns.context else None,
+            "longest_context": self.protocol.longest_context,
             "searches": self.protocol.searches,
             "index": self.index and self.index.content_hash,
         }
+
+    @property
+    def differs(self) -> list[str]:
+        """Where this evaluation is not the paper's, as far as the entry and the settings tell."""
+        cfg = self.run.cfg.evaluation
+        reasons = list(self.protocol.differs)
+        if self.protocol.judged and self._examiner is None:
+            reasons.append("no judge")
+        if cfg.items == self.items.num_rows and cfg.items != self.protocol.items:
+            reasons.append(f"{cfg.items} items")
+        if cfg.prompts != "english":
+            reasons.append(f"prompts {cfg.prompts}")
+        if cfg.benchmark_temperature not in (None, self._temperature):
+            reasons.append(f"temperature {cfg.benchmark_temperature}")
+        if self.room.shortage:
+            reasons.append("a context with less room")
+        return reasons
 
     @property
     def answering_role(self) -> Role:
@@ -197,34 +282,45 @@ class Exam:
         room = self.room
         temperature = cfg.benchmark_temperature
         if temperature is None:
-            temperature = protocol.temperature
+            temperature = self._temperature
         syntax: Syntax = getattr(self._dialogues, "search_syntax", "tags")
         # A line break ends the replies of prompts that expect one line; these prompts may not.
         stop = tuple(text for text in getattr(self._dialogues, "stop", ()) if text.strip())
+        prompt, read = self._prompt_and_reader
+        template = templates(cfg.prompts, prompt)
         if protocol.searches:
-            template = templates(cfg.prompts, "search")
-            read = read_tagged
             dialogue = self._searching(syntax)
             stop = (*stop, *stop_strings(syntax), "</answer>")
         else:
-            template = templates(cfg.prompts, self.benchmark.prompt)
-            read = READERS[cfg.prompts][self.benchmark.prompt]
             dialogue = Dialogue(max_turns=1).model_copy(update=self._rendering)
             if cfg.prompts.startswith("lines"):
                 stop = (*stop, "\n")
         return Role(
             "examinee",
             (template,),
-            partial(pose, template=template, model=self.run.cfg.models.base, limit=room.prompt),
+            partial(pose, template=template, model=self.run.cfg.models.base),
             Sampling(
                 temperature=temperature, top_p=protocol.top_p, max_tokens=room.reply, stop=stop
             ),
             ANSWERS,
-            Reader(partial(read_answer, read=read)),
+            Reader(read),
             dialogue,
             values={"search_example": EXAMPLES[syntax], "max_searches": protocol.searches},
             system=getattr(self._dialogues, "system", ""),
         )
+
+    @property
+    def _prompt_and_reader(self) -> tuple[str, Callable[[Rollout, PromptRow], Row]]:
+        """The template's name, and how replies to it are read: as the protocol says or, in sets of
+        prompts other than English, as the entry says."""
+        prompts = self.run.cfg.evaluation.prompts
+        protocol = self.protocol
+        if protocol.prompt is not None and protocol.reader is not None and prompts == "english":
+            return protocol.prompt, PROTOCOL_READERS[protocol.reader]
+        if protocol.searches:
+            return "search", PROTOCOL_READERS["tagged"]
+        prompt = self.benchmark.prompt
+        return prompt, partial(read_answer, read=READERS[prompts][prompt])
 
     @property
     def room(self) -> Room:
@@ -246,24 +342,34 @@ class Exam:
 
     @property
     def judging_role(self) -> Role:
-        """The role that judges answers: temperature 0, one verdict; an unreadable one is requested
+        """The role that judges answers, as the protocol says; an unreadable verdict is requested
         once more."""
-        name = "judge"
-        if self.columns.against:
-            name = "pair"
-        elif self.columns.criteria:
-            name = "criterion"
+        judging = self.protocol.judge
+        name = judging.prompt or self._judge_by_columns
         judge = JUDGES[name]
         return Role(
             "examiner",
             (templates("english", name),),
             judge.about,
-            Sampling(temperature=0, max_tokens=self.run.cfg.evaluation.judge_tokens),
+            Sampling(
+                temperature=judging.temperature,
+                top_p=judging.top_p,
+                max_tokens=judging.tokens or self.run.cfg.evaluation.judge_tokens,
+            ),
             judge.into,
             Reader(judge.read),
             judge=True,
             ask_again=judge.ask_again,
         )
+
+    @property
+    def _judge_by_columns(self) -> str:
+        """The judge's prompt of a protocol that names none."""
+        if self.columns.against:
+            return "pair"
+        if self.columns.criteria:
+            return "criterion"
+        return "judge"
 
     @property
     def columns(self) -> Columns:
@@ -307,6 +413,14 @@ class Exam:
         return dialogue.model_copy(update=self._rendering)
 
     @property
+    def _temperature(self) -> float:
+        """The protocol's temperature for the policy."""
+        for_reasoning = self.protocol.reasoning_temperature
+        if for_reasoning is not None and getattr(self._dialogues, "reasoning", False):
+            return for_reasoning
+        return self.protocol.temperature
+
+    @property
     def _dialogues(self) -> Any:
         return getattr(self.run.cfg, "dialogues", None)
 
@@ -328,6 +442,14 @@ class HarnessExam:
     benchmark: Benchmark
     protocol: Protocol
     label: str
+
+    @property
+    def differs(self) -> list[str]:
+        """Where this evaluation is not the paper's."""
+        reasons = list(self.protocol.differs)
+        if self.run.cfg.evaluation.items is not None:
+            reasons.append(f"at most {self.run.cfg.evaluation.items} items")
+        return reasons
 
     def take(self, iteration: Place, policy: Policy) -> Table:
         """Returns the scores of every sample."""
@@ -404,6 +526,36 @@ def subtract(
     )
 
 
+def average_scores(
+    iteration: Place, exams: Sequence[Exam | HarnessExam], policy: Policy, suffix: str = ""
+) -> Table | None:
+    """The averages that the paper reports over several benchmarks, of those that were evaluated.
+
+    `suffix`: of the table's label. None for a single benchmark, and for a paper without averages.
+    """
+    run = exams[0].run
+    paper = run.cfg.evaluation.paper or run.method
+    averages = averages_of(paper)
+    if len(exams) < 2 or not averages:
+        return None
+    place = iteration.phase("evaluation")
+    evaluations = [
+        table
+        for exam in exams
+        if (table := place.store.find(place.address(EVALUATIONS.name, exam.label))) is not None
+    ]
+    label = f"averages-{paper}{suffix}"
+    return average(
+        place,
+        evaluations,
+        policy=policy.id,
+        benchmark=label,
+        averages={name: entry.of for name, entry in averages.items()},
+        names={exam.label: exam.benchmark.name for exam in exams},
+        label=label,
+    )
+
+
 def check_benchmarks(cfg: Any, folder: Path) -> None:
     """Raise ValueError if a configuration names a benchmark that is unknown or not available. Paths
     are relative to `folder`."""
@@ -418,12 +570,14 @@ def check_benchmarks(cfg: Any, folder: Path) -> None:
 def score_benchmarks(
     run: Run[Any], iteration: Place, player: Player, index: Table | None = None
 ) -> None:
-    """Evaluate a player on the benchmarks of a run's configuration, and compare it with the policy
-    that the run started from."""
+    """Evaluate a player on the benchmarks of a run's configuration, compare it with the policy
+    that the run started from, and average the scores as the paper does."""
     first = run.place.iteration(0).phase("evaluation")
-    for name in run.cfg.evaluation.benchmarks:
-        exam = open_exam(run, name, index)
+    exams = [open_exam(run, name, index) for name in run.cfg.evaluation.benchmarks]
+    for exam in exams:
         scores = exam.take(iteration, player.policy)
         base = run.place.store.find(first.address(ITEM_SCORES.name, exam.label))
         if base is not None and player.policy != run.start:
             subtract(exam, iteration, scores, player.policy, base, run.start)
+    if exams:
+        average_scores(iteration, exams, player.policy)

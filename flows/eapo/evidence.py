@@ -11,6 +11,7 @@ from flows.eapo.compare import not_compared
 from flows.run import Role, Run
 from tasks.ask import readable
 from tasks.prompt import Row
+from tasks.readers.letters import LETTERS
 from tasks.readers.quotes import verbatim
 from tasks.scorers.accepted import equal
 from tasks.stage import Tables, rows_by
@@ -21,15 +22,17 @@ Metrics = Iterator[tuple[str, float]]
 
 
 def in_contexts(tasks: list[Task], contexts: list[Document]) -> Iterator[Row]:
-    """Every question with its context; never its reference."""
+    """Every question with its options and its context; never its reference."""
     text_of: dict[str | None, str] = {row["document_id"]: row["text"] for row in contexts}
     for task in readable(tasks):
+        lettered = zip(LETTERS, task["options"] or [], strict=False)
         yield {
             "task_id": task["task_id"],
             "task_type": task["task_type"],
             "document_id": task["document_id"],
             "context": text_of[task["document_id"]],
             "question": task["text"],
+            "options": [{"letter": letter, "text": text} for letter, text in lettered],
         }
 
 

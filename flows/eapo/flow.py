@@ -8,6 +8,9 @@ Departures
 - A comparison is learnt whole, or not at all: one row is one group's comparison in the reward
   model's own words.
 - Identical evidence is shown as often as it was given.
+- Benchmarks: items with a context of more than 131,072 tokens are left out, and one between the
+  policy's 120K tokens and these is cut in its middle. An answer counts even if other parts of the
+  reply are missing. Each question is asked once at temperature 1.0; the paper does not say.
 """
 
 from __future__ import annotations

@@ -9,6 +9,8 @@ Departures
 - A question that is already in D, word for word, does not enter again.
 - Questions without a readable mark earn nothing, instead of 0.5 (`judge.unread`).
 - No entropy bonus (the paper's coefficient is 0.001).
+- Benchmarks: BIG-Bench Hard, MBPP+ and HumanEval+ are asked by lm-evaluation-harness, and MATH-500
+  stands for MATH. Other differences are in the entries (`differs`).
 """
 
 from __future__ import annotations

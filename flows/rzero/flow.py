@@ -7,6 +7,8 @@ Departures
 - Answers are compared by Math-Verify alone; the released code asks a model in doubtful cases.
 - The share of similar questions is taken over all questions of a step, as in the released code.
 - A Solver step for which too few questions are left is skipped.
+- Benchmarks: a question of AIME or AMC is answered once, since the released code's 32 answers are
+  greedy; a choice without a readable letter is wrong, where that code draws a letter at random.
 """
 
 from __future__ import annotations

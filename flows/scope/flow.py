@@ -15,7 +15,9 @@ Departures from the paper
 - A verdict lost to an engine failure or a full context is unscorable; an unreadable one counts as
   not met.
 - `dialogues.response_tokens`, the paper's limit of a response, applies to each assistant turn.
-- Open-ended benchmarks need a judge (`models.examiner`), so no profile names them.
+- Open-ended benchmarks need a judge (`models.examiner`), so no profile names them. They are judged
+  on the scales of the released code's validation, in prompts of our own; the paper's own script is
+  not public. A reply of the judge that cannot be read has the lowest mark, theirs the middle.
 - Monitors of the grader stop the run before an update. A short pool stops it or means fewer steps;
   it is never padded.
 Where the paper is silent, we follow the released code: clip ranges (low, high) of 0.2, 0.2 and 0.2,

@@ -153,7 +153,7 @@ class Evaluation(Settings):
         default=200, ge=1, description="of each benchmark, the same at every iteration"
     )
     paper: str | None = Field(default=None, description="whose protocol; None is the method's own")
-    prompts: Literal["english", "lines", "lines-2-shot", "lines-4-shot"] = "english"
+    prompts: Literal["english", "lines", "lines-2-shot", "lines-4-shot", "lines-5-shot"] = "english"
     folder: str = Field(default="data/benchmarks", description="where benchmark files are")
     response_tokens: int | None = Field(
         default=None, ge=1, description="None: the protocol's, if the context has room"

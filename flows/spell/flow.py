@@ -11,9 +11,8 @@ Departures
   without a readable vote is judged by the rule alone, and its votes are not trained on.
 - The loss is a mean over the tokens of all roles, as in the released code. Eq. 12 divides by the
   tokens of a group; eq. 10 gives the roles equal weights (`equal_roles`).
-- Held-out answers are judged by the prompt of our benchmarks, which rejects an answer that hedges;
-  table 5's asks only whether it contains the reference. DocMath-Eval is scored by its own rule,
-  which ignores scales and some signs.
+- Prompts are our own. DocMath-Eval's rule, which ignores scales and some signs, and a judge score
+  it; short-context benchmarks are asked for a box or a letter, since the paper does not say how.
 - Advantages divide by the population standard deviation (`advantage_std`).
 - A batch short of groups is an error or, by `sampling.short_batch`, smaller; it is never padded.
 """

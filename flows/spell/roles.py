@@ -22,6 +22,7 @@ from tasks.engines.base import Sampling
 from tasks.prompt import Row, Template
 from tasks.read import Reader, reads
 from tasks.readers import lines
+from tasks.readers.letters import LETTERS
 from tasks.rollouts.tokens import count_tokens, cut_middle
 from tasks.stage import rows_by
 from warehouse.schemas import (
@@ -98,7 +99,7 @@ class Roles:
         self.examiner = replace(
             self.judge,
             name="examiner",
-            templates=(asking.templates("english", "judge"),),
+            templates=(asking.templates("english", "present"),),
             read=reads("vote", asking.verdict),
         )
 
@@ -248,12 +249,13 @@ def respond_held_out(
 
 def question_of(task: Task) -> Row:
     """Ids and what a responder may see of a task: never its reference."""
+    lettered = zip(LETTERS, task["options"] or [], strict=False)
     return {
         "task_id": task["task_id"],
         "task_type": task["task_type"],
         "template": f"responder_{task['task_type']}",
         "question": task["text"],
-        "options": task["options"] or [],
+        "options": [{"letter": letter, "text": text} for letter, text in lettered],
     }
 
 

@@ -14,6 +14,8 @@ Departures
 - The system message of the paper's Qwen3 template precedes all prompts.
 - Only the second call of the Challenger is trained; an answer that could not be compared is in no
   mean and counted.
+- Benchmarks of mathematics are judged by `models.examiner` (GPT-4o in the paper, through
+  simple-evals, here by a prompt of our own), or else by Math-Verify.
 - A document with a valid question has one in its group, however many attempts that took.
 """
 

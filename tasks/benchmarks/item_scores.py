@@ -16,7 +16,16 @@ from tasks.read import NOT_SAMPLED
 from tasks.scorers import SCORERS
 from tasks.scorers.rubric import share_met
 from tasks.stage import Rows, Tables, rows_of, stage
-from warehouse.schemas import COMPARISONS, ITEM_SCORES, Answer, Item, ItemScore, Rollout, Row
+from warehouse.schemas import (
+    COMPARISONS,
+    ITEM_SCORES,
+    Answer,
+    Item,
+    ItemContext,
+    ItemScore,
+    Rollout,
+    Row,
+)
 from warehouse.store import Table
 
 SCORE = "score"
@@ -108,40 +117,77 @@ def verdicts(
 ) -> dict[str, Verdict | None]:
     """The judge's verdict on each answer, by rollout; None if it is missing or was not sampled.
 
-    Its score is the judge's vote or, if it judged by criterion, the share met. A vote that cannot
-    be read counts as NO.
+    Its score is the judge's vote, the share of criteria met if it judged by criterion, or the mean
+    of its marks. A vote that cannot be read counts as NO, and so do marks.
     """
-    given_to: dict[str, dict[str, Row]] = defaultdict(dict)
-    for row in judged:  # of a prompt that was sampled again, the last reply counts
-        given_to[row["rollout_id"]][row.get("criterion_id", "")] = row
+    given_to: dict[str, list[Row]] = defaultdict(list)
+    for row in judged:
+        given_to[row["rollout_id"]].append(row)
     return {
         answer["rollout_id"]: _verdict(given_to[answer["rollout_id"]], item_of[answer["task_id"]])
         for answer in answers
     }
 
 
-def _verdict(given: dict[str, Row], item: Row) -> Verdict | None:
-    """What a judge's rows about one answer, by criterion, amount to."""
+def _verdict(rows: list[Row], item: Row) -> Verdict | None:
+    """What a judge's rows about one answer amount to."""
+    if any("mark" in row for row in rows):
+        return _verdict_of_marks(rows, json.loads(item["given"]))
+    # of a prompt that was sampled again, the last reply counts
+    last = {row.get("criterion_id", ""): row for row in rows}
     criteria = json.loads(item["given"]).get("criteria") or [{"weight": 1.0}]
-    is_missing = any(row["malformed"] in NOT_SAMPLED for row in given.values())
-    if len(given) < len(criteria) or is_missing:
+    keys = [""] if "" in last else [str(position) for position in range(len(criteria))]
+    if not last or any(key not in last or _is_not_sampled(last[key]) for key in keys):
         return None
-    keys = [""] if "" in given else [str(position) for position in range(len(criteria))]
-    votes = [given[key].get("vote", given[key].get("verdict")) for key in keys]
+    votes = [last[key].get("vote", last[key].get("verdict")) for key in keys]
     weights = [criterion["weight"] for criterion in criteria]
+    if keys == [""]:  # one vote on the whole answer, whatever the item's rubric
+        weights = [1.0]
     return Verdict(score=share_met(votes, weights), is_unread=None in votes)
 
 
+def _verdict_of_marks(rows: list[Row], given: Row) -> Verdict | None:
+    """The mean of all marks in the last reply to each prompt: one prompt or, for an answer that is
+    compared with a baseline's in both orders, two. A reply that cannot be read is one mark of 0."""
+    replies: dict[str, dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        replies[row["prompt_id"]][row["judge_rollout_id"]].append(row)
+    last = [list(replies_to_prompt.values())[-1] for replies_to_prompt in replies.values()]
+    marks = [row for reply in last for row in reply]
+    num_prompts = 2 if "against" in given else 1
+    if len(last) < num_prompts or any(_is_not_sampled(row) for row in marks):
+        return None
+    values = [row["mark"] for row in marks]
+    score = math.fsum(value or 0.0 for value in values) / len(values)
+    return Verdict(score=score, is_unread=None in values)
+
+
+def _is_not_sampled(row: Row) -> bool:
+    return row["malformed"] in NOT_SAMPLED
+
+
 def measure_items(
-    items: list[Item], scores: list[ItemScore], *, passes: Sequence[int] = ()
+    items: list[Item],
+    scores: list[ItemScore],
+    contexts: Sequence[ItemContext] = (),
+    *,
+    passes: Sequence[int] = (),
 ) -> Iterator[tuple[str, float]]:
     """Yield for every item the mean of each metric over its scored answers (with several, `score`
     is avg@k), and `pass_at_k` (an answer of score 1 passes); also the share of unscored answers,
-    which is all that an item without scored answers yields. `score_<kind>` is added if there are at
-    most 30 kinds."""
+    which is all that an item without scored answers yields. With contexts, also the share of those
+    that were cut to fit, and of the items that were left out: these yield nothing else.
+    `score_<kind>` is added if there are at most 30 kinds."""
     of_item = _by_item(scores)
     kinds = {item["kind"] for item in items}
+    context_of = {row["task_id"]: row for row in contexts}
     for item in items:
+        context = context_of.get(item["task_id"])
+        if context is not None:
+            yield "left_out", float(context["left_out"] is not None)
+            if context["left_out"] is not None:
+                continue
+            yield "cut_context", float(context["kept_tokens"] < context["num_tokens"])
         rows = of_item.get(item["task_id"], [])
         scored = [row["scores"] for row in rows if row["unscored"] is None]
         yield "unscored", 1 - len(scored) / len(rows) if rows else 1.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from string import ascii_uppercase
 from typing import Any
@@ -73,15 +73,23 @@ def read_items(
     identity: str,
     benchmark: str,
     columns: Columns,
+    kinds: Sequence[str] = (),
     most: int | None = None,
     seed: int = 0,
 ) -> Rows:
-    """Yield the items of a file, or of `hf:owner/name?...`, in order; if there are more than
-    `most`, a seeded draw of `most`. `identity` names the content of `source`. Raises ValueError for
-    rows that do not fit `columns`."""
-    items = list(items_of(_rows(source), benchmark, columns))
+    """Yield the items of a file, or of `hf:owner/name?...`, in order, of `kinds` alone if any are
+    named; if there are more than `most`, a seeded draw of `most`.
+
+    `identity` names the content of `source`. Raises ValueError for rows that do not fit `columns`.
+    """
+    items = [
+        item
+        for item in items_of(_rows(source), benchmark, columns)
+        if not kinds or item["kind"] in kinds
+    ]
     if not items:
-        raise ValueError(f"{source} has no item of {benchmark}")
+        of_kinds = f" of kind {', '.join(kinds)}" if kinds else ""
+        raise ValueError(f"{source} has no item of {benchmark}{of_kinds}")
     drawn = random.Random(seed).sample(range(len(items)), min(most or len(items), len(items)))
     return (items[i] for i in sorted(drawn))
 

@@ -26,6 +26,7 @@ SCORERS = {
     "short": Scorer(("em", "f1", "cover"), short.score),
     "mathematics": Scorer(("accuracy",), rules.same_mathematics),
     "choice": Scorer(("accuracy",), rules.same_choice),
+    "bbeh": Scorer(("accuracy",), rules.same_bbeh),
     "number": Scorer(("accuracy",), rules.same_number),
     "docmath": Scorer(("accuracy", "strict"), rules.same_report_number),
     "tatqa": Scorer(("em", "f1"), tables.score),

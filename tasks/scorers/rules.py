@@ -65,6 +65,42 @@ def same_choice(item: Row, answer: str) -> dict[str, float]:
     return {"accuracy": float(letter_of(answer, item["options"]) in item["references"])}
 
 
+def same_bbeh(item: Row, answer: str) -> dict[str, float]:
+    """BIG-Bench Extra Hard's own rule (arXiv 2502.19187): equal texts, numbers or letters."""
+    same = any(same_text(right, answer) for right in item["references"])
+    return {"accuracy": float(same)}
+
+
+def same_text(right: str, answer: str) -> bool:
+    r"""Whether two texts are equal but for case, blanks after commas, quotes, brackets around the
+    whole, and a question mark or full stop at the end; or equal numbers.
+
+    >>> [
+    ...     same_text(*pair)
+    ...     for pair in (("(B)", "b"), ("4", r"\text{4.0}."), ("a, b", "[A,B]"), ("yes", "no"))
+    ... ]
+    [True, True, True, False]
+    """
+    wanted = _plain(right)
+    given = _plain(without_latex(answer))
+    if wanted == given:
+        return True
+    try:
+        return float(wanted) == float(given)
+    except ValueError:
+        return False
+
+
+def _plain(text: str) -> str:
+    lines = text.strip().lower().replace(", ", ",").replace("**", "").replace("'", "").splitlines()
+    line = lines[0].strip().removesuffix(".").removesuffix("?") if lines else ""
+    if len(line) == 3 and line[0] == "(" and line[-1] == ")":
+        return line[1]
+    if line.startswith("[") and line.endswith("]"):
+        return line[1:-1]
+    return line
+
+
 def letter_of(answer: str, options: list[str]) -> str | None:
     r"""The letter that an answer begins with, among those offered, or that of the option whose text
     it is.

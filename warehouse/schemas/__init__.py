@@ -33,11 +33,13 @@ from warehouse.schemas.answers import Reward as Reward
 from warehouse.schemas.answers import Vote as Vote
 from warehouse.schemas.benchmarks import COMPARISONS as COMPARISONS
 from warehouse.schemas.benchmarks import EVALUATIONS as EVALUATIONS
+from warehouse.schemas.benchmarks import ITEM_CONTEXTS as ITEM_CONTEXTS
 from warehouse.schemas.benchmarks import ITEM_SCORES as ITEM_SCORES
 from warehouse.schemas.benchmarks import ITEMS as ITEMS
 from warehouse.schemas.benchmarks import Comparison as Comparison
 from warehouse.schemas.benchmarks import Evaluation as Evaluation
 from warehouse.schemas.benchmarks import Item as Item
+from warehouse.schemas.benchmarks import ItemContext as ItemContext
 from warehouse.schemas.benchmarks import ItemScore as ItemScore
 from warehouse.schemas.columns import TABLES as TABLES
 from warehouse.schemas.columns import Column as Column

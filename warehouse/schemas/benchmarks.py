@@ -27,6 +27,21 @@ class Item(TypedDict):
 ITEMS = define("items", Item, grain="an item of a benchmark", key="task_id")
 
 
+class ItemContext(TypedDict):
+    task_id: Annotated[str, "the item"]
+    num_tokens: Annotated[Long, "of its context, in tokens of the policy"]
+    kept_tokens: Annotated[Long, "of these, in the prompt: the middle of a longer one is cut out"]
+    left_out: Annotated[str | None, "why the item is not asked", "it is asked"]
+
+
+ITEM_CONTEXTS = define(
+    "item_contexts",
+    ItemContext,
+    grain="the context of an item of a benchmark, as far as a prompt has room",
+    key="task_id",
+)
+
+
 class ItemScore(TypedDict):
     rollout_id: Annotated[str, "the answer"]
     task_id: Annotated[str, "the item"]

@@ -127,6 +127,13 @@ def responder_without_documents(world: World, rng: random.Random) -> Transcript:
     return _answers(Cluster(rng.randrange(2**31)), rng, "empty", MEDIOCRE)
 
 
+def lettered(options: Sequence[str]) -> list[dict[str, str]]:
+    """Options as the responder's prompt shows them."""
+    return [
+        {"letter": letter, "text": text} for letter, text in zip(LETTERS, options, strict=False)
+    ]
+
+
 def _answers(cluster: Cluster, rng: random.Random, context: str, habits: Habits) -> Transcript:
     prompts = []
     replies = []
@@ -140,8 +147,13 @@ def _answers(cluster: Cluster, rng: random.Random, context: str, habits: Habits)
             options = cluster.draw_options(rng, question, answer)[0]
         else:
             options = []
-        shown = {"context": context, "question": write_question(question), "options": options}
-        prompts.append(render(f"responder_{task_type}", **shown))
+        prompt = render(
+            f"responder_{task_type}",
+            context=context,
+            question=write_question(question),
+            options=lettered(options),
+        )
+        prompts.append(prompt)
         guessed = [said(_guess(rng, question, options))]
         replies.append(
             guessed if context == "empty" else _reply(cluster, rng, question, options, habits)

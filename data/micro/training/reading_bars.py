@@ -138,7 +138,7 @@ def responder_bars(model: MicroModel, num: int = 480) -> Iterator[Bar]:
             f"responder_{task_type}",
             context=reading.in_order(cluster, cluster.names),
             question=write_question(question),
-            options=options,
+            options=reading.lettered(options),
         )
         cases.append((task_type, hops, letter, prompt))
     replies = ask(model, [prompt for *_, prompt in cases])

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 from flows.app.command.launch import find_flow, find_method, method_of
 from flows.app.command.tables import print_table
-from flows.blocks.evaluation import Exam, HarnessExam, subtract
+from flows.benchmarks.averages import averages_of
+from flows.blocks.evaluation import Exam, HarnessExam, average_scores, subtract
 from flows.run import Run
 from flows.runtime.machines import open_model
 from flows.runtime.record import CONFIG, last_request
@@ -19,6 +21,7 @@ from flows.settings import profile as profiles
 from tasks.engines.base import Policy
 from warehouse.address import RUN_NAME, no_run
 from warehouse.query import query
+from warehouse.schemas import Evaluation
 from warehouse.store import Store
 
 CONTEXT = 4096  # tokens, for a model without a profile
@@ -66,6 +69,7 @@ def evaluate_on(exam: Exam | HarnessExam, candidate: Candidate, against: str | N
     place = {"run": candidate.run, "iteration": candidate.iteration, "benchmark": exam.label}
     scores = exam.take(at, policy)
     print_table(query(store_root(), SCORES, place), f"{policy.id} on {exam.label}")
+    print_published(exam.protocol.published, exam.label, exam.differs)
     if against is None:
         return
     if against == "start":
@@ -84,6 +88,53 @@ def evaluate_on(exam: Exam | HarnessExam, candidate: Candidate, against: str | N
     subtract(exam, at, scores, policy, exam.take(at_base, base), base)
     rows = query(store_root(), DIFFERENCES, {**place, "base": base.id})
     print_table(rows, f"minus {base.id}, with 95 % intervals, item by item")
+
+
+def print_published(published: dict[str, float], name: str, differs: list[str]) -> None:
+    """Print what a paper reports, and why it cannot be compared with what was measured here."""
+    if not published:
+        return
+    title = f"published for {name}"
+    if differs:
+        title += f"; not comparable: {'; '.join(differs)}"
+    print_table([{"model": model, "score": score} for model, score in published.items()], title)
+
+
+def print_averages(
+    exams: Sequence[Exam | HarnessExam], candidate: Candidate, suffix: str = ""
+) -> None:
+    """Average the scores of several benchmarks as the paper does, and print the averages beside
+    the published ones."""
+    run = exams[0].run
+    at = run.place.iteration(candidate.iteration)
+    policy = candidate.policy(run)
+    averages = average_scores(at, exams, policy, suffix)
+    if averages is None:
+        return
+    rows = list(averages.rows(Evaluation))
+    print_table(
+        [
+            {
+                "average": row["metric"],
+                "benchmarks": row["n"],
+                "score": round(row["score"] or 0.0, 4),
+                "standard_error": row["standard_error"] and round(row["standard_error"], 4),
+            }
+            for row in rows
+        ],
+        f"averages of {policy.id}",
+    )
+    evaluated = {exam.benchmark.name: exam for exam in exams}
+    for name, entry in averages_of(run.cfg.evaluation.paper or run.method).items():
+        if any(row["metric"] == name for row in rows):
+            members = dict.fromkeys(member.partition("/")[0] for member in entry.of)
+            differs = [
+                f"{member}: {reason}"
+                for member in members
+                if member in evaluated
+                for reason in evaluated[member].differs
+            ]
+            print_published(entry.published, name, differs)
 
 
 def find_candidate(

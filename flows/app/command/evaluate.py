@@ -59,7 +59,8 @@ class Choices:
     "--paper", help="Use its protocol.  [default: the method's own, or the entry's first]"
 )
 @click.option(
-    "--prompts", help="english; or, without a chat template: lines, lines-2-shot, lines-4-shot."
+    "--prompts",
+    help="english; or, without a chat template: lines, lines-2-shot, lines-4-shot, lines-5-shot.",
 )
 @click.option("--file", help="Read items from this file, not the entry's own.")
 @click.option("--corpus", help="Documents to search, named as for a run, if the protocol searches.")
@@ -130,7 +131,7 @@ def run_benchmarks(
     }
     suffix = "".join(f"-{value or 'all'}" for value in chosen.values())
     with shown_log(), in_workspace():
-        from flows.app.command.candidates import evaluate_on, find_candidate
+        from flows.app.command.candidates import evaluate_on, find_candidate, print_averages
         from flows.app.command.own_questions import evaluate_on_own
         from flows.blocks.corpora import open_documents
         from flows.blocks.evaluation import open_exam
@@ -143,13 +144,17 @@ def run_benchmarks(
             index = None
             if choices.corpus:
                 index = open_documents(place, choices.corpus, label="searched")
+            exams = []
             for name in names:
                 label = f"{Path(name).stem}{suffix}"
                 if is_file_of_rows(name) and against is None:
                     evaluate_on_own(run, name, candidate, index, label, choices.prompts)
-                    continue
-                exam = open_exam(run, name, index, choices.file, label)
+                else:
+                    exams.append(open_exam(run, name, index, choices.file, label))
+            for exam in exams:
                 evaluate_on(exam, candidate, against)
+            if exams:
+                print_averages(exams, candidate, suffix)
 
 
 def _is_path(name: str) -> bool:

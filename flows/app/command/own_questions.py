@@ -16,7 +16,7 @@ from tasks.engines.base import Policy
 from warehouse.query import query
 from warehouse.store import Place, Table
 
-FEW_SHOT = "lines-2-shot"  # worked examples, as a base model continues them
+FEW_SHOT = ("lines-2-shot", "lines-5-shot")  # worked examples, as a base model continues them
 BEFORE = 0  # the iteration at which the base model is scored
 METRICS = """
     select metric, score, standard_error from evaluations
@@ -73,7 +73,7 @@ def evaluate_on_own(
     """Evaluate a candidate on a file of questions; print its scores beside those of its base.
 
     The base model is asked as the candidate is, and with worked examples. The candidate is
-    compared, item by item, with the better of the two. `prompts`: how to ask; by default in lines
+    compared, item by item, with the best of these. `prompts`: how to ask; by default in lines
     if the model is trained without its chat template, else in English.
     """
     own_prompts = prompts or _prompts_of(run.cfg)
@@ -86,9 +86,10 @@ def evaluate_on_own(
         answered.append(_ask(run, file, own_prompts, index, label, policy, at))
     baselines = [_ask(run, file, own_prompts, index, label, base, at_base)]
     is_choice = bool(baselines[0].exam.columns.options)  # of which there are no worked examples
-    if own_prompts != FEW_SHOT and not is_choice:
-        few_shot_label = f"{label}-{FEW_SHOT}"
-        baselines.append(_ask(run, file, FEW_SHOT, index, few_shot_label, base, at_base))
+    for few_shot in () if is_choice else FEW_SHOT:
+        if few_shot != own_prompts:
+            few_shot_label = f"{label}-{few_shot}"
+            baselines.append(_ask(run, file, few_shot, index, few_shot_label, base, at_base))
     rows = [
         {
             "model": each.policy.id,

@@ -130,6 +130,45 @@ def test_a_rubric_is_the_weights_of_the_criteria_that_are_met_and_some_cost(plac
     assert found["scores"].get("score") == score
 
 
+@pytest.mark.parametrize(
+    ("given", "marks", "judged"),
+    [
+        # one prompt: the mean of the marks in its last reply, which was asked for again
+        ({}, [("a", "j0", None), ("a", "j1", 0.5), ("a", "j1", 1.0)], (0.75, 0)),
+        ({}, [("a", "j0", None), ("a", "j1", None)], (0.0, 1)),
+        # both orders: a clear preference is three marks, (1 + 1 + 1 + 0) / 4
+        ({"against": "x"}, [("a", "j0", 1.0)] * 3 + [("b", "j1", 0.0)], (0.75, 0)),
+        ({"against": "x"}, [("a", "j0", 0.5), ("b", "j1", None)], (0.25, 1)),
+        ({"against": "x"}, [("a", "j0", 1.0)], None),  # the other order is missing
+        ({}, [("a", "j0", "engine error")], None),
+    ],
+)
+def test_marks_are_averaged_over_the_last_reply_to_each_prompt(place, given, marks, judged):
+    asked = publish(place, "items", row("items", task_id="q", given=json.dumps(given)))
+    tables = said(place, ("q", "Because.", None))
+    rows = [
+        row(
+            "marks",
+            judge_rollout_id=reply,
+            prompt_id=prompt,
+            task_id="q",
+            rollout_id="r0",
+            position=position if isinstance(mark, float) else None,
+            mark=mark if isinstance(mark, float) else None,
+            malformed=None if isinstance(mark, float) else mark or "no mark",
+        )
+        for position, (prompt, reply, mark) in enumerate(marks)
+    ]
+    tables["judged"] = (publish(place, "marks", *rows),)
+    (found,) = score_items(
+        place, asked, **tables, scorer="none", metric=("judged",), protocol=PROTOCOL
+    ).rows()
+    if judged is None:
+        assert found["unscored"] == "the judge gave no verdict"
+    else:
+        assert (found["scores"]["judged"], found["scores"]["unread_verdict"]) == judged
+
+
 def scored_rows(*values: tuple[str, float | None]) -> list[dict]:
     return [
         row(

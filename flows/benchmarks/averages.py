@@ -1,0 +1,31 @@
+"""The averages that papers report over several benchmarks: a file for each paper in papers/."""
+
+from __future__ import annotations
+
+import tomllib
+
+from pydantic import Field
+
+from flows.benchmarks import FOLDER
+from flows.settings.profile import Settings
+
+
+class Average(Settings):
+    """The mean of the scores of several benchmarks."""
+
+    of: tuple[str, ...] = Field(
+        min_length=1,
+        description="benchmarks, or BENCHMARK/KIND, or averages that stand above this one",
+    )
+    published: dict[str, float] = Field(
+        default={}, description="model to score, 0..1, as the paper has it"
+    )
+
+
+def averages_of(paper: str) -> dict[str, Average]:
+    """The averages of a paper, by name, in order; none if it has none."""
+    path = FOLDER / "papers" / f"{paper}.toml"
+    if not path.is_file():
+        return {}
+    entries = tomllib.loads(path.read_text(encoding="utf-8"))
+    return {name: Average.model_validate(entry) for name, entry in entries.items()}
