@@ -272,27 +272,27 @@ def with_long_contexts(world: dict[str, Any], protocol: str) -> str:
     return str(folder / "long.toml")
 
 
-def test_contexts_that_are_cut_without_a_limit_of_the_protocol_are_counted(world, caplog):
-    command({**world, "entry": with_long_contexts(world, "")}, world["model"])
+def test_contexts_that_are_cut_without_a_limit_of_the_protocol_are_counted(world):
+    told = command({**world, "entry": with_long_contexts(world, "")}, world["model"])
     found = rows(
         world,
         "select num_tokens > kept_tokens, left_out from item_contexts order by num_tokens",
     )
     assert found == [(False, None), (True, None), (True, None)]
-    assert "long: 2 of 3 contexts are cut in their middle to fit a prompt of 3,936" in caplog.text
+    assert "long: 2 of 3 contexts are cut in their middle to fit a prompt of 3,936" in told
     (cut,) = rows(world, "select score from evaluations where metric = 'cut_context'")
     assert cut[0] == pytest.approx(2 / 3)
     (longest,) = rows(world, "select max(len(turns[1].context_token_ids)) from rollouts")
     assert longest[0] <= 3936
 
 
-def test_items_with_longer_contexts_than_the_papers_are_left_out_and_counted(world, caplog):
+def test_items_with_longer_contexts_than_the_papers_are_left_out_and_counted(world):
     protocol = "longest_context = 5000\ninput_tokens = 3000\n"
-    command({**world, "entry": with_long_contexts(world, protocol)}, world["model"])
+    told = command({**world, "entry": with_long_contexts(world, protocol)}, world["model"])
     asked = [a.text for a in world["script"].asked]
     assert len(asked) == 2 and not any("When was it?" in text for text in asked)
-    assert "long: 1 of 3 items are left out: their contexts have more than 5,000" in caplog.text
-    assert "cut in their middle" not in caplog.text  # the protocol says where
+    assert "long: 1 of 3 items are left out: their contexts have more than 5,000" in told
+    assert "cut in their middle" not in told  # the protocol says where
     metrics = "select metric, n, round(score, 3) from evaluations where metric in ('left_out', "
     metrics += "'cut_context', 'unscored', 'readable') order by all"
     assert rows(world, metrics) == [
