@@ -10,7 +10,7 @@ import logging
 import re
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tasks.reports import checks, information, learning, measures, needles, types
@@ -23,6 +23,7 @@ from warehouse.code import fingerprint
 from warehouse.draft import hash_file, hash_json
 from warehouse.query import SQL, replies_view
 from warehouse.schemas import Row
+from warehouse.stopped import stopped
 from warehouse.store import Place, Store
 
 log = logging.getLogger("selfplay")
@@ -55,7 +56,8 @@ QUERIES = (
 class Contents:
     """All that a report shows: the rows of every query, by its name; figures; examples.
 
-    `viewer` is the address of the run's page in the viewer.
+    `viewer` is the address of the run's page in the viewer; `stopped` says why the run stopped,
+    if it did.
     """
 
     run: str
@@ -65,6 +67,7 @@ class Contents:
     rows: dict[str, list[Row]]
     sections: list[Section]
     examples: list[Example]
+    stopped: str | None = None
 
 
 def report(place: Place, iteration: int) -> Path:
@@ -87,7 +90,7 @@ def report(place: Place, iteration: int) -> Path:
         log.info("%s: fresh", path)
     else:
         with open_source(store, run, iteration) as source:
-            contents = collect(source)
+            contents = replace(collect(source), stopped=_why_stopped(store, run))
         html = render_report("report.html.jinja", contents) + mark
         markdown = render_report("report.md.jinja", contents)
         write_page(store, f"{run}/latest.html", html)
@@ -111,8 +114,32 @@ def made_from(store: Store, run: str, iteration: int) -> str:
         for table in tables_until(store.tables(run), iteration)
     ]
     return hash_json(
-        [fingerprint(report), replies_view(), [hash_file(file) for file in sorted(files)], tables]
+        [
+            fingerprint(report),
+            replies_view(),
+            [hash_file(file) for file in sorted(files)],
+            tables,
+            _why_stopped(store, run),
+        ]
     )
+
+
+def _why_stopped(store: Store, run: str) -> str | None:
+    cause = stopped(store, run)
+    if cause is None:
+        return None
+    return str(cause)
+
+
+def report_of_stopped(store: Store, run: str) -> Path | None:
+    """The report of the iteration in which a run stopped, which says why; None if it did not
+    stop, or made nothing."""
+    if _why_stopped(store, run) is None:
+        return None
+    iterations = [table.at.iteration or 0 for table in store.tables(run)]
+    if not iterations:
+        return None
+    return report(store.run(run), max(iterations))
 
 
 def _ends_with(path: Path, mark: str) -> bool:

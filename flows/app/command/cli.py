@@ -363,8 +363,13 @@ def report(name: str) -> None:
     did."""
     from warehouse.stopped import stopped
 
-    if cause := stopped(existing_store(), name):
+    store = existing_store()
+    if cause := stopped(store, name):
         click.echo(visible(str(cause)))
+        with waiting("the report of where it stopped"):
+            from tasks.report import report_of_stopped
+
+            report_of_stopped(store, name)
     print_reports(name)
 
 

@@ -9,12 +9,13 @@ from prefect import flow
 from prefect.client.orchestration import get_client
 from prefect.testing.utilities import prefect_test_harness
 
-from tasks.report import collect, headline, render_report, report
+from tasks.report import collect, headline, render_report, report, report_of_stopped
 from tasks.reports.data import open_source
 from tasks.reports.draw import Colours
 from tasks.reports.learning import task_scores
 from tasks.reports.page import render
 from warehouse.schemas import TABLES
+from warehouse.stopped import remembered
 from warehouse.store import Store
 
 HOSTILE = (
@@ -429,3 +430,20 @@ def test_topic_drift_is_0_for_the_same_words_and_1_for_others(tmp_path):
         for r in rows_of(store, "topic_drift", iteration=3)
     }
     assert found == {1: (0.0, 0.0), 2: (0.0, 0.0), 3: (1.0, 0.0)}
+
+
+def test_a_report_of_a_run_that_stopped_says_why(store):
+    publish(store, "r/iter-001/play/step-001/tasks", [], "read")
+    assert report_of_stopped(store, "r") is None
+    with pytest.raises(RuntimeError), remembered(store, "r"):
+        raise RuntimeError(f"malformed is 0.9, the limit is 0.8 {HOSTILE}")
+    page = report_of_stopped(store, "r")
+    assert page is not None and page.name == "iter-001.html"
+    html = page.read_text(encoding="utf-8")
+    assert "by RuntimeError: malformed is 0.9, the limit is 0.8" in html
+    assert "<script>alert(1)" not in html
+    assert "by RuntimeError" in page.with_suffix(".md").read_text(encoding="utf-8")
+    with remembered(store, "r"):
+        pass  # continued, and nothing stopped it
+    again = report(store.run("r"), 1).read_text(encoding="utf-8")
+    assert "RuntimeError" not in again
