@@ -18,10 +18,11 @@ from pydantic import Field, ValidationError, model_validator
 
 from flows.settings.profile import Settings
 from tasks.benchmarks.items import Columns
-from tasks.benchmarks.own_file import is_file_of_rows
+from tasks.benchmarks.own_file import columns_of, is_file_of_rows
 from tasks.scorers import SCORERS
 
 FOLDER = Path(__file__).parent
+RESPONSE_TOKENS = 512  # of own questions: a short answer, and a few sentences before it
 
 
 class Judging(Settings):
@@ -236,13 +237,11 @@ def names() -> list[str]:
 def find(name: str, folder: Path = Path()) -> Benchmark:
     """An entry by its name, or by the path of a file of your own, relative to `folder`.
 
-    That is an entry's .toml, or the questions themselves (`flows.benchmarks.own_questions`). Raises
+    That is an entry's .toml, or the questions themselves (`own_questions`). Raises
     ValueError if there is no such entry, or if its file is not valid.
     """
     if is_file_of_rows(name):
-        from flows.benchmarks.own_questions import described
-
-        return described(folder / name)
+        return own_questions(folder / name)
     path = FOLDER / f"{name}.toml"
     if name.endswith(".toml"):
         path = folder / name
@@ -256,3 +255,27 @@ def find(name: str, folder: Path = Path()) -> Benchmark:
         return Benchmark.model_validate(entry | {"name": path.stem, "beside": path.parent})
     except (ValidationError, tomllib.TOMLDecodeError) as problem:
         raise ValueError(f"{path}: {problem}") from problem
+
+
+def own_questions(path: Path) -> Benchmark:
+    """The entry of a file of your own questions, whose columns are told by their names.
+
+    Short answers are scored by exact match and F1, choices by their letter. Raises ValueError for a
+    file without questions or without answers.
+    """
+    columns = columns_of(path)
+    if not columns.answers:
+        raise ValueError(f"{path} has no column answer, which says what is right")
+    is_choice = bool(columns.options)
+    return Benchmark(
+        name=path.stem,
+        beside=path.parent,
+        title=f"your questions in {path.name}",
+        file=path.name,
+        origin=str(path),
+        licence="your own",
+        columns=columns,
+        prompt="letter" if is_choice else "short",
+        scorer="choice" if is_choice else "short",
+        protocol={"own": Protocol(response_tokens=RESPONSE_TOKENS)},
+    )

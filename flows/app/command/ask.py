@@ -18,6 +18,7 @@ from flows.app.command.launch import (
     load_config,
     make_parameters,
     make_request,
+    method_module,
     read_settings,
 )
 from flows.app.command.tables import print_table
@@ -85,7 +86,6 @@ def ask(  # noqa: PLR0913 -- one argument for each option
     from flows.app.service.shown_log import shown_log
     from flows.method import opened
     from flows.runtime.record import open_run
-    from flows.spell.asking import write_questions
     from tasks.engines.endpoint import API
 
     if out.exists() and not force:
@@ -111,7 +111,7 @@ def ask(  # noqa: PLR0913 -- one argument for each option
         open_run(request, cfg, force=force) as store,
         opened(cfg, store, request.run) as play,
     ):
-        written = write_questions(play, count)
+        written = method_module(deployment, "asking").write_questions(play, count)
     if not written.questions:
         _show_dropped(written.dropped)
         raise click.ClickException(

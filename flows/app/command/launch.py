@@ -112,10 +112,10 @@ def find_method(flow: str) -> Method:
 
 def flow_module(deployment: dict[str, Any]) -> Any:
     with waiting("the flow's libraries to load"):
-        return _import(deployment, "flow")
+        return method_module(deployment, "flow")
 
 
-def _import(deployment: dict[str, Any], name: str) -> Any:
+def method_module(deployment: dict[str, Any], name: str) -> Any:
     """A module of a method's package. A folder outside the project is imported by its own name."""
     from flows.app.service.deployments import folder_outside, module_of
 
@@ -245,7 +245,7 @@ def load_config(deployment: dict[str, Any], parameters: dict[str, Any]) -> Any:
     from flows.settings import profile
 
     open_workspace()
-    config = _import(deployment, "config").Config
+    config = method_module(deployment, "config").Config
     settings = dict(parameters["overrides"] or {})
     if parameters.get("corpus"):
         if "corpus" not in config.model_fields:

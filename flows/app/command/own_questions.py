@@ -7,7 +7,7 @@ from typing import Any
 
 from flows.app.command.candidates import Candidate, own_run
 from flows.app.command.tables import print_table
-from flows.benchmarks.own_questions import RESPONSE_TOKENS
+from flows.benchmarks import RESPONSE_TOKENS
 from flows.blocks.evaluation import Exam
 from flows.run import Run
 from flows.runtime.store_root import store_root
