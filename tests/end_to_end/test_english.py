@@ -125,5 +125,7 @@ def test_the_trained_policy_is_served(store: Path) -> None:
         said = httpx.post(f"{url}/completions", json=asked, timeout=60).json()
         assert said["model"] == "r" and said["choices"][0]["text"].strip()
     finally:
-        os.killpg(server.pid, signal.SIGINT)
+        server.send_signal(signal.SIGINT)
         server.wait(60)
+    with pytest.raises(httpx.TransportError):  # nothing of it is left
+        httpx.get(f"{url}/models")

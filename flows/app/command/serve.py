@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from warehouse.store import Store
     from warehouse.usage import Usage
 
+END_S = 20  # for a server to end by itself
 SHOWN = 600  # characters of an example prompt
 
 
@@ -53,11 +56,26 @@ def serve(
     _show(served, usage)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, "-m", "tasks.engines.serve", json.dumps(served)]
+    # a session of its own: Ctrl-C reaches this process alone, which then ends all of the server's
+    server = subprocess.Popen(command, cwd=WORKSPACE, env=environment, start_new_session=True)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        done = subprocess.run(command, cwd=WORKSPACE, env=environment, check=False)
+        sys.exit(server.wait())
     except KeyboardInterrupt:
-        return
-    sys.exit(done.returncode)
+        click.echo("ending the server")
+    finally:
+        _end(server)
+
+
+def _end(server: subprocess.Popen[bytes]) -> None:
+    """End the server and its engine; kill what does not end in time."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(server.pid, signal.SIGINT)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        server.wait(END_S)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(server.pid, signal.SIGKILL)
+    server.wait()
 
 
 def _found(
