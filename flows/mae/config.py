@@ -63,9 +63,6 @@ class Update(GRPOSettings):
 
     epsilon_high: float = Field(default=0.28, gt=0)
     beta: float = Field(default=0.0, ge=0)
-    optimizer_steps: int = Field(
-        default=6, ge=1, description="three roles of 128 rollouts in mini-batches of 64"
-    )
 
 
 class Config(MethodSettings):
@@ -85,6 +82,11 @@ class Config(MethodSettings):
     judge: Judge = Judge()
     pays_format: bool = Field(
         default=True, description="False is the ablation, and leaves the Judge without reward"
+    )
+    mini_batch: int = Field(
+        default=64,
+        ge=1,
+        description="rollouts of an optimizer step, drawn from those of all trained roles",
     )
     trained: tuple[Literal["proposer", "solver", "judge"], ...] = ("proposer", "solver", "judge")
     update: Update = Update()
@@ -119,5 +121,7 @@ class Config(MethodSettings):
             judge.asked(tried, marks),
             judge.asked(n, marks),
         )
-        update = PlannedUpdate(self.update, tuple(paid[name] for name in self.trained))
+        num_steps = max(1, round(n * len(self.trained) / self.mini_batch))
+        settings = self.update.model_copy(update={"optimizer_steps": num_steps})
+        update = PlannedUpdate(settings, tuple(paid[name] for name in self.trained))
         return Workload((Step(self.steps, (*paid.values(), *others), update),))

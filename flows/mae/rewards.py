@@ -6,8 +6,10 @@ a part from its values; one named `*_rewards` yields a row for each reply of a r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
+from tasks.prompt import Malformed
 from tasks.read import not_sampled
 from tasks.readers.tags import elements
 from tasks.score import mean_of, scored
@@ -34,9 +36,20 @@ def format_reward(num_elements: int) -> float:
     return 0.5
 
 
-def measure_format(rollout: Rollout, prompt: PromptRow, *, name: str) -> Row:
-    """The format reward of a reply that should have one `<name>` element."""
-    return {"format": {"total": format_reward(len(elements(rollout["reply"] or "", name)))}}
+def measure_format(
+    rollout: Rollout, prompt: PromptRow, *, name: str, read: Callable[[str], Any]
+) -> Row:
+    """The format reward of a reply that should have one valid `<name>` element.
+
+    Elements are valid if `read` finds what they should hold: of `<score>excellent</score>` no mark
+    can be read, so it earns nothing.
+    """
+    num_elements = len(elements(rollout["reply"] or "", name))
+    try:
+        read(rollout["reply"] or "")
+    except Malformed:
+        num_elements = 0
+    return {"format": {"total": format_reward(num_elements)}}
 
 
 def _format_of(row: Task | Answer | Mark) -> float:
@@ -124,7 +137,9 @@ def proposer_rewards(
         good = mean_of((mark["mark"] for mark in quality_of[task_id]), unread)
         right = mean_of((score_of[answer["rollout_id"]] for answer in answers_of[task_id]), unread)
         if good is None or right is None:
-            yield scored(task, None, {"format": form}, unscorable=NO_MARK)
+            # whether a question enters D depends on its quality alone (line 12)
+            known = {"format": form} if good is None else {"format": form, "quality": good}
+            yield scored(task, None, known, unscorable=NO_MARK)
             continue
         hard = difficulty_reward(good, right, difficulty_from)
         parts = [good, hard]

@@ -61,9 +61,11 @@ class Roles:
 def tagged(name: str, column: str, read: Callable[..., Any] = last_element) -> Reader:
     """The reader of the last `<name>` element, stored as `column`.
 
-    The format reward is measured even for a reply without such an element.
+    The format reward is measured even for a reply without such an element; one whose element
+    cannot be read has none.
     """
-    return reads(column, partial(read, name=name), measure=partial(measure_format, name=name))
+    read_named = partial(read, name=name)
+    return reads(column, read_named, measure=partial(measure_format, name=name, read=read_named))
 
 
 def propose(draws: list[Draw], *, count: int) -> Iterator[Row]:

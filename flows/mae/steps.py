@@ -274,14 +274,28 @@ def judge(run: Run[Config], roles: Roles, step: Place, model: Player, P: Table) 
 
 
 def learn(run: Run[Config], step: Place, model: Player, turns: Mapping[str, Turn]) -> Player:
-    """Line 23, section 3: one update for all trained roles, with a baseline for each."""
-    trained = {role: turns[role] for role in run.cfg.trained}
+    """Line 23, section 3: one update for all trained roles, with a baseline for each.
+
+    A mini-batch has rollouts of all these roles (section 4.4: "for all three roles
+    simultaneously"): an optimizer step on the rows of one role alone would be most of what that
+    role's advantages, or their noise, do.
+    """
+    cfg = run.cfg
+    trained = {role: turns[role] for role in cfg.trained}
     advantages = [
         normalise(step, turn.rewards, scheme="zscore", within=(), label=role)
         for role, turn in trained.items()
     ]
     rollouts = [turn.rollouts for turn in trained.values()]
-    return run.learn(step, model, advantages, rollouts, run.cfg.update)
+    is_one_step = len(trained) * cfg.batch_size <= cfg.mini_batch
+    return run.learn(
+        step,
+        model,
+        advantages,
+        rollouts,
+        cfg.update,
+        rows_per_step=None if is_one_step else cfg.mini_batch,
+    )
 
 
 def draw(

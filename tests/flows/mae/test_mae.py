@@ -57,7 +57,7 @@ def test_large_profiles_hold_the_papers_numbers(name):
         0.28,
         1.0,
     )
-    assert (update.loss_type, update.optimizer_steps) == ("dapo", 6)
+    assert (update.loss_type, cfg.mini_batch) == ("dapo", 64)
     assert (update.lora is None, update.learning_rate) == (
         (True, 1e-6) if name.endswith("8gpu") else (False, 1e-5)
     )
@@ -216,7 +216,10 @@ def test_the_judge_is_paid_for_format_alone():
     [
         ("<score>10</score>", 1.0, 1.0),
         ("<score>1</score> <score>10</score>", 0.5, 1.0),
-        ("<score>ten</score>", 1.0, None),
+        ("<score>1</score> <score>ten</score>", 0.0, None),  # the last one decides
+        ("<score>ten</score>", 0.0, None),
+        ("<score></score>", 0.0, None),
+        ("<score>8-9</score>", 0.0, None),
         ("ten", 0.0, None),
     ],
 )

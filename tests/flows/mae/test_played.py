@@ -33,7 +33,7 @@ SETTINGS = {
     "dialogues.prompts": "english",
     "dialogues.response_tokens": 512,
     "proposer.answers": 2,
-    "update.optimizer_steps": 1,
+    "mini_batch": 12,
     "evaluation.benchmark": "none",
     "questions.file": "",
     "questions.count": 2,
@@ -218,3 +218,21 @@ def test_a_fork_shares_the_iteration_and_builds_the_next(played, tmp_path) -> No
     assert first_stale_in_fork(mae_iteration, played[0], tmp_path) is None
     stale = first_stale_in_fork(mae_iteration, played[0], tmp_path, seed=5, iterations=2)
     assert stale and stale.startswith("f/iter-002/")
+
+
+def test_every_mini_batch_has_rollouts_of_several_roles(tmp_path) -> None:
+    """Twelve rows in two steps of six; in the tables' order the first would have no Judge."""
+    store, _ = play(tmp_path, GOOD, DULL, BLANK, GOOD, mini_batch=6)
+    [steps] = query(store.root, "select count(*) as n from updates")
+    datums = query(
+        store.root,
+        "select role from batches join rollouts using (run, rollout_id) order by datum, rollout_id",
+    )
+    assert steps["n"] == round(len(datums) / 6) == 2
+    rows = store.get("r/iter-001/evolve/step-001/batches").rows()
+    role_of = {
+        row["rollout_id"]: row["role"]
+        for row in query(store.root, "select rollout_id, role from rollouts")
+    }
+    roles = [role_of[row["rollout_id"]] for row in rows]
+    assert len(set(roles[:6])) > 1 and len(set(roles[6:])) > 1 and roles != sorted(roles)
