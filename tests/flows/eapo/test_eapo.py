@@ -350,3 +350,14 @@ def test_marks_are_compared_with_what_the_quotes_deserve():
         "mark_minus_truth": [0.0, 0.5, 0.0],
         "true_mark": [1.0, 0.0, 0.5],
     }
+
+
+def test_a_judge_is_shown_every_right_answer_and_may_pass_what_the_question_does_not_ask():
+    cfg = profile.load(Config, "micro", {"outcome": "judge", "dialogues.prompts": "english"})
+    judge = Roles(cfg).judge
+    assert judge is not None
+    shown = judge.templates[0].render(
+        question="Who wrote it?", answer="Clemens", references=["Mark Twain", "Samuel Clemens"]
+    )
+    assert "- Mark Twain\n- Samuel Clemens\n" in shown
+    assert "may hold more than the question asks" in shown

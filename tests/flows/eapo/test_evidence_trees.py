@@ -233,10 +233,9 @@ DIRECT = {
 
 def say(asked: Asked) -> str:
     if asked.template == "judge":
-        reference, given = re.findall(
-            r"^(?:Right answer|Answer to grade .*): (.*)$", asked.text, re.MULTILINE
-        )
-        return f"[[{'CORRECT' if given == reference else 'INCORRECT'}]]"
+        references = re.findall(r"^- (.*)$", asked.text, re.MULTILINE)
+        [given] = re.findall(r"^Answer to grade .*: (.*)$", asked.text, re.MULTILINE)
+        return f"[[{'CORRECT' if given in references else 'INCORRECT'}]]"
     if "access code" in asked.text:
         needle = re.search(r"The access code of the [a-z ]+ is (\d+)\.", asked.text)
         assert needle
