@@ -9,14 +9,18 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
+from string import ascii_uppercase
+from typing import Any
 
-import duckdb
-
+from corpus_prep.contamination.benchmarks import read_rows
 from flows.blocks.questions import held_out_world, watch_passed, watch_questions
 from flows.mae.config import Config
 from flows.mae.rewards import judge_rewards, proposer_rewards, solver_rewards
 from flows.mae.roles import Roles
 from flows.run import Player, Replies, Run
+from tasks.benchmarks.items import items_of
+from tasks.benchmarks.own_file import columns_of
 from tasks.corpus.documents import corpus_identity
 from tasks.monitors.monitor import JUDGE, mark_errors, marks_given
 from tasks.normalise import normalise
@@ -24,7 +28,6 @@ from tasks.pool import PoolRules, draw_entries, pool
 from tasks.score import score
 from tasks.stage import Rows, stage
 from warehouse.draft import hash_json
-from warehouse.query import run_sql
 from warehouse.schemas import TASKS
 from warehouse.store import Place, Table
 
@@ -68,21 +71,35 @@ def first_questions(run: Run[Config], roles: Roles, model: Player) -> Table:
 
 @stage(TASKS)
 def seed_questions(*, file: str, identity: str, count: int, seed: int) -> Rows:
-    """Yield `count` questions of a file's column `question`, drawn without replacement.
+    """Yield `count` questions of a file, drawn without replacement, with all that they are about.
 
-    No other column is read. `identity` stands for the file's content. Raises ValueError if the
-    column is missing or has fewer questions.
+    No answer is read. `identity` stands for the file's content. Raises ValueError if no column is
+    named like a question, or if there are fewer questions.
     """
-    sql = "select distinct question from query_table($file) order by all"
-    try:
-        rows = run_sql(sql, {}, {"file": file})
-    except duckdb.Error as error:
-        raise ValueError(f"{file} cannot be read as questions: {error}") from error
-    texts = [row["question"] for row in rows if row["question"] is not None]
+    columns = columns_of(Path(file)).model_copy(update={"answers": (), "id": None})
+    items = items_of(read_rows(Path(file)), "seeds", columns)
+    texts = sorted({whole_question(item) for item in items})
     if len(texts) < count:
         raise ValueError(f"{file} has {len(texts)} different questions, but {count} are wanted")
     for text in random.Random(seed).sample(texts, count):
         yield {"task_id": hash_json([identity, text]), "text": text}
+
+
+def whole_question(item: Mapping[str, Any]) -> str:
+    """A question with its passage before it and its options below it, as the released code has
+    them.
+
+    >>> whole_question({"text": "Who?", "context": "Ada did.", "options": ["Ada", "Bo"]})
+    'Ada did.\\n\\nWho?\\nA) Ada\\nB) Bo'
+    """
+    options = [
+        f"{letter}) {text}"
+        for letter, text in zip(ascii_uppercase, item["options"] or [], strict=False)
+    ]
+    question = "\n".join([item["text"], *options])
+    if item["context"]:
+        return f"{item['context']}\n\n{question}"
+    return question
 
 
 # ---- lines 4-15: the Proposer ----

@@ -132,7 +132,7 @@ def _item(row: Row, place: str, benchmark: str, columns: Columns) -> Row:
         answers = [as_text(answer) for text in answers for answer in json.loads(text)]
     if columns.after is not None:
         answers = [answer.rpartition(columns.after)[2].strip() for answer in answers]
-    if options:
+    if options and columns.answers:
         answers = [ascii_uppercase[_chosen(answers, options, columns.first, place)]]
         if columns.shuffled:
             options, answers = _shuffled(options, answers[0], place)

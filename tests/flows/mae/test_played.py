@@ -5,12 +5,14 @@ Every number is worked out by hand from the script.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from flows.mae.flow import mae_iteration
+from flows.mae.steps import seed_questions
 from tasks.monitors.monitor import Alarm
 from tests.support.scripted_play import (
     Asked,
@@ -236,3 +238,18 @@ def test_every_mini_batch_has_rollouts_of_several_roles(tmp_path) -> None:
     }
     roles = [role_of[row["rollout_id"]] for row in rows]
     assert len(set(roles[:6])) > 1 and len(set(roles[6:])) > 1 and roles != sorted(roles)
+
+
+def test_the_first_questions_keep_their_passages_and_options(tmp_path) -> None:
+    file = tmp_path / "seeds.jsonl"
+    lines = [
+        {"question": "Which of these conducts best?", "options": ["wood", "iron"], "answer": "B"},
+        {"question": "Who founded it?", "context": "Ott founded the mill.", "answer": "Ott"},
+    ]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    place = Store(tmp_path / "store").run("r")
+    tasks = seed_questions(place, file=str(file), identity="i", count=2, seed=0)
+    assert {row["text"] for row in tasks.rows()} == {
+        "Which of these conducts best?\nA) wood\nB) iron",
+        "Ott founded the mill.\n\nWho founded it?",
+    }
