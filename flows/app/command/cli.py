@@ -15,6 +15,7 @@ import click
 from flows.app.command.ask import ask
 from flows.app.command.corpus import corpus
 from flows.app.command.demo import MICRO, demo
+from flows.app.command.diff import diff
 from flows.app.command.documents import with_prepared_documents
 from flows.app.command.evaluate import evaluate
 from flows.app.command.export import export
@@ -407,6 +408,7 @@ for command in (
     ask,
     corpus,
     demo,
+    diff,
     evaluate,
     export,
     fork,

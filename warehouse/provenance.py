@@ -1,0 +1,268 @@
+"""What the rows of a run were really made with, by the recipes of its tables.
+
+A request or a configuration says what was asked for last. After `rerun --only`, or after code or
+prompts were edited, tables made earlier still hold what their own recipes say.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from warehouse.draft import hash_bytes, hash_json
+from warehouse.freshness import inputs
+from warehouse.schemas import UPDATES, Row
+from warehouse.store import Store
+from warehouse.table import Table
+
+Kind = Literal["setting", "prompt", "SQL", "code", "policy"]
+VERSION = 12  # characters of a hash that are shown
+MOST_VALUES = 3  # values of one setting that are listed
+LONGEST = 60  # characters of a value
+PLACES = ("address", "optimizer_state")  # parameters that say where a table lies
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a recipe: a setting, a prompt, an SQL file, a function, or a policy.
+
+    `value` is a setting's value or the version of anything else.
+    """
+
+    kind: Kind
+    name: str
+    value: str
+
+
+@dataclass(frozen=True)
+class Stale:
+    """A table that no longer fits what it was made from, and why."""
+
+    address: str
+    why: str
+
+
+def parts_of(recipe: Mapping[str, Any]) -> Iterator[Part]:
+    """All that determined a table's rows, except the tables that it was made from."""
+    for name, value in recipe.get("params", {}).items():
+        if name not in PLACES:
+            yield from _parts_in(name, value)
+    for name, version in recipe.get("code", {}).items():
+        yield Part("code", name, version)
+
+
+def _parts_in(name: str, value: Any) -> Iterator[Part]:
+    if isinstance(value, dict):
+        yield from _parts_in_dict(name, value)
+    elif isinstance(value, list) and name.endswith(".templates"):
+        for template in value:
+            template_name, _, version = str(template).rpartition(" ")
+            yield Part("prompt", template_name, version)
+    elif isinstance(value, list) and any(isinstance(item, dict | list) for item in value):
+        for number, item in enumerate(value):
+            yield from _parts_in(f"{name}[{number}]", item)
+    else:
+        yield Part("setting", name, _short(value))
+
+
+def _parts_in_dict(name: str, value: dict[str, Any]) -> Iterator[Part]:
+    keys = value.keys()
+    if keys == {"address", "content_hash"}:
+        return
+    if keys == {"id", "content_hash"}:
+        yield Part("policy", name, value["content_hash"][:VERSION])
+    elif keys == {"file", "text"}:
+        yield Part("SQL", value["file"], hash_bytes(value["text"].encode())[:VERSION])
+    elif keys == {"code"}:
+        for function, version in value["code"].items():
+            yield Part("code", function, version)
+    else:
+        for key, inner in value.items():
+            yield from _parts_in(f"{name}.{key}", inner)
+
+
+def _short(value: Any) -> str:
+    text = " ".join(str(value).split())
+    if len(text) > LONGEST:
+        return f"{text[: LONGEST - 15]}... {hash_bytes(text.encode())[:VERSION]}"
+    return text
+
+
+def stage_of(table: Table) -> str:
+    """The phase and name of a table, the same in every iteration and step.
+
+    `solver/rollouts.judge` for `run/iter-003/solver/step-007/rollouts.judge`.
+    """
+    return f"{table.at.phase}/{table.at.name}" if table.at.phase else table.at.name
+
+
+def code_version(recipe: Mapping[str, Any]) -> str:
+    """One hash over the code that made a table, its functions' among the parameters included."""
+    code = sorted((part.name, part.value) for part in parts_of(recipe) if part.kind == "code")
+    return hash_json(code)[:VERSION]
+
+
+def made_with(tables: Iterable[Table]) -> list[Row]:
+    """One row per stage: its tables, the versions of its code, its settings, prompts and SQL.
+
+    A part with several values lists them, each with its number of tables.
+    """
+    by_stage: dict[str, list[Table]] = {}
+    for table in tables:
+        if "params" in table.recipe:  # else no stage made it
+            by_stage.setdefault(stage_of(table), []).append(table)
+    rows: list[Row] = []
+    for stage, of_stage in by_stage.items():
+        values: dict[str, Counter[str]] = {}
+        for table in of_stage:
+            for part in parts_of(table.recipe):
+                if part.kind == "code" or part.value in ("None", "", "[]"):
+                    continue
+                name = part.name if part.kind == "setting" else f"{part.kind} {part.name}"
+                values.setdefault(name, Counter())[part.value] += 1
+        rows.append(
+            {
+                "stage": stage,
+                "tables": len(of_stage),
+                "code": _listed(Counter(code_version(table.recipe) for table in of_stage)),
+                "made with": "; ".join(f"{name} {_listed(of)}" for name, of in values.items()),
+            }
+        )
+    return rows
+
+
+def _listed(values: Counter[str]) -> str:
+    """One value, or several with their numbers of tables."""
+    if len(values) == 1:
+        return next(iter(values))
+    shown = [f"{value} ({number} tables)" for value, number in list(values.items())[:MOST_VALUES]]
+    if len(values) > MOST_VALUES:
+        shown.append(f"{len(values) - MOST_VALUES} more values")
+    return ", ".join(shown)
+
+
+def sources(recipe: Mapping[str, Any]) -> Iterator[str]:
+    """Addresses of the tables that a recipe reads, and of the updates that trained its policies."""
+    for address, _ in inputs(dict(recipe)):
+        yield address
+    for policy, _ in _policies(recipe.get("params", {})):
+        yield policy
+
+
+def _policies(value: Any) -> Iterator[tuple[str, str]]:
+    """Id and content hash of every policy among parameters."""
+    if isinstance(value, dict):
+        if value.keys() == {"id", "content_hash"}:
+            yield value["id"], value["content_hash"]
+        else:
+            for item in value.values():
+                yield from _policies(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _policies(item)
+
+
+def within(address: str) -> str:
+    """The address without its run: a fork's recipes may name tables of the run it came from."""
+    return address.partition("/")[2]
+
+
+def led_to(tables: Sequence[Table], last: Iterable[Table]) -> list[Table]:
+    """Of `tables`, those that `last` were made from, directly or not, and `last` themselves."""
+    at = {within(table.address): table for table in tables}
+    reached: set[str] = set()
+    waiting = [within(table.address) for table in last]
+    while waiting:
+        place = waiting.pop()
+        if place in at and place not in reached:
+            reached.add(place)
+            waiting += [within(source) for source in sources(at[place].recipe)]
+    return [table for place, table in at.items() if place in reached]
+
+
+def made_from(tables: Sequence[Table], addresses: Iterable[str]) -> list[Table]:
+    """Of `tables`, those that were made from any of the addresses, directly or not."""
+    by_source: dict[str, list[str]] = {}
+    for table in tables:
+        for source in sources(table.recipe):
+            by_source.setdefault(within(source), []).append(within(table.address))
+    first = {within(address) for address in addresses}
+    reached: set[str] = set()
+    waiting = list(first)
+    while waiting:
+        for place in by_source.get(waiting.pop(), []):
+            if place not in reached:
+                reached.add(place)
+                waiting.append(place)
+    return [table for table in tables if within(table.address) in reached - first]
+
+
+def stale(store: Store, tables: Sequence[Table], known: Mapping[str, str]) -> list[Stale]:
+    """The tables that no longer fit what they were made from, in the order of their making.
+
+    A table is stale if a table or a policy that it was made from was rebuilt since with other
+    rows. `known` gives tables that are stale for another reason, which only a flow can tell: its
+    settings, prompts and code as they are now.
+    """
+    reasons = dict(known)
+    at = {within(table.address): table for table in tables}
+    for table in tables:
+        if table.address in reasons:
+            continue
+        for source, content_hash in inputs(table.recipe):
+            now = at.get(within(source)) or store.find(source)
+            if now is not None and now.content_hash != content_hash:
+                reasons[table.address] = f"{source} was rebuilt since, with other rows"
+                break
+        else:
+            if reason := _other_policy(table, at):
+                reasons[table.address] = reason
+    ordered = sorted(tables, key=lambda table: table.recipe.get("started_at", 0.0))
+    found = [Stale(t.address, reasons[t.address]) for t in ordered if t.address in reasons]
+    begun = {of.address for of in found}
+    for table in made_from(ordered, begun):
+        if table.address not in begun:
+            found.append(Stale(table.address, "made from tables that are stale"))
+    return found
+
+
+def _other_policy(table: Table, at: Mapping[str, Table]) -> str | None:
+    for policy, content_hash in _policies(table.recipe.get("params", {})):
+        update = at.get(within(policy))
+        if update is None or update.schema is not UPDATES or not update.num_rows:
+            continue
+        if update.rows()[-1]["policy_hash"] != content_hash:
+            return f"the policy {policy} was trained again since"
+    return None
+
+
+def by_reason(found: Iterable[Stale]) -> list[Row]:
+    """One row per reason why tables are stale: their number, and the first of them."""
+    rows: dict[str, Row] = {}
+    for one in found:
+        row = rows.setdefault(
+            one.why, {"stale because": one.why, "tables": 0, "first": one.address}
+        )
+        row["tables"] += 1
+    return list(rows.values())
+
+
+def recipe_differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[Row]:
+    """One row per part that differs between two recipes: what it is, its name, both values.
+
+    Policies and the tables that were read are left out: they differ whenever earlier tables do.
+    """
+    before = _by_name(one)
+    now = _by_name(other)
+    return [
+        {"what": kind, "name": name, "one": before.get(key), "other": now.get(key)}
+        for key in [*before, *(key for key in now if key not in before)]
+        for kind, name in [key]
+        if kind != "policy" and before.get(key) != now.get(key)
+    ]
+
+
+def _by_name(recipe: Mapping[str, Any]) -> dict[tuple[str, str], str]:
+    return {(part.kind, part.name): part.value for part in parts_of(recipe)}
