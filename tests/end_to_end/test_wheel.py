@@ -107,9 +107,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
     installed = Installed(folder / "environment", user, free_port())
     install = [sys.executable, "-m", "pip", "--python", installed.environment, "install"]
     # elsewhere, as pip would take metadata in this folder for an installed package
-    subprocess.run(
-        [*install, "--quiet", "--no-deps", "--no-index", wheel], cwd=folder, check=True
-    )
+    subprocess.run([*install, "--quiet", "--no-deps", "--no-index", wheel], cwd=folder, check=True)
     # a path that a .pth file names is searched, but its own .pth files, as ours, are not read
     (installed.packages / "below.pth").write_text(sysconfig.get_path("purelib"))
     yield installed
