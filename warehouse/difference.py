@@ -110,7 +110,7 @@ def _compare(
     fork's rows and recipes may name the run it came from."""
     place = within(table.address)
     parts = [
-        *recipe_differences(table.recipe, counterpart.recipe),
+        *recipe_differences(table, counterpart),
         *_input_differences(table, counterpart, own),
     ]
     if parts:

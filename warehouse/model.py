@@ -15,6 +15,7 @@ import jinja2
 import yaml
 
 from warehouse.lake import Lake
+from warehouse.provenance import UNCHECKED, Checked, by_reason, led_to, made_with, stale
 from warehouse.publish import LICENCES, cell
 from warehouse.store import Store
 from warehouse.table import Cleaned, Table
@@ -24,10 +25,18 @@ CARD = Path(__file__).parent / "model_card.md.jinja"
 ADAPTER = "adapter_model.safetensors"
 
 
-def write_policy(store: Store, run: str, role: str, iteration: int | None, folder: Path) -> str:
+def write_policy(
+    store: Store,
+    run: str,
+    role: str,
+    iteration: int | None,
+    folder: Path,
+    checked: Checked = UNCHECKED,
+) -> str:
     """Copy a role's policy as it was after an iteration (None: the last), and write its card.
 
-    Returns the policy's id.
+    Returns the policy's id. `checked` says which tables the run would rebuild now; the card names
+    those among the tables that the policy was made from.
 
     Raises ValueError for a role without updates or a folder that is not empty, and Cleaned if the
     weights were removed.
@@ -44,7 +53,7 @@ def write_policy(store: Store, run: str, role: str, iteration: int | None, folde
             " them"
         )
     shutil.copytree(source, folder, dirs_exist_ok=True)
-    (folder / "README.md").write_text(card(store, run, role, updates), encoding="utf-8")
+    (folder / "README.md").write_text(card(store, run, role, updates, checked), encoding="utf-8")
     return last["policy"]
 
 
@@ -66,7 +75,9 @@ def _updates(store: Store, run: str, role: str, iteration: int | None) -> list[T
     return updates
 
 
-def card(store: Store, run: str, role: str, updates: list[Table]) -> str:
+def card(
+    store: Store, run: str, role: str, updates: list[Table], checked: Checked = UNCHECKED
+) -> str:
     """The model card.
 
     It has a header for the hub, training, scores, lineage, and licences of the documents it read.
@@ -82,6 +93,7 @@ def card(store: Store, run: str, role: str, updates: list[Table]) -> str:
         base_hash = policies[0]["policy_hash"]
     request = store.kept(run, "request.json") or {}
     usage = usage_of(store, run, updates)
+    used = led_to(list(store.tables(run)), updates)
     tags = ["selfplay", "reinforcement-learning"]
     if request.get("flow"):
         tags.append(request["flow"])
@@ -113,6 +125,9 @@ def card(store: Store, run: str, role: str, updates: list[Table]) -> str:
         ),
         adapter=bool(last["adapter"]),
         usage=usage and usage.markdown(_anywhere(weights), is_adapter=bool(last["adapter"])),
+        made_with=made_with(used),
+        stale=by_reason(stale(store, used, checked.stale)),
+        unchecked=checked.problem,
         evaluations=_rows(lake, run, EVALUATIONS),
         trained=_rows(lake, run, TRAINED, role=role, iteration=updates[-1].at.iteration or 0),
         licences=_rows(lake, run, LICENCES),

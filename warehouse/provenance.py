@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from warehouse.draft import hash_bytes, hash_json
@@ -34,6 +34,20 @@ class Part:
     kind: Kind
     name: str
     value: str
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a dry run of the flow said: the tables that it would rebuild, and why.
+
+    `problem` says why there was no dry run, if there was none.
+    """
+
+    stale: Mapping[str, str] = field(default_factory=dict)
+    problem: str | None = None
+
+
+UNCHECKED = Checked(problem="no dry run was made")
 
 
 @dataclass(frozen=True)
@@ -249,13 +263,15 @@ def by_reason(found: Iterable[Stale]) -> list[Row]:
     return list(rows.values())
 
 
-def recipe_differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[Row]:
-    """One row per part that differs between two recipes: what it is, its name, both values.
+def recipe_differences(one: Table, other: Table) -> list[Row]:
+    """One row per part that differs between two tables' recipes: what, name, one, other.
 
-    Policies and the tables that were read are left out: they differ whenever earlier tables do.
+    The runs' own names within settings do not count. Policies and the tables that were read are
+    left out: they differ whenever earlier tables do.
     """
-    before = _by_name(one)
-    now = _by_name(other)
+    own = (f"{one.at.run}/", f"{other.at.run}/")
+    before = _by_name(one.recipe, own)
+    now = _by_name(other.recipe, own)
     return [
         {"what": kind, "name": name, "one": before.get(key), "other": now.get(key)}
         for key in [*before, *(key for key in now if key not in before)]
@@ -264,5 +280,8 @@ def recipe_differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list
     ]
 
 
-def _by_name(recipe: Mapping[str, Any]) -> dict[tuple[str, str], str]:
-    return {(part.kind, part.name): part.value for part in parts_of(recipe)}
+def _by_name(recipe: Mapping[str, Any], own: tuple[str, str]) -> dict[tuple[str, str], str]:
+    return {
+        (part.kind, part.name): within(part.value) if part.value.startswith(own) else part.value
+        for part in parts_of(recipe)
+    }

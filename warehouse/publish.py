@@ -21,6 +21,7 @@ from warehouse.address import no_run
 from warehouse.clean import cleaned
 from warehouse.draft import RECIPE
 from warehouse.lake import Lake
+from warehouse.provenance import UNCHECKED, Checked, by_reason, made_with, stale
 from warehouse.schemas import TABLES, Row, Schema
 from warehouse.store import Store
 from warehouse.table import Table
@@ -56,8 +57,12 @@ FILE_ROWS = 500_000
 SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
 
 
-def write_dataset(store: Store, run: str, folder: Path) -> dict[str, int]:
+def write_dataset(
+    store: Store, run: str, folder: Path, checked: Checked = UNCHECKED
+) -> dict[str, int]:
     """Write the tables of a run that hold rows, and the card; returns the number of rows of each.
+
+    `checked` says which tables the run would rebuild now; the card names them.
 
     Raises ValueError if the run does not exist or the folder is not empty.
     """
@@ -75,7 +80,7 @@ def write_dataset(store: Store, run: str, folder: Path) -> dict[str, int]:
         ]
         if of_kind:
             counts[name] = _write(TABLES[name], of_kind, folder / name)
-    (folder / "README.md").write_text(card(store, run, tables, counts), encoding="utf-8")
+    (folder / "README.md").write_text(card(store, run, tables, counts, checked), encoding="utf-8")
     return counts
 
 
@@ -132,7 +137,13 @@ def _pairs(column: pa.Array) -> pa.Array:
     )
 
 
-def card(store: Store, run: str, tables: list[Table], counts: dict[str, int]) -> str:
+def card(
+    store: Store,
+    run: str,
+    tables: list[Table],
+    counts: dict[str, int],
+    checked: Checked = UNCHECKED,
+) -> str:
     """The dataset card.
 
     It has a header for `load_dataset`, lineage, gates, selections, scores, and licences of the
@@ -161,6 +172,9 @@ def card(store: Store, run: str, tables: list[Table], counts: dict[str, int]) ->
         stages=Counter(table.recipe["stage"].rsplit(".", 1)[-1].lstrip("_") for table in tables),
         num_tables=len(tables),
         recipe=RECIPE,
+        made_with=made_with(tables),
+        stale=by_reason(stale(store, tables, checked.stale)),
+        unchecked=checked.problem,
         licences=licences,
         cell=cell,
         cleaned=cleaned(store, run),

@@ -69,7 +69,6 @@ def test_the_card_says_where_rows_come_from_and_what_texts_may_be_used_for(store
     assert {"config_name": "advantages", "data_files": "advantages/*.parquet"} in header["configs"]
     for shown in (
         "some-iteration",
-        "`seed=1`",
         "| a book | CC BY 4.0 | 1 |",
         "| source | model | 1 | 1 | 0 |",
         "| rollouts | 4 |",

@@ -377,14 +377,29 @@ def report(name: str) -> None:
 @main.command()
 @click.argument("names", metavar="RUN RUN...", nargs=-1, required=True)
 def compare(names: tuple[str, ...]) -> None:
-    """Compare runs: settings that differ, held-out scores, their cost, and a page with figures."""
-    from flows.app.command.compare import differing_settings, incomparable, scores, spent
+    """Compare runs: settings, prompts and code, held-out scores, their cost; and a page with
+    figures.
+
+    What the last command of each run asked for stands first; then what the tables of the runs were
+    really made with, by their recipes, and which of them are stale.
+    """
+    from flows.app.command.checked import check
+    from flows.app.command.compare import (
+        differing_settings,
+        incomparable,
+        made_differently,
+        scores,
+        spent,
+        stale_tables,
+    )
     from tasks.reports.runs import report_runs
 
     names = tuple(dict.fromkeys(names))
     store = existing_store()
     tables = {
-        "settings that differ": differing_settings(store, names),
+        "settings of the last command that differ": differing_settings(store, names),
+        "tables made differently": made_differently(store, names),
+        "stale tables": stale_tables(store, {name: check(store, name) for name in names}),
         "held-out scores": scores(store, names),
         "what it cost": spent(store, names),
     }

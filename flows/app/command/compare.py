@@ -3,20 +3,95 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tasks.benchmarks.item_scores import differences
 from tasks.reports.costs import COSTS, costs
 from warehouse.address import no_run
+from warehouse.fork import FORK
+from warehouse.provenance import (
+    Checked,
+    by_reason,
+    code_version,
+    recipe_differences,
+    stage_of,
+    stale,
+    within,
+)
 from warehouse.query import query
 from warehouse.schemas import TASKS, Row
 from warehouse.store import Store
+from warehouse.table import Table
 
+MOST_FUNCTIONS = 3  # functions that are named
 SCORES = """
     select benchmark, iteration, run, score, standard_error, protocol from evaluations
     where metric = 'score' and list_contains($runs, run) order by benchmark, iteration, run
 """
+
+
+def made_differently(store: Store, runs: Sequence[str]) -> list[Row]:
+    """One row per part in which the recipes of the runs' tables differ, by stage.
+
+    A part is a setting, a prompt, an SQL file, or all the code of a stage. Each table is compared
+    with the first run's at the same place; the column `tables` says how often that part differs.
+    """
+    first, *others = runs
+    of_first = _by_place(store, first)
+    rows: dict[tuple[str, ...], Row] = {}
+    for run in others:
+        of_run = _by_place(store, run)
+        for place in of_first.keys() & of_run.keys():
+            table = of_first[place]
+            for part in _differences(table, of_run[place]):
+                key = (stage_of(table), part["what"], part["name"])
+                row = rows.setdefault(
+                    (*key, str(part["one"])),
+                    {"stage": key[0], "what": key[1], "name": key[2]}
+                    | {first: part["one"]}
+                    | dict.fromkeys(others, "")
+                    | {"tables": 0},
+                )
+                values = [value for value in str(row[run]).split(", ") if value]
+                if str(part["other"]) not in values:
+                    row[run] = ", ".join([*values, str(part["other"])])
+                row["tables"] += 1
+    return sorted(rows.values(), key=lambda row: (row["what"] == "code", row["stage"]))
+
+
+def _differences(one: Table, other: Table) -> list[Row]:
+    """The parts in which two recipes differ; functions as one part, which names some of them."""
+    parts = recipe_differences(one, other)
+    functions = [part["name"] for part in parts if part["what"] == "code"]
+    found = [part for part in parts if part["what"] != "code"]
+    if functions:
+        names = ", ".join(functions[:MOST_FUNCTIONS])
+        if len(functions) > MOST_FUNCTIONS:
+            names += f" and {len(functions) - MOST_FUNCTIONS} more"
+        versions = {"one": code_version(one.recipe), "other": code_version(other.recipe)}
+        found.append({"what": "code", "name": names, **versions})
+    return found
+
+
+def stale_tables(store: Store, checked: Mapping[str, Checked]) -> list[Row]:
+    """One row per run and reason why some of its tables are stale, or were not checked."""
+    rows: list[Row] = []
+    for run, dry_run in checked.items():
+        found = stale(store, list(store.tables(run)), dry_run.stale)
+        rows += [{"run": run, **row} for row in by_reason(found)]
+        if dry_run.problem:
+            unchecked = {
+                "stale because": f"not checked: {dry_run.problem}",
+                "tables": "",
+                "first": "",
+            }
+            rows.append({"run": run, **unchecked})
+    return rows
+
+
+def _by_place(store: Store, run: str) -> dict[str, Table]:
+    return {within(table.address): table for table in store.tables(run)}
 
 
 def differing_settings(store: Store, runs: Sequence[str]) -> list[Row]:
@@ -92,10 +167,14 @@ def _held_out_tasks(store: Store, run: str) -> list[str]:
 
 
 def _config(store: Store, run: str) -> Row:
+    """A run's configuration; that of the run it was forked from if it was not continued yet."""
     config = store.kept(run, "config.json")
-    if config is None:
+    if config is not None:
+        return config
+    origin = store.kept(run, FORK)
+    if origin is None:
         raise no_run(run)
-    return config
+    return _config(store, origin["run"])
 
 
 def flat(settings: Any, where: str = "") -> Row:

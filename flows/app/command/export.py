@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from flows.app.command.checked import check
 from flows.runtime.store_root import existing_store
 
 if TYPE_CHECKING:
+    from warehouse.provenance import Checked
     from warehouse.store import Store
 
 
@@ -66,9 +68,11 @@ def _write_dataset(run: str, folder: Path) -> None:
     from warehouse.publish import write_dataset
 
     store = existing_store()
-    counts = write_dataset(store, run, folder)
+    checked = check(store, run)
+    counts = write_dataset(store, run, folder, checked)
     click.echo(f"wrote {folder}: {', '.join(f'{n:,} {table}' for table, n in counts.items())}")
     _say_what_is_left_out(store, run)
+    _say_what_is_stale(checked)
 
 
 def _write_transcripts(run: str, folder: Path) -> None:
@@ -77,6 +81,7 @@ def _write_transcripts(run: str, folder: Path) -> None:
     store = existing_store()
     click.echo(f"wrote {folder}: {write_transcripts(store, run, folder):,} transcripts")
     _say_what_is_left_out(store, run)
+    _say_what_is_stale(check(store, run))
 
 
 def _say_what_is_left_out(store: Store, run: str) -> None:
@@ -89,7 +94,21 @@ def _say_what_is_left_out(store: Store, run: str) -> None:
 def _write_policy(run: str, role: str, iteration: int | None, folder: Path) -> None:
     from warehouse.model import write_policy
 
-    click.echo(f"wrote {folder}: {write_policy(existing_store(), run, role, iteration, folder)}")
+    store = existing_store()
+    checked = check(store, run)
+    policy = write_policy(store, run, role, iteration, folder, checked)
+    click.echo(f"wrote {folder}: {policy}")
+    _say_what_is_stale(checked)
+
+
+def _say_what_is_stale(checked: Checked) -> None:
+    if checked.problem:
+        click.echo(f"not checked for stale tables: {checked.problem}")
+    elif checked.stale:
+        click.echo(
+            f"{len(checked.stale)} table(s) of the run are stale, and the card names the reasons:"
+            " `selfplay why` lists them"
+        )
 
 
 def _push(folder: Path, repository: str, kind: Literal["dataset", "model"]) -> None:
