@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,10 @@ from warehouse.table import Cleaned, Table
 from warehouse.usage import usage_of
 
 CARD = Path(__file__).parent / "model_card.md.jinja"
+CONFIG = "config.json"
 ADAPTER = "adapter_model.safetensors"
+# what replaces values of the config.json in a folder, given the parameter `yarn` of an update
+Stretched = Callable[[Path, dict[str, Any]], dict[str, Any]]
 
 
 def write_policy(
@@ -32,8 +36,13 @@ def write_policy(
     iteration: int | None,
     folder: Path,
     checked: Checked = UNCHECKED,
+    stretched: Stretched | None = None,
 ) -> str:
     """Copy a role's policy as it was after an iteration (None: the last), and write its card.
+
+    Full weights that were trained with stretched positions (YaRN) get a config.json that says so,
+    with what `stretched` returns; in the store, config.json stays the base model's, which every
+    update stretches anew. An adapter has no such file, so its card alone says it.
 
     Returns the policy's id. `checked` says which tables the run would rebuild now; the card names
     those among the tables that the policy was made from.
@@ -53,8 +62,25 @@ def write_policy(
             " them"
         )
     shutil.copytree(source, folder, dirs_exist_ok=True)
+    yarn = updates[-1].recipe.get("params", {}).get("yarn")
+    if yarn and last["adapter"] is None and stretched is not None:
+        _write_positions(folder, stretched(folder, yarn))
     (folder / "README.md").write_text(card(store, run, role, updates, checked), encoding="utf-8")
     return last["policy"]
+
+
+def _write_positions(folder: Path, positions: dict[str, Any]) -> None:
+    """Write positions into config.json, under the names of the library's old versions, too, if the
+    file has those."""
+    path = folder / CONFIG
+    config = json.loads(path.read_text(encoding="utf-8"))
+    is_old = "rope_theta" in config or "rope_scaling" in config
+    config |= positions
+    if is_old:
+        rope = config.pop("rope_parameters")
+        config["rope_theta"] = rope["rope_theta"]
+        config["rope_scaling"] = {key: rope[key] for key in rope if key != "rope_theta"}
+    path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
 def _updates(store: Store, run: str, role: str, iteration: int | None) -> list[Table]:
@@ -125,6 +151,7 @@ def card(
         ),
         adapter=bool(last["adapter"]),
         usage=usage and usage.markdown(_anywhere(weights), is_adapter=bool(last["adapter"])),
+        yarn=updates[-1].recipe.get("params", {}).get("yarn"),
         made_with=made_with(used),
         stale=by_reason(stale(store, used, checked.stale)),
         unchecked=checked.problem,

@@ -7,7 +7,7 @@ prompts were edited, tables made earlier still hold what their own recipes say.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -250,6 +250,35 @@ def _other_policy(table: Table, at: Mapping[str, Table]) -> str | None:
         if update.rows()[-1]["policy_hash"] != content_hash:
             return f"the policy {policy} was trained again since"
     return None
+
+
+def cost_of(tables: Sequence[Table], addresses: Collection[str]) -> list[Row]:
+    """What the tables at some addresses, and all that is made from them, took when they were made.
+
+    One row per stage, and one for all: stale tables, those made from them, optimizer steps, tokens
+    sampled or trained on, hours, hours of GPUs. Tables that were never made cost nothing yet.
+    """
+    first = [table for table in tables if table.address in addresses]
+    by_stage: dict[str, list[Table]] = {}
+    rebuilt = [*first, *made_from(tables, addresses)]
+    for table in sorted(rebuilt, key=lambda table: table.recipe.get("started_at", 0.0)):
+        by_stage.setdefault(stage_of(table), []).append(table)
+    rows = [_cost_row(stage, some, addresses) for stage, some in by_stage.items()]
+    return [*rows, _cost_row("all", rebuilt, addresses)]
+
+
+def _cost_row(stage: str, tables: Sequence[Table], addresses: Collection[str]) -> Row:
+    num_stale = sum(table.address in addresses for table in tables)
+    recipes = [table.recipe for table in tables]
+    return {
+        "stage": stage,
+        "stale": num_stale,
+        "made from these": len(tables) - num_stale,
+        "steps": sum(table.num_rows for table in tables if table.schema is UPDATES),
+        "tokens": f"{sum(recipe.get('tokens') or 0 for recipe in recipes):,}",
+        "hours": f"{sum(recipe.get('seconds') or 0 for recipe in recipes) / 3600:.3f}",
+        "GPU-hours": f"{sum(recipe.get('gpu_s') or 0 for recipe in recipes) / 3600:.3f}",
+    }
 
 
 def by_reason(found: Iterable[Stale]) -> list[Row]:

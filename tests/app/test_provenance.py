@@ -17,6 +17,8 @@ from tests.app.test_diff import PROMPTS, play
 from tests.flows.rzero.test_played import SETTINGS
 from tests.support.scripted_play import any_text_model
 from warehouse.provenance import stale
+from warehouse.query import query
+from warehouse.schemas import UPDATES
 from warehouse.store import Store
 
 
@@ -98,6 +100,24 @@ def edited_rewards(tasks: list[Any], labels: list[Any], novelties: list[Any], *,
 
     for row in challenger_rewards(tasks, labels, novelties, weight=weight):
         yield {**row, "components": {}}
+
+
+def test_why_adds_up_what_a_change_costs_downstream_too(told, folder) -> None:
+    """The reward's weight makes rewards and their parts stale. From these come the challenger's
+    update, and all that its policy asked and the solver then learned: two updates more."""
+    output = told("why", "one", "--set", "challenger.repetition_weight=0.5")
+    assert "2 of 54 stages would be rebuilt" in output
+    sampled = query(
+        folder / "store",
+        "select sum(num_sampled_tokens)::int as tokens from rollouts"
+        " where run = 'one' and phase in ('pool', 'solver')",
+    )[0]["tokens"]
+    updates = list(Store(folder / "store").tables("one", UPDATES))
+    trained = sum(table.recipe["tokens"] for table in updates)
+    total = [cell.strip() for cell in line_of(output, "│ all ").split("│")[1:-1]]
+    assert total[1:5] == ["2", "41", "3", f"{sampled + trained:,}"]
+    # neither the questions of the challenger's step nor its solver's answers
+    assert "challenger/rollouts" not in output
 
 
 def test_a_table_made_from_rows_that_were_rebuilt_since_is_stale(folder, told, tmp_path) -> None:

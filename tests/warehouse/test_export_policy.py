@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
+from flows.app.command import cli
 from tests.support.rows import publish, row
 from warehouse.model import write_policy
 from warehouse.schemas import TABLES
@@ -114,6 +116,39 @@ def test_an_adapter_is_exported_as_one_with_the_model_it_needs(store, tmp_path) 
     assert (
         yaml.safe_load(card.split("---")[1])["library_name"] == "peft" and "A LoRA adapter" in card
     )
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}},
+        {"rope_theta": 1e6, "rope_scaling": None},  # as older files say it
+    ],
+)
+def test_weights_trained_with_yarn_say_so_in_their_own_config(
+    store, own, tmp_path, monkeypatch
+) -> None:
+    from transformers import AutoConfig
+
+    monkeypatch.setenv("SELFPLAY_STORE", str(store.root))
+    update(store.run("mine").iteration(1).phase("p").step(1), "solver", "base")
+    table = store.get("mine/iter-001/p/step-001/updates")
+    base = {"model_type": "qwen2", "max_position_embeddings": 32768, **own}
+    (table.files / "update" / "policy" / "config.json").write_text(json.dumps(base))
+    params = {**table.recipe["params"], "yarn": {"factor": 4.0, "original": None}}
+    store.amend(table.address, {**table.recipe, "params": params})
+    out = tmp_path / "out"
+    arguments = ["export", "mine", "--policy", "solver", "-o", str(out)]
+    result = CliRunner().invoke(cli.main, arguments)
+    assert result.exit_code == 0, result.output
+    config = AutoConfig.from_pretrained(out)
+    assert config.max_position_embeddings == 131072
+    rope = config.rope_parameters
+    expected = {"rope_type": "yarn", "factor": 4.0, "rope_theta": 1e6}
+    assert {name: rope[name] for name in expected} == expected
+    assert rope["original_max_position_embeddings"] == 32768
+    assert "stretched by a factor of 4.0" in (out / "README.md").read_text()
+    assert json.loads((table.files / "update/policy/config.json").read_text()) == base
 
 
 def test_a_role_without_updates_weights_cleaned_away_and_a_folder_in_use_are_refused(

@@ -229,12 +229,15 @@ def _run_and_exit(flow: str, parameters: dict[str, Any], here: bool) -> None:
 def why(
     name: str, stage: str | None, iteration: int | None, step: int | None, settings: tuple[str, ...]
 ) -> None:
-    """Dry run: list the stages of RUN, or STAGE alone, that would be rebuilt, and why.
+    """Dry run: list the stages of RUN, or STAGE alone, that would be rebuilt, and why; and what
+    that costs.
 
-    Stages are judged by their current inputs: one that only a rebuilt input would make stale is not
-    listed.
+    Stages are judged by their current inputs. The cost also counts all that is made from them, and
+    is what these tables took when they were made: rows, tokens, hours. A rebuilt table whose rows
+    turn out the same ends the chain earlier.
     """
     from flows.runtime.record import last_request
+    from warehouse.provenance import cost_of
     from warehouse.rerun import chosen
 
     if is_flow(name):
@@ -259,6 +262,16 @@ def why(
         print_table(rows, f"{len(stale)} of {len(reasons)} stages would be rebuilt")
     else:
         click.echo(f"all {len(reasons)} stages are fresh")
+    if stale:
+        print_table(
+            cost_of(list(store.tables(name)), stale),
+            "what this costs with all that is made from it, by what the tables took before",
+        )
+    if inquiry.unmade:
+        click.echo(
+            f"then the flow makes what it never made, from {inquiry.unmade} on: at a cost"
+            " that no recipe knows"
+        )
     if inquiry.stopped:
         click.echo(f"then the flow stops by itself: {inquiry.stopped}")
 

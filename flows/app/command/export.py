@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -96,9 +96,16 @@ def _write_policy(run: str, role: str, iteration: int | None, folder: Path) -> N
 
     store = existing_store()
     checked = check(store, run)
-    policy = write_policy(store, run, role, iteration, folder, checked)
+    policy = write_policy(store, run, role, iteration, folder, checked, _stretched)
     click.echo(f"wrote {folder}: {policy}")
     _say_what_is_stale(checked)
+
+
+def _stretched(folder: Path, yarn: dict[str, Any]) -> dict[str, Any]:
+    """What replaces values of a model's config.json if its positions are stretched by YaRN."""
+    from tasks.engines.yarn import Yarn
+
+    return Yarn.model_validate(yarn).settings(folder)
 
 
 def _say_what_is_stale(checked: Checked) -> None:
