@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from concurrent.futures import wait as wait_for
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,7 @@ def test_a_failed_write_stops_the_run_at_its_next_stage_and_the_update_is_made_a
         raise OSError(28, "No space left on device")
 
     [made] = learn(store, LateTrainer(fail))
+    wait_for(store.behind._work)
     with pytest.raises(RuntimeError, match=r"No space left on device.*then repeat the command"):
         learn(store, LateTrainer(), steps=2)
     assert store.get(UPDATE).awaits and not list((store.root / "tmp").iterdir())
