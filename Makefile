@@ -113,7 +113,7 @@ mutants: full ## change one token at a time in rewards, scores, batches, filters
 chaos: full ## kill and suspend processes of a run, truncate files, set clocks at random, N times; compare with an undisturbed run
 	$(BIN)/python -m tests.end_to_end.chaos $(or $(N),50) --seed $(or $(SEED),0) --minutes $(or $(MINUTES),inf)
 
-claims: full $(SMOLLM2) ## test the papers' claims in miniature, and self-play on English, with three seeds each
+claims: full $(SMOLLM2) ## test the papers' claims in miniature, with eight seeds or more each, and self-play on English with three
 	$(BIN)/python -m flows.app.claims
 
 micro: full ## rebuild the micro-worlds' checkpoints (about an hour on one core)

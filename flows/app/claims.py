@@ -1,8 +1,9 @@
 """Test papers' claims in the micro-worlds.
 
 `python -m flows.app.claims [STUDY...]` plays methods, their ablations and the baselines with
-several seeds each, and says which claims hold (`flows.app.study`). A claim holds if it holds for
-every seed.
+several seeds each, and says of each claim whether the runs show it, contradict it or cannot tell
+(`flows.app.evidence`). Differences are paired: the runs of one seed have the same documents and the
+same held-out tasks.
 
 Runs that are missing or unfinished are played or resumed in this process, without Prefect's server.
 After each variant the tables `data/bench/STUDY-claims.md` and `.jsonl` and a page with figures are
@@ -29,19 +30,19 @@ from statistics import fmean
 
 from flows.app.command.launch import find_method
 from flows.app.command.tables import print_table
-from flows.app.study import STUDIES, Claim, Seed, Study
+from flows.app.evidence import SHOWN, TAIL, mean_interval
+from flows.app.study import KINDS, STUDIES, Claim, Seed, Study
 from flows.runtime.request import Request
 from flows.runtime.store_root import WORKSPACE, open_store, store_root
 from flows.runtime.unread import UnreadError
 from tasks.monitors.monitor import Alarm
-from tasks.reports.runs import mean_and_error, report_runs
+from tasks.reports.runs import report_runs
 from warehouse.draft import write_json
 from warehouse.query import snapshot
 from warehouse.schemas import Row
 from warehouse.store import Store
 
 BENCH = WORKSPACE / "data" / "bench"
-SEEDS = (0, 1, 2)
 
 # the seeds that each variant has, and the alarm that stopped its run, or ""
 Runs = Mapping[str, Mapping[Seed, str]]
@@ -84,11 +85,15 @@ def next_stage(request: Request) -> tuple[str | None, str]:
     return next(stale, None), inquiry.stopped or ""
 
 
-def finished(study: Study, seeds: Sequence[int] = SEEDS, known: Runs | None = None) -> Runs:
-    """The seeds whose runs are finished, by variant. Runs in `known` are not checked again."""
+def finished(study: Study, seeds: Sequence[int] | None = None, known: Runs | None = None) -> Runs:
+    """The seeds whose runs are finished, by variant. Runs in `known` are not checked again.
+
+    `seeds`: which to look for beside those that the study plays.
+    """
     runs: dict[str, dict[Seed, str]] = {variant: {} for variant in study.variants}
     for variant, alarms in runs.items():
-        for seed in (Seed(study, number) for number in seeds):
+        numbers = sorted({*study.seeds(variant), *(seeds or ())})
+        for seed in (Seed(study, number) for number in numbers):
             if known and seed in known[variant]:
                 alarms[seed] = known[variant][seed]
                 continue
@@ -98,7 +103,7 @@ def finished(study: Study, seeds: Sequence[int] = SEEDS, known: Runs | None = No
     return runs
 
 
-def progress(study: Study, seeds: Sequence[int] = SEEDS) -> list[Row]:
+def progress(study: Study, seeds: Sequence[int] | None = None) -> list[Row]:
     """One row per variant: its finished seeds, what the others would play next, and the time left.
 
     A run takes as long as the finished ones of its variant did, or those of its study.
@@ -154,9 +159,10 @@ def together(left: Mapping[int, str]) -> dict[str, list[int]]:
     return dict(seeds)
 
 
-def unique(study: Study, variant: str, seeds: Sequence[int]) -> list[int]:
-    """The seeds that make different runs of a variant."""
-    return list(dict.fromkeys(study.seed_of(variant, n) for n in seeds))
+def unique(study: Study, variant: str, seeds: Sequence[int] | None) -> list[int]:
+    """The seeds that make different runs of a variant; None stands for those of the study."""
+    numbers = study.seeds(variant) if seeds is None else seeds
+    return list(dict.fromkeys(study.seed_of(variant, number) for number in numbers))
 
 
 def seconds(run: str) -> float:
@@ -202,7 +208,7 @@ def describe_variants(study: Study, runs: Runs) -> list[Row]:
     for variant, seeds in runs.items():
         scores = [seed.series(variant) for seed in seeds]
         gains = [seed.gain(variant) for seed in seeds]
-        row: Row = {"variant": variant, "seeds": counted(seeds)}
+        row: Row = {"variant": variant, "seeds": counted(seeds, len(study.seeds(variant)))}
         if is_any_stopped:
             row["stopped by an alarm"] = sum(map(bool, seeds.values()))
         row["before"] = summary([series[0] for series in scores])
@@ -216,14 +222,13 @@ def describe_variants(study: Study, runs: Runs) -> list[Row]:
 
 
 def judge_claims(study: Study, runs: Runs) -> list[Row]:
-    """One row per claim, over the seeds that all its variants have.
+    """One row per claim, over the seeds that all its variants have: claims of the paper first.
 
-    A claim that holds for too few seeds is open; the number of a seed is marked if an alarm stopped
-    one of its runs.
+    The number of a seed is marked if an alarm stopped one of its runs.
     """
     rows = []
     written = write_down(study)
-    for claim in study.claims:
+    for claim in sorted(study.claims, key=lambda claim: KINDS.index(claim.kind)):
         first, *others = claim.runs.values()
         seeds = [
             seed
@@ -238,47 +243,56 @@ def judge_claims(study: Study, runs: Runs) -> list[Row]:
             is_stopped = any(runs[variant][seed] for variant in claim.runs.values())
             by_seed.append(f"{value:.3f}" + " (stopped)" * is_stopped)
         is_set_before = set_before(claim, written[claim.says], study, seeds)
+        verdict = claim.judge(values)
         rows.append(
             {
                 "claim": claim.says,
+                "kind": claim.kind,
+                "paper": claim.source,
+                "paper reports": claim.reported,
                 "number": claim.number,
                 "threshold": claim.threshold,
                 "set before": "yes" if is_set_before else "no",
-                "seeds": counted(seeds),
-                "mean ± s.e.": summary(values),
+                "seeds": counted(seeds, claim.seeds or study.num_seeds),
+                "mean [95 %]": str(verdict.interval),
                 "by seed": ", ".join(by_seed),
-                "shows in every seed": _shows(claim, values),
+                "verdict": verdict.says,
+                "smallest visible": _smallest_visible(verdict.smallest_visible),
             }
         )
     return rows
 
 
-def _shows(claim: Claim, values: Sequence[float]) -> str:
-    """Whether a claim holds for every seed; "open" if it does for too few."""
-    if not all(map(claim.holds, values)):
-        return "no"
-    if len(values) >= len(SEEDS):
-        return "yes"
-    return "open"
+def _smallest_visible(effect: float) -> str:
+    if math.isinf(effect):
+        return "–"
+    return f"{effect:.3f}"
 
 
-def counted(seeds: Collection[Seed]) -> str:
+def chance(claims: Sequence[Row]) -> str:
+    """How many of the rows that are shown may be so by chance."""
+    num_shown = sum(row["verdict"] == SHOWN for row in claims)
+    expected = len(claims) * TAIL
+    return (
+        f"{num_shown} of {len(claims)} rows are shown. Were there no effect at all,"
+        f" {expected:.1f} would be by chance."
+    )
+
+
+def counted(seeds: Collection[Seed], needed: int) -> str:
     """The number of a row's seeds, and of how many if some are missing."""
-    if len(seeds) >= len(SEEDS):
+    if len(seeds) >= needed:
         return str(len(seeds))
-    return f"{len(seeds)} of {len(SEEDS)}"
+    return f"{len(seeds)} of {needed}"
 
 
 def summary(values: Sequence[float]) -> str:
-    """Mean and standard error over seeds.
+    """The mean over seeds and its 95 % interval.
 
-    >>> summary([0.25, 0.75]), summary([0.5])
-    ('0.500 ± 0.250', '0.500')
+    >>> summary([0.25, 0.25, 0.25]), summary([0.5])
+    ('0.250 [0.250, 0.250]', '0.500')
     """
-    mean, error = mean_and_error(values)
-    if len(values) == 1:
-        return f"{mean:.3f}"
-    return f"{mean:.3f} ± {error:.3f}"
+    return str(mean_interval(values))
 
 
 def as_markdown(rows: list[Row]) -> str:
@@ -306,7 +320,10 @@ def report(study: Study, runs: Runs) -> str:
         variants = describe_variants(study, in_snapshot)
         claims = judge_claims(study, in_snapshot)
     tables = {"Claims": claims, "Variants, at the end of their runs": variants}
-    text = "\n".join(as_markdown(rows) for rows in tables.values() if rows)
+    parts = [as_markdown(rows) for rows in tables.values() if rows]
+    if claims:
+        parts.insert(1, f"{chance(claims)}\n")
+    text = "\n".join(parts)
     BENCH.mkdir(parents=True, exist_ok=True)
     (BENCH / f"{study.name}-claims.md").write_text(text, encoding="utf-8")
     lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in [*claims, *variants]]
@@ -315,7 +332,7 @@ def report(study: Study, runs: Runs) -> str:
     return f"{text}\npage: {path}"
 
 
-def play_study(study: Study, variants: Sequence[str], seeds: Sequence[int]) -> None:
+def play_study(study: Study, variants: Sequence[str], seeds: Sequence[int] | None) -> None:
     """Play the variants one after the other, and report after each all that is finished."""
     write_down(study)
     prepare(study)
@@ -323,7 +340,7 @@ def play_study(study: Study, variants: Sequence[str], seeds: Sequence[int]) -> N
     for variant in variants:
         for seed in unique(study, variant, seeds):
             play(request(study, variant, seed))
-        runs = finished(study, sorted({*SEEDS, *seeds}), runs)
+        runs = finished(study, seeds, runs)
         begun = {name: alarms for name, alarms in runs.items() if alarms}
         print(report(study, begun), flush=True)
 
@@ -335,7 +352,7 @@ def main() -> None:
         "studies", nargs="*", metavar="STUDY", help=f"studies to play, of {names} (default: all)"
     )
     parser.add_argument(
-        "--seeds", type=int, nargs="+", default=SEEDS, help="seeds to play (default: 0 1 2)"
+        "--seeds", type=int, nargs="+", help="seeds to play (default: as many as the claims need)"
     )
     parser.add_argument(
         "--variants", nargs="+", help="play only these variants, which every study must have"

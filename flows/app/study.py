@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from flows.app.evidence import Verdict, judge
 from flows.runtime.store_root import SOURCE, store_root
 from warehouse.query import Ask, query
 from warehouse.schemas import TABLES, Row
@@ -23,6 +24,8 @@ FILES = {
 }
 STUDIES = tuple(sorted(FILES))
 PROFILE = "micro"
+NUM_SEEDS = 8  # enough to see an effect of about one standard deviation of a seed
+KINDS = ("claim", "symptom", "check")
 HELD_OUT = ("micro", "score")  # the held-out score: its benchmark and metric
 SERIES = """
     select iteration, avg(score) as score from evaluations
@@ -37,6 +40,11 @@ LEAD = """
     select arg_max(score, iteration) filter (where run = $whole)
         - arg_max(score, iteration) filter (where run = $variant)
     from evaluations where benchmark = $benchmark and metric = $metric
+"""
+# the mean score after the first iteration and later: the area under the learning curve
+CURVE_LEAD = """
+    select avg(score) filter (where run = $whole) - avg(score) filter (where run = $variant)
+    from evaluations where benchmark = $benchmark and metric = $metric and iteration > 0
 """
 
 
@@ -60,6 +68,7 @@ class Study:
     # profiles of the variants that have their own
     profiles: Mapping[str, str] = field(default_factory=dict)
     held_out: Sequence[str] = HELD_OUT
+    num_seeds: int = NUM_SEEDS
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", self.name or self.method)
@@ -68,22 +77,30 @@ class Study:
     def load(cls, name: str) -> Study:
         """The study in `claims.toml` of a method's folder.
 
-        `gains`: the least gain of the whole method in held-out score. Each other variant, in
-        `without`, has settings or a profile of its own and perhaps the claim that it ends below the
-        whole method. A further claim is a query, in which `$no_memory` is the run of the variant
-        "no memory".
+        `gains`: the least gain of the whole method in held-out score. `settings` are those of every
+        variant. Each variant in `without` has settings or a profile of its own, and perhaps the
+        claim that it ends below the whole method. A further claim is a query, in which `$no_memory`
+        is the run of the variant "no memory". A claim of the paper says where the paper makes it
+        (`source`) and what it reports (`reported`); `seeds`: how many it needs, if more than the
+        study's.
         """
         values = tomllib.loads(FILES[name].read_text(encoding="utf-8"))
         whole = values["whole"]
-        variants = {whole: values.get("of_whole", {})}
+        shared = values.get("settings", {})
+        variants = {whole: {**shared, **values.get("of_whole", {})}}
         profiles = {}
         claims = [raises(whole, values["gains"])]
         for variant, parts in values["without"].items():
-            variants[variant] = {**values.get("of_others", {}), **parts.get("settings", {})}
+            variants[variant] = {
+                **shared,
+                **values.get("of_others", {}),
+                **parts.get("settings", {}),
+            }
             if "profile" in parts:
                 profiles[variant] = parts["profile"]
             if "says" in parts:
-                claims.append(beats(whole, variant, parts["says"]))
+                details = {key: parts[key] for key in CLAIM_DETAILS if key in parts}
+                claims.append(beats(whole, variant, parts["says"], **details))
         claims += [Claim.of(variants, **claim) for claim in values.get("claims", ())]
         return cls(
             method=values.get("method", name),
@@ -96,6 +113,7 @@ class Study:
             profile=values.get("profile", PROFILE),
             profiles=profiles,
             held_out=values.get("held_out", HELD_OUT),
+            num_seeds=values.get("seeds", NUM_SEEDS),
         )
 
     @property
@@ -114,6 +132,11 @@ class Study:
     def profile_of(self, variant: str) -> str:
         return self.profiles.get(variant, self.profile)
 
+    def seeds(self, variant: str) -> range:
+        """The seeds of a variant: as many as the most demanding claim about it needs."""
+        needed = (claim.seeds for claim in self.claims if variant in claim.runs.values())
+        return range(max(self.num_seeds, *(number or 0 for number in needed), 0))
+
     def seed_of(self, variant: str, seed: int) -> int:
         if variant in self.seedless:
             return 0
@@ -122,10 +145,13 @@ class Study:
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement of the paper, and the number that tests it.
+    """A statement about a method, and the number that tests it.
 
     `query` computes the number for one seed; `runs` are the variants behind its `$names`. The claim
-    holds for a number of at least `at_least`, or below `below`; above 0 if neither is given.
+    is that the mean over seeds is above `at_least`, or below `below`; above 0 if neither is given.
+    `kind`: a "claim" is one of the paper, made in `source` with the number `reported`; a "symptom"
+    is what the paper names as a sign of it; a "check" is ours. `is_share`: the number is 1 or 0,
+    whether something happened, and the mean is the share of seeds.
     """
 
     says: str
@@ -134,6 +160,15 @@ class Claim:
     runs: Mapping[str, str]
     at_least: float | None = None
     below: float | None = None
+    kind: str = "check"
+    source: str = ""
+    reported: str = ""
+    seeds: int | None = None
+    is_share: bool = False
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"{self.says!r} is of the kind {self.kind!r}: {', '.join(KINDS)}")
 
     @classmethod
     def of(cls, variants: Iterable[str], query: str, **fields: Any) -> Claim:
@@ -144,19 +179,16 @@ class Claim:
 
     @property
     def threshold(self) -> str:
-        """The numbers for which the claim holds."""
+        """The means for which the claim holds."""
         if self.below is not None:
             return f"below {self.below:g}"
-        if self.at_least is not None:
-            return f"at least {self.at_least:g}"
-        return "above 0"
+        return f"above {self.at_least or 0:g}"
 
-    def holds(self, value: float) -> bool:
+    def judge(self, values: Sequence[float]) -> Verdict:
+        """What the numbers of several seeds say of the claim."""
         if self.below is not None:
-            return value < self.below
-        if self.at_least is not None:
-            return value >= self.at_least
-        return value > 0
+            return judge(values, self.below, is_below=True, is_share=self.is_share)
+        return judge(values, self.at_least or 0.0, is_share=self.is_share)
 
 
 def ask_store(sql: str, parameters: dict[str, Any]) -> list[Row]:
@@ -218,8 +250,23 @@ def raises(whole: str, at_least: float) -> Claim:
     return Claim(says, number, GAIN, {"whole": whole}, at_least=at_least)
 
 
-def beats(whole: str, variant: str, says: str) -> Claim:
-    """The claim that a variant ends with a lower held-out score than the whole method."""
+# what a variant in `without` may say of its claim, beside what it says
+CLAIM_DETAILS = ("by", "kind", "source", "reported", "seeds", "at_least")
+# by what a variant is compared with the whole method
+COMPARED_BY = {"final": ("final score", LEAD), "curve": ("mean score over iterations", CURVE_LEAD)}
+
+
+def beats(whole: str, variant: str, says: str, *, by: str = "final", **details: Any) -> Claim:
+    """The claim that a variant has a lower held-out score than the whole method.
+
+    `by`: "final" compares the scores after the last iteration, "curve" the means over all
+    iterations, which vary less from seed to seed. `details` are fields of the claim.
+    """
+    number, query = COMPARED_BY[by]
     return Claim(
-        says, f"final score, {whole} minus {variant}", LEAD, {"whole": whole, "variant": variant}
+        says,
+        f"{number}, {whole} minus {variant}",
+        query,
+        {"whole": whole, "variant": variant},
+        **details,
     )

@@ -12,12 +12,13 @@ from types import SimpleNamespace
 import pytest
 
 from flows.app import claims
-from flows.app.study import STUDIES, Seed, Study, beats, raises
+from flows.app.study import STUDIES, Claim, Seed, Study, beats, raises
 from flows.settings import profile
 from tests.support.rows import publish, row
 from warehouse.store import Store
 
 STUDY = Study(
+    num_seeds=3,
     method="toy",
     variants={"whole": {}, "no Memory": {"memory": 0}},
     claims=(raises("whole", at_least=0.2), beats("whole", "no Memory", "memory helps")),
@@ -49,27 +50,81 @@ def seeds(tmp_path, monkeypatch):
     return {variant: {Seed(STUDY, number): "" for number in (0, 1)} for variant in STUDY.variants}
 
 
-def test_a_claim_shows_only_if_it_holds_in_every_seed(seeds, monkeypatch):
-    monkeypatch.setattr(claims, "SEEDS", (0, 1))
+def test_a_claim_is_shown_only_if_the_whole_interval_is_beyond_its_threshold(seeds):
+    """Student's t for two seeds is 12.706: the gains 0.25 and 0.5 have a mean of 0.375 ± 1.588, so
+    two seeds cannot tell, although both gain more than the threshold of 0.2."""
     learns, helps = claims.judge_claims(STUDY, seeds)
-    assert (learns["mean ± s.e."], learns["by seed"]) == ("0.375 ± 0.125", "0.250, 0.500")
-    assert learns["shows in every seed"] == "yes"
-    assert (helps["mean ± s.e."], helps["by seed"]) == ("0.000 ± 0.125", "0.125, -0.125")
-    assert helps["shows in every seed"] == "no"
+    assert (learns["mean [95 %]"], learns["by seed"]) == ("0.375 [-1.213, 1.963]", "0.250, 0.500")
+    assert (learns["verdict"], learns["smallest visible"]) == ("cannot tell", "1.588")
+    assert (helps["mean [95 %]"], helps["by seed"]) == ("0.000 [-1.588, 1.588]", "0.125, -0.125")
+    assert helps["verdict"] == "cannot tell"
 
 
-def test_a_row_of_too_few_seeds_says_so_and_its_claim_stays_open_unless_it_failed(seeds):
-    """Of three seeds "whole" has two, which both gain 0.2; there is one without memory, where
-    that does not help."""
+def test_equal_gains_of_all_seeds_show_a_claim_or_contradict_it():
+    """In eight seeds with a standard deviation of 0.01, half of the interval is
+    2.365 x 0.01 / sqrt(8) = 0.0084 wide."""
+    values = [0.1 + 0.01 * z for z in (-1.0, 1.0, -1.0, 1.0, -0.5, 0.5, -1.12, 1.12)]
+    learns = raises("whole", at_least=0.09)
+    assert learns.judge(values).says == "shown"
+    assert learns.judge([value - 0.02 for value in values]).says == "contradicted"
+    assert learns.judge([value - 0.008 for value in values]).says == "cannot tell"
+    assert learns.judge(values).smallest_visible == pytest.approx(0.0084, abs=0.0005)
+
+
+def test_a_claim_that_something_happens_needs_six_seeds_of_six():
+    """The lower bound for n seeds of n is 0.025 ** (1 / n): 0.478 for five, 0.541 for six."""
+    caught = Claim("it is caught", "caught", "", {}, at_least=0.5, is_share=True)
+    assert caught.judge([1.0] * 5).says == "cannot tell"
+    assert caught.judge([1.0] * 6).says == "shown"
+    assert caught.judge([0.0] * 6).says == "contradicted"
+
+
+def test_a_row_of_too_few_seeds_says_so(seeds):
     fewer = {"whole": seeds["whole"], "no Memory": {Seed(STUDY, 1): ""}}
     learns, helps = claims.judge_claims(STUDY, fewer)
-    assert (learns["seeds"], learns["shows in every seed"]) == ("2 of 3", "open")
-    assert (helps["seeds"], helps["by seed"], helps["shows in every seed"]) == (
+    assert learns["seeds"] == "2 of 3"
+    assert (helps["seeds"], helps["by seed"], helps["verdict"], helps["smallest visible"]) == (
         "1 of 3",
         "-0.125",
-        "no",
+        "cannot tell",
+        "–",
     )
     assert [row["seeds"] for row in claims.describe_variants(STUDY, fewer)] == ["2 of 3", "1 of 3"]
+
+
+def test_claims_of_the_paper_come_first_with_what_the_paper_reports(seeds):
+    helps = beats(
+        "whole",
+        "no Memory",
+        "memory helps",
+        kind="claim",
+        source="table 2",
+        reported="-2.9 points",
+        seeds=12,
+    )
+    study = replace(STUDY, claims=(STUDY.claims[0], helps))
+    first, second = claims.judge_claims(study, seeds)
+    assert (first["paper"], first["paper reports"], first["kind"]) == (
+        "table 2",
+        "-2.9 points",
+        "claim",
+    )
+    assert (first["seeds"], second["seeds"], second["kind"]) == ("2 of 12", "2 of 3", "check")
+    assert study.seeds("no Memory") == range(12), "as many as the claim needs"
+
+
+def test_a_variant_can_be_compared_by_its_learning_curve(seeds):
+    """Whole scores 0.5 after the only iteration, the variant 0.375."""
+    curve = beats("whole", "no Memory", "memory helps", by="curve")
+    assert curve.number == "mean score over iterations, whole minus no Memory"
+    assert Seed(STUDY, 0).value(curve) == pytest.approx(0.125)
+
+
+def test_the_table_says_how_many_rows_would_be_shown_by_chance(seeds):
+    rows = [{"verdict": "shown"}, *[{"verdict": "cannot tell"}] * 39]
+    assert claims.chance(rows) == (
+        "1 of 40 rows are shown. Were there no effect at all, 1.0 would be by chance."
+    )
 
 
 def test_a_run_that_an_alarm_stopped_is_marked_wherever_its_numbers_are(seeds):
@@ -90,11 +145,11 @@ def test_variants_are_described_at_the_end_of_their_runs(seeds):
     assert whole == {
         "variant": "whole",
         "seeds": "2 of 3",
-        "before": "0.250 ± 0.000",
-        "gain": "0.375 ± 0.125",
-        "tokens": "11.000 ± 0.000",
+        "before": "0.250 [0.250, 0.250]",
+        "gain": "0.375 [-1.213, 1.963]",
+        "tokens": "11.000 [11.000, 11.000]",
     }
-    assert without["gain"] == "0.375 ± 0.250"
+    assert without["gain"] == "0.375 [-2.802, 3.552]"
 
 
 def test_what_a_monitor_measures_at_every_step_is_averaged_over_an_iteration(seeds, tmp_path):
@@ -109,7 +164,7 @@ def test_what_a_monitor_measures_at_every_step_is_averaged_over_an_iteration(see
     study = replace(STUDY, metrics={"wrong marks": ("judge monitor", "mark_error")})
     assert (
         claims.describe_variants(study, {"whole": seeds["whole"]})[0]["wrong marks"]
-        == "0.250 ± 0.125"
+        == "0.250 [-1.338, 1.838]"
     )
 
 
@@ -200,7 +255,7 @@ def test_a_threshold_was_set_before_the_runs_if_it_was_written_down_then_and_is_
 ):
     """The runs of the fixture began at 0, so nothing was written down before them."""
     learns, helps = claims.judge_claims(STUDY, seeds)
-    assert (learns["threshold"], helps["threshold"]) == ("at least 0.2", "above 0")
+    assert (learns["threshold"], helps["threshold"]) == ("above 0.2", "above 0")
     assert (learns["set before"], helps["set before"]) == ("no", "no")
     before = {claim.says: {"threshold": "above 0", "at": -1.0} for claim in STUDY.claims}
     monkeypatch.setattr(claims, "write_down", lambda study: before)
@@ -213,7 +268,7 @@ def test_what_was_written_down_first_stays(seeds):
     first = claims.write_down(STUDY)[STUDY.claims[0].says]
     other = replace(STUDY, claims=(raises("whole", at_least=0.3),))
     assert claims.write_down(other)[STUDY.claims[0].says] == first
-    assert first["threshold"] == "at least 0.2"
+    assert first["threshold"] == "above 0.2"
 
 
 @pytest.fixture
@@ -289,6 +344,7 @@ def test_claims_of_scope_are_numbers_of_its_runs(tmp_path, monkeypatch):
     held_out = {
         "co-evolving": (0.25, 0.5, 0.625, 0.875),
         "frozen Challenger": (0.25, 0.5, 0.5, 0.625),
+        "no quality gates": (0.25, 0.5, 0.5, 0.75),
         "no length penalty": (0.25, 0.5, 0.5, 0.5),
         "GRPO_data": (0.25, 0.5, 0.75, 0.75),
         "hackable judge": (0.25, 0.375),  # was stopped, and did not fall
@@ -301,13 +357,19 @@ def test_claims_of_scope_are_numbers_of_its_runs(tmp_path, monkeypatch):
             publish(
                 store.run(study.run_name(variant, 0)).iteration(iteration), "evaluations", *rows
             )
-    frozen = store.run(study.run_name("frozen Challenger", 0))
-    # means 0.375 and 0.75; in the window 2 and 1 of 2
-    for iteration, means in ((1, (0.25, 0.5)), (2, (0.5, 1.0))):
-        rows = [
-            row("selections", task_id=f"{iteration}-{m}", mean_score=m, kept=True) for m in means
-        ]
-        publish(frozen.iteration(iteration).phase("pool").step(1), "selections", *rows)
+    # mean scores of candidates by iteration; in the window are 1 and 2 of the last two
+    candidates = {
+        "frozen Challenger": {1: (0.25, 0.5), 2: (0.5, 1.0)},
+        "co-evolving": {1: (0.25, 0.25), 2: (0.25, 0.75)},
+    }
+    for variant, by_iteration in candidates.items():
+        run = store.run(study.run_name(variant, 0))
+        for iteration, means in by_iteration.items():
+            rows = [
+                row("selections", task_id=f"{iteration}-{n}", mean_score=mean, kept=True)
+                for n, mean in enumerate(means)
+            ]
+            publish(run.iteration(iteration).phase("pool").step(1), "selections", *rows)
     for variant, texts in (
         ("no quality gates", ("about towns like X", "Y")),
         ("co-evolving", ("Y",) * 7),
@@ -320,14 +382,15 @@ def test_claims_of_scope_are_numbers_of_its_runs(tmp_path, monkeypatch):
             store.run(study.run_name(variant, 0)).iteration(1).phase("pool").step(1), "tasks", *rows
         )
     values = [Seed(study, 0).value(claim) for claim in study.claims]
-    assert values == pytest.approx([0.625, 0.125, 0.375, 0.5, 0.25, (2 / 3) / (1 / 8), 8.0, 1.0])
-    assert [claim.holds(v) for claim, v in zip(study.claims, values, strict=True)] == [True] * 8
+    leads = [0.25, 0.125, 0.375, 0.125]
+    drift = [0.25, -0.5]
+    assert values == pytest.approx([0.625, *leads, *drift, (2 / 3) / (1 / 8), 8.0, 1.0])
 
 
 def test_a_claim_without_rows_is_not_a_number_and_does_not_hold(seeds):
     learns = STUDY.claims[0]
     assert math.isnan(Seed(STUDY, 2).value(learns))
-    assert not learns.holds(math.nan)
+    assert learns.judge([math.nan, 0.5]).says == "cannot tell"
 
 
 def test_a_report_reads_the_store_once_and_not_for_every_number(seeds, monkeypatch):
@@ -335,5 +398,10 @@ def test_a_report_reads_the_store_once_and_not_for_every_number(seeds, monkeypat
         "flows.app.study.query", lambda *_: pytest.fail("read the store for one number")
     )
     text = claims.report(STUDY, seeds)
-    assert "| 2 of 3 | 0.375 ± 0.125 | 0.250, 0.500 | open |" in text
-    assert "| whole | 2 of 3 | 0.250 ± 0.000 | 0.375 ± 0.125 | 11.000 ± 0.000 |" in text
+    assert "| 2 of 3 | 0.375 [-1.213, 1.963] | 0.250, 0.500 | cannot tell |" in text
+    before, gain, tokens = (
+        "0.250 [0.250, 0.250]",
+        "0.375 [-1.213, 1.963]",
+        "11.000 [11.000, 11.000]",
+    )
+    assert f"| whole | 2 of 3 | {before} | {gain} | {tokens} |" in text

@@ -1,0 +1,108 @@
+"""What a number of seeds can show: the interval of a mean, and the verdict on a claim.
+
+A claim is *shown* if the whole 95 % interval lies on its side of the threshold, *contradicted* if
+the whole interval lies on the other side, and else the runs *cannot tell*. For the last case the
+smallest effect that these runs could have shown says whether more seeds are worth playing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+from scipy.stats import beta, t
+
+CONFIDENCE = 0.95
+TAIL = (1 - CONFIDENCE) / 2  # the chance that a row without an effect is shown
+SHOWN = "shown"
+CONTRADICTED = "contradicted"
+CANNOT_TELL = "cannot tell"
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean over seeds, and where it lies with a confidence of 95 %."""
+
+    mean: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        if math.isinf(self.low):
+            return f"{self.mean:.3f}"
+        return f"{self.mean:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
+
+def mean_interval(values: Sequence[float]) -> Interval:
+    """Student's interval of the mean of `values`, one per seed; unbounded for a single seed.
+
+    For paired differences it is the interval of the paired test.
+
+    >>> print(mean_interval([0.1, 0.2, 0.3]))
+    0.200 [-0.048, 0.448]
+    """
+    mean = fmean(values)
+    if len(values) < 2:
+        return Interval(mean, -math.inf, math.inf)
+    half = float(t.ppf(1 - TAIL, len(values) - 1)) * stdev(values) / math.sqrt(len(values))
+    return Interval(mean, mean - half, mean + half)
+
+
+def share_interval(values: Sequence[float]) -> Interval:
+    """Clopper and Pearson's interval of a share of seeds; each value is 1 (it happened) or 0.
+
+    >>> print(share_interval([1, 1, 1, 1, 1, 1]))
+    1.000 [0.541, 1.000]
+    """
+    num_seeds = len(values)
+    happened = round(sum(values))
+    low = 0.0
+    high = 1.0
+    if happened > 0:
+        low = float(beta.ppf(TAIL, happened, num_seeds - happened + 1))
+    if happened < num_seeds:
+        high = float(beta.ppf(1 - TAIL, happened + 1, num_seeds - happened))
+    return Interval(happened / num_seeds, low, high)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the seeds say of a claim.
+
+    `smallest_visible`: how far from the threshold the mean would have had to lie for a verdict,
+    with the spread that these seeds have.
+    """
+
+    says: str
+    interval: Interval
+    smallest_visible: float
+
+
+def judge(
+    values: Sequence[float], threshold: float, *, is_below: bool = False, is_share: bool = False
+) -> Verdict:
+    """The verdict on the claim that the mean of `values` is above `threshold`.
+
+    `is_below`: the claim is that it is below. `is_share`: every value is 1 or 0, and the mean is
+    the share of seeds. Values that are NaN leave nothing to say.
+
+    >>> judge([0.10, 0.12, 0.11, 0.13], 0.0).says
+    'shown'
+    >>> judge([0.10, 0.12, 0.11, 0.13], 0.0, is_below=True).says
+    'contradicted'
+    >>> judge([-0.01, 0.02, 0.01, -0.03], 0.0).says
+    'cannot tell'
+    """
+    if any(math.isnan(value) for value in values):
+        unknown = Interval(math.nan, -math.inf, math.inf)
+        return Verdict(CANNOT_TELL, unknown, math.inf)
+    interval = share_interval(values) if is_share else mean_interval(values)
+    is_above = interval.low > threshold
+    is_beneath = interval.high < threshold
+    says = CANNOT_TELL
+    if is_above or is_beneath:
+        says = SHOWN if is_above != is_below else CONTRADICTED
+    half = max(interval.mean - interval.low, interval.high - interval.mean)
+    return Verdict(says, interval, half)
