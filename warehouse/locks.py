@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
+LOOK_S = 60.0  # how long others may look at a free lock, as `held` does, on a busy machine
+
 
 @contextlib.contextmanager
 def hold(folder: Path, address: str) -> Iterator[None]:
@@ -64,18 +66,34 @@ def held(folder: Path) -> Iterator[dict[str, Any]]:
 
 def _locked(folder: Path, address: str) -> TextIO:
     path = _file(folder, address)
-    for patience_s in (0.0, 0.02, 0.1, 0.0):  # `held` briefly locks free files
+    patience_s = [0.0, 0.02, 0.1, 0.0]  # a lock may be about to be given back
+    looked_at_until = time.monotonic() + LOOK_S
+    text = ""
+    while patience_s:
         file = open(path, "a+")  # noqa: SIM115
         with contextlib.suppress(BlockingIOError, FileNotFoundError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # else the last holder removed it meanwhile
             if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
                 return file
+        is_held = not _may_share(file)
         file.seek(0)
         text = file.read()
         file.close()
-        time.sleep(patience_s)
+        if is_held or time.monotonic() > looked_at_until:
+            time.sleep(patience_s.pop(0))
+        else:
+            time.sleep(0.01)
     raise _held(address, text)
+
+
+def _may_share(file: TextIO) -> bool:
+    """True if nobody holds a lock, though others may look at it as `held` does."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _file(folder: Path, address: str) -> Path:

@@ -146,6 +146,9 @@ def _interruptible(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
     before = signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)
     try:
         yield
+    except Exception:
+        if not pressed.is_set():
+            raise
     finally:
         ended.set()
         signal.set_wakeup_fd(before)

@@ -19,7 +19,7 @@ from tasks.processes.child_process import parent_variables
 from warehouse.schemas import Row
 
 PROJECT = Path(__file__).resolve().parents[2]
-START_S = 120.0  # a worker imports what `compare` needs
+START_S = 600.0  # a worker imports what `compare` needs, on a busy machine
 TIMED_OUT = "timed out"
 PATIENCE = 20  # comparisons of a batch that may take the whole time limit
 HASTE_S = 1.0  # what each has after that: hostile answers must not cost a batch hours

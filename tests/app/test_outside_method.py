@@ -160,7 +160,7 @@ def test_why_follows_a_change_of_its_code_even_if_nothing_but_the_run_knows_it(
 ) -> None:
     play(folder)
     result = CliRunner().invoke(cli.main, ["why", "mine"])
-    assert result.output == "all 1 stages are fresh\n", result.output
+    assert result.stdout == "all 1 stages are fresh\n", result.output
     (Site.here().home / "methods.json").unlink()
     steps = folder / "steps.py"
     steps.write_text(steps.read_text().replace("STEP = 1", "STEP = 2"))

@@ -106,7 +106,7 @@ def test_no_proxy_is_asked_for_our_server(site: Site, monkeypatch: pytest.Monkey
             monkeypatch.setenv(name, url)
         monkeypatch.setenv("no_proxy", "localhost")
         monkeypatch.setenv("NO_PROXY", "example.org")
-        get = "import httpx, sys; print(httpx.get(sys.argv[1], timeout=5).status_code)"
+        get = "import httpx, sys; print(httpx.get(sys.argv[1], timeout=600).status_code)"
         for host, environment in (
             ("10.0.0.1", site.environment()),
             ("127.0.0.1:9", dict(os.environ)),
@@ -147,6 +147,6 @@ def test_a_worker_has_a_temporary_folder_of_its_own_and_its_flows_the_users(
         site.logs.mkdir(parents=True, exist_ok=True)
         (site.logs / "show.log").unlink(missing_ok=True)
         process = site.start("show", ["-c", show]).find()
-        assert process is None or process.wait(60) in (0, None)
+        assert process is None or process.wait(600) in (0, None)
         restored = users or ("/tmp" if Path("/tmp").is_dir() else tempfile.gettempdir())
         assert (site.logs / "show.log").read_text().split() == [str(site.home / "tmp"), restored]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import itertools
@@ -9,7 +10,9 @@ import json
 import os
 import signal
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -18,8 +21,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from flows.app.command import cli
+from flows.runtime.store_root import store_root
 from tests.support.rows import publish, row
-from warehouse import export, readonly
+from warehouse import export, query, readonly
 from warehouse.store import Store
 
 VALUES = """
@@ -247,11 +251,61 @@ def test_a_statement_may_begin_with_a_comment() -> None:
     assert ask("-- how many?\nselect 1 as n").stdout == "n\n1\n"
 
 
-def test_ctrl_c_ends_a_statement_that_computes() -> None:
+ENDLESS = "select count(*) from range(100000000) a, range(100) b where a.range < b.range + random()"
+
+
+def when_checked(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], None]) -> None:
+    """Let something happen once a statement is known to be allowed, before it begins."""
+    check = readonly._check
+
+    def check_first(connection: duckdb.DuckDBPyConnection, statement: str) -> None:
+        check(connection, statement)
+        happens()
+
+    monkeypatch.setattr(readonly, "_check", check_first)
+
+
+def test_ctrl_c_ends_a_statement_that_computes(monkeypatch: pytest.MonkeyPatch) -> None:
     # a shell starts what it does not wait for deaf to it
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
-    result = ask(
-        "select count(*) from range(100000000) a, range(100) b where a.range < b.range + random()"
-    )
+    press = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    when_checked(monkeypatch, press.start)
+    result = ask(ENDLESS)
     assert (result.exit_code, result.stdout) == (1, "")
+
+
+def test_ctrl_c_just_before_a_statement_begins_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What Python's signal handler does at once, and Python itself only when DuckDB returns: it
+    sends the signal's number, and DuckDB forgets an interrupt of a connection that does nothing."""
+    interrupted = threading.Event()
+
+    def press() -> None:
+        to_listener = signal.set_wakeup_fd(-1)
+        signal.set_wakeup_fd(to_listener, warn_on_full_buffer=False)
+        os.write(to_listener, bytes([signal.SIGINT]))
+        interrupted.wait()
+
+    @contextlib.contextmanager
+    def connect(root: Path) -> Iterator[Any]:
+        with query.connect(root) as connection:
+            yield Noted(connection, interrupted)
+
+    monkeypatch.setattr(readonly, "connect", connect)
+    when_checked(monkeypatch, press)
+    with pytest.raises(KeyboardInterrupt), readonly.answer(store_root(), ENDLESS) as rows:
+        rows.read_all()
+
+
+class Noted:
+    """A connection that notes an interrupt when it has been told."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, interrupted: threading.Event) -> None:
+        self._connection = connection
+        self._interrupted = interrupted
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    def interrupt(self) -> None:
+        self._connection.interrupt()
+        self._interrupted.set()

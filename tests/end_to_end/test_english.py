@@ -114,7 +114,7 @@ def test_the_trained_policy_is_served(store: Path) -> None:
     server = subprocess.Popen(command, cwd=SOURCE, env=environment, start_new_session=True)
     url = f"http://127.0.0.1:{port}/v1"
     try:
-        deadline = time.monotonic() + 240
+        deadline = time.monotonic() + 900
         while time.monotonic() < deadline and server.poll() is None:
             with contextlib.suppress(httpx.TransportError):
                 if httpx.get(f"{url}/models").status_code == 200:
@@ -122,10 +122,10 @@ def test_the_trained_policy_is_served(store: Path) -> None:
             time.sleep(1)
         prompt = "Text: [Oslo] Oslo is the capital of Norway.\nQuestion: what is oslo?\nAnswer:"
         asked = {"model": "r", "prompt": prompt, "max_tokens": 12, "temperature": 0, "stop": "\n"}
-        said = httpx.post(f"{url}/completions", json=asked, timeout=60).json()
+        said = httpx.post(f"{url}/completions", json=asked, timeout=600).json()
         assert said["model"] == "r" and said["choices"][0]["text"].strip()
     finally:
         server.send_signal(signal.SIGINT)
-        server.wait(60)
+        server.wait(600)
     with pytest.raises(httpx.TransportError):  # nothing of it is left
         httpx.get(f"{url}/models")

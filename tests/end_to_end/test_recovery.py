@@ -58,7 +58,7 @@ def test_a_flow_that_comes_back_after_it_was_given_up_ends(running: Site) -> Non
     run, process = stopped_and_given_up(running, api, "back", child_s=600)
     family = [process, *process.children()]
     os.kill(process.pid, signal.SIGCONT)
-    wait_until(lambda: not any(member.is_running() for member in family), seconds=30.0)
+    wait_until(lambda: not any(member.is_running() for member in family))
     log = (running.logs / f"flow-{run['id']}.log").read_text()
     assert (
         "the server has given up this flow run, which ends" in log and state(api, run) == "CRASHED"

@@ -96,7 +96,7 @@ class ChatServer:
         elif fault == "echo":
             self.send(handler, 400, {"error": f"what is {handler.headers['Authorization']}?"})
         elif fault == "slow":
-            self.over.wait(120)
+            self.over.wait(3600)
         elif fault == "reset":
             handler.connection.setsockopt(
                 socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)

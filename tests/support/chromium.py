@@ -18,7 +18,7 @@ from websockets.sync.client import connect
 from websockets.sync.connection import Connection
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
-START_S = 30.0
+START_S = 600.0
 
 
 def find() -> str | None:
@@ -82,7 +82,7 @@ class Tab:
         self.call("Page.navigate", url=address)
         self.wait("!window.left && document.readyState === 'complete'")
 
-    def wait(self, condition: str, within_s: float = 15.0) -> None:
+    def wait(self, condition: str, within_s: float = 600.0) -> None:
         end = time.monotonic() + within_s
         while time.monotonic() < end:
             with contextlib.suppress(AssertionError):  # another page is being loaded
@@ -138,7 +138,7 @@ def chromium() -> Iterator[Tab]:
                 yield Tab(socket)
         finally:
             process.terminate()
-            process.wait(10)
+            process.wait(600)
 
 
 def _address(file: Path) -> str:

@@ -1,16 +1,53 @@
 """Comparisons for the tests of `match`, in a module that worker processes can import."""
 
 import os
+import tempfile
 import time
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from tasks.processes import comparisons
 from tasks.prompt import Malformed
+
+TRAPS = ("hang", "spin")
+
+
+def begin_a_trap() -> None:
+    """Tell `limits_of_traps` that this process is in a comparison that does not end."""
+    _mark(os.getpid()).touch()
+
+
+def _mark(pid: int) -> Path:
+    return Path(tempfile.gettempdir(), f"selfplay-trap-{pid}")
+
+
+def limits_of_traps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Let the time limit of a comparison begin when it calls `begin_a_trap`, if ever, so that a
+    slow machine never ends one that would return. The list fills with the limits of those that
+    called it, in seconds."""
+    limits = list[float]()
+    receive = comparisons.Worker._receive
+
+    def receive_patiently(worker: comparisons.Worker, within_s: float) -> tuple[str, Any]:
+        mark = _mark(worker._process.pid)
+        while not worker._pipe.poll(0.01):
+            if mark.exists():
+                mark.unlink()
+                limits.append(within_s)
+                return receive(worker, within_s)
+        return receive(worker, within_s)
+
+    monkeypatch.setattr(comparisons.Worker, "_receive", receive_patiently)
+    return limits
 
 
 def compare(task: dict[str, Any], answer: str) -> bool:
     """Equal texts match; an answer can also ask for a fault."""
+    if answer in TRAPS:
+        begin_a_trap()
     if answer == "hang":
         while True:
             time.sleep(1)

@@ -102,7 +102,7 @@ def running(factory: pytest.TempPathFactory) -> Iterator[Site]:
             services.down(site)
 
 
-def wait_until(true: Callable[[], bool], seconds: float = 90.0) -> None:
+def wait_until(true: Callable[[], bool], seconds: float = 600.0) -> None:
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end, "waited in vain"

@@ -28,4 +28,4 @@ class Viewer:
 
     def close(self) -> None:
         self.server.should_exit = True
-        self.thread.join(10)
+        self.thread.join(600)

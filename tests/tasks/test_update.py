@@ -191,7 +191,7 @@ def test_the_processes_of_a_trainer_end_with_the_flow_that_was_killed(tmp_path):
     children = family.children(recursive=True)
     flow.kill()
     flow.wait()
-    _, alive = psutil.wait_procs(children, timeout=10)
+    _, alive = psutil.wait_procs(children, timeout=600)
     for process in alive:
         process.kill()
     assert not alive

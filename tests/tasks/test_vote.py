@@ -6,7 +6,13 @@ import pytest
 
 from tasks.match import match
 from tasks.vote import classes, majority, vote
-from tests.support.comparisons import compare, compare_once, compare_where, equal_numbers
+from tests.support.comparisons import (
+    compare,
+    compare_once,
+    compare_where,
+    equal_numbers,
+    limits_of_traps,
+)
 from tests.support.rows import publish, row
 
 ENGINE = "engine error"
@@ -117,7 +123,10 @@ def bare_answer_equals(task, answer):
     return task["reference"] == answer.strip("()")
 
 
-def test_an_answer_that_hangs_every_comparison_costs_few_of_them_and_stays_by_itself(place):
+def test_an_answer_that_hangs_every_comparison_costs_few_of_them_and_stays_by_itself(
+    place, monkeypatch
+):
+    limits_of_traps(monkeypatch)
     texts = ["7", "8", "9", "hang", "10", "hang"]
     found = labelled(place, *texts, agree=either_hangs, time_limit_s=0.3)
     assert (found["answer"], found["share"], found["num_classes"]) == ("hang", 2 / 6, 5)

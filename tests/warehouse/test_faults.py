@@ -1,9 +1,12 @@
 """The faults of `make chaos` other than kills, one by one."""
 
+import itertools
 import os
 import random
 import subprocess
 import sys
+import time
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -25,24 +28,34 @@ def test_a_process_stands_still_and_goes_on(monkeypatch):
     ) as child:
         assert child.stdout is not None
         child.stdout.readline()
-        process, seen = psutil.Process(child.pid), []
+        process = psutil.Process(child.pid)
+        paused_s = list[float]()
+
+        def wait(seconds):
+            paused_s.append(seconds)
+            wait_until_stopped(process)
+
         monkeypatch.setattr(faults, "PAUSE_S", (0.5, 0.5))
-        waited = faults.time.sleep
-        monkeypatch.setattr(
-            faults.time, "sleep", lambda s: (waited(s), s and seen.append(process.status()))
-        )
+        monkeypatch.setattr(faults, "time", SimpleNamespace(sleep=wait))
         try:
             assert pause([process], random.Random(0))
-            assert seen == [psutil.STATUS_STOPPED]
+            assert paused_s == [0.5]
             assert child.stdout.readline()
         finally:
             child.kill()
+    monkeypatch.undo()
     assert not pause([process], random.Random(0))
+
+
+def wait_until_stopped(process):
+    """A signal stops a process only when the process has a turn."""
+    while process.status() != psutil.STATUS_STOPPED:
+        time.sleep(0.01)
 
 
 @pytest.fixture
 def sleeping():
-    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as child:
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"]) as child:
         yield psutil.Process(child.pid)
         child.kill()
 
@@ -52,18 +65,20 @@ def test_a_flow_stands_still_until_it_is_given_up_and_comes_back_or_not(
     monkeypatch, sleeping, given_up, comes_back
 ):
     monkeypatch.setattr(faults, "BACK_S", (0.0, 0.0))
-    monkeypatch.setattr(faults, "POLL_S", 0.1)
-    found, seen = set(), []
+    found = set()
 
     def asked() -> bool:
-        seen.append(sleeping.status())
+        wait_until_stopped(sleeping)
         return given_up
 
     for seed in range(3):
-        assert silence([sleeping], asked, 0.3, random.Random(seed)) == given_up
+        # a clock of which every look takes a second: two polls are within the limit
+        clock = SimpleNamespace(monotonic=itertools.count().__next__, sleep=lambda _: None)
+        monkeypatch.setattr(faults, "time", clock)
+        assert silence([sleeping], asked, 2.5, random.Random(seed)) == given_up
         found.add(sleeping.status() != psutil.STATUS_STOPPED)
         sleeping.resume()
-    assert set(seen) == {psutil.STATUS_STOPPED} and found == comes_back
+    assert found == comes_back
 
 
 def test_there_is_no_silence_without_a_flow():

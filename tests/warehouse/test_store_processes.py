@@ -36,7 +36,7 @@ from warehouse.store import Store
 
 with Store(sys.argv[1]).lock("r/samples"):
     print("held", flush=True)
-    time.sleep(60)
+    time.sleep(3600)
 """
 
 
@@ -89,15 +89,28 @@ def test_the_lock_of_a_killed_process_is_free(store):
         assert json.loads((store.root / "locks" / "r~samples").read_text())["pid"] == os.getpid()
 
 
-def test_looking_at_a_lock_does_not_refuse_who_wants_it(store):
-    # what `working` does, but for longer
+def test_looking_at_a_lock_does_not_refuse_who_wants_it(store, monkeypatch):
+    # what `working` does, but for as long as 50 attempts take
     with open(store.root / "locks" / "r~samples", "a+") as looking:
         fcntl.flock(looking, fcntl.LOCK_SH)
-        timer = threading.Timer(0.05, lambda: fcntl.flock(looking, fcntl.LOCK_UN))
-        timer.start()
+        waits = list[float]()
+
+        def wait(seconds):
+            waits.append(seconds)
+            if len(waits) == 50:
+                fcntl.flock(looking, fcntl.LOCK_UN)
+
+        monkeypatch.setattr("warehouse.locks.time.sleep", wait)
         with store.lock("r/samples"):
-            pass
-        timer.join()
+            assert len(waits) == 50
+
+
+def test_a_lock_that_is_looked_at_for_ever_is_refused_at_last(store, monkeypatch):
+    monkeypatch.setattr("warehouse.locks.LOOK_S", 0.0)
+    with open(store.root / "locks" / "r~samples", "a+") as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        with pytest.raises(RuntimeError, match="r/samples is being built by another process"):
+            store.lock("r/samples").__enter__()
 
 
 def test_no_two_hold_one_lock_however_they_come_and_go(store):
@@ -105,21 +118,24 @@ def test_no_two_hold_one_lock_however_they_come_and_go(store):
 
     def come_and_go():
         nonlocal inside, most, entered
-        for _ in range(30):
+        num_refused = 0
+        num_entered = 0
+        while num_entered < 10 or num_entered + num_refused < 30:
             try:
                 with store.lock("r/samples"):
                     inside += 1
                     most, entered = max(most, inside), entered + 1
                     inside -= 1
+                num_entered += 1
             except RuntimeError:
-                pass
+                num_refused += 1
 
     threads = [threading.Thread(target=come_and_go) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert most == 1 and entered >= 30
+    assert most == 1 and entered >= 40
 
 
 def test_a_store_may_lie_on_nfs(store, monkeypatch):

@@ -197,7 +197,7 @@ def test_an_engine_that_dies_under_two_calls(monkeypatch, folder, num_deaths, en
     def work(*contents: str) -> list[str]:
         rows = ask(fleet, folder, *contents, group_size=2)
         found = [next(rows)]
-        both.wait(10)
+        both.wait(600)
         return ids([*found, *rows])
 
     found = in_threads(

@@ -14,7 +14,7 @@ from tasks.processes.child_process import PARENT, parent_variables
 REPO = Path(__file__).resolve().parents[3]
 CHILD = (
     "from tasks.processes.child_process import die_with_parent; die_with_parent(); import time;"
-    " time.sleep(60)"
+    " time.sleep(3600)"
 )
 
 
@@ -44,7 +44,7 @@ def test_a_child_whose_parent_was_gone_at_once_ends_too():
         child = start({})
     except psutil.NoSuchProcess:
         return  # it has ended already
-    child.wait(timeout=30)
+    child.wait(timeout=600)
 
 
 def test_a_child_is_told_who_its_parent_is():
@@ -52,7 +52,7 @@ def test_a_child_is_told_who_its_parent_is():
 
 
 def test_a_child_lives_as_long_as_its_parent():
-    code = f"{CHILD.replace('time.sleep(60)', 'time.sleep(3)')}; print('whole')"
+    code = f"{CHILD.replace('time.sleep(3600)', 'time.sleep(3)')}; print('whole')"
     told = subprocess.run(
         [sys.executable, "-c", code],
         cwd=REPO,

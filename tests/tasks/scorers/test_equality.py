@@ -5,6 +5,7 @@ import pytest
 
 from tasks.match import match
 from tasks.scorers.equality import agree
+from tests.support.comparisons import begin_a_trap, limits_of_traps
 from tests.support.rows import publish, row
 
 HOLDS, NOT = True, False
@@ -79,8 +80,15 @@ def test_an_answer_is_compared_as_its_type_demands(answer_type, reference, answe
     assert agree({"answer_type": answer_type, "reference": reference}, answer) is holds
 
 
-def test_what_would_run_for_ever_or_fill_the_memory_is_killed_and_counted(place):
+def agree_or_tell(task, answer):
+    if answer in TRAPS:
+        begin_a_trap()
+    return agree(task, answer)
+
+
+def test_what_would_run_for_ever_or_fill_the_memory_is_killed_and_counted(place, monkeypatch):
     """Math-Verify does not finish any of these within a minute."""
+    limits_of_traps(monkeypatch)
     tasks = publish(place, "tasks", row("tasks", task_id="t", answer_type="Integer", reference="7"))
     given = ["7", *TRAPS, "8"]
     answers = publish(
@@ -88,7 +96,7 @@ def test_what_would_run_for_ever_or_fill_the_memory_is_killed_and_counted(place)
         "answers",
         *(row("answers", rollout_id=f"a{i}", task_id="t", answer=a) for i, a in enumerate(given)),
     )
-    table = match(place, answers, tasks, compare=agree, time_limit_s=1.0)
+    table = match(place, answers, tasks, compare=agree_or_tell, time_limit_s=1.0)
     found = [(r["matched"], r["reason"]) for r in table.rows()]
     assert (found[0], found[-1]) == ((True, None), (False, None))
     stopped = {"timed out", "out of memory", "nested too deeply", "the comparison crashed"}
