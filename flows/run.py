@@ -24,9 +24,9 @@ from flows.worlds.built_in import open_world
 from flows.worlds.world import World
 from tasks.ask import ask
 from tasks.batch import batch, sampled_at
-from tasks.engines.base import Policy, Sampling
 from tasks.evaluate import Measure
 from tasks.generate import generate
+from tasks.models.engine import Policy, Sampling
 from tasks.monitors.monitor import UPDATE, sampler_mismatch, watch
 from tasks.prompt import Prompt, Row, Template
 from tasks.read import Reader, read

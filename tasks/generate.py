@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
-from tasks.engines.base import Policy, Sampling
 from tasks.engines.chat import ChatFleet
 from tasks.engines.fleet import Fleet
 from tasks.engines.fleet_child import search_and_roll_out
+from tasks.models.engine import Policy, Sampling
 from tasks.read import Reader
 from tasks.rollouts.rollout import Dialogue
 from tasks.stage import Rows, stage

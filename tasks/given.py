@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from tasks.benchmarks.items import Columns, read_items
 from tasks.corpus.documents import corpus_identity
-from tasks.engines.base import Policy
+from tasks.models.engine import Policy
 from tasks.prompt import Template
 from tasks.rollouts.replies import speak
 from tasks.rollouts.rollout import Dialogue

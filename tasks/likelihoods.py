@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tasks.ask import readable
-from tasks.engines.base import Policy
 from tasks.engines.chat import ChatFleet
 from tasks.engines.fleet import Fleet
+from tasks.models.engine import Policy
 from tasks.readers.malformed import Malformed
 from tasks.rollouts.replies import reply_logprobs
 from tasks.rollouts.rollout import Dialogue

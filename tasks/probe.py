@@ -6,8 +6,8 @@ from __future__ import annotations
 import json
 import math
 
-from tasks.engines.base import Policy
 from tasks.engines.fleet import Fleet
+from tasks.models.engine import Policy
 from tasks.monitors.monitor import Measured
 from tasks.rollouts.replies import datum_logprobs
 from tasks.stage import Rows, stage

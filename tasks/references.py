@@ -3,8 +3,8 @@ model."""
 
 from __future__ import annotations
 
-from tasks.engines.base import Policy
 from tasks.engines.fleet import Fleet
+from tasks.models.engine import Policy
 from tasks.rollouts.replies import datum_logprobs
 from tasks.stage import Rows, stage
 from warehouse.schemas import REFERENCES, Datum

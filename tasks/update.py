@@ -7,9 +7,9 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from tasks.engines.base import Policy, local_folder
 from tasks.engines.child import OUT_OF_MEMORY
-from tasks.engines.yarn import Yarn
+from tasks.models.engine import Policy, local_folder
+from tasks.models.yarn import Yarn
 from tasks.stage import Rows, stage
 from tasks.training.group import Group
 from tasks.training.grpo import GRPOSettings, UpdateJob, UpdateResult

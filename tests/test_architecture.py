@@ -155,6 +155,30 @@ def test_no_modules_import_each_other():
         pytest.fail(" is imported by ".join(error.args[1]))
 
 
+def room(module: str) -> str:
+    """The module or subpackage directly below flows/ or tasks/ that a module belongs to."""
+    return ".".join(module.split(".")[:2])
+
+
+@pytest.mark.parametrize("package", ["flows", "tasks"])
+def test_no_arrow_between_folders_runs_back_up(package):
+    """Between folders as between modules: if plan/ imports settings/, settings/ does not import
+    plan/, be it through others or for type checking."""
+    known = modules()
+    below: dict[str, set[str]] = {}
+    for name, path in known.items():
+        if name.startswith(f"{package}."):
+            others = {room(other) for other in imported(path, known)} - {room(name), package}
+            below.setdefault(room(name), set()).update(
+                other for other in others if other.startswith(f"{package}.")
+            )
+    assert len(below) > 15
+    try:
+        TopologicalSorter(below).prepare()
+    except CycleError as error:
+        pytest.fail(" is imported by ".join(error.args[1]))
+
+
 def test_what_methods_share_imports_none_of_them():
     """The layer beside their folders, the micro-worlds, the commands and the services."""
     methods = {path.parent.name for path in (PROJECT / "flows").glob("*/flow.py")}

@@ -37,8 +37,8 @@ from tasks.benchmarks.item_scores import compare, measure_items, score_items
 from tasks.benchmarks.items import Columns, read_items
 from tasks.benchmarks.own_file import is_file_of_rows
 from tasks.corpus.passages import with_passages
-from tasks.engines.base import Policy, Sampling
 from tasks.evaluate import evaluate
+from tasks.models.engine import Policy, Sampling
 from tasks.prompt import Template
 from tasks.read import Reader
 from tasks.rollouts.dialogue import Dialogue

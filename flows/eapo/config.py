@@ -11,9 +11,9 @@ from pydantic import Field
 
 from flows.blocks import long_context
 from flows.eapo.tree import Trees
-from flows.plan.workload import Lengths, PlannedRole, PlannedUpdate, Step, Workload
 from flows.settings import profile
 from flows.settings.profile import Comparing, MethodSettings, Settings
+from flows.settings.workload import Lengths, PlannedRole, PlannedUpdate, Step, Workload
 from tasks.monitors import limits
 from tasks.needles import Grid
 from tasks.training.grpo import GRPOSettings, LossType

@@ -19,8 +19,8 @@ from flows.eapo.compare import read_scores
 from flows.eapo.evidence import AnswerChecker, answer_correctness
 from flows.eapo.tree import Mode, Trees, extend, rate, rate_by_similarity, sprout
 from flows.run import Replies, Role, Run, templates
-from tasks.engines.base import Policy
 from tasks.evaluate import evaluate
+from tasks.models.engine import Policy
 from tasks.prompt import Row, Template
 from tasks.read import Reader, reads
 from tasks.readers.quotes import verbatim

@@ -9,8 +9,8 @@ from typing import Any
 
 from flows.eapo.evidence import AnswerChecker, answer_correctness
 from flows.run import Role, Run
-from tasks.engines.base import Policy
 from tasks.evaluate import evaluate
+from tasks.models.engine import Policy
 from tasks.needles import Grid, find, hide, measure, number_needles, number_sentences
 from tasks.rollouts.tokens import count_tokens
 from tasks.stage import Tables

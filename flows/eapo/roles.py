@@ -12,7 +12,7 @@ from flows.eapo.config import Config
 from flows.eapo.evidence import in_contexts
 from flows.eapo.readers import read_answer, read_verdict
 from flows.run import Role, templates
-from tasks.engines.base import Sampling
+from tasks.models.engine import Sampling
 from tasks.prompt import Row
 from tasks.read import Reader, reads
 from tasks.readers.copies import Instructions

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from flows.plan.hardware import GIB, GPU, OVERHEADS
 from flows.plan.shapes import Shape
-from tasks.engines.base import EngineConfig
+from tasks.models.engine import EngineConfig
 
 SEGMENT = 2 << 20  # bytes
 

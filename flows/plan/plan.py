@@ -13,9 +13,9 @@ from flows.plan.hardware import GPU, GPUS
 from flows.plan.seconds import Clock, Spent
 from flows.plan.shapes import Shape, shape_of
 from flows.plan.trainer import UpdateMemory, reference_bytes, trained_params, update_memory
-from flows.plan.workload import Workload
 from flows.settings.profile import MethodSettings
-from tasks.engines.yarn import Yarn
+from flows.settings.workload import Workload
+from tasks.models.yarn import Yarn
 from tasks.training.grpo import GRPOSettings, LoRASettings
 
 # of a card: published peaks of reserved memory were up to 18 % above the tensors of a simulation

@@ -13,8 +13,15 @@ from flows.plan.engine import engine_memory
 from flows.plan.hardware import GPU, RATES
 from flows.plan.shapes import Shape
 from flows.plan.trainer import reference_bytes
-from flows.plan.workload import BASE, Lengths, PlannedConversations, PlannedUpdate, Step, Workload
 from flows.settings.profile import MethodSettings
+from flows.settings.workload import (
+    BASE,
+    Lengths,
+    PlannedConversations,
+    PlannedUpdate,
+    Step,
+    Workload,
+)
 from tasks.training.grpo import FILE_SIZE, GRPOSettings
 
 KINDS = ("generate", "train", "around updates", "load weights into engines")

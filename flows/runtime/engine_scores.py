@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from flows.runtime.machines import Machines
 from flows.settings.profile import MethodSettings
-from tasks.engines.base import Policy
+from tasks.models.engine import Policy
 from tasks.monitors.monitor import UPDATE, watch
 from tasks.probe import policy_in_effect, probe
 from tasks.references import references

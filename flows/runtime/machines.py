@@ -10,10 +10,10 @@ from typing import Literal
 
 from flows.runtime.store_root import store_root
 from flows.settings.profile import MethodSettings
-from tasks.engines.base import Policy, check_policies, is_alike
 from tasks.engines.chat import ChatFleet
 from tasks.engines.endpoint import API
 from tasks.engines.fleet import Fleet
+from tasks.models.engine import Policy, check_policies, is_alike
 from tasks.stage import Rows, stage
 from tasks.update import Trainer
 from warehouse.clean import free_superseded

@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from flows.settings.profile import MethodSettings
-from tasks.engines.base import Policy, check_policies
+from tasks.models.engine import Policy, check_policies
 from tasks.training.grpo import GRPOSettings
 from tasks.update import updated_policy
 from warehouse.address import RUN_NAME

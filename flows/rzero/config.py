@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from flows.plan.workload import Lengths, PlannedRole, PlannedUpdate, Step, Workload
 from flows.settings import profile
 from flows.settings.profile import Comparing, MethodSettings, Settings
+from flows.settings.workload import Lengths, PlannedRole, PlannedUpdate, Step, Workload
 from tasks.training.grpo import GRPOSettings, LossType
 
 

@@ -8,15 +8,6 @@ from typing import Any, ClassVar, Literal, Self, get_args
 from pydantic import Field, model_validator
 
 from corpus_prep.search.settings import EmbeddingConfig
-from flows.plan.workload import (
-    Lengths,
-    PlannedConversations,
-    PlannedRole,
-    PlannedUpdate,
-    Step,
-    Workload,
-    draws_until,
-)
 from flows.scope.judge_settings import JudgeSettings
 from flows.settings import profile
 from flows.settings.profile import (
@@ -26,6 +17,15 @@ from flows.settings.profile import (
     PromptSet,
     Settings,
     Shares,
+)
+from flows.settings.workload import (
+    Lengths,
+    PlannedConversations,
+    PlannedRole,
+    PlannedUpdate,
+    Step,
+    Workload,
+    draws_until,
 )
 from tasks.given import GivenTasks
 from tasks.normalise import Spread

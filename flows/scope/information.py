@@ -22,8 +22,8 @@ from typing import Any
 from flows.run import Player, Role
 from flows.scope.steps import Pool, Scope
 from tasks.ask import ask
-from tasks.engines.base import Policy
 from tasks.likelihoods import choose, likelihoods, with_documents
+from tasks.models.engine import Policy
 from tasks.prompt import Row
 from tasks.sample import nearest, sample
 from tasks.stage import Tables, rows_of

@@ -13,7 +13,7 @@ from flows.scope.config import Config
 from flows.scope.rewards import passing
 from flows.scope.rubrics import criteria_of
 from tasks.ask import readable, readable_tasks
-from tasks.engines.base import Sampling
+from tasks.models.engine import Sampling
 from tasks.prompt import Row, Template
 from tasks.read import Reader, reads
 from tasks.rollouts.rollout import Dialogue

@@ -21,14 +21,14 @@ from flows.settings.defaults import completed
 from flows.settings.errors import explain, read_toml
 from flows.settings.prompts import PromptSet as PromptSet
 from flows.settings.prompts import is_read_by_lines, prompt_folder
-from tasks.engines.base import EngineConfig, Sampling
 from tasks.engines.endpoint import API, ChatEndpoint
 from tasks.engines.harness import Harness
+from tasks.models.engine import EngineConfig, Sampling
 from tasks.monitors.limits import Limits
 from tasks.rollouts.dialogue import ChatTemplate, Dialogue
 
 if TYPE_CHECKING:
-    from flows.plan.workload import Workload
+    from flows.settings.workload import Workload
 
 Config = TypeVar("Config", bound=BaseModel)
 Sink = Literal["none", "trackio", "wandb"]

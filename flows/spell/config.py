@@ -13,9 +13,9 @@ from pydantic import Field, model_validator
 
 from flows.blocks import long_context
 from flows.blocks.long_context import has_contexts
-from flows.plan.workload import Lengths, PlannedRole, PlannedUpdate, Step, Workload
 from flows.settings import profile
 from flows.settings.profile import Interval, MethodSettings, Settings
+from flows.settings.workload import Lengths, PlannedRole, PlannedUpdate, Step, Workload
 from tasks.normalise import Spread
 from tasks.rollouts.dialogue import ChatTemplate
 from tasks.training.grpo import GRPOSettings

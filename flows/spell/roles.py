@@ -18,7 +18,7 @@ from flows.spell import readers
 from flows.spell.config import TASK_TYPES, Baseline, Config, Dialogues
 from tasks.ask import readable
 from tasks.clusters import members_of
-from tasks.engines.base import Sampling
+from tasks.models.engine import Sampling
 from tasks.prompt import Row, Template
 from tasks.read import Reader, reads
 from tasks.readers import lines

@@ -9,9 +9,9 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from flows.plan.workload import Lengths, PlannedRole, PlannedUpdate, Step, Workload
 from flows.settings import profile
 from flows.settings.profile import Comparing, Evaluation, MethodSettings, Settings, Shares
+from flows.settings.workload import Lengths, PlannedRole, PlannedUpdate, Step, Workload
 from flows.spice.readers import ANSWER_TYPES, FREE_FORM, MULTIPLE_CHOICE, STRING, AnswerType
 from tasks.training.grpo import GRPOSettings, LossType
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pydantic import Field
 
 from corpus_prep.clusters.segments import Splitting
-from flows.plan.workload import Lengths, PlannedRole, Step, Workload
 from flows.settings import profile
 from flows.settings.profile import Comparing, Dialogues, MethodSettings
+from flows.settings.workload import Lengths, PlannedRole, Step, Workload
 from tasks.corpus.parts import TASK_TYPES, TableRules
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from tasks.benchmarks.item_scores import READABLE, SCORE
-from tasks.engines.base import Policy
 from tasks.engines.harness import Harness
 from tasks.evaluate import Protocol
+from tasks.models.engine import Policy
 from tasks.stage import Rows, stage
 from warehouse.draft import Draft, hash_json
 from warehouse.schemas import ANSWERS, ITEM_SCORES, ITEMS, Row

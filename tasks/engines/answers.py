@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from typing import Any, cast
 
-from tasks.engines.base import Engine, EngineDied
 from tasks.engines.call_queue import ROLL_OUT
 from tasks.engines.child import CALL, DONE, END, FAILED, LOT, MORE, OUT_OF_MEMORY, ROWS, SLEEP
+from tasks.models.engine import Engine, EngineDied
 from tasks.rollouts.dialogue import Retriever
 from tasks.rollouts.play import Over, Play, Rollouts, SampleRequest
 from tasks.rollouts.replies import datum_logprobs, reply_logprobs

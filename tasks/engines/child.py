@@ -14,8 +14,8 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from tasks.engines.base import EngineConfig
 from tasks.engines.gpus import devices
+from tasks.models.engine import EngineConfig
 from tasks.processes.child_process import parent_variables
 
 PROJECT = Path(__file__).resolve().parents[2]

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from tasks.engines.base import Policy, VariableName
+from tasks.models.engine import Policy, VariableName
 
 API = "api:"  # prefix of the name of a model that an endpoint serves: api:gpt-4.1-mini
 SHORTEST_KEY = 6  # shorter ones are words that any text may hold, such as vLLM's EMPTY

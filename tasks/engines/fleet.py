@@ -14,11 +14,11 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
-from tasks.engines.base import EngineConfig, EngineDied, Policy, Sampling, check_policies
 from tasks.engines.call_queue import ROLL_OUT, Call, CallQueue
 from tasks.engines.child import SLEEP
 from tasks.engines.pool import Pool
 from tasks.engines.prompt_queues import PromptQueues, split
+from tasks.models.engine import EngineConfig, EngineDied, Policy, Sampling, check_policies
 from tasks.rollouts.dialogue import Dialogue
 from warehouse.schemas import PromptRow, Rollout, Row
 

@@ -14,9 +14,9 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from tasks.engines.answers import Answers, sendable
-from tasks.engines.base import Engine, EngineConfig, EngineDied, check_model
 from tasks.engines.child import DIED, FAILED, OUT_OF_MEMORY
 from tasks.engines.gpus import wrong_build
+from tasks.models.engine import Engine, EngineConfig, EngineDied, check_model
 from tasks.processes.child_process import die_with_parent
 from tasks.processes.imports import left_out
 from tasks.rollouts.rollout import roll_out

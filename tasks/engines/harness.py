@@ -10,8 +10,8 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tasks.engines.base import Policy, rank_of
 from tasks.engines.vllm_args import lora_rank
+from tasks.models.engine import Policy, rank_of
 
 
 class Harness(BaseModel):

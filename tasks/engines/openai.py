@@ -20,7 +20,8 @@ from typing import Any
 
 import httpx
 
-from tasks.engines.base import (
+from tasks.engines.endpoint import without
+from tasks.models.engine import (
     Completion,
     EngineConfig,
     Policy,
@@ -32,7 +33,6 @@ from tasks.engines.base import (
     reply_text,
     too_long,
 )
-from tasks.engines.endpoint import without
 
 POLL_S = 0.05  # how often a wait for replies checks whether it is interrupted
 # Servers take what is not sent from the model's generation_config.json: top_k 20 for Qwen3, also a

@@ -9,7 +9,6 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from tasks.engines.base import EngineConfig, EngineDied
 from tasks.engines.call_queue import ROLL_OUT, Call, CallQueue
 from tasks.engines.child import (
     CALL,
@@ -24,6 +23,7 @@ from tasks.engines.child import (
     SLEEP,
     Child,
 )
+from tasks.models.engine import EngineConfig, EngineDied
 
 log = logging.getLogger("selfplay")
 

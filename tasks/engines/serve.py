@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from tasks.engines.base import EngineConfig, Policy, local_folder
+from tasks.models.engine import EngineConfig, Policy, local_folder
 
 BASE_NAME = "base"
 ADAPTER = "adapter_config.json"

@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 
-from tasks.engines.base import (
+from tasks.engines.vllm_args import check_reload, engine_args
+from tasks.models.engine import (
     Completion,
     EngineConfig,
     EngineDied,
@@ -25,7 +26,6 @@ from tasks.engines.base import (
     reply_text,
     too_long,
 )
-from tasks.engines.vllm_args import check_reload, engine_args
 
 
 class Worker:

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from tasks.engines.base import EngineConfig, local_folder
+from tasks.models.engine import EngineConfig, local_folder
 
 RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # of adapters, that vLLM has kernels for
 

@@ -7,7 +7,7 @@ import hashlib
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from tasks.engines.base import Completion, Engine, Policy, Sampling
+from tasks.models.engine import Completion, Engine, Policy, Sampling
 from tasks.readers.thoughts import is_thinking, spoken
 from tasks.rollouts.dialogue import SPEAKERS, Dialogue, Results, say
 from tasks.rollouts.neutral import special_tokens_of, without_special

@@ -12,7 +12,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from tasks.engines.base import Engine, EngineDied, Policy, Sampling, never
+from tasks.models.engine import Engine, EngineDied, Policy, Sampling, never
 from tasks.rollouts.conversation import Conversation, Talk
 from tasks.rollouts.dialogue import Dialogue, Retriever
 from tasks.rollouts.searches import Searches

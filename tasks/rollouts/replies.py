@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 from types import SimpleNamespace
 from typing import Any, TypedDict
 
-from tasks.engines.base import Completion, Engine, Policy, Sampling, load_tokenizer
+from tasks.models.engine import Completion, Engine, Policy, Sampling, load_tokenizer
 from tasks.rollouts.conversation import Talk
 from tasks.rollouts.dialogue import Dialogue
 from tasks.rollouts.rollout import rollout_row

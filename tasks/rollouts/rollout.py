@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Set
 from typing import TypedDict
 
-from tasks.engines.base import Engine, Policy, Sampling
+from tasks.models.engine import Engine, Policy, Sampling
 from tasks.rollouts.conversation import Conversation, digest
 from tasks.rollouts.dialogue import Dialogue, Retriever
 from tasks.rollouts.play import Play

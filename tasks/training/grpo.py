@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from tasks.engines.yarn import Yarn
+from tasks.models.yarn import Yarn
 
 LossType = Literal["grpo", "dapo", "dr_grpo", "bnpo"]
 Objective = Literal["clipped", "likelihood"]

@@ -183,8 +183,8 @@ def serve(plan: Plan, trained: dict[str, Any]) -> None:
     """Start an engine; decode, sleep, wake, take the trained policy, and score rows."""
     import numpy as np
 
-    from tasks.engines.base import EngineConfig, Policy
     from tasks.engines.fleet_child import open_engine
+    from tasks.models.engine import EngineConfig, Policy
 
     config = EngineConfig(
         model=str(plan.model),
@@ -240,7 +240,7 @@ def decode(plan: Plan, engine: Any, policy: Any, number: int, name: str) -> list
     """Sample `number` replies at once, twice; note the second. Returns (prompt, completion)."""
     import numpy as np
 
-    from tasks.engines.base import Sampling
+    from tasks.models.engine import Sampling
 
     rng = np.random.default_rng(number)
     sampling = Sampling(max_tokens=DECODED, temperature=1.0)

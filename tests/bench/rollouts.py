@@ -25,9 +25,9 @@ from typing import Any
 import psutil
 
 from flows.runtime.store_root import SOURCE
-from tasks.engines.base import EngineConfig, Policy, Sampling
 from tasks.engines.child import CPU_ENVIRONMENT, ENVIRONMENT
 from tasks.engines.fleet import Fleet
+from tasks.models.engine import EngineConfig, Policy, Sampling
 from tasks.rollouts.dialogue import Dialogue
 from tests.bench.pipeline import BENCH, line
 

@@ -18,7 +18,7 @@ from typing import Any
 from unittest.mock import patch
 
 from flows.plan.hardware import RATES
-from tasks.engines.base import never
+from tasks.models.engine import never
 from tasks.rollouts.rollout import roll_out
 from tasks.rollouts.searches import Hits, Searches
 from tests.bench.pipeline import BENCH, line

@@ -103,8 +103,8 @@ def generation(folder: Path, lengths: Lengths) -> list[dict[str, Any]]:
 
     os.environ |= ENVIRONMENT | CPU_ENVIRONMENT
     sys.modules.pop("vllm", None)  # `tests.bench.pipeline` keeps TRL from importing it
-    from tasks.engines.base import EngineConfig, Policy, Sampling
     from tasks.engines.fleet_child import open_engine
+    from tasks.models.engine import EngineConfig, Policy, Sampling
 
     config = EngineConfig(
         model=str(folder),

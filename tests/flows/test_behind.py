@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from flows.runtime.machines import Machines
-from tasks.engines.base import Policy
+from tasks.models.engine import Policy
 from tasks.training.grpo import GRPOSettings, UpdateJob, UpdateResult
 from tasks.update import update, updated_policy
 from tests.support.rows import publish, row

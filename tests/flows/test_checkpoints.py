@@ -18,8 +18,8 @@ import flows.spice.config as spice
 from flows.run import Run
 from flows.runtime.machines import Machines
 from flows.settings import profile
-from tasks.engines.base import Policy, Sampling
 from tasks.generate import generate
+from tasks.models.engine import Policy, Sampling
 from tasks.rollouts.rollout import Dialogue
 from tasks.training.grpo import GRPOSettings
 from tasks.update import update, updated_policy

@@ -96,7 +96,7 @@ def test_the_role_that_asks_reads_a_question_either_way(place) -> None:
     from functools import partial
 
     from tasks.ask import ask, repeatedly
-    from tasks.engines.base import Sampling
+    from tasks.models.engine import Sampling
     from tasks.prompt import Template
     from tasks.read import reads
     from tasks.readers.named import named_text

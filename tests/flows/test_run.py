@@ -17,8 +17,8 @@ from flows.runtime.record import check_left
 from flows.runtime.templates import load
 from flows.settings.profile import MethodSettings
 from tasks.ask import repeatedly
-from tasks.engines.base import Policy, Sampling
-from tasks.engines.yarn import Yarn
+from tasks.models.engine import Policy, Sampling
+from tasks.models.yarn import Yarn
 from tasks.monitors.monitor import Alarm
 from tasks.prompt import Template
 from tasks.read import reads

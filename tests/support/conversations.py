@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tasks.engines.base import Sampling
+from tasks.models.engine import Sampling
 from tasks.rollouts.rollout import Dialogue, roll_out
 from tests.support.scripted import POLICY, word_tokenizer
 

@@ -5,8 +5,8 @@ import torch
 from vllm.lora.punica_wrapper.punica_cpu import PunicaWrapperCPU
 
 from tasks.engines import cpu_lora
-from tasks.engines.base import EngineConfig
 from tasks.engines.cpu_lora import GroupedProducts
+from tasks.models.engine import EngineConfig
 
 ADAPTERS, RANK, INPUTS, SLICES = 3, 4, 24, (16, 8)
 

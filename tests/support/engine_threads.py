@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from tasks.engines import answers, pool
-from tasks.engines.base import Completion, EngineConfig, Policy, Sampling, never
 from tasks.engines.fleet import Fleet
 from tasks.engines.fleet_child import answer
+from tasks.models.engine import Completion, EngineConfig, Policy, Sampling, never
 from tests.support.scripted import ScriptedEngine
 
 

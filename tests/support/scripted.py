@@ -9,7 +9,15 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import PreTrainedTokenizerFast
 
-from tasks.engines.base import Completion, EngineDied, Policy, Sampling, never, reply_text, too_long
+from tasks.models.engine import (
+    Completion,
+    EngineDied,
+    Policy,
+    Sampling,
+    never,
+    reply_text,
+    too_long,
+)
 
 CHAT = (
     "{% for m in messages %}<|im_start|> {{ m['role'] }} {{ m['content'] }} <|im_end|> {% endfor %}"

@@ -21,9 +21,9 @@ from transformers import PreTrainedTokenizerFast
 
 from flows.method import Method
 from flows.runtime.record import last_request
-from tasks.engines.base import Completion, Policy, Sampling, never, too_long
 from tasks.engines.fleet import Fleet
 from tasks.engines.fleet_child import search_and_roll_out
+from tasks.models.engine import Completion, Policy, Sampling, never, too_long
 from tasks.rollouts.conversation import number
 from tasks.rollouts.replies import reply_logprobs
 from tasks.update import Trainer

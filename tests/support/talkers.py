@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from flows.settings.profile import MethodSettings
-from tasks.engines.base import Policy
 from tasks.engines.fleet import Fleet
+from tasks.models.engine import Policy
 from tasks.rollouts.conversation import digest
 from tests.support.rows import row, turn
 from warehouse.schemas import PromptRow, Rollout

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flows.plan.workload import Workload
 from flows.settings import profile
 from flows.settings.profile import MethodSettings
+from flows.settings.workload import Workload
 from warehouse.query import query
 
 # A plan has the conversations of the method alone: evaluations, monitors and probes are beside it.

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tasks.engines.base import EngineConfig, Policy
 from tasks.engines.fleet import Fleet
+from tasks.models.engine import EngineConfig, Policy
 from tasks.monitors.limits import Limits
 from tasks.monitors.monitor import UPDATE, Alarm, watch
 from tasks.probe import policy_in_effect, probe

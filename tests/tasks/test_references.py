@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from tasks.engines.base import EngineConfig, Policy
 from tasks.engines.fleet import Fleet
+from tasks.models.engine import EngineConfig, Policy
 from tasks.references import references
 from tests.support.grpo_jobs import difference, make_models, make_rows, update
 from tests.support.reference_grpo import load, scorer, weights

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from pydantic import BaseModel
 
-from tasks.engines.base import EngineConfig
 from tasks.engines.fleet import Fleet
+from tasks.models.engine import EngineConfig
 from tasks.stage import rows_of, stage
 from tests.support.rows import publish, row
 from warehouse import status

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tasks.engines.base import Policy
+from tasks.models.engine import Policy
 from tasks.training.group import Group
 from tasks.training.grpo import GRPOSettings, UpdateJob, UpdateResult
 from tasks.update import Trainer, update, updated_policy

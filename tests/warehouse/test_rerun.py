@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from tasks.engines.base import EngineDied, Sampling
 from tasks.generate import generate
+from tasks.models.engine import EngineDied, Sampling
 from tasks.rollouts.rollout import Dialogue, roll_out
 from tasks.stage import Rows, stage
 from tests.support.rows import publish, row, updates

@@ -18,7 +18,7 @@ from flows.runtime.record import CONFIG, last_request
 from flows.runtime.start import open_adapter
 from flows.runtime.store_root import store_root
 from flows.settings import profile as profiles
-from tasks.engines.base import Policy
+from tasks.models.engine import Policy
 from warehouse.address import RUN_NAME, no_run
 from warehouse.query import query
 from warehouse.schemas import Evaluation

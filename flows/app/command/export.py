@@ -103,7 +103,7 @@ def _write_policy(run: str, role: str, iteration: int | None, folder: Path) -> N
 
 def _stretched(folder: Path, yarn: dict[str, Any]) -> dict[str, Any]:
     """What replaces values of a model's config.json if its positions are stretched by YaRN."""
-    from tasks.engines.yarn import Yarn
+    from tasks.models.yarn import Yarn
 
     return Yarn.model_validate(yarn).settings(folder)
 

@@ -263,8 +263,8 @@ def check_models(cfg: MethodSettings) -> None:
     from flows.blocks.evaluation import check_benchmarks
     from flows.runtime.machines import open_model
     from flows.runtime.start import open_start
-    from tasks.engines.base import check_model
     from tasks.engines.endpoint import API
+    from tasks.models.engine import check_model
 
     check_benchmarks(cfg, WORKSPACE)
     for model in cfg.models.model_dump(exclude={"start"}).values():

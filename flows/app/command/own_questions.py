@@ -12,7 +12,7 @@ from flows.blocks.evaluation import Exam
 from flows.run import Run
 from flows.runtime.store_root import store_root
 from tasks.benchmarks.item_scores import compare
-from tasks.engines.base import Policy
+from tasks.models.engine import Policy
 from warehouse.query import query
 from warehouse.store import Place, Table
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.run import Role, Run
-from tasks.engines.base import Sampling
+from tasks.models.engine import Sampling
 from tasks.monitors.audit import AUDITOR, GATES, Sound, gate_leaks, show_passed
 from tasks.prompt import Template
 from tasks.read import Reader

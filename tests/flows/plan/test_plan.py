@@ -22,11 +22,11 @@ from flows.plan.preflight import Machine, check_machine, gpu_problems
 from flows.plan.seconds import Clock
 from flows.plan.shapes import shape_of
 from flows.plan.trainer import update_memory
-from flows.plan.workload import Lengths
 from flows.runtime.store_root import SOURCE
 from flows.rzero.config import Config as RZero
 from flows.scope.config import Config as Scope
 from flows.settings import profile
+from flows.settings.workload import Lengths
 from flows.spell.config import Config as Spell
 from tasks.training.grpo import GRPOSettings, LoRASettings
 from tests.bench.gpu_plans import TABLE, gpu_profiles, table

@@ -18,8 +18,8 @@ from flows.spice.config import Config
 from flows.spice.flow import LEFT_OUT, play
 from flows.spice.roles import Roles
 from flows.spice.steps import Spice, ask_questions, sample_documents
-from tasks.engines.base import Policy
 from tasks.keep import keep
+from tasks.models.engine import Policy
 from tasks.stage import stage
 from tests.support.rows import publish, turn
 from warehouse.schemas import DOCUMENTS

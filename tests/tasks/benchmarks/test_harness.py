@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tasks.benchmarks.harness import ask_harness, harness_items, harness_scores
-from tasks.engines.base import Policy
 from tasks.engines.harness import Harness
+from tasks.models.engine import Policy
 from warehouse.store import Place, Table
 
 LOGS = Path(__file__).parents[2] / "data" / "lm_eval" / "out"

@@ -6,9 +6,9 @@ from flows.run import Role, Run
 from flows.runtime.machines import Machines, open_models
 from flows.scope.config import Config
 from flows.settings.profile import MethodSettings, load
-from tasks.engines.base import Policy, Sampling
 from tasks.engines.chat import ChatFleet
 from tasks.engines.endpoint import ChatEndpoint
+from tasks.models.engine import Policy, Sampling
 from tasks.prompt import Malformed, Template
 from tasks.read import reads
 from tests.support.chat_server import serving

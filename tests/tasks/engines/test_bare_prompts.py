@@ -3,7 +3,7 @@
 import pytest
 from tokenizers.processors import TemplateProcessing
 
-from tasks.engines.base import Sampling
+from tasks.models.engine import Sampling
 from tasks.rollouts.neutral import special_tokens_of
 from tasks.rollouts.rollout import Dialogue, roll_out
 from tests.support.scripted import POLICY, ScriptedEngine

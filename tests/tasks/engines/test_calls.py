@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from tasks.engines import fleet_child
-from tasks.engines.base import EngineDied, Policy, Sampling
 from tasks.engines.call_queue import Call, CallQueue
 from tasks.engines.fleet import Fleet
 from tasks.engines.prompt_queues import PromptQueues
+from tasks.models.engine import EngineDied, Policy, Sampling
 from tasks.rollouts.dialogue import Dialogue
 from tests.support.conversations import SAMPLING, TALK, Library
 from tests.support.engine_threads import HeldEngine, scripted_fleet

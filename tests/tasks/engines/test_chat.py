@@ -6,11 +6,11 @@ import threading
 
 import pytest
 
-from tasks.engines.base import EngineDied, Sampling
 from tasks.engines.budget import SpendingCapReached
 from tasks.engines.chat import ChatFleet
 from tasks.engines.endpoint import ChatEndpoint
 from tasks.generate import generate
+from tasks.models.engine import EngineDied, Sampling
 from tasks.rollouts.dialogue import Dialogue
 from tests.support.chat_server import FAULTS, completion, serving
 from tests.support.rows import publish, row

@@ -9,11 +9,11 @@ from pydantic import ValidationError
 from flows.runtime.machines import Machines
 from flows.settings.profile import MethodSettings
 from tasks.engines import child, gpus
-from tasks.engines.base import EngineConfig, EngineDied, Policy, check_policies, end_ids
 from tasks.engines.gpus import devices, wrong_build
 from tasks.engines.prompt_queues import split
 from tasks.engines.vllm import forget_prefixes, stop_token_ids
 from tasks.engines.vllm_args import adapted_modules, check_reload, engine_args
+from tasks.models.engine import EngineConfig, EngineDied, Policy, check_policies, end_ids
 from tests.support.scripted import model_folder, word_tokenizer
 
 

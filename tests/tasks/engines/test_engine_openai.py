@@ -14,11 +14,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import httpx
 import pytest
 
-from tasks.engines.base import EngineConfig, Policy, Sampling
 from tasks.engines.chat import ChatFleet
 from tasks.engines.child import CPU_ENVIRONMENT, ENVIRONMENT
 from tasks.engines.endpoint import ChatEndpoint
 from tasks.engines.openai import EndpointEngine
+from tasks.models.engine import EngineConfig, Policy, Sampling
 from tasks.rollouts.replies import reply_logprobs
 from tasks.rollouts.rollout import Dialogue, roll_out
 from tests.support.scripted import model_folder

@@ -11,8 +11,8 @@ import psutil
 import pytest
 
 from tasks.engines import child
-from tasks.engines.base import EngineConfig
 from tasks.engines.fleet import Fleet
+from tasks.models.engine import EngineConfig
 from tests.support.scripted import model_folder
 
 SERVED = """

@@ -9,9 +9,9 @@ import psutil
 import pytest
 import torch
 
-from tasks.engines.base import EngineConfig, EngineDied, Policy, Sampling
 from tasks.engines.fleet import Fleet
-from tasks.engines.yarn import Yarn
+from tasks.models.engine import EngineConfig, EngineDied, Policy, Sampling
+from tasks.models.yarn import Yarn
 from tasks.rollouts.rollout import Dialogue
 from tests.support.scripted import model_folder, word_tokenizer
 

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 import pytest
 
 from tasks.engines import pool
-from tasks.engines.base import EngineConfig, EngineDied
 from tasks.engines.fleet import Fleet
+from tasks.models.engine import EngineConfig, EngineDied
 from tasks.training.grpo import GRPOSettings, UpdateJob
 from tasks.update import Trainer
 

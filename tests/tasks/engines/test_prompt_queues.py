@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from tasks.engines import pool
-from tasks.engines.base import EngineConfig, Policy, Sampling
 from tasks.engines.fleet import Fleet
 from tasks.engines.fleet_child import answer
 from tasks.engines.prompt_queues import LOT_SIZE, PromptQueues
+from tasks.models.engine import EngineConfig, Policy, Sampling
 from tasks.rollouts.dialogue import Dialogue
 from tests.support.scripted import POLICY, ScriptedEngine, model_folder
 

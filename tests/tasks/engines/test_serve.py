@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tasks.engines.base import EngineConfig, Policy
 from tasks.engines.serve import Served, arguments, merged
+from tasks.models.engine import EngineConfig, Policy
 from tests.support.scripted_play import any_text_model
 
 

@@ -1,7 +1,7 @@
 import pytest
 from pydantic import ValidationError
 
-from tasks.engines.base import EngineDied
+from tasks.models.engine import EngineDied
 from tasks.rollouts.rollout import Dialogue, datums, roll_out
 from tests.support.conversations import SAMPLING, TALK, Library, converse, prompt, script, words
 from tests.support.scripted import POLICY, ScriptedEngine

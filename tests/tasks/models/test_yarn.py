@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.engines.yarn import Yarn
+from tasks.models.yarn import Yarn
 from tests.support.grpo_jobs import make_models, make_rows, update
 from tests.support.reference_grpo import weights
 

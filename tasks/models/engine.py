@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from tasks.engines.yarn import Yarn
+from tasks.models.yarn import Yarn
 
 SHAPE = (
     "architectures",

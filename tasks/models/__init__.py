@@ -1,0 +1,1 @@
+"""Models: policies, the interface of engines that sample from them, and their files."""
