@@ -228,7 +228,8 @@ def test_tasks_and_warehouse_name_no_method_and_no_role_of_one():
 
 def test_queries_of_the_warehouse_name_no_method():
     viewer = (PROJECT / "flows" / "app" / "viewer").rglob("*.sql")
-    for path in (*(PROJECT / "warehouse" / "sql").rglob("*.sql"), *viewer):
+    findings = (PROJECT / "tasks" / "findings").rglob("*.sql")
+    for path in (*(PROJECT / "warehouse" / "sql").rglob("*.sql"), *viewer, *findings):
         assert not re.search(rf"\b({METHODS.pattern})\b", path.read_text(), re.IGNORECASE), path
 
 

@@ -19,6 +19,7 @@ from flows.app.command.diff import diff
 from flows.app.command.documents import with_prepared_documents
 from flows.app.command.evaluate import evaluate
 from flows.app.command.export import export
+from flows.app.command.findings import findings, print_findings
 from flows.app.command.fork import fork
 from flows.app.command.launch import find_flow, is_flow, make_parameters, read_settings
 from flows.app.command.new import new
@@ -362,6 +363,7 @@ def status(name: str | None) -> None:
         stages = made.stages(store, name)
         if not stages and not store.folder(name).exists():
             raise no_run(name)
+        print_findings(store, name)
         print_table(stages, "stages")
         if origin := store.kept(name, FORK):
             click.echo(f"forked from {origin['run']} after iteration {origin['iteration']}")
@@ -439,6 +441,7 @@ for command in (
     diff,
     evaluate,
     export,
+    findings,
     fork,
     new,
     pilot,

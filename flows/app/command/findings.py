@@ -1,0 +1,72 @@
+"""`selfplay findings`: what to know first about a run, and the rows behind each sentence."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from flows.app.command.tables import print_table, visible
+from flows.runtime.store_root import existing_store
+from warehouse.address import no_run
+
+if TYPE_CHECKING:
+    from tasks.findings.find import Finding
+    from warehouse.store import Store
+
+MOST = 7  # sentences that other commands show
+MARKS = {"serious": "!!", "warning": "! ", "note": "- "}
+
+
+@click.command()
+@click.argument("name", metavar="RUN")
+@click.option("--rows", "with_rows", is_flag=True, help="Show the first rows of each, too.")
+@click.option("--sql", "with_sql", is_flag=True, help="Show the SQL that selects all its rows.")
+@click.option("--json", "as_json", is_flag=True, help="Print all that is known of each as JSON.")
+def findings(name: str, with_rows: bool, with_sql: bool, as_json: bool) -> None:
+    """Say what to know first about RUN: what went wrong, by rule, with its number.
+
+    A run without a problem has no findings. A rule is an SQL file; yours go into the folder
+    `findings` of the workspace.
+    """
+    store = existing_store()
+    if not store.folder(name).exists():
+        raise no_run(name)
+    found = findings_of(store, name)
+    if as_json:
+        click.echo(json.dumps([dataclasses.asdict(one) for one in found], default=str))
+        return
+    if not found:
+        click.echo("no findings: no rule speaks for this run")
+    for finding in found:
+        print_finding(finding)
+        click.echo(f"   rule {finding.rule}; compared with: {finding.comparison}")
+        if with_sql:
+            click.echo(visible(finding.sql))
+        if with_rows:
+            print_table(list(finding.rows))
+
+
+def print_findings(store: Store, name: str) -> None:
+    """Print the findings of a run in short, the gravest first; nothing if it has none."""
+    found = findings_of(store, name)
+    if not found:
+        return
+    for finding in found[:MOST]:
+        print_finding(finding)
+    more = f"{len(found) - MOST} more findings, and " if len(found) > MOST else ""
+    click.echo(f"   ({more}the rows of each: selfplay findings {name} --rows)")
+
+
+def print_finding(finding: Finding) -> None:
+    from flows.app.command.screen import print_wrapped
+
+    print_wrapped(f"{MARKS[finding.severity]} ", visible(finding.sentence))
+
+
+def findings_of(store: Store, name: str) -> list[Finding]:
+    from flows.app.findings import findings as find
+
+    return find(store, name)

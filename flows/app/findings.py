@@ -1,0 +1,24 @@
+"""The findings of a run, by the shipped rules and by the user's own in the workspace.
+
+    from flows.app.findings import findings
+    findings(store, "mine")                    # in a command
+    findings(lake, "mine", iteration=2)        # in a process that keeps a Lake, as the viewer does
+
+The fields of a finding are in `tasks.findings.find`; how to write a rule is in its README.
+"""
+
+from __future__ import annotations
+
+from flows.runtime.store_root import WORKSPACE
+from tasks.findings import find
+from tasks.findings.find import Finding
+from warehouse.lake import Lake
+from warehouse.store import Store
+
+OWN_RULES = WORKSPACE / "findings"
+
+
+def findings(store: Store | Lake, run: str, iteration: int | None = None) -> list[Finding]:
+    """The findings of a run, up to an iteration if one is given; the gravest first."""
+    lake = store if isinstance(store, Lake) else Lake(store)
+    return find.findings(lake, run, iteration=iteration, folders=(OWN_RULES,))
