@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tasks.reports import checks, information, learning, measures, needles, types
-from tasks.reports.data import Source, open_source, tables_until
+from tasks.reports.data import Source, made_until, open_source
 from tasks.reports.draw import Colours, Plot, percent
 from tasks.reports.examples import Example, examples
 from tasks.reports.learning import Tile
@@ -90,14 +90,15 @@ def report(place: Place, iteration: int) -> Path:
         log.info("%s: fresh", path)
     else:
         with open_source(store, run, iteration) as source:
-            contents = replace(collect(source), stopped=_why_stopped(store, run))
+            drawn = collect(source, viewer_page(store, run))
+            contents = replace(drawn, stopped=_why_stopped(store, run))
         html = render_report("report.html.jinja", contents) + mark
         markdown = render_report("report.md.jinja", contents)
         write_page(store, f"{run}/latest.html", html)
         write_page(store, f"{run}/iter-{iteration:03d}.md", markdown)
         write_page(store, f"{run}/iter-{iteration:03d}.html", html)
         log.info("%s: report in %.1f s", path, time.monotonic() - started)
-    viewer = viewer_page(run)
+    viewer = viewer_page(store, run)
     served = f"[Viewer]({viewer}) · [report]({viewer}/report?iteration={iteration})"
     links = f"{served} (`selfplay view {run}` serves both), `{path}`\n\n"
     markdown = path.with_suffix(".md").read_text(encoding="utf-8")
@@ -111,7 +112,7 @@ def made_from(store: Store, run: str, iteration: int) -> str:
     files = [*HERE.glob("report*.jinja"), *(SQL / "report").iterdir(), *(SQL / "views").iterdir()]
     tables = [
         [table.address, table.content_hash, table.recipe["started_at"], table.recipe["seconds"]]
-        for table in tables_until(store.tables(run), iteration)
+        for table in made_until(store.tables(run), iteration)
     ]
     return hash_json(
         [
@@ -146,10 +147,8 @@ def _ends_with(path: Path, mark: str) -> bool:
     return path.exists() and path.read_text(encoding="utf-8").endswith(mark)
 
 
-def collect(source: Source, viewer: str | None = None) -> Contents:
-    """Run all queries and draw all figures. `viewer` is the run's page that links lead to, by
-    default the one that `selfplay view` serves."""
-    viewer = viewer or viewer_page(source.run)
+def collect(source: Source, viewer: str = "") -> Contents:
+    """Run all queries and draw all figures. `viewer` is the run's page that links lead to."""
     rows = {name: source.rows(name) for name in QUERIES}
     return Contents(
         run=source.run,

@@ -22,7 +22,8 @@ def runs(store: Store) -> list[Row]:
     """
     found: dict[str, list[Table]] = {}
     for table in store.tables():
-        found.setdefault(table.at.run, []).append(table)
+        if not table.holds_labels:
+            found.setdefault(table.at.run, []).append(table)
     rows = [_run_row(name, tables) for name, tables in found.items() if name != EMPTY]
     causes = {row["run"]: stopped(store, row["run"]) for row in rows}
     if any(causes.values()):
@@ -49,7 +50,8 @@ def _run_row(name: str, tables: list[Table]) -> dict[str, Any]:
 
 def stages(store: Store, run: str) -> list[Row]:
     """One row per published table of a run, in the order of building."""
-    tables = sorted(store.tables(run), key=lambda t: t.recipe["started_at"])
+    made = [table for table in store.tables(run) if not table.holds_labels]
+    tables = sorted(made, key=lambda t: t.recipe["started_at"])
     return [
         {
             "address": t.address,

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from warehouse.address import Address
 from warehouse.draft import AWAITS, FILES, RECIPE, SEAL, hash_bytes, hash_file, seal_of
 from warehouse.row_groups import row_groups
-from warehouse.schemas import TABLES, Row, Schema
+from warehouse.schemas import ANNOTATIONS, TABLES, Row, Schema
 
 R = TypeVar("R")
 Tabular = TypeVar("Tabular", pa.Table, pa.RecordBatch)
@@ -53,6 +53,11 @@ class Table:
     @property
     def schema(self) -> Schema:
         return TABLES[self.recipe["table"]]
+
+    @property
+    def holds_labels(self) -> bool:
+        """Whether it holds labels by people, which no stage of the run made."""
+        return self.recipe["table"] == ANNOTATIONS.name
 
     @property
     def content_hash(self) -> str:

@@ -56,9 +56,14 @@ def tables_until(tables: Iterator[Table] | Sequence[Table], iteration: int) -> t
     return tuple(t for t in tables if t.at.iteration is None or t.at.iteration <= iteration)
 
 
+def made_until(tables: Iterator[Table] | Sequence[Table], iteration: int) -> tuple[Table, ...]:
+    """Those of `tables_until` that stages made: no labels by people."""
+    return tuple(t for t in tables_until(tables, iteration) if not t.holds_labels)
+
+
 def described(tables: Sequence[Table]) -> str:
     """The parameter `$made`: one JSON object a table, with its place and what making it cost."""
-    return json.dumps([_description(table) for table in tables])
+    return json.dumps([_description(table) for table in tables if not table.holds_labels])
 
 
 def _description(table: Table) -> Row:

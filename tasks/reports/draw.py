@@ -25,6 +25,7 @@ INK = "#010203"  # stands for the page's text colour in the drawing
 PALETTE = ("#3f83d6", "#e2832f", "#2fa57c", "#a06ad0", "#d8506f", "#8f9a2b", "#2ea3b5", "#b07a50")
 GREY = "#8b929c"
 WIDTH_IN = 5.0  # 360 points: text keeps its size on a phone
+LABEL = 300  # characters of a drawing's name
 HOVER = "hover:"  # how the address of a hover point begins in the drawing
 HOVER_LINK = re.compile(rf'<a xlink:href="{HOVER}([^"]*)"[^>]*>(.*?)</a>', re.DOTALL)
 PLACE = re.compile(r'<use [^>]*x="([^"]*)" y="([^"]*)"')
@@ -74,6 +75,15 @@ class Plot:
     title: str
     note: str
     svg: Markup | None = None
+
+    @property
+    def drawing(self) -> Markup:
+        """The drawing under its title, for readers that do not see it. Its points are no stops of
+        the tab key: where they lead, tables lead too."""
+        if self.svg is None:
+            return Markup("")
+        named = Markup('<svg role="img" aria-label="{}" ').format(visible(short(self.title, LABEL)))
+        return Markup(self.svg.replace("<svg ", named, 1))
 
 
 class Colours:
@@ -144,7 +154,7 @@ def _hover_point(match: re.Match[str]) -> str:
     circle = Markup('<circle cx="{}" cy="{}" r="4" fill-opacity="0"><title>{}</title></circle>')
     point = circle.format(place[1], place[2], text)
     if link:
-        return Markup('<a href="{}">{}</a>').format(link, point)
+        return Markup('<a href="{}" tabindex="-1">{}</a>').format(link, point)
     return point
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import uuid
@@ -17,6 +18,7 @@ from tasks.reports.unseen import visible
 from warehouse.store import Store
 
 VIEWER_PORT = 4218  # where `selfplay view` is, unless another has it
+VIEWER = "viewer.json"
 HERE = Path(__file__).parent
 
 
@@ -90,9 +92,22 @@ def number(value: float | None, digits: int = 3) -> str:
     return f"{value:.{digits}f}"
 
 
-def viewer_page(run: str) -> str:
+def viewer_file(store: Store) -> Path:
+    """What a store's viewer keeps between two starts: its port and its token."""
+    return store.root / VIEWER
+
+
+def viewer_port(store: Store) -> int:
+    """The port that the store's viewer had last, or will try first."""
+    try:
+        return int(json.loads(viewer_file(store).read_text(encoding="utf-8"))["port"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return VIEWER_PORT
+
+
+def viewer_page(store: Store, run: str) -> str:
     """The URL at which the viewer shows a run."""
-    return f"http://127.0.0.1:{VIEWER_PORT}/run/{quote(run, safe='')}"
+    return f"http://127.0.0.1:{viewer_port(store)}/run/{quote(run, safe='')}"
 
 
 def report_file(store: Store, run: str, iteration: int | None = None) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import quote
 
 import pyarrow.parquet as pq
 import pytest
@@ -17,6 +18,7 @@ from flows.worlds.built_in import HAYSTACKS
 from tasks.report import report
 from tests.support.rows import publish, row
 from tests.support.store_to_view import HOSTILE, lay
+from warehouse.schemas import SELECTIONS
 from warehouse.stopped import remembered
 from warehouse.store import Store
 
@@ -228,7 +230,7 @@ def test_a_task_is_found_in_another_run_by_its_words_and_an_answer_shows_what_it
 
 def test_the_statements_of_a_page_give_the_same_rows_on_the_sql_page(plain):
     page = open_page(plain, "/run/mine/task?id=t1")
-    statements = [link for link in page.links() if link.startswith("/sql?")]
+    statements = [link for link in page.links() if link.startswith("/sql?text=")]
     assert len(statements) > 8
     for link in statements:
         asked = open_page(plain, link.replace("/sql?", "/sql/result?"))
@@ -322,3 +324,55 @@ def test_what_there_is_not_is_said(plain):
         "/run/mine/group?id=x",
     ):
         assert plain.get(path).status_code == 404, path
+
+
+def test_the_funnel_has_the_order_of_the_tests_not_of_their_counts(store):
+    """10 candidates: the gates, which come first, drop 3; of the 7 left, 5 are too easy."""
+    place = lay(store).iteration(2).phase("pool")
+    reasons = ["failed a gate"] * 3 + ["too easy"] * 5 + [None] * 2
+    rows = [
+        row("selections", task_id=f"c{i}", kept=reason is None, reason=reason, bounds="{}")
+        for i, reason in enumerate(reasons)
+    ]
+    text = "select case when a then 'failed a gate' when b then 'too easy' end as reason from t"
+    recipe = {"key": "k", "stage": "s", "started_at": 0.0, "seconds": 0.0, "counts": {}}
+    with store.draft(SELECTIONS) as draft:
+        draft.write(rows)
+        params = {"params": {"query": {"file": "q.sql", "text": text}, "limits": []}}
+        store.publish(draft, place.address("selections"), {**recipe, **params})
+    page = open_page(client_of(store), "/run/mine/candidates?iteration=2").text
+    said = " ".join(page.split())
+    assert "failed a gate 3 30.0 %, 7 left too easy 5 50.0 %, 2 left kept 2" in said
+
+
+def test_scores_that_are_not_comparable_are_named_and_not_drawn(store):
+    for run, num_tasks in (("one", 2), ("other", 3)):
+        place = store.run(run)
+        store.keep(run, "config.json", {"seed": 0})
+        tasks = [row("tasks", task_id=f"{run}{i}", text="?") for i in range(num_tasks)]
+        publish(place.iteration(0).phase("benchmark"), "tasks", *tasks)
+        score = row("evaluations", benchmark="world", metric="score", n=num_tasks, score=0.5)
+        publish(place.iteration(0), "evaluations", score)
+    page = open_page(client_of(store), "/compare?run=one&run=other")
+    assert "the held-out tasks differ: other has 3, one has 2" in page.text
+    assert not [tag for tag, _ in page.found if tag == "svg"]
+
+
+def test_a_result_leads_to_the_pages_of_what_it_names(plain):
+    text = "select run, task_id, rollout_id, 0.1::double + 0.2 as sum from answers order by all"
+    page = open_page(plain, f"/sql/result?text={quote(text)}")
+    assert {"/run/mine", "/run/mine/task?id=t1", "/run/mine/rollout?id=a1"} <= {*page.links()}
+    assert "0.3" in page.text and "0.30000000000000004" not in page.text
+
+
+def test_pages_about_all_runs_keep_the_navigation_of_the_run_they_were_opened_from(plain):
+    links = open_page(plain, "/sql?home=mine").links()
+    assert "/run/mine/candidates" in links
+    assert "/run/mine/candidates" not in open_page(plain, "/sql?home=nope").links()
+
+
+def test_a_drawing_has_a_name_and_its_points_are_no_stops_of_the_tab_key(plain):
+    page = open_page(plain, "/run/mine/figures")
+    drawings = [given for tag, given in page.found if tag == "svg"]
+    assert drawings and all(given.get("aria-label") for given in drawings)
+    assert all(given.get("role") == "img" for given in drawings)

@@ -8,9 +8,11 @@ from fastapi.testclient import TestClient
 from flows.app.viewer.app import make_app
 from flows.app.viewer.guard import Key
 from flows.app.viewer.labels import annotation, label
+from tasks.report import made_from
 from tests.support.rows import publish, row
 from tests.support.store_to_view import lay
 from warehouse.query import query
+from warehouse.status import runs
 from warehouse.store import Store
 
 HOST = "http://127.0.0.1:4218"
@@ -143,3 +145,30 @@ def test_progress_of_a_sample_is_kept(store):
     }
     browser(store).post("/run/mine/label", data=said)
     assert "1 labelled" in browser(store).get("/run/mine/read?stratum=role").text
+
+
+def test_a_refused_label_keeps_the_note_that_was_typed(store):
+    lay(store)
+    said = {"kind": "task", "subject": "t1", "labeller": "../x", "note": "it says Oslo twice"}
+    answer = browser(store).post("/run/mine/label", data=said)
+    assert answer.status_code == 422
+    assert 'value="it says Oslo twice"' in answer.text and 'value="../x"' in answer.text
+    assert "cannot be a name" in answer.text
+
+
+@pytest.mark.parametrize("kind", ["rollout", "task", "verdict"])
+def test_what_the_run_does_not_hold_takes_no_label(store, kind):
+    lay(store)
+    said = {"kind": kind, "subject": "nowhere", "labeller": "Ada", "opinion": "good"}
+    answer = browser(store).post("/run/mine/label", data=said)
+    assert answer.status_code == 422 and "mine has no" in answer.text
+    assert query(store.root, ROWS) == []
+
+
+def test_labels_change_nothing_of_what_a_run_made_or_took(store):
+    lay(store)
+    before = runs(store), made_from(store, "mine", 1)
+    listed = browser(store).get("/").text.partition("</table>")[0]
+    label(store, "mine", annotation("task", "t1", "Ada", "good"))
+    assert (runs(store), made_from(store, "mine", 1)) == before
+    assert browser(store).get("/").text.partition("</table>")[0] == listed

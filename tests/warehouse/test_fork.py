@@ -18,7 +18,7 @@ from flows.runtime.record import REQUEST
 from flows.runtime.store_root import SOURCE
 from tasks.stage import Rows, stage
 from tasks.update import updated_policy
-from tests.support.rows import row
+from tests.support.rows import publish, row
 from warehouse import clean
 from warehouse.draft import Draft, hash_folder
 from warehouse.fork import FORK, check_own, fork
@@ -196,6 +196,15 @@ def test_a_fork_shares_no_update_that_is_left_over(forked: Store) -> None:
     assert [table.address for table in forked.updates("h")] == [
         "h/iter-001/solver/step-001/updates"
     ]
+
+
+def test_a_fork_begins_without_the_labels_that_people_gave_to_its_source(store: Store) -> None:
+    play(store, "r")
+    publish(store.run("r"), "annotations", row("annotations", labeller="Ada"), label="Ada")
+    shared = fork(store, "r", "f", 1, {}).num_tables
+    assert shared == 5  # the samples, and rollouts and updates of two steps
+    assert not any(table.holds_labels for table in store.tables("f"))
+    assert store.find("r/annotations.Ada")
 
 
 def test_the_first_run_outlives_its_fork(forked: Store) -> None:

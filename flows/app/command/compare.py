@@ -146,24 +146,40 @@ def incomparable(store: Store, runs: Sequence[str]) -> dict[str, str]:
     such as a built-in world's, the tasks must be the same.
     """
     by_benchmark: dict[str, str] = {}
-    first: dict[str, Row] = {}
-    tasks = {run: {"tasks": _held_out_tasks(store, run)} for run in runs}
+    first: dict[str, tuple[str, Row]] = {}
+    own_tasks = {run: _held_out_tasks(store, run) for run in runs}
     for row in query(store.root, SCORES, {"runs": list(runs)}):
-        protocol = json.loads(row["protocol"]) if row["protocol"] else tasks[row["run"]]
-        differing = differences(first.setdefault(row["benchmark"], protocol), protocol)
+        run = row["run"]
+        benchmark = row["benchmark"]
+        protocol = json.loads(row["protocol"] or "{}")
+        first_run, first_protocol = first.setdefault(benchmark, (run, protocol))
+        differing = differences(first_protocol, protocol)
         if differing:
-            by_benchmark[row["benchmark"]] = f"in {row['run']}, {'; '.join(differing)}"
+            by_benchmark[benchmark] = f"in {run}, {'; '.join(differing)}"
+        elif not protocol and own_tasks[run] != own_tasks[first_run]:
+            by_benchmark[benchmark] = _other_tasks(run, first_run, own_tasks)
     return by_benchmark
 
 
-def _held_out_tasks(store: Store, run: str) -> list[str]:
-    """An identity of a run's own held-out tasks."""
-    tables = (
-        table
+def _other_tasks(run: str, first_run: str, own_tasks: dict[str, dict[str, int]]) -> str:
+    """
+    >>> _other_tasks("b", "a", {"a": {"x": 480}, "b": {"y": 96}})
+    'the held-out tasks differ: b has 96, a has 480'
+    """
+    num = sum(own_tasks[run].values())
+    num_first = sum(own_tasks[first_run].values())
+    if num == num_first:
+        return f"the {num} held-out tasks of {run} are others than those of {first_run}"
+    return f"the held-out tasks differ: {run} has {num}, {first_run} has {num_first}"
+
+
+def _held_out_tasks(store: Store, run: str) -> dict[str, int]:
+    """A run's own held-out tasks: the number of them in each table, by its content."""
+    return {
+        table.content_hash: table.num_rows
         for table in store.tables(run)
         if table.schema is TASKS and (table.at.iteration, table.at.phase) == (0, "benchmark")
-    )
-    return sorted(table.content_hash[:12] for table in tables)
+    }
 
 
 def _config(store: Store, run: str) -> Row:

@@ -17,6 +17,7 @@ from warehouse.lake import Lake
 from warehouse.store import Store
 
 MAX_TOKEN_BYTES = 200
+COOKIE_S = 365 * 24 * 3600
 # raised by a mistake in an address
 MISTAKES = (ValueError, duckdb.Error, RequestValidationError)
 
@@ -41,8 +42,15 @@ def make_app(store: Store, key: Key) -> FastAPI:
         if not key.fits(token):
             return PlainTextResponse("not the token of this server", 403)
         answer = PlainTextResponse("ok")
-        answer.set_cookie(key.cookie, token, httponly=True, samesite="lax", path="/")
+        answer.set_cookie(
+            key.cookie, token, max_age=COOKIE_S, httponly=True, samesite="lax", path="/"
+        )
         return answer
+
+    @app.get("/alive")
+    def prove(nonce: str = "") -> Response:
+        """Another `selfplay view` asks whether this is the viewer of its store."""
+        return PlainTextResponse(key.proof(nonce[:MAX_TOKEN_BYTES]))
 
     @app.get("/favicon.ico")
     def icon() -> Response:

@@ -1,24 +1,32 @@
 """Decide who may see the store: a browser on this machine that has the token.
 
-The token is made when the server starts. The first address carries it in its fragment, which no
-browser sends or logs; `/open` takes it and sets a cookie that scripts cannot read. A request must
+The token belongs to the store, in a file that only its owner can read, so an address stays good
+when the server is started again. The first address carries it in its fragment, which no browser
+sends or logs; `/open` takes it and sets a cookie that scripts cannot read. A request must
 name this server as its Host, or a page elsewhere could reach it under another name (DNS rebinding),
 and what changes something must come from its own pages.
 """
 
 from __future__ import annotations
 
+import hashlib
 import hmac
+import json
+import os
 import secrets
 from dataclasses import dataclass, field
+from typing import Literal, overload
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tasks.reports.page import VIEWER, viewer_file
+from warehouse.store import Store
+
 LOCAL = ("127.0.0.1", "localhost")
 # allowed without the token: the pages that accept it
-OPEN = ("/open", "/static/open.js", "/static/app.css")
+OPEN = ("/open", "/alive", "/static/open.js", "/static/app.css")
 TOKEN_BYTES = 32
 HEADERS = {
     "Content-Security-Policy": (
@@ -34,7 +42,7 @@ HEADERS = {
 
 @dataclass(frozen=True)
 class Key:
-    """The token of a server on a port, and the cookie that holds it.
+    """The token of a store, the port of its server, and the cookie that holds it.
 
     The cookie's name has the port, since browsers do not tell cookies apart by port.
     """
@@ -52,6 +60,37 @@ class Key:
 
     def fits(self, token: str) -> bool:
         return hmac.compare_digest(token.encode(), self.token.encode())
+
+    def proof(self, nonce: str) -> str:
+        """What only who knows the token can answer to a nonce."""
+        return hmac.new(self.token.encode(), nonce.encode(), hashlib.sha256).hexdigest()
+
+
+@overload
+def kept_key(store: Store, port: int, new: Literal[True] = True) -> Key: ...
+
+
+@overload
+def kept_key(store: Store, port: int, new: bool) -> Key | None: ...
+
+
+def kept_key(store: Store, port: int, new: bool = True) -> Key | None:
+    """The key of a store's viewer on a port: its token is kept in the store, readable by its owner
+    only. With `new`, a first token is made, and the port is remembered."""
+    file = viewer_file(store)
+    kept = {}
+    if file.exists():
+        kept = json.loads(file.read_text(encoding="utf-8"))
+    if "token" not in kept and not new:
+        return None
+    key = Key(port, kept["token"]) if "token" in kept else Key(port)
+    if new and kept != {"port": key.port, "token": key.token}:
+        fresh = store.root / "tmp" / f"{VIEWER}.{secrets.token_hex(4)}"
+        with store.writable():
+            with open(os.open(fresh, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600), "w") as to:
+                json.dump({"port": key.port, "token": key.token}, to)
+            os.replace(fresh, file)
+    return key
 
 
 class Guard:

@@ -46,14 +46,16 @@ def _check(annotation: Annotation) -> None:
     kind = annotation["kind"]
     labeller = annotation["labeller"]
     if opinion is not None and opinion not in LABELS:
-        problem = f"label must be one of {', '.join(LABELS)}"
+        problem = f"{opinion!r} is no label: give one of {', '.join(LABELS)}"
     elif kind not in KINDS:
-        problem = f"kind must be one of {', '.join(KINDS)}"
+        problem = f"a {kind!r} takes no labels: {', '.join(KINDS)} do"
     elif not NAME.fullmatch(labeller):
-        problem = "name must have letters, digits, blanks and .+@_- only, at most 60"
+        problem = (
+            f"{labeller!r} cannot be a name: use at most 60 letters, digits, blanks and . + @ _ -"
+        )
     else:
         return
-    raise ValueError(f"no label: {opinion!r} of a {kind!r} by {labeller!r} (the {problem})")
+    raise ValueError(f"Not stored: {problem}.")
 
 
 def _thing(annotation: Annotation) -> tuple[str, str]:

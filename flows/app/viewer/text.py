@@ -77,6 +77,19 @@ def number(value: Any, digits: int = 3) -> str:
     return f"{value:,.{digits}f}"
 
 
+def plain(value: float) -> str:
+    """A number of a result, with at most six digits after the point and no separators.
+
+    >>> plain(0.1 + 0.2), plain(1234567), plain(1e-9), plain(float("nan"))
+    ('0.3', '1234567', '1e-09', 'nan')
+    """
+    if isinstance(value, int) or not math.isfinite(value):
+        return str(value)
+    if value and abs(value) < 1e-4:
+        return f"{value:.6g}"
+    return f"{round(value, 6):.15g}"
+
+
 def duration(seconds: float | None) -> str:
     """
     >>> duration(0.25), duration(75), duration(3700), duration(200000)
@@ -118,6 +131,7 @@ FILTERS = {
     "shown": shown,
     "line": line,
     "number": number,
+    "plain": plain,
     "duration": duration,
     "size": size,
     "as_json": as_json,

@@ -69,6 +69,7 @@ class View:
     run: str = ALL_RUNS
     statements: list[Statement] = field(default_factory=list)
     near: tuple[Table, ...] | None = None  # tables that statements read; None: all of the run
+    beside: str = ""  # the run that a page about all runs was opened from
 
     @property
     def store(self) -> Store:
@@ -189,6 +190,7 @@ class View:
     def page(self, template: str, title: str, **values: Any) -> HTMLResponse:
         shown = {
             "run": self.run,
+            "home": self.run or self.beside,
             "title": title,
             "statements": self.statements,
             "kind": template,
@@ -201,7 +203,10 @@ def open_view(request: Request) -> View:
     """The page of a request. Raises HTTPException 404 for an unknown run."""
     view = View(request.app.state.lake, request.path_params.get("run", ""))
     if view.run and not view.knows(view.run):
-        raise HTTPException(404, f"there is no run {view.run}")
+        raise HTTPException(404, f"there is no run {view.run}: it was removed or renamed")
+    beside = request.query_params.get("home", "")
+    if beside and view.knows(beside):
+        view.beside = beside
     return view
 
 

@@ -40,7 +40,10 @@ def test_a_point_shows_its_value_and_a_step_leads_to_its_update():
     steps = [{**about, "step": k, "metrics": {"kl": k / 8, "loss": None}} for k in (1, 2)]
     svg = updates(metric_rows(steps), Colours(), "/run/r").svg or ""
     says = "<title>0.25\n&lt;writer&gt;, iteration 1, step 2</title>"
-    assert '<a href="/run/r/update?iteration=1&amp;phase=train&amp;step=2"><circle' in svg
+    assert (
+        '<a href="/run/r/update?iteration=1&amp;phase=train&amp;step=2" tabindex="-1"><circle'
+        in svg
+    )
     assert svg.count("<title>") == 2 and says in svg
     [score] = measured("exam", "score", 0.5)
     figure = held_out([{**score, "standard_error": 0.03}], Colours())

@@ -10,7 +10,8 @@ from fastapi.responses import HTMLResponse
 
 from flows.app.viewer.view import Page, View
 from tasks.reports.draw import by
-from warehouse.schemas import Row
+from tasks.reports.reasons import in_order_of_tests
+from warehouse.schemas import GROUPS, SELECTIONS, Row, Schema
 
 router = APIRouter()
 # what a list is of, and its statement
@@ -39,8 +40,9 @@ def candidates(
     if iteration is None and iterations:
         iteration = iterations[-1]
     view.keep_iterations([iteration])
-    funnels = _funnels(view.rows("selection_counts", iteration=iteration))
-    groups = _funnels(view.rows("group_counts", iteration=iteration))
+    selected = view.rows("selection_counts", iteration=iteration)
+    funnels = _funnels(view, selected, SELECTIONS)
+    groups = _funnels(view, view.rows("group_counts", iteration=iteration), GROUPS)
     if of not in LISTS:
         of = "groups" if groups and not funnels else "selections"
     chosen: dict[str, Any] = {"phase": phase, "label": label, "reason": reason, "gate": gate}
@@ -60,27 +62,47 @@ def candidates(
     )
 
 
-def _funnels(counts: list[Row]) -> dict[tuple[Any, ...], list[Row]]:
-    """What is left after each reason, by iteration, phase and label; the reason that dropped most
-    comes first.
+def _funnels(view: View, counts: list[Row], schema: Schema) -> dict[tuple[Any, ...], list[Row]]:
+    """What is left after each reason, by iteration, phase and label, in the order of the tests.
 
     10 candidates, of which 6 are too easy and 4 are kept, become three steps: all 10, then 6 of
     them (a share of 0.6) that leave 4, then the 4 that are kept.
     """
-    return {key: _funnel(rows) for key, rows in by(counts, "iteration", "phase", "label").items()}
+    return {
+        key: _funnel(rows, _params(view, schema, *key))
+        for key, rows in by(counts, "iteration", "phase", "label").items()
+    }
 
 
-def _funnel(rows: list[Row]) -> list[Row]:
+def _params(
+    view: View, schema: Schema, iteration: int | None, phase: str | None, label: str | None
+) -> dict[str, Any]:
+    """The parameters of the first selection there, which has the query that gives the reasons."""
+    for table in view.lake.tables(view.run):
+        at = table.at
+        if table.schema is schema and (at.iteration, at.phase, at.label) == (
+            iteration,
+            phase,
+            label,
+        ):
+            # the catalogue's recipes lack their parameters
+            whole = view.store.find(table.address)
+            return whole.recipe.get("params", {}) if whole else {}
+    return {}
+
+
+def _funnel(rows: list[Row], params: dict[str, Any]) -> list[Row]:
     total = sum(row["n"] for row in rows)
     num_kept = sum(row["n"] for row in rows if row["kept"])
     steps: list[Row] = [{"reason": None, "n": total, "total": total}]
     left = total
-    for row in rows:
-        if not row["kept"]:
-            share = row["n"] / total
-            before = left / total
-            left -= row["n"]
-            steps.append({**row, "left": left, "share": share, "before": before})
+    dropped = {row["reason"]: row for row in rows if not row["kept"]}
+    for reason in in_order_of_tests(dropped, params):
+        row = dropped[reason]
+        share = row["n"] / total
+        before = left / total
+        left -= row["n"]
+        steps.append({**row, "left": left, "share": share, "before": before})
     return [*steps, {"reason": "", "n": num_kept, "total": total}]
 
 

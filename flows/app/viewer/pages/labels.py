@@ -40,16 +40,25 @@ def give_label(
         note=values.get("note", ""),
         sample=sample,
     )
-    problem = ""
     try:
+        _check_there_is(view, kind, id)
         labelling.label(view.store, run, annotation)
     except ValueError as fault:
-        problem = str(fault)
+        # what was typed stays in the form
+        typed = {"labeller": values.get("labeller", ""), "note": annotation["note"] or ""}
+        form = {**subject(view, kind, id, sample), "problem": str(fault), "typed": typed}
+        page = view.page("label", "Label", subject=form)
+        page.status_code = 422
+        return page
     view.lake.catalogue.forget()
-    form = {**subject(view, kind, id, sample), "problem": problem}
-    page = view.page("label", "Label", subject=form)
-    page.status_code = 422 if problem else 200
-    return page
+    return view.page("label", "Label", subject=subject(view, kind, id, sample))
+
+
+def _check_there_is(view: View, kind: str, id: str) -> None:
+    """Raise ValueError for a label of something that the run does not hold."""
+    statement = "task" if kind == "task" else "rollout"
+    if kind in labelling.KINDS and view.first(statement, id=id) is None:
+        raise ValueError(f"Not stored: {view.run} has no {statement} {id!r}.")
 
 
 def subject(view: View, kind: str, id: str, sample: str = "") -> Row:
@@ -61,6 +70,7 @@ def subject(view: View, kind: str, id: str, sample: str = "") -> Row:
         "sample": sample,
         "labels": labelling.LABELS,
         "problem": "",
+        "typed": None,
     }
 
 

@@ -8,11 +8,11 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from fastapi.responses import HTMLResponse
 
-from flows.app.command.compare import differing_settings
+from flows.app.command.compare import differing_settings, incomparable
 from flows.app.viewer.alarms import alarms
 from flows.app.viewer.view import ALL_RUNS, Page, View
 from tasks.reports.draw import by
-from tasks.reports.learning import held_out_of_runs, held_out_scores
+from tasks.reports.learning import MONITOR, held_out_of_runs, held_out_scores
 from warehouse.schemas import Row
 from warehouse.stopped import stopped
 from warehouse.table import Table
@@ -32,7 +32,7 @@ def runs(view: Page) -> HTMLResponse:
 
 
 def _row(view: View, run: str, evaluations: list[Row], works: bool) -> Row:
-    tables = view.lake.tables(run)
+    tables = [table for table in view.lake.tables(run) if not table.holds_labels]
     request = view.store.kept(run, "request.json") or {}
     settings = dict(request.get("overrides") or {})
     if request.get("corpus"):
@@ -71,12 +71,19 @@ def _last_change(tables: list[Table]) -> str:
 @router.get("/compare", response_class=HTMLResponse)
 def compare(view: Page, run: Annotated[list[str] | None, Query()] = None) -> HTMLResponse:
     """Marked runs side by side: the settings in which they differ, and their held-out scores."""
-    names = [name for name in run or [] if view.knows(name)]
-    evaluations = view.shared_rows("evaluations", run=ALL_RUNS)
+    names = [name for name in dict.fromkeys(run or []) if view.knows(name)]
+    evaluations = [
+        row
+        for row in view.shared_rows("evaluations", run=ALL_RUNS)
+        if row["run"] in names and not row["benchmark"].endswith(MONITOR)
+    ]
+    apart = incomparable(view.store, names) if names else {}
+    compared = [row for row in evaluations if row["benchmark"] not in apart]
     return view.page(
         "compare",
         "Compare",
         names=names,
         settings=differing_settings(view.store, names) if names else [],
-        figure=held_out_of_runs([row for row in evaluations if row["run"] in names]),
+        figure=held_out_of_runs(compared),
+        apart=apart,
     )

@@ -42,6 +42,14 @@ from evaluations
 where metric = 'score'
 order by all"""
 FAULTS = (ValueError, duckdb.Error)
+# column of a result -> the page that shows what it names
+PAGES = {
+    "rollout_id": "rollout",
+    "judge_rollout_id": "rollout",
+    "task_id": "task",
+    "document_id": "document",
+    "prompt_id": "group",
+}
 
 
 @router.get("/sql", response_class=HTMLResponse)
@@ -66,6 +74,7 @@ def result(view: Page, text: str) -> HTMLResponse:
         "Result",
         problem=problem,
         rows=rows[:ROWS],
+        links=[_links(view, row) for row in rows[:ROWS]],
         more=more or len(rows) > ROWS,
         points=as_json([{name: _drawn(value) for name, value in row.items()} for row in rows]),
         numeric=_numeric_columns(rows),
@@ -124,12 +133,29 @@ def table(
         conditions.append(f"step = {at.step}")
     where = " and ".join(conditions)
     source = stored_table(kind)
-    return RedirectResponse(url("sql", text=f"select *\nfrom {source}\nwhere {where}\nlimit 200"))
+    text = f"select *\nfrom {source}\nwhere {where}\nlimit 200"
+    return RedirectResponse(url("sql", text=text, home=run))
 
 
 def stored_table(kind: str) -> str:
     """The view of a table as it is stored: `rollouts` adds to its columns."""
     return "rollouts_table" if kind == "rollouts" else kind
+
+
+def _links(view: View, row: Row) -> dict[str, str]:
+    """The pages that the cells of a row lead to, by column: within the run that the row names, or
+    else the one that the page was opened from."""
+    run = row.get("run") or view.beside
+    if not isinstance(run, str) or not view.knows(run):
+        return {}
+    links = {
+        name: url(PAGES[name], run, id=value)
+        for name, value in row.items()
+        if name in PAGES and isinstance(value, str)
+    }
+    if "run" in row:
+        links["run"] = url("", run)
+    return links
 
 
 def _numeric_columns(rows: list[Row]) -> list[str]:

@@ -22,6 +22,97 @@ function drawSpark(box) {
 
 all("[data-spark]").forEach(drawSpark);
 
+// ---- lists: a click on a column's name sorts the rows that are shown by it
+
+const cellValue = (row, column) => {
+  const cell = row.cells[column], said = cell?.dataset.value ?? cell?.textContent.trim() ?? "";
+  const number = Number.parseFloat(said.replaceAll(",", "").replace("−", "-"));
+  return { said, number: /^[-+−]?[\d.]/.test(said) && !Number.isNaN(number) ? number : null };
+};
+
+function compareValues(a, b) {
+  if (a.number !== null && b.number !== null) return a.number - b.number;
+  if ((a.number === null) !== (b.number === null)) return a.number === null ? 1 : -1;
+  return a.said.localeCompare(b.said, undefined, { numeric: true });
+}
+
+function sortBy(head) {
+  const table = head.closest("table"), column = head.cellIndex;
+  const falls = head.getAttribute("aria-sort") === (head.classList.contains("num") ? "descending" : "ascending");
+  const order = head.classList.contains("num") !== falls ? "descending" : "ascending";
+  all("th", table).forEach((other) => other.removeAttribute("aria-sort"));
+  head.setAttribute("aria-sort", order);
+  const sign = order === "ascending" ? 1 : -1;
+  for (const body of table.tBodies) {
+    const rows = [...body.rows].filter((row) => row.cells.length > column).map((row) => ({ row, value: cellValue(row, column) }));
+    rows.sort((a, b) => sign * compareValues(a.value, b.value)).forEach(({ row }) => body.append(row));
+  }
+  at = -1;
+}
+
+function makeSortable(inside) {
+  all("table.list:not([data-grid]) thead th", inside).forEach((head) => {
+    if (!head.textContent.trim() || head.closest("table").tBodies[0]?.rows.length < 2) return;
+    head.tabIndex = 0;
+    head.classList.add("sorts");
+    head.title = "sort the rows shown by this column";
+  });
+}
+document.addEventListener("htmx:afterSettle", (event) => makeSortable(event.detail.elt.parentElement ?? document));
+document.addEventListener("keydown", (event) => { if (event.key === "Enter" && event.target.matches("th.sorts")) { event.stopImmediatePropagation(); sortBy(event.target); } });
+
+// ---- figures can be saved: as SVG, or as PNG at twice their size
+
+function addSaving(inside) {
+  all("figure.card", inside).forEach((figure) => {
+    if (!$(".plot svg", figure) || $("[data-save]", figure)) return;
+    const box = document.createElement("p");
+    box.className = "saving";
+    for (const kind of ["svg", "png"]) {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.dataset.save = kind;
+      button.textContent = kind.toUpperCase();
+      button.title = `save this figure as ${kind.toUpperCase()}`;
+      box.append(button);
+    }
+    figure.append(box);
+  });
+}
+document.addEventListener("htmx:afterSettle", () => addSaving(document));
+addSaving(document);
+
+function download(name, address) {
+  const link = document.createElement("a");
+  link.download = name;
+  link.href = address;
+  link.click();
+}
+
+function saveFigure(figure, kind) {
+  const svg = $(".plot svg:not([class*=swatch])", figure), name = figure.id || "figure", style = getComputedStyle(svg);
+  const box = svg.viewBox.baseVal, width = box?.width || svg.clientWidth, height = box?.height || svg.clientHeight;
+  const copy = svg.cloneNode(true);
+  copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
+  copy.setAttribute("width", width);
+  copy.setAttribute("height", height);
+  copy.setAttribute("color", style.color);
+  copy.setAttribute("font-family", style.fontFamily);
+  const address = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(new XMLSerializer().serializeToString(copy))}`;
+  if (kind === "svg") { download(`${name}.svg`, address); return; }
+  const picture = new Image(), canvas = document.createElement("canvas");
+  picture.onload = () => {
+    canvas.width = 2 * width;
+    canvas.height = 2 * height;
+    const pen = canvas.getContext("2d");
+    pen.fillStyle = getComputedStyle(figure).backgroundColor;
+    pen.fillRect(0, 0, canvas.width, canvas.height);
+    pen.drawImage(picture, 0, 0, canvas.width, canvas.height);
+    download(`${name}.png`, canvas.toDataURL("image/png"));
+  };
+  picture.src = address;
+}
+
 // ---- lists: the rows that can be walked through, and the memory of them on the pages that they lead to
 
 const rowsOfLists = () => all("[data-list] tbody tr, [data-row]").filter((row) => $("a[href]", row) && row.offsetParent);
@@ -37,6 +128,8 @@ function move(by) {
   rows[at].scrollIntoView({ block: "nearest" });
   return true;
 }
+
+makeSortable(document);
 
 function remember() {
   const links = rowsOfLists().map((row) => linkOf(row).getAttribute("href"));
@@ -63,6 +156,9 @@ document.addEventListener("click", (event) => {
   if (link) remember();
   if (event.target.id === "help") $("#keys").showModal();
   if (event.target.id === "theme") changeTheme();
+  const head = event.target.closest("th.sorts");
+  if (head) sortBy(head);
+  if (event.target.dataset?.save) saveFigure(event.target.closest("figure"), event.target.dataset.save);
 });
 
 // ---- labels: who gives them is remembered by this browser
@@ -77,7 +173,9 @@ nameLabellers();
 function gone(why) { $("#gone").textContent = why; $("#gone").hidden = !why; }
 document.addEventListener("htmx:sendError", () => gone("The viewer does not answer. Was it stopped?"));
 document.addEventListener("htmx:responseError", (event) => gone(event.detail.xhr.status === 401
-  ? "The viewer was restarted: open the address that it printed." : `The viewer could not answer (${event.detail.xhr.status}).`));
+  ? "The viewer does not know this browser any more: open the address that `selfplay view` prints."
+  : event.detail.xhr.status === 404 ? "This is gone: the run was removed or renamed."
+  : `The viewer could not answer (${event.detail.xhr.status}): its terminal says why.`));
 document.addEventListener("htmx:afterSwap", () => gone(""));
 
 // ---- keys

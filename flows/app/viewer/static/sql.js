@@ -6,10 +6,11 @@ document.addEventListener("keydown", (event) => {
 
 // ---- the table of a result becomes a grid: to sort, filter, and move and widen columns
 
-function text(value) {
-  const shown = document.createElement("span");
+function text(value, link) {
+  const shown = document.createElement(link ? "a" : "span");
   shown.textContent = value ?? "null";
   if (value === null) shown.className = "none";
+  if (link) shown.href = link;
   return shown;
 }
 
@@ -18,9 +19,10 @@ function drawGrid(table) {
   const columns = [...table.tHead.rows[0].cells].map((head, i) => {
     const numeric = head.classList.contains("num");
     return { title: head.textContent, titleFormatter: (cell) => text(cell.getValue()), field: `c${i}`, sorter: numeric ? "number" : "string",
-      hozAlign: numeric ? "right" : "left", formatter: (cell) => text(cell.getValue()), headerFilter: "input", maxInitialWidth: 480 };
+      hozAlign: numeric ? "right" : "left", formatter: (cell) => text(cell.getValue(), cell.getData()[`link${i}`]), headerFilter: "input", maxInitialWidth: 480 };
   });
-  const data = [...table.tBodies[0].rows].map((row) => Object.fromEntries([...row.cells].map((cell, i) => [`c${i}`, valueOf(cell)])));
+  const data = [...table.tBodies[0].rows].map((row) => Object.fromEntries([...row.cells].flatMap((cell, i) =>
+    [[`c${i}`, valueOf(cell)], [`link${i}`, $("a", cell)?.getAttribute("href")]])));
   const box = document.createElement("div");
   table.parentElement.replaceChildren(box);
   const height = data.length > 18 ? { height: "70vh" } : {};
@@ -41,6 +43,9 @@ function drawResult(form) {
     : Plot.lineY(rows, { ...channels, stroke: colour, marker: true, sort: asked.x });
   box.replaceChildren(Plot.plot({ width: box.clientWidth, height: 320, marginLeft: 56, color: { legend: Boolean(colour), range: COLOURS },
     marks: [Plot.gridY({ strokeOpacity: 0.08 }), mark], style: { background: "transparent", fontFamily: "inherit" } }));
+  $("svg", box)?.setAttribute("role", "img");
+  $("svg", box)?.setAttribute("aria-label", `${asked.y} by ${asked.x}`);
+  addSaving(document);
 }
 document.addEventListener("change", (event) => { const form = event.target.closest("[data-figure]"); if (form) drawResult(form); });
 document.addEventListener("toggle", (event) => { const form = event.target.querySelector?.("[data-figure]"); if (form && event.target.open) drawResult(form); }, true);
