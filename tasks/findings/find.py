@@ -39,8 +39,8 @@ class Finding:
     `selfplay sql` takes it. `rows` are its first rows, at most MOST_ROWS: their columns depend on
     the rule, and link as everywhere by `rollout_id`, `task_id`, `group_id`, `judge_rollout_id` and
     the place (iteration, phase, step). `page` is the page of the viewer that shows such rows:
-    judge, rollouts, group, candidates, updates, stages, overview or sql. `iteration`, `phase` and `step`
-    say where it holds, or None.
+    judge, rollouts, group, candidates, updates, stages, overview or sql. `iteration`, `phase` and
+    `step` say where it holds, or None.
     """
 
     rule: str

@@ -16,9 +16,9 @@ A file begins with a header of comments, then has two statements:
     select ... where iteration = $iteration ...;
 
 The first statement yields no row if there is nothing to say. Its first row is the finding:
-`number`, `compared_with` (or null), and whatever else the sentence names. The sentence is a template
-of Python's `str.format`. The second statement selects the rows that the finding is about; it may
-name every column of the first one's row, and every threshold.
+`number`, `compared_with` (or null), and whatever else the sentence names. The sentence is a
+template of Python's `str.format`. The second statement selects the rows that the finding is about;
+it may name every column of the first one's row, and every threshold.
 
 `$run` is the run. `$made` is a JSON list of its tables with what making them cost, `$settings` its
 configuration and `$stopped` the error that stopped it, as JSON or null.
