@@ -106,7 +106,7 @@ def _apply(rule: Rule, ask: Ask, values: dict[str, Any]) -> Finding | None:
         rule=rule.name,
         title=rule.title,
         severity=rule.severity,
-        sentence=rule.sentence.format(**row),
+        sentence=rule.sentence.format(**{**rule.thresholds, **row}),
         number=row["number"],
         compared_with=row["compared_with"],
         comparison=rule.comparison,

@@ -35,7 +35,7 @@ HERE = Path(__file__).parent
 SHIPPED = HERE / "rules"
 SEVERITIES = ("serious", "warning", "note")  # the gravest first
 NEEDED = ("title", "severity", "sentence", "compared with", "page")
-FIELD = re.compile(r"-- (?P<name>[a-z ]+|\$\w+ = [^:]+):\s+(?P<text>.*)")
+FIELD = re.compile(r"-- (?P<name>[a-z][a-z ]*|\$\w+ = [^:]+):\s+(?P<text>.*)")
 CONTINUED = re.compile(r"--\s+(?P<text>\S.*)")
 ROWS = re.compile(r"^-- rows:.*$", re.MULTILINE)
 

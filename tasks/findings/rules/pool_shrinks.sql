@@ -1,6 +1,7 @@
 -- title:         fewer tasks to train on, fewer updates
 -- severity:      warning
--- sentence:      Kept {what} fell {kept} and updates of the {role} {updates}, from the first iteration to iteration {iteration}.
+-- sentence:      Kept {what} fell {kept} and updates of the {role} {updates}, from the first iteration to iteration
+--                {iteration}.
 -- compared with: the updates of the first iteration
 -- page:          candidates
 -- $most = 0.5:   share of the first iteration's number that is still well

@@ -1,0 +1,61 @@
+-- title:         the reward pays for length
+-- severity:      warning
+-- sentence:      Within the groups of iteration {iteration}, longer replies of the {role} earn more: the correlation of
+--                length and advantage is {number:.2f} ({n} replies){before}.
+-- compared with: the correlation in the first iteration
+-- page:          rollouts
+-- $least = 0.3:  correlation that the lower bound must exceed
+-- $z = 3:        standard errors of Fisher's transform
+-- grain:         a trained role whose longer replies earn more in its last iteration, the largest correlation first
+-- inputs:        advantages, rollouts; $run
+-- Replies that could not be read are left out: what is cut off earns nothing whatever its length.
+with readable as (
+    select distinct rollout_id from replies where run = $run and malformed is null
+),
+in_groups as (
+    select
+        advantages.iteration,
+        rollouts_table.role,
+        advantages.advantage,
+        num_sampled_tokens - avg(num_sampled_tokens) over (partition by advantages.group_id) as longer
+    from advantages
+    join rollouts_table using (run, rollout_id)
+    join readable using (rollout_id)
+    where advantages.run = $run and advantages.reward is not null and advantages.iteration is not null
+),
+paid as (
+    select iteration, role, count(*) as n, corr(advantage, longer) as correlation
+    from in_groups
+    where advantage != 0
+    group by iteration, role
+    having count(*) > 30
+),
+compared as (
+    select
+        role,
+        max(iteration) as iteration,
+        arg_max(n, iteration) as n,
+        arg_max(correlation, iteration) as correlation,
+        arg_min(correlation, iteration) as first,
+        count(*) as num_iterations
+    from paid
+    where isfinite(correlation)
+    group by role
+)
+select
+    iteration,
+    role,
+    n,
+    correlation as number,
+    case when num_iterations > 1 then first end as compared_with,
+    case when num_iterations > 1 then printf('; in the first iteration %.2f', first) else '' end as before
+from compared
+where tanh(atanh(least(correlation, 0.9999)) - $z / sqrt(n - 3)) > $least
+order by correlation desc
+limit 1;
+
+-- rows: the longest replies with a positive advantage
+select advantages.iteration, advantages.phase, advantages.step, rollout_id, group_id, num_sampled_tokens, advantage
+from advantages join rollouts_table using (run, rollout_id)
+where advantages.run = $run and advantages.iteration = $iteration and rollouts_table.role = $role and advantage > 0
+order by num_sampled_tokens desc, rollout_id;

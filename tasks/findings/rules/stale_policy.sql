@@ -1,0 +1,72 @@
+-- title:         updates train on rollouts of another policy
+-- severity:      warning
+-- sentence:      {number:.0%} of the rollouts that the updates of iteration {iteration} trained on ({num} of {n}, {role})
+--                were sampled by another policy than the one that was updated.
+-- compared with: the same share in the first iteration
+-- page:          updates
+-- $least = 0.05: share from which on the rule speaks
+-- grain:         a role and iteration whose updates are off policy, the largest share first
+-- inputs:        batches, rollouts, updates, policies; $run
+with weights_of as (
+    select policy, any_value(policy_hash) as policy_hash from policies where run = $run group by policy
+),
+updated as (
+    select distinct updates.iteration, updates.phase, updates.step, updates.role, weights_of.policy_hash
+    from updates join weights_of on weights_of.policy = updates.parent
+    where updates.run = $run
+),
+sampled as (
+    select rollout_id, any_value(role) as role, any_value(policy_hash) as policy_hash
+    from rollouts_table
+    where run = $run
+    group by rollout_id
+),
+trained as (
+    select distinct
+        batches.iteration,
+        updated.role,
+        batches.rollout_id,
+        sampled.policy_hash != updated.policy_hash as stale
+    from batches
+    join updated
+        on
+            updated.iteration = batches.iteration
+            and updated.phase is not distinct from batches.phase
+            and updated.step is not distinct from batches.step
+    join sampled on sampled.rollout_id = batches.rollout_id and sampled.role = updated.role
+    where batches.run = $run
+),
+of_iteration as (
+    select iteration, role, count(*) as n, count(*) filter (where stale) as num
+    from trained
+    group by iteration, role
+)
+select
+    iteration,
+    role,
+    n,
+    num,
+    num / n as number,
+    first_value(num / n) over (partition by role order by iteration) as compared_with
+from of_iteration
+where num > $least * n
+order by num / n desc
+limit 1;
+
+-- rows: the rollouts of another policy
+select batches.iteration, batches.phase, batches.step, batches.rollout_id, rollouts_table.policy, batches.advantage
+from batches join rollouts_table using (run, rollout_id)
+where
+    batches.run = $run
+    and batches.iteration = $iteration
+    and rollouts_table.role = $role
+    and rollouts_table.policy not in (
+        select updates.parent
+        from updates
+        where
+            updates.run = $run
+            and updates.iteration = batches.iteration
+            and updates.phase is not distinct from batches.phase
+            and updates.step is not distinct from batches.step
+    )
+order by batches.step, batches.rollout_id;

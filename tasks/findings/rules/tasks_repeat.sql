@@ -1,0 +1,51 @@
+-- title:         tasks repeat earlier ones
+-- severity:      warning
+-- sentence:      {number:.0%} of the tasks that iteration {iteration} wrote ({num} of {n}) repeat an earlier task word
+--                for word{before}.
+-- compared with: the same share in the first iteration
+-- page:          documents
+-- $z = 2:        standard errors of either share
+-- $least = 0.15: share from which on the rule speaks
+-- grain:         the last iteration that wrote tasks
+-- inputs:        tasks; $run
+with written as (
+    select distinct iteration, phase, coalesce(step, 0) as step, task_id, lower(trim(text)) as text
+    from tasks
+    where run = $run and iteration is not null and rollout_id is not null and text is not null
+),
+placed as (
+    select iteration, row_number() over (partition by text order by iteration, phase, step, task_id) > 1 as repeats
+    from written
+),
+of_iteration as (
+    select iteration, count(*) as n, count(*) filter (where repeats) as num
+    from placed
+    group by iteration
+),
+compared as (
+    select
+        max(iteration) as iteration,
+        arg_max(n, iteration) as n,
+        arg_max(num, iteration) as num,
+        arg_min(n, iteration) as first_n,
+        arg_min(num, iteration) as first_num,
+        count(*) as num_iterations
+    from of_iteration
+)
+select
+    iteration,
+    n,
+    num,
+    num / n as number,
+    case when num_iterations > 1 then first_num / first_n end as compared_with,
+    case when num_iterations > 1 then printf('; in the first iteration %.0f %%', 100 * first_num / first_n) else '' end as before
+from compared
+where wilson_low(num, n, $z) > $least;
+
+-- rows: the texts, the most frequent first
+select any_value(text) as text, count(*) as num_tasks, min(task_id) as task_id
+from tasks
+where run = $run and rollout_id is not null and text is not null
+group by lower(trim(text))
+having count(*) > 1 and max(iteration) = $iteration
+order by count(*) desc, min(task_id);
