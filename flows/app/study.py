@@ -1,6 +1,7 @@
 """A paper's claims about its method in a built-in world, and the runs that test them.
 
-They are in `claims.toml` in a method's folder. Every number is a query over the runs' tables.
+They are in `claims.toml` in a method's folder, or in `NAME-claims.toml` in a folder of data. Every
+number is a query over the runs' tables.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from flows.runtime.store_root import SOURCE, store_root
 from warehouse.query import Ask, query
 from warehouse.schemas import TABLES, Row
 
+SUFFIX = "-claims.toml"  # of a further study in a folder, which is named by what stands before it
 FILES = {
     path.parent.name: path
     for folder in ("flows", "data")
     for path in (SOURCE / folder).glob("*/claims.toml")
-}
+} | {path.name.removesuffix(SUFFIX): path for path in (SOURCE / "data").glob(f"*/*{SUFFIX}")}
 STUDIES = tuple(sorted(FILES))
 PROFILE = "micro"
 NUM_SEEDS = 8  # enough to see an effect of about one standard deviation of a seed
@@ -77,8 +79,8 @@ class Study:
     def load(cls, name: str) -> Study:
         """The study in `claims.toml` of a method's folder.
 
-        `gains`: the least gain of the whole method in held-out score. `settings` are those of every
-        variant. Each variant in `without` has settings or a profile of its own, and perhaps the
+        `gains`: the least gain of the whole method in held-out score; `learning`: what raises it.
+        `settings` are those of every variant. Each variant in `without` has settings or a profile of its own, and perhaps the
         claim that it ends below the whole method. A further claim is a query, in which `$no_memory`
         is the run of the variant "no memory". A claim of the paper says where the paper makes it
         (`source`) and what it reports (`reported`); `seeds`: how many it needs, if more than the
@@ -89,7 +91,7 @@ class Study:
         shared = values.get("settings", {})
         variants = {whole: {**shared, **values.get("of_whole", {})}}
         profiles = {}
-        claims = [raises(whole, values["gains"])]
+        claims = [raises(whole, values["gains"], values.get("learning", "self-play"))]
         for variant, parts in values["without"].items():
             variants[variant] = {
                 **shared,
@@ -243,9 +245,9 @@ class Seed:
         return scores[-1] - scores[0]
 
 
-def raises(whole: str, at_least: float) -> Claim:
+def raises(whole: str, at_least: float, learning: str = "self-play") -> Claim:
     """The claim that the whole method learns: its held-out score gains at least this much."""
-    says = "self-play raises the held-out score"
+    says = f"{learning} raises the held-out score"
     number = "gain over iteration 0"
     return Claim(says, number, GAIN, {"whole": whole}, at_least=at_least)
 

@@ -209,6 +209,9 @@ class Config(MethodSettings):
             " in a file without answers the majority of a question's answers is its reference"
         ),
     )
+    given_answers: bool = Field(
+        default=True, description="False: as if the file in `given` had no answers"
+    )
     task_types: tuple[TaskType, ...] = Field(default=TASK_TYPES, min_length=1)
     group_size: int = Field(
         default=8, ge=1, description="G answers a question and G votes an answer; ablations 4, 16"

@@ -72,7 +72,8 @@ class FixedQuestions:
             documents=(questions.contexts,),
             memberships={str(task_type): memberships for task_type in cfg.task_types},
         )
-        return cls(tasks, kept, corpus, has_answers=num_answered > 0)
+        has_answers = num_answered > 0 and cfg.given_answers
+        return cls(tasks, kept, corpus, has_answers=has_answers)
 
     def draw(self, step: Place, cfg: Config, number: int, label: str) -> Table:
         """The `number`-th draw: as many questions as a round has clusters."""
