@@ -80,11 +80,11 @@ class Study:
         """The study in `claims.toml` of a method's folder.
 
         `gains`: the least gain of the whole method in held-out score; `learning`: what raises it.
-        `settings` are those of every variant. Each variant in `without` has settings or a profile of its own, and perhaps the
-        claim that it ends below the whole method. A further claim is a query, in which `$no_memory`
-        is the run of the variant "no memory". A claim of the paper says where the paper makes it
-        (`source`) and what it reports (`reported`); `seeds`: how many it needs, if more than the
-        study's.
+        `settings` are those of every variant. Each variant in `without` has settings or a profile
+        of its own, and perhaps the claim that it ends below the whole method. A further claim is a
+        query, in which `$no_memory` is the run of the variant "no memory". A claim of the paper
+        says where the paper makes it (`source`) and what it reports (`reported`); `seeds`: how many
+        it needs, if more than the study's.
         """
         values = tomllib.loads(FILES[name].read_text(encoding="utf-8"))
         whole = values["whole"]
