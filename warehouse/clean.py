@@ -109,7 +109,8 @@ def check_kept(root: Path, path: Path | str | None, again: str) -> None:
         e.get("cleaned") for name, e in table.contents.items() if name.startswith(f"{inside}/")
     ):
         raise Cleaned(
-            f"{inside} of {address} was freed as superseded or by `selfplay clean`; `selfplay rerun"
+            f"{inside} of {address} was freed as superseded or by `selfplay clean`, or left out by"
+            " `selfplay pull` (repeat that with --weights --optimizer); `selfplay rerun"
             f" {table.at.run} '{table.at.phase}/{again}'` rebuilds it, starting with the phase's"
             " first update"
         )

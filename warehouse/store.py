@@ -278,6 +278,10 @@ class Store:
         recipe = {**recipe, "table": draft.schema.name, **draft.finish()}
         if draft.awaited:
             recipe[AWAITS] = [f"{FILES}/{name}" for name in draft.awaited]
+        return self.adopt(draft, address, recipe)
+
+    def adopt(self, draft: Draft, address: str, recipe: dict[str, Any]) -> Table:
+        """Publish a draft whose recipe, which says what its files hold, was made before."""
         recipe = write_recipe(draft.folder / RECIPE, recipe)
         folder = self.folder(address)
         folder.parent.mkdir(parents=True, exist_ok=True)

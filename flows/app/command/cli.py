@@ -22,6 +22,7 @@ from flows.app.command.export import export
 from flows.app.command.findings import findings, print_findings
 from flows.app.command.fork import fork
 from flows.app.command.launch import find_flow, is_flow, make_parameters, read_settings
+from flows.app.command.mirror import pull, push
 from flows.app.command.new import new
 from flows.app.command.pilot import pilot
 from flows.app.command.plan import plan
@@ -446,6 +447,8 @@ for command in (
     new,
     pilot,
     plan,
+    pull,
+    push,
     seeds,
     serve,
     sql,

@@ -1,0 +1,253 @@
+"""Copy a run into a mirror: files first, the recipe last and only if absent."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from warehouse.address import Address, no_run
+from warehouse.draft import hash_file, hash_json
+from warehouse.freshness import inputs
+from warehouse.mirror import (
+    KEPT,
+    OWNER,
+    ROWS,
+    Owner,
+    check_recipe,
+    create,
+    explained,
+    kept_key,
+    kind_of,
+    object_key,
+    owner_of,
+    parse_json,
+    read,
+    recipe_key,
+    replace,
+    without_marks,
+)
+from warehouse.store import Store
+from warehouse.table import Damaged, Table, find_table
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+AT_ONCE = 8  # transfers
+BATCH = 32  # tables whose files are sent together
+
+
+@dataclass
+class Pushed:
+    """What a push did."""
+
+    num_tables: int = 0  # published by it
+    num_there: int = 0  # published before
+    num_files: int = 0
+    num_bytes: int = 0
+    unfinished: list[str] = field(default_factory=list)  # tables whose files are being written
+    other_runs: list[str] = field(default_factory=list)  # whose tables this run was made from
+
+
+def push(
+    store: Store,
+    run: str,
+    bucket: ObjectStore,
+    kinds: Collection[str] = (ROWS,),
+    replace_rebuilt: bool = False,
+    report: Callable[[int, int], None] = lambda done, total: None,
+) -> Pushed:
+    """Copy the published tables of a run, with the files of these `kinds`, into a mirror.
+
+    Repeating it continues: files that are there are not sent again. `replace_rebuilt` lets tables
+    that were rebuilt here replace those that were pushed before. `report` gets (tables so far,
+    tables in all).
+
+    Raises ValueError if there is no such run, if another run has its name in the mirror, or if
+    tables were rebuilt since the last push; Damaged for a file that is not what was published;
+    RuntimeError if the bucket fails.
+    """
+    tables = list(store.tables(run))
+    if not tables:
+        raise no_run(run)
+    # in the order in which they were made: what is there at any time has its inputs there as well
+    tables.sort(key=lambda table: table.recipe.get("started_at", 0.0))
+    pushed = Pushed(other_runs=sorted(_other_runs(run, tables)))
+    with (
+        store.lock(str(Address(run, table="mirror"))),
+        explained(f"run {run!r} cannot be pushed"),
+        ThreadPoolExecutor(AT_ONCE) as threads,
+    ):
+        _own(store, run, bucket)
+        rebuilt: list[str] = []
+        done = 0
+        for first in range(0, len(tables), BATCH):
+            some = tables[first : first + BATCH]
+            known = list(threads.map(lambda table: _known(bucket, table.address), some))
+            jobs = list[tuple[Table, str]]()
+            for table, there in zip(some, known, strict=True):
+                if table.awaits:
+                    pushed.unfinished.append(table.address)
+                elif _is_other(table, there) and not replace_rebuilt:
+                    rebuilt.append(table.address)
+                else:
+                    is_there = there is not None and not _is_other(table, there)
+                    jobs += _files(table, kinds, is_there)
+            for sent in threads.map(lambda job: _send(bucket, *job), jobs):
+                pushed.num_bytes += sent
+                pushed.num_files += bool(sent)
+            for table, there in zip(some, known, strict=True):
+                done += 1
+                if table.address not in (*rebuilt, *pushed.unfinished):
+                    is_new = _publish(bucket, table, there, rebuilt)
+                    pushed.num_tables += is_new
+                    pushed.num_there += not is_new
+                report(done, len(tables))
+        if rebuilt:
+            raise ValueError(_rebuilt(run, rebuilt))
+        _send_kept(store, run, bucket)
+    return pushed
+
+
+def _own(store: Store, run: str, bucket: ObjectStore) -> None:
+    """Take the run's name in the mirror, or check that it is this run's.
+
+    Raises ValueError if another run has it.
+    """
+    own = store.kept(run, OWNER)
+    there = owner_of(bucket, run)
+    if there is None:
+        if own is None:
+            own = {"id": Owner.new().id, "kept": {}}
+            # before the mirror names it: a push that is killed in between can be repeated
+            store.keep(run, OWNER, own)
+        claim = dataclasses.replace(Owner.new(), id=own["id"])
+        create(bucket, kept_key(run, OWNER), claim.as_json())
+        there = owner_of(bucket, run)
+    assert there is not None
+    if own is None or own["id"] != there.id:
+        raise ValueError(
+            f"another run is called {run!r} in the mirror, pushed from {there.host}: push to"
+            " another prefix, or give this run another name (`selfplay fork`)"
+        )
+
+
+def _known(bucket: ObjectStore, address: str) -> tuple[dict[str, Any], dict[str, str]] | None:
+    """The recipe that the mirror has for an address, and the marks of its object."""
+    key = recipe_key(address)
+    found = read(bucket, key)
+    if found is None:
+        return None
+    data, marks = found
+    return parse_json(key, data), marks
+
+
+def _is_other(table: Table, there: tuple[dict[str, Any], Any] | None) -> bool:
+    if there is None:
+        return False
+    return without_marks(there[0]) != without_marks(json.loads(json.dumps(table.recipe)))
+
+
+def _files(table: Table, kinds: Collection[str], is_there: bool) -> Iterator[tuple[Table, str]]:
+    """The files to send: rows were there before the recipe was."""
+    for name, entry in table.contents.items():
+        kind = kind_of(table.schema.name, name)
+        if entry.get("cleaned") or kind not in (ROWS, *kinds):
+            continue
+        if kind == ROWS and is_there:
+            continue
+        yield table, name
+
+
+def _send(bucket: ObjectStore, table: Table, name: str) -> int:
+    """Send a file unless the mirror has it; returns the bytes that were sent.
+
+    Raises Damaged if it is not what was published.
+    """
+    import obstore
+
+    entry = table.contents[name]
+    key = object_key(entry["hash"])
+    try:
+        # a key names its content, and an object appears whole: the same size is the same file
+        if obstore.head(bucket, key)["size"] == entry["bytes"]:
+            return 0
+    except FileNotFoundError:
+        pass
+    path = table.folder / name
+    if not path.is_file() or hash_file(path) != entry["hash"]:
+        now = find_table(table.root, table.address)
+        if now is None or now.recipe != table.recipe:
+            raise RuntimeError(
+                f"{table.address} was rebuilt or cleaned while it was being pushed: repeat the"
+                " command"
+            )
+        raise Damaged(
+            f"{table.address}/{name} is not what was published (lost or changed); repeat `selfplay"
+            " run` to rebuild it, then push again"
+        )
+    obstore.put(bucket, key, path)
+    return entry["bytes"]
+
+
+def _publish(
+    bucket: ObjectStore,
+    table: Table,
+    there: tuple[dict[str, Any], dict[str, str]] | None,
+    rebuilt: list[str],
+) -> bool:
+    """Make a table visible in the mirror; False if it was already.
+
+    A table that lost the race against another one at its address is added to `rebuilt`.
+    """
+    key = recipe_key(table.address)
+    data = (json.dumps(table.recipe, indent=1, ensure_ascii=False)).encode()
+    check_recipe(table.address, json.loads(data))
+    if there is None:
+        if create(bucket, key, data):
+            return True
+        there = _known(bucket, table.address)
+        if _is_other(table, there):
+            rebuilt.append(table.address)
+        return False
+    if not _is_other(table, there):
+        return False
+    if not replace(bucket, key, data, there[1]):
+        raise RuntimeError(f"{key} was replaced by another push at the same time: repeat yours")
+    return True
+
+
+def _send_kept(store: Store, run: str, bucket: ObjectStore) -> None:
+    """Send what the run keeps beside its tables, such as its request."""
+    import obstore
+
+    sent: dict[str, str] = {}
+    for path in sorted(store.folder(run).glob("*.json")):
+        if path.name == OWNER or not KEPT.fullmatch(path.name):
+            continue
+        value = store.kept(run, path.name)
+        if value is None:  # removed meanwhile
+            continue
+        data = json.dumps(value, indent=1, ensure_ascii=False).encode()
+        there = read(bucket, kept_key(run, path.name))
+        if there is None or there[0] != data:
+            obstore.put(bucket, kept_key(run, path.name), data)
+        sent[path.name] = hash_json(value)
+    own = store.kept(run, OWNER) or {}
+    store.keep(run, OWNER, {**own, "kept": sent})
+
+
+def _other_runs(run: str, tables: Sequence[Table]) -> set[str]:
+    sources = {address for table in tables for address, _ in inputs(table.recipe)}
+    return {address.partition("/")[0] for address in sources} - {run}
+
+
+def _rebuilt(run: str, addresses: Sequence[str]) -> str:
+    return (
+        f"{len(addresses)} table(s) of {run!r} are not those that were pushed before, the first is"
+        f" {addresses[0]}: they were rebuilt here. `--replace` puts them in the place of the old"
+        " ones; all others are in the mirror now"
+    )
