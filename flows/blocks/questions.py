@@ -9,6 +9,7 @@ from typing import Any
 
 from flows.benchmarks.asking import read_line
 from flows.blocks.audit.audit import watch_gates
+from flows.blocks.erring import erring_verdicts
 from flows.blocks.evaluation import score_benchmarks
 from flows.run import Player, Role, Run
 from flows.settings.profile import Comparing
@@ -27,6 +28,7 @@ from tasks.monitors.monitor import (
     tasks_written,
     vote_gap,
 )
+from tasks.noise import VerdictErrors
 from tasks.processes.comparisons import Compare
 from tasks.prompt import Row
 from tasks.read import UNANSWERED
@@ -41,6 +43,7 @@ from warehouse.schemas import Answer, Match, Task
 from warehouse.store import Place, Table
 
 IN_ONE_PROCESS = Comparing()
+NO_ERRORS = VerdictErrors()
 
 
 def readers(in_lines: bool) -> tuple[Callable[[str], str], Callable[[str], str]]:
@@ -77,14 +80,16 @@ def answer(  # noqa: PLR0913
     comparing: Comparing = IN_ONE_PROCESS,
     labels: Tables = (),
     by_majority: bool = False,
+    errors: VerdictErrors = NO_ERRORS,
     label: str | None = None,
     **shown: Tables,
 ) -> ComparedAnswers:
     """`group_size` answers to every question of `tasks`, each compared with the reference.
 
     With `labels`, each is compared with its question's label instead; with `by_majority` the label
-    is the answer that most of these answers agree on, by `compare`. `shown`: the other tables that
-    `role` reads, such as `contexts` or `documents`; the role checks them by name.
+    is the answer that most of these answers agree on, by `compare`. `errors`: those that the
+    verdicts are given on purpose, in a built-in world. `shown`: the other tables that `role` reads,
+    such as `contexts` or `documents`; the role checks them by name.
     """
     tables: dict[str, Any] = {"tasks": tasks, **shown}
     replies = run.ask(at, role, player.policy, group_size=group_size, label=label, **tables)
@@ -106,6 +111,16 @@ def answer(  # noqa: PLR0913
         comparing=comparing,
         labels=labels,
         label=label,
+    )
+    matches = erring_verdicts(
+        run,
+        at,
+        player.policy.id,
+        errors,
+        matches=matches,
+        answers=replies.rows,
+        rollouts=replies.rollouts,
+        tasks=tasks,
     )
     return ComparedAnswers(replies.rows, replies.rollouts, matches)
 

@@ -10,6 +10,7 @@ from pydantic import Field
 from flows.settings import profile
 from flows.settings.profile import Comparing, MethodSettings, Settings
 from flows.settings.workload import Lengths, PlannedRole, PlannedUpdate, Step, Workload
+from tasks.noise import VerdictErrors
 from tasks.training.grpo import GRPOSettings, LossType
 
 
@@ -60,6 +61,10 @@ class Config(MethodSettings):
     challenger: Challenger = Challenger()
     solver: Solver = Solver()
     match: Comparing = Comparing()
+    errors: VerdictErrors = Field(
+        default=VerdictErrors(),
+        description="errors of the verdicts, on purpose: in built-in worlds, for studies of noise",
+    )
 
     def workload(self) -> Workload:
         c = self.challenger

@@ -171,6 +171,7 @@ def train_solver(
             selections=kept,
             labels=labels,
             comparing=run.cfg.match,
+            errors=run.cfg.errors,
         )
         rewards = score(step, answer_reward, answers=solutions.answers, matches=solutions.matches)
         advantages = normalise(step, permuted(run, step, cfg, rewards), scheme="zscore")

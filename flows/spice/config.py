@@ -13,6 +13,7 @@ from flows.settings import profile
 from flows.settings.profile import Comparing, Evaluation, MethodSettings, Settings, Shares
 from flows.settings.workload import Lengths, PlannedRole, PlannedUpdate, Step, Workload
 from flows.spice.readers import ANSWER_TYPES, FREE_FORM, MULTIPLE_CHOICE, STRING, AnswerType
+from tasks.noise import VerdictErrors
 from tasks.training.grpo import GRPOSettings, LossType
 
 # A plan assumes this share of valid questions among the first round's attempts, and later rounds
@@ -160,6 +161,10 @@ class Config(MethodSettings):
     )
     evaluation: Evaluation = Evaluation()
     probes: ProbeSettings = ProbeSettings()
+    errors: VerdictErrors = Field(
+        default=VerdictErrors(),
+        description="errors of the verdicts, on purpose: in built-in worlds, for studies of noise",
+    )
 
     @property
     def shares(self) -> dict[str, float]:

@@ -90,6 +90,7 @@ def play(spice: Spice, step: Place, player: Player, step_number: int) -> tuple[P
         left_out=left_out,
         group_size=cfg.reasoner.answers,
         comparing=cfg.match,
+        errors=cfg.errors,
     )
 
     challenger_rewards = score(  # l.8-13, eq. 1

@@ -1,0 +1,61 @@
+"""Train by verdicts that err on purpose: for studies of how much error a method bears."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from flows.run import Run
+from tasks.erring import erring_matches, verdict_errors
+from tasks.monitors.monitor import JUDGE
+from tasks.noise import VerdictErrors
+from tasks.stage import Tables
+from warehouse.store import Place, Table
+
+
+def erring_verdicts(
+    run: Run[Any],
+    at: Place,
+    policy: str,
+    errors: VerdictErrors,
+    *,
+    matches: Table,
+    answers: Table,
+    rollouts: Table,
+    tasks: Tables,
+) -> Table:
+    """The verdicts on answers, with the errors that the configuration asks for; their share is
+    measured.
+
+    Raises ValueError in a run that lives in no world with an oracle for answers.
+    """
+    if errors.shape == "none":
+        return matches
+    oracle = run.world and run.world.oracle
+    if oracle is None:
+        raise ValueError(
+            f"errors.shape is {errors.shape!r}, which needs a built-in world that knows the truth;"
+            ' leave errors out, or set world, such as world = "ledgers"'
+        )
+    erring = erring_matches(
+        at,
+        matches,
+        answers,
+        rollouts,
+        tasks,
+        oracle=oracle,
+        errors=errors,
+        seed=run.cfg.seed,
+        label="erring",
+    )
+    run.watch(
+        at,
+        partial(verdict_errors, oracle=oracle),
+        policy=policy,
+        benchmark=JUDGE,
+        label="verdicts",
+        matches=erring,
+        answers=answers,
+        tasks=tasks,
+    )
+    return erring

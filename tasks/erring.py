@@ -1,0 +1,127 @@
+"""Verdicts that err on purpose, in a world that knows the truth.
+
+How much error does a method bear, and of which kind? In a built-in world an oracle knows whether
+an answer is right, so a run can be given verdicts with a known share of errors of a known shape.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from statistics import median
+
+from tasks.monitors.monitor import Measured, Truth, truths
+from tasks.noise import VerdictErrors
+from tasks.stage import Rows, Tables, rows_by, rows_of, stage
+from warehouse.schemas import MATCHES, Answer, Match, Rollout, Task
+from warehouse.store import Table
+
+Draw = Callable[[str], float]
+
+
+@stage(MATCHES)
+def erring_matches(
+    matches: Table,
+    answers: Table,
+    rollouts: Table,
+    tasks: Tables,
+    *,
+    oracle: Truth,
+    errors: VerdictErrors,
+    seed: int,
+) -> Rows:
+    """Yield the rows of `matches` with the truth, or an error of the given shape, as the verdict.
+
+    An answer that could not be read or compared, or whose truth is unknown, keeps its verdict. The
+    draw depends on the seed and on the id of the answer or task only, so that runs with a larger
+    share err where those with a smaller one do, and elsewhere.
+    """
+    answer_rows = answers.rows(Answer)
+    truth_of = truths(answer_rows, rows_of(tasks, Task), oracle)
+    answer_of = {row["rollout_id"]: row["answer"] for row in answer_rows}
+    length_of = {row["rollout_id"]: len(row["reply"] or "") for row in rollouts.rows(Rollout)}
+    for task_id, group in rows_by("task_id", matches.rows(Match)).items():
+        known = {
+            row["rollout_id"]: bool(truth_of[row["rollout_id"]])
+            for row in group
+            if row["matched"] is not None and truth_of.get(row["rollout_id"]) is not None
+        }
+        verdicts = erring(
+            known,
+            errors,
+            draw=lambda name: random.Random(f"{seed} {name}").random(),
+            task_id=task_id,
+            answer_of=answer_of,
+            length_of=length_of,
+        )
+        for row in group:
+            yield {**row, "matched": verdicts.get(row["rollout_id"], row["matched"])}
+
+
+def erring(
+    truth_of: Mapping[str, bool],
+    errors: VerdictErrors,
+    *,
+    draw: Draw,
+    task_id: str,
+    answer_of: Mapping[str, str | None],
+    length_of: Mapping[str, int],
+) -> dict[str, bool]:
+    """The verdicts on the answers to one task, by their rollouts.
+
+    `truth_of`: whether each answer is right. `draw`: a number in [0, 1) for an id.
+
+    >>> truth = {"a": True, "b": False, "c": False}
+    >>> answers = {"a": "4", "b": "5", "c": "5"}
+    >>> wrong_reference = VerdictErrors(shape="mistake", share=1)
+    >>> erring(
+    ...     truth, wrong_reference, draw=lambda _: 0.5, task_id="t", answer_of=answers, length_of={}
+    ... )
+    {'a': False, 'b': True, 'c': True}
+    """
+    truth = dict(truth_of)
+    if not truth:
+        return truth
+    if errors.shape == "independent":
+        return {
+            rollout_id: is_right != (draw(rollout_id) < errors.share)
+            for rollout_id, is_right in truth.items()
+        }
+    if errors.shape == "length":
+        middle = median(length_of[rollout_id] for rollout_id in truth)
+        for rollout_id in truth:
+            if draw(rollout_id) < errors.share:
+                truth[rollout_id] = length_of[rollout_id] > middle
+        return truth
+    if draw(task_id) >= errors.share:
+        return truth
+    if errors.shape == "task":
+        return {rollout_id: not is_right for rollout_id, is_right in truth.items()}
+    mistake = most_frequent([answer_of[name] for name, is_right in truth.items() if not is_right])
+    if mistake is None:
+        return truth
+    return {rollout_id: answer_of[rollout_id] == mistake for rollout_id in truth}
+
+
+def most_frequent(answers: Sequence[str | None]) -> str | None:
+    """The most frequent answer, the first of equally frequent ones; None if there is none.
+
+    >>> most_frequent(["5", "6", "6", "5"])
+    '5'
+    """
+    return max(answers, key=answers.count, default=None)
+
+
+def verdict_errors(
+    matches: list[Match], answers: list[Answer], tasks: list[Task], *, oracle: Truth
+) -> Measured:
+    """Yield for each answer whether its verdict is not the truth, and whether a wrong one
+    passed."""
+    truth_of = truths(answers, tasks, oracle)
+    for row in matches:
+        truth = truth_of.get(row["rollout_id"])
+        if row["matched"] is None or truth is None:
+            continue
+        yield "verdict_error", float(row["matched"] != truth)
+        if not truth:
+            yield "wrong_passes", float(row["matched"])
