@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from flows.plan.preflight import check_machine
 from flows.run import Run
-from flows.runtime.machines import Machines, open_models, register
+from flows.runtime.machines import MachinePool, Machines, open_models, register
 from flows.runtime.record import check_left, open_run
 from flows.runtime.request import Request, RerunRequest, default_run
 from flows.runtime.start import open_start
@@ -107,12 +107,14 @@ class Method:
         rerun: RerunRequest | None = None,
         force: bool = False,
         loads: bool = True,
+        pool: MachinePool | None = None,
     ) -> None:
         """Play a run; repeating the same request resumes where it stopped.
 
-        `loads`: it may load models. Raises ValueError, before any model is loaded, for a wrong
-        setting, a machine that the plan does not fit, a missing model or API key, stages to rerun
-        that do not exist, or a run that was made with another configuration (unless `force`).
+        `loads`: it may load models. `pool`: machines that it shares with other runs. Raises
+        ValueError, before any model is loaded, for a wrong setting, a machine that the plan does
+        not fit, a missing model or API key, stages to rerun that do not exist, or a run that was
+        made with another configuration (unless `force`).
         """
         cfg = self.load(request, loads)
         sink: profiles.Sink = "none"
@@ -121,7 +123,7 @@ class Method:
         with (
             open_run(request, cfg, rerun, force) as store,
             tracked(sink, store, request.run, cfg.model_dump(mode="json")),
-            opened(cfg, store, request.run) as run,
+            opened(cfg, store, request.run, pool=pool) as run,
         ):
             self.play(run)
             check_left(store, request.run)
@@ -182,9 +184,14 @@ def own_package(play: Callable[[Run[Any]], Any]) -> str | None:
 
 @contextlib.contextmanager
 def opened(
-    cfg: Any, store: Store, name: str, begins: bool = True, kind: type[Run[Any]] = Run
+    cfg: Any,
+    store: Store,
+    name: str,
+    begins: bool = True,
+    kind: type[Run[Any]] = Run,
+    pool: MachinePool | None = None,
 ) -> Iterator[Run[Any]]:
-    """A run of a configuration; its engines and its trainer end with it.
+    """A run of a configuration; its engines and its trainer end with it, unless they are a pool's.
 
     A flow that trains no model, such as one that prepares a corpus, has none. `begins`: register
     its models as the ones that the run starts from. `kind`: how a run behaves, such as a pilot.
@@ -198,7 +205,7 @@ def opened(
     api = None
     if cfg.api:
         api = ChatFleet(cfg.api, store.root, name)
-    machines = Machines.of(cfg, store.root / "logs" / name, api)
+    machines = (pool or Machines).of(cfg, store.root / "logs" / name, api)
     try:
         run = kind(cfg, store.run(name), models, machines)
         if begins:
@@ -213,4 +220,7 @@ def opened(
             raise
         store.behind.wait()
     finally:
-        machines.close()
+        if pool is None:
+            machines.close()
+        elif api is not None:
+            api.close()

@@ -23,6 +23,7 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -32,6 +33,7 @@ from flows.app.command.launch import find_method
 from flows.app.command.tables import print_table
 from flows.app.evidence import SHOWN, TAIL, mean_interval
 from flows.app.study import KINDS, STUDIES, Claim, Seed, Study
+from flows.runtime.machines import MachinePool
 from flows.runtime.request import Request
 from flows.runtime.store_root import WORKSPACE, open_store, store_root
 from flows.runtime.unread import UnreadError
@@ -63,11 +65,11 @@ def request(study: Study, variant: str, seed: int) -> Request:
     return Request(flow=flow, profile=study.profile_of(variant), run=name, overrides=settings)
 
 
-def play(request: Request) -> None:
-    """Play one run, or resume it."""
+def play(request: Request, pool: MachinePool | None = None) -> None:
+    """Play one run, or resume it, on machines that it shares with others if there is a pool."""
     began = time.monotonic()
     try:
-        find_method(request.flow).run(request)
+        find_method(request.flow).run(request, pool=pool)
     except (Alarm, UnreadError) as stop:  # a result, too
         print(f"{request.run}: stopped: {stop}", flush=True)
     print(f"{request.run}: {time.monotonic() - began:.0f} s", flush=True)
@@ -336,10 +338,17 @@ def play_study(study: Study, variants: Sequence[str], seeds: Sequence[int] | Non
     """Play the variants one after the other, and report after each all that is finished."""
     write_down(study)
     prepare(study)
+    with closing(MachinePool()) as pool:
+        _play_variants(study, variants, seeds, pool)
+
+
+def _play_variants(
+    study: Study, variants: Sequence[str], seeds: Sequence[int] | None, pool: MachinePool
+) -> None:
     runs: Runs | None = None
     for variant in variants:
         for seed in unique(study, variant, seeds):
-            play(request(study, variant, seed))
+            play(request(study, variant, seed), pool)
         runs = finished(study, seeds, runs)
         begun = {name: alarms for name, alarms in runs.items() if alarms}
         print(report(study, begun), flush=True)
@@ -362,24 +371,39 @@ def main() -> None:
     )
     args = parser.parse_args()
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
-    # `choices` would refuse an empty list before Python 3.12
-    if unknown := set(args.studies) - set(STUDIES):
-        parser.error(f"there is no study {', '.join(sorted(unknown))}; there are {names}")
-    studies = [Study.load(name) for name in args.studies or STUDIES]
+    try:
+        run_studies(args.studies, args.seeds, args.variants, args.list)
+    except ValueError as problem:
+        parser.error(str(problem))
+
+
+def run_studies(
+    names: Sequence[str],
+    seeds: Sequence[int] | None,
+    variants: Sequence[str] | None,
+    lists: bool = False,
+) -> None:
+    """Play studies, all of them if `names` is empty; or, if `lists`, list what is left.
+
+    Raises ValueError for a study or a variant that does not exist.
+    """
+    if unknown := set(names) - set(STUDIES):
+        raise ValueError(
+            f"there is no study {', '.join(sorted(unknown))}; there are {', '.join(STUDIES)}"
+        )
+    studies = [Study.load(name) for name in names or STUDIES]
     for study in studies:
-        if unknown := set(args.variants or ()) - set(study.variants):
-            parser.error(
+        if unknown := set(variants or ()) - set(study.variants):
+            raise ValueError(
                 f"{study.name} has no variant {', '.join(sorted(unknown))}; there are"
                 f" {', '.join(study.variants)}"
             )
-    if args.list:
-        rows = [row for study in studies for row in progress(study, args.seeds)]
-        print_table(
-            [row for row in rows if args.variants is None or row["variant"] in args.variants]
-        )
+    if lists:
+        rows = [row for study in studies for row in progress(study, seeds)]
+        print_table([row for row in rows if variants is None or row["variant"] in variants])
         return
     for study in studies:
-        play_study(study, args.variants or list(study.variants), args.seeds)
+        play_study(study, variants or list(study.variants), seeds)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -23,6 +23,15 @@ from warehouse.schemas import POLICIES
 from warehouse.store import Store, Table
 
 HASHES = "model-hashes.json"  # beside the store's tables
+# the settings that decide which machines a run needs
+SETTINGS_OF_MACHINES = {
+    "engine",
+    "num_engines",
+    "judge_engine",
+    "trainer_processes",
+    "resident_trainer",
+    "keep_checkpoints",
+}
 
 
 @dataclass(frozen=True)
@@ -120,6 +129,34 @@ class Machines:
         own is written."""
         if self.keep_checkpoints == "last":
             store.behind.then(partial(free_superseded, store, updated))
+
+
+class MachinePool:
+    """Machines that runs share which are played one after the other, as in a study.
+
+    A small run samples for seconds, while its engines take as long to start. Runs that ask for the
+    same machines get the same ones; runs that ask for others end these first.
+    """
+
+    def __init__(self) -> None:
+        self._asked = ""
+        self._machines: Machines | None = None
+
+    def of(self, cfg: MethodSettings, logs: Path, api: ChatFleet | None = None) -> Machines:
+        """The machines that a configuration asks for, started if they are not those of the run
+        before. They write their logs to the folder `logs` of the run that started them."""
+        asked = cfg.model_dump_json(include=SETTINGS_OF_MACHINES)
+        if self._machines is None or asked != self._asked:
+            self.close()
+            self._machines = Machines.of(cfg, logs)
+            self._asked = asked
+        return replace(self._machines, api=api)
+
+    def close(self) -> None:
+        """End all processes."""
+        if self._machines is not None:
+            self._machines.close()
+            self._machines = None
 
 
 def _judges(cfg: MethodSettings, logs: Path) -> Fleet | None:

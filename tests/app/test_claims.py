@@ -284,7 +284,9 @@ def played(monkeypatch):
 
     monkeypatch.setattr(claims.Study, "load", lambda name: study)
     monkeypatch.setattr(
-        claims, "find_method", lambda name: SimpleNamespace(name=name, run=found.append)
+        claims,
+        "find_method",
+        lambda name: SimpleNamespace(name=name, run=lambda asked, pool: found.append(asked)),
     )
     monkeypatch.setattr(claims, "next_stage", next_stage)
     return found

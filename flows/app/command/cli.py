@@ -31,6 +31,7 @@ from flows.app.command.serve import serve
 from flows.app.command.services import down, services, stop, up
 from flows.app.command.sql import sql
 from flows.app.command.start import inquire, run_flow
+from flows.app.command.study import study
 from flows.app.command.tables import print_reports, print_table, visible
 from flows.app.command.view import view
 from flows.app.command.whatif import whatif
@@ -452,6 +453,7 @@ for command in (
     seeds,
     serve,
     sql,
+    study,
     view,
     whatif,
     up,

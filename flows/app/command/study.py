@@ -1,0 +1,68 @@
+"""`selfplay study`: many small runs that answer one question."""
+
+from __future__ import annotations
+
+import logging
+
+import click
+
+PHASE = "phase"
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[NAME...]")
+@click.option("--seeds", multiple=True, type=int, help="A seed to play (repeat it); not for phase.")
+@click.option("--variant", "variants", multiple=True, help="Play only this variant (repeat it).")
+@click.option(
+    "--part",
+    metavar="I/N",
+    help="Play the I-th of N parts of phase, so that N processes can play side by side.",
+)
+@click.option("--list", "lists", is_flag=True, help="Play nothing; list what is left.")
+def study(
+    names: tuple[str, ...],
+    seeds: tuple[int, ...],
+    variants: tuple[str, ...],
+    part: str | None,
+    lists: bool,
+) -> None:
+    """Play studies in built-in worlds: many small runs, one after the other, on shared engines.
+
+    NAME is a method, whose paper's claims are tested by its ablations, or `phase`: how much error
+    of which kind in the verdicts a method bears. Without NAME all claims are tested. Repeat the
+    command to resume. Tables and figures are written to data/bench after every run or variant.
+    """
+    from flows.app import claims
+    from flows.app.command.tables import print_table
+    from flows.app.phase import play
+    from flows.app.phase.grid import Grid
+
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
+    if PHASE not in names:
+        if part:
+            raise ValueError("--part is for `selfplay study phase`; use --seeds for claims")
+        claims.run_studies(names, list(seeds) or None, list(variants) or None, lists)
+        return
+    if len(names) > 1 or seeds or variants:
+        raise ValueError("phase is played alone: its grid is in flows/app/phase/grid.toml")
+    grid = Grid.load()
+    if lists:
+        print_table(play.progress(grid))
+    else:
+        play.play_grid(grid, read_part(part))
+
+
+def read_part(text: str | None) -> tuple[int, int]:
+    """
+    >>> read_part("2/3"), read_part(None)
+    ((2, 3), (1, 1))
+    """
+    if text is None:
+        return 1, 1
+    number, _, num_parts = text.partition("/")
+    if not (number.isdecimal() and num_parts.isdecimal()):
+        raise ValueError(f"--part {text}: write I/N, such as 1/2")
+    part = int(number), int(num_parts)
+    if not 1 <= part[0] <= part[1]:
+        raise ValueError(f"--part {text}: there is no such part")
+    return part

@@ -1,0 +1,136 @@
+"""Play the grid, and write down after every run what the finished ones say."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+
+from flows.app import claims
+from flows.app.phase.figure import draw_diagram
+from flows.app.phase.grid import Cell, Grid
+from flows.app.phase.results import Results
+from flows.runtime.machines import MachinePool
+from flows.runtime.store_root import store_root
+from warehouse.query import snapshot
+from warehouse.schemas import Row
+
+NAME = "phase"
+Finished = dict[str, tuple[Cell, str]]
+NOTE = (
+    "Written by `selfplay study phase` after every run. Scores are of greedy answers to 1,000"
+    " held-out questions; *verdict error* is the share of verdicts that were not the truth. A run"
+    " has collapsed once its score is two standard errors below that of its base model.\n"
+)
+MONITORS_NOTE = (
+    "What the monitors would have done: their limit now, and the strictest limit that raises an"
+    " alarm in at most one of twenty clean runs. A delay is the iteration of the alarm minus that"
+    " of the collapse: below 0 it came before.\n"
+)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A run of the grid."""
+
+    cell: Cell
+    seed: int
+
+    @property
+    def name(self) -> str:
+        return self.cell.run_name(self.seed)
+
+
+def planned(grid: Grid, part: tuple[int, int] = (1, 1)) -> Iterator[Planned]:
+    """Every run of a grid: all cells with the first seed, then with the next.
+
+    `part` (2, 3) is the second of three parts, for processes that play side by side.
+    """
+    runs = (Planned(cell, seed) for seed in range(grid.seeds) for cell in grid.cells())
+    number, num_parts = part
+    for position, run in enumerate(runs):
+        if position % num_parts == number - 1:
+            yield run
+
+
+def play_grid(grid: Grid, part: tuple[int, int] = (1, 1)) -> None:
+    """Play the runs of a part that are not finished, and report after each."""
+    runs = finished(grid)
+    report(grid, runs)
+    with closing(MachinePool()) as pool:
+        for run in planned(grid, part):
+            if run.name not in runs:
+                claims.play(grid.request(run.cell, run.seed), pool)
+                runs = finished(grid, runs)
+                report(grid, runs)
+
+
+def progress(grid: Grid) -> list[Row]:
+    """One row per run of the grid: what it would play next, or how long it took."""
+    rows = []
+    for run in planned(grid):
+        stage, alarm = claims.next_stage(grid.request(run.cell, run.seed))
+        rows.append(
+            {
+                "run": run.name,
+                "next": stage or "finished",
+                "stopped": alarm,
+                "seconds": round(claims.seconds(run.name)),
+            }
+        )
+    return rows
+
+
+def finished(grid: Grid, known: Finished | None = None) -> Finished:
+    """The finished runs by name: their cell, and why they stopped before their end, or "".
+
+    Runs in `known` are not looked at again.
+    """
+    runs = dict(known or {})
+    for run in planned(grid):
+        if run.name in runs:
+            continue
+        stage, stopped = claims.next_stage(grid.request(run.cell, run.seed))
+        if stage is None:
+            runs[run.name] = (run.cell, stopped)
+    return runs
+
+
+def report(grid: Grid, runs: Finished) -> None:
+    """Write the tables and the diagram of the finished runs to `data/bench`."""
+    began = time.monotonic()
+    if not runs:
+        return
+    with snapshot(store_root(), ["evaluations"], runs) as ask:
+        results = Results(
+            grid,
+            {name: cell for name, (cell, _) in runs.items()},
+            frozenset(name for name, (_, stopped) in runs.items() if stopped),
+            ask,
+        )
+        cells = results.cells()
+        monitors = results.monitors()
+    claims.BENCH.mkdir(parents=True, exist_ok=True)
+    text = f"{NOTE}\n{claims.as_markdown(rounded(cells))}"
+    if monitors:
+        text += f"\n{MONITORS_NOTE}\n{claims.as_markdown(rounded(monitors))}"
+    (claims.BENCH / f"{NAME}.md").write_text(text, encoding="utf-8")
+    lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in [*cells, *monitors]]
+    (claims.BENCH / f"{NAME}.jsonl").write_text("".join(lines), encoding="utf-8")
+    draw_diagram(cells, claims.BENCH / f"{NAME}.png")
+    print(f"{len(runs)} runs reported in {time.monotonic() - began:.1f} s", flush=True)
+
+
+def rounded(rows: list[Row]) -> list[Row]:
+    """Rows with numbers of three digits, and a dash for what is not known."""
+    return [{column: _rounded(value) for column, value in row.items()} for row in rows]
+
+
+def _rounded(value: object) -> object:
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return round(value, 3)
+    return value

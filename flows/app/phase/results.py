@@ -1,0 +1,195 @@
+"""What the runs of the grid say: a table of cells, and a table of monitors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+from flows.app.command.launch import find_method
+from flows.app.evidence import mean_interval
+from flows.app.phase.grid import CLEAN, Cell, Grid
+from flows.app.study import HELD_OUT
+from tasks.monitors.monitor import is_beyond, is_of
+from warehouse.query import Ask
+from warehouse.schemas import Row
+
+SQL = Path(__file__).with_name("sql")
+
+
+def statement(name: str) -> str:
+    return (SQL / f"{name}.sql").read_text(encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class Results:
+    """The rows of all finished runs.
+
+    `runs` are the finished runs by name, each with its cell; `stopped` those of them that stopped
+    by themselves before their last iteration, which counts as a collapse.
+    """
+
+    grid: Grid
+    runs: Mapping[str, Cell]
+    stopped: frozenset[str]
+    ask: Ask
+
+    @cached_property
+    def of_run(self) -> dict[str, Row]:
+        """How each run ended: a row of `sql/runs.sql`. A run that stopped has collapsed, too."""
+        benchmark, metric = HELD_OUT
+        rows = self.ask(
+            statement("runs"),
+            {
+                "runs": list(self.runs),
+                "benchmark": benchmark,
+                "metric": metric,
+                "collapse_errors": self.grid.collapse_errors,
+            },
+        )
+        found = {}
+        for row in rows:
+            if row["run"] in self.stopped and row["collapsed_at"] is None:
+                row = {**row, "collapsed_at": row["iterations"] + 1}
+            found[row["run"]] = row
+        return found
+
+    def cells(self) -> list[Row]:
+        """One row per cell with a finished run."""
+        rows = []
+        for cell in dict.fromkeys(self.runs.values()):
+            ended = [
+                self.of_run[name]
+                for name, of in self.runs.items()
+                if of == cell and name in self.of_run
+            ]
+            if not ended:
+                continue
+            collapsed = [row["collapsed_at"] for row in ended if row["collapsed_at"] is not None]
+            rows.append(
+                {
+                    "method": cell.method,
+                    "errors": cell.shape,
+                    "share": cell.share,
+                    "verdict error": _mean(row["verdict_error"] for row in ended),
+                    "wrong answers that pass": _mean(row["wrong_passes"] for row in ended),
+                    "seeds": len(ended),
+                    "before": fmean(row["before"] for row in ended),
+                    "last": fmean(row["last"] for row in ended),
+                    "gain [95 %]": str(mean_interval([row["gain"] for row in ended])),
+                    "collapsed": len(collapsed),
+                    "in iteration": median(collapsed) if collapsed else None,
+                }
+            )
+        return rows
+
+    def monitors(self) -> list[Row]:
+        """One row per limit and method: its false alarms in clean runs, and how it warns.
+
+        A delay is the iteration of the alarm minus that of the collapse: below 0 it came before.
+        The proposed limit is the strictest one that raises an alarm in at most `false_alarms` of
+        the clean runs.
+        """
+        measured = self.ask(statement("monitors"), {"runs": list(self.runs)})
+        rows = []
+        for method in self.grid.methods:
+            config = find_method(f"{method}-iteration").config
+            limits: Any = config.model_fields["monitor"].annotation
+            of_method = {name for name, cell in self.runs.items() if cell.method == method}
+            for name, field in limits.model_fields.items():
+                of_limit = [
+                    row
+                    for row in measured
+                    if row["run"] in of_method and is_of(row["metric"], name)
+                ]
+                if of_limit:
+                    rows.append(self._monitor(method, name, field.default, of_limit, of_method))
+        return rows
+
+    def _monitor(
+        self,
+        method: str,
+        name: str,
+        limit: float | None,
+        measured: Sequence[Row],
+        of_method: set[str],
+    ) -> Row:
+        clean = sorted(run for run in of_method if self.runs[run].shape == CLEAN)
+        collapsed = sorted(
+            run
+            for run in of_method
+            if run in self.of_run and self.of_run[run]["collapsed_at"] is not None
+        )
+        proposed = propose(name, [worst(name, measured, run) for run in clean], self.grid)
+        row = {"method": method, "limit": name, "now": limit}
+        for column, value in (("now", limit), ("proposed", proposed)):
+            alarms = {run: first_alarm(name, measured, run, value) for run in of_method}
+            delays = [
+                alarm - self.of_run[run]["collapsed_at"]
+                for run in collapsed
+                if (alarm := alarms[run]) is not None
+            ]
+            row |= {
+                column: value,
+                f"{column}: false alarms": f"{_count(alarms, clean)} of {len(clean)}",
+                f"{column}: warned": f"{len(delays)} of {len(collapsed)}",
+                f"{column}: delay": median(delays) if delays else None,
+            }
+        return row
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    if not known:
+        return None
+    return fmean(known)
+
+
+def _count(alarms: Mapping[str, int | None], runs: Iterable[str]) -> int:
+    return sum(alarms[run] is not None for run in runs)
+
+
+def first_alarm(name: str, measured: Iterable[Row], run: str, limit: float | None) -> int | None:
+    """The first iteration in which a run's metric is beyond a limit; None if it never is."""
+    if limit is None:
+        return None
+    beyond = (
+        row["iteration"]
+        for row in measured
+        if row["run"] == run
+        and (is_beyond(name, row["highest"], limit) or is_beyond(name, row["lowest"], limit))
+    )
+    return min(beyond, default=None)
+
+
+def worst(name: str, measured: Iterable[Row], run: str) -> float:
+    """The value of a run that is nearest to an alarm, or beyond it; NaN if nothing was measured.
+
+    >>> rows = [{"run": "r", "highest": 0.2, "lowest": -0.3}]
+    >>> worst("max_gap", rows, "r"), worst("min_kept", rows, "r")
+    (0.3, -0.3)
+    """
+    rows = [row for row in measured if row["run"] == run]
+    if not rows:
+        return math.nan
+    if name.startswith("max_"):
+        return max(max(abs(row["highest"]), abs(row["lowest"])) for row in rows)
+    return min(row["lowest"] for row in rows)
+
+
+def propose(name: str, worst_of_clean: Sequence[float], grid: Grid) -> float | None:
+    """The strictest limit with at most the wanted share of false alarms; None without clean runs.
+
+    With 30 clean runs and a share of 0.05, one of them may raise an alarm.
+    """
+    values = sorted(value for value in worst_of_clean if not math.isnan(value))
+    if not values:
+        return None
+    num_allowed = math.floor(grid.false_alarms * len(values))
+    if name.startswith("max_"):
+        return values[len(values) - 1 - num_allowed]
+    return values[num_allowed]
