@@ -120,7 +120,8 @@ def test_clean_runs_are_trained_by_the_truth_and_own_ones_by_the_methods_verdict
 def test_parts_of_the_grid_are_disjoint_and_complete():
     grid = Grid.load()
     parts = [[run.name for run in play.planned(grid, (number, 3))] for number in (1, 2, 3)]
-    assert sorted(name for part in parts for name in part) == sorted(run.name for run in play.planned(grid))
+    every = sorted(run.name for run in play.planned(grid))
+    assert sorted(name for part in parts for name in part) == every
 
 
 def test_a_part_that_does_not_exist_is_refused():
