@@ -366,8 +366,17 @@ class Run(Generic[Config]):
         `batch_size` rollouts. The player is unchanged if no group is kept.
         """
         rows = sft(at, rollouts, chosen, max_tokens=max_tokens)
+        return self.fit(at, player, rows, settings, batch_size=batch_size)
+
+    def fit(
+        self, at: Place, player: Player, rows: Table, settings: GRPOSettings, *, batch_size: int
+    ) -> Player:
+        """The player after one supervised update on the tokens that the rows of a batch count.
+
+        There is one optimizer step per `batch_size` rows. The player is unchanged without rows.
+        """
         if not rows.num_rows:
-            log.warning("%s: no group is kept, so nothing is trained", at.path)
+            log.warning("%s: nothing is kept, so nothing is trained", at.path)
             return player
         changes = {
             "objective": "likelihood",

@@ -18,22 +18,39 @@ FORM = ("reason", "scores", "best_choice")
 
 
 def read_scores(rollout: Rollout, prompt: PromptRow, *, highest: int) -> list[Row]:
-    """A mark for each of the rollouts shown, in the order shown: 1..`highest` as 0..1.
+    """A mark for each of the rollouts shown, in the order shown: 1..`highest` as 0..1; and which
+    of them is named as the best.
 
     Raises Malformed for another number of scores than rollouts, and for a score that is no integer
-    in these bounds.
+    in these bounds. A choice that is no place of a rollout names none.
     """
     shown = prompt["rollout_ids"] or []
-    scores = last_object(rollout["reply"] or "", FORM).get("scores")
+    comparison = last_object(rollout["reply"] or "", FORM)
+    scores = comparison.get("scores")
     if not isinstance(scores, list):
         raise Malformed("no list of scores")
     if len(scores) != len(shown):
         raise Malformed("another number of scores than of sets")
+    best = _place(comparison.get("best_choice"), len(shown))
     rows = []
     for position, (rollout_id, score) in enumerate(zip(shown, scores, strict=True)):
         mark = (_integer(score, highest) - LOWEST) / (highest - LOWEST)
-        rows.append({"rollout_id": rollout_id, "position": position, "mark": mark})
+        is_best = None if best is None else position == best
+        rows.append(
+            {"rollout_id": rollout_id, "position": position, "mark": mark, "is_best": is_best}
+        )
     return rows
+
+
+def _place(choice: object, num_shown: int) -> int | None:
+    """The 0-based place that a reply names; None if it names none of those shown."""
+    text = str(choice).strip()
+    if isinstance(choice, bool) or not re.fullmatch(r"\d{1,3}(?:\.0)?", text):
+        return None
+    place = int(text.removesuffix(".0"))
+    if place >= num_shown:
+        return None
+    return place
 
 
 def _integer(score: object, highest: int) -> int:
@@ -85,29 +102,30 @@ def true_marks(
 
 
 def best_of_n(marks: list[Mark], answers: list[Answer], evidence: list[Criterion]) -> Metrics:
-    """Yield 1 if the answer with the highest mark has the best ROUGE-L recall of the evidence, else
-    0; if several share that mark, the share of them that do.
+    """Yield 1 if the answer that the comparison names as the best has the best ROUGE-L recall of
+    the evidence, else 0.
 
-    Groups whose answers all have equal recall are skipped.
+    If it names none, its choice is among those with the highest mark: the share of these that have
+    the best recall. Groups whose answers all have equal recall are skipped.
     """
     mark_of = marks_of(marks)
+    named_best = {row["rollout_id"] for row in marks if row["is_best"]}
     evidence_of = rows_by("task_id", evidence)
     marked = (row for row in answers if row["rollout_id"] in mark_of)
     for group in rows_by("prompt_id", marked).values():
         sentences = [row["criterion"] or "" for row in evidence_of[group[0]["task_id"]]]
         gold = words_of("\n".join(sentences))
-        recall_G = [
-            longest_common(gold, words_of("\n".join(row["evidence"] or ()))) for row in group
-        ]
-        best = max(recall_G)
-        if min(recall_G) == best:
+        recall_of = {
+            row["rollout_id"]: longest_common(gold, words_of("\n".join(row["evidence"] or ())))
+            for row in group
+        }
+        best = max(recall_of.values())
+        if min(recall_of.values()) == best:
             continue
-        mark_G = [mark_of[row["rollout_id"]] for row in group]
-        # a group of recalls 1, 0.5, 0 and marks 1, 1, 0.5 gives 1/2; chance gives 1/3
-        chosen = [
-            recall == best
-            for recall, mark in zip(recall_G, mark_G, strict=True)
-            if mark == max(mark_G)
-        ]
-        yield "best_of_n", sum(chosen) / len(chosen)
-        yield "best_of_n_by_chance", recall_G.count(best) / len(recall_G)
+        chosen = [name for name in recall_of if name in named_best]
+        if not chosen:
+            # a group of recalls 1, 0.5, 0 and marks 1, 1, 0.5 gives 1/2; chance gives 1/3
+            highest = max(mark_of[name] for name in recall_of)
+            chosen = [name for name in recall_of if mark_of[name] == highest]
+        yield "best_of_n", sum(recall_of[name] == best for name in chosen) / len(chosen)
+        yield "best_of_n_by_chance", list(recall_of.values()).count(best) / len(recall_of)

@@ -1,6 +1,7 @@
 """EAPO's settings.
 
-The defaults are the paper's (sections 3 and 4, appendix A); profiles hold departures.
+The defaults are the paper's (sections 3 and 4, appendix A); profiles hold departures. The paper
+does not give the reward model's learning rate, batch and bounds (`reward_model`): they are ours.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from tasks.monitors import limits
 from tasks.needles import Grid
 from tasks.training.grpo import GRPOSettings, LossType
 
-KEPT = 0.25  # of the comparisons agree with the outcomes: assumed, for a plan
+KEPT = 0.8  # of the comparisons have a mark that agrees with its outcome: assumed, for a plan
+INSTRUCTION_TOKENS = 1024  # of a comparison and its question, at most
 TASK_TYPES = ("multi_hop", "single_table", "text_and_table", "multi_table")
 
 
@@ -58,7 +60,10 @@ class Update(GRPOSettings):
 
 
 class RewardModel(Settings):
-    """Section 3.3: fine-tuned after every iteration on comparisons that agree with the outcomes."""
+    """Section 3.3: fine-tuned after every iteration on its marks that agree with the outcomes.
+
+    One pass over the comparisons that have such marks.
+    """
 
     trained: bool = Field(default=True, description="False is the ablation: it is frozen")
     high: int = Field(
@@ -125,6 +130,19 @@ class Config(MethodSettings):
     match: Comparing = Comparing()
     monitor: Limits = Limits()  # pyright: ignore[reportIncompatibleVariableOverride]
     evaluation: Evaluation = Evaluation()  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    def trained_model(self, update: str) -> str:
+        if update.startswith("reward_model"):
+            return self.models.reward_model or self.models.base
+        return self.models.base
+
+    def row_tokens(self, update: str) -> int | None:
+        """A comparison shows the evidence of a group and no context: at most the replies that
+        quoted it, a reply of its own, and the instructions."""
+        if update.startswith("reward_model"):
+            replies = (self.group_size + 1) * self.dialogues.response_tokens
+            return replies + INSTRUCTION_TOKENS
+        return None
 
     def workload(self) -> Workload:
         n = self.batch_size

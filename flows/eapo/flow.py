@@ -1,12 +1,14 @@
 """EAPO, Evidence-Augmented Policy Optimization: a policy quotes before it answers, a reward model
-compares what is quoted, and learns from the comparisons that agree with the outcomes. It reads as
-section 3.
+compares what is quoted, and learns from those of its marks that agree with the outcomes. It reads
+as section 3.
 
 Departures
 - If all marks of a group are equal, the reward for evidence is (v - 1) / 4; if a comparison is
   unreadable twice, it is 0.
-- A comparison is learnt whole, or not at all: one row is one group's comparison in the reward
-  model's own words.
+- The reward model learns the marks that agree with the outcomes, each by itself, in the comparison
+  that it wrote. The words of a comparison are learnt if none of its marks disagrees. The paper does
+  not say in which form a trajectory is learnt, nor with which learning rate, batch and bounds.
+- Eq. 1 has one ratio for a whole output; here each token has its own, as in DAPO's code.
 - Identical evidence is shown as often as it was given.
 - Benchmarks: items with a context of more than 131,072 tokens are left out, and one between the
   policy's 120K tokens and these is cut in its middle. An answer counts even if other parts of the
@@ -18,6 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from flows.blocks.long_context import QuestionSet
+from flows.eapo.agreement import agreeing_marks
 from flows.eapo.compare import true_marks
 from flows.eapo.config import TASK_TYPES, Config
 from flows.eapo.evidence import AnswerChecker, measure_quotes
@@ -133,26 +136,27 @@ def refine(
     comparisons: list[Replies],
     rewards: list[Table],
 ) -> Player:
-    """Section 3.3, eq. 3: rejection fine-tuning on the iteration's comparisons that agree with the
+    """Section 3.3, eq. 3: rejection fine-tuning on the iteration's marks that agree with the
     outcomes."""
     cfg = run.cfg.reward_model
+    marks = [comparison.rows for comparison in comparisons]
     chosen = choose(
         place,
         CONSISTENT,
-        marks=[comparison.rows for comparison in comparisons],
+        marks=marks,
         rewards=rewards,
         # marks of 1 to 5 are stored as 0 to 1
         high=(cfg.high - 1) / 4,
         low=(cfg.low - 1) / 4,
     )
-    return run.sft(
+    rows = agreeing_marks(
         place,
-        reward_model,
-        chosen,
         [comparison.rollouts for comparison in comparisons],
-        cfg.update,
-        batch_size=cfg.batch_size,
+        marks,
+        chosen,
+        model=run.model("reward_model"),
     )
+    return run.fit(place, reward_model, rows, cfg.update, batch_size=cfg.batch_size)
 
 
 def open_questions(run: Run[Config]) -> QuestionSet:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from tasks.prompt import Row
 from tasks.readers.copies import Instructions
-from tasks.readers.malformed import Malformed
-from tasks.readers.quotes import quotes_of, verbatim
+from tasks.readers.quotes import first_quotes, verbatim
 from tasks.readers.tags import in_order
 from tasks.readers.verdicts import bracketed
 from warehouse.schemas import PromptRow, Rollout
@@ -21,18 +20,18 @@ def read_answer(
     """The answer and the quotes of a reply of four parts, and the share of the quotes that are in
     the prompt and not of its `instructions`.
 
-    Raises Malformed for a reply that lacks a part, or whose evidence quotes nothing.
+    Raises Malformed for a reply that lacks a part, or whose answer is empty. What the evidence
+    holds is no matter of format (R_f of eq. 2): it may quote nothing, and of very many quotes the
+    first are read.
     """
-    parts = in_order(rollout["reply"] or "", PARTS)
-    quotes = quotes_of(parts["evidence"].text)
-    if not quotes:
-        raise Malformed("the evidence quotes nothing")
+    parts = in_order(rollout["reply"] or "", PARTS, may_be_empty=PARTS[:-1])
+    quotes = first_quotes(parts["evidence"].text)
     of_the_text = [quote for quote in quotes if not instructions.holds(quote)]
     shown = "\n".join(message["content"] for message in prompt["messages"])
     return {
         "answer": parts["answer"].text,
         "evidence": quotes,
-        "verbatim": verbatim(of_the_text, shown) * len(of_the_text) / len(quotes),
+        "verbatim": verbatim(of_the_text, shown) * len(of_the_text) / max(1, len(quotes)),
     }
 
 

@@ -22,6 +22,11 @@ from tasks.training.grpo import GRPOSettings, LoRASettings
 SPARE = 0.1
 
 
+# In a row of rollouts, Python holds a token's id as an integer in a list, and its log-probability.
+TOKEN_BYTES = 36
+SAMPLED_TOKEN_BYTES = TOKEN_BYTES + 32
+
+
 @dataclass(frozen=True)
 class Plan:
     """What a configuration needs; sizes are in GiB or GB, as named.
@@ -35,6 +40,7 @@ class Plan:
     judge: EngineMemory | None
     updates: dict[str, UpdateMemory]  # by the name of their settings
     host_gb: float
+    rollouts_gb: float  # host memory that the largest table of rollouts takes while it is sampled
     disk_gb: float  # over the run
     disk_once_gb: float  # while an update writes
     spent: dict[str, Spent] | None
@@ -102,7 +108,7 @@ def make_plan(cfg: MethodSettings, gpu: GPU, workload: Workload | None = None) -
     spent = None
     if workload:
         spent = Clock(cfg, shape, gpu).iteration(workload)
-    disk = disk_need(cfg, shape, workload)
+    disk = disk_need(cfg, workload)
     return Plan(
         gpu=gpu,
         num_gpus=num_gpus(cfg),
@@ -110,14 +116,15 @@ def make_plan(cfg: MethodSettings, gpu: GPU, workload: Workload | None = None) -
         judge=judge_memory,
         updates={
             name: update_memory(
-                shape,
+                shape_of(cfg.trained_model(name)),
                 _trained_with(cfg, settings),
                 ranks=cfg.trainer_processes,
-                tokens=longest_row(cfg, settings),
+                tokens=longest_row(cfg, name, settings),
             )
             for name, settings in updates_of(cfg).items()
         },
-        host_gb=host_gb(cfg, shape, judge_shape, workload),
+        host_gb=host_gb(cfg, judge_shape, workload),
+        rollouts_gb=rollouts_gb(workload),
         disk_gb=disk.kept_gb,
         disk_once_gb=disk.once_gb,
         spent=spent,
@@ -131,10 +138,13 @@ def _trained_with(cfg: MethodSettings, settings: GRPOSettings) -> GRPOSettings:
     return settings
 
 
-def longest_row(cfg: MethodSettings, settings: GRPOSettings) -> int:
-    """Most tokens of a row: a whole context, or a shared prompt with its answers."""
+def longest_row(cfg: MethodSettings, name: str, settings: GRPOSettings) -> int:
+    """Most tokens of a row of an update: a whole context, or a shared prompt with its answers."""
     dialogues = getattr(cfg, "dialogues", None)
     room = cfg.engine.max_model_len
+    limit = cfg.row_tokens(name)
+    if limit is not None:
+        return min(limit, room)
     return max(
         min(getattr(dialogues, "context_tokens", None) or room, room),
         settings.shared_prompt_tokens or 0,
@@ -163,14 +173,15 @@ def updates_of(settings: BaseModel, where: str = "") -> dict[str, GRPOSettings]:
     return updates
 
 
-def host_gb(
-    cfg: MethodSettings, shape: Shape, judge_shape: Shape | None, workload: Workload | None
-) -> float:
+def host_gb(cfg: MethodSettings, judge_shape: Shape | None, workload: Workload | None) -> float:
     """Host memory (GB) while an update begins: what trainer processes read or keep, and engines.
 
     Engines are asleep then: their weights are in host memory.
     """
-    updates = [_trained_with(cfg, settings) for settings in updates_of(cfg).values()]
+    updates = [
+        (shape_of(cfg.trained_model(name)), _trained_with(cfg, settings))
+        for name, settings in updates_of(cfg).items()
+    ]
     engine_shape = shape_of(cfg.engine.model)
     if not updates:  # engines never sleep; they read their weights
         params = cfg.num_engines * engine_shape.params
@@ -180,12 +191,30 @@ def host_gb(
     asleep = cfg.num_engines * asleep_bytes(engine_shape, cfg.engine)
     if cfg.judge_engine and judge_shape:
         asleep += asleep_bytes(judge_shape, cfg.judge_engine)
-    read = cfg.trainer_processes * max(_read_bytes(shape, settings) for settings in updates)
+    read = cfg.trainer_processes * max(_read_bytes(*update) for update in updates)
     if cfg.resident_trainer:
-        kept = max(_kept_bytes(cfg, shape, settings) for settings in updates)
+        kept = max(_kept_bytes(cfg, *update) for update in updates)
         # one player's first update reads; the others' state is kept
         read = max(read, kept) + (num_players(workload, len(updates)) - 1) * kept
     return 1e-9 * (read + asleep)
+
+
+def rollouts_gb(workload: Workload | None) -> float:
+    """Host memory (GB) of the largest table of rollouts, which is held until all are sampled.
+
+    R-Zero's pool, for example, has ten answers to each of 8,000 questions.
+    """
+    if workload is None:
+        return 0.0
+    sizes = [0.0]
+    for step in workload.steps:
+        for asked in step.conversations:
+            lengths = workload.lengths[asked.role.name]
+            sampled = lengths.turns * lengths.sampled
+            shown = lengths.prompt + (lengths.turns - 1) * lengths.added
+            each = sampled * SAMPLED_TOKEN_BYTES + shown * TOKEN_BYTES
+            sizes.append(asked.number * each)
+    return 1e-9 * max(sizes)
 
 
 def num_players(workload: Workload | None, num_updates: int) -> int:
@@ -235,9 +264,12 @@ class UpdateFiles:
         return self.weights + self.state
 
 
-def disk_need(cfg: MethodSettings, shape: Shape, workload: Workload | None) -> DiskNeed:
+def disk_need(cfg: MethodSettings, workload: Workload | None) -> DiskNeed:
     """Disk for what the run keeps, and for what is there while an update is written."""
-    sizes = [_written_files(shape, settings) for settings in updates_of(cfg).values()]
+    sizes = [
+        _written_files(shape_of(cfg.trained_model(name)), settings)
+        for name, settings in updates_of(cfg).items()
+    ]
     if not sizes:
         return DiskNeed(kept_gb=0.0, once_gb=0.0)
     largest = max(sizes, key=lambda files: files.total)

@@ -297,6 +297,11 @@ def gpu_problems(cfg: MethodSettings, machine: Machine) -> list[str]:
             f" {machine.memory / 1e9:.0f}: lower trainer_processes and num_engines, or train"
             " adapters (a profile named -lora)"
         )
+    if machine.memory < 1e9 * plan.rollouts_gb:
+        problems.append(
+            f"the rollouts of one stage take {plan.rollouts_gb:.0f} GB of the host's memory, there"
+            f" are {machine.memory / 1e9:.0f}: sample fewer at once (fewer candidates or answers)"
+        )
     if machine.disk_free < 1e9 * plan.disk_once_gb:
         problems.append(
             f"an update needs {plan.disk_once_gb:.0f} GB of disk, {machine.disk_free / 1e9:.0f} are"

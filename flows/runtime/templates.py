@@ -8,11 +8,16 @@ from pathlib import Path
 
 import jinja2
 
+from flows.settings.prompts import folder_of
 from tasks.prompt import Template
 
 
 def load(folder: Path, name: str) -> Template:
-    """A template. Raises ValueError, naming its file, if it is missing or is no Jinja."""
+    """A template of the set in a folder, or of the set that it extends.
+
+    Raises ValueError, naming its file, if it is missing or is no Jinja.
+    """
+    folder = folder_of(folder, name)
     template = Template.load(folder, name)
     try:
         jinja2.Environment().parse(template.text)

@@ -27,6 +27,11 @@ class Update(GRPOSettings):
 class Challenger(Settings):
     steps: int = Field(default=5, ge=0)
     prompts_per_step: int = Field(default=128, ge=1)
+    mini_batch: int | None = Field(
+        default=None,
+        ge=1,
+        description="prompts of an optimizer step (released code: 16 of 512); None: all of a step",
+    )
     group_size: int = Field(default=4, ge=1)
     repetition_weight: float = Field(default=1.0, ge=0, description="lambda; 0 is the ablation")
     bleu_distance: float = Field(
@@ -43,13 +48,36 @@ class Solver(Settings):
     delta: float = Field(
         default=0.25, ge=0, le=0.5, description="kept: |share - 1/2| at most this; ablation: 0.5"
     )
-    steps: int = Field(default=15, ge=0)
+    steps: int = Field(
+        default=15, ge=0, description="if fewer questions are kept, they are used again"
+    )
     prompts_per_step: int = Field(default=128, ge=1)
+    mini_batch: int | None = Field(
+        default=None,
+        ge=1,
+        description="prompts of an optimizer step (released code: 128 of 512); None: all of a step",
+    )
     group_size: int = Field(default=5, ge=1)
     permuted: bool = Field(
         default=False, description="a control: the rewards of a question's answers are permuted"
     )
     update: Update = Update()
+
+
+def rows_per_step(cfg: Challenger | Solver) -> int | None:
+    """Rollouts of an optimizer step; None if a generation has one."""
+    if cfg.mini_batch is None or cfg.mini_batch >= cfg.prompts_per_step:
+        return None
+    return cfg.mini_batch * cfg.group_size
+
+
+def planned(cfg: Challenger | Solver) -> GRPOSettings:
+    """The settings of an update of a plan, with its number of optimizer steps."""
+    rows = rows_per_step(cfg)
+    if rows is None:
+        return cfg.update
+    num_steps = round(cfg.prompts_per_step * cfg.group_size / rows)
+    return cfg.update.model_copy(update={"optimizer_steps": num_steps})
 
 
 class Config(MethodSettings):
@@ -76,8 +104,8 @@ class Config(MethodSettings):
         proposed = challenger.asked(c.prompts_per_step, c.group_size)
         solved = solver.asked(s.prompts_per_step, s.group_size)
         labelled = solver.asked(proposed.number, s.answers)
-        asking = Step(c.steps, (proposed, labelled), PlannedUpdate(c.update, (proposed,)))
+        asking = Step(c.steps, (proposed, labelled), PlannedUpdate(planned(c), (proposed,)))
         pool = Step(1, (challenger.asked(s.candidates), solver.asked(s.candidates, s.answers)))
         return Workload(
-            (asking, pool, Step(s.steps, (solved,), PlannedUpdate(s.update, (solved,))))
+            (asking, pool, Step(s.steps, (solved,), PlannedUpdate(planned(s), (solved,))))
         )

@@ -6,13 +6,20 @@ It reads as sections 3.2 to 3.4.
 Departures
 - Answers are compared by Math-Verify alone; the released code asks a model in doubtful cases.
 - The share of similar questions is taken over all questions of a step, as in the released code.
-- A Solver step for which too few questions are left is skipped.
+- The paper's batch of 128 is one optimizer step on 128 prompts. The released code, like the paper's
+  profiles here, samples 512 prompts a step and takes 32 (Challenger) or 4 (Solver) optimizer steps
+  on them (`mini_batch`). Questions of an incomplete batch wait for the next epoch's order.
+- The Challenger earns what eq. 5 says. In the released code a reply without a question earns -1,
+  min(p, 1 - p) stands for 1 - 2|p - 1/2|, and format has a weight of 0.1; its filter keeps shares
+  of 0.3 to 0.8 of nine answers. A majority's share is of the readable answers, as there.
 - Benchmarks: a question of AIME or AMC is answered once, since the released code's 32 answers are
   greedy; a choice without a readable letter is wrong, where that code draws a letter at random.
 """
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -28,17 +35,17 @@ from flows.blocks.questions import (
 )
 from flows.method import method
 from flows.run import Player, Role, Run, templates
-from flows.rzero.config import Config
+from flows.rzero.config import Config, rows_per_step
 from flows.rzero.novelty import novelty
 from flows.rzero.rewards import challenger_rewards
-from tasks.ask import kept_tasks, readable_tasks, repeatedly
+from tasks.ask import readable_tasks, repeatedly
 from tasks.keep import Query, keep, num_kept
 from tasks.monitors.drift import components_share
 from tasks.monitors.monitor import BATCH
 from tasks.normalise import normalise
 from tasks.read import reads
 from tasks.score import score
-from warehouse.schemas import ANSWERS, TASKS
+from warehouse.schemas import ANSWERS, TASKS, Row, Selection, Task
 from warehouse.store import Place, Table
 
 INFORMATIVE = Query.beside(__file__, "informative")
@@ -131,15 +138,22 @@ def train_challenger(
             label="parts",
             advantages=advantages,
         )
-        challenger = run.learn(step, challenger, advantages, questions.rollouts, cfg.update)
+        challenger = run.learn(
+            step,
+            challenger,
+            advantages,
+            questions.rollouts,
+            cfg.update,
+            rows_per_step=rows_per_step(cfg),
+        )
     return challenger
 
 
 def train_solver(
     run: Run[Config], roles: Roles, iteration: Place, challenger: Player, solver: Player
 ) -> Player:
-    """Sections 3.3 and 3.4: N questions; train once, by its label, on each that is neither easy
-    nor hard."""
+    """Sections 3.3 and 3.4: N questions; train, by its label, on each that is neither easy nor
+    hard: as often as the steps take."""
     cfg = run.cfg.solver
     pool = iteration.phase("pool")
     questions = ask_and_answer(
@@ -158,9 +172,16 @@ def train_solver(
     watch_questions(run, pool, challenger.policy.id, tasks=tasks, labels=labels)
     run.watch_pool(iteration, challenger.policy.id, kept)
     watch_passed(run, pool, challenger.policy.id, tasks=tasks, chosen=kept, labels=labels)
-    for b in range(min(cfg.steps, num_kept(kept) // cfg.prompts_per_step)):
+    num_batches = num_kept(kept) // cfg.prompts_per_step
+    for b in range(cfg.steps if num_batches else 0):
         step = iteration.phase("solver").step(b + 1)
-        batch = partial(kept_tasks, first=b * cfg.prompts_per_step, count=cfg.prompts_per_step)
+        batch = partial(
+            batch_of_epoch,
+            epoch=b // num_batches,
+            batch=b % num_batches,
+            size=cfg.prompts_per_step,
+            seed=run.cfg.seed,
+        )
         solutions = answer(
             run,
             step,
@@ -175,8 +196,27 @@ def train_solver(
         )
         rewards = score(step, answer_reward, answers=solutions.answers, matches=solutions.matches)
         advantages = normalise(step, permuted(run, step, cfg, rewards), scheme="zscore")
-        solver = run.learn(step, solver, advantages, solutions.rollouts, cfg.update)
+        solver = run.learn(
+            step,
+            solver,
+            advantages,
+            solutions.rollouts,
+            cfg.update,
+            rows_per_step=rows_per_step(cfg),
+        )
     return solver
+
+
+def batch_of_epoch(
+    selections: list[Selection], tasks: list[Task], *, epoch: int, batch: int, size: int, seed: int
+) -> Iterator[Row]:
+    """`size` of the kept tasks: in the order of their selection, in later epochs in one of their
+    own."""
+    task_of = {task["task_id"]: task for task in tasks}
+    kept = [task_of[row["task_id"]] for row in selections if row["kept"]]
+    if epoch:
+        random.Random(f"{seed}-{epoch}").shuffle(kept)
+    return readable_tasks(kept[batch * size : (batch + 1) * size])
 
 
 def ask_and_answer(

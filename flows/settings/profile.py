@@ -279,6 +279,14 @@ class MethodSettings(Settings):
         """What an iteration samples and trains, for `selfplay plan`; None if it is not known."""
         return None
 
+    def trained_model(self, update: str) -> str:
+        """The model that an update starts from, for a plan; `update` is its dotted name."""
+        return self.models.base
+
+    def row_tokens(self, update: str) -> int | None:
+        """Most tokens of a row that an update trains on; None: as many as a context has."""
+        return None
+
     @property
     def checks_updates(self) -> bool:
         """Whether engines score trained rows after every update."""

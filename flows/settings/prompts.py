@@ -2,8 +2,8 @@
 
 A set is a folder in `prompts` beside a method's configuration, or any other folder. Its `set.toml`
 may say `readers = "lines"`: the templates are worked examples that a small or base model continues,
-and a reply is a line. Without that file, replies are read as the method's English prompts ask for
-them.
+and a reply is a line. Without it, replies are read as the method's English prompts ask for them.
+`extends = "english"` takes the templates that a set lacks from the set of that name beside it.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ class SetSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     readers: Literal["standard", "lines"] = "standard"
+    extends: str | None = Field(
+        default=None, pattern=r"^[\w-]+$", description="the set beside it that has other templates"
+    )
 
 
 def prompt_folder(method: Path, prompts: str) -> Path:
@@ -44,11 +47,28 @@ def is_read_by_lines(folder: Path) -> bool:
 
     Raises ValueError for a wrong `set.toml`.
     """
+    return _settings(folder).readers == "lines"
+
+
+def folder_of(folder: Path, name: str) -> Path:
+    """The folder that holds a template of the set in `folder`: this one, or that of the set that
+    it extends.
+
+    Raises ValueError for a wrong `set.toml`.
+    """
+    if (folder / f"{name}.jinja").exists():
+        return folder
+    other = _settings(folder).extends
+    if other is None:
+        return folder
+    return folder.parent / other
+
+
+def _settings(folder: Path) -> SetSettings:
     path = folder / SET
     if not path.exists():
-        return False
+        return SetSettings()
     try:
-        settings = SetSettings.model_validate(read_toml(path), strict=True)
+        return SetSettings.model_validate(read_toml(path), strict=True)
     except ValidationError as problem:
         raise ValueError(f"{path}: {'; '.join(error_lines(SetSettings, problem))}") from None
-    return settings.readers == "lines"

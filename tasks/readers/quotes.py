@@ -4,7 +4,7 @@ they cover."""
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from tasks.readers.malformed import Malformed
@@ -32,12 +32,21 @@ def quotes_of(listed: str) -> list[str]:
     """
     if len(listed) > MAX_CHARS:
         raise Malformed(f"quotes of more than {MAX_CHARS} characters")
-    lines = (_MARKER.sub("", line) for line in listed.splitlines())
-    pieces = (piece.strip().strip(_AROUND) for line in lines for piece in _BETWEEN.split(line))
-    quotes = list(islice((piece for piece in pieces if words_of(piece)), MOST_QUOTES + 1))
+    quotes = list(islice(_quotes(listed), MOST_QUOTES + 1))
     if len(quotes) > MOST_QUOTES:
         raise Malformed(f"more than {MOST_QUOTES} quotes")
     return quotes
+
+
+def first_quotes(listed: str) -> list[str]:
+    """The same of the first `MAX_CHARS` characters, and of them the first `MOST_QUOTES` quotes."""
+    return list(islice(_quotes(listed[:MAX_CHARS]), MOST_QUOTES))
+
+
+def _quotes(listed: str) -> Iterator[str]:
+    lines = (_MARKER.sub("", line) for line in listed.splitlines())
+    pieces = (piece.strip().strip(_AROUND) for line in lines for piece in _BETWEEN.split(line))
+    return (piece for piece in pieces if words_of(piece))
 
 
 def verbatim(quotes: Sequence[str], text: str) -> float:

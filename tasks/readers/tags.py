@@ -58,9 +58,11 @@ def elements(reply: str, name: str, *, open_thoughts: bool = True) -> list[Eleme
     return scan.result(open_thoughts)
 
 
-def in_order(reply: str, names: Sequence[str]) -> dict[str, Element]:
-    """The last element of each name. Raises Malformed if one is missing or empty, or if the order
-    differs.
+def in_order(
+    reply: str, names: Sequence[str], may_be_empty: Sequence[str] = ()
+) -> dict[str, Element]:
+    """The last element of each name. Raises Malformed if one is missing, or empty and not one of
+    `may_be_empty`, or if the order differs.
 
     >>> [
     ...     part.text
@@ -72,8 +74,10 @@ def in_order(reply: str, names: Sequence[str]) -> dict[str, Element]:
     """
     found = {}
     for name in names:
-        last_element(reply, name)
-        found[name] = elements(reply, name)[-1]
+        some = elements(reply, name)
+        if not some or name not in may_be_empty:
+            last_element(reply, name)  # raises for what is missing or empty
+        found[name] = some[-1]
     places = [part.start for part in found.values()]
     if places != sorted(places):
         raise Malformed("the parts are out of order")

@@ -49,26 +49,29 @@ def element_ids(ids: Sequence[int], model: str, name: str) -> tuple[list[int], l
     A token that holds the tag's end and the content's beginning counts as content. Raises Malformed
     if there is no such element or it is empty.
     """
-    tokenizer = _tokenizer(model)
-
-    def before(number: int) -> str:
-        return tokenizer.decode(list(ids[:number]), skip_special_tokens=False)
-
-    def token_at(char: int) -> int:
-        return (
-            bisect.bisect_right(range(len(ids) + 1), char, key=lambda number: len(before(number)))
-            - 1
-        )
-
-    text = before(len(ids))
+    text = text_of(ids, model)
     last_element(text, name)
     element = elements(text, name)[-1]
     opened = text.index(">", element.start) + 1
     content = text[opened : text.rindex("<", opened, element.end)]
     first = opened + len(content) - len(content.lstrip())
-    inside = token_at(first)
-    end = token_at(first + len(content.strip()) - 1) + 1
-    return list(ids[token_at(element.start) : inside]), list(ids[inside:end])
+    inside = token_at(first, ids, model)
+    end = token_at(first + len(content.strip()) - 1, ids, model) + 1
+    return list(ids[token_at(element.start, ids, model) : inside]), list(ids[inside:end])
+
+
+def text_of(ids: Sequence[int], model: str) -> str:
+    """The text of token ids, special tokens included."""
+    return _tokenizer(model).decode(list(ids), skip_special_tokens=False)
+
+
+def token_at(char: int, ids: Sequence[int], model: str) -> int:
+    """The place in `ids` of the token that holds the character `char` of their text."""
+
+    def length(number: int) -> int:
+        return len(text_of(ids[:number], model))
+
+    return bisect.bisect_right(range(len(ids) + 1), char, key=length) - 1
 
 
 def cut_middle(text: str, model: str, limit: int) -> str:

@@ -111,6 +111,9 @@ class Mark(TypedDict):
         int | None, "0-based place among those that the reply compares", "it marks one"
     ]
     mark: Annotated[float | None, "how good it is, 0..1", "no mark could be read"]
+    is_best: Annotated[
+        bool | None, "whether the reply names it as the best of those compared", "it names none"
+    ]
     format: Annotated[
         dict[str, float] | None,
         "parts of the format reward, each 0..1, and `total`",

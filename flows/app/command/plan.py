@@ -62,7 +62,8 @@ def plan(flow: str, profile: str, card: str, settings: tuple[str, ...], like: st
     click.echo(f"{flow}/{profile} on {made.num_gpus} x {card}, computed, not measured")
     print_table(memory_rows(made), "memory of each GPU")
     click.echo(
-        f"host: {made.host_gb:,.0f} GB of memory while an update begins; disk:"
+        f"host: {made.host_gb:,.0f} GB of memory while an update begins,"
+        f" {made.rollouts_gb:,.1f} GB for the rollouts of the largest stage; disk:"
         f" {made.disk_once_gb:,.0f} GB while it is written, {made.disk_gb:,.0f} GB over the run\n"
     )
     print_hours(made, cfg.iterations)

@@ -3,10 +3,14 @@ by hand."""
 
 from __future__ import annotations
 
+import itertools
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tokenizers import Tokenizer
 
+from flows.eapo.agreement import agreeing_marks
 from flows.eapo.compare import best_of_n, read_scores, true_marks
 from flows.eapo.config import Config, Rewards
 from flows.eapo.evidence import measure_answers, measure_quotes
@@ -16,10 +20,14 @@ from flows.eapo.rewards import policy_reward
 from flows.eapo.roles import Roles
 from flows.settings import profile
 from flows.worlds.tables import haystack_mark
+from tasks.engines.base import Policy
 from tasks.keep import choose
 from tasks.prompt import Malformed
 from tasks.readers.quotes import longest_common
-from tests.support.rows import publish, row
+from tasks.rollouts.tokens import text_of
+from tests.support.rows import publish, row, turn
+from tests.support.scripted_play import any_text_model
+from warehouse.store import Place
 
 LARGE = [
     name
@@ -208,30 +216,94 @@ def test_of_a_judges_votes_the_last_counts_and_an_unreadable_one_leaves_no_rewar
 
 # ---- what the reward model learns from ----
 
+HIGH_WRONG = "a high mark for a wrong answer"
+LOW_RIGHT = "a low mark for a right answer"
+NEUTRAL = "a mark between high and low"
 
-@pytest.mark.parametrize(
-    ("marks", "right", "reason"),
-    [
-        ((1.0, 0.75, 0.25, 0.0), (1, 1, 0, 0), None),  # marks of 5, 4, 2 and 1
-        ((1.0, 0.5, 0.5, 0.0), (1, 0, 1, 0), None),  # 3 is neutral
-        ((1.0, 0.75, 0.25, 0.0), (1, 0, 0, 0), "a high mark for a wrong answer"),
-        ((1.0, 0.75, 0.25, 0.0), (1, 1, 1, 0), "a low mark for a right answer"),
-        ((0.5, 0.5, 0.25, 0.0), (1, 1, 0, 0), "no high mark"),
-        ((1.0, 0.75, 0.5, 0.5), (1, 1, 0, 0), "no low mark"),
-        ((0.5, 0.5, 0.5, 0.5), (1, 1, 0, 0), "no high mark"),
-        ((1.0, 0.0, 0.5, 0.5), (1, 0, None, 0), "an outcome is not known"),
-        ((None, None, None, None), (1, 1, 0, 0), "the comparison cannot be read"),
-    ],
-)
-def test_comparisons_that_agree_with_the_outcomes_are_learnt_from(place, marks, right, reason):
+
+def decided(place: Place, marks: Any, right: Any) -> dict[str, str | None]:
+    """The decision on each answer's mark: its reason, None if it is kept."""
     rows = [mark(None, None), *comparison(*marks)]  # its first reply could not be read
     scores = [
         row("rewards", rollout_id=name, group_id="p", task_id="q", score=r)
-        for name, r in zip("abcd", right, strict=True)
+        for name, r in zip("abcdef", right, strict=False)
     ]
     given = {"marks": publish(place, "marks", *rows), "rewards": publish(place, "rewards", *scores)}
-    (group,) = choose(place, CONSISTENT, **given, high=0.75, low=0.25).rows()
-    assert (group["group_id"], group["kept"], group["reason"]) == ("c", reason is None, reason)
+    chosen = choose(place, CONSISTENT, **given, high=0.75, low=0.25).rows()
+    assert all(group["kept"] == (group["reason"] is None) for group in chosen)
+    return {group["group_id"]: group["reason"] for group in chosen}
+
+
+@pytest.mark.parametrize(
+    ("marks", "right", "reasons"),
+    [
+        ((1.0, 0.75, 0.25, 0.0), (1, 1, 0, 0), [None] * 4),  # marks of 5, 4, 2 and 1
+        ((1.0, 0.5, 0.5, 0.0), (1, 0, 1, 0), [None, NEUTRAL, NEUTRAL, None]),
+        # a trajectory that disagrees is dropped alone
+        ((1.0, 0.75, 0.25, 0.0), (1, 0, 0, 0), [None, HIGH_WRONG, None, None]),
+        ((1.0, 0.75, 0.25, 0.0), (1, 1, 1, 0), [None, None, LOW_RIGHT, None]),
+        # a group needs no answers of both kinds: all right, then all wrong
+        ((1.0, 1.0, 0.75, 0.5), (1, 1, 1, 1), [None, None, None, NEUTRAL]),
+        ((0.25, 0.0, 0.0, 0.25), (0, 0, 0, 0), [None] * 4),
+        ((1.0, 0.0, 0.5, 0.5), (1, 0, None, 0), [None, None, "the outcome is not known", NEUTRAL]),
+    ],
+)
+def test_marks_that_agree_with_the_outcomes_are_learnt_one_by_one(place, marks, right, reasons):
+    assert decided(place, marks, right) == dict(zip("abcd", reasons, strict=True))
+
+
+def test_a_comparison_that_cannot_be_read_teaches_nothing(place):
+    assert decided(place, (), (1, 1)) == {"c": "the comparison cannot be read"}
+
+
+REPLY = 'Set 1 is vague. {"reason": "set 0", "scores": [5, 2, 3], "best_choice": 0}'
+
+
+def learnt_text(place: Place, folder: Path, reasons: dict[str, str | None]) -> list[str]:
+    """What is learnt of `REPLY`, whose marks are of the answers a, b and c, in pieces."""
+    weights = str(any_text_model(folder / "model"))
+    ids = (
+        Tokenizer.from_file(f"{weights}/tokenizer.json").encode(REPLY, add_special_tokens=False).ids
+    )
+    rollout = row(
+        "rollouts",
+        rollout_id="j",
+        prompt_id="c",
+        turns=[turn(REPLY, sampled_token_ids=ids, logprobs=[-0.5] * len(ids))],
+        reply=REPLY,
+    )
+    chosen = [
+        row("groups", group_id=name, task_id="q", kept=reason is None, reason=reason)
+        for name, reason in reasons.items()
+    ]
+    batch = agreeing_marks(
+        place,
+        publish(place, "rollouts", rollout),
+        publish(place, "marks", mark(None, None), *comparison(1.0, 0.25, 0.5)),
+        publish(place, "groups", *chosen),
+        model=Policy(id="m", weights=weights, content_hash="h"),
+    )
+    pieces = []
+    for datum in batch.rows():
+        tokens = zip(datum["completion_token_ids"], datum["loss_mask"], strict=True)
+        for counts, some in itertools.groupby(tokens, key=lambda token: token[1]):
+            if counts:
+                pieces.append(text_of([token for token, _ in some], weights))
+    return pieces
+
+
+def test_of_a_comparison_with_a_wrong_mark_the_right_marks_alone_are_learnt(place, tmp_path):
+    learnt = learnt_text(place, tmp_path, {"a": None, "b": LOW_RIGHT, "c": None})
+    assert [piece.strip() for piece in learnt] == ["5", "3"]
+
+
+def test_a_comparison_without_wrong_marks_is_learnt_but_for_neutral_ones(place, tmp_path):
+    before, after = learnt_text(place, tmp_path, {"a": None, "b": None, "c": NEUTRAL})
+    assert (before.strip()[-6:], after.strip()) == ("[5, 2,", '], "best_choice": 0}')
+
+
+def test_a_comparison_without_a_mark_to_keep_is_no_row(place, tmp_path):
+    assert learnt_text(place, tmp_path, {"a": NEUTRAL, "b": LOW_RIGHT, "c": NEUTRAL}) == []
 
 
 # ---- readers and measures ----
@@ -256,12 +328,22 @@ def test_quotes_are_looked_for_in_the_prompt_word_for_word(evidence, share):
     assert read_answer(said, prompt)["verbatim"] == share
 
 
-def test_evidence_of_hundreds_of_quotes_or_of_too_many_characters_is_refused():
-    """30,000 blanks within a line took five seconds; each quote is a search of the whole prompt."""
+@pytest.mark.parametrize(
+    ("evidence", "num_quotes"),
+    [("", 0), ("-", 0), ("Ada. " * 201, 200), ("a" * 30_001, 1)],
+    ids=["none", "a dash", "201 quotes", "30,001 characters"],
+)
+def test_four_parts_are_the_whole_of_the_format_whatever_the_evidence_holds(evidence, num_quotes):
+    """R_f is 1 if the delimiters stand in order. Of very much evidence the first 200 quotes and
+    30,000 characters are read: each quote is a search of the whole prompt."""
     prompt: Any = {"messages": [{"content": "Ada lived in Ulm."}]}
-    for evidence in ("Ada. " * 201, "a" * 30_001):
-        with pytest.raises(Malformed, match=r"more than (200 quotes|30000 characters)"):
-            read_answer({"reply": PARTS.format(evidence)}, prompt)  # pyright: ignore[reportArgumentType]
+    said: Any = {"reply": PARTS.format(evidence)}
+    read = read_answer(said, prompt)
+    assert (read["answer"], len(read["evidence"])) == ("7", num_quotes)
+
+
+def test_30_000_blanks_within_a_line_are_read_at_once():
+    prompt: Any = {"messages": [{"content": "Ada lived in Ulm."}]}
     said: Any = {"reply": PARTS.format(f"Ada{' ' * 29_000}lived in Ulm.")}
     assert read_answer(said, prompt)["verbatim"] == 1
 
@@ -269,9 +351,12 @@ def test_evidence_of_hundreds_of_quotes_or_of_too_many_characters_is_refused():
 def test_scores_belong_to_the_answers_in_the_order_shown():
     prompt: Any = {"rollout_ids": ["b", "a"]}
     assert read_scores({"reply": '{"scores": [5, 2]}'}, prompt, highest=5) == [  # pyright: ignore[reportArgumentType]
-        {"rollout_id": "b", "position": 0, "mark": 1.0},
-        {"rollout_id": "a", "position": 1, "mark": 0.25},
+        {"rollout_id": "b", "position": 0, "mark": 1.0, "is_best": None},
+        {"rollout_id": "a", "position": 1, "mark": 0.25, "is_best": None},
     ]
+    for choice, best in (("1", [False, True]), ('"0"', [True, False]), ("2", [None, None])):
+        said: Any = {"reply": f'{{"scores": [5, 5], "best_choice": {choice}}}'}
+        assert [r["is_best"] for r in read_scores(said, prompt, highest=5)] == best
     with pytest.raises(Malformed, match="another number of scores"):
         read_scores({"reply": '{"scores": [5, 2, 1]}'}, prompt, highest=5)  # pyright: ignore[reportArgumentType]
 
@@ -329,6 +414,10 @@ def test_best_of_n_is_the_share_of_highest_marks_whose_evidence_is_the_best():
     marks = comparison(1.0, 1.0, 0.5)
     found = measured(best_of_n(marks, answers, gold("Ott built the old mill")))
     assert found == {"best_of_n": [0.5], "best_of_n_by_chance": [pytest.approx(1 / 3)]}
+    for best, score in (("a", 1.0), ("b", 0.0)):  # of equal marks, its `best_choice` decides
+        chosen = [{**given, "is_best": given["rollout_id"] == best} for given in marks]
+        found = measured(best_of_n(chosen, answers, gold("Ott built the old mill")))
+        assert found["best_of_n"] == [score]
     alike: Any = [{**given, "evidence": ["Ott built"]} for given in answers]
     assert measured(best_of_n(marks, alike, gold("Ott built the old mill"))) == {}
     assert longest_common([], ["a"]) == 0

@@ -149,9 +149,12 @@ def test_a_comparison_is_asked_for_once_more_and_each_reply_says_why_it_was_not_
 
 def test_the_reward_model_learns_from_the_comparison_that_agrees_with_the_outcomes(played) -> None:
     chosen = rows(
-        played, "select task_id, kept, reason from groups where iteration = 1 order by task_id"
+        played,
+        "select task_id, kept, reason from groups where iteration = 1 order by task_id",
     )
-    assert chosen == [("bridge", False, "the comparison cannot be read"), ("mill", True, None)]
+    unread = ("bridge", False, "the comparison cannot be read")
+    # the marks of 5 for the right answer and of 1 for the wrong one, each a trajectory
+    assert chosen == [unread, ("mill", True, None), ("mill", True, None)]
     learnt = rows(
         played,
         """

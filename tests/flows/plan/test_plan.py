@@ -14,10 +14,11 @@ import pytest
 from click.testing import CliRunner
 
 from flows.app.command import cli
+from flows.eapo.config import Config as Eapo
 from flows.plan.engine import asleep_bytes
 from flows.plan.hardware import GIB, GPUS
 from flows.plan.measured import measured_lengths
-from flows.plan.plan import make_plan, updates_of, ways_out
+from flows.plan.plan import make_plan, rollouts_gb, updates_of, ways_out
 from flows.plan.preflight import Machine, check_machine, gpu_problems
 from flows.plan.seconds import Clock
 from flows.plan.shapes import shape_of
@@ -238,6 +239,27 @@ def test_planning_loads_no_torch():
         [sys.executable, "-c", code], cwd=SOURCE, check=True, capture_output=True, text=True
     ).stdout
     assert said == "[]\n"
+
+
+def test_a_reward_model_is_planned_as_the_model_that_it_is_on_rows_without_a_context():
+    """Six answers of 8,192 tokens, at most, are quoted, and 8,192 more compare them."""
+    cfg = profile.load(Eapo, "qwen3-14b")
+    plan = make_plan(cfg, GPUS["h200-141"], cfg.workload())
+    policy, reward_model = plan.updates["update"], plan.updates["reward_model.update"]
+    assert (policy.tokens, reward_model.tokens) == (131_072, 7 * 8192 + 1024)
+    # full weights of 14.8 and 30.5 billion parameters, 4 bytes each, over eight GPUs
+    assert policy.kinds["weights"] == pytest.approx(14.8e9 * 4 / 8 / 2**30, rel=0.01)
+    assert reward_model.kinds["weights"] == pytest.approx(30.5e9 * 4 / 8 / 2**30, rel=0.01)
+
+
+def test_the_rollouts_of_the_largest_stage_are_held_in_memory():
+    """R-Zero's pool: ten answers of 900 tokens to 8,000 prompts of 250: 80,000 * (900 * 68 + 250 *
+    36) bytes."""
+    cfg = profile.load(RZero, "qwen3-4b-base-1gpu")
+    assert rollouts_gb(cfg.workload()) == pytest.approx(5.6, abs=0.05)
+    small = Machine((79.6,), 580, 10**13, memory=5 * 10**9)
+    (problem,) = [text for text in gpu_problems(cfg, small) if "rollouts" in text]
+    assert problem.startswith("the rollouts of one stage take 6 GB of the host's memory")
 
 
 def test_a_machine_is_read_from_its_driver():

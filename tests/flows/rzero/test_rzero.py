@@ -8,8 +8,8 @@ import pytest
 
 from flows.app.command.launch import check_settings, find_deployment
 from flows.rzero import rewards
-from flows.rzero.config import Config
-from flows.rzero.flow import INFORMATIVE
+from flows.rzero.config import Config, planned, rows_per_step
+from flows.rzero.flow import INFORMATIVE, batch_of_epoch
 from flows.settings import profile
 from tasks.keep import keep
 from tests.support.rows import publish, row
@@ -23,6 +23,38 @@ def load(name: str, **overrides: Any) -> Config:
     return profile.load(
         Config, name, {key.replace("__", "."): value for key, value in overrides.items()}
     )
+
+
+# ---- optimizer steps ----
+
+
+def test_a_step_of_the_released_code_is_many_optimizer_steps_and_the_papers_batch_is_one():
+    """16 prompts with 4 questions each are 64 rows; 128 with 5 answers are 640."""
+    large = load("qwen3-4b-base-8gpu")
+    assert (rows_per_step(large.challenger), rows_per_step(large.solver)) == (64, 640)
+    assert rows_per_step(load("micro").solver) is None
+    assert rows_per_step(large.solver.model_copy(update={"prompts_per_step": 128})) is None
+
+
+def test_kept_questions_are_used_again_in_another_order_until_all_steps_are_done():
+    """Five kept questions in batches of two: an epoch has two batches, and leaves one question
+    out, which another epoch's order takes in."""
+    selections: Any = [row("selections", task_id=name, kept=name != "x") for name in "axbcde"]
+    tasks: Any = [row("tasks", task_id=name, text=f"{name}?") for name in "abcdex"]
+
+    def epoch(number: int) -> list[str]:
+        rows = [
+            row["task_id"]
+            for batch in range(2)
+            for row in batch_of_epoch(
+                selections, tasks, epoch=number, batch=batch, size=2, seed=0
+            )
+        ]
+        return rows
+
+    assert epoch(0) == ["a", "b", "c", "d"]
+    assert all(len(set(epoch(number))) == 4 for number in range(1, 9))
+    assert {name for number in range(9) for name in epoch(number)} == set("abcde")
 
 
 # ---- the configuration ----
@@ -47,10 +79,13 @@ def test_large_profiles_hold_the_papers_numbers(name):
     cfg = load(name)
     challenger, solver = cfg.challenger, cfg.solver
     assert cfg.iterations == 3
-    assert (challenger.steps, challenger.prompts_per_step, challenger.group_size) == (5, 128, 4)
+    assert (challenger.steps, challenger.prompts_per_step, challenger.group_size) == (5, 512, 4)
+    # the batch of 128 questions of the paper's appendix is the Solver's; the released code's is 16
+    assert (challenger.mini_batch, solver.mini_batch) == (16, 128)
+    assert (planned(challenger).optimizer_steps, planned(solver).optimizer_steps) == (32, 4)
     assert (challenger.repetition_weight, challenger.bleu_distance) == (1.0, 0.5)
     assert (solver.candidates, solver.answers, solver.delta) == (8000, 10, 0.25)
-    assert (solver.steps, solver.prompts_per_step, solver.group_size) == (15, 128, 5)
+    assert (solver.steps, solver.prompts_per_step, solver.group_size) == (15, 512, 5)
     assert (cfg.dialogues.temperature, cfg.dialogues.top_p) == (1.0, 0.99)
     for update in (challenger.update, solver.update):
         assert (update.loss_type, update.beta, update.weight_decay) == ("grpo", 1e-2, 1e-2)
