@@ -11,6 +11,8 @@ from string import ascii_uppercase
 from typing import Any
 
 from flows.benchmarks import FOLDER
+from flows.runtime.templates import load
+from flows.settings.prompts import PAPER, prompt_folder
 from tasks.prompt import Malformed, Template
 from tasks.read import UNANSWERED, Reader
 from tasks.readers.boxed import last_box
@@ -40,14 +42,15 @@ EMPTY = {"search_example": "", "max_searches": 0}  # what `pose` leaves to the r
 MARKUP = 64  # tokens of a chat template around one message
 
 
-def templates(prompts: str, name: str) -> Template:
+def templates(prompts: str, name: str, trained_with: str = PAPER) -> Template:
     """A template of a set of prompts.
 
-    A name such as `mae/solve` is that of a method's own prompt in English.
+    A name such as `mae/solve` is that of a method's own prompt, in the set that its policies are
+    `trained_with`: a name, or the path of a folder.
     """
     method, _, prompt = name.rpartition("/")
     if method:
-        return Template.load(FOLDER.parent / method / "prompts" / "english", prompt)
+        return load(prompt_folder(FOLDER.parent / method, trained_with), prompt)
     return Template.load(FOLDER / "prompts" / prompts, name)
 
 

@@ -30,6 +30,7 @@ from flows.blocks.corpora import documents_of_run
 from flows.run import Player, Role, Run
 from flows.runtime.hub import check_reachable
 from flows.settings.profile import home
+from flows.settings.prompts import PAPER
 from tasks.benchmarks.averages import average
 from tasks.benchmarks.contexts import fit_contexts
 from tasks.benchmarks.harness import ask_harness, harness_items, harness_scores
@@ -267,6 +268,8 @@ class Exam:
             reasons.append(f"{cfg.items} items")
         if cfg.prompts != "english":
             reasons.append(f"prompts {cfg.prompts}")
+        elif self._trained_with(self.protocol.prompt or "") != PAPER:
+            reasons.append(f"prompts {self._dialogues.prompts}, as in training")
         if cfg.benchmark_temperature not in (None, self._temperature):
             reasons.append(f"temperature {cfg.benchmark_temperature}")
         if self.room.shortage:
@@ -287,7 +290,7 @@ class Exam:
         # A line break ends the replies of prompts that expect one line; these prompts may not.
         stop = tuple(text for text in getattr(self._dialogues, "stop", ()) if text.strip())
         prompt, read = self._prompt_and_reader
-        template = templates(cfg.prompts, prompt)
+        template = templates(cfg.prompts, prompt, self._trained_with(prompt))
         if protocol.searches:
             dialogue = self._searching(syntax)
             stop = (*stop, *stop_strings(syntax), "</answer>")
@@ -308,6 +311,14 @@ class Exam:
             values={"search_example": EXAMPLES[syntax], "max_searches": protocol.searches},
             system=getattr(self._dialogues, "system", ""),
         )
+
+    def _trained_with(self, prompt: str) -> str:
+        """The set of a method's own prompt: the one that this run trains with, if it is that
+        method's and its replies are read as the paper's are; else the paper's."""
+        method = prompt.rpartition("/")[0]
+        if method != self.run.method or self.run.cfg.reads_lines or self.run.cfg.world:
+            return PAPER
+        return self._dialogues.prompts
 
     @property
     def _prompt_and_reader(self) -> tuple[str, Callable[[Rollout, PromptRow], Row]]:

@@ -123,6 +123,9 @@ class Config(MethodSettings):
     outcome: Literal["judge", "rule"] = Field(
         default="judge", description="what decides whether an answer is right"
     )
+    judge_temperature: float = Field(
+        default=0.0, ge=0, description="a model that thinks repeats itself at 0"
+    )
     dialogues: Dialogues = Dialogues()
     rewards: Rewards = Rewards()
     reward_model: RewardModel = RewardModel()

@@ -9,6 +9,9 @@ Departures
   that it wrote. The words of a comparison are learnt if none of its marks disagrees. The paper does
   not say in which form a trajectory is learnt, nor with which learning rate, batch and bounds.
 - Eq. 1 has one ratio for a whole output; here each token has its own, as in DAPO's code.
+- Prompts are worded for this project. The set `paper` asks for what the paper's do. Our set
+  `english` asks for no more quotes than are needed (the paper: as comprehensive as possible), and
+  for equal numbers for sets that are equally good. Contexts stand between tags.
 - Identical evidence is shown as often as it was given.
 - Benchmarks: items with a context of more than 131,072 tokens are left out, and one between the
   policy's 120K tokens and these is cut in its middle. An answer counts even if other parts of the

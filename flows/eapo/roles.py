@@ -72,7 +72,9 @@ class Roles:
             name="judge",
             templates=(templates(self._cfg, dialogues.prompts)("judge"),),
             about=answers_to_judge,
-            sampling=Sampling(temperature=0, max_tokens=dialogues.response_tokens),
+            sampling=Sampling(
+                temperature=self._cfg.judge_temperature, max_tokens=dialogues.response_tokens
+            ),
             into=VOTES,
             read=reads("vote", read_verdict),
             dialogue=dialogues.one_reply,

@@ -8,6 +8,8 @@ Departures
   for each prompt.
 - A question that is already in D, word for word, does not enter again.
 - Questions without a readable mark earn nothing, instead of 0.5 (`judge.unread`).
+- Prompts are worded for this project. The set `paper` asks for what the paper's do. In our set
+  `english` the Judge works out the right answer itself, and the Proposer sees an example.
 - No entropy bonus (the paper's coefficient is 0.001).
 - Benchmarks: BIG-Bench Hard, MBPP+ and HumanEval+ are asked by lm-evaluation-harness, and MATH-500
   stands for MATH. Other differences are in the entries (`differs`).

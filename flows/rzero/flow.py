@@ -4,6 +4,8 @@ and the most frequent answer is the label.
 It reads as sections 3.2 to 3.4.
 
 Departures
+- Prompts are worded for this project. The set `paper` asks for what the released code's do (fewer
+  than 30 % of advanced students should solve a problem), in one message without a system message.
 - Answers are compared by Math-Verify alone; the released code asks a model in doubtful cases.
 - The share of similar questions is taken over all questions of a step, as in the released code.
 - The paper's batch of 128 is one optimizer step on 128 prompts. The released code, like the paper's

@@ -7,6 +7,11 @@ Departures from the paper
   gates by rule.
 - The gate of source relevance sees the document cut to `dialogues.source_tokens`, as the Challenger
   does.
+- Prompts are worded for this project. The set `paper` asks for what the paper's do; our set
+  `english` asks the rubric writer for concrete facts of the documents, the Solver for a complete
+  answer, and shows the gates examples of its own (the paper's are not printed).
+- Gates and rubrics of a model that thinks are sampled at the grading temperature, since it repeats
+  itself when greedy (`judge.screening_temperature`); the paper has 0.
 - Documents of the Challenger's steps may be drawn again for the pool, which is rare in a large
   corpus.
 - l.14 pays r_fmt, eq. 4 half of it: we follow eq. 4. An invalid rubric also forfeits format

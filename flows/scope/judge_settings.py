@@ -34,6 +34,14 @@ class JudgeSettings(Settings):
     )
     gate_tokens: int = Field(default=256, ge=1, description="1,024 for reasoning models")
     rubric_tokens: int = Field(default=8192, ge=1)
+    screening_temperature: float | None = Field(
+        default=None,
+        ge=0,
+        description=(
+            "of gates and rubrics; None: 0, or the grading temperature for models that think, which"
+            " repeat themselves when greedy"
+        ),
+    )
     grading_tokens: int = Field(default=16384, ge=1)
     grading_temperature: float = Field(default=0.6, ge=0)
     graded_answer_tokens: int = Field(
@@ -56,6 +64,14 @@ class JudgeSettings(Settings):
         ge=0,
         description="answers of known verdict, graded before each stage's first update; 0: none",
     )
+
+    def screens_at(self, reasoning: bool) -> float:
+        """The temperature of gates and rubrics."""
+        if self.screening_temperature is not None:
+            return self.screening_temperature
+        if reasoning:
+            return self.grading_temperature
+        return 0.0
 
     @property
     def applied_gates(self) -> tuple[str, ...]:

@@ -85,13 +85,14 @@ class Roles:
         base = cfg.models.base
         dialogue = Dialogue(max_turns=1, reasoning=cfg.dialogues.reasoning)
         role = partial(Role, player="judge", judge=True, dialogue=dialogue)
+        temperature = judge.screens_at(cfg.dialogues.reasoning)
         self.gates = role(
             "gate",
             templates=tuple(self.template(f"gate_{gate}") for gate in judge.applied_gates),
             about=partial(
                 examine, model=base, limit=cfg.dialogues.source_tokens, gates=judge.applied_gates
             ),
-            sampling=Sampling(temperature=0, max_tokens=judge.gate_tokens),
+            sampling=Sampling(temperature=temperature, max_tokens=judge.gate_tokens),
             into=GATES,
             read=reads("passed", readers.passes, readers.measure_gate, whole=False),
         )
@@ -104,7 +105,7 @@ class Roles:
                 model=base,
                 limit=judge.evidence_document_tokens,
             ),
-            sampling=Sampling(temperature=0, max_tokens=judge.rubric_tokens),
+            sampling=Sampling(temperature=temperature, max_tokens=judge.rubric_tokens),
             into=RUBRICS,
             read=Reader(
                 partial(

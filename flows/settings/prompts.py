@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from flows.settings.errors import error_lines, read_toml
 
 SET = "set.toml"
+PAPER = "paper"  # the set that asks for what the method's paper asks for, and for nothing else
 # the name of a folder in a method's `prompts`, or a path, relative to the method's folder
 PromptSet = Annotated[str, Field(pattern=r"^[\w-]+$|/")]
 

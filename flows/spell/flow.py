@@ -11,7 +11,11 @@ Departures
   without a readable vote is judged by the rule alone, and its votes are not trained on.
 - The loss is a mean over the tokens of all roles, as in the released code. Eq. 12 divides by the
   tokens of a group; eq. 10 gives the roles equal weights (`equal_roles`).
-- Prompts are our own. DocMath-Eval's rule, which ignores scales and some signs, and a judge score
+- Prompts are worded for this project. The set `paper` asks for what the paper's do. In our set
+  `english` all responders reason step by step (in the paper, of financial mathematics alone) and
+  answer as shortly as they can, a question joins several documents (the paper: all) and cannot be
+  answered without them, and the verifier has three more grounds for a no.
+- DocMath-Eval's rule, which ignores scales and some signs, and a judge score
   it; short-context benchmarks are asked for a box or a letter, since the paper does not say how.
 - Advantages divide by the population standard deviation (`advantage_std`).
 - A batch short of groups is an error or, by `sampling.short_batch`, smaller; it is never padded.

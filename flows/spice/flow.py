@@ -12,6 +12,9 @@ Departures
   128 per gradient update: `trajectories_per_update`.
 - Backslashes of LaTeX must be escaped, since the format is JSON; otherwise the question is invalid.
 - The system message of the paper's Qwen3 template precedes all prompts.
+- Prompts are worded for this project. The set `paper` asks for what the paper's do, but with the
+  options in an object of their own and fewer fields in the reply; our set `english` asks for the
+  question, its options and its answer alone.
 - Only the second call of the Challenger is trained; an answer that could not be compared is in no
   mean and counted.
 - Benchmarks of mathematics are judged by `models.examiner` (GPT-4o in the paper, through

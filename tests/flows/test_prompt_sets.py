@@ -15,6 +15,7 @@ from flows.rzero.config import Config as RZero
 from flows.rzero.flow import Roles
 from flows.settings import profile
 from flows.settings.profile import MethodSettings
+from flows.settings.prompts import folder_of, is_read_by_lines
 from flows.spell.config import Config as Spell
 from flows.spell.roles import Roles as SpellRoles
 from flows.spice.config import Config as Spice
@@ -70,10 +71,23 @@ def test_only_the_sets_named_lines_are_read_by_lines_of_those_that_are_shipped(
     model: type[MethodSettings],
 ) -> None:
     home = profile.home(model)
-    sets = [path.parent.name for path in (home / "prompts").glob("*/set.toml")]
-    assert sets == ["lines"]
+    sets = {path.parent.name for path in (home / "prompts").glob("*/set.toml")}
+    assert sets == {"lines", "paper"}
+    assert {name for name in sets if is_read_by_lines(home / "prompts" / name)} == {"lines"}
     assert not profile.load(model, "micro").reads_lines
     assert profile.load(model, "smollm2").reads_lines
+
+
+def test_a_set_takes_the_templates_that_it_lacks_from_the_one_that_it_extends(own: Path) -> None:
+    (own / "set.toml").write_text('extends = "others"')
+    (own / "solver.jinja").unlink()
+    (own.parent / "others").mkdir()
+    (own.parent / "others" / "solver.jinja").write_text("Solve {{ task }}!")
+    assert folder_of(own, "challenger") == own
+    assert Roles(load(own)).solver.templates[0].text == "Solve {{ task }}!"
+    (own / "set.toml").unlink()
+    with pytest.raises(ValueError, match=r"no prompt template solver\.jinja in .*my_prompts"):
+        Roles(load(own))
 
 
 def test_a_set_of_another_name_asks_for_what_lines_ask_for(tmp_path: Path) -> None:
@@ -90,7 +104,10 @@ def test_a_set_of_another_name_asks_for_what_lines_ask_for(tmp_path: Path) -> No
     ("text", "message"),
     [
         ('readers = "words"', "set.toml: readers: Input should be 'standard' or 'lines'"),
-        ("reader = 1", "set.toml: reader: there is no such setting; settings here are readers"),
+        (
+            "reader = 1",
+            "set.toml: reader: there is no such setting; settings here are extends, readers",
+        ),
         ("readers = ", "set.toml is not valid TOML"),
     ],
 )

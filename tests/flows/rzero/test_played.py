@@ -265,7 +265,9 @@ def test_an_engine_that_fails_at_every_question_trains_nobody_and_stops_nothing(
 
 
 def test_without_challenger_steps_the_base_model_asks(tmp_path) -> None:
-    done = play(tmp_path, MOST, EASY, **{"challenger.steps": 0, "solver.candidates": 2, "solver.steps": 1})
+    done = play(
+        tmp_path, MOST, EASY, **{"challenger.steps": 0, "solver.candidates": 2, "solver.steps": 1}
+    )
     assert rows(done, "select role, count(*) from updates group by all") == [("solver", 1)]
     policies = rows(done, "select distinct policy from rollouts where phase = 'pool'")
     assert policies == [("model",)]

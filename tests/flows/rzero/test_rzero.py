@@ -43,14 +43,11 @@ def test_kept_questions_are_used_again_in_another_order_until_all_steps_are_done
     tasks: Any = [row("tasks", task_id=name, text=f"{name}?") for name in "abcdex"]
 
     def epoch(number: int) -> list[str]:
-        rows = [
+        return [
             row["task_id"]
             for batch in range(2)
-            for row in batch_of_epoch(
-                selections, tasks, epoch=number, batch=batch, size=2, seed=0
-            )
+            for row in batch_of_epoch(selections, tasks, epoch=number, batch=batch, size=2, seed=0)
         ]
-        return rows
 
     assert epoch(0) == ["a", "b", "c", "d"]
     assert all(len(set(epoch(number))) == 4 for number in range(1, 9))

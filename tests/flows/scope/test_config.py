@@ -112,7 +112,7 @@ def test_each_model_family_searches_in_its_own_syntax(model, syntax, reasoning, 
             reasoning,
             gate_tokens,
         )
-        assert cfg.dialogues.prompts == "english"
+        assert cfg.dialogues.prompts == "paper"
 
 
 def test_several_steps_on_one_generation_are_off_policy_unless_told():
@@ -149,8 +149,8 @@ def test_conversations_follow_the_configuration():
     assert (roles.estimator.sampling.temperature, roles.estimator.sampling.top_p) == (0.7, 0.9)
     judged = (roles.gates, roles.rubric_writer, roles.grader)
     assert [(r.sampling.temperature, r.sampling.max_tokens) for r in judged] == [
-        (0, 1024),
-        (0, 8192),
+        (0.6, 1024),
+        (0.6, 8192),
         (0.6, 16384),
     ]
     assert [role.judge for role in (*judged, roles.challenger, *outside)] == [True] * 3 + [
@@ -322,3 +322,13 @@ def test_a_prompt_set_is_a_folder_of_the_method(monkeypatch, tmp_path):
     (tmp_path / "prompts" / "german").mkdir(parents=True)
     values = profile.read(PROFILES, "micro")
     assert Config(**{**values, "dialogues": {"prompts": "german"}}).dialogues.prompts == "german"
+
+
+def test_gates_and_rubrics_of_a_model_that_thinks_are_not_greedy():
+    """A model that thinks repeats itself when greedy; others are screened at the paper's 0."""
+    for name, temperature in (("qwen3-8b-6gpu", 0.6), ("qwen2.5-7b-6gpu", 0.0)):
+        roles = Roles(profile.load(Config, name))
+        for role in (roles.gates, roles.rubric_writer):
+            assert role.sampling.temperature == temperature
+    roles = Roles(profile.load(Config, "qwen3-8b-6gpu", {"judge.screening_temperature": 0.0}))
+    assert roles.gates.sampling.temperature == 0
