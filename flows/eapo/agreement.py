@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from tasks.batch import datum_rows, rollouts_with
-from tasks.engines.base import Policy
+from tasks.models.engine import Policy
 from tasks.rollouts.tokens import text_of, token_at
 from tasks.stage import Rows, Tables, rows_by, rows_of, stage
 from warehouse.schemas import BATCHES, Group, Mark, Row

@@ -20,8 +20,8 @@ from flows.eapo.rewards import policy_reward
 from flows.eapo.roles import Roles
 from flows.settings import profile
 from flows.worlds.tables import haystack_mark
-from tasks.engines.base import Policy
 from tasks.keep import choose
+from tasks.models.engine import Policy
 from tasks.prompt import Malformed
 from tasks.readers.quotes import longest_common
 from tasks.rollouts.tokens import text_of
