@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from fastapi import APIRouter
@@ -9,8 +11,11 @@ from fastapi.responses import HTMLResponse
 from markupsafe import Markup
 
 from flows.app.viewer.difference import difference
+from flows.app.viewer.equations import Shown, show
 from flows.app.viewer.view import Page, View
-from warehouse.schemas import ROLLOUTS, Row
+from tasks.reports.draw import by
+from warehouse.schemas import REWARDS, ROLLOUTS, Row
+from warehouse.store import Store
 
 router = APIRouter()
 PAGE = 100
@@ -71,19 +76,141 @@ def group(view: Page, id: str, against: str | None = None) -> HTMLResponse:
     prompt = view.row("prompt", f"prompt {id} in {view.run}", id=id)
     view.keep_near("prompts", prompt)
     rows = view.rows("group", id=id)
+    ids = [row["rollout_id"] for row in rows]
     base = rows[0] if rows else None
     for row in rows:
         if row["rollout_id"] == against:
             base = row
+    answers = fold(rows)
+    rubric = []
+    if prompt["task_id"]:
+        rubric = view.rows("task_rubric", id=prompt["task_id"])
+    stages = reward_stages(view, id)
+    folders = outside_folders(view.store, view.run)
     return view.page(
         "group",
         "Group",
         prompt=prompt,
-        rows=[{**row, "changes": _changes(base, row)} for row in rows],
+        num_rollouts=len(rows),
+        answers=[
+            {
+                **answer,
+                "changes": _changes(base, answer),
+                "is_base": base is not None and base["rollout_id"] in answer["ids"],
+                "equation": _equation(stages, answer, folders),
+            }
+            for answer in answers
+        ],
+        matrix=matrix(answers, rubric, view.rows("group_verdicts", ids=ids) if ids else []),
+        largest=max((abs(row["advantage"]) for row in rows if row["advantage"]), default=None),
         base=base,
         about=view.first("task", id=prompt["task_id"]) if prompt["task_id"] else None,
-        trained=view.rows("trained_on", ids=[row["rollout_id"] for row in rows]),
+        trained=view.rows("trained_on", ids=ids),
     )
+
+
+def fold(rows: list[Row]) -> list[Row]:
+    """The answers of a group: rollouts of the same text and reward are one, with all their `ids`
+    and `samples`.
+
+    >>> answer = {"reply": "yes", "reward": 1.0, "advantage": 0.5, "error": None}
+    >>> rollouts = [{**answer, "rollout_id": i, "sample": n} for n, i in enumerate("ab")]
+    >>> [(one["ids"], one["samples"]) for one in fold(rollouts)]
+    [(['a', 'b'], [0, 1])]
+    """
+    folded: dict[tuple[Any, ...], Row] = {}
+    for row in rows:
+        text = (row["reply"] or "").strip()
+        key = (text or row["rollout_id"], row["reward"], row["advantage"], row["error"])
+        answer = folded.setdefault(key, {**row, "ids": [], "samples": []})
+        answer["ids"].append(row["rollout_id"])
+        answer["samples"].append(row["sample"])
+    return list(folded.values())
+
+
+def matrix(answers: list[Row], rubric: list[Row], verdicts: list[Row]) -> list[Row]:
+    """What was judged, by answer: first the criteria of the rubric in their order, then whatever
+    else decided, such as votes, marks or a rule.
+
+    A line has its `name`, its `text`, and one cell an answer: the verdicts on all rollouts that
+    were folded into it. `errs` counts the verdicts that differ from the truth.
+    """
+    number_of = {row["criterion_id"]: row["position"] + 1 for row in rubric}
+    text_of = {row["criterion_id"]: row["criterion"] for row in rubric}
+    of_line = by(verdicts, "what", "criterion_id")
+    places = {key: number_of.get(key[1], len(number_of) + 1) for key in of_line}
+    lines = []
+    for key in sorted(of_line, key=lambda key: (key[1] is None, places[key], key[0])):
+        what, criterion_id = key
+        of_rollout = by(of_line[key], "rollout_id")
+        cells = [
+            [verdict for rollout_id in answer["ids"] for verdict in of_rollout.get(rollout_id, [])]
+            for answer in answers
+        ]
+        lines.append(
+            {
+                "anchor": f"verdicts-{len(lines)}",
+                "name": what if criterion_id is None else str(number_of.get(criterion_id, "?")),
+                "text": text_of.get(criterion_id),
+                "cells": [_cell(cell) for cell in cells],
+                "errs": sum(map(_errs, of_line[key])),
+            }
+        )
+    return lines
+
+
+def _cell(verdicts: list[Row]) -> Row:
+    """Several verdicts in one cell: how many accept, or their mean mark, and how many err."""
+    known = [verdict["value"] for verdict in verdicts if verdict["value"] is not None]
+    return {
+        "verdicts": verdicts,
+        "num": len(verdicts),
+        "num_known": len(known),
+        "num_accepted": sum(value == 1 for value in known),
+        "is_mark": any(value not in (0, 1) for value in known),
+        "mean": fmean(known) if known else None,
+        "errs": sum(map(_errs, verdicts)),
+    }
+
+
+def _errs(verdict: Row) -> bool:
+    """Whether a verdict differs from the truth, where that is known."""
+    return (
+        verdict["oracle"] is not None
+        and verdict["value"] is not None
+        and verdict["oracle"] != verdict["value"]
+    )
+
+
+def reward_stages(view: View, group_id: str) -> list[dict[str, Any]]:
+    """The parameters of the stages that rewarded a group, by their recipes."""
+    places = view.rows("rewarded", id=group_id)
+    found = []
+    for table in view.lake.tables(view.run):
+        at = table.at
+        where = {"iteration": at.iteration, "phase": at.phase, "step": at.step, "label": at.label}
+        if table.schema is REWARDS and where in places:
+            whole = view.store.find(table.address)  # the catalogue's recipes lack parameters
+            if whole is not None:
+                found.append(whole.recipe.get("params", {}))
+    return found
+
+
+def outside_folders(store: Store, run: str) -> list[Path]:
+    """The folder of the run's method, if it is outside this project."""
+    folder = (store.kept(run, "request.json") or {}).get("folder")
+    return [Path(folder)] if folder else []
+
+
+def _equation(stages: list[dict[str, Any]], row: Row, folders: list[Path]) -> Shown | None:
+    """The equation of a reward, by the first of the stages that declares one that gives it."""
+    if row["reward"] is None or row["components"] is None:
+        return None
+    for params in stages:
+        shown_equation = show(params, row["components"], row["reward"], folders)
+        if shown_equation is not None:
+            return shown_equation
+    return None
 
 
 def _shown(view: View, rows: list[Row]) -> list[Row]:
@@ -96,11 +223,11 @@ def _shown(view: View, rows: list[Row]) -> list[Row]:
     return [{**row, **more[row["rollout_id"]]} for row in rows]
 
 
-def _changes(base: Row | None, row: Row) -> Markup | None:
-    """The reply of `row` as its differences from that of `base`; None for `base` itself."""
-    if base is None or row is base:
+def _changes(base: Row | None, answer: Row) -> Markup | None:
+    """The reply of an answer as its differences from that of `base`; None for `base` itself."""
+    if base is None or base["rollout_id"] in answer["ids"]:
         return None
-    return difference(base["reply"] or "", row["reply"] or "")
+    return difference(base["reply"] or "", answer["reply"] or "")
 
 
 def _number(text: str) -> int | None:

@@ -156,6 +156,8 @@ document.addEventListener("click", (event) => {
   if (link) remember();
   if (event.target.id === "help") $("#keys").showModal();
   if (event.target.id === "theme") changeTheme();
+  const opens = event.target.closest("a[data-opens]");
+  if (opens) { const part = $(opens.getAttribute("href")); if (part) part.open = true; }
   const head = event.target.closest("th.sorts");
   if (head) sortBy(head);
   if (event.target.dataset?.save) saveFigure(event.target.closest("figure"), event.target.dataset.save);
