@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar
 from flows.runtime.drift import Drift
 from flows.runtime.engine_scores import check_in_effect, references_of
 from flows.runtime.machines import Machines
+from flows.runtime.store_root import OWN_RULES
 from flows.runtime.templates import load, rendered
 from flows.runtime.unread import check_read, check_rollouts
 from flows.settings.profile import NUM_TO_JUDGE, MethodSettings, Settings, home
@@ -32,6 +33,7 @@ from tasks.prompt import Prompt, Row, Template
 from tasks.read import Reader, read
 from tasks.readers.copies import Instructions
 from tasks.report import report
+from tasks.reports.page import report_file
 from tasks.rollouts.rollout import Dialogue
 from tasks.sft import sft
 from tasks.stage import Tables, rows_of
@@ -199,11 +201,14 @@ class Run(Generic[Config]):
             finally:
                 # The drift is measured on the iteration before, and shown in that one's report:
                 # so the report is written only now, even if an alarm stops the run here.
-                if t > first:
-                    report(self.place, iteration=t - 1)
+                # A report that is there is left as it is, even if a stage was rerun: drawing all of
+                # them takes longer than many reruns do, and `selfplay report` draws them anew.
+                before = report_file(self.place.store, self.place.at.run, t - 1)
+                if t > first and not before.exists():
+                    report(self.place, iteration=t - 1, rules=(OWN_RULES,))
             yield t, self.place.iteration(t)
         if last >= first:
-            report(self.place, iteration=last)
+            report(self.place, iteration=last, rules=(OWN_RULES,))
 
     def sample(
         self,

@@ -10,17 +10,22 @@ import logging
 import re
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tasks.findings.find import Finding, findings
+from tasks.findings.rules import SHIPPED
 from tasks.reports import checks, information, learning, measures, needles, types
-from tasks.reports.data import Source, made_until, open_source
+from tasks.reports.about import about
+from tasks.reports.data import Source, made_until, open_source, placed
 from tasks.reports.draw import Colours, Plot, percent
 from tasks.reports.examples import Example, examples
 from tasks.reports.learning import Tile
 from tasks.reports.page import HERE, Section, render, report_file, viewer_page, write_page
 from warehouse.code import fingerprint
 from warehouse.draft import hash_file, hash_json
+from warehouse.lake import Lake
 from warehouse.query import SQL, replies_view
 from warehouse.schemas import Row
 from warehouse.stopped import stopped
@@ -57,7 +62,7 @@ class Contents:
     """All that a report shows: the rows of every query, by its name; figures; examples.
 
     `viewer` is the address of the run's page in the viewer; `stopped` says why the run stopped,
-    if it did.
+    if it did; `about` says what the run is (`tasks.reports.about`).
     """
 
     run: str
@@ -68,15 +73,18 @@ class Contents:
     sections: list[Section]
     examples: list[Example]
     stopped: str | None = None
+    findings: Sequence[Finding] = ()
+    about: Row | None = None
 
 
-def report(place: Place, iteration: int) -> Path:
+def report(place: Place, iteration: int, rules: Sequence[Path] = ()) -> Path:
     """Write the report of a run up to an iteration; return the HTML file. Without its data a figure
     is left out.
 
-    `place` is the run's place. Writes `<store>/reports/<run>/iter-00N.html` and `.md`, and
-    `latest.html`; inside a Prefect flow run the Markdown becomes its artifact `<run>-iter-n`. A
-    report that the same code made of the same tables is left as it is, and an inquiry writes
+    `place` is the run's place; `rules` are folders of further rules for findings. Writes
+    `<store>/reports/<run>/iter-00N.html` and `.md`, and `latest.html`; inside a Prefect flow run
+    the Markdown becomes its artifact `<run>-iter-n`. A report that the same code made of the same
+    tables is left as it is, and an inquiry writes
     nothing.
     """
     store = place.store
@@ -85,13 +93,18 @@ def report(place: Place, iteration: int) -> Path:
     path = report_file(store, run, iteration)
     if not store.freshness.builds:
         return path
-    mark = f"<!-- made from {made_from(store, run, iteration)} -->\n"
+    mark = f"<!-- made from {made_from(store, run, iteration, rules)} -->\n"
     if path.with_suffix(".md").exists() and _ends_with(path, mark):
         log.info("%s: fresh", path)
     else:
         with open_source(store, run, iteration) as source:
             drawn = collect(source, viewer_page(store, run))
-            contents = replace(drawn, stopped=_why_stopped(store, run))
+            contents = replace(
+                drawn,
+                stopped=_why_stopped(store, run),
+                findings=findings(Lake(store), run, iteration=iteration, folders=rules),
+                about=about(store, run),
+            )
         html = render_report("report.html.jinja", contents) + mark
         markdown = render_report("report.md.jinja", contents)
         write_page(store, f"{run}/latest.html", html)
@@ -106,10 +119,11 @@ def report(place: Place, iteration: int) -> Path:
     return path
 
 
-def made_from(store: Store, run: str, iteration: int) -> str:
-    """A hash of everything that determines a report: code, queries, templates, and the tables up
-    to its iteration."""
+def made_from(store: Store, run: str, iteration: int, rules: Sequence[Path] = ()) -> str:
+    """A hash of everything that determines a report: code, queries, rules, templates, and the
+    tables up to its iteration."""
     files = [*HERE.glob("report*.jinja"), *(SQL / "report").iterdir(), *(SQL / "views").iterdir()]
+    files += [file for folder in (SHIPPED, *rules) for file in folder.glob("*.sql")]
     tables = [
         [table.address, table.content_hash, table.recipe["started_at"], table.recipe["seconds"]]
         for table in made_until(store.tables(run), iteration)
@@ -132,7 +146,7 @@ def _why_stopped(store: Store, run: str) -> str | None:
     return str(cause)
 
 
-def report_of_stopped(store: Store, run: str) -> Path | None:
+def report_of_stopped(store: Store, run: str, rules: Sequence[Path] = ()) -> Path | None:
     """The report of the iteration in which a run stopped, which says why; None if it did not
     stop, or made nothing."""
     if _why_stopped(store, run) is None:
@@ -140,7 +154,14 @@ def report_of_stopped(store: Store, run: str) -> Path | None:
     iterations = [table.at.iteration or 0 for table in store.tables(run)]
     if not iterations:
         return None
-    return report(store.run(run), max(iterations))
+    return report(store.run(run), max(iterations), rules)
+
+
+def redraw(store: Store, run: str, rules: Sequence[Path] = ()) -> None:
+    """Draw those reports of a run anew whose tables, rules or code have changed."""
+    for file in sorted((store.root / "reports" / run).glob("iter-*.html")):
+        iteration = int(file.stem.removeprefix("iter-"))
+        report(store.run(run), iteration, rules)
 
 
 def _ends_with(path: Path, mark: str) -> bool:
@@ -149,39 +170,53 @@ def _ends_with(path: Path, mark: str) -> bool:
 
 def collect(source: Source, viewer: str = "") -> Contents:
     """Run all queries and draw all figures. `viewer` is the run's page that links lead to."""
-    rows = {name: source.rows(name) for name in QUERIES}
+    rows = placed({name: source.rows(name) for name in QUERIES}, source.made)
     return Contents(
         run=source.run,
         iteration=source.iteration,
         made_at=time.strftime("%Y-%m-%d %H:%M"),
         viewer=viewer,
         rows=rows,
-        sections=_sections(rows, source.iteration, viewer),
+        sections=[
+            replace(s, plots=[replace(p, rows=ROWS.get(p.name, "")) for p in s.plots])
+            for s in _sections(rows, source.iteration, viewer)
+        ],
         examples=examples(source),
     )
 
 
 def _sections(rows: dict[str, list[Row]], iteration: int, viewer: str) -> list[Section]:
-    colours = Colours()
+    # of the roles first, so that each has one colour in all figures, whatever else a run measures
+    colours = Colours(_roles(rows))
     return [
         Section(
-            "Learning",
+            "In short",
             [
                 learning.held_out(rows["evaluations"], colours),
+                checks.selection_reasons(rows["selection_reasons"], colours),
+                _judge(rows, colours),
+                learning.task_scores(rows["task_scores"], colours),
+                checks.malformed(rows["malformed"], iteration),
+                checks.wall_time(rows["wall_times"]),
+            ],
+        ),
+        Section(
+            "More on learning",
+            [
                 learning.held_out_parts(rows["evaluations"], colours),
                 *_if_drawn(
                     measures.also_measured(rows["evaluations"]),
                     needles.needles_found(rows["needles"]),
+                    learning.task_rewards(rows["task_rewards"], colours),
                 ),
-                learning.task_scores(rows["task_scores"], colours),
-                *_if_drawn(learning.task_rewards(rows["task_rewards"], colours)),
+                learning.updates(learning.metric_rows(rows["updates"]), colours, viewer),
             ],
+            folded=True,
         ),
         Section(
             "Candidate tasks",
             [
                 checks.difficulty(rows["difficulty"], rows["selection_reasons"]),
-                checks.selection_reasons(rows["selection_reasons"], colours),
                 checks.gates(rows["gates"], colours),
                 checks.topic_drift(rows["topic_drift"]),
                 information.information(rows["learnable_information"]),
@@ -190,25 +225,25 @@ def _sections(rows: dict[str, list[Row]], iteration: int, viewer: str) -> list[S
                     types.kept_by_type(rows["task_types"]),
                 ),
             ],
+            folded=True,
         ),
         Section(
             "Replies",
             [
-                checks.malformed(rows["malformed"], iteration),
                 learning.answer_lengths(rows["answer_lengths"], colours),
                 learning.searches(rows["searches"], colours),
-            ],
-        ),
-        Section(
-            "Judge, updates, time",
-            [
-                _judge(rows, colours),
                 *_if_drawn(types.disagreements(rows["disagreements"])),
-                learning.updates(learning.metric_rows(rows["updates"]), colours, viewer),
-                checks.wall_time(rows["wall_times"]),
             ],
+            folded=True,
         ),
     ]
+
+
+def _roles(rows: dict[str, list[Row]]) -> list[str]:
+    """The roles that are trained, and phases that are named otherwise, in order of their names."""
+    trained = sorted({row["role"] for row in rows["updates"]})
+    phases = sorted({row["phase"] for row in rows["task_scores"] if row["phase"]})
+    return [*trained, *phases]
 
 
 def _judge(rows: dict[str, list[Row]], colours: Colours) -> Plot:
@@ -220,6 +255,21 @@ def _judge(rows: dict[str, list[Row]], colours: Colours) -> Plot:
     if marks.svg:
         return marks
     return verdicts
+
+
+# figure -> the page of the viewer that shows its rows
+ROWS = {
+    "held-out": "table?name=evaluations",
+    "held-out-parts": "table?name=evaluations",
+    "also-measured": "table?name=evaluations",
+    "task-scores": "rollouts?outcome=rewarded&order=best",
+    "task-rewards": "rollouts?outcome=rewarded&order=worst",
+    "selection": "candidates",
+    "difficulty": "candidates",
+    "gates": "candidates?of=gates",
+    "malformed": "rollouts?outcome=malformed",
+    "updates": "updates",
+}
 
 
 def _if_drawn(*plots: Plot) -> list[Plot]:
@@ -267,7 +317,19 @@ def render_report(template: str, contents: Contents) -> str:
         c=contents,
         rows=contents.rows,
         sections=contents.sections,
+        viewer=contents.viewer,
         tiles=headline(contents),
+    )
+
+
+def render_findings(found: Sequence[Finding], viewer: str, iteration: int | None) -> str:
+    """Findings as a part of the viewer's page of the run; empty if there are none."""
+    return render(
+        "report_findings.html.jinja",
+        findings=found,
+        viewer=viewer,
+        iteration=iteration,
+        in_page=True,
     )
 
 
@@ -277,12 +339,13 @@ def render_body(contents: Contents, longest: int | None = None) -> str:
     Leaves out figures that have no data, tiles of held-out scores, which that page has above, and
     what is beyond the first `longest` characters of a text.
     """
-    drawn = [Section(s.title, _if_drawn(*s.plots)) for s in contents.sections]
+    drawn = [replace(s, plots=_if_drawn(*s.plots)) for s in contents.sections]
     return render(
         "report_body.html.jinja",
         c=contents,
         rows=contents.rows,
         sections=[section for section in drawn if section.plots],
+        viewer=contents.viewer,
         tiles=iteration_tiles(contents),
         longest=longest,
     )

@@ -9,13 +9,11 @@ The fields of a finding are in `tasks.findings.find`; how to write a rule is in 
 
 from __future__ import annotations
 
-from flows.runtime.store_root import WORKSPACE
+from flows.runtime.store_root import OWN_RULES
 from tasks.findings import find
 from tasks.findings.find import Finding
 from warehouse.lake import Lake
 from warehouse.store import Store
-
-OWN_RULES = WORKSPACE / "findings"
 
 
 def findings(store: Store | Lake, run: str, iteration: int | None = None) -> list[Finding]:

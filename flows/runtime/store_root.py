@@ -35,6 +35,7 @@ def find_workspace(source: Path, in_checkout: bool) -> Path:
 
 
 WORKSPACE = find_workspace(SOURCE, IN_CHECKOUT)
+OWN_RULES = WORKSPACE / "findings"  # rules for findings beside those that are shipped
 
 
 def open_workspace() -> Path:

@@ -13,11 +13,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from tasks.reports.draw import by
 from tasks.reports.statement import parameters_of, shared_statement
 from warehouse.lake import Lake
 from warehouse.schemas import Row
 from warehouse.store import Store, Table
 
+PAUSE_S = 60.0  # between two stages: the run was stopped, or a stage was rerun later
 # the rows of a statement, given its name, its text and its parameters
 Ask = Callable[[str, str, dict[str, Any]], list[Row]]
 
@@ -72,6 +74,7 @@ def _description(table: Table) -> Row:
         "run": table.at.run,
         "iteration": table.at.iteration,
         "phase": table.at.phase,
+        "step": table.at.step,
         "kind": table.at.table,
         "stage": recipe["stage"].rsplit(".", 1)[-1].lstrip("_"),
         "num_rows": table.num_rows,
@@ -81,3 +84,58 @@ def _description(table: Table) -> Row:
         "tokens": recipe.get("tokens"),
         "peak_memory_mb": recipe.get("peak_memory_mb"),
     }
+
+
+def placed(rows: dict[str, list[Row]], made: str) -> dict[str, list[Row]]:
+    """The rows of every query, those of a step with its `span`: when its stages began and ended, in
+    iterations.
+
+    Phases run one after another: if the first step of iteration 2 took the first quarter of the
+    iteration's time, its span is (1.0, 1.25). Pauses of more than a minute do not count.
+    """
+    spans = _spans(json.loads(made))
+
+    def with_span(row: Row) -> Row:
+        span = spans.get((row.get("iteration"), row.get("phase"), row.get("step")))
+        if span is None or row.get("step") is None:
+            return row
+        return {**row, "span": span}
+
+    return {name: [with_span(row) for row in some] for name, some in rows.items()}
+
+
+def _spans(tables: list[Row]) -> dict[tuple[Any, ...], tuple[float, float]]:
+    """When each step began and ended, in iterations, by iteration, phase and step."""
+    spans: dict[tuple[Any, ...], tuple[float, float]] = {}
+    for iteration, some in by([t for t in tables if t["iteration"]], "iteration").items():
+        worked = _worked(some)
+        whole = max(end for _, end in worked)
+        if not whole:
+            continue
+        for table, (begin, end) in zip(some, worked, strict=True):
+            key = (iteration, table["phase"], table["step"])
+            first, last = spans.get(key, (float(iteration), 0.0))
+            begin = iteration - 1 + begin / whole
+            end = iteration - 1 + end / whole
+            spans[key] = (min(first, begin), max(last, end))
+    return spans
+
+
+def _worked(tables: list[Row]) -> list[tuple[float, float]]:
+    """When each table's stage began and ended, in seconds of work since the first one began.
+
+    >>> stages = [{"started_at": 5.0, "seconds": 2.0}, {"started_at": 107.0, "seconds": 1.0}]
+    >>> _worked(stages)
+    [(0.0, 2.0), (2.0, 3.0)]
+    """
+    order = sorted(range(len(tables)), key=lambda i: tables[i]["started_at"])
+    spans = [(0.0, 0.0)] * len(tables)
+    paused = tables[order[0]]["started_at"]
+    until = paused
+    for i in order:
+        start = tables[i]["started_at"]
+        if start - until > PAUSE_S:
+            paused += start - until
+        spans[i] = (start - paused, start + tables[i]["seconds"] - paused)
+        until = max(until, start + tables[i]["seconds"])
+    return spans

@@ -68,13 +68,15 @@ STYLE: dict[Any, Any] = {
 class Plot:
     """A figure with the finding as its title, and a note on how to read it.
 
-    Without data there is no figure, and the title says so.
+    Without data there is no figure, and the title says so. `rows` is the page of the viewer that
+    shows what it is drawn from.
     """
 
     name: str
     title: str
     note: str
     svg: Markup | None = None
+    rows: str = ""
 
     @property
     def drawing(self) -> Markup:
@@ -168,8 +170,10 @@ def value_says(value: float, error: float | None = None) -> str:
 
 
 def progress(rows: Iterable[Row]) -> list[float]:
-    """The x of each row: step k of K in iteration t lies at t - 1 + (k - 1/2) / K; a row without a
-    step lies at t.
+    """The x of each row: where its step ended, if the row has its `span` of time.
+
+    Otherwise step k of K in iteration t lies at t - 1 + (k - 1/2) / K. A row without a step lies
+    at t.
 
     >>> steps = [{"iteration": 2, "step": 1}, {"iteration": 2, "step": 2}]
     >>> progress([*steps, {"iteration": 3, "step": None}])
@@ -182,11 +186,35 @@ def progress(rows: Iterable[Row]) -> list[float]:
     }
 
     def place(row: Row) -> float:
+        if "span" in row:
+            return row["span"][1]
         if row["step"] is None:
             return row["iteration"]
         return row["iteration"] - 1 + (row["step"] - 0.5) / num_steps[row["iteration"]]
 
     return [place(row) for row in rows]
+
+
+def gapped(
+    rows: Sequence[Row], x: Sequence[float], y: Sequence[float]
+) -> tuple[list[float], list[float]]:
+    """The points of a line that is interrupted between iterations, in which other phases worked;
+    whole if every iteration has a single point.
+
+    >>> steps = [{"iteration": 1}, {"iteration": 1}, {"iteration": 2}]
+    >>> gapped(steps, [0.5, 1.0, 2.0], [7.0, 8.0, 9.0])
+    ([0.5, 1.0, nan, 2.0], [7.0, 8.0, nan, 9.0])
+    """
+    is_interrupted = len(rows) > len({row["iteration"] for row in rows})
+    line_x: list[float] = []
+    line_y: list[float] = []
+    for i, row in enumerate(rows):
+        if i and is_interrupted and row["iteration"] != rows[i - 1]["iteration"]:
+            line_x.append(math.nan)
+            line_y.append(math.nan)
+        line_x.append(x[i])
+        line_y.append(y[i])
+    return line_x, line_y
 
 
 def iteration_axis(axes: Any, rows: list[Row]) -> None:

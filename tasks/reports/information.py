@@ -26,13 +26,17 @@ def information(rows: list[Row]) -> Plot:
     if not rows:
         return Plot("information", "What tasks tell about their documents was not measured", note)
     last = [r for r in rows if r["iteration"] == rows[-1]["iteration"]]
-    says = [f"{_information_says(r)}{_at_bound(r)}" for r in last]
+    says = [_information_says(r) for r in last]
+    bounds = [f"{r['kind']}s, {_at_bound(r)}" for r in last if r["num_at_bound"]]
+    if bounds:
+        note = f"{note} At the bound: {'; '.join(bounds)}."
     controls = " and ".join(_measured(r["control"], r["control_error"]) for r in last)
     left_out = sum(r["num_left_out"] for r in last)
     counted = f"n {last[0]['n']}"
     if left_out:
         counted += f", {left_out} left out"
-    title = f"Iteration {last[0]['iteration']}: {', '.join(says)}; control {controls} ({counted})"
+    title = f"In iteration {last[0]['iteration']} {', '.join(says)}"
+    note = f"{note} In this iteration ({counted}) the control is {controls}."
     svg = draw(_paint, by(rows, "kind"), columns=2, height_in=2.9)
     return Plot("information", title, note, svg)
 
@@ -42,9 +46,7 @@ def _information_says(row: Row) -> str:
 
 
 def _at_bound(row: Row) -> str:
-    if not row["num_at_bound"]:
-        return ""
-    return f" ({row['num_at_bound']} of {row['n']} at the bound)"
+    return f"{row['num_at_bound']} of {row['n']}"
 
 
 def _measured(value: float, error: float | None) -> str:

@@ -13,6 +13,7 @@ from tasks.reports.draw import (
     Plot,
     by,
     draw,
+    gapped,
     hover,
     iteration_axis,
     legend,
@@ -39,6 +40,7 @@ MORE_UPDATE_METRICS = {
 # of these, the title says the largest value
 PEAKS = {"kl": "KL", "clip_fraction": "clipped tokens", "grad_norm": "gradient norm"}
 COMPLETED = "iterations completed"
+BY_TIME = "iterations completed, to scale in time"
 SCORE_AXIS = "score, 0 to 1"
 NEEDLES = "needles"  # the benchmark that has a figure of its own
 FEW = 2  # benchmarks that a title can say everything of
@@ -266,12 +268,14 @@ def _paint_steps(axes: Any, of_name: dict[str, list[Row]], colours: Colours, yla
     for name, rows in of_name.items():
         x = progress(rows)
         y = [r["mean"] for r in rows]
-        axes.plot(x, y, marker=_marker(rows), markersize=3.5, color=colours[name], label=name)
+        line_x, line_y = gapped(rows, x, y)
+        marker = _marker(rows)
+        axes.plot(line_x, line_y, marker=marker, markersize=3.5, color=colours[name], label=name)
         hover(axes, x, y, [f"{value_says(r['mean'])}\n{name}, {_step_says(r)}" for r in rows])
     iteration_axis(axes, [r for rows in of_name.values() for r in rows])
     if all(r["mean"] >= 0 for rows in of_name.values() for r in rows):
         axes.set_ylim(bottom=0)
-    axes.set(xlabel=COMPLETED, ylabel=ylabel)
+    axes.set(xlabel=BY_TIME, ylabel=ylabel)
     legend(axes, 3 if len(of_name) < 4 else 2)
 
 
@@ -323,7 +327,7 @@ def searches(rows: list[Row], colours: Colours) -> Plot:
     last = max(r["iteration"] for r in rows)
     of_role = by([r for r in rows if r["iteration"] == last], "role")
     title = f"Searches per rollout, iteration {last}: {_lines_say(of_role)}"
-    svg = draw(_paint_steps, lines, Colours(), "searches per rollout", height_in=3.4)
+    svg = draw(_paint_steps, lines, colours, "searches per rollout", height_in=3.4)
     return Plot("searches", title, note, svg)
 
 
@@ -411,20 +415,22 @@ def _paint_updates(
         panel.ticklabel_format(axis="y", style="sci", scilimits=(-3, 4), useOffset=False)
         panel.yaxis.set_offset_position("right")  # its power of ten; the title is on the left
     for panel in axes[-2:]:
-        panel.set_xlabel(COMPLETED)
+        panel.set_xlabel(BY_TIME)
     legend(axes)
 
 
 def _paint_metric(panel: Any, rows: list[Row], role: str, colour: str, viewer: str) -> None:
     x = _substeps(rows)
     y = [r["value"] for r in rows]
-    panel.plot(x, y, marker=_marker(rows), markersize=3, color=colour, label=role)
+    panel.plot(*gapped(rows, x, y), marker=_marker(rows), markersize=3, color=colour, label=role)
     links = [f"{viewer}/update?{urlencode(r['place'])}" for r in rows] if viewer else None
     hover(panel, x, y, [f"{value_says(r['value'])}\n{role}, {_step_says(r)}" for r in rows], links)
 
 
 def _substeps(rows: list[Row]) -> list[float]:
     """The x of each row; several optimizer steps of one step are spread evenly over it."""
+    if all("span" in row for row in rows):
+        return _within_steps(rows)
     num_before: Counter[int] = Counter()
     number: dict[tuple[int, int, int], int] = {}
     for key in by(rows, "iteration", "step", "optimizer_step"):
@@ -434,3 +440,15 @@ def _substeps(rows: list[Row]) -> list[float]:
     return progress(
         [{**r, "step": number[r["iteration"], r["step"], r["optimizer_step"]]} for r in rows]
     )
+
+
+def _within_steps(rows: list[Row]) -> list[float]:
+    """The x of rows with a span of time: the optimizer steps of one step, evenly over it."""
+    of_step = by(rows, "iteration", "phase", "step")
+    places = []
+    for row in rows:
+        same_step = of_step[row["iteration"], row["phase"], row["step"]]
+        steps = sorted({other["optimizer_step"] for other in same_step})
+        begin, end = row["span"]
+        places.append(begin + (steps.index(row["optimizer_step"]) + 1) / len(steps) * (end - begin))
+    return places

@@ -24,8 +24,11 @@ HERE = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Section:
+    """Figures under a title; a folded section is shown when it is opened."""
+
     title: str
     plots: list[Plot]
+    folded: bool = False
 
 
 def render(template: str, **values: Any) -> str:
@@ -50,6 +53,7 @@ def render(template: str, **values: Any) -> str:
         "cut": cut,
     }
     environment.globals["longest"] = None
+    environment.globals["viewer"] = ""
     return environment.get_template(template).render(values)
 
 

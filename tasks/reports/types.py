@@ -17,7 +17,7 @@ from tasks.reports.draw import (
     progress,
     short,
 )
-from tasks.reports.learning import COMPLETED
+from tasks.reports.learning import BY_TIME
 from warehouse.schemas import Row
 
 
@@ -107,7 +107,7 @@ def _paint(axes: Any, of_type: dict[str, list[Row]], column: str, ylabel: str, t
         )
     axes.set_ylim(-0.03 * top, 1.03 * top)
     iteration_axis(axes, [r for rows in of_type.values() for r in rows])
-    axes.set(xlabel=COMPLETED, ylabel=ylabel)
+    axes.set(xlabel=BY_TIME, ylabel=ylabel)
     legend(axes, 3)
 
 
@@ -122,5 +122,5 @@ def _paint_disagreements(axes: Any, of_type: dict[str, list[Row]]) -> None:
         axes.plot(x, votes_only, "--", color=colour)
     axes.set_ylim(bottom=0)
     iteration_axis(axes, [r for rows in of_type.values() for r in rows])
-    axes.set(xlabel=COMPLETED, ylabel="answers, %")
+    axes.set(xlabel=BY_TIME, ylabel="answers, %")
     legend(axes, 3)

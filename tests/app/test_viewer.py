@@ -27,6 +27,7 @@ PAGES = [
     "/",
     "/run/mine",
     "/run/mine/figures",
+    "/run/mine/findings",
     "/run/mine/stages?iteration=1",
     "/run/mine/candidates",
     "/run/mine/candidates?iteration=1&phase=training&reason=",

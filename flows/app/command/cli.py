@@ -378,16 +378,18 @@ def status(name: str | None) -> None:
 @click.argument("name", metavar="RUN")
 def report(name: str) -> None:
     """Print the paths of the reports of RUN, one for each iteration, and why it stopped if it
-    did."""
+    did. Draws those anew whose tables have changed."""
+    from flows.runtime.store_root import OWN_RULES
+    from tasks.report import redraw, report_of_stopped
     from warehouse.stopped import stopped
 
     store = existing_store()
     if cause := stopped(store, name):
         click.echo(visible(str(cause)))
         with waiting("the report of where it stopped"):
-            from tasks.report import report_of_stopped
-
-            report_of_stopped(store, name)
+            report_of_stopped(store, name, (OWN_RULES,))
+    with waiting("reports to be drawn"):
+        redraw(store, name, (OWN_RULES,))
     print_reports(name)
 
 

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from fastapi import APIRouter, HTTPException
-from fastapi.responses import FileResponse, HTMLResponse
+from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse, Response
 from markupsafe import Markup
 
 from flows.app.command.compare import flat
+from flows.app.findings import findings
 from flows.app.viewer import graph
 from flows.app.viewer.alarms import alarms
+from flows.app.viewer.pages.sql import links_of_row
 from flows.app.viewer.text import CUT
 from flows.app.viewer.view import Page, Statement, View, url
-from tasks.report import collect, render_body
+from tasks.findings.find import Finding
+from tasks.report import collect, render_body, render_findings
+from tasks.reports.about import about
 from tasks.reports.learning import held_out_tiles
 from tasks.reports.page import report_file
 from warehouse.address import Address
@@ -52,15 +57,15 @@ def overview(view: Page, run: str, iteration: int | None = None) -> HTMLResponse
         request=request,
         has_report=report_file(view.store, run).is_file(),
         settings=flat(view.store.kept(run, "config.json") or {}),
-        overrides=request.get("overrides") or {},
+        about=about(view.store, run),
         alarms=alarms(view.store, run, evaluations),
         stopped=stopped(view.store, run),
         tiles=held_out_tiles(evaluations),
         iterations=iterations,
         iteration=iteration,
         seconds=_seconds(view),
-        num_tables=len(tables),
-        num_rows=sum(t.num_rows for t in tables),
+        num_tables=sum(not t.holds_labels for t in tables),
+        num_rows=sum(t.num_rows for t in tables if not t.holds_labels),
         graphs=_graphs(view, iteration),
         live=_live(view),
         box=BOX,
@@ -74,10 +79,58 @@ def figures(view: Page, run: str, iteration: int | None = None) -> HTMLResponse:
     iterations = _iterations(view)
     if iteration is None:
         iteration = iterations[-1] if iterations else 0
-    tables = view.lake.tables(run)
-    version = hash_json([[table.address, table.content_hash] for table in tables])
-    body = _body(view.lake, run, iteration, version)
+    body = _body(view.lake, run, iteration, _version(view))
     return view.page("figures", run, body=body.html, statements=body.statements)
+
+
+@router.get("/run/{run}/findings", response_class=HTMLResponse)
+def what_to_know(view: Page, run: str) -> HTMLResponse:
+    """The part of the page that says what to know first; empty for a run without a problem."""
+    html = _findings(view.lake, run, _version(view))
+    return HTMLResponse(f'<div id="findings">{html}</div>')
+
+
+@router.get("/run/{run}/finding", response_class=HTMLResponse)
+def finding(
+    view: Page, run: str, rule: str, iteration: int | None = None, go: bool = False
+) -> Response:
+    """One finding with its rows and the SQL that selects them; with `go`, the page that shows such
+    rows."""
+    found = [one for one in findings(view.lake, run, iteration) if one.rule == rule]
+    if not found:
+        raise HTTPException(404, f"the rule {rule} says nothing of {run} now")
+    if go:
+        return RedirectResponse(_page_of(found[0], run))
+    return view.page("finding", "Finding", finding=found[0], links=_links_of(view, found[0].rows))
+
+
+# a finding's page -> the page of the viewer
+PAGES = {"stages": "", "overview": "", "updates": "updates", "group": "rollouts"}
+
+
+def _page_of(one: Finding, run: str) -> str:
+    first = one.rows[0] if one.rows else {}
+    if one.page == "group" and first.get("group_id"):
+        return url("group", run, id=first["group_id"])
+    place = {"iteration": one.iteration, "phase": one.phase, "step": one.step}
+    return url(PAGES.get(one.page, one.page), run, **place)
+
+
+def _links_of(view: View, rows: Sequence[Row]) -> list[dict[str, str]]:
+    return [links_of_row(row, view.run) for row in rows]
+
+
+@lru_cache(maxsize=BODIES_KEPT)
+def _findings(lake: Lake, run: str, version: str) -> str:
+    """What the run's findings say, cached until a table of the run changes."""
+    return render_findings(findings(lake, run), viewer=url("", run), iteration=None)
+
+
+def _version(view: View) -> str:
+    """A hash of all tables of the run, and of why it stopped."""
+    cause = stopped(view.store, view.run)
+    tables = view.lake.tables(view.run)
+    return hash_json([str(cause), [[t.address, t.content_hash] for t in tables]])
 
 
 @lru_cache(maxsize=BODIES_KEPT)

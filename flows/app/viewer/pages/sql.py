@@ -49,6 +49,7 @@ PAGES = {
     "task_id": "task",
     "document_id": "document",
     "prompt_id": "group",
+    "group_id": "group",
 }
 
 
@@ -148,14 +149,23 @@ def _links(view: View, row: Row) -> dict[str, str]:
     run = row.get("run") or view.beside
     if not isinstance(run, str) or not view.knows(run):
         return {}
-    links = {
+    links = links_of_row(row, run)
+    if "run" in row:
+        links["run"] = url("", run)
+    return links
+
+
+def links_of_row(row: Row, run: str) -> dict[str, str]:
+    """The pages within a run that a row's ids lead to, by column.
+
+    >>> links_of_row({"task_id": "t1", "score": 0.5}, "mine")
+    {'task_id': '/run/mine/task?id=t1'}
+    """
+    return {
         name: url(PAGES[name], run, id=value)
         for name, value in row.items()
         if name in PAGES and isinstance(value, str)
     }
-    if "run" in row:
-        links["run"] = url("", run)
-    return links
 
 
 def _numeric_columns(rows: list[Row]) -> list[str]:
