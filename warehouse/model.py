@@ -6,6 +6,7 @@ The folder gets its weights or adapter, and a model card that states its origin.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import time
 from collections.abc import Callable
@@ -62,11 +63,20 @@ def write_policy(
             " them"
         )
     shutil.copytree(source, folder, dirs_exist_ok=True)
+    _make_readable(folder)
     yarn = updates[-1].recipe.get("params", {}).get("yarn")
     if yarn and last["adapter"] is None and stretched is not None:
         _write_positions(folder, stretched(folder, yarn))
     (folder / "README.md").write_text(card(store, run, role, updates, checked), encoding="utf-8")
     return last["policy"]
+
+
+def _make_readable(folder: Path) -> None:
+    """Give the copies the modes of new files: trainers write weights for their owner only."""
+    umask = os.umask(0)
+    os.umask(umask)
+    for path in (folder, *folder.rglob("*")):
+        path.chmod((0o777 if path.is_dir() else 0o666) & ~umask)
 
 
 def _write_positions(folder: Path, positions: dict[str, Any]) -> None:

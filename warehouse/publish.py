@@ -1,7 +1,10 @@
 """Export a run's tables as a dataset: Parquet in Hugging Face's layout, with a dataset card.
 
-FOLDER/README.md              the card: its header names a configuration for each table
-FOLDER/tasks/train-*.parquet  run, iteration, phase, step, label and the columns of the table
+FOLDER/README.md                 the card: its header names a configuration for each folder
+FOLDER/conversations/train-*     the default: a rollout as messages, its reward and advantage
+FOLDER/preferences/train-*       of each group the best and the worst rollout
+FOLDER/findings/train-*          what to know first about the run, by rule
+FOLDER/tasks/train-*.parquet     run, iteration, phase, step, label and the columns of the table
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +26,7 @@ from warehouse.clean import cleaned
 from warehouse.draft import RECIPE
 from warehouse.lake import Lake
 from warehouse.provenance import UNCHECKED, Checked, by_reason, made_with, stale
+from warehouse.ready import GRAINS, write_ready
 from warehouse.schemas import TABLES, Row, Schema
 from warehouse.store import Store
 from warehouse.table import Table
@@ -52,17 +57,38 @@ ADDRESS = pa.schema(
         for name in ("run", "iteration", "phase", "step", "label")
     ]
 )
+FINDINGS = pa.schema(
+    [
+        ("rule", pa.string()),
+        ("severity", pa.string()),
+        ("sentence", pa.string()),
+        ("number", pa.float64()),
+        ("compared_with", pa.float64()),
+        ("comparison", pa.string()),
+        ("iteration", pa.int32()),
+        ("sql", pa.string()),
+    ]
+)
+DEFAULT = "conversations"
+OWN_GRAINS = {**GRAINS, "findings": "what to know first about the run, by a rule"}
+SAMPLE_CHARACTERS = 300
+SAMPLE_MESSAGES = 4
 CARD = Path(__file__).parent / "card.md.jinja"
 FILE_ROWS = 500_000
 SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
 
 
 def write_dataset(
-    store: Store, run: str, folder: Path, checked: Checked = UNCHECKED
+    store: Store,
+    run: str,
+    folder: Path,
+    checked: Checked = UNCHECKED,
+    findings: Sequence[Row] = (),
 ) -> dict[str, int]:
     """Write the tables of a run that hold rows, and the card; returns the number of rows of each.
 
-    `checked` says which tables the run would rebuild now; the card names them.
+    `checked` says which tables the run would rebuild now; the card names them. `findings` are rows
+    with the columns of `FINDINGS`.
 
     Raises ValueError if the run does not exist or the folder is not empty.
     """
@@ -71,17 +97,35 @@ def write_dataset(
         raise no_run(run)
     if folder.exists() and any(folder.iterdir()):
         raise ValueError(f"{folder} is not empty: name another folder with -o")
-    counts = {}
+    with_rows = [table for table in tables if table.has_rows and table.num_rows]
+    counts = write_ready(with_rows, folder)
+    if findings:
+        counts["findings"] = len(findings)
+        (folder / "findings").mkdir(parents=True)
+        told = pa.Table.from_pylist(list(findings), schema=FINDINGS)
+        pq.write_table(told, folder / "findings" / "train-00000.parquet")
     for name in EXPORTED:
-        of_kind = [
-            table
-            for table in tables
-            if table.schema.name == name and table.has_rows and table.num_rows
-        ]
+        of_kind = [table for table in with_rows if table.schema.name == name]
         if of_kind:
             counts[name] = _write(TABLES[name], of_kind, folder / name)
-    (folder / "README.md").write_text(card(store, run, tables, counts, checked), encoding="utf-8")
+    folder.mkdir(parents=True, exist_ok=True)
+    text = card(store, run, tables, counts, checked, findings, _sample(folder))
+    (folder / "README.md").write_text(text, encoding="utf-8")
     return counts
+
+
+def _sample(folder: Path) -> str:
+    """The first rewarded conversation as JSON, its texts cut; empty if there is none."""
+    files = sorted((folder / DEFAULT).glob("*.parquet"))
+    if not files:
+        return ""
+    first = next(pq.ParquetFile(files[0]).iter_batches(200)).to_pylist()
+    row = next((row for row in first if row["advantage"]), first[0])
+    messages = [
+        {**message, "content": message["content"][:SAMPLE_CHARACTERS]}
+        for message in row["messages"][:SAMPLE_MESSAGES]
+    ]
+    return json.dumps({**row, "messages": messages}, indent=1, ensure_ascii=True)
 
 
 def _write(schema: Schema, tables: list[Table], folder: Path) -> int:
@@ -143,6 +187,8 @@ def card(
     tables: list[Table],
     counts: dict[str, int],
     checked: Checked = UNCHECKED,
+    findings: Sequence[Row] = (),
+    sample: str = "",
 ) -> str:
     """The dataset card.
 
@@ -157,7 +203,7 @@ def card(
         "license": "other" if stated else "unknown",
         "tags": ["selfplay", "synthetic"],
         "size_categories": [_size(sum(counts.values()))],
-        "configs": [{"config_name": name, "data_files": f"{name}/*.parquet"} for name in counts],
+        "configs": [_config(name) for name in counts],
     }
     template = jinja2.Template(
         CARD.read_text(encoding="utf-8"), trim_blocks=True, lstrip_blocks=True
@@ -168,7 +214,13 @@ def card(
         asked=store.kept(run, "request.json") or {},
         made=time.strftime("%Y-%m-%d"),
         counts=counts,
-        grains={name: TABLES[name].grain for name in counts},
+        grains={
+            name: OWN_GRAINS[name] if name in OWN_GRAINS else TABLES[name].grain for name in counts
+        },
+        findings=findings,
+        # no fence of the card's Markdown, and no markup
+        sample=sample.replace("`", r"\u0060").replace("<", r"\u003c"),
+        headline=_headline(_rows(lake, run, QUERIES["evaluations"])),
         stages=Counter(table.recipe["stage"].rsplit(".", 1)[-1].lstrip("_") for table in tables),
         num_tables=len(tables),
         recipe=RECIPE,
@@ -180,6 +232,33 @@ def card(
         cleaned=cleaned(store, run),
         **{name: _rows(lake, run, sql) for name, sql in QUERIES.items()},
     )
+
+
+def _config(name: str) -> Row:
+    config: Row = {"config_name": name, "data_files": f"{name}/*.parquet"}
+    if name == DEFAULT:
+        config["default"] = True
+    return config
+
+
+def _headline(evaluations: list[Row]) -> list[str]:
+    """The first and the last held-out score of each benchmark, as sentences.
+
+    >>> scores = [(0, 0.25), (2, 0.5)]
+    >>> rows = [{"benchmark": "exam", "iteration": t, "score": score} for t, score in scores]
+    >>> _headline(rows)
+    ['Held-out score on exam: 0.250 in iteration 0, 0.500 in iteration 2.']
+    """
+    of_benchmark: dict[str, list[Row]] = {}
+    for row in evaluations:
+        if row["score"] is not None and not row["benchmark"].endswith(" monitor"):
+            of_benchmark.setdefault(row["benchmark"], []).append(row)
+    sentences = []
+    for benchmark, rows in of_benchmark.items():
+        ends = [rows[0]] if len(rows) == 1 else [rows[0], rows[-1]]
+        said = ", ".join(f"{row['score']:.3f} in iteration {row['iteration']}" for row in ends)
+        sentences.append(f"Held-out score on {benchmark}: {said}.")
+    return sentences
 
 
 LICENCES = """

@@ -83,7 +83,17 @@ def _batches(rows: Iterator[Row]) -> Iterator[list[Row]]:
 
 
 def _transcripts(tables: list[Table], flow: str) -> Iterator[Row]:
-    """Transcripts place by place.
+    for place in played(tables):
+        for table, row, prompt, outcome in place:
+            yield _transcript(table, row, prompt, outcome, flow)
+
+
+# a rollout: its table, its row, its prompt, and what other tables say about it
+Played = tuple[Table, Row, Row, Row]
+
+
+def played(tables: list[Table]) -> Iterator[Iterator[Played]]:
+    """All rollouts with their prompts and outcomes, place by place.
 
     The prompts, rewards and parsed replies of rollouts are at the same place.
     """
@@ -95,18 +105,22 @@ def _transcripts(tables: list[Table], flow: str) -> Iterator[Row]:
         at_place = list(group)
         rollouts = [table for table in at_place if table.schema is ROLLOUTS]
         if rollouts:
-            prompts = {
-                row["prompt_id"]: row
-                for table in at_place
-                if table.schema is PROMPTS
-                for row in table.rows()
-            }
-            outcomes = _outcomes(at_place)
-            for table in rollouts:
-                for batch in table.batches():
-                    for row in batch.to_pylist(maps_as_pydicts="strict"):
-                        prompt = prompts.get(row["prompt_id"], {})
-                        yield _transcript(table, row, prompt, outcomes, flow)
+            yield _played_at(rollouts, at_place)
+
+
+def _played_at(rollouts: list[Table], at_place: list[Table]) -> Iterator[Played]:
+    prompts = {
+        row["prompt_id"]: row
+        for table in at_place
+        if table.schema is PROMPTS
+        for row in table.rows()
+    }
+    outcomes = _outcomes(at_place)
+    for table in rollouts:
+        for batch in table.batches():
+            for row in batch.to_pylist(maps_as_pydicts="strict"):
+                prompt = prompts.get(row["prompt_id"], {})
+                yield table, row, prompt, outcomes.get(row["rollout_id"], {})
 
 
 def _outcomes(tables: Iterable[Table]) -> dict[str, Row]:
@@ -130,9 +144,17 @@ def _outcomes(tables: Iterable[Table]) -> dict[str, Row]:
     return outcomes
 
 
-def _transcript(table: Table, row: Row, prompt: Row, outcomes: dict[str, Row], flow: str) -> Row:
+def conversation(prompt: Row, row: Row) -> list[Row]:
+    """The messages of a rollout, as role and content: its prompt, and its replies, with what it was
+    told after each."""
+    return [
+        {"role": message["role"], "content": message["content"]}
+        for message in _messages(prompt.get("messages") or [], row)
+    ]
+
+
+def _transcript(table: Table, row: Row, prompt: Row, outcome: Row, flow: str) -> Row:
     messages = [*_messages(prompt.get("messages") or [], row)]
-    outcome = outcomes.get(row["rollout_id"], {})
     reward = outcome.get("reward")
     sampling = table.recipe.get("params", {}).get("sampling")
     made = {

@@ -41,11 +41,12 @@ def export(
     iteration: int | None,
     push: str | None,
 ) -> None:
-    """Write tasks, rubrics, rollouts, verdicts, rewards and labels of RUN as Parquet with a dataset
-    card.
+    """Write RUN as a dataset: Parquet with a card, ready to train on elsewhere.
 
-    Every table is a configuration: load_dataset("FOLDER", "rollouts"). Rows have the columns of
-    `selfplay sql`, with run, iteration, phase, step and label first.
+    load_dataset("FOLDER") has conversations: messages, reward, advantage. The configuration
+    `preferences` has prompt, chosen, rejected. Every table is a configuration, too, with the
+    columns of `selfplay sql`: "rollouts", "judgments", "annotations" (labels), ...; "findings" says
+    what to know first.
     """
     if transcripts and role:
         raise ValueError("--transcripts and --policy exclude each other")
@@ -65,11 +66,16 @@ def export(
 
 
 def _write_dataset(run: str, folder: Path) -> None:
-    from warehouse.publish import write_dataset
+    from flows.app.findings import findings
+    from warehouse.publish import FINDINGS, write_dataset
 
     store = existing_store()
     checked = check(store, run)
-    counts = write_dataset(store, run, folder, checked)
+    known = [
+        {name: getattr(finding, name) for name in FINDINGS.names}
+        for finding in findings(store, run)
+    ]
+    counts = write_dataset(store, run, folder, checked, known)
     click.echo(f"wrote {folder}: {', '.join(f'{n:,} {table}' for table, n in counts.items())}")
     _say_what_is_left_out(store, run)
     _say_what_is_stale(checked)
