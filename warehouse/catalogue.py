@@ -5,7 +5,6 @@ A recipe is read again only if it changed.
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 import time
@@ -18,7 +17,7 @@ from warehouse.address import by_number
 from warehouse.draft import RECIPE
 from warehouse.query import EMPTY
 from warehouse.store import Store
-from warehouse.table import Table
+from warehouse.table import Table, read_recipe
 
 FRESH_S = 1.0  # how long the listing of a run is cached
 HEAVY = ("code", "params")  # parts of a recipe that would fill a server's memory
@@ -100,9 +99,8 @@ class Catalogue:
             known = self._read.get(folder)
             if known and known[0] == changed:
                 return known[1]
-            with open(path, "rb") as file:
-                recipe = json.load(file)
-        except (FileNotFoundError, ValueError):  # being removed, or truncated
+            recipe = read_recipe(Path(path))
+        except (FileNotFoundError, ValueError):  # being removed, truncated, or changed
             return None
         light = {key: value for key, value in recipe.items() if key not in HEAVY}
         light["sources"] = dict([*_sources(recipe.get("inputs")), *_sources(recipe.get("params"))])

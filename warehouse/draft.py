@@ -297,9 +297,16 @@ def write_recipe(path: Path, recipe: dict[str, Any]) -> dict[str, Any]:
 
 def seal_of(recipe: dict[str, Any]) -> str:
     """The hash over a recipe without its seal."""
-    return hash_json(
-        {name: value for name, value in json.loads(json.dumps(recipe)).items() if name != SEAL}
-    )
+    return _seal_of_parsed(json.loads(json.dumps(recipe)))
+
+
+def is_sealed(recipe: dict[str, Any]) -> bool:
+    """Whether a recipe that was read from its file is the one that was written."""
+    return recipe.get(SEAL) == _seal_of_parsed(recipe)
+
+
+def _seal_of_parsed(recipe: dict[str, Any]) -> str:
+    return hash_json({name: value for name, value in recipe.items() if name != SEAL})
 
 
 def exchange(one: Path, other: Path) -> None:

@@ -45,9 +45,16 @@ def remembered_hash(folder: Path, memory: Path) -> str:
 
 def _read(memory: Path) -> dict[str, Any]:
     try:
-        return json.loads(memory.read_text(encoding="utf-8"))
+        known = json.loads(memory.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
+    if not isinstance(known, dict):
+        return {}
+    return {
+        path: entry
+        for path, entry in known.items()
+        if isinstance(entry, list) and len(entry) == len(("bytes", "mtime_ns", "hash"))
+    }
 
 
 def _write(memory: Path, hashes: dict[str, Any]) -> None:

@@ -62,7 +62,7 @@ def write_views(store: Store) -> Path:
     version = hash_json(
         [duckdb.__version__, *statements, *(str(schema.arrow) for schema in TABLES.values())]
     )
-    if path.exists() and stamp.exists() and stamp.read_text() == version:
+    if path.exists() and stamp.exists() and stamp.read_bytes() == version.encode():
         return path
     for schema in TABLES.values():
         _publish_empty(store, schema)

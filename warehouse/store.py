@@ -173,7 +173,7 @@ class Store:
     def find(self, address: str) -> Table | None:
         """The table published at an address, or None.
 
-        A table whose recipe is lost or truncated counts as missing.
+        A table whose recipe is lost, truncated or changed counts as missing.
         """
         return find_table(self.root, address)
 
@@ -220,9 +220,9 @@ class Store:
             self.keep(run, LEFT, {UPDATES.name: list(updates)})
 
     def without_recipe(self, run: str) -> Iterator[str]:
-        """Addresses in a run that hold rows but no readable recipe.
+        """Addresses in a run that hold rows but no recipe as it was written.
 
-        Something removed or truncated the recipe.
+        Something removed, truncated or changed the recipe.
         """
         for folder, folders, files in os.walk(self.folder(check_run_name(run))):
             folders.sort(key=by_number)

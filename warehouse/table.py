@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from warehouse.address import Address
-from warehouse.draft import AWAITS, FILES, RECIPE, SEAL, hash_bytes, hash_file, seal_of
+from warehouse.draft import AWAITS, FILES, RECIPE, hash_bytes, hash_file, is_sealed
 from warehouse.row_groups import row_groups
 from warehouse.schemas import ANNOTATIONS, TABLES, Row, Schema
 
@@ -188,8 +188,6 @@ class Table:
         A file of the published size and modification time counts as unchanged; `thorough` reads
         every file.
         """
-        if thorough and SEAL in self.recipe and self.recipe[SEAL] != seal_of(self.recipe):
-            yield f"{self.address}/{RECIPE} is not what was published: its bytes changed"
         for name, published in self.contents.items():
             path = self.folder / name
             if published.get("cleaned"):
@@ -233,7 +231,7 @@ class Table:
 def find_table(root: Path, address: str) -> Table | None:
     """The table published at an address of the store at `root`.
 
-    None if its recipe is lost or truncated.
+    None if its recipe is lost, truncated or changed.
     """
     try:
         path = root / RUNS / address / RECIPE
@@ -249,9 +247,18 @@ def _read_recipe(path: Path, inode: int, mtime_ns: int) -> dict[str, Any]:
 
     Recipes are replaced and never edited, so a new recipe has a new inode.
     """
+    return read_recipe(path)
+
+
+def read_recipe(path: Path) -> dict[str, Any]:
+    """A recipe, as it was written.
+
+    Raises ValueError for one that is truncated or changed in any way: its rows may be those of
+    other settings, and the code that reads it relies on its parts.
+    """
     recipe = json.loads(path.read_bytes())
-    if not isinstance(recipe, dict) or not recipe.keys() >= PUBLISHED:
-        raise ValueError(f"{path} is not a recipe")
+    if not isinstance(recipe, dict) or not recipe.keys() >= PUBLISHED or not is_sealed(recipe):
+        raise ValueError(f"{path} is not a recipe as it was written")
     return recipe
 
 

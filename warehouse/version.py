@@ -13,7 +13,8 @@ null"}}}`.
 - Any other change (a column removed, renamed, of another type or meaning, or added without nulls)
   needs a new VERSION here and a line below. A store of another version is refused with
   `IncompatibleStore`, which says what to do.
-- A store that holds runs but no record has version 1.
+- A store whose record is lost or damaged gets a new one if all its tables have this code's columns,
+  by their recipes. Else it has version 1.
 
 Versions:
 1. before versions were recorded
@@ -33,7 +34,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from warehouse.draft import hash_json, write_json
+from warehouse.draft import RECIPE, hash_json, write_json
 from warehouse.schemas import TABLES
 
 VERSION = 3
@@ -60,8 +61,10 @@ def check_version(root: Path, runs: Path) -> None:
     stays as it is.
     """
     before = _recorded(root)
-    if before is None and any(not run.name.startswith("_") for run in runs.iterdir()):
-        before = {"version": 1, "tables": {}}
+    if before is None and any(_tables_of(runs)):
+        if not _are_ours(runs):
+            raise IncompatibleStore(_way_out(root, 1, []))
+        before = {"version": VERSION, "tables": {}}  # only the record was lost
     tables = columns()
     if before is None:
         _write(root, tables)
@@ -96,14 +99,37 @@ def incompatible(before: Tables, now: Tables) -> Iterator[str]:
 
 
 def _recorded(root: Path) -> dict[str, Any] | None:
+    """The record; None if it is lost or damaged."""
     try:
-        return json.loads((root / RECORD).read_bytes())
-    except FileNotFoundError:
+        record = json.loads((root / RECORD).read_bytes())
+    except (FileNotFoundError, ValueError):
         return None
-    except ValueError as problem:
-        raise IncompatibleStore(
-            f"{root / RECORD} is damaged ({problem}): restore it from another store"
-        ) from None
+    if not isinstance(record, dict) or not isinstance(record.get("version"), int):
+        return None
+    tables = record.get("tables")
+    is_whole = isinstance(tables, dict) and all(isinstance(of, dict) for of in tables.values())
+    return record if is_whole else None
+
+
+def _tables_of(runs: Path) -> Iterator[Path]:
+    """The recipes of all tables."""
+    for run in runs.iterdir():
+        if not run.name.startswith("_"):
+            yield from run.rglob(RECIPE)
+
+
+def _are_ours(runs: Path) -> bool:
+    """Whether the recipes of all tables name this code's columns."""
+    ours = {name: hash_json(str(schema.arrow)) for name, schema in TABLES.items()}
+    for path in _tables_of(runs):
+        try:
+            recipe = json.loads(path.read_bytes())
+            is_ours = recipe["columns"] == ours[recipe["table"]]
+        except (ValueError, KeyError, TypeError):
+            return False
+        if not is_ours:
+            return False
+    return True
 
 
 def _write(root: Path, tables: Tables) -> None:

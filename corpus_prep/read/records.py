@@ -163,7 +163,7 @@ def table_rows(opened: Opened) -> Iterator[Found]:
         delimiter = "\t"
     with opened.stream() as stream:
         text = io.TextIOWrapper(stream, "utf-8-sig", "surrogateescape", newline="")
-        rows = csv.DictReader(text, delimiter=delimiter)
+        rows = csv.DictReader(_lines(text, _record_bytes(opened)), delimiter=delimiter)
         number = 0
         try:
             names = list(rows.fieldnames or ())
@@ -176,6 +176,15 @@ def table_rows(opened: Opened) -> Iterator[Found]:
                 )
         except csv.Error as error:
             yield opened.dropped("unreadable", f"after row {number}: {error}")
+
+
+def _lines(text: io.TextIOWrapper, most: int) -> Iterator[str]:
+    """The lines of a CSV file. Raises csv.Error at one of `most` letters: what follows may be
+    inside or outside quotes, so the file cannot be read on."""
+    while line := text.readline(most):
+        if len(line) == most and not line.endswith(("\n", "\r")):
+            raise csv.Error(f"a line of more than {most} letters")
+        yield line
 
 
 def _bytes(value: str | None) -> bytes | None:

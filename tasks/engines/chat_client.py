@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from tasks.engines.deadline import within
 from tasks.engines.endpoint import ChatEndpoint, without
 from tasks.engines.throttle import Outcome, Throttle
 
@@ -134,15 +135,15 @@ class ChatClient:
 
         A response that trickles must not keep its place forever.
         """
-        until = time.monotonic() + self.endpoint.timeout_s
         content = bytearray()
         with self._http.stream(
-            "POST", f"{self.endpoint.url}/chat/completions", json=body
+            "POST",
+            f"{self.endpoint.url}/chat/completions",
+            json=body,
+            extensions=within(self.endpoint.timeout_s),
         ) as response:
             for part in response.iter_bytes():
                 content += part
-                if time.monotonic() > until:
-                    raise httpx.ReadTimeout("the body did not end")
                 if len(content) > MOST_BYTES:
                     raise httpx.DecodingError(f"a body of over {MOST_BYTES} bytes")
             return response.status_code, response.headers, bytes(content)

@@ -20,6 +20,7 @@ from typing import Any
 
 import httpx
 
+from tasks.engines.deadline import within
 from tasks.engines.endpoint import without
 from tasks.models.engine import (
     Completion,
@@ -227,7 +228,8 @@ class EndpointEngine:
             if attempt:
                 time.sleep(min(2 ** (attempt - 1), 30))
             try:
-                response = self._http.post(url, json=body)
+                limit = within(self.config.timeout_s)
+                response = self._http.post(url, json=body, extensions=limit)
             except httpx.TransportError as error:
                 failure = error
                 continue

@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import lzma
+import tracemalloc
 
 import pyarrow as pa
 import pytest
@@ -253,3 +254,20 @@ def test_the_text_of_a_pdf_is_read_and_a_damaged_one_says_why(tmp_path):
     rows = {row.document_id: row for row in read_corpus(tmp_path)}
     assert (rows["bees.pdf"].title, rows["bees.pdf"].text.strip()) == ("On bees", "Bees dance.")
     assert rows["torn.pdf"].dropped_reason == "unreadable"
+
+
+@pytest.mark.parametrize("quote", ["", '"'])
+def test_a_csv_line_without_an_end_is_not_read_into_memory(tmp_path, quote):
+    """With 1,000 letters a document, a line may have 12,000 of them and 65,536 others."""
+    path = tmp_path / "a.csv.gz"
+    with gzip.open(path, "wt") as file:
+        file.write(f"id,text\n1,short\n2,{quote}")
+        for _ in range(50):
+            file.write("x" * 1_000_000)
+    tracemalloc.start()
+    rows = list(read_corpus(path, max_chars=1_000))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert [(r.text, r.dropped_reason) for r in rows] == [("short", None), ("", "unreadable")]
+    assert "after row 1: a line of more than 77536 letters" in rows[1].source
+    assert peak < 5_000_000

@@ -7,8 +7,9 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import BaseRequestHandler, ThreadingTCPServer
 from typing import Any, TypeVar
 
 FAULTS = (
@@ -157,3 +158,24 @@ def serving(say: Callable[[str, int], Any], kind: type[Server] = ChatServer) -> 
         server.over.set()
         server._server.shutdown()
         server._server.server_close()
+
+
+@contextmanager
+def trickling(begin: bytes, piece: bytes) -> Iterator[str]:
+    """The address of a server whose every response begins with `begin`, followed by `piece` again
+    and again until the client is gone."""
+
+    class Handler(BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(1 << 16)
+            with suppress(OSError):
+                self.request.sendall(begin)
+                while True:
+                    self.request.sendall(piece)
+                    time.sleep(0.01)
+
+    with ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/v1"
+        server.shutdown()

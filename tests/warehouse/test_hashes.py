@@ -22,6 +22,15 @@ def model(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.parametrize("content", ["[]", "5", "null", '{"PATH": 5}', '{"PATH": [1]}', "{"])
+def test_what_is_no_memory_of_hashes_is_not_believed(
+    model: Path, tmp_path: Path, content: str
+) -> None:
+    memory = tmp_path / "hashes.json"
+    memory.write_text(content.replace("PATH", str(model / "a.safetensors")))
+    assert remembered_hash(model, memory) == hash_folder(model)
+
+
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the files that were read."""

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.rows import publish, row, samples
+from warehouse.catalogue import Catalogue
 from warehouse.draft import FILES, PART, RECIPE
 from warehouse.schemas import ANSWERS, GATES, REWARDS, SAMPLES
 from warehouse.store import Store, Unwritable
@@ -152,23 +153,59 @@ def test_damaged_files_are_found(store, how):
     assert list(table.problems())
 
 
-def test_a_recipe_that_says_something_else_is_found_though_no_file_changed(store):
-    """`table` decides how its rows are read; no hash of a file covers `seconds`."""
+@pytest.mark.parametrize(
+    "change",
+    [{"num_rows": 2}, {"seconds": 1.5}, {"new": None}, {"table": "unknown"}, {"contents": []}],
+    ids=str,
+)
+def test_a_table_whose_recipe_says_something_else_is_made_again(store, change):
+    """No hash of a file covers `seconds`, and `table` decides how the rows are read."""
+    place = store.run("r")
+    publish(place, "samples", *samples("a"))
+    path = store.folder("r/samples") / RECIPE
+    said = json.loads(path.read_text())
+    path.with_suffix(".new").write_text(json.dumps({**said, **change}))
+    path.with_suffix(".new").replace(path)
+    assert store.find("r/samples") is None
+    assert list(store.without_recipe("r")) == ["r/samples"]
+    assert Catalogue(store).tables("r") == []
+    assert publish(place, "samples", *samples("a")).rows() == samples("a")
+
+
+@pytest.mark.parametrize("name", ["started_at", "recipe_hash", "seconds", "stage"])
+def test_a_table_whose_recipe_lacks_a_part_is_made_again(store, name):
     publish(store.run("r"), "samples", *samples("a"))
     path = store.folder("r/samples") / RECIPE
     said = json.loads(path.read_text())
-    assert not list(store.get("r/samples").problems(thorough=True))
-    for name, value in (("num_rows", 2), ("seconds", 1.5), ("new", None)):
-        path.with_suffix(".new").write_text(json.dumps({**said, name: value}))
+    del said[name]
+    path.with_suffix(".new").write_text(json.dumps(said))
+    path.with_suffix(".new").replace(path)
+    assert store.find("r/samples") is None
+
+
+def test_a_recipe_that_is_amended_is_sealed_again(store):
+    publish(store.run("r"), "samples", *samples("a"))
+    said = store.get("r/samples").recipe
+    store.amend("r/samples", {**said, "seconds": 2.5})  # as `selfplay clean` does
+    assert store.get("r/samples").recipe["seconds"] == 2.5
+
+
+def test_one_flipped_bit_of_a_recipe_is_noticed_wherever_it_is(store):
+    """Every 7th bit: they fall on every letter of a byte in turn."""
+    publish(store.run("r"), "samples", *samples("a"))
+    path = store.folder("r/samples") / RECIPE
+    whole = path.read_bytes()
+    meaning = json.loads(whole)
+    num_noticed = 0
+    for bit in range(0, 8 * len(whole), 7):
+        changed = bytearray(whole)
+        changed[bit // 8] ^= 1 << (bit % 8)
+        path.with_suffix(".new").write_bytes(changed)
         path.with_suffix(".new").replace(path)
-        assert list(store.get("r/samples").problems(thorough=True)) == [
-            "r/samples/recipe.json is not what was published: its bytes changed"
-        ]
-    store.amend("r/samples", said)  # as `selfplay clean` does
-    assert not list(store.get("r/samples").problems(thorough=True))
-    # as written by an older version
-    path.write_text(json.dumps({k: v for k, v in said.items() if k != "recipe_hash"}))
-    assert not list(store.get("r/samples").problems(thorough=True))
+        table = store.find("r/samples")
+        num_noticed += table is None
+        assert table is None or table.recipe == meaning, "white space has no meaning"
+    assert num_noticed > len(whole)
 
 
 def test_a_column_that_the_schema_lacks_is_refused_by_name(store):

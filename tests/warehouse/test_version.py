@@ -6,8 +6,11 @@ from typing import Annotated, TypedDict
 
 import pytest
 
+from tasks.stage import Rows, stage
 from tests.support.rows import publish, row, samples
+from warehouse.draft import RECIPE
 from warehouse.query import query
+from warehouse.schemas import SAMPLES
 from warehouse.store import Store
 from warehouse.version import RECORD, VERSION, IncompatibleStore, columns, incompatible
 
@@ -137,3 +140,36 @@ def test_a_table_that_this_process_has_not_imported_stays_on_record(
     monkeypatch.undo()
     Store(tmp_path)
     assert record(store)["tables"]["things"] == {"thing_id": "string", "size": "int32"}
+
+
+@stage(SAMPLES)
+def drawn() -> Rows:
+    yield row("samples", sample_id="a")
+
+
+@pytest.mark.parametrize(
+    "content", [None, "", "{}", "[]", "5", '{"version": "3"}', '{"version": 3}']
+)
+def test_a_record_that_is_lost_or_damaged_is_written_again_if_all_tables_are_ours(
+    tmp_path, content
+):
+    store = Store(tmp_path)
+    drawn(store.run("r"))
+    if content is None:
+        (store.root / RECORD).unlink()
+    else:
+        (store.root / RECORD).write_text(content)
+    assert [r["sample_id"] for r in Store(tmp_path).get("r/samples").rows()] == ["a"]
+    assert record(store)["tables"] == columns()
+
+
+@pytest.mark.parametrize("damage", ["columns", "table", "text"])
+def test_a_damaged_record_beside_a_table_of_unknown_columns_is_refused(tmp_path, damage):
+    store = Store(tmp_path)
+    drawn(store.run("r"))
+    path = store.folder("r/samples") / RECIPE
+    text = json.dumps({**json.loads(path.read_text()), damage: "of another time"})
+    path.write_text("{" if damage == "text" else text)
+    (store.root / RECORD).write_text("[]")
+    with pytest.raises(IncompatibleStore, match="was written with version 1 of the schema"):
+        Store(tmp_path)

@@ -296,7 +296,8 @@ def verify(name: str) -> None:
             problems += table.problems(thorough=True)
             problems += [f"{table.address}/{name} is not written yet" for name in table.awaits]
     problems += [
-        f"{address}/recipe.json is lost or truncated" for address in store.without_recipe(name)
+        f"{address}/recipe.json is lost, truncated or changed"
+        for address in store.without_recipe(name)
     ]
     for problem in problems:
         click.echo(problem)

@@ -12,7 +12,7 @@ from tasks.engines.endpoint import ChatEndpoint
 from tasks.generate import generate
 from tasks.models.engine import EngineDied, Sampling
 from tasks.rollouts.dialogue import Dialogue
-from tests.support.chat_server import FAULTS, completion, serving
+from tests.support.chat_server import FAULTS, completion, serving, trickling
 from tests.support.rows import publish, row
 from warehouse.query import query
 from warehouse.replies import PaidReplies
@@ -146,6 +146,23 @@ def test_a_server_that_does_not_answer_in_time_is_asked_again(place):
         (found,) = ask(place, server.url, prompts(1), timeout_s=0.5, retries=100)
     # a busy machine may be late more than once
     assert found["reply"] == "late" and server.asked["judge 0"] >= 2
+
+
+@pytest.mark.parametrize(
+    "begin, piece",
+    [
+        (b"HTTP/1.1 200 OK\r\nX-Slow: ", b"x"),
+        (b"", b"HTTP/1.1 103 Early Hints\r\n\r\n"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n", b"x"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n"),
+    ],
+    ids=["header", "interim responses", "body", "chunks"],
+)
+def test_a_response_that_trickles_is_given_up_wherever_it_is(place, begin, piece):
+    """A piece every 10 ms, for ever: no single wait is long."""
+    with trickling(begin, piece) as url:
+        (found,) = ask(place, url, prompts(1), timeout_s=0.5, retries=0, max_failed_share=1)
+    assert "ReadTimeout within 0.5 s" in found["error"]
 
 
 def test_what_is_in_a_reply_is_stored_whatever_it_is(place):
