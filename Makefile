@@ -96,6 +96,7 @@ bench: full ## run benchmarks: prints a table and appends lines to data/bench/*.
 bench-corpus: full ## benchmark corpus preparation, on real text if SELFPLAY_DATA names a folder of it
 	$(BIN)/python -m tests.bench.corpus
 	$(BIN)/python -m tests.bench.retrieval
+	$(if $(SELFPLAY_DATA),$(BIN)/python -m tests.bench.contamination)
 	$(BIN)/python -m tests.end_to_end.kill_dedup
 
 bench-viewer: full ## benchmark the viewer on 1,000,000 rollouts in 3,000 tables: first paint, CPU time, memory, ratio to DuckDB

@@ -24,21 +24,67 @@ import pyarrow as pa
 
 from warehouse.address import Address
 from warehouse.draft import PARTS, hash_json
+from warehouse.listed_views import EMPTY, have_columns, needed, part_files, source_of
 from warehouse.schemas import TABLES, Parsed, Row, Schema
 from warehouse.store import Store
 
 SQL = Path(__file__).parent / "sql"
 DATABASE = "warehouse.duckdb"
 STAMP = "warehouse.version"
+VIEW = re.compile(r"(?m)^create view (\w+) as$")
 WILD = re.compile(r"[*?\[]")  # characters with a meaning in a glob pattern
-EMPTY = "_empty"  # a run of zero-row tables, so that every glob matches a file
 
 Ask = Callable[[str, dict[str, Any]], list[Row]]  # a query and its parameters
 
 
-def connect(root: Path | str) -> duckdb.DuckDBPyConnection:
-    """A read-only connection with all views; in memory if the store's folder is read-only."""
+def connect(root: Path | str, statement: str = "") -> duckdb.DuckDBPyConnection:
+    """A read-only connection with all views; in memory if the store's folder is read-only.
+
+    The views that `statement` names read only files that exist now, without a search for them;
+    over many runs that is much faster. To write all views takes as long, so if `warehouse.duckdb`
+    is not that of this code, there are only those views.
+    """
     store = Store(root)
+    made_of = _made_of()
+    names = needed(statement, made_of)
+    if names and not _is_current(store):
+        connection = duckdb.connect()
+        for sql in _view_files():
+            if not VIEW.search(sql):  # macros
+                connection.execute(sql)
+    else:
+        connection = _connect(store)
+    _list_files(connection, store, {name: made_of[name] for name in names})
+    return connection
+
+
+def _list_files(
+    connection: duckdb.DuckDBPyConnection, store: Store, made_of: dict[str, str]
+) -> None:
+    """Make the views `made_of` (the SQL of each, "" for a table's) over the files that exist
+    now."""
+    kinds = {_name_of(schema): schema for schema in TABLES.values()}
+    files = part_files(store.runs, {kinds[name].name for name in made_of if name in kinds})
+    for name, sql in made_of.items():
+        if name in kinds:
+            sql = view_of(kinds[name], _source(connection, kinds[name], files))
+        connection.execute(re.sub(r"create (or replace )?view", "create temp view", sql, count=1))
+
+
+def _source(
+    connection: duckdb.DuckDBPyConnection, schema: Schema, files: dict[str, list[str]]
+) -> str:
+    found = files.get(schema.name, [])
+    if found and have_columns(schema, found):
+        return source_of(found, empty=None)
+    empty = f"empty_{schema.name}"
+    connection.register("no_rows", schema.arrow.empty_table())
+    connection.execute(f"create temp table {empty} as select *, '' as filename from no_rows")
+    connection.unregister("no_rows")
+    return source_of(found, empty) if found else empty
+
+
+def _connect(store: Store) -> duckdb.DuckDBPyConnection:
     try:
         return duckdb.connect(str(write_views(store)), read_only=True)
     except (OSError, duckdb.IOException):
@@ -57,13 +103,9 @@ def write_views(store: Store) -> Path:
     It is replaced atomically if a view changed.
     """
     path = store.root / DATABASE
-    stamp = store.root / STAMP
-    statements = _views(store)
-    version = hash_json(
-        [duckdb.__version__, *statements, *(str(schema.arrow) for schema in TABLES.values())]
-    )
-    if path.exists() and stamp.exists() and stamp.read_bytes() == version.encode():
+    if _is_current(store):
         return path
+    statements = _views(store)
     for schema in TABLES.values():
         _publish_empty(store, schema)
     fresh = store.root / "tmp" / f"{uuid.uuid4().hex}.duckdb"
@@ -74,13 +116,27 @@ def write_views(store: Store) -> Path:
                 connection.execute(statement)
         shutil.copyfile(f"{folder}/{DATABASE}", fresh)
     fresh.replace(path)
-    stamp.write_text(version)
+    (store.root / STAMP).write_text(_version(statements))
     return path
+
+
+def _is_current(store: Store) -> bool:
+    """Whether `warehouse.duckdb` holds the views of this code."""
+    stamp = store.root / STAMP
+    if not (store.root / DATABASE).exists() or not stamp.exists():
+        return False
+    return stamp.read_bytes() == _version(_views(store)).encode()
+
+
+def _version(statements: list[str]) -> str:
+    return hash_json(
+        [duckdb.__version__, *statements, *(str(schema.arrow) for schema in TABLES.values())]
+    )
 
 
 def query(root: Path | str, sql: str, parameters: dict[str, Any] | None = None) -> list[Row]:
     """The rows of a query over the views. Raises duckdb.Error on bad SQL."""
-    with connect(root) as connection:
+    with connect(root, sql) as connection:
         result = connection.execute(sql, parameters or None)
         if result is None:
             raise ValueError("there is no statement to execute")
@@ -89,15 +145,18 @@ def query(root: Path | str, sql: str, parameters: dict[str, Any] | None = None) 
 
 @contextlib.contextmanager
 def snapshot(root: Path | str, tables: Iterable[str], runs: Iterable[str]) -> Iterator[Ask]:
-    """Queries over the rows of some runs in some tables, read once.
+    """Queries over the rows of some runs in some tables, read once; no other table is there.
 
     Over many runs, every query of a view opens thousands of files.
     """
-    with connect(root) as connection:
+    tables = list(tables)
+    with connect(root, " ".join(tables)) as connection:
         connection.register("runs_to_read", pa.table({"run": pa.array(runs, pa.string())}))
         for name in tables:
             only = "select * from {0} where run in (select run from runs_to_read)"
-            connection.execute(f"create temp table {name} as {only.format(name)}")
+            connection.execute(f"create temp table rows_of_{name} as {only.format(name)}")
+            connection.execute(f"drop view if exists temp.{name}")
+            connection.execute(f"alter table rows_of_{name} rename to {name}")
         yield lambda sql, parameters: _rows(connection.execute(sql, parameters))
 
 
@@ -156,8 +215,24 @@ def _publish_empty(store: Store, schema: Schema) -> None:
 
 
 def _views(store: Store) -> list[str]:
-    files = [file.read_text(encoding="utf-8") for file in sorted((SQL / "views").glob("*.sql"))]
-    return [*(_view(store, schema) for schema in TABLES.values()), replies_view(), *files]
+    views = (_view(store, schema) for schema in TABLES.values())
+    return [*views, replies_view(), *_view_files()]
+
+
+def _made_of() -> dict[str, str]:
+    """The SQL of every view that is built on others, by name; "" for those over files. None comes
+    before one that it is built on."""
+    made_of = {_name_of(schema): "" for schema in TABLES.values()}
+    made_of["replies"] = replies_view()
+    for sql in _view_files():
+        for name in VIEW.findall(sql):
+            made_of[name] = sql
+    return made_of
+
+
+def _view_files() -> list[str]:
+    """The SQL files of views that are built on others, and of macros."""
+    return [file.read_text(encoding="utf-8") for file in sorted((SQL / "views").glob("*.sql"))]
 
 
 def replies_view() -> str:
@@ -217,11 +292,8 @@ def view_of(schema: Schema, source: str) -> str:
     It has the rows of `source`, which has a column `filename`, with the parts of their `Address`.
     The patterns mirror that class for lower-case phases below an iteration.
     """
-    name = schema.name
-    if (SQL / "views" / f"{schema.name}.sql").exists():
-        name = f"{schema.name}_table"
     return f"""
-        create or replace view {name} as
+        create or replace view {_name_of(schema)} as
         select
             regexp_extract(filename, '.*/runs/([^/]+)/', 1) as run,
             try_cast(
@@ -237,3 +309,10 @@ def view_of(schema: Schema, source: str) -> str:
             * exclude (filename)
         from {source}
     """
+
+
+def _name_of(schema: Schema) -> str:
+    """The name of the view over a table's files."""
+    if (SQL / "views" / f"{schema.name}.sql").exists():
+        return f"{schema.name}_table"
+    return schema.name

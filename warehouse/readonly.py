@@ -52,7 +52,7 @@ def answer(
     """
     with (
         tempfile.TemporaryDirectory(prefix="selfplay-sql-") as scratch,
-        connect(root) as connection,
+        connect(root, statement) as connection,
     ):
         if memory_limit:
             connection.execute(f"set memory_limit = {_quoted(memory_limit)}")

@@ -4,8 +4,10 @@ A seed is a short run of words that few documents and few passages contain. If a
 passage share a seed, the words around it are aligned (Smith and Waterman 1981): equal words add
 their information, -log2 of the word's frequency, and every other word costs GAP_BITS. With one word
 in ten replaced, this still aligns where hardly any run of 13 words survives. A passage is found if
-enough of its words are equal and carry enough information; words of common phrases carry none.
-Answers are not searched for: they belong in documents.
+enough of its words are equal and carry enough information; words of common phrases carry none. Of a
+context, a part is enough if it is unchanged and carries enough information for a sentence of its
+own: documents about the same things share names and titles, but rarely such sentences. Answers are
+not searched for: they belong in documents.
 """
 
 from __future__ import annotations
@@ -47,6 +49,7 @@ ALIGNED = pa.schema(
         ("passage", pa.int64()),
         ("share", pa.float64()),  # share of the passage's words that are equal
         ("bits", pa.float64()),  # information of the equal words outside common phrases
+        ("density", pa.float64()),  # share of the aligned words that are equal
         ("is_whole", pa.bool_()),  # whether the passage is aligned from its first word to its last
         ("start", pa.int64()),  # first character
         ("end", pa.int64()),  # one past the last character
@@ -70,14 +73,23 @@ class AlignmentRule(BaseModel):
     """Share of a question's or context's words that must be equal, ..."""
     min_bits: float = Field(default=200, gt=0)
     """... and the least information in them: about 16 words that are not among the most frequent.
-    Alternatively, for a question: ..."""
+    Alternatively, for a context: ..."""
+    part_density: float = Field(default=0.95, gt=0, le=1)
+    """... a part of it, of whose aligned words this share is equal, ..."""
+    part_bits: float = Field(default=150, gt=0)
+    """... with this much information: a sentence of about 15 words. Alternatively, for a question:
+    ..."""
     question_share: float = Field(default=0.85, gt=0, le=1)
     """... this share of its words, ..."""
     question_bits: float = Field(default=40, ge=0)
     """... and this much information if its first and last words are equal, too, ..."""
     question_part_bits: float = Field(default=90, ge=0)
     """... or this much if they are not: a document answers a question in the words that follow
-    the first."""
+    the first; ..."""
+    question_edited_share: float = Field(default=0.8, gt=0, le=1)
+    """... or this smaller share, ..."""
+    question_edited_bits: float = Field(default=110, ge=0)
+    """... with this much information, more than most titles have, which questions quote."""
 
 
 def passage_seeds(passages: pa.Table, rule: AlignmentRule, least: dict[str, int]) -> pa.Table:
@@ -191,7 +203,7 @@ def _align(
         high = np.searchsorted(document, numbers[found.document[-1]], "right")
         chosen = slice(low, high)
     local = np.searchsorted(numbers, document[chosen])
-    bits, (equal, first, last, is_whole) = _align_all(
+    bits, (equal, first, last, is_whole, num_aligned) = _align_all(
         found.hash,
         np.searchsorted(found.document, local),
         np.searchsorted(found.document, local, "right"),
@@ -209,6 +221,7 @@ def _align(
         passage[chosen],
         share,
         bits,
+        equal / np.maximum(num_aligned, 1),
         is_whole > 0,
         found.start[first],
         found.end[last],
@@ -222,10 +235,11 @@ def _align_all(
     hashes, begins, ends, words, passages, passage_words, own_hashes, own_bits, own_rare, starts
 ):
     """For every candidate, its best alignment: information (float64), and as int64 rows the number
-    of equal words, its first and last word in `hashes`, and whether it spans the passage from its
-    first word to its last."""
+    of equal words, its first and last word in `hashes`, whether it spans the passage from its
+    first word to its last, and the number of aligned words, of the document or the passage,
+    whichever has more."""
     found = np.zeros(len(words))
-    places = np.zeros((4, len(words)), np.int64)
+    places = np.zeros((5, len(words)), np.int64)
     for i in range(len(words)):
         own_start = starts[passages[i]]
         own_end = starts[passages[i] + 1]
@@ -240,7 +254,8 @@ def _align_all(
         own = own_hashes[p0:p1], own_bits[p0:p1], own_rare[p0:p1]
         found[i], equal, first, last, own_first, own_last = _best(hashes[d0:d1], *own)
         is_whole = int(p0 + own_first == own_start and p0 + own_last + 1 == own_end)
-        places[:, i] = equal, d0 + first, d0 + last, is_whole
+        num_aligned = max(last - first, own_last - own_first) + 1
+        places[:, i] = equal, d0 + first, d0 + last, is_whole, num_aligned
     return found, places
 
 

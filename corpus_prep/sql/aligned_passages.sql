@@ -1,14 +1,17 @@
 -- Grain: document x passage: their best alignment, and whether it drops the document.
--- In: aligned (document, passage, share, bits, is_whole, start, end), a row a candidate; passages (number, kind); $min_share,
--- $min_bits, and of questions $question_share, $question_bits, $question_part_bits; $reported_share.
+-- In: aligned (document, passage, share, bits, density, is_whole, start, end), a row a candidate; passages (number, kind);
+-- $min_share, $min_bits, of contexts $part_density, $part_bits, and of questions $question_share, $question_bits,
+-- $question_part_bits, $question_edited_share, $question_edited_bits; $reported_share.
 with judged as (
     select
         a.*,
         (a.bits >= $min_bits and a.share >= $min_share)
+        or (p.kind = 'context' and a.density >= $part_density and a.bits >= $part_bits)
         or (
             p.kind = 'question' and a.share >= $question_share
             and (a.bits >= $question_part_bits or (a.is_whole and a.bits >= $question_bits))
-        ) as removes
+        )
+        or (p.kind = 'question' and a.share >= $question_edited_share and a.bits >= $question_edited_bits) as removes
     from aligned as a
     join passages as p on p.number = a.passage
 ),

@@ -286,8 +286,8 @@ def test_ctrl_c_just_before_a_statement_begins_ends_it(monkeypatch: pytest.Monke
         interrupted.wait()
 
     @contextlib.contextmanager
-    def connect(root: Path) -> Iterator[Any]:
-        with query.connect(root) as connection:
+    def connect(root: Path, statement: str) -> Iterator[Any]:
+        with query.connect(root, statement) as connection:
             yield Noted(connection, interrupted)
 
     monkeypatch.setattr(readonly, "connect", connect)

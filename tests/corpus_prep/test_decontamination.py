@@ -165,9 +165,17 @@ def test_an_edited_passage_is_found_and_says_where(place, tmp_path):
     ("kind", "num_words", "make", "drops"),
     [
         ("context", 80, lambda text: " ".join(text.split()[:40]), True),  # the first half
-        ("context", 200, lambda text: " ".join(text.split()[50:80]), False),  # less than 45 %
+        # an unchanged part with as much information as a sentence: 16 bits a word
+        ("context", 200, lambda text: " ".join(text.split()[50:60]), True),
+        ("context", 200, lambda text: " ".join(text.split()[50:59]), False),  # 144 of 150 bits
+        # a changed part of less than 45 %: only 27 of 30 words are equal
+        ("context", 200, lambda text: changed(" ".join(text.split()[50:80]), 5, 15, 25), False),
         ("question", 10, lambda text: changed(text, 4), True),
-        ("question", 10, lambda text: changed(text, 3, 6), False),  # 80 % of its words
+        ("question", 10, lambda text: changed(text, 4, 9), True),  # 80 % of its words, 128 bits
+        ("question", 10, lambda text: changed(text, 3, 6), False),  # no run of four words is left
+        ("question", 10, lambda text: changed(text, 2, 4, 6), False),  # 70 %
+        # a title that a question quotes: 8 of 10 words, but the document has not the first two
+        ("question", 8, lambda text: " ".join(text.split()[2:]), False),  # 75 %
         ("question", 8, lambda text: changed(text, 2), True),
         # answers belong in documents
         ("answer", 40, lambda text: changed(text, *range(0, 40, 10)), False),

@@ -1,0 +1,103 @@
+"""Views for one statement over the files of the tables that it names.
+
+A view of `warehouse.duckdb` looks for its files in every folder of every run, and so does every
+view that it is built on: over hundreds of runs a query takes minutes, though it names one table.
+These views name their files, found in one pass over the folders for all of them. They lie in the
+schema `temp`, before those of the file; a view that a statement does not name stays as it is.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+from warehouse.draft import PARTS, RECIPE, hash_json
+from warehouse.schemas import Schema
+
+EMPTY = "_empty"  # a run of zero-row tables, so that every glob of a view matches a file
+NAME = re.compile(r"[a-z_]+")
+DESCRIBING = re.compile(r"information_schema|duckdb_\w+\s*\(|pg_catalog|show\s", re.IGNORECASE)
+
+
+def needed(statement: str, made_of: dict[str, str]) -> list[str]:
+    """The views that a statement names, and those that they are built on, in the order of
+    `made_of`: the SQL of every view by name. None of them for a statement that may list views,
+    which would then appear twice.
+
+    >>> made_of = {"a": "from 'file'", "b": "from a", "c": "from a"}
+    >>> needed("select * from B", made_of)
+    ['a', 'b']
+    """
+    if DESCRIBING.search(statement):
+        return []
+    found = set[str]()
+    todo = [statement]
+    while todo:
+        named = set(NAME.findall(todo.pop().lower())) & made_of.keys()
+        todo += [made_of[name] for name in named - found]
+        found |= named
+    return [name for name in made_of if name in found]
+
+
+def part_files(runs: Path, kinds: set[str]) -> dict[str, list[str]]:
+    """The Parquet files of all tables of some kinds, by kind, ordered by path; of what lies in
+    the folder `runs`, published tables only."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for folder, name in _tables(runs):
+        if folder.startswith(f"{runs}/{EMPTY}/"):
+            continue
+        kind = name.partition(".")[0]
+        if kind in kinds:
+            found[kind] += [
+                f"{folder}/{part}" for part in fnmatch.filter(os.listdir(folder), PARTS)
+            ]
+    return {kind: sorted(files) for kind, files in found.items()}
+
+
+def _tables(folder: Path | str) -> Iterator[tuple[str, str]]:
+    """Path and name of every folder of a table below a folder."""
+    try:
+        entries = list(os.scandir(folder))
+    except (FileNotFoundError, NotADirectoryError):  # removed meanwhile
+        return
+    for entry in entries:
+        if not entry.is_dir():
+            continue
+        if os.path.exists(f"{entry.path}/{RECIPE}"):
+            yield entry.path, entry.name
+        else:
+            yield from _tables(entry.path)
+
+
+def have_columns(schema: Schema, files: list[str]) -> bool:
+    """Whether the tables of all files were written with the columns of this code, by their
+    recipes."""
+    ours = hash_json(str(schema.arrow))
+    return all(_columns(folder) == ours for folder in {os.path.dirname(file) for file in files})
+
+
+def source_of(files: list[str], empty: str | None) -> str:
+    """What a view over some files reads. `empty` names a table without rows that has all columns,
+    if any file may lack some: every file is then opened twice."""
+    listed = ", ".join("'" + file.replace("'", "''") + "'" for file in files)
+    if empty is None:
+        return f"read_parquet([{listed}], filename = true, hive_partitioning = false)"
+    read = (
+        f"select * from read_parquet([{listed}], filename = true, hive_partitioning = false,"
+        " union_by_name = true)"
+    )
+    return f"({read} union all by name select * from {empty})"
+
+
+def _columns(folder: str) -> str | None:
+    """The hash of a table's columns by its recipe, if that can be read."""
+    try:
+        recipe = json.loads(Path(folder, RECIPE).read_bytes())
+    except (FileNotFoundError, ValueError):
+        return None
+    return recipe.get("columns") if isinstance(recipe, dict) else None
