@@ -7,9 +7,10 @@ no other question has the same words.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from flows.run import Run
@@ -21,24 +22,28 @@ from warehouse.schemas import Document, PromptRow, Row, Sample, Task
 log = logging.getLogger("selfplay")
 NOT_IN_TEXT = "the answer does not stand in the text"
 AGAIN = "asked before"
+BOTH_SIDES = "about documents that are held out and others"
 MOST_LAPS = 4  # how often a cluster is asked about, at most
 FEW = 0.05  # of a round's replies: a writer that gives fewer questions is not asked again
 
 
 @dataclass
 class Written:
-    """The questions taken so far, and why the others were not."""
+    """The questions taken so far, those about documents that are held out, and why the others were
+    not taken."""
 
     questions: list[Row] = field(default_factory=list)
+    held_out: list[Row] = field(default_factory=list)
     dropped: Counter[str] = field(default_factory=Counter)
 
     @property
     def num_asked(self) -> int:
-        return len(self.questions) + self.dropped.total()
+        return len(self.questions) + len(self.held_out) + self.dropped.total()
 
 
-def write_questions(run: Run[Config], count: int) -> Written:
-    """Ask rounds of `sampling.clusters_per_round` clusters until `count` questions are taken.
+def write_questions(run: Run[Config], count: int, num_held_out: int = 0) -> Written:
+    """Ask rounds of `sampling.clusters_per_round` clusters until `count` questions are taken, and
+    `num_held_out` about documents that none of the others is about.
 
     Stops before that after a round that gives next to none, and when every cluster was asked
     about `MOST_LAPS` times.
@@ -47,31 +52,51 @@ def write_questions(run: Run[Config], count: int) -> Written:
     player = run.player("policy")
     place = run.place.iteration(1).phase("asking")
     written = Written()
-    most_rounds = _most_rounds(spell, count)
+    most_rounds = _most_rounds(spell)
     for number in range(most_rounds):
         step = place.step(number + 1)
         questions = ask_questions(spell, step, player, None, number, 1)
-        before = len(written.questions)
-        _take(written, questions, count)
-        taken = len(written.questions) - before
-        log.info("%s: %d of %d questions", step.path, len(written.questions), count)
-        if len(written.questions) >= count or taken < FEW * questions.tasks.num_rows:
+        before = len(written.questions) + len(written.held_out)
+        _take(written, questions, count, num_held_out)
+        after = len(written.questions) + len(written.held_out)
+        log.info("%s: %d of %d questions", step.path, after, count + num_held_out)
+        if after >= count + num_held_out or after - before < FEW * questions.tasks.num_rows:
             break
     return written
 
 
-def _most_rounds(spell: Spell, count: int) -> int:
+def is_held_out(documents: Iterable[Document], share: float) -> bool | None:
+    """Whether questions about these documents are held out: of all documents a `share`, by a hash
+    of their names, with all their pieces. None if some are and others are not.
+
+    >>> town = {"document_id": "Arvel, piece 2", "piece_of": "Arvel"}
+    >>> is_held_out([town], 0.0), is_held_out([town], 1.0)
+    (False, True)
+    """
+    sides = {_hash(row["piece_of"] or row["document_id"]) < share for row in documents}
+    return sides.pop() if len(sides) == 1 else None
+
+
+def _hash(name: str) -> float:
+    """A number from 0 up to 1 that stands for a name."""
+    return int(hashlib.sha256(name.encode()).hexdigest()[:8], 16) / 2**32
+
+
+def _most_rounds(spell: Spell) -> int:
     """How many rounds ask about every cluster `MOST_LAPS` times."""
     clusters = {row["cluster"] for table in spell.corpus.clusters for row in table.rows()}
     per_round = spell.run.cfg.sampling.clusters_per_round
     return max(1, MOST_LAPS * len(clusters) // per_round)
 
 
-def _take(written: Written, questions: Questions, count: int) -> None:
-    """Add the questions of a round that are good, up to `count`; count the others by reason."""
+def _take(written: Written, questions: Questions, count: int, num_held_out: int) -> None:
+    """Add the questions of a round that are good, up to `count` and `num_held_out`; count the
+    others by reason."""
+    share = num_held_out / (count + num_held_out)
     text_of = {row["document_id"]: row for row in questions.documents.rows(Document)}
     shown_to = _shown(questions)
-    asked = {tuple(words_of(row["question"])) for row in written.questions}
+    taken = (*written.questions, *written.held_out)
+    asked = {tuple(words_of(row["question"])) for row in taken}
     for task in questions.tasks.rows(Task):
         if task["text"] is None:
             written.dropped[task["malformed"] or "malformed"] += 1
@@ -83,7 +108,12 @@ def _take(written: Written, questions: Questions, count: int) -> None:
             written.dropped[AGAIN] += 1
         elif not holds(task["reference"] or "", context):
             written.dropped[NOT_IN_TEXT] += 1
-        elif len(written.questions) < count:
+        elif (held_out := is_held_out(documents, share)) is None:
+            written.dropped[BOTH_SIDES] += 1
+        elif held_out and len(written.held_out) < num_held_out:
+            asked.add(words)
+            written.held_out.append(_question(task, context))
+        elif not held_out and len(written.questions) < count:
             asked.add(words)
             written.questions.append(_question(task, context))
 

@@ -285,7 +285,8 @@ class Config(MethodSettings):
         return self
 
     def workload(self) -> Workload:
-        clusters = ROUNDS * self.sampling.clusters_per_round
+        rounds = min(ROUNDS, self.sampling.max_rounds)
+        clusters = rounds * self.sampling.clusters_per_round
         g = self.group_size
         groups = self.sampling.groups
         documents = 0.375 * self.dialogues.input_tokens

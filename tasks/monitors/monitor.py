@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -43,6 +43,7 @@ JUDGE, LABELS, POOL, BATCH, UPDATE, COURSE = (
 
 Measured = Iterator[tuple[str, float]]
 Truth = Callable[[Task, str], bool | None]  # whether an answer to a task is right; None if unknown
+MOST_REASONS = 3  # why replies could not be read, in a message
 OF = " of "  # a metric named "<metric> of <role or benchmark>" has the limit of <metric>
 
 
@@ -145,8 +146,22 @@ def check_replies(replies: Table, limits: Limits, *, attempts: bool = False) -> 
     for name, share in shares.items():
         limit = getattr(limits, name)
         if limit is not None and is_beyond(name, share, limit):
-            way_out = f"`malformed` says why of each; mend the cause, or change monitor.{name}."
+            way_out = (
+                f"{_most_frequent(reasons)}. Mend the cause, or change monitor.{name}."
+                f" `selfplay view {replies.at.run}` shows the replies."
+            )
             raise Alarm(replies.address, name.removeprefix("max_"), share, limit, way_out)
+
+
+def _most_frequent(reasons: list[str | None]) -> str:
+    """Why most replies could not be read.
+
+    >>> _most_frequent(["no question", None, "no answer", "no question"])
+    'Of 4 replies: no question 2, no answer 1'
+    """
+    counts = Counter(why for why in reasons if why is not None)
+    shown = ", ".join(f"{why} {number}" for why, number in counts.most_common(MOST_REASONS))
+    return f"Of {len(reasons)} replies: {shown}"
 
 
 def canary_errors(judgments: list[Judgment], first: Sequence[Judgment] = ()) -> Measured:

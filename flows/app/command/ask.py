@@ -27,6 +27,7 @@ from flows.runtime.store_root import in_workspace
 
 FLOW = "spell-iteration"
 EXAMPLES = 5  # questions that are shown
+TO_AUDIT = 20  # held-out questions that are shown
 
 
 @click.command()
@@ -45,6 +46,16 @@ EXAMPLES = 5  # questions that are shown
     type=click.Path(dir_okay=False, path_type=Path),
     default=Path("questions.jsonl"),
     show_default=True,
+)
+@click.option(
+    "--held-out",
+    "test",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Also write questions to evaluate with, about documents that the others are not about.",
+)
+@click.option(
+    "--held-out-count", "num_held_out", type=click.IntRange(1), default=60, show_default=True
 )
 @click.option(
     "--prompts",
@@ -69,6 +80,8 @@ def ask(  # noqa: PLR0913 -- one argument for each option
     writer: str,
     count: int,
     out: Path,
+    test: Path | None,
+    num_held_out: int,
     prompts: str,
     profile: str,
     name: str | None,
@@ -80,16 +93,20 @@ def ask(  # noqa: PLR0913 -- one argument for each option
     """Let MODEL write questions with answers about CORPUS, and screen them.
 
     CORPUS is a file or folder of text, or a prepared corpus. Look at the file, edit it, and train
-    on it: `selfplay run spell-iteration --profile smollm2 --set given=questions.jsonl`. Repeating
-    the command asks nothing again.
+    on it: `selfplay run spell-iteration --profile documents --set given=questions.jsonl`. Repeating
+    the command asks nothing again. What is held out is a model's, too, and scores are as good as
+    its questions: twenty are shown, to be checked.
     """
     from flows.app.service.shown_log import shown_log
     from flows.method import opened
     from flows.runtime.record import open_run
     from tasks.engines.endpoint import API
 
-    if out.exists() and not force:
-        raise ValueError(f"{out} exists: --force overwrites it, --out names another file")
+    for path in filter(None, (out, test)):
+        if path.exists() and not force:
+            raise ValueError(f"{path} exists: --force overwrites it, or name another file")
+    if test is None:
+        num_held_out = 0
     site = Site.here()
     flow = find_flow(FLOW)
     writer = from_here(writer)
@@ -105,27 +122,42 @@ def ask(  # noqa: PLR0913 -- one argument for each option
     cfg = check_settings(deployment, parameters)
     request = make_request(deployment, flow, parameters)
     out = out.resolve()
+    test = test and test.resolve()
     with (
         shown_log(),
         in_workspace(),  # paths in profiles are relative to it
         open_run(request, cfg, force=force) as store,
         opened(cfg, store, request.run) as play,
     ):
-        written = method_module(deployment, "asking").write_questions(play, count)
+        written = method_module(deployment, "asking").write_questions(play, count, num_held_out)
     if not written.questions:
         _show_dropped(written.dropped)
         raise click.ClickException(
             f"{writer} wrote no question that can be used: try --prompts lines for a base or small"
             " model, or another model"
         )
-    lines = (json.dumps(question, ensure_ascii=False) for question in written.questions)
-    out.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    _show(written.questions)
+    _write(out, written.questions, writer)
+    _show(written.questions, EXAMPLES)
+    if test is not None:
+        _write(test, written.held_out, writer)
+        click.echo(f"Check these: they are held out, and {writer} wrote them; nobody else has.")
+        _show(written.held_out, TO_AUDIT)
     _show_dropped(written.dropped)
     click.echo(f"{out}: {len(written.questions)} questions from {written.num_asked} replies")
-    if len(written.questions) < count:
-        click.echo(f"fewer than the {count} wanted: the writer had no more to ask")
+    if test is not None:
+        click.echo(f"{test}: {len(written.held_out)} questions about other documents")
+    if len(written.questions) + len(written.held_out) < count + num_held_out:
+        click.echo(f"fewer than the {count + num_held_out} wanted: the writer had no more to ask")
         sys.exit(1)
+
+
+def _write(path: Path, questions: list[dict[str, Any]], writer: str) -> None:
+    """A line for every question, which says who wrote it."""
+    lines = (
+        json.dumps({**question, "written_by": Path(writer).name}, ensure_ascii=False)
+        for question in questions
+    )
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
 def _settings_of(writer: str, prompts: str, tokens: int, context: int) -> dict[str, Any]:
@@ -156,8 +188,8 @@ def _settings_of(writer: str, prompts: str, tokens: int, context: int) -> dict[s
     }
 
 
-def _show(questions: list[dict[str, Any]]) -> None:
-    rows = [{"question": row["question"], "answer": row["answer"]} for row in questions[:EXAMPLES]]
+def _show(questions: list[dict[str, Any]], most: int) -> None:
+    rows = [{"question": row["question"], "answer": row["answer"]} for row in questions[:most]]
     print_table(rows, f"{len(rows)} of {len(questions)}")
 
 

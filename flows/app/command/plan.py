@@ -1,4 +1,4 @@
-"""`selfplay plan`: estimate the GPUs, memory, disk and hours that a profile needs."""
+"""`selfplay plan`: estimate the memory and hours that a profile needs, and its GPUs and disk."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import click
 from flows.app.command.tables import print_table
 
 if TYPE_CHECKING:
+    from flows.plan.cpu import CPUPlan
     from flows.plan.engine import EngineMemory
     from flows.plan.plan import Plan
     from flows.plan.trainer import UpdateMemory
@@ -19,7 +20,7 @@ DEFAULT_GPU = "h100-80"
 
 @click.command()
 @click.argument("flow")
-@click.option("--profile", required=True, help="A profile that uses GPUs.")
+@click.option("--profile", required=True, help="A profile of FLOW.")
 @click.option(
     "--gpu", "card", default=DEFAULT_GPU, show_default=True, help="GPU model, e.g. h200-141."
 )
@@ -39,10 +40,11 @@ def plan(flow: str, profile: str, card: str, settings: tuple[str, ...], like: st
     if it does not fit.
     """
     from flows.app.command.launch import find_deployment, find_flow, find_method, read_settings
+    from flows.plan.cpu import plan_on_cpus
     from flows.plan.hardware import GPUS
     from flows.plan.measured import measured_lengths
     from flows.plan.plan import make_plan, ways_out
-    from flows.runtime.store_root import existing_store
+    from flows.runtime.store_root import existing_store, in_workspace
     from flows.settings import profile as profiles
 
     if card not in GPUS:
@@ -53,11 +55,13 @@ def plan(flow: str, profile: str, card: str, settings: tuple[str, ...], like: st
     if not issubclass(config, profiles.MethodSettings):
         raise ValueError(f"{flow} neither samples nor trains: there is nothing to plan")
     cfg = profiles.load(config, profile, read_settings(settings))
-    if cfg.engine.device != "cuda":
-        raise ValueError(f"{flow}/{profile} uses no GPU: there is nothing to plan")
     workload = cfg.workload()
     if like and workload:
         workload = workload.at(measured_lengths(existing_store(), like))
+    if cfg.engine.device != "cuda":
+        with in_workspace():  # paths in profiles are relative to it
+            print_cpus(f"{flow}/{profile}", plan_on_cpus(cfg, workload), cfg.iterations)
+        return
     made = make_plan(cfg, GPUS[card], workload)
     click.echo(f"{flow}/{profile} on {made.num_gpus} x {card}, computed, not measured")
     print_table(memory_rows(made), "memory of each GPU")
@@ -78,6 +82,26 @@ def plan(flow: str, profile: str, card: str, settings: tuple[str, ...], like: st
         for line in ways_out(cfg, made.gpu):
             click.echo(line)
         sys.exit(1)
+
+
+def print_cpus(name: str, made: CPUPlan, iterations: int) -> None:
+    click.echo(f"{name} on CPUs, computed from a few measurements")
+    rows = [{"of": part, "GB": f"{size:.1f}"} for part, size in made.memory_gb.items()]
+    print_table(rows, "memory, if all are loaded at once")
+    click.echo(
+        f"{made.total_gb:.1f} GB in all; contexts of {made.context:,} tokens"
+        + (f" (the model has {made.positions:,} positions)" if made.positions else "")
+        + f"; an engine's cache holds {made.cache_tokens:,} tokens"
+    )
+    if made.hours is None:
+        click.echo("hours are not known: the method's Config has no workload()")
+        return
+    rows = [{"what": what, "CPU-hours": f"{hours:.2f}"} for what, hours in made.hours.items()]
+    print_table(rows, f"an iteration, of {iterations}; held-out scores come on top")
+    click.echo(
+        "CPU-hours are of one core without matrix instructions, good within a factor of two, with"
+        " replies as long as the profile allows: --like RUN takes the lengths that RUN had"
+    )
 
 
 def memory_rows(made: Plan) -> list[dict[str, Any]]:

@@ -38,7 +38,7 @@ def test_readable_replies_and_rewards_that_differ_are_enough() -> None:
     [
         (
             {"roles": (replace(SOLVER, readable=0.05),)},
-            "no signal",
+            "weak signal",
             "5% of 400 replies of the solver",
         ),
         ({"roles": (replace(SOLVER, readable=0.2),)}, "weak signal", "(most often: no box)"),
@@ -63,6 +63,17 @@ def test_each_fault_is_named_with_its_number(changed: dict, outlook: str, proble
     [reason] = verdict.reasons
     assert problem in reason.problem and reason.advice
     assert verdict.sentence == f"{outlook}, because {reason.problem}"
+
+
+@pytest.mark.parametrize(("num_with_contrast", "outlook"), [(2, "weak signal"), (1, "no signal")])
+def test_tasks_that_an_update_can_compare_decide_not_the_replies_that_can_be_read(
+    num_with_contrast: int, outlook: str
+) -> None:
+    questioner = RoleSignal("questioner", 80, 0.08, {"no question": (74, "It")}, 20.0, 0.0)
+    groups = RewardSignal("solver", num_with_contrast, num_with_contrast, 0.4)
+    verdict = judge(replace(HEALTHY, roles=(questioner,), rewards=(groups,)))
+    assert verdict.outlook == outlook
+    assert "8% of 80 replies of the questioner" in verdict.sentence
 
 
 def test_candidates_that_pass_and_are_not_needed_speak_for_a_filter() -> None:

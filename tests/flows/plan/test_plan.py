@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 from flows.app.command import cli
 from flows.eapo.config import Config as Eapo
+from flows.plan.cpu import plan_on_cpus
 from flows.plan.engine import asleep_bytes
 from flows.plan.hardware import GIB, GPUS
 from flows.plan.measured import measured_lengths
@@ -27,7 +28,7 @@ from flows.runtime.store_root import SOURCE
 from flows.rzero.config import Config as RZero
 from flows.scope.config import Config as Scope
 from flows.settings import profile
-from flows.settings.workload import Lengths
+from flows.settings.workload import Lengths, PlannedRole, Step, Workload
 from flows.spell.config import Config as Spell
 from tasks.training.grpo import GRPOSettings, LoRASettings
 from tests.bench.gpu_plans import TABLE, gpu_profiles, table
@@ -364,3 +365,29 @@ def test_what_needs_no_plan_says_so():
     assert "has no profile '_table-9-1gpu'" in output(
         "scope-iteration", "--profile", "_table-9-1gpu", code=1
     )
+
+
+def test_a_profile_on_cpus_has_memory_and_hours(tmp_path):
+    """The model has 2 layers of 656 parameters, 800 embeddings and a norm of 8: 2,120.
+
+    Read once for each of ten prompts: 10 x 100 tokens x 2 x 1,312 = 2.624e6 FLOPs at 1e11 a second.
+    Sampled: 20 x 10 tokens x 2 x 2,112 (with the head) = 8.448e5 at 6e10. The engine: 1.2 GB, 1.7 x
+    4 bytes x 2,120, and its cache.
+    """
+    (tmp_path / "config.json").write_text(json.dumps(TINY))
+    own = {"models.base": str(tmp_path), "engine.model": str(tmp_path)}
+    cfg = profile.load(Spell, "smollm2", own)
+    role = PlannedRole("responder", Lengths(prompt=100, sampled=10))
+    made = plan_on_cpus(cfg, Workload((Step(3, (role.asked(10, 2),)),)))
+    assert made.hours == {"generate": pytest.approx(3 * 4.032e-5 / 3600), "train": 0.0}
+    assert made.memory_gb["engine 1"] == pytest.approx(1.2 + 0.838860800 + 1.44e-5, abs=1e-6)
+    assert (made.context, made.positions) == (704, None)
+    assert made.cache_tokens == 838_860_800 // (2 * 2 * 2 * 8 * 4 // 2)
+
+
+def test_plan_prints_the_memory_and_hours_of_a_cpu_profile(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(TINY))
+    own = [f"--set=models.base={tmp_path}", f"--set=engine.model={tmp_path}"]
+    told = output("spell-iteration", "--profile", "smollm2", *own)
+    assert "spell-iteration/smollm2 on CPUs" in told
+    assert "contexts of 704 tokens" in told and "CPU-hours" in told

@@ -108,6 +108,12 @@ def test_with_answers_they_are_the_references(site):
     assert paid == {"mine-1": 3.0, "mine-2": 1.0, "mine-3": 2.0, "mine-4": 0.0}
 
 
+def test_answers_can_be_ignored(site):
+    play(site, given=questions(site, TOWNS), given_answers=False)
+    paid = dict(rows(site, PAID))
+    assert paid == {"mine-1": 3.0, "mine-2": 3.0, "mine-3": 2.0, "mine-4": 1.0}
+
+
 def test_a_file_with_answers_to_some_questions_is_refused(site):
     with pytest.raises(ValueError, match="1 of 4 questions have an answer: give all of them one"):
         play(site, given=questions(site, {"Arvel": "salt"}))
@@ -187,3 +193,21 @@ def test_what_is_asked_again_or_does_not_stand_in_the_text_is_left_out_and_count
     assert "asked before" in told and "fewer than the 9 wanted" in told
     code, told, _ = ask(site)
     assert code == 1 and "exists: --force overwrites it" in told
+
+
+def test_held_out_questions_are_about_documents_of_their_own_and_say_who_wrote_them(site):
+    """Half of the documents, by a hash: Arvel .83, Borin .36, Cadra .38, Dorven .56."""
+    prepare(site)
+    test = site / "test.jsonl"
+    code, told, written = ask(
+        site, "--count", "2", "--held-out", str(test), "--held-out-count", "2"
+    )
+    assert code == 0, told
+    held_out = [json.loads(line) for line in test.read_text().splitlines()]
+    assert {row["answer"] for row in written} == {"salt", "tin"}
+    assert {row["answer"] for row in held_out} == {"wool", "glass"}
+    assert {row["written_by"] for row in [*written, *held_out]} == {"model"}
+    assert "Check these: they are held out" in told
+    play(site, given=str(site / "questions.jsonl"), **{"evaluation.benchmark": str(test)})
+    scored = rows(site, "select distinct n from evaluations where run = 'r' and benchmark = 'test'")
+    assert scored == [(2,)]

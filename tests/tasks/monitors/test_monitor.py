@@ -223,7 +223,7 @@ def replies(place, *malformed):
     [
         (
             {"max_malformed": 0.24},
-            r"answers: malformed is 0\.25, the limit is 0\.24\. `malformed` says why of each",
+            r"malformed is 0\.25, the limit is 0\.24\. Of 5 replies: no box 1, engine error 1\.",
         ),
         ({"max_engine_failure": 0.19}, r"answers: engine_failure is 0\.2, the limit is 0\.19"),
         ({"max_malformed": 0.25, "max_engine_failure": 0.2}, None),
