@@ -50,11 +50,12 @@ def templates(cfg: Settings, prompts: str) -> Callable[[str], Template]:
     """The templates of a prompt set, by name.
 
     In the set "english", the template `solver` is `prompts/english/solver.jinja` of the method; a
-    set may also be a folder anywhere. Raises ValueError, naming the file, if it is missing or is
-    no Jinja.
+    set may also be a folder anywhere. Worked examples are those of `dialogues.examples`, or else of
+    the set. Raises ValueError, naming the file, if it is missing or is no Jinja.
     """
     folder = prompt_folder(home(type(cfg)), prompts)
-    return lambda name: load(folder, name)
+    examples = getattr(getattr(cfg, "dialogues", None), "examples", None)
+    return lambda name: load(folder, name, examples)
 
 
 @dataclass(frozen=True)

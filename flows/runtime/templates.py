@@ -1,24 +1,53 @@
-"""Prompt templates of a method, and errors in them, by file and line."""
+"""Prompt templates of a method, their worked examples, and errors in them, by file and line.
+
+Worked examples are data: `examples.jsonl` beside the templates, or any file of questions with
+contexts and answers. A template shows the first of them, a block each:
+
+    {% examples 3 %}
+    Text: {{ context }}
+    Question: {{ question }} Answer: {{ answer }}
+
+    {% endexamples %}
+
+They become a part of the template's text, so they are of its version, and readers refuse copies.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 
 import jinja2
 
+from corpus_prep.contamination.benchmarks import read_rows
 from flows.settings.prompts import folder_of
+from tasks.benchmarks.items import items_of
+from tasks.benchmarks.own_file import columns_of
 from tasks.prompt import Template
+from tasks.rollouts.neutral import neutralise
+
+EXAMPLES = "examples.jsonl"
+_BLOCK = re.compile(r"\{% examples (\d+) %\}\n(.*?)\{% endexamples %\}\n?", re.DOTALL)
+_VALUE = re.compile(r"\{\{ (context|question|answer) \}\}")
+_JINJA = re.compile(r"\{[{%#]")
 
 
-def load(folder: Path, name: str) -> Template:
-    """A template of the set in a folder, or of the set that it extends.
+def load(folder: Path, name: str, examples: str | None = None) -> Template:
+    """A template of the set in a folder, or of the set that it extends, with the worked examples of
+    a file, or else of that folder.
 
-    Raises ValueError, naming its file, if it is missing or is no Jinja.
+    Raises ValueError, naming its file, if it is missing or is no Jinja, or if a file of examples
+    lacks a question, an answer or a context.
     """
     folder = folder_of(folder, name)
     template = Template.load(folder, name)
+    path = folder / EXAMPLES
+    if examples is not None:
+        path = Path(examples)
+    template = Template(name, _BLOCK.sub(lambda block: _shown(block, path), template.text))
     try:
         jinja2.Environment().parse(template.text)
     except jinja2.TemplateSyntaxError as problem:
@@ -26,6 +55,44 @@ def load(folder: Path, name: str) -> Template:
             f"{folder / name}.jinja, line {problem.lineno}: {problem.message}"
         ) from None
     return template
+
+
+def _shown(block: re.Match[str], path: Path) -> str:
+    """The first examples of a file, each in the form of a block."""
+    number = int(block[1])
+    return "".join(_filled(block[2], example) for example in islice(read_examples(path), number))
+
+
+def _filled(form: str, example: Mapping[str, str]) -> str:
+    """A block with the values of an example, which are no Jinja.
+
+    >>> _filled("Q: {{ question }}", {"question": "What is {{ x }}?"})
+    'Q: What is {{ "{{" }} x }}?'
+    """
+
+    def value(name: re.Match[str]) -> str:
+        text = neutralise(" ".join(example[name[1]].split()))
+        return _JINJA.sub(lambda opening: f'{{{{ "{opening[0]}" }}}}', text)
+
+    return _VALUE.sub(value, form)
+
+
+def read_examples(path: Path) -> Iterator[dict[str, str]]:
+    """The worked examples of a file of questions: context, question and first answer of each."""
+    if not path.is_file():
+        raise ValueError(f"there is no file of worked examples {path}")
+    columns = columns_of(path)
+    for number, row in enumerate(read_rows(path), start=1):
+        [item] = items_of([row], path.stem, columns)
+        example = {
+            "context": item["context"],
+            "question": item["text"],
+            "answer": next(iter(item["references"]), None),
+        }
+        missing = [name for name, text in example.items() if not text]
+        if missing:
+            raise ValueError(f"{path}, row {number}: a worked example has no {missing[0]}")
+        yield example
 
 
 @contextlib.contextmanager

@@ -111,6 +111,13 @@ class Dialogues(Settings):
             " small or base model continues, a line a reply"
         ),
     )
+    examples: str | None = Field(
+        default=None,
+        description=(
+            "a file of questions with contexts and answers, the first of which are worked examples;"
+            " None: those of the prompts"
+        ),
+    )
     chat_template: ChatTemplate = Field(
         default="model",
         description=(

@@ -20,6 +20,7 @@ from flows.spell.config import Config as Spell
 from flows.spell.roles import Roles as SpellRoles
 from flows.spice.config import Config as Spice
 from tasks.readers.boxed import last_box
+from tasks.readers.copies import Instructions
 from tasks.readers.lines import read_result
 
 PROMPTS = profile.home(RZero) / "prompts"
@@ -121,3 +122,41 @@ def test_a_wrong_set_file_is_named(own: Path, text: str, message: str) -> None:
 def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=f"dialogues.prompts is '{tmp_path}/no', which is no fold"):
         load(tmp_path / "no")
+
+
+MINE = [
+    '{"question": "Who dug it?", "answers": ["Ada", "A"], "context": "Ada dug\\nthe {{ canal }}."}',
+    '{"question": "When?", "answers": ["1901"], "context": "It was dug in 1901."}',
+]
+
+
+def test_worked_examples_of_my_own_stand_in_place_of_the_sets(own: Path) -> None:
+    """A line each, whatever they contain; two, although the set's prompt shows three."""
+    mine = own / "mine.jsonl"
+    mine.write_text("\n".join(MINE))
+    cfg = profile.load(Spell, "smollm2", {"dialogues.examples": str(mine)})
+    asked = SpellRoles(cfg).questioner.templates[0]
+    assert asked.render(context="It leaks.") == (
+        "Text: Ada dug the {{ canal }}.\nQuestion: Who dug it? Answer: Ada\n\n"
+        "Text: It was dug in 1901.\nQuestion: When? Answer: 1901\n\n"
+        "Text: It leaks.\nQuestion:"
+    )
+    baseline = templates(cfg, "lines-5-shot")("responder_general_qa")
+    assert baseline.render(context="It leaks.", question="Does it?").startswith("Text: Ada dug")
+    theirs = SpellRoles(profile.load(Spell, "smollm2", {})).questioner.templates[0]
+    assert asked.version != theirs.version
+
+
+def test_a_worked_example_without_an_answer_is_named(own: Path) -> None:
+    mine = own / "mine.csv"
+    mine.write_text("question,context\nWho?,Ada was there.\n")
+    with pytest.raises(ValueError, match=r"mine\.csv, row 1: a worked example has no answer"):
+        SpellRoles(profile.load(Spell, "smollm2", {"dialogues.examples": str(mine)}))
+
+
+def test_worked_examples_are_copies_if_they_come_back(own: Path) -> None:
+    questioner = SpellRoles(profile.load(Spell, "smollm2", {})).questioner
+    said = Instructions.of(template.text for template in questioner.templates)
+    assert said.holds(
+        "The mountain was named in honor of Samuel Hitt Elbert, and was first climbed"
+    )
