@@ -106,6 +106,7 @@ class Config(MethodSettings):
     """
 
     examined: ClassVar = "policy"
+    learns_from_questions: ClassVar = "questions"
 
     models: Models  # pyright: ignore[reportIncompatibleVariableOverride]
     iterations: int = Field(

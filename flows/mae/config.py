@@ -72,6 +72,7 @@ class Config(MethodSettings):
     """
 
     examined: ClassVar = "model"
+    learns_from_questions: ClassVar = "questions.file"
 
     iterations: int = Field(default=30, ge=1)
     steps: int = Field(default=10, ge=1, description="of an iteration")

@@ -212,6 +212,10 @@ class MethodSettings(Settings):
 
     worlds: ClassVar[tuple[str, ...]] = ()  # built-in corpora that its `corpus` may name
     needs_clusters: ClassVar[bool] = False  # its corpora have to be prepared with clusters
+    # settings that name corpora beside `corpus`: a folder of documents takes their place, too
+    other_corpora: ClassVar[tuple[str, ...]] = ()
+    # the setting that names a file of questions, of a method that learns from these alone
+    learns_from_questions: ClassVar[str | None] = None
     examined: ClassVar[str] = "policy"  # the player that is evaluated
 
     models: Models

@@ -191,6 +191,7 @@ class Config(MethodSettings):
 
     worlds: ClassVar = ("micro",)
     needs_clusters: ClassVar = True
+    other_corpora: ClassVar = ("clusters.finance_corpus",)
 
     models: Models  # pyright: ignore[reportIncompatibleVariableOverride]
     iterations: int = Field(

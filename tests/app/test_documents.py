@@ -50,7 +50,19 @@ def test_a_folder_becomes_a_corpus_without_the_held_out_passages(
         "contamination.benchmarks": [{"name": "nq", "path": "data/english/nq.jsonl"}]
     }
     assert asked["corpus"] == preparation["run"] and asked["corpus"].startswith("my-docs-")
-    assert asked["run"] == "mine" and asked["overrides"] == {}
+    assert asked["run"] == "mine"
+
+
+def test_documents_are_the_only_corpus_unless_the_command_names_another(
+    prepared: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    """The profile's finance corpus is the paper's, which a user does not have."""
+    asked = ask(str(tmp_path), "qwen2.5-7b-1gpu")
+    assert profile.load(Spell, asked["profile"]).learns_from == ("corpus", "corpus-finance")
+    cfg = profile.load(Spell, asked["profile"], {**asked["overrides"], "corpus": asked["corpus"]})
+    assert cfg.learns_from == (asked["corpus"],)
+    named = ask(str(tmp_path), "qwen2.5-7b-1gpu", **{"clusters.finance_corpus": "reports"})
+    assert named["overrides"] == {"clusters.finance_corpus": "reports"}
 
 
 def test_the_same_command_finds_the_same_corpus_and_another_path_another(

@@ -49,7 +49,9 @@ def with_prepared_documents(
     if not run_flow(site, FLOW, preparation, here):
         sys.exit(1)
     show_corpus(name)
-    return parameters | {"corpus": name}
+    # corpora that only a profile names would be asked for next
+    overrides = {**dict.fromkeys(cfg.other_corpora), **(parameters["overrides"] or {})}
+    return parameters | {"corpus": name, "overrides": overrides}
 
 
 def settings_of_preparation(cfg: MethodSettings) -> dict[str, Any]:

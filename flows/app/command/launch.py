@@ -249,13 +249,25 @@ def load_config(deployment: dict[str, Any], parameters: dict[str, Any]) -> Any:
     settings = dict(parameters["overrides"] or {})
     if parameters.get("corpus"):
         if "corpus" not in config.model_fields:
-            raise ValueError("this method learns from no corpus: leave out --corpus")
+            instead = _instead(config)
+            raise ValueError(f"this method learns from no corpus: leave out --corpus{instead}")
         settings["corpus"] = parameters["corpus"]
     field = config.model_fields.get("corpus")
     values = profile.read(profile.home(config) / "profiles", parameters["profile"]) | settings
     if field is not None and field.is_required() and "corpus" not in values:
         raise ValueError("name the documents: --corpus PATH")
     return profile.load(config, parameters["profile"], settings)
+
+
+def _instead(config: type[Any]) -> str:
+    """What a method that learns from questions takes in place of documents."""
+    setting = getattr(config, "learns_from_questions", None)
+    if setting is None:
+        return ""
+    return (
+        ". It learns from questions: `selfplay ask DOCS --with MODEL -o questions.jsonl` writes"
+        f" some about documents, then --set {setting}=questions.jsonl"
+    )
 
 
 def check_models(cfg: MethodSettings) -> None:

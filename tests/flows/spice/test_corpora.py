@@ -131,6 +131,9 @@ def test_a_method_that_learns_from_no_corpus_refuses_one():
     assert "learns from no corpus: leave out --corpus" in refused(
         "run", "rzero-iteration", "--corpus", "wiki"
     )
+    assert "--set questions.file=questions.jsonl" in refused(
+        "run", "mae-iteration", "--corpus", "wiki"
+    )
     as_setting = refused("run", "rzero-iteration", "--set", "corpus=wiki")
     assert "corpus: there is no such setting; settings here are " in as_setting
 
