@@ -12,7 +12,7 @@ PYTEST = $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-gpu harness companions install-dev full any types demo smollm2 demo-english test test-fast test-slow test-light \
+.PHONY: help install install-gpu harness companions loaders install-dev full any types demo smollm2 demo-english test test-fast test-slow test-light \
 	lint format lock bench bench-corpus bench-viewer bench-gpu fuzz mutants chaos claims micro clean-services wheel
 
 help: ## list these targets
@@ -32,6 +32,10 @@ harness: full ## install lm-evaluation-harness on top of .venv, in .harness, for
 companions: ## install Inspect Scout, trackio and wandb into their own environment, .companions, for tests of the real ones
 	@test -x .companions/bin/python || python3 -m venv .companions
 	@.companions/bin/python -m pip install --quiet --no-deps --require-hashes --requirement requirements/companions.txt
+
+loaders: ## install verifiers into its own environment, .loaders, for tests that load exported tasks
+	@test -x .loaders/bin/python || python3 -m venv .loaders
+	@.loaders/bin/python -m pip install --quiet --no-deps --require-hashes --requirement requirements/loaders.txt
 
 install-dev: ## install only what `make test-light` and `make lint` need, without torch and vLLM, in a minute
 	@$(INSTALL) dev

@@ -146,14 +146,20 @@ class Method:
         rebuilt. `settings` replace those of the request."""
         return self.play_by(Inquiry(), request, settings)
 
-    def play_by(self, inquiry: Asking, request: Request, settings: dict[str, Any]) -> Asking:
+    def play_by(
+        self,
+        inquiry: Asking,
+        request: Request,
+        settings: dict[str, Any],
+        kind: Callable[..., Run[Any]] = Run,
+    ) -> Asking:
         """Play without running any stage: the inquiry looks at every stage that the flow reaches.
 
         Published tables stand for the results of the stages. The flow ends at the first table that
         does not exist, or when it stops by itself.
         """
         cfg = profiles.load(self.config, request.profile, {**request.settings, **settings})
-        with opened(cfg, open_store(inquiry), request.run) as run:
+        with opened(cfg, open_store(inquiry), request.run, kind=kind) as run:
             try:
                 self.play(run)
             except Unmade:
@@ -188,7 +194,7 @@ def opened(
     store: Store,
     name: str,
     begins: bool = True,
-    kind: type[Run[Any]] = Run,
+    kind: Callable[..., Run[Any]] = Run,
     pool: MachinePool | None = None,
 ) -> Iterator[Run[Any]]:
     """A run of a configuration; its engines and its trainer end with it, unless they are a pool's.

@@ -19,11 +19,12 @@ gpu=(--extra gpu -c requirements/gpu-constraints.in --python-platform x86_64-man
 # the same versions as on a machine without a GPU, for any Python that the project runs on
 "${compile[@]}" --extra dev --universal -c requirements/cpu.txt -o requirements/dev.txt >/dev/null
 "${pin[@]}" --universal requirements/companions.in -o requirements/companions.txt >/dev/null
+"${pin[@]}" --universal requirements/loaders.in -o requirements/loaders.txt >/dev/null
 # only what .venv lacks, in versions that fit it; lm-eval's tables need an older chardet
 has=$(sed -nE 's/^([a-z0-9._-]+==[^ ]+).*/\1/p' requirements/cpu.txt | grep -v '^chardet==')
 mapfile -t left_out < <(sed 's/==.*//; s/^/--no-emit-package=/' <<<"$has")
 "${pin[@]}" -c <(echo "$has") "${left_out[@]}" requirements/harness.in -o requirements/harness.txt >/dev/null
-if grep -nE '(file:|https?:|@ |^/)' requirements/{cpu,gpu,dev,harness,companions}.txt; then
+if grep -nE '(file:|https?:|@ |^/)' requirements/{cpu,gpu,dev,harness,companions,loaders}.txt; then
     echo "a lock names a path or a host" >&2
     exit 1
 fi

@@ -109,7 +109,7 @@ def stage(
                 table = _as_prefect_task(call.make_table, task_name, Address.parse(address))
             for watch in place.store.watchers:
                 watch(table)
-            place.store.freshness.passed(table, recipe, again(place, args, kwargs, label))
+            place.store.freshness.passed(table, recipe, again(place, args, kwargs, label), decisive)
             return table
 
         def again(place: Place, args: Any, kwargs: Any, label: str | None) -> Again:

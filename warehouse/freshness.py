@@ -6,7 +6,7 @@ the rules below inspects the table published there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,10 +61,12 @@ class Freshness:
         """What else to record in the recipe of a table made under this rule."""
         return {}
 
-    def passed(self, table: Table, recipe: Recipe, again: Again) -> None:
+    def passed(
+        self, table: Table, recipe: Recipe, again: Again, arguments: Mapping[str, Any]
+    ) -> None:
         """Called with every table, built or fresh, before the flow continues.
 
-        `recipe` would build it now.
+        `recipe` would build it now, from the stage's `arguments`.
         """
 
 

@@ -6,7 +6,9 @@ It may rerun some stages, or rebuild nothing and report what is stale.
 from __future__ import annotations
 
 import fnmatch
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from warehouse.address import Address, no_run
 from warehouse.freshness import INHERITED, NEVER_MADE, Again, Playing, Recipe, inputs
@@ -101,7 +103,9 @@ class Rerun(Playing):
     def notes(self) -> Recipe:
         return {"rerun": self.rerun_id}
 
-    def passed(self, table: Table, recipe: Recipe, again: Again) -> None:
+    def passed(
+        self, table: Table, recipe: Recipe, again: Again, arguments: Mapping[str, Any]
+    ) -> None:
         self._passed |= {table.address} & self.addresses
         if self.only and self._passed == self.addresses:
             raise Enough(f"rerun: {', '.join(sorted(self.addresses))}")

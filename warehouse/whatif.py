@@ -6,6 +6,7 @@ and nothing is published.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,7 +34,9 @@ class WhatIf(Inquiry):
     instead: dict[str, Table] = field(default_factory=dict)
     made: list[str] = field(default_factory=list)
 
-    def passed(self, table: Table, recipe: Recipe, again: Again) -> None:
+    def passed(
+        self, table: Table, recipe: Recipe, again: Again, arguments: Mapping[str, Any]
+    ) -> None:
         if SAMPLERS & set(recipe["tools"]) or table.schema is PROMPTS:
             old = _without_code(table.recipe)
             change = next(changed_settings(old, _without_code(recipe)), None)

@@ -253,7 +253,7 @@ def test_stages_to_rerun_that_the_flow_did_not_reach_are_named(store, caplog):
         ValueError, match="no longer reaches them: r/solver/rewards, r/training/rewards"
     ):
         check_left(store, "r")
-    store.freshness.passed(scores[0], {}, lambda *_: scores[0])
+    store.freshness.passed(scores[0], {}, lambda *_: scores[0], {})
     check_left(store, "r")
     assert "no longer reaches them: r/training/rewards" in caplog.text
 

@@ -184,8 +184,10 @@ def first_stale_in_fork(method: Method, store: Store, folder: Path, **settings: 
 class MadeAgain(WhatIf):
     """Reruns every stage that can be rerun, stale or not."""
 
-    def passed(self, table: Table, recipe: Recipe, again: Again) -> None:
-        super().passed(table, {**recipe, "key": "another"}, again)
+    def passed(
+        self, table: Table, recipe: Recipe, again: Again, arguments: Mapping[str, Any]
+    ) -> None:
+        super().passed(table, {**recipe, "key": "another"}, again, arguments)
 
 
 def changed_if(method: Method, store: Store, folder: Path, **settings: Any) -> set[str]:

@@ -21,7 +21,9 @@ from flows.app.command.evaluate import evaluate
 from flows.app.command.export import export
 from flows.app.command.findings import findings, print_findings
 from flows.app.command.fork import fork
+from flows.app.command.import_command import import_tasks
 from flows.app.command.launch import find_flow, is_flow, make_parameters, read_settings
+from flows.app.command.make_tasks import tasks
 from flows.app.command.mirror import pull, push
 from flows.app.command.new import new
 from flows.app.command.pilot import pilot
@@ -448,6 +450,7 @@ for command in (
     export,
     findings,
     fork,
+    import_tasks,
     new,
     pilot,
     plan,
@@ -457,6 +460,7 @@ for command in (
     serve,
     sql,
     study,
+    tasks,
     view,
     whatif,
     up,

@@ -11,6 +11,7 @@ from flows.app.command.checked import check
 from flows.runtime.store_root import existing_store
 
 if TYPE_CHECKING:
+    from flows.environments.write import Format
     from warehouse.provenance import Checked
     from warehouse.store import Store
 
@@ -29,6 +30,20 @@ if TYPE_CHECKING:
 @click.option(
     "--policy", "role", metavar="ROLE", help="Export a role's policy instead, with a model card."
 )
+@click.option(
+    "--tasks",
+    "kind",
+    type=click.Choice(["verifiers", "nemo-gym", "trl", "openrlhf"]),
+    help="Export the kept tasks instead, as an environment for another trainer.",
+)
+@click.option(
+    "--keep", type=click.IntRange(1), help="With --tasks: at most so many tasks.  [default: all]"
+)
+@click.option(
+    "--without-search",
+    is_flag=True,
+    help="With --tasks: also tasks whose answers searched documents, without the search.",
+)
 @click.option("--iteration", type=int, help="Iteration of the policy.  [default: the last]")
 @click.option(
     "--push", metavar="OWNER/NAME", help="Upload to the Hugging Face hub, as a private repository."
@@ -38,6 +53,9 @@ def export(
     output: Path | None,
     transcripts: bool,
     role: str | None,
+    kind: Format | None,
+    keep: int | None,
+    without_search: bool,
     iteration: int | None,
     push: str | None,
 ) -> None:
@@ -48,8 +66,10 @@ def export(
     columns of `selfplay sql`: "rollouts", "judgments", "annotations" (labels), ...; "findings" says
     what to know first.
     """
-    if transcripts and role:
-        raise ValueError("--transcripts and --policy exclude each other")
+    if sum(map(bool, (transcripts, role, kind))) > 1:
+        raise ValueError("--transcripts, --policy and --tasks exclude each other")
+    if kind is None and (keep or without_search):
+        raise ValueError("--keep and --without-search are about tasks: name a format with --tasks")
     if iteration is not None and not role:
         raise ValueError("--iteration selects a policy: name its role with --policy")
     if transcripts:
@@ -58,6 +78,9 @@ def export(
     elif role:
         folder = output or Path(f"{name}-{role}")
         _write_policy(name, role, iteration, folder)
+    elif kind:
+        folder = output or Path(f"{name}-{kind}")
+        _write_tasks(name, kind, folder, keep, without_search)
     else:
         folder = output or Path(f"{name}-export")
         _write_dataset(name, folder)
@@ -88,6 +111,27 @@ def _write_transcripts(run: str, folder: Path) -> None:
     click.echo(f"wrote {folder}: {write_transcripts(store, run, folder):,} transcripts")
     _say_what_is_left_out(store, run)
     _say_what_is_stale(check(store, run))
+
+
+def _write_tasks(
+    run: str, kind: Format, folder: Path, keep: int | None, without_search: bool
+) -> None:
+    from flows.app.command.played_again import record
+    from flows.environments.card import card_of
+    from flows.environments.certificate import certificate
+    from flows.environments.environment import environment_of
+    from flows.environments.write import write_environment
+
+    store = existing_store()
+    environment = environment_of(record(store, run), run, keep, without_search)
+    checked = check(store, run)
+    shares = certificate(store, run, [row["task_id"] for row in environment.tasks])
+    card = card_of(environment, kind, store, checked, shares)
+    counts = write_environment(environment, kind, folder, card)
+    click.echo(f"wrote {folder}: {counts['train']} tasks to train on, {counts['test']} for testing")
+    for reason, number in environment.left_out.items():
+        click.echo(f"left out: {number} kept tasks, because {reason}")
+    _say_what_is_stale(checked)
 
 
 def _say_what_is_left_out(store: Store, run: str) -> None:

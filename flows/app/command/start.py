@@ -20,7 +20,10 @@ from flows.app.service.waiting import say
 from flows.runtime.store_root import in_workspace, open_store, store_root
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from flows.app.service.api import API
+    from flows.run import Run
     from flows.runtime.request import Request
     from flows.settings.profile import Settings
     from warehouse.rerun import Inquiry
@@ -85,13 +88,20 @@ def inquire(request: Request, settings: dict[str, Any] | None = None) -> Inquiry
     return play_by(Inquiry(), request, settings or {})
 
 
-def play_by(inquiry: Asking, request: Request, settings: dict[str, Any]) -> Asking:
-    """Let `inquiry` play the flow, in silence; returns it."""
+def play_by(
+    inquiry: Asking,
+    request: Request,
+    settings: dict[str, Any],
+    kind: Callable[..., Run[Any]] | None = None,
+) -> Asking:
+    """Let `inquiry` play the flow, in silence; returns it. `kind`: how the run behaves."""
+    from flows.run import Run as PlainRun
+
     log = logging.getLogger("selfplay")
     log.disabled = True  # its lines would report stages that do not run
     try:
         with in_workspace():  # paths in profiles are relative to it
-            return method_of(request).play_by(inquiry, request, settings)
+            return method_of(request).play_by(inquiry, request, settings, kind or PlainRun)
     finally:
         log.disabled = False
 

@@ -1,0 +1,345 @@
+"""The kept tasks of a run and the scorer of their answers, ready for other loaders."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import jinja2
+from jinja2 import meta
+
+from flows.environments.recorded import Call, Recording
+from tasks.engines.base import Sampling
+from tasks.prompt import Prompt
+from tasks.read import Reader
+from tasks.stage import describe, innermost
+from warehouse.draft import hash_json
+from warehouse.schemas import ANSWERS, RUBRICS, TASKS, Row
+
+TEST_SHARE = 0.1
+# what a task says to a scorer, beside its id
+TASK_COLUMNS = (
+    "text",
+    "reference",
+    "accepted",
+    "answer_type",
+    "options",
+    "task_type",
+    "difficulty",
+)
+JUDGE_SEES = {"task", "answer", "criterion"}  # what a judge's template may name
+
+
+@dataclass(frozen=True)
+class Judge:
+    """A judge of one criterion: its template, how its reply is read, and how it was sampled.
+
+    `min_coverage`: the share of a rubric's criteria that need a readable verdict.
+    """
+
+    template: str
+    values: Mapping[str, Any]
+    read: Callable[[str], int]
+    sampling: Sampling
+    model: str
+    min_coverage: float
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """How a reply becomes an answer, and how an answer is scored: by a rule, or by a judge with the
+    task's rubric.
+
+    `whole`: a reply that was cut off is malformed. `instructions`: the prompt's own words, which
+    are no answer.
+    """
+
+    read: Callable[[str], str]
+    whole: bool
+    instructions: tuple[str, ...]
+    compare: Callable[[Row, str], Any] | None = None
+    judge: Judge | None = None
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Tasks with their prompts, and their scorer.
+
+    A task has `task_id`, `messages`, `split`, `document_id`, the columns of `TASK_COLUMNS`, and
+    `criteria` where a judge scores. `left_out` counts kept tasks that cannot be scored this way,
+    by the reason.
+    """
+
+    run: str
+    tasks: Sequence[Row]
+    scorer: Scorer
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    searches: bool = False
+
+
+def environment_of(
+    recording: Recording, run: str, most: int | None = None, without_search: bool = False
+) -> Environment:
+    """The kept tasks of a recorded run; the first `most` of them.
+
+    `without_search`: also tasks whose answers searched documents, although no other loader searches
+    these. Raises ValueError, with what to do, if the run has no filter, no kept task, or no scorer
+    that can leave the project.
+    """
+    kept = kept_ids(recording)
+    if not kept:
+        raise ValueError(
+            f"run {run!r} has no kept tasks: its filter comes after what was played so far, or"
+            f" kept nothing; `selfplay status {run}` says which"
+        )
+    scorer, answers_calls = find_scorer(recording)
+    searches = any(has_search(recording, call) for call in answers_calls)
+    if searches and not without_search:
+        raise ValueError(
+            "the policy searches documents while it answers, and the search is not exported:"
+            " --without-search exports the tasks all the same, for a loader with a search of its"
+            " own, or to be answered from memory"
+        )
+    messages_of = prompts_of(recording, answers_calls, scorer)
+    task_of = tasks_by_id(recording)
+    label_of = labels_by_id(recording, answers_calls)
+    criteria_of = criteria_by_id(recording)
+    left_out: dict[str, int] = defaultdict(int)
+    rows = []
+    for task_id in kept[:most]:
+        row = {"task_id": task_id, **task_of[task_id]}
+        if task_id in label_of:
+            row["reference"] = label_of[task_id]
+        row["messages"] = messages_of.get(task_id)
+        row["criteria"] = criteria_of.get(task_id)
+        reason = why_not_exported(row, scorer)
+        if reason is None:
+            rows.append(row)
+        else:
+            left_out[reason] += 1
+    if not rows:
+        raise ValueError(f"none of {len(kept)} kept tasks can be exported: {dict(left_out)}")
+    return Environment(run, [*with_splits(rows)], scorer, dict(left_out), searches)
+
+
+def has_search(recording: Recording, reading: Call) -> bool:
+    """Whether the rollouts behind a table of answers could search."""
+    [rollouts] = reading.tables("rollouts")
+    return recording.calls[rollouts.address].arguments["dialogue"].search is not None
+
+
+def why_not_exported(row: Row, scorer: Scorer) -> str | None:
+    """Why a task cannot be scored outside; None if it can."""
+    if row["messages"] is None:
+        return "it was never answered, so its prompt is not known"
+    if scorer.judge is not None and not row["criteria"]:
+        return "it has no rubric"
+    if scorer.judge is None and row["reference"] is None:
+        return "it has no reference answer"
+    return None
+
+
+def kept_ids(recording: Recording) -> list[str]:
+    """The ids of all tasks that the run's filters kept, each once, in the run's order."""
+    ids = dict[str, None]()
+    for table in recording.filtered():
+        for row in table.rows():
+            if row["kept"]:
+                ids[row["task_id"]] = None
+    return list(ids)
+
+
+# ---- the scorer ----
+
+
+def find_scorer(recording: Recording) -> tuple[Scorer, list[Call]]:
+    """The scorer that rewards rest on, and the calls that read answers for it.
+
+    A run that scores in several ways has the scorer of most tables. Raises ValueError if answers
+    are neither compared with a reference nor judged by a rubric.
+    """
+    by_identity: dict[str, tuple[Scorer, list[Call]]] = {}
+    for call in recording.scored("judgments"):
+        for answers in call.tables("answers"):
+            reading = recording.calls[answers.address]
+            judge = judge_of(recording, call)
+            _add(by_identity, scorer_of(reading, judge=judge), reading)
+    for call in recording.scored("matches"):
+        if call.tables("votes"):
+            continue
+        for matches in call.tables("matches"):
+            matching = recording.calls[matches.address]
+            for answers in matching.tables("answers"):
+                reading = recording.calls[answers.address]
+                compare = matching.arguments["compare"]
+                _add(by_identity, scorer_of(reading, compare=compare), reading)
+    if not by_identity:
+        raise ValueError(
+            "the run's answers are neither compared with a reference by a rule alone nor judged by"
+            " a rubric: marks and votes of a policy that learns have no fixed scorer to export"
+        )
+    return max(by_identity.values(), key=lambda found: len(found[1]))
+
+
+def _add(found: dict[str, tuple[Scorer, list[Call]]], scorer: Scorer, reading: Call) -> None:
+    identity = hash_json(describe(vars(scorer) | {"judge": scorer.judge and vars(scorer.judge)}))
+    _, calls = found.setdefault(identity, (scorer, []))
+    if reading not in calls:
+        calls.append(reading)
+
+
+def scorer_of(
+    reading: Call,
+    *,
+    compare: Callable[[Row, str], Any] | None = None,
+    judge: Judge | None = None,
+) -> Scorer:
+    """The scorer of answers that a call read.
+
+    Raises ValueError for a reader of whole rollouts, which needs more than the reply's text.
+    """
+    reader = reading.arguments["reader"]
+    assert isinstance(reader, Reader)
+    read = reader.read
+    if not (isinstance(read, partial) and "read" in read.keywords and "column" in read.keywords):
+        raise ValueError(
+            f"{innermost(read).__qualname__} reads more than the text of a reply: answers read"
+            " with `tasks.read.reads` can be exported"
+        )
+    instructions = reader.instructions.texts if reader.instructions else ()
+    return Scorer(read.keywords["read"], reader.whole, instructions, compare, judge)
+
+
+def judge_of(recording: Recording, scoring: Call) -> Judge:
+    """The judge behind the `judgments` of a reward.
+
+    Raises ValueError if its prompt shows more than the task, the answer and the criterion.
+    """
+    [judging] = [recording.calls[table.address] for table in scoring.tables("judgments")]
+    [prompts] = judging.tables("prompts")
+    [rollouts] = judging.tables("rollouts")
+    prompt = recording.calls[prompts.address].arguments["prompt"]
+    values = recording.calls[prompts.address].arguments["values"] or {}
+    sampled = recording.calls[rollouts.address].arguments
+    assert isinstance(prompt, Prompt)
+    [template] = prompt.templates
+    shown = meta.find_undeclared_variables(jinja2.Environment().parse(template.text))
+    unknown = shown - JUDGE_SEES - set(values)
+    if unknown:
+        raise ValueError(
+            f"the judge's prompt {template.name} shows {', '.join(sorted(unknown))}, which no other"
+            f" loader has: it may show {', '.join(sorted(JUDGE_SEES))}"
+        )
+    settings = scoring.arguments["arguments"]
+    return Judge(
+        template=template.text,
+        values=values,
+        read=judging.arguments["read"],
+        sampling=sampled["sampling"],
+        model=sampled["policy"].id,
+        min_coverage=settings.get("min_coverage", 0.0),
+    )
+
+
+# ---- the tasks ----
+
+
+def prompts_of(
+    recording: Recording, answers_calls: Sequence[Call], scorer: Scorer
+) -> dict[str, list[Row]]:
+    """The messages that each task was answered with, as the scorer's answers were.
+
+    Answers elsewhere in the run count too if they were read alike and asked by the same role: tasks
+    that were kept but not trained on were only answered there.
+    """
+    alike = hash_json(describe(answers_calls[0].arguments["reader"]))
+    messages_of: dict[str, list[Row]] = {}
+    others = [
+        call
+        for call in recording.of(ANSWERS)
+        if call not in answers_calls and hash_json(describe(call.arguments["reader"])) == alike
+    ]
+    for call in (*answers_calls, *others):
+        [prompts] = call.tables("prompts")
+        for row in prompts.rows():
+            messages_of.setdefault(row["task_id"], row["messages"])
+    return messages_of
+
+
+def tasks_by_id(recording: Recording) -> dict[str, Row]:
+    """What scorers and cards need of every task."""
+    return {
+        row["task_id"]: {
+            **{name: row.get(name) for name in TASK_COLUMNS},
+            "document_id": row["document_id"],
+            "documents": row.get("evidence")
+            or ([row["document_id"]] if row["document_id"] else []),
+        }
+        for call in recording.of(TASKS)
+        for row in call.table.rows()
+        if row["text"] is not None
+    }
+
+
+def labels_by_id(recording: Recording, answers_calls: Sequence[Call]) -> dict[str, str]:
+    """The label of every task that answers are compared with in place of a reference."""
+    read = {call.table.address for call in answers_calls}
+    label_of: dict[str, str] = {}
+    for call in recording.scored("matches"):
+        for matches in call.tables("matches"):
+            matching = recording.calls[matches.address]
+            if any(table.address in read for table in matching.tables("answers")):
+                for labels in matching.tables("labels"):
+                    for row in labels.rows():
+                        if row["answer"] is not None:
+                            label_of[row["task_id"]] = row["answer"]
+    return label_of
+
+
+def criteria_by_id(recording: Recording) -> dict[str, list[Row]]:
+    """The criteria of every task that has a rubric, in order."""
+    criteria: dict[str, list[Row]] = defaultdict(list)
+    for call in recording.of(RUBRICS):
+        for row in call.table.rows():
+            if row["criterion"] is not None:
+                criteria[row["task_id"]].append(row)
+    return {
+        task_id: [
+            {"criterion": row["criterion"], "weight": row["weight"]}
+            for row in sorted(rows, key=lambda row: row["position"])
+        ]
+        for task_id, rows in criteria.items()
+    }
+
+
+# ---- splits ----
+
+
+def with_splits(rows: Sequence[Row]) -> Iterator[Row]:
+    """The tasks with their splits: a tenth is for testing, and no document is behind tasks of both.
+
+    Tasks that share a document, even through others, are in one split. Which split does not depend
+    on the other tasks as long as these bring no new connection: it hashes the smallest name of the
+    connected documents, or the task's own id.
+    """
+    root_of: dict[str, str] = {}
+
+    def root(name: str) -> str:
+        while root_of.setdefault(name, name) != name:
+            name = root_of[name]
+        return name
+
+    for row in rows:
+        first, *others = row["documents"] or [row["task_id"]]
+        for other in others:
+            low, high = sorted((root(first), root(other)))
+            root_of[high] = low
+    for row in rows:
+        name = root((row["documents"] or [row["task_id"]])[0])
+        is_test = int(hashlib.sha256(name.encode()).hexdigest()[:8], 16) < TEST_SHARE * 16**8
+        rest = {key: value for key, value in row.items() if key != "documents"}
+        yield {**rest, "split": "test" if is_test else "train"}

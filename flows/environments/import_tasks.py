@@ -1,0 +1,154 @@
+"""Tasks of other loaders as a file of questions, for every method and benchmark that takes one.
+
+A row of the file has `question`; `answers`, if the task states a reference; `options`, if it offers
+some; and `id`. What a foreign scorer does beyond comparing with a reference is not imported: the
+project's own rule compares.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from corpus_prep.contamination.benchmarks import read_rows
+from warehouse.schemas import Row
+
+REFERENCES = (
+    "expected_answer",
+    "answer",
+    "answers",
+    "reference",
+    "ground_truth",
+    "target",
+    "solution",
+)
+REQUEST = "responses_create_params"  # of every row of NeMo Gym
+NESTED = ("task", "info", "verifier_metadata", "reward_model")  # where references may stand
+# Runs in the interpreter that has verifiers: prints a task a line.
+DUMP = """
+import json, sys
+from verifiers.v1.utils.loaders import load_taskset, taskset_config_type
+name, settings, limit = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3])
+taskset = load_taskset(taskset_config_type(name)(id=name, **settings))
+for task in taskset.take(limit):
+    print(json.dumps({"prompt": task.data.prompt_text, **task.data.model_dump(mode="json")}
+        | {"prompt": task.data.prompt_text}))
+"""
+
+
+def from_nemo_gym(file: Path) -> list[Row]:
+    """The questions of a file of NeMo Gym.
+
+    Raises ValueError for a file that is none, naming its columns.
+    """
+    rows = list(read_rows(file))
+    wrong = next((row for row in rows if REQUEST not in row), None)
+    if not rows or wrong is not None:
+        has = ", ".join(wrong or {}) or "no rows"
+        raise ValueError(f"{file} is no file of NeMo Gym: a row has no {REQUEST}, but {has}")
+    return [
+        question_of(prompt_of(row[REQUEST]["input"]), row, f"{file.stem}-{i}")
+        for i, row in enumerate(rows)
+    ]
+
+
+def from_verifiers(
+    name: str, python: str, settings: Mapping[str, Any], limit: int = 1_000_000
+) -> list[Row]:
+    """The questions of an installed verifiers taskset.
+
+    `python`: an interpreter that has verifiers and the taskset; `settings`: of the taskset, such as
+    a split. Raises ValueError, with the last line of what went wrong, if it does not load.
+    """
+    done = subprocess.run(
+        [python, "-c", DUMP, name, json.dumps(settings), str(limit)],
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise ValueError(f"the taskset {name} does not load in {python}: {last}")
+    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return [
+        question_of(row["prompt"], row, row.get("id") or f"{name}-{i}")
+        for i, row in enumerate(rows)
+    ]
+
+
+def prompt_of(messages: Any) -> str:
+    """The text of a prompt: a string, or the contents of messages, system messages first as given.
+
+    >>> prompt_of([{"role": "user", "content": "Why?"}]), prompt_of("Why?")
+    ('Why?', 'Why?')
+    """
+    if isinstance(messages, str):
+        return messages
+    return "\n\n".join(_text(message.get("content")) for message in messages)
+
+
+def question_of(prompt: str, row: Mapping[str, Any], name: str) -> Row:
+    """A row of the file.
+
+    >>> question_of("2 + 2?", {"expected_answer": 4}, "a-0")
+    {'id': 'a-0', 'question': '2 + 2?', 'answers': ['4']}
+    """
+    question: Row = {"id": name, "question": prompt}
+    answers = list(references(row))
+    if answers:
+        question["answers"] = answers
+    options = list(_options(row.get("options")))
+    if options:
+        question["options"] = options
+    return question
+
+
+def references(row: Mapping[str, Any]) -> Iterator[str]:
+    """The accepted answers that a task states, in a column of its own or of its metadata."""
+    places = [row, *(row[name] for name in NESTED if isinstance(row.get(name), Mapping))]
+    for place in places:
+        for name in REFERENCES:
+            value = place.get(name)
+            if value is None or isinstance(value, Mapping):
+                continue
+            values = value if isinstance(value, list) else [value]
+            yield from (str(each) for each in values)
+            return
+
+
+def _options(options: Any) -> Iterator[str]:
+    """Texts of options: of a list of texts, or of `{"A": text}`, once or for each."""
+    if isinstance(options, Mapping):
+        yield from map(str, options.values())
+    for option in options if isinstance(options, list) else ():
+        if isinstance(option, Mapping):
+            yield from map(str, option.values())
+        else:
+            yield str(option)
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    return "".join(part.get("text", "") for part in content or () if isinstance(part, Mapping))
+
+
+def write_questions(questions: Iterable[Row], file: Path) -> int:
+    """Write a file of questions; returns how many.
+
+    Raises ValueError if there are none, or if some have an answer and others have none.
+    """
+    rows = list(questions)
+    num_answered = sum("answers" in row for row in rows)
+    if not rows:
+        raise ValueError("there are no tasks to import")
+    if 0 < num_answered < len(rows):
+        raise ValueError(
+            f"{num_answered} of {len(rows)} tasks state a reference answer: import those with and"
+            " those without apart"
+        )
+    lines = (json.dumps(row, ensure_ascii=False) for row in rows)
+    file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return len(rows)

@@ -1,0 +1,159 @@
+"""Exported tasks in the packages that train on them: they load, and score as the project does."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from flows.environments.write import write_environment
+from tests.support.scripted_play import any_text_model
+
+LOADERS = Path(__file__).resolve().parents[3] / ".loaders/bin/python"  # `make loaders`
+with_verifiers = pytest.mark.skipif(not LOADERS.exists(), reason="`make loaders` was not run")
+
+
+def as_json(replies) -> str:
+    return json.dumps([[task["task_id"], reply] for task, reply in replies])
+
+
+def outside(python, folder: Path, script: str, given: str = "", timeout: int = 900) -> str:
+    """What a script prints in a folder, in an interpreter that does not find the project."""
+    script = f"import sys; sys.path.insert(0, '.')\n{script}"
+    done = subprocess.run(
+        [str(python), "-I", "-c", script],
+        input=given,
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        timeout=timeout,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout.splitlines()[-1]
+
+
+@pytest.mark.slow
+def test_trls_reward_function_gives_200_replies_the_scores_of_the_stages(
+    environment, replies, our_scores, tmp_path
+):
+    write_environment(environment, "trl", tmp_path / "out", "card")
+    script = """
+import json
+from reward import reward
+rows = [json.loads(line) for name in ("train", "test") for line in open(f"{name}.jsonl")]
+task_of = {json.loads(row["task"])["task_id"]: row["task"] for row in rows}
+replies = json.loads(sys.stdin.read())
+completions = [[{"role": "assistant", "content": reply}] for _, reply in replies]
+print(json.dumps(reward(completions=completions, task=[task_of[name] for name, _ in replies])))
+"""
+    scores = json.loads(outside(sys.executable, tmp_path / "out", script, as_json(replies)))
+    assert len(scores) == 200
+    assert {1.0, 0.0} < {*scores}  # and some None
+    assert scores == our_scores
+
+
+@pytest.mark.slow
+def test_openrlhfs_reward_function_gives_them_too(environment, replies, our_scores, tmp_path):
+    write_environment(environment, "openrlhf", tmp_path / "out", "card")
+    spec = importlib.util.spec_from_file_location("reward_func", tmp_path / "out/reward.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)  # as OpenRLHF loads it
+    rows = [json.loads(line) for line in (tmp_path / "out/train.jsonl").open()]
+    label_of = {json.loads(row["label"])["task_id"]: row["label"] for row in rows}
+    prompt = "<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\n"
+    for (task, reply), ours in list(zip(replies, our_scores, strict=True))[:40]:
+        if task["task_id"] not in label_of:
+            continue
+        query = [f"{prompt}{reply}<|im_end|>\n"]
+        if ours is None:
+            with pytest.raises(module.Unscorable):
+                module.reward_func(query, [prompt], [label_of[task["task_id"]]])
+        else:
+            found = module.reward_func(query, [prompt], [label_of[task["task_id"]]])
+            assert found["rewards"].tolist() == [ours]
+
+
+@pytest.mark.slow
+@with_verifiers
+def test_verifiers_loads_the_taskset_and_its_rewards_are_those_of_the_stages(
+    environment, replies, our_scores, tmp_path
+):
+    write_environment(environment, "verifiers", tmp_path / "out", "card")
+    script = """
+import asyncio, json
+import verifiers.v1 as vf
+from verifiers.v1.trace import AgentInfo, Trace, TraceTask
+from verifiers.v1.utils.loaders import load_taskset, taskset_config_type
+
+name = "selfplay-made-up"
+config = taskset_config_type(name)
+tasks = {
+    task.data.id: task
+    for split in ("train", "test")
+    for task in load_taskset(config(id=name, split=split))
+}
+
+async def score(name, reply):
+    task = tasks[name]
+    trace = Trace(
+        task=TraceTask(type="SelfplayTask", data=task.data),
+        agent=AgentInfo(config=vf.AgentConfig()),
+        root_reply=reply,
+    )
+    try:
+        await task.score(trace)
+    except vf.TaskError:
+        return None
+    return trace.rewards["correct"].value
+
+async def main():
+    return [await score(*pair) for pair in json.loads(sys.stdin.read())]
+
+print(json.dumps(asyncio.run(main())))
+"""
+    scores = json.loads(outside(LOADERS, tmp_path / "out", script, as_json(replies)))
+    assert scores == our_scores
+
+
+@pytest.mark.slow
+@with_verifiers
+def test_verifiers_reads_the_rows_of_nemo_gym(environment, tmp_path):
+    write_environment(environment, "nemo-gym", tmp_path / "out", "card")
+    script = """
+import json
+from verifiers.v1.tasksets.nemo_gym.taskset import NeMoGymConfig, NeMoGymTaskset
+rows = "resources_servers/selfplay_made_up/data/train.jsonl"
+tasks = list(NeMoGymTaskset(NeMoGymConfig(id="nemo_gym", dataset=rows)))
+first = tasks[0].data
+print(json.dumps([len(tasks), first.row["task"]["task_id"], first.prompt[0].content]))
+"""
+    count, task_id, prompt = json.loads(outside(LOADERS, tmp_path / "out", script))
+    assert (count, task_id) == (20, "t0")
+    assert prompt.startswith("Question 0?")
+
+
+@pytest.mark.slow
+def test_the_training_script_trains_a_tiny_model_on_the_tasks(environment, tmp_path):
+    write_environment(environment, "trl", tmp_path / "out", "card")
+    model = any_text_model(tmp_path / "model")
+    script = (tmp_path / "out/train.py").read_text()
+    assert len([line for line in script.splitlines() if line.strip()]) <= 10
+    small = "max_steps=1, per_device_train_batch_size=2, num_generations=2, max_completion_length=8"
+    script = script.replace(
+        "mask_truncated_completions=True", f"{small}, use_cpu=True, report_to=[]"
+    )
+    (tmp_path / "out/small.py").write_text(script)
+    done = subprocess.run(
+        [sys.executable, "small.py", str(model)],
+        cwd=tmp_path / "out",
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "train_loss" in done.stdout
