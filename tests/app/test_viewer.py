@@ -13,6 +13,7 @@ from fastapi.testclient import TestClient
 
 from flows.app.viewer.app import make_app
 from flows.app.viewer.guard import Key
+from flows.app.viewer.pages.run import progress
 from flows.blocks.long_context import QuestionSet
 from flows.worlds.built_in import HAYSTACKS
 from tasks.report import report
@@ -28,6 +29,8 @@ PAGES = [
     "/run/mine",
     "/run/mine/figures",
     "/run/mine/findings",
+    "/run/mine/head",
+    "/run/mine/stages",
     "/run/mine/stages?iteration=1",
     "/run/mine/candidates",
     "/run/mine/candidates?iteration=1&phase=training&reason=",
@@ -377,3 +380,24 @@ def test_a_drawing_has_a_name_and_its_points_are_no_stops_of_the_tab_key(plain):
     drawings = [given for tag, given in page.found if tag == "svg"]
     assert drawings and all(given.get("aria-label") for given in drawings)
     assert all(given.get("role") == "img" for given in drawings)
+
+
+def test_progress_is_told_by_the_iteration_before(store):
+    """Iteration 1 had 4 steps and took 100 s; iteration 2 of 3 is at step 2 after 30 s: 70 s of it
+    are left, and 100 s of the third."""
+    tables = []
+    for iteration, step, seconds in ((1, 1, 40.0), (1, 4, 60.0), (2, 1, 30.0)):
+        place = store.run("r").iteration(iteration).phase("train").step(step)
+        recipe = {"key": "k", "stage": "s", "started_at": 0.0, "seconds": seconds, "counts": {}}
+        with store.draft(SELECTIONS) as draft:
+            draft.write([])
+            tables.append(store.publish(draft, place.address("selections"), recipe))
+    working = [{"address": "r/iter-002/train/step-002/rollouts"}]
+    assert progress(tables, working, planned=3) == {
+        "iteration": 2,
+        "phase": "train",
+        "step": 2,
+        "steps": 4,
+        "left_s": 170.0,
+    }
+    assert progress(tables, [], planned=3) is None

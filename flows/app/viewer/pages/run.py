@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from fastapi import APIRouter, HTTPException
 from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse, Response
@@ -29,6 +30,7 @@ from warehouse.draft import hash_json
 from warehouse.lake import Lake
 from warehouse.schemas import Row
 from warehouse.stopped import stopped
+from warehouse.table import Table
 
 router = APIRouter()
 BOX = (graph.WIDTH, graph.HEIGHT)
@@ -45,31 +47,90 @@ class Body:
 
 @router.get("/run/{run}", response_class=HTMLResponse)
 def overview(view: Page, run: str, iteration: int | None = None) -> HTMLResponse:
-    evaluations = view.shared_rows("evaluations")
-    tables = view.lake.tables(run)
-    iterations = _iterations(view)
-    if iteration is None and iterations:
-        iteration = iterations[-1]
     request = {"flow": "", "profile": "", **(view.store.kept(run, "request.json") or {})}
     return view.page(
         "run",
         run,
+        **_head(view),
         request=request,
         has_report=report_file(view.store, run).is_file(),
         settings=flat(view.store.kept(run, "config.json") or {}),
         about=about(view.store, run),
-        alarms=alarms(view.store, run, evaluations),
-        stopped=stopped(view.store, run),
-        tiles=held_out_tiles(evaluations),
-        iterations=iterations,
-        iteration=iteration,
-        seconds=_seconds(view),
-        num_tables=sum(not t.holds_labels for t in tables),
-        num_rows=sum(t.num_rows for t in tables if not t.holds_labels),
-        graphs=_graphs(view, iteration),
-        live=_live(view),
-        box=BOX,
+        **_stages(view, iteration),
     )
+
+
+@router.get("/run/{run}/head", response_class=HTMLResponse)
+def head(view: Page, run: str) -> HTMLResponse:
+    """The part of the page that changes while the run works; it reloads itself."""
+    return view.page("head", run, **_head(view), live=_live(view))
+
+
+def _head(view: View) -> dict[str, Any]:
+    """What is said of a run above its figures."""
+    run = view.run
+    evaluations = view.shared_rows("evaluations")
+    tables = [table for table in view.lake.tables(run) if not table.holds_labels]
+    planned = (view.store.kept(run, "config.json") or {}).get("iterations")
+    return {
+        "alarms": alarms(view.store, run, evaluations),
+        "stopped": stopped(view.store, run),
+        "tiles": held_out_tiles(evaluations),
+        "iterations": _iterations(view),
+        "planned": planned,
+        "progress": progress(tables, list(view.store.working(run)), planned),
+        "seconds": _seconds(view),
+        "num_tables": len(tables),
+        "num_rows": sum(table.num_rows for table in tables),
+        # figures and findings are drawn anew when a score or an iteration is new
+        "version": hash_json([len(evaluations), _iterations(view)])[:12],
+    }
+
+
+def _stages(view: View, chosen: int | None) -> dict[str, Any]:
+    """What is published and built in an iteration: the chosen one, or the last one there is."""
+    iterations = _iterations(view)
+    iteration = chosen
+    if iteration is None and iterations:
+        iteration = iterations[-1]
+    return {
+        "chosen": chosen,
+        "iteration": iteration,
+        "graphs": _graphs(view, iteration),
+        "live": _live(view),
+        "box": BOX,
+    }
+
+
+def progress(tables: Sequence[Table], working: Sequence[Row], planned: int | None) -> Row | None:
+    """How far a run at work is: iteration, phase and step, of how many `steps` by the iteration
+    before, and the seconds that are left if all iterations take as long as those that ended.
+
+    None if no stage of an iteration is at work.
+    """
+    at_work = [Address.parse(work["address"]) for work in working]
+    places = [at for at in at_work if at.iteration]
+    if not places:
+        return None
+    at = max(places, key=lambda place: (place.iteration or 0, place.step or 0))
+    now = at.iteration or 0
+    before = [t.at.step for t in tables if (t.at.iteration, t.at.phase) == (now - 1, at.phase)]
+    work_s: defaultdict[int, float] = defaultdict(float)
+    for table in tables:
+        if table.at.iteration:
+            work_s[table.at.iteration] += table.recipe.get("seconds", 0)
+    ended = [seconds for iteration, seconds in work_s.items() if iteration < now]
+    left_s = None
+    if ended and planned:
+        each_s = sum(ended) / len(ended)
+        left_s = max(0.0, each_s - work_s[now]) + each_s * max(0, planned - now)
+    return {
+        "iteration": now,
+        "phase": at.phase,
+        "step": at.step,
+        "steps": max((step for step in before if step is not None), default=None),
+        "left_s": left_s,
+    }
 
 
 @router.get("/run/{run}/figures", response_class=HTMLResponse)
@@ -79,15 +140,19 @@ def figures(view: Page, run: str, iteration: int | None = None) -> HTMLResponse:
     iterations = _iterations(view)
     if iteration is None:
         iteration = iterations[-1] if iterations else 0
-    body = _body(view.lake, run, iteration, _version(view))
+    body = _body(view.lake, run, iteration, version_of(view))
     return view.page("figures", run, body=body.html, statements=body.statements)
 
 
 @router.get("/run/{run}/findings", response_class=HTMLResponse)
 def what_to_know(view: Page, run: str) -> HTMLResponse:
     """The part of the page that says what to know first; empty for a run without a problem."""
-    html = _findings(view.lake, run, _version(view))
-    return HTMLResponse(f'<div id="findings">{html}</div>')
+    html = _findings(view.lake, run, version_of(view))
+    address = url("findings", run)
+    return HTMLResponse(
+        f'<div id="findings" hx-get="{address}" hx-trigger="refresh" hx-swap="outerHTML">'
+        f"{html}</div>"
+    )
 
 
 @router.get("/run/{run}/finding", response_class=HTMLResponse)
@@ -126,7 +191,7 @@ def _findings(lake: Lake, run: str, version: str) -> str:
     return render_findings(findings(lake, run), viewer=url("", run), iteration=None)
 
 
-def _version(view: View) -> str:
+def version_of(view: View) -> str:
     """A hash of all tables of the run, and of why it stopped."""
     cause = stopped(view.store, view.run)
     tables = view.lake.tables(view.run)
@@ -156,14 +221,7 @@ def report(view: Page, run: str, iteration: int | None = None) -> FileResponse:
 def stages(view: Page, run: str, iteration: int | None = None) -> HTMLResponse:
     """The part of the page that shows what is published and what is being built; it reloads
     itself during work."""
-    return view.page(
-        "stages",
-        run,
-        iteration=iteration,
-        graphs=_graphs(view, iteration),
-        live=_live(view),
-        box=BOX,
-    )
+    return view.page("stages", run, **_stages(view, iteration))
 
 
 def _iterations(view: View) -> list[int]:

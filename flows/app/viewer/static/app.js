@@ -163,6 +163,10 @@ document.addEventListener("click", (event) => {
   if (event.target.dataset?.save) saveFigure(event.target.closest("figure"), event.target.dataset.save);
 });
 
+// ---- filters: a choice takes effect at once; their button stays for text
+
+document.addEventListener("change", (event) => { if (event.target.matches("form.filters:not([data-figure]) select")) event.target.form.requestSubmit(); });
+
 // ---- labels: who gives them is remembered by this browser
 
 const nameLabellers = () => all(".labels .who").forEach((box) => { if (!box.value) box.value = localStorage.getItem("labeller") || ""; });
@@ -179,6 +183,19 @@ document.addEventListener("htmx:responseError", (event) => gone(event.detail.xhr
   : event.detail.xhr.status === 404 ? "This is gone: the run was removed or renamed."
   : `The viewer could not answer (${event.detail.xhr.status}): its terminal says why.`));
 document.addEventListener("htmx:afterSwap", () => gone(""));
+
+// ---- a run at work: its figures follow when a score is new, and what was scrolled stays where it is
+
+const headVersion = () => $("#head")?.dataset.version;
+let drawnVersion = headVersion(), scrolled = [];
+document.addEventListener("htmx:beforeSwap", (event) => { scrolled = all(".scroll", event.detail.target).map((box) => box.scrollLeft); });
+document.addEventListener("htmx:afterSwap", () => {
+  all("#stages .scroll").forEach((box, i) => { if (scrolled[i]) box.scrollLeft = scrolled[i]; });
+  if (headVersion() && headVersion() !== drawnVersion) {
+    drawnVersion = headVersion();
+    for (const part of ["#findings", "#figures"]) if ($(part)) htmx.trigger(part, "refresh");
+  }
+});
 
 // ---- keys
 
