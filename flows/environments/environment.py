@@ -13,7 +13,7 @@ import jinja2
 from jinja2 import meta
 
 from flows.environments.recorded import Call, Recording
-from tasks.engines.base import Sampling
+from tasks.models.engine import Sampling
 from tasks.prompt import Prompt
 from tasks.read import Reader
 from tasks.stage import describe, innermost
