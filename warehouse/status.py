@@ -6,6 +6,8 @@ All of it is read from recipes and locks.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from warehouse.query import EMPTY
@@ -42,9 +44,63 @@ def _run_row(name: str, tables: list[Table]) -> dict[str, Any]:
         "iterations": len(iterations),
         "tables": len(tables),
         "rows": sum(t.num_rows for t in tables),
-        "stage_s": round(sum(t.recipe["seconds"] for t in tables), 1),
+        "stage_s": round(stage_seconds(tables), 1),
         "wall_s": round(max(ends) - min(starts), 1),
         "last": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(max(ends))),
+    }
+
+
+def stage_seconds(tables: Iterable[Table]) -> float:
+    """The seconds of the stages that made some tables: the sum of their own times, s.
+
+    Stages that ran side by side count in full, and the time between stages does not.
+    """
+    return sum(table.recipe["seconds"] for table in tables)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A run in short: one row per iteration, and one per phase of the last one.
+
+    A row has its numbers of steps (phases only), tables and rows, sampled tokens, and the seconds
+    of its stages. What lies outside any iteration has the iteration None.
+    """
+
+    iterations: list[Row]
+    last: int | None
+    phases: list[Row]
+
+
+def parts(store: Store, run: str) -> Parts:
+    tables = sorted(store.tables(run), key=lambda table: table.recipe["started_at"])
+    by_iteration: dict[int | None, list[Table]] = {}
+    for table in tables:
+        by_iteration.setdefault(table.at.iteration, []).append(table)
+    last = max((number for number in by_iteration if number is not None), default=None)
+    by_phase: dict[str, list[Table]] = {}
+    for table in by_iteration.get(last, []) if last is not None else []:
+        by_phase.setdefault(table.at.phase or "", []).append(table)
+    order = sorted(by_iteration, key=lambda number: -1 if number is None else number)
+    return Parts(
+        iterations=[{"iteration": n, **_counts(by_iteration[n])} for n in order],
+        last=last,
+        phases=[
+            {"phase": phase, "steps": _num_steps(some), **_counts(some)}
+            for phase, some in by_phase.items()
+        ],
+    )
+
+
+def _num_steps(tables: list[Table]) -> int:
+    return len({table.at.step for table in tables} - {None})
+
+
+def _counts(tables: list[Table]) -> Row:
+    return {
+        "tables": len(tables),
+        "rows": sum(table.num_rows for table in tables),
+        "tokens": sum(table.recipe.get("tokens") or 0 for table in tables),
+        "stage_s": round(stage_seconds(tables), 1),
     }
 
 

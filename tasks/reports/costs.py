@@ -11,7 +11,11 @@ from warehouse.freshness import inputs
 from warehouse.schemas import ROLLOUTS, UPDATES, Row
 from warehouse.store import Store, Table
 
-COSTS = {"steps": "optimizer steps", "tokens": "sampled tokens", "seconds": "seconds of stages"}
+COSTS = {
+    "steps": "optimizer steps",
+    "tokens": "sampled tokens",
+    "seconds": "seconds of stages behind updates",
+}
 
 
 def costs(store: Store, run: str) -> dict[int, Row]:

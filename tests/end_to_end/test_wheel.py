@@ -136,7 +136,7 @@ def test_a_wheel_runs_the_demo_and_writes_only_to_the_users_workspace(
     report = installed.home / "data" / "store" / "reports" / "micro" / "iter-001.html"
     assert f"report: {report}" in said and report.is_file()
 
-    assert "rollouts.solver" in installed.selfplay("status", "micro")
+    assert "rollouts.solver" in installed.selfplay("status", "micro", "--all")
     counted = installed.selfplay(
         "sql", "select count(*) as n from evaluations where run = 'micro' and iteration = 1"
     )

@@ -6,7 +6,6 @@ Heavy modules are imported where they are used, so that `selfplay --help` is fas
 from __future__ import annotations
 
 import gc
-import os
 import sys
 from typing import Any
 
@@ -17,11 +16,13 @@ from flows.app.command.corpus import corpus
 from flows.app.command.demo import MICRO, demo
 from flows.app.command.diff import diff
 from flows.app.command.documents import with_prepared_documents
+from flows.app.command.end import print_end
 from flows.app.command.evaluate import evaluate
 from flows.app.command.export import export
-from flows.app.command.findings import findings, print_findings
+from flows.app.command.findings import findings
 from flows.app.command.fork import fork
 from flows.app.command.import_command import import_tasks
+from flows.app.command.judge import judge
 from flows.app.command.launch import find_flow, is_flow, make_parameters, read_settings
 from flows.app.command.make_tasks import tasks
 from flows.app.command.mirror import pull, push
@@ -33,13 +34,14 @@ from flows.app.command.serve import serve
 from flows.app.command.services import down, services, stop, up
 from flows.app.command.sql import sql
 from flows.app.command.start import inquire, run_flow
+from flows.app.command.status import status
 from flows.app.command.study import study
 from flows.app.command.tables import print_reports, print_table, visible
 from flows.app.command.view import view
 from flows.app.command.whatif import whatif
 from flows.app.service.site import Site
 from flows.app.service.waiting import waiting
-from flows.runtime.store_root import existing_store, has_store, store_root
+from flows.runtime.store_root import existing_store
 from warehouse.address import no_run
 
 DAMAGED = (
@@ -50,12 +52,33 @@ DAMAGED = (
 GARBAGE = 100_000
 
 
+SECTIONS = {
+    "Run": ("demo", "run", "rerun", "why", "stop", "fork", "pilot", "plan", "study", "new"),
+    "Look": ("status", "findings", "judge", "report", "view", "sql"),
+    "Compare": ("compare", "diff", "evaluate", "whatif"),
+    "Prepare data": ("corpus", "ask", "tasks", "import", "seeds"),
+    "Use and keep": ("export", "serve", "push", "pull", "verify", "clean"),
+    "Services": ("up", "down", "services"),
+}
+
+
 class Group(click.Group):
-    """Commands whose expected failures end in one clear line.
+    """Commands whose expected failures end in one clear line, and whose help has sections.
 
     Expected are a user's ValueError, a service's RuntimeError, and a file that cannot be read or
     written.
     """
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Every command by section, with the whole first sentence of its help."""
+        named = {name for names in SECTIONS.values() for name in names}
+        others = tuple(name for name in self.list_commands(ctx) if name not in named)
+        for title, names in {**SECTIONS, "Other": others}.items():
+            commands = [(name, self.get_command(ctx, name)) for name in names]
+            rows = [(name, _first_sentence(command)) for name, command in commands if command]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -72,6 +95,11 @@ class Group(click.Group):
             if problem.filename is None:
                 raise
             raise click.ClickException(f"{problem.filename}: {problem.strerror}") from problem
+
+
+def _first_sentence(command: click.Command) -> str:
+    paragraph = (command.help or "").partition("\n\n")[0]
+    return " ".join(paragraph.split()).removesuffix(".")
 
 
 def _expected_failures() -> tuple[type[Exception], ...]:
@@ -216,6 +244,7 @@ def rerun(
 
 def _run_and_exit(flow: str, parameters: dict[str, Any], here: bool) -> None:
     is_completed = run_flow(Site.here(), flow, parameters, here)
+    print_end(parameters["run"], is_completed)
     sys.exit(0 if is_completed else 1)
 
 
@@ -346,38 +375,6 @@ def clean(name: str, keep_last: int, keep: tuple[int, ...], rollouts: bool, yes:
 
 
 @main.command()
-@click.argument("name", metavar="[RUN]", required=False)
-def status(name: str | None) -> None:
-    """List the runs, or the stages of RUN; and what is running.
-
-    A stage has its rows, tokens, seconds, GPU-seconds and memory.
-    """
-    from warehouse import status as made
-    from warehouse.fork import FORK
-    from warehouse.stopped import stopped
-
-    if name is None and not (has_store() or os.environ.get("SELFPLAY_STORE")):
-        click.echo(
-            f"runs in {store_root()}: none yet; `selfplay demo` makes some, or `selfplay run`"
-        )
-        return
-    store = existing_store()
-    if name is None:
-        print_table(made.runs(store), f"runs in {store.root}")
-    else:
-        stages = made.stages(store, name)
-        if not stages and not store.folder(name).exists():
-            raise no_run(name)
-        print_findings(store, name)
-        print_table(stages, "stages")
-        if origin := store.kept(name, FORK):
-            click.echo(f"forked from {origin['run']} after iteration {origin['iteration']}")
-        if cause := stopped(store, name):
-            click.echo(visible(str(cause)))
-    print_table(made.working(store, name), "running now")
-
-
-@main.command()
 @click.argument("name", metavar="RUN")
 def report(name: str) -> None:
     """Print the paths of the reports of RUN, one for each iteration, and why it stopped if it
@@ -451,6 +448,7 @@ for command in (
     findings,
     fork,
     import_tasks,
+    judge,
     new,
     pilot,
     plan,
@@ -461,6 +459,7 @@ for command in (
     sql,
     study,
     tasks,
+    status,
     view,
     whatif,
     up,

@@ -21,6 +21,7 @@ from warehouse.provenance import (
 )
 from warehouse.query import query
 from warehouse.schemas import TASKS, Row
+from warehouse.status import stage_seconds
 from warehouse.store import Store
 from warehouse.table import Table
 
@@ -131,8 +132,18 @@ def scores(store: Store, runs: Sequence[str]) -> list[Row]:
 
 
 def spent(store: Store, runs: Sequence[str]) -> list[Row]:
-    """One row per run: the total cost of its updates."""
-    return [{"run": run, **_readable(list(costs(store, run).values())[-1])} for run in runs]
+    """One row per run: the total cost of its updates, and the seconds of all its stages.
+
+    The latter also count measurements: they are the `stage_s` of `selfplay status`.
+    """
+    return [
+        {
+            "run": run,
+            **_readable(list(costs(store, run).values())[-1]),
+            "seconds of all stages": f"{stage_seconds(store.tables(run)):,.0f}",
+        }
+        for run in runs
+    ]
 
 
 def _readable(cost: Row) -> Row:

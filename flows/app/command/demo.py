@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from flows.app.command.end import print_end
 from flows.app.command.launch import make_parameters, read_settings
 from flows.app.command.start import run_flow
 from flows.app.command.tables import print_reports, print_table
@@ -87,6 +88,7 @@ def demo(which: str, settings: tuple[str, ...]) -> None:
         play("scope-iteration", MICRO, MICRO, changed)
         print_table(_query(SCORES, run=MICRO), "held-out scores")
         print_reports(MICRO)
+        print_end(MICRO)
         return
     if not (MODEL / "config.json").exists():
         how = MAKE_MODEL if IN_CHECKOUT else MAKE_MODEL_OUTSIDE
@@ -102,6 +104,7 @@ def demo(which: str, settings: tuple[str, ...]) -> None:
         _query(ANSWERS, run=run), "answers to questions about short texts, greedy, one each"
     )
     print_reports(run)
+    print_end(run)
 
 
 def has_amx() -> bool:

@@ -10,7 +10,7 @@ import click
 
 from flows.app.command.tables import print_table, visible
 from flows.runtime.store_root import existing_store
-from warehouse.address import no_run
+from warehouse.address import check_run_name, no_run
 
 if TYPE_CHECKING:
     from tasks.findings.find import Finding
@@ -32,8 +32,7 @@ def findings(name: str, with_rows: bool, with_sql: bool, as_json: bool) -> None:
     `findings` of the workspace.
     """
     store = existing_store()
-    if not store.folder(name).exists():
-        raise no_run(name)
+    check_run(store, name)
     found = findings_of(store, name)
     if as_json:
         click.echo(json.dumps([dataclasses.asdict(one) for one in found], default=str))
@@ -64,6 +63,12 @@ def print_finding(finding: Finding) -> None:
     from flows.app.command.screen import print_wrapped
 
     print_wrapped(f"{MARKS[finding.severity]} ", visible(finding.sentence))
+
+
+def check_run(store: Store, name: str) -> None:
+    """Raise ValueError for a run that the store does not have, or a name that none can have."""
+    if not store.folder(check_run_name(name)).exists():
+        raise no_run(name)
 
 
 def findings_of(store: Store, name: str) -> list[Finding]:

@@ -1,6 +1,6 @@
 -- title:         what stopped the run
 -- severity:      serious
--- sentence:      The run stopped after {tables} tables, in {place}, by {kind}: {why}
+-- sentence:      The run stopped {place}, by {kind}: {why}
 -- compared with: nothing
 -- page:          stages
 -- grain:         the error that ended the run, if one did
@@ -12,8 +12,10 @@ select
     max(one.iteration) as iteration,
     null as number,
     null as compared_with,
-    count(*) as tables,
-    coalesce('iteration ' || max(one.iteration), 'preparation') as place,
+    case
+        when count(*) = 0 then 'before its first table'
+        else coalesce('in iteration ' || max(one.iteration), 'in preparation') || printf(', after %d tables', count(*))
+    end as place,
     json_extract_string($stopped, '$.kind') as kind,
     regexp_replace(json_extract_string($stopped, '$.why'), '\s+', ' ', 'g') as why
 from made

@@ -5,17 +5,22 @@
 -- compared with: the same share in the first iteration
 -- page:          documents
 -- $z = 2:        standard errors of either share
--- $least = 0.15: share from which on the rule speaks
+-- $least = 0.15: share from which on a rise is worth a word
+-- $always = 0.5: share that is too large even if it does not rise
 -- grain:         the last iteration that wrote tasks
 -- inputs:        tasks; $run
+-- Tasks that one prompt yields in one iteration may well be alike: they do not repeat each other.
 with written as (
-    select distinct iteration, phase, coalesce(step, 0) as step, task_id, lower(trim(text)) as text
+    select distinct iteration, coalesce(prompt_id, '') as prompt_id, task_id, lower(trim(text)) as text
     from tasks
     where run = $run and iteration is not null and rollout_id is not null and text is not null
 ),
+first_prompt as (
+    select text, min((iteration, prompt_id)) as place from written group by text
+),
 placed as (
-    select iteration, row_number() over (partition by text order by iteration, phase, step, task_id) > 1 as repeats
-    from written
+    select written.iteration, (written.iteration, written.prompt_id) != first_prompt.place as repeats
+    from written join first_prompt using (text)
 ),
 of_iteration as (
     select iteration, count(*) as n, count(*) filter (where repeats) as num
@@ -40,7 +45,13 @@ select
     case when num_iterations > 1 then first_num / first_n end as compared_with,
     case when num_iterations > 1 then printf('; in the first iteration %.0f %%', 100 * first_num / first_n) else '' end as before
 from compared
-where wilson_low(num, n, $z) > $least;
+where
+    wilson_low(num, n, $z) > $always
+    or (
+        num_iterations > 1
+        and wilson_low(num, n, $z) > $least
+        and wilson_low(num, n, $z) > wilson_high(first_num, first_n, $z)
+    );
 
 -- rows: the texts, the most frequent first
 select any_value(text) as text, count(*) as num_tasks, min(task_id) as task_id

@@ -1,0 +1,29 @@
+"""The last lines of a run: its findings, its score, and what to do next."""
+
+from __future__ import annotations
+
+import click
+
+from flows.app.command.findings import print_findings
+from flows.app.command.status import scores_of
+from flows.runtime.store_root import open_store
+
+
+def print_end(name: str, is_completed: bool = True) -> None:
+    """Print a run's findings, its held-out scores by iteration, and the next commands."""
+    store = open_store()
+    if not store.folder(name).exists():
+        return
+    print_findings(store, name)
+    scores = [score for number, score in scores_of(store, name).items() if number is not None]
+    if scores:
+        click.echo(f"held-out score of {name}: {' → '.join(scores)}")
+    if is_completed:
+        commands = [
+            f"selfplay view {name}",
+            f"selfplay status {name}",
+            f"selfplay judge {name}",
+        ]
+    else:
+        commands = [f"selfplay status {name}", f"selfplay why {name}"]
+    click.echo(f"next: {', '.join(commands)}")

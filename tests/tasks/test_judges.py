@@ -1,0 +1,166 @@
+"""The judge on trial: agreement, kappa, groupings, wrong verdicts and what was asked again."""
+
+import pytest
+
+from tasks.judges.trial import card, hold_trial
+from tests.tasks.findings.given import RUN, at, rows
+from warehouse.lake import Lake
+from warehouse.query import query
+
+# rollout, criterion, verdict, truth
+VERDICTS = [
+    ("a", "t-0", 1, 1),
+    ("a", "t-1", 0, 1),  # a false fail
+    ("b", "t-0", 1, 0),  # a false pass
+    ("b", "t-1", None, 1),  # unreadable
+    ("c", "t-0", 0, 0),
+    ("c", "t-1", 1, 1),
+]
+
+
+def judged(store):
+    place = at(store, 1, "solving")
+    rows(
+        place,
+        "judgments",
+        *(
+            {
+                "rollout_id": rollout,
+                "task_id": "t",
+                "criterion_id": criterion,
+                "verdict": verdict,
+                "oracle": truth,
+                "judge_rollout_id": f"j-{rollout}-{criterion}",
+                "malformed": "no mark" if verdict is None else None,
+            }
+            for rollout, criterion, verdict, truth in VERDICTS
+        ),
+        {
+            "rollout_id": "canary-1-t-0",
+            "task_id": "t",
+            "criterion_id": "t-0",
+            "verdict": 1,
+            "expected": 1,
+            "judge_rollout_id": "j-canary",
+        },
+    )
+    rows(
+        place,
+        "rubrics",
+        {"criterion_id": "t-0", "task_id": "t", "position": 0, "priority": "critical"},
+        {"criterion_id": "t-1", "task_id": "t", "position": 1, "priority": "bonus"},
+    )
+    rows(
+        place,
+        "rollouts",
+        *(
+            {"rollout_id": f"j-{rollout}-{criterion}", "role": "judge"}
+            for rollout, criterion, _, _ in VERDICTS
+        ),
+        *({"rollout_id": i, "role": "solver", "num_sampled_tokens": 10} for i in "abc"),
+    )
+    advantages = [("a", 0.5), ("b", -2.0), ("c", 1.0)]
+    rows(place, "advantages", *({"rollout_id": i, "advantage": value} for i, value in advantages))
+    rows(place, "batches", *({"rollout_id": i, "advantage": value} for i, value in advantages))
+    answers = [("a", "same"), ("b", "same"), ("c", "other")]
+    rows(place, "answers", *({"rollout_id": i, "answer": text} for i, text in answers))
+
+
+def test_agreement_kappa_and_the_weight_of_right_verdicts(store):
+    judged(store)
+    canary, truth = hold_trial(Lake(store), RUN).overall
+    assert (canary["standard"], canary["n"], canary["agreement"]) == ("canary", 1, 1.0)
+    # 3 of 6 right; the truth says yes 4 of 6, the judge 3 of 6: by chance 1/3 + 1/6 = 1/2
+    assert (truth["n"], truth["num_right"], truth["agreement"], truth["kappa"]) == (6, 3, 0.5, 0)
+    counts = ("num_false_pass", "num_false_fail", "num_unread")
+    assert [truth[name] for name in counts] == [1, 1, 1]
+    # |advantage| of right verdicts: a once, c twice = 2.5 of (0.5 + 2 + 1) * 2 = 7
+    assert truth["weighted"] == pytest.approx(2.5 / 7)
+
+
+def test_verdicts_are_grouped_by_priority_place_role_and_length_and_canaries_are_apart(store):
+    judged(store)
+    by = hold_trial(Lake(store), RUN).by
+    priorities = {
+        row["part"]: row["num_right"] for row in by["criterion"] if row["standard"] == "truth"
+    }
+    assert priorities == {"critical": 2, "bonus": 1}
+    places = [row["part"].strip() for row in by["position"] if row["standard"] == "truth"]
+    assert places == ["1", "2"]
+    assert {row["part"] for row in by["role"]} == {"judge"}
+    assert {row["what"] for row in by["phase"]} == {"criterion", "canary"}
+    assert {row["part"].split()[0] for row in by["place"]} == {"1"}
+    assert sum(row["n"] for row in by["length"]) == 6  # a canary has no length
+
+
+def test_wrong_verdicts_stand_in_the_order_of_their_weight(store):
+    judged(store)
+    trial = hold_trial(Lake(store), RUN)
+    assert trial.num_wrong == 3
+    wrong = [(row["rollout_id"], row["criterion_id"], row["advantage"]) for row in trial.wrong]
+    assert wrong == [("b", "t-0", -2.0), ("b", "t-1", -2.0), ("a", "t-1", 0.5)]
+
+
+def test_two_verdicts_on_answers_of_the_same_text_are_compared(store):
+    judged(store)
+    (again,) = hold_trial(Lake(store), RUN).asked_again
+    # t-0 of a and b: 1 and 1; t-1: one of them is unreadable
+    assert (again["num_things"], again["num_verdicts"], again["agreement"]) == (1, 2, 1.0)
+
+
+def test_a_verdict_that_people_call_bad_is_held_to_be_the_other_one(store):
+    judged(store)
+    opinions = [("j-a-t-0", "bad"), ("j-a-t-1", "bad"), ("j-b-t-0", "good"), ("j-c-t-0", "unsure")]
+    rows(
+        store.run(RUN),
+        "annotations",
+        *(
+            {"kind": "verdict", "subject": i, "labeller": "me", "opinion": what}
+            for i, what in opinions
+        ),
+    )
+    labelled = query(
+        store.root,
+        "select judge_rollout_id, truth from verdicts where standard = 'label' order by all",
+    )
+    assert [(row["judge_rollout_id"], row["truth"]) for row in labelled] == [
+        ("j-a-t-0", 0),
+        ("j-a-t-1", 1),
+        ("j-b-t-0", 1),
+    ]
+
+
+def test_the_card_has_every_grouping_and_one_row_for_each_wrong_verdict(store):
+    judged(store)
+    text = card(hold_trial(Lake(store), RUN))
+    assert "# The judge of r" in text and "## By position" in text
+    assert text.partition("## Wrong verdicts")[2].count("\n| 1 | solving |") == 3
+
+
+def test_a_run_without_verdicts_has_an_empty_trial_and_a_card_that_says_so(store):
+    rows(at(store, 1), "answers", {"rollout_id": "a", "answer": "x"})
+    trial = hold_trial(Lake(store), RUN)
+    assert trial.overall == [] and trial.wrong == [] and trial.marks == []
+    assert "No verdict of this run can be held against a standard" in card(trial)
+
+
+def test_votes_are_held_against_the_rule_and_gates_against_the_auditor(store):
+    place = at(store, 1)
+    rows(
+        place,
+        "votes",
+        {"judge_rollout_id": "v1", "rollout_id": "a", "task_id": "t", "vote": 1},
+        {"judge_rollout_id": "v2", "rollout_id": "a", "task_id": "t", "vote": 0},
+    )
+    rows(place, "matches", {"rollout_id": "a", "task_id": "t", "matched": True})
+    gate = {"task_id": "t", "kind": "model"}
+    rows(
+        place,
+        "gates",
+        {**gate, "gate": "source", "passed": True, "judge_rollout_id": "g"},
+        {**gate, "gate": "auditor", "passed": False, "judge_rollout_id": "h"},
+    )
+    trial = hold_trial(Lake(store), RUN)
+    found = {(row["what"], row["standard"]): row["agreement"] for row in trial.overall}
+    assert found == {("gate source", "auditor"): 0.0, ("vote", "rule"): 0.5}
+    assert [row["num_disputed"] for row in trial.asked_again] == [1]
