@@ -99,21 +99,24 @@ def test_a_flow_is_deployed_again_if_its_declaration_changed_and_not_for_its_cod
     anyway."""
     file = site.root / "flows" / "chess" / "flow.py"
 
-    def fingerprint(text: str = "") -> str:
-        file.write_text(text or file.read_text())
-        return services._fingerprint(site, declared(site))
+    def changed(text: str) -> list[str]:
+        file.write_text(text)
+        now = declared(site)
+        return [d["tags"][0] for d in services.to_deploy(site, now, num_there=len(now))]
 
-    first, text = fingerprint(), file.read_text()
-    assert fingerprint(text.replace("...", "return None")) == first
-    assert fingerprint('"""Other words."""\n' + text) != first
-    assert fingerprint(text.replace("chess_iteration", "go_iteration")) != first
-    (site.root / "flows" / "chess" / "profiles" / "large.toml").write_text("")
-    assert fingerprint(text) != first
+    services.remember_deployed(site, declared(site))
+    text = file.read_text()
+    assert changed(text.replace("...", "return None")) == []
+    assert changed('"""Other words."""\n' + text) == ["chess"]
+    assert changed(text.replace("chess_iteration", "go_iteration")) == ["chess"]
     own = stub_project.make(tmp_path / "project")
-    before = services._fingerprint(own, declared(own))
+    own.home.mkdir(parents=True, exist_ok=True)
+    services.remember_deployed(own, declared(own))
+    num = len(declared(own))
+    assert services.to_deploy(own, declared(own), num_there=num) == []
     flow = own.root / "stub_flows" / "flow.py"
     flow.write_text(flow.read_text().replace("corpus: str | None = None", "corpus: str"))
-    assert services._fingerprint(own, declared(own)) != before  # its parameters are its own
+    assert services.to_deploy(own, declared(own), num_there=num)  # its parameters are its own
 
 
 def test_a_flow_with_a_syntax_error_is_named_with_its_line(site):
@@ -247,3 +250,20 @@ def test_another_base_model_is_another_model_of_the_engine():
 
     cfg = profile.load(Config, "micro", {"models.base": "an/other"})
     assert (cfg.models.base, cfg.engine.model) == ("an/other", "an/other")
+
+
+def test_a_new_or_changed_profile_is_deployed_alone(site):
+    services.remember_deployed(site, declared(site))
+    assert services.to_deploy(site, declared(site), num_there=3) == []
+    (site.code / "flows" / "chess" / "profiles" / "blitz.toml").write_text("")
+    micro = site.code / "flows" / "maze" / "profiles" / "micro.toml"
+    micro.write_text('[engine]\ndevice = "cuda"\n')
+    changed = services.to_deploy(site, declared(site), num_there=4)
+    assert [(d["tags"][0], d["name"]) for d in changed] == [("chess", "blitz"), ("maze", "micro")]
+    written = yaml.safe_load(prefect_file(site, changed).read_text())["deployments"]
+    assert [d["name"] for d in written] == ["blitz", "micro"]
+
+
+def test_a_server_that_lost_deployments_gets_all(site):
+    services.remember_deployed(site, declared(site))
+    assert len(services.to_deploy(site, declared(site), num_there=2)) == 3

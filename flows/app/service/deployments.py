@@ -107,12 +107,14 @@ def own_file(site: Site) -> Path:
     return site.root / "prefect.yaml"
 
 
-def prefect_file(site: Site) -> Path:
-    """The file that `prefect deploy` reads: the site's own, or one written to its home."""
+def prefect_file(site: Site, only: list[dict[str, Any]] | None = None) -> Path:
+    """The file that `prefect deploy` reads: the site's own, or one written to its home, with all
+    deployments or `only` some."""
     if (own := own_file(site)).exists():
         return own
     path = site.home / "prefect.yaml"
-    deployments = [{**d, "entrypoint": _flow_of_method(d["entrypoint"])} for d in declared(site)]
+    chosen = declared(site) if only is None else only
+    deployments = [{**d, "entrypoint": _flow_of_method(d["entrypoint"])} for d in chosen]
     path.write_text(
         yaml.safe_dump({"name": "selfplay", "deployments": deployments}, sort_keys=False)
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import json
 import os
 import socket
 import subprocess
@@ -28,6 +29,7 @@ LAST_LOOK_S = 0.5  # even a worker that cannot continue sends a first heartbeat
 START_S = 300.0  # the first start creates the database, which a busy machine does slowly
 DIED = "its process ended without a message; repeat the command to resume from what is published"
 METHOD = SOURCE / "flows" / "method.py"
+DEPLOYED = "deployed"  # in a site's home: what was deployed last
 NVIDIA = Path("/dev/nvidia0")
 AMD = Path("/dev/kfd")
 Say = Callable[[str], None]
@@ -92,18 +94,16 @@ def default_pools() -> tuple[str, ...]:
 
 
 def deploy(site: Site, api: API, say: Say = print) -> None:
-    """Deploy every profile, unless no declaration has changed since the last time.
+    """Deploy the profiles whose declarations have changed since the last time.
 
     A change to a flow's code needs no deployment: every flow run imports the current code.
     """
     deployments = declared(site)
-    stamp = site.home / "deployed"
-    fingerprint = _fingerprint(site, deployments)
-    unchanged = stamp.exists() and stamp.read_text() == fingerprint
-    if unchanged and len(api.deployments()) >= len(deployments):
+    changed = to_deploy(site, deployments, num_there=len(api.deployments()))
+    if not changed:
         return
-    file = prefect_file(site)
-    say(f"deploying {len(deployments)} profiles")
+    file = prefect_file(site, changed)
+    say(f"deploying {len(changed)} of {len(deployments)} profiles")
     prefect = [sys.executable, "-m", "prefect", "--no-prompt"]
     command = [*prefect, "deploy", "--all", "--prefect-file", str(file)]
     environment = site.environment()
@@ -117,7 +117,7 @@ def deploy(site: Site, api: API, say: Say = print) -> None:
     (site.logs / "deploy.log").write_text(done.stdout + done.stderr)
     if done.returncode != 0 or len(api.deployments()) < len(deployments):
         raise RuntimeError(f"prefect deploy --all failed; {site.log_tail('deploy', 30)}")
-    stamp.write_text(fingerprint)
+    remember_deployed(site, deployments)
 
 
 def crash_dead_runs(site: Site, api: API, say: Say = print) -> None:
@@ -257,16 +257,45 @@ def _job_template(site: Site) -> dict[str, Any]:
     }
 
 
-def _fingerprint(site: Site, deployments: list[dict[str, Any]]) -> str:
-    """The hash of the declarations, and of the files with the parameters of flows.
+def to_deploy(
+    site: Site, deployments: list[dict[str, Any]], num_there: int
+) -> list[dict[str, Any]]:
+    """Those of a site's deployments that differ from what was deployed last; all of them if the
+    server has fewer."""
+    if num_there < len(deployments):
+        return deployments
+    before = _deployed(site)
+    return [d for d in deployments if before.get(_key(d)) != _fingerprint(site, d)]
+
+
+def remember_deployed(site: Site, deployments: list[dict[str, Any]]) -> None:
+    fingerprints = {_key(d): _fingerprint(site, d) for d in deployments}
+    (site.home / DEPLOYED).write_text(json.dumps(fingerprints))
+
+
+def _deployed(site: Site) -> dict[str, str]:
+    """The fingerprints of what was deployed last; none if they cannot be read."""
+    try:
+        before = json.loads((site.home / DEPLOYED).read_text())
+    except (OSError, ValueError):
+        return {}
+    return before if isinstance(before, dict) else {}
+
+
+def _key(deployment: dict[str, Any]) -> str:
+    return f"{deployment['entrypoint']} {deployment['name']}"
+
+
+def _fingerprint(site: Site, deployment: dict[str, Any]) -> str:
+    """The hash of a declaration, and of the files with the parameters of its flow.
 
     Every method has the parameters of `Method`, flows of a site's own prefect.yaml have others.
     """
     own = own_file(site)
-    digest = hashlib.sha256(f"{site.root} {deployments}".encode())
+    digest = hashlib.sha256(f"{site.root} {deployment}".encode())
     files = {METHOD}
     if own.exists():
-        files = {own, *(site.code / d["entrypoint"].split(":")[0] for d in deployments)}
+        files = {own, site.code / deployment["entrypoint"].split(":")[0]}
     for file in sorted(file for file in files if file.exists()):
         digest.update(file.read_bytes())
     return digest.hexdigest()
