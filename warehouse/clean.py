@@ -63,7 +63,7 @@ def removable(
     tables = list(store.tables(run))
     if not tables:
         raise no_run(run)
-    if any(store.working(run)):
+    if store.is_played(run) or any(store.working(run)):
         raise ValueError(f"run {run!r} is in use: clean it once it has ended")
     iterations = sorted({t.at.iteration for t in tables if t.at.iteration is not None})
     kept = {*keep, *iterations[max(0, len(iterations) - keep_last) :]}

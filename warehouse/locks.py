@@ -40,6 +40,25 @@ def hold(folder: Path, address: str) -> Iterator[None]:
             os.unlink(file.name)
 
 
+@contextlib.contextmanager
+def share(folder: Path, name: str) -> Iterator[None]:
+    """Hold a lock that others may hold, too."""
+    folder.mkdir(exist_ok=True)
+    with open(_file(folder, name), "a") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        yield
+
+
+def is_shared(folder: Path, name: str) -> bool:
+    """Whether anybody holds a lock by `share`."""
+    with contextlib.suppress(FileNotFoundError), open(_file(folder, name), "a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
 def check_free(folder: Path, address: str) -> None:
     """Raise RuntimeError, naming the holder, if an address is locked.
 

@@ -362,6 +362,16 @@ class Store:
         with locks.hold(self.root / LOCKS, address):
             yield
 
+    @contextlib.contextmanager
+    def playing(self, run: str) -> Iterator[None]:
+        """Say that a flow works on a run, also between two of its stages."""
+        with locks.share(self.root / LOCKS / RUNS, check_run_name(run)):
+            yield
+
+    def is_played(self, run: str) -> bool:
+        """Whether a flow on this machine works on a run."""
+        return locks.is_shared(self.root / LOCKS / RUNS, run)
+
     def check_free(self, address: str) -> None:
         """Raise RuntimeError, naming the holder, if an address is locked."""
         locks.check_free(self.root / LOCKS, address)

@@ -159,6 +159,8 @@ def check_machine(cfg: MethodSettings, root: Path, loads: bool = False) -> None:
     if not cfg.preflight:
         return
     problems = [*crowded(cfg, Host.here()), *without_package(cfg)]
+    if loads and cfg.engine.kind == "vllm":
+        problems += read_only_shared_memory()
     if cfg.engine.device == "cuda" and cfg.engine.kind == "vllm":
         machine = Machine.here(root)
         if machine:
@@ -236,6 +238,16 @@ def without_compiler() -> list[str]:
             f"{include} has no Python.h, which kernels on GPUs need: install {version}-dev"
         )
     return problems
+
+
+def read_only_shared_memory() -> list[str]:
+    """Problems of shared memory that cannot be written to, as any engine does."""
+    if not SHARED_MEMORY.exists() or os.access(SHARED_MEMORY, os.W_OK):
+        return []
+    return [
+        f"{SHARED_MEMORY} is read-only, and an engine writes to it: mount it writable, in a"
+        " container with --tmpfs /dev/shm"
+    ]
 
 
 def short_of_shared_memory(cfg: MethodSettings) -> list[str]:

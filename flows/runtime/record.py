@@ -48,7 +48,7 @@ def open_run(
     with contextlib.suppress(duckdb.Error):  # a damaged table of any run must not stop this one
         write_views(store)
     try:
-        with remembered(store, request.run):
+        with store.playing(request.run), remembered(store, request.run):
             yield store
     except Enough as enough:
         log.info("%s", enough)

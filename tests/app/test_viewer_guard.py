@@ -81,6 +81,16 @@ def test_a_request_from_another_page_is_refused(stranger, key):
     assert stranger.post("/open", content=key.token).status_code == 403  # without an origin
 
 
+def test_a_link_elsewhere_opens_a_page_but_runs_no_statement(stranger, key):
+    stranger.cookies.set(key.cookie, key.token)
+    linked = {"Sec-Fetch-Site": "cross-site"}
+    assert stranger.get("/run/mine", headers=linked).status_code == 200
+    for path in ("/sql/result", "/sql/result.csv", "/sql/result.parquet"):
+        asked = {"text": "select 1 as one"}
+        assert stranger.get(path, params=asked, headers=linked).status_code == 403
+        assert stranger.get(path, params=asked).status_code == 200
+
+
 def test_every_answer_forbids_inline_scripts_framing_and_requests_elsewhere(stranger, key):
     stranger.cookies.set(key.cookie, key.token)
     for path in (

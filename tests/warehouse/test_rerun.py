@@ -296,6 +296,11 @@ def test_a_run_that_is_being_worked_on_is_not_cleaned(store):
     play(store)
     with store.lock("r/iter-001/samples.first"), pytest.raises(ValueError, match="is in use"):
         clean.removable(store, "r")
+    with store.playing("r"), store.playing("r"):  # two flows, between two stages of theirs
+        with pytest.raises(ValueError, match="is in use"):
+            clean.removable(store, "r")
+        assert list(store.working()) == []
+    assert clean.removable(store, "r") == []
     with pytest.raises(ValueError, match="there is no run 's'"):
         clean.removable(store, "s")
 

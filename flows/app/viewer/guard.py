@@ -27,6 +27,7 @@ from warehouse.store import Store
 LOCAL = ("127.0.0.1", "localhost")
 # allowed without the token: the pages that accept it
 OPEN = ("/open", "/alive", "/static/open.js", "/static/app.css")
+STATEMENTS = "/sql/"  # what begins so computes whatever the address says
 TOKEN_BYTES = 32
 HEADERS = {
     "Content-Security-Policy": (
@@ -131,6 +132,10 @@ class Guard:
             return PlainTextResponse("this server answers to its own name only", 421)
         if origin is not None and origin not in self.key.origins:
             return PlainTextResponse("this page may only be used from itself", 403)
+        # a link elsewhere may lead to a page, but must not run its own statement
+        is_linked = request.headers.get("sec-fetch-site") == "cross-site"
+        if is_linked and request.url.path.startswith(STATEMENTS):
+            return PlainTextResponse("a statement may only be run from the viewer's page", 403)
         if request.method not in ("GET", "HEAD") and origin is None:
             return PlainTextResponse(
                 "a request that changes something must say where it comes from", 403

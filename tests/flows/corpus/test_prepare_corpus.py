@@ -61,7 +61,10 @@ def run(tmp_path, **more):
     )
     cfg = profile.load(Config, PROFILE, asked.settings)
     with open_run(asked, cfg, force=True) as store:
-        return prepare(cfg, store.run("wiki")), asked
+        assert store.is_played("wiki")
+        made = prepare(cfg, store.run("wiki"))
+    assert not store.is_played("wiki")
+    return made, asked
 
 
 def test_what_goes_says_why_and_the_rest_stays_in_order_with_an_index(corpus):

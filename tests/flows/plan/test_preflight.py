@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from types import SimpleNamespace
 
@@ -68,6 +69,15 @@ def test_a_missing_compiler_and_missing_headers_are_said(monkeypatch, tmp_path):
 def test_several_gpus_need_shared_memory(monkeypatch, name, free, refused):
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
     assert bool(short_of_shared_memory(profile.load(Scope, name))) == refused
+
+
+def test_shared_memory_that_is_read_only_is_named_before_an_engine_starts(tmp_path, monkeypatch):
+    cfg = profile.load(Scope, "micro")
+    monkeypatch.setattr("flows.plan.preflight.SHARED_MEMORY", tmp_path)
+    check_machine(cfg, tmp_path, loads=True)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write to any folder
+    with pytest.raises(ValueError, match=f"{tmp_path} is read-only, and an engine writes to it"):
+        check_machine(cfg, tmp_path, loads=True)
 
 
 def test_a_judge_on_several_gpus_needs_shared_memory(monkeypatch):
