@@ -29,6 +29,8 @@ PAGES = [
     "/run/mine",
     "/run/mine/figures",
     "/run/mine/findings",
+    "/run/mine/judge",
+    "/run/mine/judge?by=criterion&iteration=1",
     "/run/mine/head",
     "/run/mine/stages",
     "/run/mine/stages?iteration=1",
@@ -401,3 +403,10 @@ def test_progress_is_told_by_the_iteration_before(store):
         "left_s": 170.0,
     }
     assert progress(tables, [], planned=3) is None
+
+
+def test_the_page_of_the_judge_leads_from_a_wrong_verdict_to_what_it_is_on(plain):
+    page = open_page(plain, "/run/mine/judge")
+    assert "1 wrong verdicts" in page.text
+    assert {"/run/mine/rollout?id=j1", "/run/mine/task?id=t1"} <= {*page.links()}
+    assert plain.get("/run/mine/judge.md").text.startswith("# ")

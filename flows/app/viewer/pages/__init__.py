@@ -3,6 +3,7 @@
 from flows.app.viewer.pages import (
     candidates,
     documents,
+    judge,
     labels,
     rollout,
     rollouts,
@@ -25,6 +26,7 @@ ROUTERS = tuple(
         rollout,
         rollouts,
         documents,
+        judge,
         updates,
         labels,
         search,
