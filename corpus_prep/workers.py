@@ -26,6 +26,8 @@ from typing import Any, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, PositiveInt
 
+from corpus_prep.cluster import connect
+
 log = logging.getLogger("selfplay")
 PR_SET_PDEATHSIG = 1
 
@@ -34,8 +36,8 @@ class Workers(BaseModel):
     """Where the work runs, which does not change the result.
 
     count: processes on this machine; 1 means this process. On Ray, the number of CPUs of a cluster
-    to start here; with an `address` (as for ray.init; `auto` for the running cluster) that
-    cluster's own CPUs count.
+    to start here; with an `address` (as for ray.init; `auto` for the running cluster), or
+    RAY_ADDRESS in the environment, that cluster's own CPUs count.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -125,15 +127,7 @@ def _end_with_parent() -> None:
 
 
 def _on_ray(work: Callable[[Any], str], specs: Iterable[Any], workers: Workers) -> Iterator[str]:
-    try:
-        import ray
-    except ImportError as problem:
-        raise ValueError(
-            "workers on Ray need the extra `cluster`: pip install 'selfplay-flows[cluster]'"
-        ) from problem
-    if not ray.is_initialized():
-        count = None if workers.address else workers.count
-        ray.init(workers.address, num_cpus=count, include_dashboard=False, log_to_driver=False)
+    ray = connect("workers", workers.address, workers.count)
     remote: Any = ray.remote(_call)
     waiting = [remote.remote(work, spec) for spec in specs]
     while waiting:

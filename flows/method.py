@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from flows.plan.cluster import engines_on_nodes
 from flows.plan.preflight import check_machine
 from flows.run import Run
 from flows.runtime.machines import MachinePool, Machines, open_models, register
@@ -31,6 +32,7 @@ from flows.settings import profile as profiles
 from flows.settings.profile import MethodSettings
 from tasks.engines.chat import ChatFleet
 from warehouse.code import follow_package
+from warehouse.head import head_of
 from warehouse.rerun import Inquiry, Unmade
 from warehouse.store import Store
 
@@ -123,6 +125,7 @@ class Method:
         with (
             open_run(request, cfg, rerun, force) as store,
             tracked(sink, store, request.run, cfg.model_dump(mode="json")),
+            _only_head(cfg, store),
             opened(cfg, store, request.run, pool=pool) as run,
         ):
             self.play(run)
@@ -186,6 +189,13 @@ def own_package(play: Callable[[Run[Any]], Any]) -> str | None:
     if module == "flow":
         return package
     return None
+
+
+def _only_head(cfg: Any, store: Store) -> contextlib.AbstractContextManager[None]:
+    """Refuse a second machine as head of a store whose engines are on several."""
+    if isinstance(cfg, MethodSettings) and engines_on_nodes(cfg):
+        return head_of(store)
+    return contextlib.nullcontext()
 
 
 @contextlib.contextmanager

@@ -161,6 +161,23 @@ def num_gpus(cfg: MethodSettings) -> int:
     return max(engines, cfg.trainer_processes)
 
 
+def gpus_here(cfg: MethodSettings) -> int:
+    """GPUs that the run needs on the machine of its flow: the trainer's, and those of engines that
+    are not placed on nodes."""
+    return max(_gpus_of_engines(cfg, "local"), cfg.trainer_processes)
+
+
+def _gpus_of_engines(cfg: MethodSettings, place: str) -> int:
+    engines = 0
+    if cfg.engine.place == place:
+        engines = cfg.num_engines * cfg.engine.tensor_parallel
+    judge = cfg.judge_engine
+    if judge and judge.place == place:
+        each = judge.tensor_parallel
+        engines = -(-engines // each) * each + each
+    return engines
+
+
 def updates_of(settings: BaseModel, where: str = "") -> dict[str, GRPOSettings]:
     """The settings of every update in a configuration, by their dotted names."""
     updates: dict[str, GRPOSettings] = {}
@@ -290,6 +307,20 @@ def _written_files(shape: Shape, settings: GRPOSettings) -> UpdateFiles:
     if settings.export_dtype == "bfloat16" and settings.lora is None:
         return UpdateFiles(weights=2 * trained, state=12 * trained)
     return UpdateFiles(weights=4 * trained, state=8 * trained)
+
+
+def network_gb(cfg: MethodSettings, num_nodes: int) -> float | None:
+    """GB of weights that engines of other nodes read in an iteration; None without a workload.
+
+    Prompts and rollouts are token ids: megabytes.
+    """
+    workload = cfg.workload()
+    if workload is None:
+        return None
+    shape = shape_of(cfg.models.base)
+    sizes = [_written_files(shape, settings).weights for settings in updates_of(cfg).values()]
+    elsewhere = cfg.num_engines * (num_nodes - 1) / num_nodes
+    return max(sizes, default=0.0) * workload.num_updates * elsewhere
 
 
 def ways_out(cfg: MethodSettings, gpu: GPU) -> Iterator[str]:

@@ -16,8 +16,9 @@ from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
 
+from flows.plan.cluster import cluster_problems
 from flows.plan.hardware import GPU, GPUS, MIN_DRIVER, OVERHEADS
-from flows.plan.plan import make_plan, updates_of, ways_out
+from flows.plan.plan import gpus_here, make_plan, updates_of, ways_out
 from flows.plan.shapes import UnknownShape
 from flows.runtime.store_root import IN_CHECKOUT
 from flows.settings.profile import Comparing, MethodSettings, Settings
@@ -154,7 +155,8 @@ def check_machine(cfg: MethodSettings, root: Path, loads: bool = False) -> None:
 
     The error says all that is wrong, and the way out. GPUs are not checked for a model of unknown
     shape, for an endpoint, or without an NVIDIA driver. If the run now `loads` its models, GPUs
-    whose memory other processes use are refused, too.
+    whose memory other processes use are refused, too, and nodes of the cluster that cannot serve
+    engines that are placed there. Raises RuntimeError if no cluster answers.
     """
     if not cfg.preflight:
         return
@@ -173,6 +175,10 @@ def check_machine(cfg: MethodSettings, root: Path, loads: bool = False) -> None:
             problems += _still_busy(cfg, root)
     if problems:
         raise ValueError("\n  ".join(["this machine cannot run the profile:", *problems, WAY_OUT]))
+    if loads:
+        problems = cluster_problems(cfg, root)
+    if problems:
+        raise ValueError("\n  ".join(["the cluster cannot run the profile:", *problems, WAY_OUT]))
 
 
 def crowded(cfg: MethodSettings, host: Host) -> list[str]:
@@ -180,10 +186,10 @@ def crowded(cfg: MethodSettings, host: Host) -> list[str]:
     on_cpus = [
         each
         for each in (cfg.engine, cfg.judge_engine)
-        if each and each.device == "cpu" and each.kind == "vllm"
+        if each and each.device == "cpu" and each.kind == "vllm" and each.place == "local"
     ]
     processes = {
-        "num_engines": cfg.num_engines,
+        "num_engines": cfg.num_engines if cfg.engine.place == "local" else 0,
         "match.processes": getattr(cfg, "match", Comparing()).processes,
     }
     if on_cpus:
@@ -288,9 +294,10 @@ def gpu_problems(cfg: MethodSettings, machine: Machine) -> list[str]:
             "a GPU is in compute mode Exclusive_Process, but engine and trainer are two processes: "
             "`nvidia-smi -c DEFAULT` as root"
         )
-    if len(machine.gpus_gib) < plan.num_gpus:
+    needed = gpus_here(cfg)
+    if len(machine.gpus_gib) < needed:
         problems.append(
-            f"{plan.num_gpus} GPUs are needed, {len(machine.gpus_gib)} may be used"
+            f"{needed} GPUs are needed, {len(machine.gpus_gib)} may be used"
             " (CUDA_VISIBLE_DEVICES): lower num_engines and trainer_processes, or take a profile"
             " for fewer"
         )
@@ -366,8 +373,10 @@ def busy(cfg: MethodSettings, machine: Machine) -> list[str]:
 
 def _shares(cfg: MethodSettings) -> list[float]:
     """The share of each GPU's memory that engines take: first the players', then the judges'."""
-    shares = cfg.num_engines * cfg.engine.tensor_parallel * [cfg.engine.gpu_memory_utilization]
-    if (judge := cfg.judge_engine) and judge.kind == "vllm":
+    shares = list[float]()
+    if cfg.engine.place == "local":
+        shares += cfg.num_engines * cfg.engine.tensor_parallel * [cfg.engine.gpu_memory_utilization]
+    if (judge := cfg.judge_engine) and judge.kind == "vllm" and judge.place == "local":
         shares += -len(shares) % judge.tensor_parallel * [0.0]
         shares += judge.tensor_parallel * [judge.gpu_memory_utilization]
     return shares

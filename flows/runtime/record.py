@@ -117,8 +117,8 @@ def save_request(store: Store, request: Request, config: BaseModel, force: bool 
 def check_request(store: Store, request: Request, config: BaseModel, force: bool = False) -> None:
     """Raise ValueError if the run is another flow's, or was made with another configuration.
 
-    With `force`, the configuration may be another. Limits of monitors may always change: they are
-    in no recipe.
+    With `force`, the configuration may be another. Limits of monitors and the place of engines may
+    always change: they are in no recipe.
     """
     last = _request(store, request.run)
     if last and last.flow != request.flow:
@@ -139,7 +139,17 @@ def check_request(store: Store, request: Request, config: BaseModel, force: bool
 
 
 def _without_limits(config: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in config.items() if key != "monitor"}
+    return {
+        key: _without_place(value) if key in ("engine", "judge_engine") else value
+        for key, value in config.items()
+        if key != "monitor"
+    }
+
+
+def _without_place(engine: dict[str, Any] | None) -> dict[str, Any] | None:
+    if engine is None:
+        return None
+    return {key: value for key, value in engine.items() if key != "place"}
 
 
 def last_request(store: Store, run: str) -> Request:

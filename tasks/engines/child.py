@@ -1,7 +1,8 @@
 """An engine's process, and the pipe to it.
 
 The process has its own log file, serves many calls, and dies with its parent. Messages are tuples:
-the kind, then what belongs to it.
+the kind, then what belongs to it. `Child` is a process of this machine, `tasks.engines.node_child`
+one of a node; to a pool both are a `pipe`, a `log_file`, how it `ended`, and `close`.
 """
 
 import contextlib
@@ -13,6 +14,7 @@ import sys
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Protocol
 
 from tasks.engines.gpus import devices
 from tasks.models.engine import EngineConfig
@@ -37,6 +39,7 @@ CPU_ENVIRONMENT = {
     "TORCH_COMPILE_DISABLE": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # else every child binds to the same first core
 }
+KEY = "SELFPLAY_ENGINE_KEY"  # a variable: the key of a connection between machines
 # to an engine: a call's settings, some of its prompts, its end
 CALL = "call"
 LOT = "lot"
@@ -51,20 +54,32 @@ DONE = "done"
 OUT_OF_MEMORY = re.compile(r"out of memory|OutOfMemory|can't allocate memory", re.IGNORECASE)
 
 
+class EngineProcess(Protocol):
+    """What a pool needs of an engine's process, wherever it runs."""
+
+    pipe: Connection
+    log_file: Path
+    # whether it was lost with its node, and did not end by itself
+    is_lost: bool
+
+    def ended(self) -> str:
+        """How it ended, after the end of its pipe."""
+        ...
+
+    def close(self) -> None: ...
+
+
 class Child:
     """One engine process and the pipe to it."""
+
+    is_lost = False
 
     def __init__(self, config: EngineConfig, number: int, log_dir: Path):
         log_dir.mkdir(parents=True, exist_ok=True)
         self.log_file = log_dir / f"engine-{os.getpid()}-{number}.log"
         ours, theirs = Pipe()
-        environment = os.environ | ENVIRONMENT | parent_variables() | {"PYTHONPATH": _python_path()}
-        if config.device == "cpu":
-            environment |= CPU_ENVIRONMENT | {
-                "OMP_NUM_THREADS": str(config.threads),
-                "CUDA_VISIBLE_DEVICES": "",
-            }
-        elif config.kind == "vllm":
+        environment = engine_environment(config)
+        if config.device != "cpu" and config.kind == "vllm":
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(devices(config.tensor_parallel, number))
         with self.log_file.open("ab") as out:
             self.process = subprocess.Popen(
@@ -81,6 +96,9 @@ class Child:
         self.pipe: Connection = ours
         self.pipe.send(config)
 
+    def ended(self) -> str:
+        return f"process {self.process.pid} ended with status {self.process.wait()}"
+
     def close(self) -> None:
         self.pipe.close()  # the child ends at the end of its pipe
         try:
@@ -91,6 +109,17 @@ class Child:
         # tensor-parallel workers that were still loading
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGTERM)
+
+
+def engine_environment(config: EngineConfig) -> dict[str, str]:
+    """The environment of an engine's process, except for the GPUs that it gets."""
+    environment = os.environ | ENVIRONMENT | parent_variables() | {"PYTHONPATH": _python_path()}
+    if config.device == "cpu":
+        environment |= CPU_ENVIRONMENT | {
+            "OMP_NUM_THREADS": str(config.threads),
+            "CUDA_VISIBLE_DEVICES": "",
+        }
+    return environment
 
 
 def _python_path() -> str:

@@ -22,6 +22,7 @@ from tasks.engines.child import (
     ROWS,
     SLEEP,
     Child,
+    EngineProcess,
 )
 from tasks.models.engine import EngineConfig, EngineDied
 
@@ -41,11 +42,12 @@ class Pool:
         self.log_dir = log_dir
         self.queue = queue
         self.numbers = range(first, first + num_engines)
-        self.children: dict[int, Child] = {}
+        self.children: dict[int, EngineProcess] = {}
         # engines that have asked for prompts since the first call under way began
         self.awake: set[int] = set()
         self._knows: dict[int, set[int]] = {}  # the calls that each engine was told of
         self._idle: set[int] = set()  # engines without prompts, which wait to be told of a call
+        self._fruitful: set[int] = set()  # engines that have sent rows since they were started
 
     def start(self) -> None:
         for number in self.numbers:
@@ -102,6 +104,7 @@ class Pool:
         if kind == MORE:
             self._give(number)
         elif kind == ROWS:
+            self._fruitful.add(number)
             if call is not None:
                 call.take(content)
         elif kind == FAILED and of is not None:
@@ -139,15 +142,19 @@ class Pool:
         try:
             return child.pipe.recv()
         except (EOFError, OSError):
-            return DIED, f"process {child.process.pid} ended with status {child.process.wait()}"
+            return DIED, child.ended()
 
     def _revive(self, number: int, reason: str) -> None:
         """Start an engine that died again, for the rows that its calls still miss.
 
-        If it died before during one of them, they fail.
+        If it died before during one of them, they fail. One that was lost with its node may be lost
+        again, if it sent rows in between; until there is room for it, the others take its prompts.
         """
         calls = self.queue.under_way
+        is_lost = self.children[number].is_lost
         again = any(number in call.restarted for call in calls)
+        if is_lost and number in self._fruitful:
+            again = False
         try:
             self._restart(number, reason, again)
         except (EngineDied, OSError) as error:
@@ -155,11 +162,15 @@ class Pool:
             return
         for call in calls:
             call.restarted.add(number)
-            call.queues.take_back(number)
+            call.queues.take_back(number, is_free=is_lost)
         for call in calls:
             if call.missing and call.error is None:
                 self._tell(number, call)
                 break
+        if is_lost:
+            for other in sorted(self._idle - {number}):
+                self._idle.discard(other)
+                self._give(other)
 
     def _restart(self, number: int, reason: str, again: bool) -> None:
         log_file = self.children[number].log_file
@@ -178,9 +189,17 @@ class Pool:
         self._launch(number)
 
     def _launch(self, number: int) -> None:
-        self.children[number] = Child(self.config, number, self.log_dir)
+        self._fruitful.discard(number)
+        self.children[number] = self._started(number)
         self._knows[number] = set()
         self._idle.add(number)
+
+    def _started(self, number: int) -> EngineProcess:
+        if self.config.place == "ray":
+            from tasks.engines.node_child import NodeChild
+
+            return NodeChild(self.config, number, self.log_dir)
+        return Child(self.config, number, self.log_dir)
 
     def _close(self, number: int) -> None:
         self._knows.pop(number, None)

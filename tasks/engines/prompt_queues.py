@@ -49,9 +49,15 @@ class PromptQueues:
         self._handed[number] += lot
         return lot
 
-    def take_back(self, number: int) -> None:
-        """An engine died: put the prompts that it was given back into its queue."""
-        self._awake.discard(number)
+    def take_back(self, number: int, is_free: bool = False) -> None:
+        """An engine died: put the prompts that it was given back into its queue.
+
+        With `is_free`, others may take them although it is not awake.
+        """
+        if is_free:
+            self._awake.add(number)
+        else:
+            self._awake.discard(number)
         self._waiting[number].extendleft(reversed(self._handed[number]))
         self._handed[number] = []
 

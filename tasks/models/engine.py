@@ -95,11 +95,13 @@ class EngineConfig(BaseModel):
     `model` is the HF folder or hub name loaded first; policies of the same architecture replace its
     weights in place. `max_lora_rank` 0 switches adapters off. `urls` and `api_key_env` (the *name*
     of an environment variable) are for `kind="openai"`; `kv_cache_bytes` is for CPUs,
-    `gpu_memory_utilization` for GPUs. `yarn` is for long contexts.
+    `gpu_memory_utilization` for GPUs. `yarn` is for long contexts. `place="ray"` starts it on a
+    node of the Ray cluster that has room, which changes no row.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     kind: Literal["vllm", "openai"] = "vllm"
+    place: Literal["local", "ray"] = "local"
     model: str
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     max_model_len: int = Field(gt=0)
@@ -137,6 +139,10 @@ class EngineConfig(BaseModel):
         if (self.kind == "openai") != bool(self.urls):
             raise ValueError(
                 f'urls belong to kind="openai": got kind="{self.kind}" with {len(self.urls)} urls'
+            )
+        if self.kind == "openai" and self.place == "ray":
+            raise ValueError(
+                'place="ray" is for kind="vllm": servers behind urls run by themselves'
             )
         return self
 

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Hashable
 from multiprocessing import Pipe
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -66,9 +65,11 @@ class HeldEngine(ScriptedEngine):
 class EngineThread:
     """Stands in for an engine's process."""
 
+    is_lost = False
+
     def __init__(self, engine: ScriptedEngine, number: int, log_dir: Path) -> None:
         self.pipe, theirs = Pipe()
-        self.log_file, self.process = log_dir / "log", SimpleNamespace(pid=number, wait=lambda: 1)
+        self.log_file, self.number = log_dir / "log", number
         self.engine = engine
 
         def work() -> None:
@@ -76,6 +77,9 @@ class EngineThread:
             theirs.close()
 
         threading.Thread(target=work, daemon=True).start()
+
+    def ended(self) -> str:
+        return f"thread {self.number} ended"
 
     def close(self) -> None:
         self.pipe.close()

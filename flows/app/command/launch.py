@@ -24,7 +24,13 @@ if TYPE_CHECKING:
     from flows.runtime.request import Request
     from flows.settings.profile import MethodSettings
 
-PASSED_ON = ("CUDA_VISIBLE_DEVICES", "HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE")
+PASSED_ON = (
+    "CUDA_VISIBLE_DEVICES",
+    "HF_HOME",
+    "HF_HUB_CACHE",
+    "HF_HUB_OFFLINE",
+    "RAY_ADDRESS",
+)
 ROWS = (".jsonl", ".json", ".jsonl.gz", ".csv", ".tsv", ".parquet")  # suffixes of files of rows
 PROMPTS = "dialogues.prompts"
 

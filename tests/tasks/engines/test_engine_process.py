@@ -1,16 +1,20 @@
 """What an engine's process leaves out, and what ends with it."""
 
+import os
+import secrets
+import socket
 import subprocess
 import sys
 import time
-from multiprocessing import Pipe
+from multiprocessing import AuthenticationError, Pipe
+from multiprocessing.connection import Listener
 from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
 import pytest
 
-from tasks.engines import child
+from tasks.engines import child, node_host
 from tasks.engines.fleet import Fleet
 from tasks.models.engine import EngineConfig
 from tests.support.scripted import model_folder
@@ -80,3 +84,31 @@ def test_what_an_engines_process_started_ends_with_it(tmp_path, folder, monkeypa
     engine.close()
     while left.is_running() and left.status() != psutil.STATUS_ZOMBIE:
         time.sleep(0.05)
+
+
+def test_an_engine_on_another_machine_answers_over_a_connection_with_a_key(tmp_path, monkeypatch):
+    """The process that a node starts, on this machine: its model is missing, and it says so."""
+    key = secrets.token_hex(32)
+    wrong = os.environ | {child.KEY: secrets.token_hex(32)}
+    with Listener(("127.0.0.1", 0), authkey=bytes.fromhex(key)) as listener:
+        port = str(listener.address[1])  # type: ignore[index]
+        command = [sys.executable, "-m", "tasks.engines.fleet_child", "127.0.0.1", port]
+        with subprocess.Popen(command, env=wrong, stderr=subprocess.DEVNULL) as refused:
+            with pytest.raises(AuthenticationError):
+                listener.accept()
+            assert refused.wait() != 0
+        with subprocess.Popen(command, env=os.environ | {child.KEY: key}) as started:
+            with listener.accept() as pipe:
+                pipe.send(EngineConfig(model=str(tmp_path / "none"), max_model_len=64))
+                pipe.send((child.SLEEP,))
+                kind, error = pipe.recv()
+                assert kind == child.FAILED and "does not exist" in str(error)
+            assert started.wait() == 0
+
+
+def test_a_node_that_cannot_reach_the_fleet_says_so(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert node_host._reachable(["127.0.0.1"], port) == "127.0.0.1"
+    with pytest.raises(ConnectionError, match=r"cannot reach the fleet .*open the ports"):
+        node_host._reachable(["127.0.0.1"], port)

