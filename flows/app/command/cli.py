@@ -24,6 +24,7 @@ from flows.app.command.fork import fork
 from flows.app.command.import_command import import_tasks
 from flows.app.command.judge import judge
 from flows.app.command.launch import find_flow, is_flow, make_parameters, read_settings
+from flows.app.command.launching import launch
 from flows.app.command.make_tasks import tasks
 from flows.app.command.mirror import pull, push
 from flows.app.command.new import new
@@ -53,7 +54,19 @@ GARBAGE = 100_000
 
 
 SECTIONS = {
-    "Run": ("demo", "run", "rerun", "why", "stop", "fork", "pilot", "plan", "study", "new"),
+    "Run": (
+        "demo",
+        "run",
+        "rerun",
+        "why",
+        "stop",
+        "fork",
+        "pilot",
+        "plan",
+        "launch",
+        "study",
+        "new",
+    ),
     "Look": ("status", "findings", "judge", "report", "view", "sql"),
     "Compare": ("compare", "diff", "evaluate", "whatif"),
     "Prepare data": ("corpus", "ask", "tasks", "import", "seeds"),
@@ -449,6 +462,7 @@ for command in (
     fork,
     import_tasks,
     judge,
+    launch,
     new,
     pilot,
     plan,

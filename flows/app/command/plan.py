@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from flows.plan.engine import EngineMemory
     from flows.plan.plan import Plan
     from flows.plan.trainer import UpdateMemory
+    from flows.settings.profile import MethodSettings
+    from flows.settings.workload import Workload
 
 DEFAULT_GPU = "h100-80"
 
@@ -31,33 +33,34 @@ DEFAULT_GPU = "h100-80"
     metavar="KEY=VALUE",
     help="Change a setting, e.g. num_engines=4.",
 )
+@click.option(
+    "--gpus-per-node", default=8, show_default=True, type=click.IntRange(1), help="GPUs of a node."
+)
+@click.option(
+    "--price-per-gpu-hour", "price", type=click.FloatRange(0), help="Also say what it costs."
+)
 @click.option("--like", metavar="RUN", help="Use the lengths of this run's conversations.")
-def plan(flow: str, profile: str, card: str, settings: tuple[str, ...], like: str | None) -> None:
+def plan(
+    flow: str,
+    profile: str,
+    card: str,
+    settings: tuple[str, ...],
+    like: str | None,
+    gpus_per_node: int,
+    price: float | None,
+) -> None:
     """Estimate memory, disk, hours and GPU-hours of FLOW with a profile.
 
     Says what to change if it does not fit. Everything is computed from the model's shape, the
     profile's numbers and assumed rates; nothing is measured, and no model is loaded. Exits with 1
     if it does not fit.
     """
-    from flows.app.command.launch import find_deployment, find_flow, find_method, read_settings
     from flows.plan.cpu import plan_on_cpus
     from flows.plan.hardware import GPUS
-    from flows.plan.measured import measured_lengths
     from flows.plan.plan import make_plan, ways_out
-    from flows.runtime.store_root import existing_store, in_workspace
-    from flows.settings import profile as profiles
+    from flows.runtime.store_root import in_workspace
 
-    if card not in GPUS:
-        raise ValueError(f"no GPU {card!r}; there are {', '.join(GPUS)}")
-    flow = find_flow(flow)
-    find_deployment(flow, profile)
-    config = find_method(flow).config
-    if not issubclass(config, profiles.MethodSettings):
-        raise ValueError(f"{flow} neither samples nor trains: there is nothing to plan")
-    cfg = profiles.load(config, profile, read_settings(settings))
-    workload = cfg.workload()
-    if like and workload:
-        workload = workload.at(measured_lengths(existing_store(), like))
+    flow, cfg, workload = configured(flow, profile, card, settings, like)
     if cfg.engine.device != "cuda":
         with in_workspace():  # paths in profiles are relative to it
             print_cpus(f"{flow}/{profile}", plan_on_cpus(cfg, workload), cfg.iterations)
@@ -71,6 +74,9 @@ def plan(flow: str, profile: str, card: str, settings: tuple[str, ...], like: st
         f" {made.disk_once_gb:,.0f} GB while it is written, {made.disk_gb:,.0f} GB over the run\n"
     )
     print_hours(made, cfg.iterations)
+    print_nodes(made, cfg, gpus_per_node)
+    if price is not None:
+        print_price(made, cfg.iterations, price)
     if made.verdict == "tight":
         click.echo(
             "tight: an update leaves less than 10 % of a card; fragmentation may take that, so try"
@@ -82,6 +88,64 @@ def plan(flow: str, profile: str, card: str, settings: tuple[str, ...], like: st
         for line in ways_out(cfg, made.gpu):
             click.echo(line)
         sys.exit(1)
+
+
+def configured(
+    flow: str, profile: str, card: str, settings: tuple[str, ...], like: str | None = None
+) -> tuple[str, MethodSettings, Workload | None]:
+    """The flow's name, its configuration, and its workload at the lengths of the run `like`.
+
+    Raises ValueError for an unknown GPU, or a flow that neither samples nor trains.
+    """
+    from flows.app.command.launch import find_deployment, find_flow, find_method, read_settings
+    from flows.plan.hardware import GPUS
+    from flows.plan.measured import measured_lengths
+    from flows.runtime.store_root import existing_store
+    from flows.settings import profile as profiles
+
+    if card not in GPUS:
+        raise ValueError(f"no GPU {card!r}; there are {', '.join(GPUS)}")
+    flow = find_flow(flow)
+    find_deployment(flow, profile)
+    config = find_method(flow).config
+    if not issubclass(config, profiles.MethodSettings):
+        raise ValueError(f"{flow} neither samples nor trains: there is nothing to plan")
+    cfg = profiles.load(config, profile, read_settings(settings))
+    workload = cfg.workload()
+    if like and workload:
+        workload = workload.at(measured_lengths(existing_store(), like))
+    return flow, cfg, workload
+
+
+def print_nodes(made: Plan, cfg: MethodSettings, gpus_per_node: int) -> None:
+    """How many nodes the run takes, and what crosses the network between them."""
+    from flows.app.launch.job import nodes_of
+    from flows.plan.plan import network_gb
+
+    try:
+        num_nodes = nodes_of(cfg, gpus_per_node)
+    except ValueError as problem:
+        click.echo(f"nodes: {problem}")
+        return
+    if num_nodes == 1:
+        click.echo(f"nodes: 1 with {made.num_gpus} GPUs")
+        return
+    told = f"nodes: {num_nodes} with {gpus_per_node} GPUs, engines on all, the trainer on the first"
+    crossing = network_gb(cfg, num_nodes)
+    if crossing is not None:
+        told += f"; engines of other nodes read {crossing:,.1f} GB of weights in an iteration"
+    click.echo(told)
+
+
+def print_price(made: Plan, iterations: int, price: float) -> None:
+    if made.hours is None:
+        click.echo("money is not known: the method's Config has no workload()")
+        return
+    each = made.hours * made.num_gpus * price
+    click.echo(
+        f"money, at {price:g} a GPU-hour: {each:,.0f} an iteration, {each * iterations:,.0f} the"
+        " run"
+    )
 
 
 def print_cpus(name: str, made: CPUPlan, iterations: int) -> None:

@@ -1,0 +1,101 @@
+"""`selfplay launch`: write the file that starts a run on a cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from flows.app.command.plan import DEFAULT_GPU
+
+DEFAULT_IMAGE = "REGISTRY/selfplay:latest"
+
+
+@click.command()
+@click.argument("kind", type=click.Choice(["slurm", "kubernetes", "skypilot"]))
+@click.argument("flow")
+@click.option("--profile", required=True, help="A profile that uses GPUs.")
+@click.option("--run", "name", help="Name of the run.  [default: METHOD-PROFILE]")
+@click.option("--corpus", help="As for `selfplay run`, as the nodes see it.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Change a setting, e.g. num_engines=16.",
+)
+@click.option("--gpu", "card", default=DEFAULT_GPU, show_default=True, help="GPU model.")
+@click.option(
+    "--gpus-per-node", default=8, show_default=True, type=click.IntRange(1), help="GPUs of a node."
+)
+@click.option(
+    "--hours", type=click.IntRange(1), help="Time limit.  [default: 1.3 times the plan's]"
+)
+@click.option(
+    "--shared",
+    default=None,
+    metavar="PLACE",
+    help=(
+        "What all nodes see: a folder (Slurm), a ReadWriteMany claim (Kubernetes), a volume"
+        " (SkyPilot).  [default: $PWD/data, selfplay, selfplay]"
+    ),
+)
+@click.option("--image", default=DEFAULT_IMAGE, show_default=True, help="Not for Slurm.")
+@click.option("--push", "mirror", metavar="URL", help="Push the run there when it has ended.")
+@click.option(
+    "-o",
+    "--output",
+    default=".",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder.  [default: this one]",
+)
+def launch(  # noqa: PLR0913 -- one argument for each option
+    kind: str,
+    flow: str,
+    profile: str,
+    name: str | None,
+    corpus: str | None,
+    settings: tuple[str, ...],
+    card: str,
+    gpus_per_node: int,
+    hours: int | None,
+    shared: str | None,
+    image: str,
+    mirror: str | None,
+    output: Path,
+) -> None:
+    """Write the file that runs FLOW on a cluster: an sbatch script, a KubeRay RayJob or a SkyPilot
+    task, with nodes, GPUs and hours from `selfplay plan`; and a Dockerfile.
+
+    Engines are spread over the nodes by Ray; the flow and its trainer run on the first. Nothing is
+    started. Read the file, then start it as its first lines say.
+    """
+    from flows.app.command.plan import configured
+    from flows.app.launch.files import write
+    from flows.app.launch.job import Asked, make_job
+    from flows.plan.hardware import GPUS
+    from flows.plan.plan import make_plan
+    from flows.runtime.request import default_run
+
+    flow, cfg, workload = configured(flow, profile, card, settings)
+    if cfg.engine.device != "cuda":
+        raise ValueError(f"{flow}/{profile} uses no GPU: `selfplay run` runs it on this machine")
+    made = make_plan(cfg, GPUS[card], workload)
+    asked = Asked(
+        flow=flow,
+        profile=profile,
+        run=name or default_run(flow, profile),
+        gpus_per_node=gpus_per_node,
+        corpus=corpus,
+        settings=settings,
+        hours=hours,
+        mirror=mirror,
+    )
+    job = make_job(asked, cfg, made)
+    default_place = str(Path.cwd() / "data") if kind == "slurm" else "selfplay"
+    for path in write(kind, job, image, shared or default_place, output):
+        click.echo(f"wrote {path}")
+    click.echo(
+        f"{job.num_nodes} node(s) with {job.gpus_per_node} x {job.gpu}, at most {job.hours} h"
+        " (computed, not measured)"
+    )

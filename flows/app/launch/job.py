@@ -1,0 +1,138 @@
+"""What a run asks of a cluster: nodes, GPUs, hours and the command, from its plan."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from flows.plan.plan import Plan
+    from flows.settings.profile import MethodSettings
+
+SPARE_HOURS = 1.3  # the plan is computed, not measured
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run on nodes with the same number of GPUs. The flow and its trainer run on the first."""
+
+    flow: str
+    run: str
+    num_nodes: int
+    gpus_per_node: int
+    gpu: str  # as `selfplay plan` calls it
+    hours: int
+    host_gb: int  # of the first node
+    command: str  # one line of shell
+    push: str | None  # one line of shell, after the run
+
+    @property
+    def time(self) -> str:
+        """The time limit as Slurm reads it.
+
+        >>> Job("f", "r", 1, 8, "h100-80", 30, 100, "", None).time
+        '1-06:00:00'
+        """
+        days, hours = divmod(self.hours, 24)
+        return f"{days}-{hours:02d}:00:00"
+
+    @property
+    def entrypoint(self) -> str:
+        """The run and the push after it, as one command."""
+        script = " && ".join(line for line in (self.command, self.push) if line)
+        return shlex.join(["bash", "-euo", "pipefail", "-c", script])
+
+    @property
+    def label(self) -> str:
+        """The run's name as Kubernetes and SkyPilot allow it.
+
+        >>> Job("f", "My_run.1", 1, 8, "h100-80", 1, 1, "", None).label
+        'selfplay-my-run-1'
+        """
+        letters = (c if c.isascii() and c.isalnum() else "-" for c in self.run.lower())
+        return f"selfplay-{''.join(letters)}"[:50].rstrip("-")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the user asks for besides the profile."""
+
+    flow: str
+    profile: str
+    run: str
+    gpus_per_node: int
+    corpus: str | None = None
+    settings: tuple[str, ...] = ()
+    hours: int | None = None
+    mirror: str | None = None
+
+
+def make_job(asked: Asked, cfg: MethodSettings, plan: Plan) -> Job:
+    """The job of a configuration with its plan.
+
+    Raises ValueError if an engine or the trainer is larger than a node, if the plan does not fit
+    its GPUs, or if nobody knows the hours.
+    """
+    if plan.problems:
+        raise ValueError(
+            f"it does not fit on {plan.gpu.name}: {'; '.join(plan.problems)}. `selfplay plan` says"
+            " what would"
+        )
+    num_nodes = nodes_of(cfg, asked.gpus_per_node)
+    hours = asked.hours
+    if hours is None:
+        if plan.hours is None:
+            raise ValueError("the method has no workload to compute hours from: give --hours")
+        hours = max(1, math.ceil(SPARE_HOURS * plan.hours * cfg.iterations))
+    words = ["selfplay", "run", asked.flow, "--profile", asked.profile, "--run", asked.run]
+    if asked.corpus is not None:
+        words += ["--corpus", asked.corpus]
+    settings = list(asked.settings)
+    if num_nodes > 1:
+        settings.append("engine.place=ray")
+        if cfg.judge_engine is not None and cfg.judge_engine.kind == "vllm":
+            settings.append("judge_engine.place=ray")
+    for setting in settings:
+        words += ["--set", setting]
+    push = None
+    if asked.mirror is not None:
+        push = shlex.join(["selfplay", "push", asked.run, asked.mirror, "--weights"])
+    return Job(
+        flow=asked.flow,
+        run=asked.run,
+        num_nodes=num_nodes,
+        # a run on one node may need fewer
+        gpus_per_node=asked.gpus_per_node if num_nodes > 1 else plan.num_gpus,
+        gpu=plan.gpu.name,
+        hours=hours,
+        host_gb=math.ceil(1.1 * plan.host_gb),
+        command=shlex.join([*words, "--here"]),
+        push=push,
+    )
+
+
+def nodes_of(cfg: MethodSettings, gpus_per_node: int) -> int:
+    """Nodes that hold all engines; the trainer takes turns with those of the first.
+
+    An engine's GPUs are of one node. Raises ValueError if an engine, or the trainer, is larger than
+    a node.
+    """
+    sizes = cfg.num_engines * [cfg.engine.tensor_parallel]
+    if cfg.judge_engine is not None and cfg.judge_engine.kind == "vllm":
+        sizes.append(cfg.judge_engine.tensor_parallel)
+    for what, size in (("the trainer", cfg.trainer_processes), ("an engine", max(sizes))):
+        if size > gpus_per_node:
+            raise ValueError(
+                f"{what} needs {size} GPUs of one node, and a node has {gpus_per_node}: raise"
+                " --gpus-per-node, or lower trainer_processes or engine.tensor_parallel"
+            )
+    free = list[int]()
+    for size in sorted(sizes, reverse=True):
+        node = next((number for number, left in enumerate(free) if left >= size), None)
+        if node is None:
+            free.append(gpus_per_node)
+            node = len(free) - 1
+        free[node] -= size
+    return len(free)
