@@ -59,7 +59,7 @@ def plan_on_cpus(cfg: MethodSettings, workload: Workload | None) -> CPUPlan:
         memory["judge_engine"] = _engine_gb(shape_of(cfg.judge_engine.model), cfg.judge_engine)
     base = shape_of(cfg.models.base)
     for name, settings in updates_of(cfg).items():
-        memory[name] = cfg.trainer_processes * _trainer_gb(base, cfg, settings)
+        memory[name] = cfg.trainer_processes * _trainer_gb(base, cfg, name, settings)
     hours = None
     if workload is not None:
         hours = {"generate": 0.0, "train": 0.0}
@@ -83,13 +83,13 @@ def _engine_gb(shape: Shape, engine: EngineConfig) -> float:
     return ENGINE_GB + 1e-9 * (WEIGHTS_TWICE * weights + engine.kv_cache_bytes)
 
 
-def _trainer_gb(shape: Shape, cfg: MethodSettings, settings: GRPOSettings) -> float:
+def _trainer_gb(shape: Shape, cfg: MethodSettings, name: str, settings: GRPOSettings) -> float:
     """Weights, moments and gradients of what is trained, and the activations of a row."""
     each = BYTES[settings.dtype]
     trained = shape.params
     if settings.lora is not None:
         trained = shape.adapter_params(settings.lora.rank, settings.lora.targets)
-    tokens = longest_row(cfg, settings) * settings.micro_batch_size
+    tokens = longest_row(cfg, name, settings) * settings.micro_batch_size
     layers = shape.layers
     if settings.gradient_checkpointing:
         layers = 1
