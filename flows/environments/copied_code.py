@@ -101,6 +101,12 @@ class CopiedCode:
             return
         if name not in _module(module).definitions:
             raise ValueError(f"{module} has no definition of {name}")
+        ours = _module(module).definitions[name].imports_within & {*PACKAGES, ROWS}
+        if ours:
+            raise ValueError(
+                f"{module}.{name} imports {', '.join(sorted(ours))} when it is called: imports of"
+                " the project stand at the top of a module"
+            )
         names.add(name)
         for other_module, other_name in _module(module).reaches(name):
             self.reach(other_module, other_name)
@@ -252,8 +258,6 @@ def _definition(statement: ast.stmt, text: str) -> _Definition:
     nodes = list(ast.walk(statement))
     within = [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
     packages = {_imported_module(node).split(".")[0] for node in within}
-    if packages & {*PACKAGES, ROWS}:
-        raise ValueError(f"imports of the project stand at the top of a module, not in:\n{text}")
     return _Definition(
         text=text,
         mentions=frozenset(node.id for node in nodes if isinstance(node, ast.Name)),

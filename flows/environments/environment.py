@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import jinja2
 from jinja2 import meta
 
 from flows.environments.recorded import Call, Recording
+from tasks.generate import index_folder
 from tasks.models.engine import Sampling
 from tasks.prompt import Prompt
 from tasks.read import Reader
+from tasks.rollouts.search_syntax import EXAMPLES
 from tasks.stage import describe, innermost
 from warehouse.draft import hash_json
 from warehouse.schemas import ANSWERS, RUBRICS, TASKS, Row
@@ -31,6 +35,8 @@ TASK_COLUMNS = (
     "task_type",
     "difficulty",
 )
+# stands in prompts where the run showed its own syntax of a search
+TOOL_EXAMPLE = "call the tool `search` with the words to look for"
 JUDGE_SEES = {"task", "answer", "criterion"}  # what a judge's template may name
 
 
@@ -66,6 +72,19 @@ class Scorer:
 
 
 @dataclass(frozen=True)
+class Search:
+    """The search that answers used: the folder of its index, and how much of it a query returns.
+
+    `example`: how the prompts tell the policy to search, which a call of a tool replaces.
+    """
+
+    index: Path
+    documents_per_query: int
+    result_tokens: int
+    example: str
+
+
+@dataclass(frozen=True)
 class Environment:
     """Tasks with their prompts, and their scorer.
 
@@ -78,7 +97,8 @@ class Environment:
     tasks: Sequence[Row]
     scorer: Scorer
     left_out: Mapping[str, int] = field(default_factory=dict)
-    searches: bool = False
+    search: Search | None = None  # not set if it is left out
+    searches: bool = False  # whether the run's policy searched
 
 
 def environment_of(
@@ -98,12 +118,9 @@ def environment_of(
         )
     scorer, answers_calls = find_scorer(recording)
     searches = any(has_search(recording, call) for call in answers_calls)
+    search = None
     if searches and not without_search:
-        raise ValueError(
-            "the policy searches documents while it answers, and the search is not exported:"
-            " --without-search exports the tasks all the same, for a loader with a search of its"
-            " own, or to be answered from memory"
-        )
+        search = search_of(recording, answers_calls[0])
     messages_of = prompts_of(recording, answers_calls, scorer)
     task_of = tasks_by_id(recording)
     label_of = labels_by_id(recording, answers_calls)
@@ -114,7 +131,7 @@ def environment_of(
         row = {"task_id": task_id, **task_of[task_id]}
         if task_id in label_of:
             row["reference"] = label_of[task_id]
-        row["messages"] = messages_of.get(task_id)
+        row["messages"] = with_tool(messages_of.get(task_id), search)
         row["criteria"] = criteria_of.get(task_id)
         reason = why_not_exported(row, scorer)
         if reason is None:
@@ -123,13 +140,51 @@ def environment_of(
             left_out[reason] += 1
     if not rows:
         raise ValueError(f"none of {len(kept)} kept tasks can be exported: {dict(left_out)}")
-    return Environment(run, [*with_splits(rows)], scorer, dict(left_out), searches)
+    return Environment(run, [*with_splits(rows)], scorer, dict(left_out), search, searches)
 
 
 def has_search(recording: Recording, reading: Call) -> bool:
     """Whether the rollouts behind a table of answers could search."""
     [rollouts] = reading.tables("rollouts")
     return recording.calls[rollouts.address].arguments["dialogue"].search is not None
+
+
+def search_of(recording: Recording, reading: Call) -> Search:
+    """The search behind a table of answers.
+
+    Raises ValueError for a search that ranks by embeddings, which need their model.
+    """
+    [rollouts] = reading.tables("rollouts")
+    [prompts] = reading.tables("prompts")
+    sampled = recording.calls[rollouts.address].arguments
+    dialogue = sampled["dialogue"]
+    folder = index_folder(sampled["index"])
+    assert folder is not None, "a dialogue that searches has an index"
+    if json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["embedding"] is not None:
+        raise ValueError(
+            "the run's search ranks by embeddings, and only BM25 is exported: --without-search"
+            " exports the tasks all the same"
+        )
+    values = recording.calls[prompts.address].arguments["values"] or {}
+    return Search(
+        index=folder,
+        documents_per_query=dialogue.documents_per_query,
+        result_tokens=dialogue.result_tokens,
+        example=values.get("search_example", EXAMPLES[dialogue.search]),
+    )
+
+
+def with_tool(messages: list[Row] | None, search: Search | None) -> list[Row] | None:
+    """The messages, in which a call of the tool `search` replaces the run's own way to search.
+
+    A prompt that does not say how to search is left as it is.
+    """
+    if messages is None or search is None:
+        return messages
+    return [
+        {**message, "content": message["content"].replace(search.example, TOOL_EXAMPLE)}
+        for message in messages
+    ]
 
 
 def why_not_exported(row: Row, scorer: Scorer) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -12,13 +13,14 @@ from typing import Any, Literal, get_args
 import jinja2
 
 from flows.environments.copied_code import CopiedCode
-from flows.environments.environment import TASK_COLUMNS, Environment
+from flows.environments.environment import TASK_COLUMNS, Environment, Search
 from warehouse.schemas import Row
 
 FILES = Path(__file__).parent / "files"
 Format = Literal["verifiers", "nemo-gym", "trl", "openrlhf"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 SPLITS = ("train", "test")
+LETTERS_PER_TOKEN = 4  # of English, about: there is no tokenizer outside
 NUM_EXAMPLES = 5  # in the file that NeMo Gym tries first
 # what imported packages are called when they are installed
 DISTRIBUTIONS = {
@@ -26,7 +28,10 @@ DISTRIBUTIONS = {
     "latex2sympy2_extended": "latex2sympy2_extended",
     "jinja2": "jinja2",
     "openai": "openai",
+    "numpy": "numpy",
+    "pyarrow": "pyarrow",
 }
+WITH_SEARCH: tuple[Format, ...] = ("verifiers", "trl")  # formats that get the search as a tool
 
 
 def write_environment(
@@ -38,6 +43,12 @@ def write_environment(
     """
     if folder.exists() and any(folder.iterdir()):
         raise ValueError(f"{folder} is not empty: name another folder")
+    if environment.search is not None and kind not in WITH_SEARCH:
+        raise ValueError(
+            f"the policy searches documents while it answers, and the search is not written for"
+            f" {kind}: --without-search exports the tasks all the same; it is written for"
+            f" {' and '.join(WITH_SEARCH)}"
+        )
     counts = {split: len(_rows(environment, split)) for split in SPLITS}
     if not counts["train"]:
         raise ValueError(
@@ -82,11 +93,14 @@ def _write_verifiers(environment: Environment, folder: Path) -> None:
         "run": environment.run,
         "package": package,
         "requirements": requirements_of(environment),
+        "searches": environment.search is not None,
     }
     _render("pyproject.toml", folder / "pyproject.toml", values)
     inside = folder / package
     write_scorer(environment, inside)
     _render("taskset.py", inside / "taskset.py", values)
+    if environment.search is not None:
+        _render("search_server.py", inside / "search_server.py", values)
     exports = 'from .taskset import SelfplayTaskset\n\n__all__ = ["SelfplayTaskset"]\n'
     (inside / "__init__.py").write_text(exports, encoding="utf-8")
     for split in SPLITS:
@@ -124,7 +138,11 @@ def _write_nemo_gym(environment: Environment, folder: Path) -> None:
 
 def _write_trl(environment: Environment, folder: Path) -> None:
     package = package_of(environment.run)
-    values = {"run": environment.run, "package": package}
+    values = {
+        "run": environment.run,
+        "package": package,
+        "searches": environment.search is not None,
+    }
     write_scorer(environment, folder / package)
     _render("reward_trl.py", folder / "reward.py", values)
     _render("train.py", folder / "train.py", values)
@@ -167,6 +185,8 @@ def write_scorer(environment: Environment, folder: Path) -> None:
     """Write the package that reads and scores replies, with the code that it needs."""
     code = CopiedCode()
     values = _values(environment, code)
+    if environment.search is not None:
+        _write_search(environment.search, folder, environment.run)
     copied = folder / "copied"
     copied.mkdir(parents=True)
     for name, text in code.files().items():
@@ -176,6 +196,17 @@ def write_scorer(environment: Environment, folder: Path) -> None:
     _render("scoring.py", folder / "scoring.py", {**values, "imports": code.imports()})
     if environment.scorer.compare is not None:
         _render("isolated.py", folder / "isolated.py", values)
+
+
+def _write_search(search: Search, folder: Path, run: str) -> None:
+    """Write the search: a module, and a copy of the run's index."""
+    values = {
+        "run": run,
+        "documents_per_query": search.documents_per_query,
+        "result_letters": LETTERS_PER_TOKEN * search.result_tokens,
+    }
+    _render("search.py", folder / "search.py", values)
+    shutil.copytree(search.index, folder / "index")
 
 
 def _values(environment: Environment, code: CopiedCode) -> dict[str, Any]:
@@ -195,6 +226,10 @@ def _values(environment: Environment, code: CopiedCode) -> dict[str, Any]:
         "compare": None,
         "judge": None,
     }
+    if environment.search is not None:
+        code.reach("corpus_prep.search.index", "Retriever")
+        code.reach("corpus_prep.search.bm25", "Bm25Ranker")
+        code.reach("corpus_prep.search.index_files", "open_documents")
     if scorer.compare is not None:
         values["compare"] = code.expression(scorer.compare)
     if scorer.judge is not None:

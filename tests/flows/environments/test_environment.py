@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 from click.testing import CliRunner
@@ -105,3 +106,43 @@ def test_splits_do_not_change_when_tasks_are_added():
 
 def test_a_package_is_named_for_its_run():
     assert package_of("SPICE-micro.2") == "selfplay_spice_micro_2"
+
+
+def test_the_search_leaves_with_its_index_and_finds_what_the_run_found(tmp_path):
+    """In an interpreter without the project, on an index of three documents."""
+    from corpus_prep.read.documents import DocumentRow
+    from corpus_prep.search.index import build_index, load_index
+    from flows.environments.environment import TOOL_EXAMPLE, Environment, Scorer, Search, with_tool
+    from tasks.readers.boxed import last_box
+    from tasks.scorers.equality import agree
+    from tests.flows.environments.test_loaders import outside
+
+    rows = [
+        DocumentRow(f"d{i}", f"Title {i}", f"The {word} river is {i} km long.")
+        for i, word in enumerate(("red", "blue", "red red"))
+    ]
+    index = build_index(rows, tmp_path / "index")
+    example = "<search>words</search>"
+    search = Search(index, documents_per_query=2, result_tokens=4, example=example)
+    messages = [{"role": "user", "content": f"Search like this: {example}. How long?"}]
+    task = {
+        "task_id": "t",
+        "text": "How long?",
+        "reference": "2",
+        "document_id": "d2",
+        "messages": with_tool(messages, search),
+        "split": "train",
+    }
+    scorer = Scorer(last_box, whole=True, instructions=(), compare=agree)
+    environment = Environment("searching", [task], scorer, search=search, searches=True)
+    write_environment(environment, "trl", tmp_path / "out", "card")
+    [row] = lines(tmp_path / "out/train.jsonl")
+    assert row["prompt"][0]["content"] == f"Search like this: {TOOL_EXAMPLE}. How long?"
+    script = "from reward import search\nimport json\nprint(json.dumps(search('red river')))"
+    found = json.loads(outside(sys.executable, tmp_path / "out", script))
+    # a document is cut to 4 x 4 letters; the one that has the word twice comes first
+    [ours] = load_index(index).search(["red river"], 2)
+    assert [hit.title for hit in ours] == ["Title 2", "Title 0"]
+    assert found == "[1] Title 2\nThe red red rive\n[2] Title 0\nThe red river is"
+    with pytest.raises(ValueError, match="not written for openrlhf"):
+        write_environment(environment, "openrlhf", tmp_path / "other", "card")

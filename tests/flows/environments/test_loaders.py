@@ -6,10 +6,14 @@ import importlib.util
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from corpus_prep.read.documents import DocumentRow
+from corpus_prep.search.index import build_index
+from flows.environments.environment import Search
 from flows.environments.write import write_environment
 from tests.support.scripted_play import any_text_model
 
@@ -135,6 +139,27 @@ print(json.dumps([len(tasks), first.row["task"]["task_id"], first.prompt[0].cont
     count, task_id, prompt = json.loads(outside(LOADERS, tmp_path / "out", script))
     assert (count, task_id) == (20, "t0")
     assert prompt.startswith("Question 0?")
+
+
+@pytest.mark.slow
+@with_verifiers
+def test_a_taskset_brings_the_search_as_a_tool(environment, tmp_path):
+    index = build_index([DocumentRow("d0", "Rhine", "A river of 1,233 km.")], tmp_path / "index")
+    search = Search(index, documents_per_query=3, result_tokens=100, example="<search>x</search>")
+    searching = replace(environment, search=search, searches=True)
+    write_environment(searching, "verifiers", tmp_path / "out", "card")
+    script = """
+import json
+from verifiers.v1.utils.loaders import load_taskset, taskset_config_type
+name = "selfplay-made-up"
+task = next(iter(load_taskset(taskset_config_type(name)(id=name))))
+[tools] = type(task).toolsets(task.config)
+print(json.dumps([type(tools).__module__, tools.search("which river"), tools.search("xyzzy")]))
+"""
+    module, found, nothing = json.loads(outside(LOADERS, tmp_path / "out", script))
+    assert module == "selfplay_made_up.search_server"  # what verifiers starts as a process
+    assert found == "[1] Rhine\nA river of 1,233 km."
+    assert nothing == "Nothing was found for this query."
 
 
 @pytest.mark.slow
