@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 import time
@@ -108,6 +109,7 @@ def play_by(
 
 def _run_by_worker(site: Site, api: API, flow: str, parameters: dict[str, Any]) -> bool:
     from flows.app.service.at_work import at_work, is_same_request
+    from flows.app.service.live import followed
     from flows.app.service.watch import watch
 
     run = parameters["run"]
@@ -122,7 +124,9 @@ def _run_by_worker(site: Site, api: API, flow: str, parameters: dict[str, Any]) 
         state = "as"
     say(f"run {run!r} {state} flow run {flow_run['name']}: {site.page(flow_run)}")
     try:
-        return watch(site, api, flow_run, say) == "COMPLETED"
+        with followed(open_store(), run) as follower:
+            state_type = watch(site, api, flow_run, follower, follower.waiting)
+        return state_type == "COMPLETED"
     except KeyboardInterrupt:
         say(f"\ndetached: repeat the command to reattach; `selfplay stop {run}` stops the run")
         sys.exit(130)
@@ -137,6 +141,7 @@ def _run_in_process(
     """
     from flows.app.service.at_work import at_work
     from flows.app.service.in_process import record_stages, recorded
+    from flows.app.service.live import followed
     from flows.runtime.request import RerunRequest
 
     if begun := at_work(api, request.run):
@@ -151,8 +156,9 @@ def _run_in_process(
     rerun = parameters.get("rerun")
     rerun_request = RerunRequest.model_validate(rerun) if rerun else None
     force = parameters.get("force", False)
+    shows = contextlib.nullcontext(say) if reason else followed(open_store(), request.run)
     # where a worker would run it
-    with in_workspace(), recorded(site, api, flow_run, say):
+    with in_workspace(), shows as shown, recorded(site, api, flow_run, shown):
         began = time.time()
         try:
             method.run(request, rerun_request, force, loads=reason is None)

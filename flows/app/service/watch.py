@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -52,15 +53,23 @@ ECHOES = (  # lines that repeat an error already logged as "Encountered exceptio
 Say = Callable[[str], None]
 
 
-def watch(site: Site, api: API, flow_run: dict[str, Any], say: Say = print) -> str:
+def watch(
+    site: Site,
+    api: API,
+    flow_run: dict[str, Any],
+    say: Say = print,
+    waits: Callable[[Callable[[], str | None]], AbstractContextManager[None]] = waiting,
+) -> str:
     """Print what happens to a flow run; returns the type of its last state, such as COMPLETED.
+
+    `waits` shows what is waited for while its block runs.
 
     Raises RuntimeError when the server does not answer for minutes, or no worker lives to take the
     flow run.
     """
     short = ShortLog(say)
     run = _Run(site, api, flow_run, short)
-    with waiting(run.waits_for):
+    with waits(run.waits_for):
         while not run.poll():
             time.sleep(POLL_S)
     short.end()

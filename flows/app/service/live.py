@@ -1,0 +1,166 @@
+"""Follow a run: one live screen on a terminal, a line for each new step elsewhere.
+
+The lines of single stages go to a file, whose path is printed; everything else stays on the
+screen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Self, TextIO
+
+from flows.app.service.waiting import say, waiting
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from warehouse.progress import Progress
+    from warehouse.store import Store
+
+REFRESH_S = 2.0
+# a line of the log about one stage: "09:00:00 mine/iter-001/x/rollouts: 3 rows in 0.1 s"
+STAGE = re.compile(r"^[\d:]{8} [^\s:]+/[^\s:]+: ")
+
+
+def log_file(store: Store, run: str) -> Path:
+    """Where the lines of a run's stages are written, across all its flow runs."""
+    return store.root / "logs" / run / "stages.log"
+
+
+@contextlib.contextmanager
+def followed(store: Store, run: str) -> Iterator[Follower]:
+    """While the block runs, show how far the run is. Yields what prints the lines of its log."""
+    path = log_file(store, run)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a", encoding="utf-8") as file, Follower(store, run, file) as follower:
+        yield follower
+    say(f"log of all stages: {path}")
+
+
+class Follower:
+    """Asks every few seconds how far the run is, and shows it. Called with a line of the log, it
+    writes it to the file, and prints it unless it is about a single stage."""
+
+    def __init__(self, store: Store, run: str, file: TextIO) -> None:
+        from warehouse.catalogue import Catalogue
+
+        self._catalogue = Catalogue(store)
+        self._run = run
+        self._file = file
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._follow, daemon=True)
+        self._last_place = ""
+        self._poll: Callable[[], str | None] = lambda: None
+        self._live = None
+        if sys.stdout.isatty():
+            from rich.live import Live
+
+            self._live = Live(transient=True, refresh_per_second=1)
+
+    def __call__(self, line: str) -> None:
+        self._file.write(f"{line}\n")
+        self._file.flush()
+        if not STAGE.match(line):
+            self.say(line)
+
+    def __enter__(self) -> Self:
+        if self._live is not None:
+            self._live.start()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+        if self._live is not None:
+            self._live.stop()
+
+    @contextlib.contextmanager
+    def waiting(self, poll: Callable[[], str | None]) -> Iterator[None]:
+        """What `flows.app.service.waiting` does, as a line of the live screen if there is one."""
+        if self._live is None:
+            with waiting(poll):
+                yield
+        else:
+            self._poll = poll
+            yield
+
+    def say(self, line: str) -> None:
+        """Print a line that stays, above the live screen."""
+        if self._live is None:
+            say(line)
+        else:
+            self._live.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def _follow(self) -> None:
+        from warehouse.progress import progress
+
+        while not self._ended.wait(REFRESH_S):
+            # the run may be publishing or removing what is read here
+            with contextlib.suppress(OSError, ValueError):
+                self._show(progress(self._catalogue, self._run))
+
+    def _show(self, now: Progress) -> None:
+        if self._live is not None:
+            self._live.update(screen(self._run, now, self._poll()))
+        elif now.place != self._last_place:
+            self._last_place = now.place
+            say(f"{self._run}: {now.place}; {now.num_tables} tables{told(now)}")
+
+
+def told(now: Progress) -> str:
+    """Time left and last score, as far as they are known."""
+    text = ""
+    if now.left_s is not None:
+        text += f"; about {duration(now.left_s)} of stages left"
+    if now.score is not None:
+        text += f"; last score {now.score:.3f} ({now.benchmark})"
+    return text
+
+
+def duration(seconds: float) -> str:
+    """
+    >>> duration(42), duration(200), duration(7500)
+    ('42 s', '3 min', '2 h 5 min')
+    """
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def screen(run: str, now: Progress, waits_for: str | None = None) -> RenderableType:
+    """The live screen: where the run is, what it builds at what rate, and what is known already."""
+    from rich.panel import Panel
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    grid.add_row("at", now.place)
+    work = "–"
+    if now.table is not None:
+        work = now.table
+        if now.rows:
+            of = f" of about {now.rows_before:,}" if now.rows_before else ""
+            work += f": {now.rows:,} rows{of}"
+        if now.rate is not None:
+            work += f", {now.rate:.1f} rows/s"
+    grid.add_row("builds", work)
+    left = "known after the first iteration"
+    if now.left_s is not None:
+        left = f"about {duration(now.left_s)} of stages"
+    grid.add_row("left", left)
+    score = "none yet" if now.score is None else f"{now.score:.3f} on {now.benchmark}"
+    grid.add_row("last score", score)
+    if now.table is None and waits_for:
+        grid.add_row("waits for", waits_for)
+    grid.add_row("published", f"{now.num_tables:,} tables")
+    return Panel(grid, title=run, title_align="left", expand=False)

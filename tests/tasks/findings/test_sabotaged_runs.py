@@ -1,0 +1,464 @@
+"""Given rows of runs that were sabotaged in one way each, what the rules say; and what they say of
+the same rows without it: nothing."""
+
+from typing import Any
+
+import pytest
+
+from tests.support.rows import publish, row
+from tests.tasks.findings.given import RUN, at, found, rows, score, sentence
+from warehouse.schemas import TABLES
+from warehouse.store import Store
+
+
+def spoken(store: Store, rule: str) -> str:
+    said = sentence(store, rule)
+    assert said is not None
+    return said
+
+
+# the difficulty filter
+
+
+def candidates(store: Store, iteration: int, num_wrong: int, num_kept: int = 30) -> None:
+    """Kept tasks with a mean score of 0.75 by four verdicts; in the first `num_wrong` the one that
+    failed is met in truth, so their true mean is 1 and outside the filter's bounds."""
+    place = at(store, iteration, "pool")
+    ids = [f"i{iteration}-{n}" for n in range(num_kept)]
+    bounds = '{"low": 0.2, "high": 0.8}'
+    rows(
+        place,
+        "selections",
+        *(
+            {"task_id": i, "kept": True, "mean_score": 0.75, "num_judged": 4, "bounds": bounds}
+            for i in ids
+        ),
+    )
+    judgments: list[dict[str, Any]] = []
+    for number, task in enumerate(ids):
+        for criterion in range(4):
+            failed = criterion == 3
+            truth = 0 if failed and number >= num_wrong else 1
+            judgments.append(
+                {
+                    "rollout_id": f"{task}-a",
+                    "task_id": task,
+                    "criterion_id": f"{task}-{criterion}",
+                    "verdict": 0 if failed else 1,
+                    "oracle": truth,
+                }
+            )
+    rows(place, "judgments", *judgments)
+
+
+def test_a_filter_that_selects_the_judges_errors_is_found_with_its_tasks(store):
+    candidates(store, 1, num_wrong=0)
+    candidates(store, 2, num_wrong=8)
+    finding = found(store, "filter_keeps_judge_errors")
+    assert finding is not None
+    assert finding.sentence == (
+        "27% of the tasks that iteration 2 kept (8 of 30) lie outside the filter's own bounds by"
+        " the truth: the judge's errors brought them in (0 of 30 before)."
+    )
+    assert {kept["task_id"] for kept in finding.rows} == {f"i2-{n}" for n in range(8)}
+    assert {kept["num_false_fails"] for kept in finding.rows} == {1}
+
+
+def test_two_kept_tasks_of_thirty_may_be_chance(store):
+    candidates(store, 1, num_wrong=0)
+    candidates(store, 2, num_wrong=2)
+    assert sentence(store, "filter_keeps_judge_errors") is None
+
+
+# advantages
+
+
+def reinforced(store: Store, doubtful: set[int], verdict: int | None = 0) -> None:
+    """A hundred groups of one reinforced and one weakened answer; the largest advantages first. In
+    the groups in `doubtful` both answers are failed, or unreadable, though they are right."""
+    judgments: list[dict[str, Any]] = []
+    advantages: list[dict[str, Any]] = []
+    for group in range(100):
+        for sign in (1, -1):
+            rollout = f"g{group:03d}-{sign}"
+            advantages.append(
+                {
+                    "rollout_id": rollout,
+                    "group_id": f"g{group}",
+                    "advantage": sign * (3 - group / 50),
+                }
+            )
+            judgments.append(
+                {
+                    "rollout_id": rollout,
+                    "task_id": f"g{group}",
+                    "criterion_id": f"g{group}-0",
+                    "verdict": verdict if group in doubtful else 1,
+                    "oracle": 1,
+                }
+            )
+    rows(at(store, 1), "judgments", *judgments)
+    rows(at(store, 1), "advantages", *advantages)
+    batch = ({"rollout_id": a["rollout_id"], "advantage": a["advantage"]} for a in advantages)
+    rows(at(store, 1), "batches", *batch)
+
+
+@pytest.mark.parametrize("verdict", [0, None])
+def test_the_most_reinforced_answers_that_rest_on_wrong_or_unread_verdicts_are_found(
+    store, verdict
+):
+    reinforced(store, {0, 1}, verdict)
+    finding = found(store, "reinforced_by_doubtful_verdicts")
+    assert finding is not None
+    assert finding.sentence.startswith("The 2 largest advantages of the run (+3.00, +2.98) rest on")
+    assert (finding.number, finding.compared_with) == (2, 0.02)
+    assert [a["rollout_id"] for a in finding.rows] == ["g000-1", "g000--1", "g001-1", "g001--1"]
+
+
+def test_doubtful_verdicts_below_the_largest_advantage_are_no_finding(store):
+    reinforced(store, {1, 2})
+    assert sentence(store, "reinforced_by_doubtful_verdicts") is None
+
+
+def test_where_a_third_of_all_is_doubtful_two_at_the_top_are_chance(store):
+    reinforced(store, {0, 1, *range(10, 41)})
+    assert sentence(store, "reinforced_by_doubtful_verdicts") is None
+
+
+def contrasts(store: Store, iteration: int, num_flat: int, num_groups: int = 40) -> None:
+    rewarded = []
+    for group in range(num_groups):
+        for sign in (1, -1):
+            advantage = 0 if group < num_flat else sign
+            rewarded.append(
+                {
+                    "rollout_id": f"i{iteration}-{group}-{sign}",
+                    "group_id": f"i{iteration}-{group}",
+                    "reward": 1.0,
+                    "advantage": advantage,
+                }
+            )
+    rows(at(store, iteration), "advantages", *rewarded)
+
+
+def test_groups_that_lose_their_contrast_are_found(store):
+    contrasts(store, 1, num_flat=4)
+    contrasts(store, 2, num_flat=30)
+    assert spoken(store, "groups_without_contrast").startswith(
+        "75% of the groups that iteration 2 rewarded in the training phase (30 of 40) have no"
+    )
+
+
+def test_flat_groups_that_were_as_many_from_the_first_are_no_finding(store):
+    contrasts(store, 1, num_flat=26)
+    contrasts(store, 2, num_flat=27)
+    assert sentence(store, "groups_without_contrast") is None
+
+
+# scores
+
+
+def scored(store: Store, *scores: float) -> None:
+    for iteration, value in enumerate(scores):
+        place = store.run(RUN).iteration(iteration)
+        score(place, "world", "score", n=400, score=value, standard_error=0.02)
+        if iteration:
+            reward = {"rollout_id": f"a{iteration}", "group_id": "g", "reward": float(iteration)}
+            rows(at(store, iteration), "advantages", reward)
+            rows(at(store, iteration), "answers", {"rollout_id": f"a{iteration}"})
+
+
+def test_a_score_that_falls_while_rewards_rise_is_found(store):
+    scored(store, 0.4, 0.6, 0.45)
+    # the fall of 0.15 is 5.3 of its standard errors, sqrt(2) * 0.02
+    assert sentence(store, "score_falls") == (
+        "The score on world fell from 0.600 ± 0.020 in iteration 1 to 0.450 ± 0.020 in iteration 2,"
+        " while the mean reward of training answers rose from 1.00 to 2.00."
+    )
+
+
+def test_a_fall_within_two_standard_errors_is_no_finding(store):
+    scored(store, 0.4, 0.6, 0.55)
+    assert sentence(store, "score_falls") is None
+
+
+# truth
+
+
+def test_a_hackable_judge_whose_verdicts_leave_the_truth_is_found(store):
+    metric = "judge_minus_oracle"
+    for iteration, surplus in ((1, 0.01), (2, 0.2)):
+        at_step = at(store, iteration)
+        score(at_step, "judge monitor", metric, n=400, score=surplus, standard_error=0.02)
+    assert sentence(store, "rewards_leave_the_truth") == (
+        "Answers of iteration 2 are scored 0.20 above the truth on average (judge_minus_oracle, 400"
+        " cases); in the first iteration 0.01."
+    )
+
+
+def test_a_surplus_within_its_error_is_no_finding(store):
+    for iteration in (1, 2):
+        score(
+            at(store, iteration),
+            "judge monitor",
+            "judge_minus_oracle",
+            n=100,
+            score=0.1,
+            standard_error=0.03,
+        )
+    assert sentence(store, "rewards_leave_the_truth") is None
+
+
+@pytest.mark.parametrize(
+    "metric, what",
+    [
+        ("gate_leak of truth", "tasks that passed every gate"),
+        ("reference_error", "reference answers"),
+        ("label_error", "majority labels"),
+    ],
+)
+def test_a_leaking_gate_and_wrong_references_are_found(store, metric, what):
+    score(at(store, 1), "gate monitor", metric, n=100, score=0.05)
+    score(at(store, 2), "gate monitor", metric, n=100, score=0.4)
+    assert sentence(store, "wrong_references") == (
+        f"40% of iteration 2's {what} are wrong by the truth (100 checked); in the first iteration"
+        " 5 %."
+    )
+
+
+def test_three_wrong_references_of_ten_are_too_few_to_tell(store):
+    score(at(store, 1), "gate monitor", "reference_error", n=10, score=0.3)
+    assert sentence(store, "wrong_references") is None
+
+
+@pytest.mark.parametrize("num_wrong", [2, 20])
+def test_a_judge_that_fails_on_canaries_is_found(store, num_wrong):
+    canaries = (
+        {
+            "rollout_id": f"canary-1-{n}",
+            "criterion_id": str(n),
+            "verdict": int(n >= num_wrong),
+            "expected": 1,
+        }
+        for n in range(100)
+    )
+    rows(at(store, 1), "judgments", *canaries)
+    said = sentence(store, "canaries_misjudged")
+    if num_wrong == 2:
+        assert said is None
+    else:
+        expected = "The judge is wrong on 20.0% of the canaries of iteration 1 (20 of 100)."
+        assert said == expected
+
+
+# updates
+
+
+@pytest.mark.parametrize("kl", [0.001, 0.08])
+def test_a_sampler_at_another_temperature_than_the_trainer_is_found(store, kl):
+    for step in (1, 2, 3):
+        metrics = {"sampler_kl": kl if step == 2 else 0.0, "mean_ratio": 1.0}
+        update = {"role": "solver", "policy": f"p{step}", "metrics": metrics}
+        rows(at(store, 1, step=step), "updates", update)
+    said = sentence(store, "sampler_and_trainer_disagree")
+    if kl < 0.005:
+        assert said is None
+    else:
+        assert said is not None and said.startswith(
+            "Before the update of the solver in iteration 1, step 2, the trainer's policy was"
+            " 0.0800 nats a token from the sampler's; 1 of 3 updates exceed 0.005."
+        )
+
+
+@pytest.mark.parametrize("sampled_by", ["p1", "p0"])
+def test_updates_on_rollouts_of_an_earlier_policy_are_found(store, sampled_by):
+    for name in ("p0", "p1"):
+        publish(
+            store.run(RUN).phase(name),
+            "policies",
+            row("policies", policy=name, role="solver", policy_hash=f"hash of {name}"),
+        )
+    place = at(store, 1)
+    rollout = {"rollout_id": "a", "role": "solver", "policy": sampled_by}
+    rows(place, "rollouts", {**rollout, "policy_hash": f"hash of {sampled_by}"})
+    rows(place, "batches", {"rollout_id": "a", "advantage": 1.0})
+    rows(place, "updates", {"role": "solver", "policy": "p2", "parent": "p1"})
+    finding = found(store, "stale_policy")
+    if sampled_by == "p1":
+        assert finding is None
+    else:
+        assert finding is not None
+        assert finding.sentence.startswith("100% of the rollouts that the updates of iteration 1")
+        assert [stale["rollout_id"] for stale in finding.rows] == ["a"]
+
+
+# replies
+
+
+def replied(store: Store, iteration: int, length: int, pays: bool = False) -> None:
+    """Ten groups of four answers around a length; with `pays` the longest earn most."""
+    sampled: list[dict[str, Any]] = []
+    paid: list[dict[str, Any]] = []
+    for group in range(10):
+        for sample in range(4):
+            name = f"i{iteration}-{group}-{sample}"
+            longer = sample - 1.5
+            sampled.append(
+                {
+                    "rollout_id": name,
+                    "role": "solver",
+                    "finish_reason": "final",
+                    "num_sampled_tokens": length + int(4 * longer),
+                }
+            )
+            # without `pays`, half of the groups prefer the short ones
+            sign = 1 if pays or group % 2 else -1
+            paid.append(
+                {
+                    "rollout_id": name,
+                    "group_id": f"i{iteration}-{group}",
+                    "reward": 1.0,
+                    "advantage": sign * longer,
+                }
+            )
+    place = at(store, iteration)
+    rows(place, "rollouts", *sampled)
+    rows(place, "answers", *({"rollout_id": a["rollout_id"], "answer": "x"} for a in paid))
+    rows(place, "advantages", *paid)
+    rows(place, "updates", {"role": "solver", "policy": f"p{iteration}"})
+
+
+def test_a_reward_that_pays_for_length_is_found_once_replies_grow(store):
+    replied(store, 1, length=30, pays=True)
+    replied(store, 2, length=60, pays=True)
+    assert spoken(store, "length_is_rewarded").startswith(
+        "Longer replies of the solver earn more and replies grow: in iteration 2 the correlation of"
+        " length and advantage within groups is 1.00 (40 replies;"
+    )
+    assert spoken(store, "replies_grow").startswith(
+        "Replies of the solver grew from 30 to 60 tokens"
+    )
+
+
+def test_replies_that_keep_their_length_or_pay_that_ignores_it_are_no_finding(store):
+    replied(store, 1, length=30, pays=True)
+    replied(store, 2, length=33, pays=True)
+    assert sentence(store, "length_is_rewarded") is None
+    assert sentence(store, "replies_grow") is None
+    replied(store, 3, length=60)
+    assert sentence(store, "length_is_rewarded") is None
+
+
+def wrote(store: Store, iteration: int, num_repeats: int, num_tasks: int = 40) -> None:
+    texts = ("the same" if n < num_repeats else f"task {iteration} {n}" for n in range(num_tasks))
+    written = (
+        {
+            "task_id": f"i{iteration}-{n}",
+            "rollout_id": f"i{iteration}-{n}",
+            "prompt_id": f"p{iteration}-{n}",
+            "text": text,
+        }
+        for n, text in enumerate(texts)
+    )
+    rows(at(store, iteration, "pool"), "tasks", *written)
+
+
+def test_a_policy_that_repeats_its_tasks_is_found(store):
+    wrote(store, 1, num_repeats=1)
+    wrote(store, 2, num_repeats=20)
+    # all 20 repeat the one of the first iteration
+    assert sentence(store, "tasks_repeat") == (
+        "50% of the tasks that iteration 2 wrote (20 of 40) repeat an earlier task word for word;"
+        " in the first iteration 0 %."
+    )
+
+
+def test_a_few_repeated_tasks_are_no_finding(store):
+    wrote(store, 1, num_repeats=1)
+    wrote(store, 2, num_repeats=5)
+    assert sentence(store, "tasks_repeat") is None
+
+
+def read(store: Store, iteration: int, num_malformed: int) -> None:
+    """A hundred replies; those that cannot be read were cut off, at 50 tokens instead of 10."""
+    place = at(store, iteration)
+    is_cut = [n < num_malformed for n in range(100)]
+    rows(
+        place,
+        "rollouts",
+        *(
+            {
+                "rollout_id": f"i{iteration}-{n}",
+                "role": "solver",
+                "finish_reason": "length" if cut else "final",
+                "num_sampled_tokens": 50 if cut else 10,
+            }
+            for n, cut in enumerate(is_cut)
+        ),
+    )
+    rows(
+        place,
+        "answers",
+        *(
+            {"rollout_id": f"i{iteration}-{n}", "malformed": "no tag" if cut else None}
+            for n, cut in enumerate(is_cut)
+        ),
+    )
+
+
+def test_replies_that_become_unreadable_are_found_and_so_are_their_tokens(store):
+    read(store, 1, num_malformed=2)
+    read(store, 2, num_malformed=30)
+    assert spoken(store, "replies_unreadable").startswith(
+        "30% of the solver's replies in iteration 2 (30 of 100, training phase) could not be read,"
+        " most because: no tag (in the first iteration 2 %)"
+    )
+    # 1,500 of 2,200 tokens
+    assert spoken(store, "tokens_cut_off").startswith(
+        "68% of the tokens that the solver sampled in iteration 2 went into 30 replies (30%)"
+    )
+
+
+def test_a_few_unreadable_replies_are_no_finding(store):
+    read(store, 1, num_malformed=2)
+    read(store, 2, num_malformed=9)
+    assert sentence(store, "replies_unreadable") is None
+    assert sentence(store, "tokens_cut_off") is None
+
+
+# held-out questions
+
+
+@pytest.mark.parametrize("num_shared", [0, 10])
+def test_held_out_questions_in_training_are_found(store, num_shared):
+    held_out = ({"task_id": f"h{n}", "text": f"Question {n} ?"} for n in range(100))
+    rows(store.run(RUN).iteration(0).phase("benchmark"), "tasks", *held_out)
+    # the case and the spaces differ
+    training = ({"task_id": f"t{n}", "text": f"question  {n} ?"} for n in range(num_shared))
+    rows(at(store, 1), "tasks", *training, {"task_id": "own", "text": "another"})
+    finding = found(store, "held_out_in_training")
+    if not num_shared:
+        assert finding is None
+    else:
+        assert finding is not None
+        assert finding.sentence.startswith("10 of 100 held-out questions (10.0%) are word for word")
+        assert finding.rows[0]["held_out_task_id"] == "h0"
+
+
+# time
+
+
+@pytest.mark.parametrize("seconds", [600, 6000])
+def test_a_stage_that_takes_most_of_the_time_is_found_if_it_takes_long(store, seconds):
+    for table, stage, took in (("rollouts", "generate", 1000), ("matches", "match", seconds)):
+        recipe = {"key": table, "stage": f"tasks.{stage}", "started_at": 0.0, "counts": {}}
+        with store.draft(TABLES[table]) as draft:
+            draft.write([row(table)])
+            store.publish(draft, at(store, 1).address(table), {**recipe, "seconds": float(took)})
+    said = sentence(store, "time_elsewhere")
+    if seconds == 600:
+        assert said is None
+    else:
+        assert said == (
+            "86% of the time of stages (1.7 h) went into match, neither sampling nor updating."
+        )
