@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flows.app.command.launch import from_here, read_settings
-from flows.app.command.tables import print_table
+from flows.app.command.tables import print_list
 from flows.runtime.store_root import in_workspace, open_store
 
 if TYPE_CHECKING:
@@ -177,4 +177,4 @@ def list_benchmarks() -> None:
         }
         for entry in map(find, names())
     ]
-    print_table(rows, "benchmarks")
+    print_list(rows, "benchmarks")

@@ -6,11 +6,11 @@ import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from flows.app.command.tables import print_table, visible
+from flows.app.command.tables import is_too_wide, print_records, print_table, visible
 from flows.runtime.store_root import check_store, store_root
 
 if TYPE_CHECKING:
@@ -53,7 +53,8 @@ def sql(statement: str, form: str | None, output: Path | None) -> None:
 
     For instance: selfplay sql "select run, count(*) from rollouts group by run" -o counts.csv
 
-    CSV, JSON and Parquet hold all rows and exact values; a table shows the first 1000 rows.
+    CSV, JSON and Parquet hold all rows and exact values; a table shows the first 1000 rows, and
+    six digits of a number. Rows that are wider than the terminal are shown column by column.
     """
     from warehouse import readonly
 
@@ -120,11 +121,20 @@ def _text(rows: pa.RecordBatchReader, form: str) -> Iterable[str]:
     return export.json_lines(rows)
 
 
+def _rounded(value: Any) -> Any:
+    """A number with six significant digits; other formats have all of them."""
+    return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
 def _show(rows: pa.RecordBatchReader) -> None:
     from warehouse import export
 
     shown, more = export.first_rows(rows, TABLE_ROWS)
-    print_table(shown)
+    rounded = [{name: _rounded(value) for name, value in row.items()} for row in shown]
+    if is_too_wide(rounded):
+        print_records(rounded)
+    else:
+        print_table(rounded)
     if more:
         click.echo(
             f"only the first {TABLE_ROWS} rows are shown: --format csv or -o FILE gives all",

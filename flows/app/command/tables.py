@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from flows.app.command.screen import print_wrapped
 from flows.runtime.store_root import check_store, store_root
 
 PIPE_WIDTH = 2000
@@ -38,6 +39,45 @@ def print_reports(name: str) -> None:
         click.echo(f"report: {path}")
 
 
+def is_too_wide(rows: list[dict[str, Any]]) -> bool:
+    """Whether a table of these rows, uncut and unwrapped, is wider than the terminal."""
+    from rich.cells import cell_len
+    from rich.console import Console
+
+    if not rows or not sys.stdout.isatty():
+        return False
+    columns = [[str(name), *(_shown(row[name]) for row in rows)] for name in rows[0]]
+    widths = (max(map(cell_len, column)) for column in columns)
+    return sum(width + 3 for width in widths) + 1 > Console().width
+
+
+def print_records(rows: list[dict[str, Any]]) -> None:
+    """Print each row as lines `column  value`, for rows that are too wide for a table."""
+    longest = max(len(str(name)) for name in rows[0])
+    for number, row in enumerate(rows, start=1):
+        click.echo(f"── {number}")
+        for name, value in row.items():
+            print_wrapped(f"{name:<{longest}}  ", _shown(value))
+
+
+def print_list(rows: list[dict[str, Any]], title: str) -> None:
+    """Print rows as a table or, if that is too wide, each as a paragraph that begins with the
+    values of its first two columns."""
+    if not is_too_wide(rows):
+        print_table(rows, title)
+        return
+    click.echo(title)
+    for row in rows:
+        (_, name), (_, text), *others = row.items()
+        print_wrapped("", f"{_shown(name)}: {_shown(text)}")
+        known = [f"{key} {_shown(value)}" for key, value in others if value not in (None, "")]
+        print_wrapped("    ", "; ".join(known))
+
+
+def _shown(value: Any) -> str:
+    return "" if value is None else visible(str(value))
+
+
 def print_table(rows: list[dict[str, Any]], title: str | None = None) -> None:
     """Print rows, and cut nothing off.
 
@@ -52,9 +92,7 @@ def print_table(rows: list[dict[str, Any]], title: str | None = None) -> None:
     if not rows:
         click.echo(f"{title}: none" if title else "no rows")
         return
-    cells = [
-        ["" if value is None else visible(str(value)) for value in row.values()] for row in rows
-    ]
+    cells = [[_shown(value) for value in row.values()] for row in rows]
     table = Table(header_style="bold")
     least = 1
     for column in zip(map(str, rows[0]), *cells, strict=True):
