@@ -14,9 +14,10 @@ import argparse
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from statistics import fmean, stdev
+from typing import Any
 
 from flows.runtime.store_root import store_root
 from tasks.scorers.accepted import best_overlap, exact
@@ -33,8 +34,12 @@ ANSWERS = """
     where answers.run = $run and answers.phase = 'evaluation'
 """
 NORMAL_95 = 1.96
+TRAINED = ("after", "start")  # what may have been trained, in this run or before it
 
-METRICS = {"exact_match": exact, "f1": best_overlap}
+METRICS: dict[str, Callable[[Any, str | None], float]] = {
+    "exact_match": exact,
+    "f1": best_overlap,
+}
 
 Scores = Mapping[str, Mapping[str, float]]  # by policy and prompts, then by question
 
@@ -64,9 +69,10 @@ def difference(first: Mapping[str, float], second: Mapping[str, float]) -> tuple
     return fmean(pairs), NORMAL_95 * stdev(pairs) / math.sqrt(len(pairs))
 
 
-def rows_of(run: str, metric: str) -> Iterator[dict[str, object]]:
-    """A row for every policy and prompts, and for every difference of what was trained from it."""
-    scores = scores_of(run, metric)
+def rows_of(run: str, metric: str, against: str | None = None) -> Iterator[dict[str, object]]:
+    """A row for every policy and prompts, and for the differences of what was trained, and of where
+    it started, from the others. With `against`, also from the start of that run."""
+    scores = dict(scores_of(run, metric))
     for name, by_question in scores.items():
         yield {
             "run": run,
@@ -75,28 +81,31 @@ def rows_of(run: str, metric: str) -> Iterator[dict[str, object]]:
             "n": len(by_question),
             "score": round(fmean(by_question.values()), 4),
         }
-    if "after" not in scores:
-        return
-    for name in scores:
-        if name != "after":
-            mean, width = difference(scores["after"], scores[name])
-            yield {
-                "run": run,
-                "of": f"after minus {name}",
-                "metric": metric,
-                "n": len(scores[name]),
-                "difference": round(mean, 4),
-                "interval_95": round(width, 4),
-            }
+    if against is not None:
+        scores[f"start of {against}"] = scores_of(against, metric)["start"]
+    for first in TRAINED:
+        for name in scores:
+            if first in scores and name not in (first, "after"):
+                mean, width = difference(scores[first], scores[name])
+                yield {
+                    "run": run,
+                    "of": f"{first} minus {name}",
+                    "metric": metric,
+                    "n": len(scores[name]),
+                    "difference": round(mean, 4),
+                    "interval_95": round(width, 4),
+                }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("runs", nargs="+", metavar="RUN")
+    parser.add_argument("--against", metavar="RUN", help="also compare with this run's start")
+    args = parser.parse_args()
     with OUT.open("a", encoding="utf-8") as file:
-        for run in parser.parse_args().runs:
+        for run in args.runs:
             for metric in METRICS:
-                for row in rows_of(run, metric):
+                for row in rows_of(run, metric, args.against):
                     print(row)
                     file.write(json.dumps(row) + "\n")
 
