@@ -100,11 +100,11 @@ class Corpus:
     @cached_property
     def counts(self) -> np.ndarray:
         """Which documents count (bool, one per document)."""
-        found = np.zeros(self.num_documents, bool)
+        present = np.zeros(self.num_documents, bool)
         with self.connect() as connection:
             for batch in connection.sql(COUNTING).to_arrow_reader():
-                found[batch.column(0).to_numpy()] = True
-        return found
+                present[batch.column(0).to_numpy()] = True
+        return present
 
     def connect(self, scratch: Path | None = None) -> duckdb.DuckDBPyConnection:
         """DuckDB with the views `documents` and `screenings`.

@@ -62,17 +62,17 @@ def templates(cfg: Settings, prompts: str) -> Callable[[str], Template]:
 class Role:
     """What a player is asked, and what its replies become.
 
-    `about` gets the rows of the tables that its positional parameters name and yields, for each
+    `variables` gets the rows of the tables that its positional parameters name and yields, for each
     prompt, its ids and the values of its template. Its keyword-only parameters are settings.
     `read` turns replies into rows of the table `into`, or says why a reply is malformed.
 
-    Example: a role that solves tasks has `about=readable_tasks`, whose parameter `tasks` makes
+    Example: a role that solves tasks has `variables=readable_tasks`, whose parameter `tasks` makes
     `run.ask(step, solver, policy, tasks=...)` need a table of tasks, and `into=ANSWERS`.
     """
 
     name: str
     templates: tuple[Template, ...]
-    about: Callable[..., Iterator[Row]]
+    variables: Callable[..., Iterator[Row]]
     sampling: Sampling
     into: Schema
     read: Reader
@@ -85,8 +85,8 @@ class Role:
     ask_again: Callable[[str], Any] | Reader | None = None
 
     def given(self, **settings: Any) -> Role:
-        """The same role with these settings of `about`."""
-        return replace(self, about=partial(self.about, **settings))
+        """The same role with these settings of `variables`."""
+        return replace(self, variables=partial(self.variables, **settings))
 
     @property
     def reader(self) -> Reader:
@@ -96,7 +96,7 @@ class Role:
 
     @property
     def prompt(self) -> Prompt:
-        return Prompt(self.player or self.name, self.templates, self.about, self.system)
+        return Prompt(self.player or self.name, self.templates, self.variables, self.system)
 
 
 @dataclass(frozen=True)
@@ -227,7 +227,7 @@ class Run(Generic[Config]):
         From 3 tasks and a `group_size` of 8 come 3 prompts and 24 rollouts; the rollouts of one
         prompt are a group. `index`: the documents to search, if the role's dialogue searches.
         `label` tells apart two tables of one kind at one place; by default it is the role's name.
-        Raises TypeError for tables other than those that `role.about` names, ValueError for a
+        Raises TypeError for tables other than those that `role.variables` names, ValueError for a
         template variable without a value.
         """
         label = label or role.name

@@ -25,38 +25,38 @@ def ask(
     address: str,
     **tables: Tables,
 ) -> Rows:
-    """Yield the prompts that `prompt.about` makes from the rows of `tables`, which it gets by
+    """Yield the prompts that `prompt.variables` makes from the rows of `tables`, which it gets by
     parameter name.
 
     `values` are the same for all prompts. The flow wrote them, so they alone may hold tags. Tables
     of documents may be larger than memory: only the rows that the other tables name are read.
 
-    If `about` yields `messages`, the prompt continues that conversation and no template is
+    If `variables` yields `messages`, the prompt continues that conversation and no template is
     rendered. A prompt's id hashes its address, its position, its ids, and its messages.
 
-    Raises TypeError if the tables are not those that `prompt.about` takes.
+    Raises TypeError if the tables are not those that `prompt.variables` takes.
     """
-    # A worked example: `about` yields {"task_id": "t", "task": "Why?"}, and the template is
+    # A worked example: `variables` yields {"task_id": "t", "task": "Why?"}, and the template is
     # "Answer: {{ task }}". The row has task_id "t", which is one of ID_COLUMNS, and the messages
     # [{"role": "user", "content": "Answer: Why?"}].
-    check_tables(f"the prompt of {prompt.role}", prompt.about, tables)
+    check_tables(f"the prompt of {prompt.role}", prompt.variables, tables)
     templates = {template.name: template for template in prompt.templates}
     opening = [{"role": "system", "content": prompt.system}] if prompt.system else []
-    for position, about in enumerate(prompt.about(**_rows_by_name(tables))):
-        template = templates[about.pop("template", prompt.templates[0].name)]
-        messages = about.pop("messages", None)
+    for position, row in enumerate(prompt.variables(**_rows_by_name(tables))):
+        template = templates[row.pop("template", prompt.templates[0].name)]
+        messages = row.pop("messages", None)
         if not messages:
-            content = template.render(values, **about)
+            content = template.render(values, **row)
             messages = [*opening, {"role": "user", "content": content}]
-        ids = {name: about.get(name) for name in ID_COLUMNS}
+        ids = {name: row.get(name) for name in ID_COLUMNS}
         yield {
             "prompt_id": hash_json([address, position, ids, messages]),
             "role": prompt.role,
             "template": template.name,
             "template_version": template.version,
             "messages": messages,
-            "sample_id": about.get("sample_id"),
-            "rollout_ids": about.get("rollout_ids"),
+            "sample_id": row.get("sample_id"),
+            "rollout_ids": row.get("rollout_ids"),
             **ids,
         }
 

@@ -28,7 +28,7 @@ def normalise(
     *,
     scheme: Scheme,
     within: Sequence[str] = ("group_id",),
-    about: Tables = (),
+    lookup: Tables = (),
     spread: Spread = "population",
     chosen: Tables = (),
     by: str = "task_id",
@@ -38,11 +38,11 @@ def normalise(
 
     Rows with equal values in the columns `within` are one group: by default the rollouts of one
     prompt, with `()` all rows. Columns that rewards lack (task_type, role) are looked up in
-    `about`: tables keyed by task_id, rollout_id or prompt_id, such as tasks or rollouts. With
+    `lookup`: tables keyed by task_id, rollout_id or prompt_id, such as tasks or rollouts. With
     `chosen` tables (selections, groups), only rows whose `by` (task_id or group_id) is kept there
     are compared and yielded.
 
-    Raises ValueError for a column that no table has, for a row missing from `about`, and for an
+    Raises ValueError for a column that no table has, for a row missing from `lookup`, and for an
     unknown scheme.
     """
     if scheme not in get_args(Scheme):
@@ -54,7 +54,7 @@ def normalise(
         kept = {row[by] for row in rows_of(chosen) if row["kept"]}
         rows = [row for row in rows if row[by] in kept]
     members_of: dict[tuple[Any, ...], list[int]] = defaultdict(list)  # positions of its rows
-    for i, group in enumerate(_groups(rows, within, as_tables(about))):
+    for i, group in enumerate(_groups(rows, within, as_tables(lookup))):
         if rows[i]["reward"] is not None:
             members_of[group].append(i)
     advantages = [0.0] * len(rows)
@@ -68,7 +68,7 @@ def normalise(
 
 
 def _groups(
-    rows: list[Row], within: Sequence[str], about: Sequence[Table]
+    rows: list[Row], within: Sequence[str], lookup: Sequence[Table]
 ) -> list[tuple[Any, ...]]:
     """The group of each row: its values of the columns `within`."""
     groups: list[tuple[Any, ...]] = [()] * len(rows)
@@ -76,21 +76,21 @@ def _groups(
         if column in ADVANTAGES.arrow.names:
             values = [row[column] for row in rows]
         else:
-            values = _looked_up(rows, column, about)
+            values = _looked_up(rows, column, lookup)
         groups = [(*group, value) for group, value in zip(groups, values, strict=True)]
     return groups
 
 
-def _looked_up(rows: list[Row], column: str, about: Sequence[Table]) -> list[Any]:
+def _looked_up(rows: list[Row], column: str, lookup: Sequence[Table]) -> list[Any]:
     """A column, from the first kind of table that has it.
 
     Rollouts are large: only that column of them is read.
     """
-    tables = [table for table in about if column in table.schema.arrow.names]
+    tables = [table for table in lookup if column in table.schema.arrow.names]
     if not tables:
-        among = ", ".join(table.address for table in about) or "no tables"
+        among = ", ".join(table.address for table in lookup) or "no tables"
         raise ValueError(
-            f"no column {column} in rewards or in {among}: name the table that has it in `about`"
+            f"no column {column} in rewards or in {among}: name the table that has it in `lookup`"
         )
     schema = tables[0].schema
     value_of = dict[str, Any]()

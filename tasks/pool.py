@@ -121,9 +121,9 @@ def _answers(tables: Sequence[Table], tasks: list[Row]) -> Iterator[Row]:
                 yield _entry(task_of[row["task_id"]], table, **ids, answer=row["answer"])
 
 
-def _entry(task: Row, origin: Table, **given: Any) -> Row:
-    about = {"task_id": task["task_id"], **{name: task[name] for name in FROM_TASK}, **given}
-    return {**about, "score": None, "num_uses": 0, "last_used": None, "origin": origin.address}
+def _entry(task: Row, origin: Table, **values: Any) -> Row:
+    columns = {"task_id": task["task_id"], **{name: task[name] for name in FROM_TASK}, **values}
+    return {**columns, "score": None, "num_uses": 0, "last_used": None, "origin": origin.address}
 
 
 def _count_uses(entries: list[Row], draws: Sequence[Table]) -> None:

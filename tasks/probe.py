@@ -33,20 +33,20 @@ def probe(batch: Table, updated: Table, *, policy: Policy, fleet: Fleet) -> Rows
     rows = batch.rows(Datum) if trainer else []
     chosen = {f"{number}": rows[number] for number in trainer}
     if chosen:
-        found = {row["prompt_id"]: row for row in fleet.datum_logprobs(_given(chosen), policy)}
+        score_of = {row["prompt_id"]: row for row in fleet.datum_logprobs(_given(chosen), policy)}
     else:
-        found = {}
+        score_of = {}
     for name, row in chosen.items():
         yield {
             "rollout_id": row["rollout_id"],
             "datum": row["datum"],
             "policy": policy.id,
             "policy_hash": policy.content_hash,
-            "num_tokens": found[name]["num_tokens"],
-            "engine": found[name]["logprob"],
+            "num_tokens": score_of[name]["num_tokens"],
+            "engine": score_of[name]["logprob"],
             "trainer": trainer[int(name)],
             "before": math.fsum(row["logprobs"]),
-            "error": found[name]["error"],
+            "error": score_of[name]["error"],
         }
 
 

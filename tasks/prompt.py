@@ -76,14 +76,16 @@ def _compiled(text: str) -> jinja2.Template:
 
 @dataclass(frozen=True)
 class Prompt:
-    """What `ask` needs: `about` takes the rows of the stage's tables and yields the ids and
+    """What `ask` needs: `variables` takes the rows of the stage's tables and yields the ids and
     template values of each prompt. `system` is the system prompt, if there is one."""
 
     role: str
     templates: tuple[Template, ...]
-    about: Callable[..., Iterator[Row]]
+    variables: Callable[..., Iterator[Row]]
     system: str = ""
 
     def recipe_identity(self) -> Row:
-        said = {"system": self.system} if self.system else {}
-        return {"role": self.role, "templates": self.templates, "about": self.about, **said}
+        identity = {"role": self.role, "templates": self.templates, "variables": self.variables}
+        if self.system:
+            identity["system"] = self.system
+        return identity

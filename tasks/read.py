@@ -74,8 +74,8 @@ class Reader:
                 raise Malformed(_not_answered(rollout))
             if self.whole and rollout["finish_reason"] != "final":
                 raise Malformed(UNANSWERED[rollout["finish_reason"]])
-            found = self.read(rollout, prompt)
-            rows = [found] if isinstance(found, dict) else list(found)
+            parsed = self.read(rollout, prompt)
+            rows = [parsed] if isinstance(parsed, dict) else list(parsed)
             self._refuse_copies(rows)
         except Exception as problem:
             yield {**known, "malformed": reason(problem)}

@@ -20,13 +20,13 @@ def references(batch: Table, *, policy: Policy, fleet: Fleet) -> Rows:
     """
     rows = batch.rows(Datum)
     ids = ("prompt_token_ids", "completion_token_ids", "loss_mask")
-    asked = [
+    rows_to_score = [
         {"prompt_id": str(number), **{key: row[key] for key in ids}}
         for number, row in enumerate(rows)
     ]
-    found = {row["prompt_id"]: row for row in fleet.datum_logprobs(asked, policy)}
+    score_of = {row["prompt_id"]: row for row in fleet.datum_logprobs(rows_to_score, policy)}
     for number, row in enumerate(rows):
-        score = found[str(number)]
+        score = score_of[str(number)]
         if score["error"]:
             raise ValueError(
                 f"rollout {row['rollout_id']}: {score['error']}. Raise engine.max_model_len by a"

@@ -61,8 +61,10 @@ def nearest(documents: Table, tasks: Tables, *, chosen: Sequence[str], most: int
     folder = documents.files / "index"
     if not (chosen and folder.is_dir()):
         return
-    found = load_index(folder, verify=False).search([text_of[task_id] for task_id in chosen], most)
-    for task_id, hits in zip(chosen, found, strict=True):
+    rankings = load_index(folder, verify=False).search(
+        [text_of[task_id] for task_id in chosen], most
+    )
+    for task_id, hits in zip(chosen, rankings, strict=True):
         for rank, hit in enumerate(hits):
             yield {"sample_id": f"{task_id}-{rank}", "document_id": hit.document_id}
 

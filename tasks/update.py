@@ -139,21 +139,21 @@ def update(  # noqa: PLR0913 - all that a policy depends on, and the tools
         draft.later(f"{job.out.name}/{result.optimizer_state.name}", trainer.write_state)
     if result.probed:
         write_json(job.out / PROBES_FILE, [probed.model_dump() for probed in result.probed])
-    about = {
+    columns = {
         "policy": address,
         "parent": policy.id,
         "role": role,
         "policy_hash": draft.hash_folder(result.policy),
     }
-    yield from _steps(about | _places(address, policy, result, settings), result)
+    yield from _steps(columns | _places(address, policy, result, settings), result)
 
 
-def _steps(about: Row, result: UpdateResult) -> Iterator[Row]:
+def _steps(columns: Row, result: UpdateResult) -> Iterator[Row]:
     for step in result.steps:
         metrics = {
             k: float(v) for k, v in step.model_dump(exclude={"step"}).items() if v is not None
         }
-        yield {**about, "optimizer_step": step.step - 1, "metrics": metrics}
+        yield {**columns, "optimizer_step": step.step - 1, "metrics": metrics}
 
 
 def _places(

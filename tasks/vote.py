@@ -61,12 +61,12 @@ def _same(workers: Workers, task: Row, first: str, second: str) -> bool | None:
     """Whether two answers are equal in either order; None if a comparison failed and neither
     says yes."""
     orders = [(first, second)] if first == second else [(first, second), (second, first)]
-    found = []
+    matches = []
     for reference, answer in orders:
-        found.append(workers.compare({**task, "reference": reference}, answer).matched)
-        if found[-1]:
+        matches.append(workers.compare({**task, "reference": reference}, answer).matched)
+        if matches[-1]:
             return True
-    if None in found:
+    if None in matches:
         return None
     return False
 
@@ -81,8 +81,8 @@ def majority(answers: Sequence[Row], same: Same, min_readable: int = 1) -> Row:
     """
     sampled = [row for row in answers if row["malformed"] not in NOT_SAMPLED]
     readable = [row for row in sampled if row["answer"] is not None]
-    found = classes([row["answer"] for row in readable], same)
-    winner = max(found.members, key=len, default=[])  # the first of equally large classes
+    grouped = classes([row["answer"] for row in readable], same)
+    winner = max(grouped.members, key=len, default=[])  # the first of equally large classes
     reason = _why_no_label(len(answers), len(sampled), len(readable), min_readable)
     return {
         "answer": None if reason else readable[winner[0]]["answer"],
@@ -91,9 +91,9 @@ def majority(answers: Sequence[Row], same: Same, min_readable: int = 1) -> Row:
         "num_agreeing": len(winner),
         "num_readable": len(readable),
         "num_answers": len(sampled),
-        "num_classes": len(found.members),
-        "num_failed_comparisons": found.num_failed,
-        "tied": sum(len(members) == len(winner) for members in found.members) > 1,
+        "num_classes": len(grouped.members),
+        "num_failed_comparisons": grouped.num_failed,
+        "tied": sum(len(members) == len(winner) for members in grouped.members) > 1,
         "reason": reason,
     }
 
@@ -150,9 +150,9 @@ class _Sparing:
     def __call__(self, first: str, second: str) -> bool:
         if self._fails_alone.get(first) or self._fails_alone.get(second):
             return False
-        found = self._same(first, second)
-        if found is None:
+        same = self._same(first, second)
+        if same is None:
             self.num_failed += 1
             for text in {first, second} - self._fails_alone.keys():
                 self._fails_alone[text] = self._same(text, text) is None
-        return bool(found)
+        return bool(same)

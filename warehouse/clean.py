@@ -68,10 +68,10 @@ def removable(
     iterations = sorted({t.at.iteration for t in tables if t.at.iteration is not None})
     kept = {*keep, *iterations[max(0, len(iterations) - keep_last) :]}
     old = [t for t in tables if t.at.iteration not in (*kept, None)]
-    found = [*_optimizers_and_weights(tables, old)]
+    removals = [*_optimizers_and_weights(tables, old)]
     if rollouts:
-        found += [Removal(t, ROLLOUTS, t.parts) for t in old if t.schema.name == "rollouts"]
-    present = [_only_present(r) for r in found]
+        removals += [Removal(t, ROLLOUTS, t.parts) for t in old if t.schema.name == "rollouts"]
+    present = [_only_present(r) for r in removals]
     return [r for r in present if r.files]
 
 
@@ -169,10 +169,10 @@ def _superseded(address: str, update: Table) -> list[Removal]:
     before = find_table(update.root, address)
     if before is None:
         return []
-    found = map(
+    removals = map(
         _only_present, _checkpoint(before, weights=before.at.iteration == update.at.iteration)
     )
-    return [r for r in found if r.files]
+    return [r for r in removals if r.files]
 
 
 def _checkpoint(update: Table, weights: bool) -> Iterator[Removal]:

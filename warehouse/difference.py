@@ -82,9 +82,9 @@ def first_difference(store: Store, one: str, other: str) -> tuple[Difference | N
         counterpart = theirs.pop(place, None)
         if counterpart is None:
             return Difference(place, num_equal, [_only_in(place, "made", NOTHING)]), num_equal
-        found = _compare(table, counterpart, num_equal, (f"{one}/", f"{other}/"), ids)
-        if found is not None:
-            return found, num_equal
+        difference = _compare(table, counterpart, num_equal, (f"{one}/", f"{other}/"), ids)
+        if difference is not None:
+            return difference, num_equal
         num_equal += 1
     for place in theirs:
         return Difference(place, num_equal, [_only_in(place, NOTHING, "made")]), num_equal
@@ -143,13 +143,13 @@ def _input_differences(table: Table, counterpart: Table, own: tuple[str, str]) -
 
 
 def _inputs(table: Table, own: tuple[str, str]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    hash_of: dict[str, str] = {}
     for address, content_hash in inputs(table.recipe):
         if address.startswith(own):
-            found[within(address)] = "read"
+            hash_of[within(address)] = "read"
         else:
-            found[address] = content_hash
-    return found
+            hash_of[address] = content_hash
+    return hash_of
 
 
 def _rows(table: Table, own: tuple[str, str]) -> Iterator[Row]:

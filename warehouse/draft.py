@@ -179,8 +179,8 @@ class Draft:
         paths = sorted(p for p in self.folder.rglob("*") if p.is_file())
         contents = {}
         for path, hashed in zip(paths, self._hashed(paths), strict=True):
-            found = path.stat()
-            entry = {"bytes": found.st_size, "hash": hashed, "mtime_ns": found.st_mtime_ns}
+            status = path.stat()
+            entry = {"bytes": status.st_size, "hash": hashed, "mtime_ns": status.st_mtime_ns}
             contents[path.relative_to(self.folder).as_posix()] = entry
         return contents
 
@@ -191,9 +191,9 @@ class Draft:
     def _hashed(self, paths: Sequence[Path]) -> list[str]:
         """Hashes of files, several at a time; each file is read once unless it changes."""
         known = [
-            (str(path), found.st_size, found.st_mtime_ns)
+            (str(path), status.st_size, status.st_mtime_ns)
             for path in paths
-            for found in [path.stat()]
+            for status in [path.stat()]
         ]
         new = [file for file in known if file not in self._hashes]
         hashes = hash_files([Path(file[0]) for file in new])
@@ -350,9 +350,9 @@ def count_reasons(chunk: Chunk, schema: Schema) -> Counter[str]:
     if isinstance(chunk, Path):
         return count_reasons(pq.read_table(chunk, columns=names), schema)
     if isinstance(chunk, pa.Table):
-        found: Counter[str] = Counter()
+        count_of: Counter[str] = Counter()
         for name in names:
             values, counts = cast(pa.Table, chunk)[name].drop_null().value_counts().flatten()
-            found.update(dict(zip(values.to_pylist(), counts.to_pylist(), strict=True)))
-        return found
+            count_of.update(dict(zip(values.to_pylist(), counts.to_pylist(), strict=True)))
+        return count_of
     return Counter(row[name] for row in chunk for name in names if row.get(name) is not None)

@@ -29,13 +29,13 @@ def remembered_hash(folder: Path, memory: Path) -> str:
     entries = []
     fresh = dict(known)
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
-        found = path.stat()
-        mark = [found.st_size, found.st_mtime_ns]
+        status = path.stat()
+        mark = [status.st_size, status.st_mtime_ns]
         *before, value = known.get(str(path.resolve())) or [None, None, None]
         if before != mark:
             value = hash_file(path)
             fresh[str(path.resolve())] = [*mark, value]
-        if now - found.st_mtime_ns < SETTLED_NS:
+        if now - status.st_mtime_ns < SETTLED_NS:
             fresh.pop(str(path.resolve()))
         entries.append([str(path.relative_to(folder)), value])
     if fresh != known:

@@ -234,12 +234,12 @@ def stale(store: Store, tables: Sequence[Table], known: Mapping[str, str]) -> li
             if reason := _other_policy(table, at):
                 reasons[table.address] = reason
     ordered = sorted(tables, key=lambda table: table.recipe.get("started_at", 0.0))
-    found = [Stale(t.address, reasons[t.address]) for t in ordered if t.address in reasons]
-    begun = {of.address for of in found}
+    stale_tables = [Stale(t.address, reasons[t.address]) for t in ordered if t.address in reasons]
+    begun = {of.address for of in stale_tables}
     for table in made_from(ordered, begun):
         if table.address not in begun:
-            found.append(Stale(table.address, "made from tables that are stale"))
-    return found
+            stale_tables.append(Stale(table.address, "made from tables that are stale"))
+    return stale_tables
 
 
 def _other_policy(table: Table, at: Mapping[str, Table]) -> str | None:
@@ -281,10 +281,10 @@ def _cost_row(stage: str, tables: Sequence[Table], addresses: Collection[str]) -
     }
 
 
-def by_reason(found: Iterable[Stale]) -> list[Row]:
+def by_reason(stale_tables: Iterable[Stale]) -> list[Row]:
     """One row per reason why tables are stale: their number, and the first of them."""
     rows: dict[str, Row] = {}
-    for one in found:
+    for one in stale_tables:
         row = rows.setdefault(
             one.why, {"stale because": one.why, "tables": 0, "first": one.address}
         )

@@ -30,26 +30,26 @@ class Enough(Exception):
 class Inquiry(Playing):
     """Builds nothing: takes every table as it is, and notes whether a run would rebuild it and why.
 
-    `found` holds the addresses that the flow reaches, each with the reason or None; `stopped` says
+    `reasons`: addresses that the flow reaches, each with the reason or None; `stopped` says
     why the flow would stop by itself after them, if it would.
     """
 
     builds = False
-    found: list[tuple[str, str | None]] = field(default_factory=list)
+    reasons: list[tuple[str, str | None]] = field(default_factory=list)
     stopped: str | None = None
 
     @property
     def unmade(self) -> str | None:
         """The address at which the inquiry ended because no table exists there."""
-        if not self.found:
+        if not self.reasons:
             return None
-        address, reason = self.found[-1]
+        address, reason = self.reasons[-1]
         if reason == NEVER_MADE:
             return address
         return None
 
     def why_make(self, address: str, made: Table | None, recipe: Recipe) -> str | None:
-        self.found.append((address, super().why_make(address, made, recipe)))
+        self.reasons.append((address, super().why_make(address, made, recipe)))
         if made is None:
             raise Unmade(f"{address} was never made")
         return None
@@ -127,8 +127,8 @@ def chosen(
     if not tables:
         raise no_run(run)
     there = [at for at in tables if iteration in (None, at.iteration) and step in (None, at.step)]
-    found = frozenset(str(at) for at in there if _is_named(at, stage))
-    if not found:
+    named = frozenset(str(at) for at in there if _is_named(at, stage))
+    if not named:
         places = [("iteration", iteration), ("step", step)]
         where = ", ".join(f"{part} {number}" for part, number in places if number is not None)
         if where:
@@ -140,7 +140,7 @@ def chosen(
             raise ValueError(f"run {run!r} has nothing{where}; its iterations are {has or 'none'}")
         names = ", ".join(sorted({at.name for at in there}))
         raise ValueError(f"run {run!r} has no stage {stage!r}{where}; there are {names}")
-    return found
+    return named
 
 
 def _is_named(at: Address, stage: str) -> bool:

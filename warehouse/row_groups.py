@@ -33,16 +33,19 @@ class RowGroups:
 
     @classmethod
     def of(cls, paths: Sequence[Path], column: str) -> RowGroups:
-        found = list[np.ndarray]()
+        hashes_of_groups = list[np.ndarray]()
         ends = list[int]()
         for path in paths:
             with pq.ParquetFile(path, pre_buffer=False) as file:
                 for group in range(file.num_row_groups):
                     values = file.read_row_group(group, [column]).column(0).to_pylist()
-                    found.append(np.fromiter(map(hash, values), np.int64, len(values)))
-            ends.append(len(found))
-        hashes = np.concatenate([np.empty(0, np.int64), *found])
-        groups = np.repeat(np.arange(len(found), dtype=np.uint32), [len(some) for some in found])
+                    hashes_of_groups.append(np.fromiter(map(hash, values), np.int64, len(values)))
+            ends.append(len(hashes_of_groups))
+        hashes = np.concatenate([np.empty(0, np.int64), *hashes_of_groups])
+        groups = np.repeat(
+            np.arange(len(hashes_of_groups), dtype=np.uint32),
+            [len(some) for some in hashes_of_groups],
+        )
         order = np.argsort(hashes)
         return cls(tuple(paths), tuple(ends), hashes[order], groups[order])
 
@@ -55,11 +58,11 @@ class RowGroups:
         bounds = zip(
             *(np.searchsorted(self.hashes, wanted, side) for side in ("left", "right")), strict=True
         )
-        found = np.unique(
+        groups = np.unique(
             np.concatenate([self.groups[:0], *(self.groups[first:last] for first, last in bounds)])
         )
         for path, begin, end in zip(self.paths, (0, *self.ends), self.ends, strict=False):
-            if groups := [int(group) - begin for group in found if begin <= group < end]:
+            if groups := [int(group) - begin for group in groups if begin <= group < end]:
                 yield path, groups
 
 

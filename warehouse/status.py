@@ -22,11 +22,11 @@ def runs(store: Store) -> list[Row]:
     It has the numbers of iterations, tables and rows, the seconds of all stages, and the wall time
     in s; and, if any run stopped with an error, what kind of error that was.
     """
-    found: dict[str, list[Table]] = {}
+    tables_of: dict[str, list[Table]] = {}
     for table in store.tables():
         if not table.holds_labels:
-            found.setdefault(table.at.run, []).append(table)
-    rows = [_run_row(name, tables) for name, tables in found.items() if name != EMPTY]
+            tables_of.setdefault(table.at.run, []).append(table)
+    rows = [_run_row(name, tables) for name, tables in tables_of.items() if name != EMPTY]
     causes = {row["run"]: stopped(store, row["run"]) for row in rows}
     if any(causes.values()):
         for row in rows:

@@ -256,11 +256,11 @@ class Store:
 
     def rows_so_far(self, address: str) -> int:
         """Rows that a running stage has stored so far."""
-        found = 0
+        num_rows = 0
         for path in self.unfinished(address).glob("*/*.parquet"):
             with contextlib.suppress(OSError, ValueError):  # published meanwhile
-                found += pq.read_metadata(path).num_rows
-        return found
+                num_rows += pq.read_metadata(path).num_rows
+        return num_rows
 
     def sweep(self) -> None:
         """Remove the drafts of processes that were killed."""

@@ -153,7 +153,7 @@ class Table:
         large table (`warehouse.row_groups`). Raises as `paths` does.
         """
         named = sorted(set(values))
-        found = list[Row]()
+        matching = list[Row]()
         wanted = pc.field(column).isin(pa.array(named, pa.string()))
         groups_of = row_groups(self.content_hash, self.num_rows, self.paths(), column)
         for path, groups in groups_of.holding(named):
@@ -162,8 +162,8 @@ class Table:
                     rows = with_columns(
                         file.read_row_group(group).filter(wanted), self.schema.arrow
                     )
-                    found += rows.to_pylist(maps_as_pydicts="strict")
-        return found
+                    matching += rows.to_pylist(maps_as_pydicts="strict")
+        return matching
 
     def _checked(self, part: str) -> bytes:
         self._check_presence()
@@ -193,16 +193,16 @@ class Table:
             if published.get("cleaned"):
                 continue
             try:
-                found = path.stat()
+                status = path.stat()
             except FileNotFoundError:
                 yield f"{self.address}/{name} is lost"
                 continue
-            if found.st_size != published["bytes"]:
+            if status.st_size != published["bytes"]:
                 yield (
-                    f"{self.address}/{name} has {found.st_size} bytes, but {published['bytes']}"
+                    f"{self.address}/{name} has {status.st_size} bytes, but {published['bytes']}"
                     " were published"
                 )
-            elif (thorough or found.st_mtime_ns != published["mtime_ns"]) and hash_file(
+            elif (thorough or status.st_mtime_ns != published["mtime_ns"]) and hash_file(
                 path
             ) != published["hash"]:
                 yield f"{self.address}/{name} is not what was published: its bytes changed"
@@ -235,8 +235,8 @@ def find_table(root: Path, address: str) -> Table | None:
     """
     try:
         path = root / RUNS / address / RECIPE
-        found = path.stat()
-        return Table(root, address, _read_recipe(path, found.st_ino, found.st_mtime_ns))
+        status = path.stat()
+        return Table(root, address, _read_recipe(path, status.st_ino, status.st_mtime_ns))
     except (FileNotFoundError, ValueError):
         return None
 

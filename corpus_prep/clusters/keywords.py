@@ -16,11 +16,13 @@ NUM_KEYWORDS = 8
 
 def keywords(documents: Sequence[Path], memberships: Sequence[Path]) -> Iterator[pa.RecordBatch]:
     """Rows of `clusters`, from files of the tables `documents` and `memberships`."""
-    given = {
+    parameters = {
         "documents": [str(path) for path in documents],
         "memberships": [str(path) for path in memberships],
+        "chars": CHARS,
+        "num_keywords": NUM_KEYWORDS,
     }
     with out_of_core() as connection:
         sql = (SQL / "cluster_keywords.sql").read_text(encoding="utf-8")
-        found = connection.sql(sql, params={**given, "chars": CHARS, "num_keywords": NUM_KEYWORDS})
-        yield from found.to_arrow_reader(2_048)
+        clusters = connection.sql(sql, params=parameters)
+        yield from clusters.to_arrow_reader(2_048)

@@ -182,12 +182,12 @@ def _k_means(vectors: np.ndarray, k: int, settings: Clustering) -> np.ndarray:
 
 def _nearest(vector_DH: np.ndarray, centre_KH: np.ndarray) -> np.ndarray:
     """For each vector, the centre with the greatest inner product."""
-    found = [
+    neighbours = [
         (
             np.ascontiguousarray(vector_DH[start : start + ROWS_AT_ONCE], np.float32) @ centre_KH.T
         ).argmax(axis=1)
         for start in range(0, len(vector_DH), ROWS_AT_ONCE)
     ]
-    if not found:
+    if not neighbours:
         return np.empty(0, np.int64)
-    return np.concatenate(found)
+    return np.concatenate(neighbours)

@@ -91,7 +91,7 @@ def _tables(text: str) -> list[tuple[int, int]]:
 
     A nested table belongs to the outer one.
     """
-    found = []
+    spans = []
     depth = 0
     begin = 0
     for tag in HTML_TABLE.finditer(text):
@@ -102,10 +102,10 @@ def _tables(text: str) -> list[tuple[int, int]]:
         elif depth:
             depth -= 1
             if depth == 0:
-                found.append((begin, tag.end()))
-    found += [table.span() for table in MARKDOWN_TABLE.finditer(text)]
+                spans.append((begin, tag.end()))
+    spans += [table.span() for table in MARKDOWN_TABLE.finditer(text)]
     apart: list[tuple[int, int]] = []
-    for begin, end in sorted(found):
+    for begin, end in sorted(spans):
         if not apart or begin >= apart[-1][1]:
             apart.append((begin, end))
     return apart

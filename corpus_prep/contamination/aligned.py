@@ -130,8 +130,8 @@ class Passages:
 
     @classmethod
     def load(cls, file: Path) -> Passages:
-        with np.load(file) as found:
-            return cls(*(found[name] for name in ("hashes", "bits", "is_rare", "starts")))
+        with np.load(file) as arrays:
+            return cls(*(arrays[name] for name in ("hashes", "bits", "is_rare", "starts")))
 
 
 def align(
@@ -146,8 +146,8 @@ def align(
     survive a kill."""
     write_passages(passages, corpus, common, folder / "passages.npz")
     some = documents_of(candidates, corpus.num_documents)
-    given = (folder / "passages.npz", candidates)
-    return map_shards(write_aligned, corpus.shards(folder, "aligned", some), given, workers)
+    files = (folder / "passages.npz", candidates)
+    return map_shards(write_aligned, corpus.shards(folder, "aligned", some), files, workers)
 
 
 def write_passages(passages: pa.Table, corpus: Corpus, common: pa.Table, file: Path) -> None:
@@ -173,10 +173,10 @@ def write_passages(passages: pa.Table, corpus: Corpus, common: pa.Table, file: P
     )
 
 
-def write_aligned(shard: Shard, given: tuple[Path, Path]) -> None:
+def write_aligned(shard: Shard, files: tuple[Path, Path]) -> None:
     """Map step: the best alignment at every candidate (a sorted Parquet file of CANDIDATES) in a
     shard's documents."""
-    words_file, candidates_file = given
+    words_file, candidates_file = files
     last = shard.first + len(shard.counts) - 1
     candidates = pq.read_table(
         candidates_file, filters=[("document", ">=", shard.first), ("document", "<=", last)]
@@ -184,8 +184,8 @@ def write_aligned(shard: Shard, given: tuple[Path, Path]) -> None:
     columns = [np.asarray(candidates[name], np.int64) for name in CANDIDATES.names]
     with pq.ParquetWriter(shard.out, ALIGNED) as writer:
         for numbers, texts in shard.texts():
-            for found in words(texts):
-                writer.write_table(_align(found, numbers, columns, _passages(words_file)))
+            for batch in words(texts):
+                writer.write_table(_align(batch, numbers, columns, _passages(words_file)))
 
 
 @functools.lru_cache(maxsize=1)
@@ -194,19 +194,19 @@ def _passages(file: Path) -> Passages:
 
 
 def _align(
-    found: Words, numbers: np.ndarray, columns: list[np.ndarray], passages: Passages
+    batch: Words, numbers: np.ndarray, columns: list[np.ndarray], passages: Passages
 ) -> pa.Table:
     document, passage, word, passage_word = columns
     chosen = slice(0, 0)
-    if len(found.hash):
-        low = np.searchsorted(document, numbers[found.document[0]])
-        high = np.searchsorted(document, numbers[found.document[-1]], "right")
+    if len(batch.hash):
+        low = np.searchsorted(document, numbers[batch.document[0]])
+        high = np.searchsorted(document, numbers[batch.document[-1]], "right")
         chosen = slice(low, high)
     local = np.searchsorted(numbers, document[chosen])
     bits, (equal, first, last, is_whole, num_aligned) = _align_all(
-        found.hash,
-        np.searchsorted(found.document, local),
-        np.searchsorted(found.document, local, "right"),
+        batch.hash,
+        np.searchsorted(batch.document, local),
+        np.searchsorted(batch.document, local, "right"),
         word[chosen],
         passage[chosen],
         passage_word[chosen],
@@ -223,8 +223,8 @@ def _align(
         bits,
         equal / np.maximum(num_aligned, 1),
         is_whole > 0,
-        found.start[first],
-        found.end[last],
+        batch.start[first],
+        batch.end[last],
     ]
     return pa.table(rows, schema=ALIGNED)
 
@@ -238,7 +238,7 @@ def _align_all(
     of equal words, its first and last word in `hashes`, whether it spans the passage from its
     first word to its last, and the number of aligned words, of the document or the passage,
     whichever has more."""
-    found = np.zeros(len(words))
+    information = np.zeros(len(words))
     places = np.zeros((5, len(words)), np.int64)
     for i in range(len(words)):
         own_start = starts[passages[i]]
@@ -252,11 +252,11 @@ def _align_all(
         d0 = max(begins[i], at - min(before, REACH))
         d1 = min(ends[i], at + min(after, REACH))
         own = own_hashes[p0:p1], own_bits[p0:p1], own_rare[p0:p1]
-        found[i], equal, first, last, own_first, own_last = _best(hashes[d0:d1], *own)
+        information[i], equal, first, last, own_first, own_last = _best(hashes[d0:d1], *own)
         is_whole = int(p0 + own_first == own_start and p0 + own_last + 1 == own_end)
         num_aligned = max(last - first, own_last - own_first) + 1
         places[:, i] = equal, d0 + first, d0 + last, is_whole, num_aligned
-    return found, places
+    return information, places
 
 
 @njit(cache=True, nogil=True)
@@ -314,11 +314,11 @@ def _best(hashes, own, bits, is_rare):
 
 def documents_of(candidates: Path, num_documents: int) -> np.ndarray:
     """Which documents have candidates (bool)."""
-    found = np.zeros(num_documents, bool)
+    is_candidate = np.zeros(num_documents, bool)
     with pq.ParquetFile(candidates) as file:
         for batch in _column(file, "document"):
-            found[batch] = True
-    return found
+            is_candidate[batch] = True
+    return is_candidate
 
 
 def _column(file: pq.ParquetFile, name: str) -> Iterator[np.ndarray]:

@@ -86,7 +86,7 @@ class NgramRule(BaseModel):
 def passage_runs(passages: pa.Table, rule: NgramRule) -> pa.Table:
     """The runs of `passages` to search for: passage (its row), gram, size."""
     kind = passages["kind"].to_numpy()
-    found = [
+    runs = [
         pa.table(
             {
                 "passage": pa.array([], pa.int64()),
@@ -108,10 +108,10 @@ def passage_runs(passages: pa.Table, rule: NgramRule) -> pa.Table:
             own &= (of != "answer") | (length[first] >= 2 * rule.ngram)
             own &= (size == rule.ngram) | (of == "question")
             sizes = np.full(own.sum(), size, np.int32)
-            found.append(
+            runs.append(
                 pa.table({"passage": some.document[first][own], "gram": gram[own], "size": sizes})
             )
-    return pa.concat_tables(found)
+    return pa.concat_tables(runs)
 
 
 def write_runs(passages: pa.Table, rule: NgramRule, file: Path) -> None:
@@ -162,22 +162,22 @@ class Finder:
 
     def hits(self, numbers: np.ndarray, texts: pa.Array) -> Iterator[pa.RecordBatch]:
         """HITS in the texts of documents with these numbers."""
-        for found in words(texts):
+        for batch in words(texts):
             for size, known in self._sets.items():
-                gram, first = grams(found, size)
+                gram, first = grams(batch, size)
                 mine = known.find(gram)
                 gram = gram[mine]
                 first = first[mine]
-                document = found.document[first]
+                document = batch.document[first]
                 columns = {
                     "document": numbers[document],
                     "gram": gram,
                     "size": np.full(len(gram), size, np.int32),
-                    "word": first - np.searchsorted(found.document, document),
-                    "start": found.start[first],
-                    "end": found.end[first + size - 1],
+                    "word": first - np.searchsorted(batch.document, document),
+                    "start": batch.start[first],
+                    "end": batch.end[first + size - 1],
                     "alone": self._alone(
-                        texts, gram, document, found.start[first], found.end[first + size - 1]
+                        texts, gram, document, batch.start[first], batch.end[first + size - 1]
                     ),
                 }
                 yield pa.record_batch(columns, schema=HITS)
@@ -293,29 +293,29 @@ class Found:
 
         The rules are `ngrams` and `aligned`.
         """
-        found = self.connection.sql(ROWS, params={"num_documents": self.num_own})
-        yield from found.to_arrow_reader(ROWS_AT_ONCE)
+        result = self.connection.sql(ROWS, params={"num_documents": self.num_own})
+        yield from result.to_arrow_reader(ROWS_AT_ONCE)
 
     def beyond(self) -> set[tuple[int, int]]:
         """(document, passage), by number, of every match that would drop a document.
 
         The documents are those after the corpus's own.
         """
-        found = self.connection.sql(
+        result = self.connection.sql(
             "select document, passage from found where removes union select document, passage from"
             " edited where removes"
         )
         return {
             (document, passage)
-            for document, passage in found.fetchall()
+            for document, passage in result.fetchall()
             if document >= self.num_own
         }
 
 
 def screen_contaminated_documents(
-    corpus: Corpus, found: Sequence[Path], scratch: Path
+    corpus: Corpus, contaminations: Sequence[Path], scratch: Path
 ) -> Iterator[pa.RecordBatch]:
     """Rows of `screenings`, from files of `contaminations`."""
     with corpus.connect(scratch / "spilled") as connection:
-        view_parquet(connection, "contaminations", found, CONTAMINATIONS.arrow)
+        view_parquet(connection, "contaminations", contaminations, CONTAMINATIONS.arrow)
         yield from connection.sql(SCREEN).to_arrow_reader(ROWS_AT_ONCE)

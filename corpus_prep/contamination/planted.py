@@ -59,7 +59,7 @@ def plant_passages(
     hosts = sample(corpus, count, seed)["text"].to_pylist()
     rng = random.Random(seed)
     texts = passages["text"].to_pylist()
-    found = []
+    canaries = []
     of_kind = {kind: numbers for kind, numbers in _kinds(passages, rule, edited).items() if numbers}
     vocabulary = [word for host in hosts for word in host.split()]
     planted = []
@@ -70,8 +70,8 @@ def plant_passages(
         planted.append(
             put(_changed(texts[passage], kind, vocabulary, rng), host, rng, alone=kind == SHORT)
         )
-        found.append(Canary(corpus.num_documents + number, passage, kind))
-    return behind(corpus, planted, file), found
+        canaries.append(Canary(corpus.num_documents + number, passage, kind))
+    return behind(corpus, planted, file), canaries
 
 
 def _kinds(passages: pa.Table, rule: NgramRule, edited: bool) -> dict[str, list[int]]:
@@ -115,14 +115,14 @@ def put(passage: str, host: str, rng: random.Random, alone: bool = False) -> str
     return f"{host[:place]}{around}{passage}{around}{host[place:]}"
 
 
-def write_planted(planted: list[Canary], found: set[tuple[int, int]], file: Path) -> None:
+def write_planted(planted: list[Canary], detected: set[tuple[int, int]], file: Path) -> None:
     """Write the canaries as Parquet, each with whether it was found."""
     rows = [
         {
             "document": c.document,
             "passage": c.passage,
             "kind": c.kind,
-            "found": (c.document, c.passage) in found,
+            "found": (c.document, c.passage) in detected,
         }
         for c in planted
     ]
@@ -133,7 +133,7 @@ def planted_recall(file: Path) -> Iterator[tuple[str, float]]:
     """For all canaries and for each kind: their number, and the share that was found."""
     rows = pq.read_table(file, schema=PLANTED).to_pylist()
     planted = Counter(kind for row in rows for kind in ("", row["kind"]))
-    found = Counter(kind for row in rows if row["found"] for kind in ("", row["kind"]))
+    num_detected = Counter(kind for row in rows if row["found"] for kind in ("", row["kind"]))
     for kind, number in sorted(planted.items()):
         yield f"canaries: {kind}".removesuffix(": "), number
-        yield f"canary_recall: {kind}".removesuffix(": "), found[kind] / number
+        yield f"canary_recall: {kind}".removesuffix(": "), num_detected[kind] / number

@@ -60,21 +60,23 @@ def words(texts: pa.Array | pa.ChunkedArray) -> Iterator[Words]:
                 int(np.searchsorted(offsets, offsets[start] + MAX_BYTES, side="right")) - 1,
             )
             most = int(offsets[stop] - offsets[start])  # every word has at least one byte
-            found = Words(
+            columns = Words(
                 *(np.empty(most, kind) for kind in (np.int64, np.int64, np.int64, np.uint64))
             )
-            count = _find_words(content, offsets[start : stop + 1], _table(), first + start, *found)
-            yield Words(*(column[:count] for column in found))
+            count = _find_words(
+                content, offsets[start : stop + 1], _table(), first + start, *columns
+            )
+            yield Words(*(column[:count] for column in columns))
             start = stop
         first += len(chunk)
 
 
-def grams(found: Words, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """All runs of n words within one text: the hash of each, and the index in `found` of its
+def grams(batch: Words, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """All runs of n words within one text: the hash of each, and the index in `batch` of its
     first word."""
-    count = max(len(found.hash) - n + 1, 0)
-    first = np.flatnonzero(found.document[:count] == found.document[len(found.document) - count :])
-    return _hash_runs(found.hash, first, n), first
+    count = max(len(batch.hash) - n + 1, 0)
+    first = np.flatnonzero(batch.document[:count] == batch.document[len(batch.document) - count :])
+    return _hash_runs(batch.hash, first, n), first
 
 
 def folded(text: str) -> list[tuple[str, int, int]]:
@@ -175,10 +177,10 @@ def _find_words(content, offsets, table, first, document, start, end, hashes):
 
 @njit(cache=True, nogil=True)
 def _hash_runs(hashes, first, n):
-    found = np.empty(len(first), np.uint64)
+    runs = np.empty(len(first), np.uint64)
     for run in range(len(first)):
         total = np.uint64(n)
         for i in range(first[run], first[run] + n):
             total = total * WEIGHT + hashes[i]
-        found[run] = mix(total)
-    return found
+        runs[run] = mix(total)
+    return runs

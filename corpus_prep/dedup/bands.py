@@ -60,9 +60,9 @@ def write_bands(shard: Shard, settings: MinHashing) -> None:
     numbers = [np.empty(0, np.int64)]
     hashes = [np.empty((0, settings.num_bands), np.uint64)]
     for batch, texts in shard.texts():
-        found, has_shingles = band_hashes(texts, settings)
+        bands, has_shingles = band_hashes(texts, settings)
         numbers.append(batch[has_shingles])
-        hashes.append(found[has_shingles])
+        hashes.append(bands[has_shingles])
     documents = np.concatenate(numbers)
     values = np.concatenate(hashes)
     with pq.ParquetWriter(shard.out, BANDS.arrow, **FORMAT) as writer:
@@ -110,7 +110,7 @@ def find_candidates(partition: Partition, max_bucket: int) -> None:
         connection.read_parquet([str(file) for file in partition.files]).create_view("bands")
         connection.execute(f"create table buckets as {BUCKETS}", bounds)
         for name, query, schema in (("pairs", PAIRED, PAIRS), ("crowds", CROWDED, CROWDS)):
-            found = connection.sql(query, params={"max_bucket": max_bucket})
+            candidates = connection.sql(query, params={"max_bucket": max_bucket})
             with pq.ParquetWriter(partition.out / f"{name}.parquet", schema) as writer:
-                for batch in found.to_arrow_reader(ROWS_AT_ONCE):
+                for batch in candidates.to_arrow_reader(ROWS_AT_ONCE):
                     writer.write_batch(batch.cast(schema))

@@ -77,15 +77,15 @@ def write_found(
         zip(canaries["document"].to_pylist(), canaries["original"].to_pylist(), strict=True)
     )
     first_canary = min(wanted, default=0)
-    found = set()
+    detected = set()
     for first, second in edges:
         chosen = second >= first_canary
-        found |= {
+        detected |= {
             c
             for o, c in zip(first[chosen].tolist(), second[chosen].tolist(), strict=True)
             if wanted[c] == o
         }
-    flags = pa.array([c in found for c in wanted], pa.bool_())
+    flags = pa.array([c in detected for c in wanted], pa.bool_())
     told = canaries.set_column(
         canaries.schema.get_field_index("found"), CANARIES.field("found"), flags
     )
@@ -125,6 +125,6 @@ def sample(corpus: Corpus, count: int, seed: int) -> pa.Table:
     )
     with corpus.connect() as connection:
         connection.register("drawn", pa.table({"document": drawn, "place": np.arange(len(drawn))}))
-        found = connection.sql(DRAWN).to_arrow_table()
-    long_enough = [len(text.split()) >= MIN_WORDS for text in found["text"].to_pylist()]
-    return found.filter(pa.array(long_enough, pa.bool_())).slice(0, count)
+        documents = connection.sql(DRAWN).to_arrow_table()
+    long_enough = [len(text.split()) >= MIN_WORDS for text in documents["text"].to_pylist()]
+    return documents.filter(pa.array(long_enough, pa.bool_())).slice(0, count)

@@ -84,11 +84,11 @@ def find_containments(
     rare = map_shards(write_rare, parts, settings, workers)
     wanted = [Part(folder / f"holders-{n:05d}", sets, folder) for n, sets in enumerate(folders)]
     holders = map_shards(write_holders, wanted, tuple(rare), workers)
-    found = _held(ShingleSets.of(shards), _pairs(rare, holders, settings, folder), settings)
-    pq.write_table(found, folder / "held.parquet")
+    contained = _held(ShingleSets.of(shards), _pairs(rare, holders, settings, folder), settings)
+    pq.write_table(contained, folder / "held.parquet")
     counts_file.write_text(json.dumps(_boilerplate(folders, counts, settings.common)))
     with corpus.connect(folder / "spilled") as connection:
-        connection.register("held", found)
+        connection.register("held", contained)
         yield from connection.sql(FOUND).to_arrow_reader(ROWS_AT_ONCE)
 
 
@@ -177,8 +177,8 @@ def _boilerplate(folders: Sequence[Path], counts: np.ndarray, common: int) -> di
     half = 0
     for folder in folders:
         sets = OpenSets(folder)
-        found, halves = _shared(sets.hashes, sets.offsets, counts, common)
-        some = some + found
+        shared, halves = _shared(sets.hashes, sets.offsets, counts, common)
+        some = some + shared
         half = half + halves
     return {"documents with boilerplate": some, "documents of which half is boilerplate": half}
 

@@ -62,5 +62,5 @@ def _screen(
     connection: duckdb.DuckDBPyConnection, keep: Keep, reason: str
 ) -> Iterator[pa.RecordBatch]:
     connection.execute(f"create table duplicates as {KEEP_ONE}", {"keep": keep})
-    found = connection.sql(SCREEN, params={"reason": reason})
-    yield from found.to_arrow_reader(ROWS_AT_ONCE)
+    documents = connection.sql(SCREEN, params={"reason": reason})
+    yield from documents.to_arrow_reader(ROWS_AT_ONCE)

@@ -118,7 +118,7 @@ def find_edges(
         for group in range(pq.read_metadata(pairs).num_row_groups)
     ]
     of_crowds = [Crowds(folder / f"crowd-{path.parent.name}", path, sets) for path in crowds]
-    found = map_shards(compare_pairs, comparisons, comparing, workers)
+    compared = map_shards(compare_pairs, comparisons, comparing, workers)
     led = map_shards(compare_crowds, of_crowds, (comparing, settings.threshold), workers)
     counts = [json.loads((part / "counts.json").read_text()) for part in led]
     totals = {
@@ -130,7 +130,7 @@ def find_edges(
         left = np.unique(np.concatenate([np.load(part / "left.npy") for part in led]))
     rejoined = compare_left(left, sets, comparing, settings, folder, workers) if len(left) else []
     totals["documents_compared_by_rare_shingles"] = len(left)
-    return Found([*found, *(part / "edges.parquet" for part in led), *rejoined], totals)
+    return Found([*compared, *(part / "edges.parquet" for part in led), *rejoined], totals)
 
 
 def compare_left(
@@ -181,8 +181,8 @@ def merge_pairs(candidates: Candidates, settings: None) -> None:
         connection.read_parquet(
             [str(part / "pairs.parquet") for part in candidates.folders]
         ).create_view("pairs")
-        found = connection.sql(DISTINCT_PAIRS)
-        for batch in found.to_arrow_reader(PAIRS_AT_ONCE):
+        pairs = connection.sql(DISTINCT_PAIRS)
+        for batch in pairs.to_arrow_reader(PAIRS_AT_ONCE):
             writer.write_table(
                 pa.Table.from_batches([batch]).cast(PAIRS), row_group_size=PAIRS_AT_ONCE
             )
@@ -257,8 +257,8 @@ def ordered_edges(corpus: Corpus, files: Sequence[Path], scratch: Path) -> Itera
     with corpus.connect(scratch / "spilled") as connection:
         view_parquet(connection, "edges", files, EDGES)
         parameters = {"num_documents": corpus.num_documents}
-        found = connection.sql(DUPLICATES, params=parameters)
-        yield from found.to_arrow_reader(ROWS_AT_ONCE)
+        edges = connection.sql(DUPLICATES, params=parameters)
+        yield from edges.to_arrow_reader(ROWS_AT_ONCE)
 
 
 def _edges(first: np.ndarray, second: np.ndarray, jaccards: np.ndarray, floor: float) -> pa.Table:
@@ -268,10 +268,10 @@ def _edges(first: np.ndarray, second: np.ndarray, jaccards: np.ndarray, floor: f
 
 def _documents(corpus: Corpus, files: Sequence[Path]) -> np.ndarray:
     """Which documents are in pairs or crowds (bool)."""
-    found = np.zeros(corpus.num_documents, bool)
+    in_pairs = np.zeros(corpus.num_documents, bool)
     for file in files:
         with pq.ParquetFile(file, pre_buffer=False) as parquet:
             for batch in parquet.iter_batches(ROWS_AT_ONCE):
                 for name in {"first", "second", "document"} & set(batch.schema.names):
-                    found[batch[name].to_numpy()] = True
-    return found
+                    in_pairs[batch[name].to_numpy()] = True
+    return in_pairs

@@ -65,7 +65,7 @@ class ShingleSets:
         )
         order = np.lexsort((shard_other, shard_one))
         turns = np.flatnonzero(np.diff(shard_one[order]) | np.diff(shard_other[order])) + 1
-        found = np.empty(len(first))
+        similarities = np.empty(len(first))
         open_shard = -1
         one = None
         for run in np.split(order, turns) if len(order) else []:
@@ -77,10 +77,10 @@ class ShingleSets:
             other = one if shard == shard_too else OpenSets(self.folders[shard_too])
             rows = one.rows(first[run])
             other_rows = other.rows(second[run])
-            found[run] = compare(
+            similarities[run] = compare(
                 one.hashes, one.offsets, rows, other.hashes, other.offsets, other_rows
             )
-        return found
+        return similarities
 
 
 class OpenSets:
@@ -144,21 +144,21 @@ def _in_both(hashes, offsets, row, other_hashes, other_offsets, other_row):
 
 @njit(cache=True, nogil=True)
 def _jaccards(hashes, offsets, rows, other_hashes, other_offsets, other_rows):
-    found = np.empty(len(rows))
+    similarities = np.empty(len(rows))
     for pair in range(len(rows)):
         row = rows[pair]
         other = other_rows[pair]
         both = _in_both(hashes, offsets, row, other_hashes, other_offsets, other)
         total = offsets[row + 1] - offsets[row] + other_offsets[other + 1] - other_offsets[other]
-        found[pair] = both / (total - both) if total else 0.0
-    return found
+        similarities[pair] = both / (total - both) if total else 0.0
+    return similarities
 
 
 @njit(cache=True, nogil=True)
 def _containments(hashes, offsets, rows, other_hashes, other_offsets, other_rows):
-    found = np.empty(len(rows))
+    shares = np.empty(len(rows))
     for pair in range(len(rows)):
         both = _in_both(hashes, offsets, rows[pair], other_hashes, other_offsets, other_rows[pair])
         size = offsets[rows[pair] + 1] - offsets[rows[pair]]
-        found[pair] = both / size if size else 0.0
-    return found
+        shares[pair] = both / size if size else 0.0
+    return shares

@@ -40,13 +40,13 @@ def canary_recall(file: Path, threshold: float) -> Iterator[tuple[str, float]]:
     """
     canaries = pq.read_table(file, schema=CANARIES)
     jaccards = canaries["jaccard"].to_numpy()
-    found = canaries["found"].to_numpy()
+    is_detected = canaries["found"].to_numpy()
     counted = jaccards >= threshold
     yield "canaries", float(counted.sum())
     if counted.any():
-        yield "canary_recall", float(found[counted].mean())
+        yield "canary_recall", float(is_detected[counted].mean())
     planted = _histogram(jaccards)
-    seen = _histogram(jaccards[found])
+    seen = _histogram(jaccards[is_detected])
     for start, number, hits in zip(BINS[:-1], planted, seen, strict=True):
         if number:
             yield f"canary_recall from {start:.2f}", hits / number

@@ -132,9 +132,9 @@ def permutations(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 @njit(cache=True, nogil=True)
 def _sign(hashes, offsets, factors, summands):
-    found = np.full((len(offsets) - 1, len(factors)), EMPTY, np.uint32)
+    signatures = np.full((len(offsets) - 1, len(factors)), EMPTY, np.uint32)
     for d in range(len(offsets) - 1):
-        signature = found[d]
+        signature = signatures[d]
         for i in range(offsets[d], offsets[d + 1]):
             value = np.uint32(hashes[i] >> UPPER_HALF)
             value = np.uint32((value ^ (value >> SHIFT_1)) * FACTOR_1)
@@ -142,16 +142,16 @@ def _sign(hashes, offsets, factors, summands):
             value = np.uint32(value ^ (value >> SHIFT_1))
             for k in range(len(factors)):
                 signature[k] = min(signature[k], np.uint32(factors[k] * value + summands[k]))
-    return found
+    return signatures
 
 
 @njit(cache=True, nogil=True)
 def _band(signed, num_bands, rows):
-    found = np.empty((len(signed), num_bands), np.uint64)
+    band_hashes = np.empty((len(signed), num_bands), np.uint64)
     for d in range(len(signed)):
         for band in range(num_bands):
             total = np.uint64(band)
             for k in range(band * rows, (band + 1) * rows):
                 total = mix(total * WEIGHT + np.uint64(signed[d, k]))
-            found[d, band] = total
-    return found
+            band_hashes[d, band] = total
+    return band_hashes

@@ -63,7 +63,7 @@ def _count(hashes, offsets, rows, counts):
 
 
 @njit(cache=True, nogil=True)
-def _prefixes(hashes, offsets, rows, numbers, counts, share, documents, found):
+def _prefixes(hashes, offsets, rows, numbers, counts, share, documents, prefixes):
     num = 0
     for row in range(len(rows)):
         own = hashes[offsets[row] : offsets[row + 1]]
@@ -76,6 +76,6 @@ def _prefixes(hashes, offsets, rows, numbers, counts, share, documents, found):
         for place in order[: len(own) - int(np.ceil(share * len(own) - 1e-9)) + 1]:
             if counts[own[place] >> SHIFT] > 1:
                 documents[num] = numbers[row]
-                found[num] = own[place]
+                prefixes[num] = own[place]
                 num += 1
     return num

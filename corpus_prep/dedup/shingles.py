@@ -81,7 +81,7 @@ def _fold(units, offsets, size):
     weights = np.ones(size, np.uint64)
     for i in range(size - 1, 0, -1):
         weights[i - 1] = weights[i] * WEIGHT
-    found = np.empty(offsets[num_texts], np.uint64)
+    folded = np.empty(offsets[num_texts], np.uint64)
     places = np.empty(num_texts + 1, np.int64)
     count = 0
     for d in range(num_texts):
@@ -93,15 +93,15 @@ def _fold(units, offsets, size):
             total = np.uint64(0)
             for i in range(width):
                 total += units[at + i] * weights[size - width + i]
-            found[count] = mix(total)
+            folded[count] = mix(total)
             count += 1
     places[num_texts] = count
-    return found[:count], places
+    return folded[:count], places
 
 
 @njit(cache=True, nogil=True)
 def _sort_and_drop_repeated(hashes, offsets):
-    found = np.empty_like(hashes)
+    kept = np.empty_like(hashes)
     places = np.empty_like(offsets)
     count = 0
     for d in range(len(offsets) - 1):
@@ -109,10 +109,10 @@ def _sort_and_drop_repeated(hashes, offsets):
         ordered = np.sort(hashes[offsets[d] : offsets[d + 1]])
         for i in range(len(ordered)):
             if i == 0 or ordered[i] != ordered[i - 1]:
-                found[count] = ordered[i]
+                kept[count] = ordered[i]
                 count += 1
     places[len(offsets) - 1] = count
-    return found[:count], places
+    return kept[:count], places
 
 
 @njit(cache=True, nogil=True)

@@ -77,8 +77,8 @@ def buffers(texts: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray]:
     """The bytes (uint8) and where each text begins in them (int64, D + 1). Nulls have no bytes."""
     _, offsets, data = texts.buffers()
     starts = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1]
-    found = np.frombuffer(data, np.uint8) if data else np.empty(0, np.uint8)
-    return found[starts[0] : starts[-1]], starts - starts[0]
+    content = np.frombuffer(data, np.uint8) if data else np.empty(0, np.uint8)
+    return content[starts[0] : starts[-1]], starts - starts[0]
 
 
 def _normalise(texts: pa.LargeStringArray) -> pa.LargeStringArray:
@@ -122,7 +122,7 @@ def _kinds() -> np.ndarray:
     for first, last in UNSPACED:
         kinds[first : min(last + 1, TOLD_APART)] *= WORD
     canonical = (
-        found.split() for c in points if not (found := unicodedata.decomposition(c)).startswith("<")
+        parts.split() for c in points if not (parts := unicodedata.decomposition(c)).startswith("<")
     )
     joining = {int(part, 16) for parts in canonical for part in parts[1:]}
     for number, c in enumerate(points):
@@ -161,24 +161,24 @@ def _code_point(data, at, end):
     if byte < 0x80:
         return byte, at + 1
     length = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
-    found = byte & (0x7F >> length)
+    point = byte & (0x7F >> length)
     stop = min(at + length, end)
     for i in range(at + 1, stop):
-        found = found << 6 | np.int64(data[i]) & 0x3F
-    return found, stop
+        point = point << 6 | np.int64(data[i]) & 0x3F
+    return point, stop
 
 
 @njit(cache=True, nogil=True)
 def _may_change(data, starts, kinds):
     """Which texts have a character that NFKC may change (bool)."""
-    found = np.zeros(len(starts) - 1, np.bool_)
+    may_change = np.zeros(len(starts) - 1, np.bool_)
     for d in range(len(starts) - 1):
         at = starts[d]
         end = starts[d + 1]
-        while at < end and not found[d]:
+        while at < end and not may_change[d]:
             point, at = _code_point(data, at, end)
-            found[d] = point >= TOLD_APART or kinds[point] & UNSETTLED
-    return found
+            may_change[d] = point >= TOLD_APART or kinds[point] & UNSETTLED
+    return may_change
 
 
 @njit(cache=True, nogil=True)

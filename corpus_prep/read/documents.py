@@ -106,13 +106,13 @@ def read_corpus(
     rows = _Rows(columns or Columns(), max_chars, piece_chars, counts)
     if is_dataset(str(path)):
         counts.num_files = counts.num_files_begun = 1
-        found = found_in_dataset(str(path))
+        records = found_in_dataset(str(path))
     else:
         root = Path(path)
         files = _corpus_files(root)
         counts.num_files = len(files)
-        found = _found_in_files(root, files, rows, counts)
-    return rows.counted(found, str(path), progress or (lambda _: None))
+        records = _found_in_files(root, files, rows, counts)
+    return rows.counted(records, str(path), progress or (lambda _: None))
 
 
 def _corpus_files(root: Path) -> list[Path]:
@@ -123,9 +123,9 @@ def _corpus_files(root: Path) -> list[Path]:
         )
     files = sorted(_walk(root)) if root.is_dir() else [root]
     if not any(is_supported(file.name) for file in files):
-        found = f"has {len(files)} file(s), none" if root.is_dir() else "is not"
+        problem = f"has {len(files)} file(s), none" if root.is_dir() else "is not"
         raise ValueError(
-            f"corpus {root} {found} of a supported type. Convert it to one of"
+            f"corpus {root} {problem} of a supported type. Convert it to one of"
             f" {', '.join(SUPPORTED)}."
         )
     return files
@@ -168,17 +168,17 @@ class _Rows:
         self._documents = Seen()
 
     def counted(
-        self, things: Iterator[Found], path: str, progress: Callable[[CorpusCounts], None]
+        self, records: Iterator[Found], path: str, progress: Callable[[CorpusCounts], None]
     ) -> Iterator[DocumentRow]:
         counts = self.counts
         first_dropped = ""
-        for found in things:
-            for row in self._pieces(self._row(found)):
+        for record in records:
+            for row in self._pieces(self._row(record)):
                 if row.dropped_reason is None:
                     counts.kept += 1
                 else:
                     counts.dropped[row.dropped_reason] += 1
-                    first_dropped = first_dropped or f"{found.source}: {row.dropped_reason}"
+                    first_dropped = first_dropped or f"{record.source}: {row.dropped_reason}"
                 yield row
                 if counts.num_rows % ROWS_BETWEEN_PROGRESS == 0:
                     progress(counts)
@@ -194,13 +194,13 @@ class _Rows:
                 f" {', '.join(self.columns.text)}."
             )
 
-    def _row(self, found: Found) -> DocumentRow:
-        fields = found.fields
+    def _row(self, record: Found) -> DocumentRow:
+        fields = record.fields
         columns = self.columns
-        text, num_chars, reason = self._text_of(found)
+        text, num_chars, reason = self._text_of(record)
         title, text = self._title_and_text(fields, text)
-        given_id = to_text(first_value(fields, columns.id)) or found.place
-        document_id = self._unique(given_id, found.place)
+        given_id = to_text(first_value(fields, columns.id)) or record.place
+        document_id = self._unique(given_id, record.place)
         if document_id != given_id:
             is_same = reason is None and f"{given_id} {hash(text)}" in self._documents
             if is_same:
@@ -212,7 +212,7 @@ class _Rows:
             document_id,
             title,
             text,
-            source=to_text(first_value(fields, columns.source)) or found.source,
+            source=to_text(first_value(fields, columns.source)) or record.source,
             licence=to_text(first_value(fields, columns.licence)) or None,
             num_chars=num_chars,
             score=to_number(first_value(fields, columns.score)),
@@ -245,12 +245,12 @@ class _Rows:
                 row, document_id=own, text=text, num_chars=len(text), piece_of=whole
             )
 
-    def _text_of(self, found: Found) -> tuple[str, int | None, DroppedReason | None]:
+    def _text_of(self, record: Found) -> tuple[str, int | None, DroppedReason | None]:
         """The text, its length as found, and why it cannot be used, or None."""
-        value = first_value(found.fields, self.columns.text)
-        has_column = any(name in found.fields for name in self.columns.text)
-        if found.reason is not None:
-            return "", None, found.reason
+        value = first_value(record.fields, self.columns.text)
+        has_column = any(name in record.fields for name in self.columns.text)
+        if record.reason is not None:
+            return "", None, record.reason
         if value is None and has_column:
             return "", 0, "empty"
         if not isinstance(value, str | bytes):

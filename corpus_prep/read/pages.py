@@ -105,7 +105,7 @@ def pdf(opened: Opened) -> Iterator[Found]:
     logging.getLogger("pypdf").setLevel(logging.ERROR)  # it warns about every oddity of a file
     try:
         reader = pypdf.PdfReader(io.BytesIO(content))
-        text = "\n\n".join(found.extract_text() for found in reader.pages)
+        text = "\n\n".join(page.extract_text() for page in reader.pages)
         title = (reader.metadata and reader.metadata.title) or ""
     except Exception as error:  # a damaged file can raise anything
         yield opened.dropped("unreadable", f"{type(error).__name__}: {error}")

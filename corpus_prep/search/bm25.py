@@ -98,20 +98,20 @@ def _write_scores(inverter: Inverter, documents_W: np.ndarray, folder: Path) -> 
     ):
         for file, kind in ((scores, np.float32), (rows, np.int32)):
             _write_header(file, int(documents_W.sum()), kind)
-        for found in inverter.postings():
-            count_P = found.counts.astype(np.float32)
-            score_P = idf_W[found.words] * (count_P / (discount_D[found.rows] + count_P))
+        for postings in inverter.postings():
+            count_P = postings.counts.astype(np.float32)
+            score_P = idf_W[postings.words] * (count_P / (discount_D[postings.rows] + count_P))
             score_P.astype(np.float32).tofile(scores)
-            found.rows.astype(np.int32).tofile(rows)
+            postings.rows.astype(np.int32).tofile(rows)
 
 
 def _write_header(file: BinaryIO, length: int, kind: Any) -> None:
-    about = {
+    header = {
         "shape": (length,),
         "fortran_order": False,
         "descr": np.lib.format.dtype_to_descr(np.dtype(kind)),
     }
-    np.lib.format.write_array_header_1_0(file, about)
+    np.lib.format.write_array_header_1_0(file, header)
 
 
 class Bm25Ranker:

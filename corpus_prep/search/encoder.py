@@ -114,8 +114,8 @@ def _resumed(
     Parts are `place-00000000.npy`, ..., named by the number of documents before them.
     """
     order = np.argsort([-len(text) for _, text in pairs], kind="stable")
-    found = [np.load(file) for file in sorted(place.parent.glob(f"{place.name}-*.npy"))]
-    saved = done = sum(map(len, found))
+    parts = [np.load(file) for file in sorted(place.parent.glob(f"{place.name}-*.npy"))]
+    saved = done = sum(map(len, parts))
     fresh = []
     told = time.monotonic()
     while done < len(pairs):
@@ -124,13 +124,13 @@ def _resumed(
         )
         done += len(fresh[-1])
         if time.monotonic() - told > KEPT_EVERY_S or done == len(pairs):
-            found.append(np.concatenate(fresh))
-            _save(place.with_name(f"{place.name}-{saved:08d}.npy"), found[-1])
+            parts.append(np.concatenate(fresh))
+            _save(place.with_name(f"{place.name}-{saved:08d}.npy"), parts[-1])
             saved = done
             fresh = []
             told = time.monotonic()
             progress(done)
-    vectors = np.concatenate(found)
+    vectors = np.concatenate(parts)
     vectors[order] = vectors.copy()
     return vectors
 

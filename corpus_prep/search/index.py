@@ -82,7 +82,7 @@ class Retriever:
         is_whole = self.manifest["num_documents"] == len(self._columns[0])
         num_rows = k if is_whole else min(PIECES * k, len(self._columns[0]))
         ranked = self._ranker.rank(queries, num_rows)
-        return [self._hits(found, k) for found in ranked]
+        return [self._hits(ranking, k) for ranking in ranked]
 
     def _hits(self, ranked: list[tuple[int, float]], k: int) -> list[Hit]:
         """The first `k` documents, each by its best piece."""
@@ -129,14 +129,14 @@ def indexed(
             for document in documents:
                 documents_file.add(document)
                 yield document
-        how = _write_ranker(documents_file.num_rows, partial, encoder, search, vectors)
+        files = _write_ranker(documents_file.num_rows, partial, encoder, search, vectors)
         manifest = {
             "format": FORMAT,
             "num_documents": documents_file.num_documents,
             "num_rows": documents_file.num_rows,
             "content_hash": documents_file.content_hash,
             "embedding": embedding and embedding.model_dump(),
-            **how,
+            **files,
             "files": {file.name: fingerprint(file) for file in sorted(partial.iterdir())},
         }
         (partial / "manifest.json").write_text(json.dumps(manifest, indent=1))

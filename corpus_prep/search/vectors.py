@@ -68,12 +68,12 @@ class VectorRanker:
             )
 
     def rank(self, queries: list[str], k: int) -> list[list[tuple[int, float]]]:
-        asked = [index for index, query in enumerate(queries) if query.strip()]
+        nonempty = [index for index, query in enumerate(queries) if query.strip()]
         ranked: list[list[tuple[int, float]]] = [[] for _ in queries]
-        if asked:
-            query_QH = self._encoder.queries([queries[index] for index in asked])
-            for index, found in zip(asked, self.rank_vectors(query_QH, k), strict=True):
-                ranked[index] = found
+        if nonempty:
+            query_QH = self._encoder.queries([queries[index] for index in nonempty])
+            for index, ranking in zip(nonempty, self.rank_vectors(query_QH, k), strict=True):
+                ranked[index] = ranking
         return ranked
 
     def rank_vectors(self, query_QH: np.ndarray, k: int) -> list[list[tuple[int, float]]]:

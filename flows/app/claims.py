@@ -83,7 +83,7 @@ def next_stage(request: Request) -> tuple[str | None, str]:
     if not any(open_store().tables(request.run)):
         return "not begun", ""
     inquiry = find_method(request.flow).inquire(request, {})
-    stale = (f"{address.partition('/')[2]}: {why}" for address, why in inquiry.found if why)
+    stale = (f"{address.partition('/')[2]}: {why}" for address, why in inquiry.reasons if why)
     return next(stale, None), inquiry.stopped or ""
 
 

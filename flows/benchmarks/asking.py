@@ -340,8 +340,8 @@ def scaled(reply: str, *, dimensions: tuple[str, ...], highest: int) -> list[flo
     >>> scaled('Good. {"score": "7"}', dimensions=("score",), highest=10)
     [0.6666666666666666]
     """
-    found = last_object(reply, dimensions)
-    return [_scaled(found.get(name), name, highest) for name in dimensions]
+    marks = last_object(reply, dimensions)
+    return [_scaled(marks.get(name), name, highest) for name in dimensions]
 
 
 def _scaled(value: object, name: str, highest: int) -> float:
@@ -391,7 +391,7 @@ class Judge:
     A reply that `ask_again` finds malformed is requested once more.
     """
 
-    about: Callable[..., Iterator[Row]]
+    variables: Callable[..., Iterator[Row]]
     into: Schema
     read: Callable[[Rollout, PromptRow], Row | Rows]
     ask_again: Callable[[str], Any] | Reader

@@ -361,7 +361,7 @@ class Exam:
         return Role(
             "examiner",
             (templates("english", name),),
-            judge.about,
+            judge.variables,
             Sampling(
                 temperature=judging.temperature,
                 top_p=judging.top_p,

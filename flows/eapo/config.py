@@ -151,22 +151,22 @@ class Config(MethodSettings):
     def workload(self) -> Workload:
         n = self.batch_size
         group = self.group_size
-        said = 4000 if self.dialogues.reasoning else 900
+        reply = 4000 if self.dialogues.reasoning else 900
         answers = PlannedRole(
-            "policy", Lengths(0.65 * self.dialogues.input_tokens, said), "policy"
-        ).asked(n, group)
+            "policy", Lengths(0.65 * self.dialogues.input_tokens, reply), "policy"
+        ).conversations(n, group)
         compared = PlannedRole(
-            "reward_model", Lengths(600 + 250 * group, said), "reward_model"
-        ).asked(n)
-        judged = PlannedRole("judge", Lengths(450, 100)).asked(n * group)
+            "reward_model", Lengths(600 + 250 * group, reply), "reward_model"
+        ).conversations(n)
+        judged = PlannedRole("judge", Lengths(450, 100)).conversations(n * group)
         compares = self.rewards.evidence > 0
-        asked = (
+        conversations = (
             answers,
             *([judged] if self.outcome == "judge" else []),
             *([compared] if compares else []),
         )
-        steps = [Step(self.steps, asked, PlannedUpdate(self.update, (answers,)))]
+        steps = [Step(self.steps, conversations, PlannedUpdate(self.update, (answers,)))]
         if compares and self.reward_model.trained:
-            learnt = compared.role.asked(KEPT * n * self.steps)
+            learnt = compared.role.conversations(KEPT * n * self.steps)
             steps.append(Step(1, (), PlannedUpdate(self.reward_model.update, (learnt,))))
         return Workload(tuple(steps))

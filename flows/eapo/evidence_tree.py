@@ -79,7 +79,8 @@ class TreeEvaluation:
         )
 
     def _answer_from_known(self, place: Place, policy: Policy) -> Replies:
-        role = replace(self.answering, templates=(self._template("grounded"),), about=from_known)
+        grounded = self._template("grounded")
+        role = replace(self.answering, templates=(grounded,), variables=from_known)
         return self.run.ask(
             place,
             role,
@@ -106,7 +107,7 @@ class TreeEvaluation:
         num_steps = 1
         if mode == "llm-r":
             num_steps = self.settings.breadth
-        role = replace(self.answering, templates=(self._template("grounded"),), about=from_best)
+        role = replace(self.answering, templates=(self._template("grounded"),), variables=from_best)
         replies = self.run.ask(
             place, role, policy, group_size=num_steps, label=mode, nodes=quotes, tasks=tasks
         )
@@ -124,7 +125,7 @@ class TreeEvaluation:
 
     def _mark_quotes(self, place: Place, quotes: Table, judge: Policy) -> Table:
         label = "llm-e-quotes"
-        role = replace(self.comparing, about=sets)
+        role = replace(self.comparing, variables=sets)
         marks = self.run.ask(
             place, role, judge, label=label, nodes=quotes, tasks=self.benchmark.tasks
         ).rows
@@ -136,7 +137,7 @@ class TreeEvaluation:
         role = replace(
             self.comparing,
             templates=(self._template("steps"),),
-            about=next_steps,
+            variables=next_steps,
             read=read,
             ask_again=read,
         )

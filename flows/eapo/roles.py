@@ -32,7 +32,7 @@ class Roles:
         self.policy = Role(
             name="policy",
             templates=(template("answer"),),
-            about=in_contexts,
+            variables=in_contexts,
             sampling=dialogues.sampling,
             into=ANSWERS,
             read=Reader(
@@ -53,7 +53,7 @@ class Roles:
         self.reward_model = Role(
             name="reward_model",
             templates=(template("compare"),),
-            about=groups,
+            variables=groups,
             sampling=dialogues.sampling,
             into=MARKS,
             read=read_comparison,
@@ -71,7 +71,7 @@ class Roles:
         return Role(
             name="judge",
             templates=(templates(self._cfg, dialogues.prompts)("judge"),),
-            about=answers_to_judge,
+            variables=answers_to_judge,
             sampling=Sampling(
                 temperature=self._cfg.judge_temperature, max_tokens=dialogues.response_tokens
             ),

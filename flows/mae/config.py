@@ -114,15 +114,19 @@ class Config(MethodSettings):
         solver = role("solver", Lengths(200, 600), labels=("solver", "trial"))
         judge = role("judge", Lengths(900, 300), labels=("judge", "difficulty", "answers"))
         quality = role("quality", Lengths(500, 300))
-        paid = {"proposer": proposer.asked(n), "solver": solver.asked(n), "judge": judge.asked(n)}
+        conversations_of = {
+            "proposer": proposer.conversations(n),
+            "solver": solver.conversations(n),
+            "judge": judge.conversations(n),
+        }
         tried = n * self.proposer.answers
         others = (
-            quality.asked(n, marks),
-            solver.asked(tried),
-            judge.asked(tried, marks),
-            judge.asked(n, marks),
+            quality.conversations(n, marks),
+            solver.conversations(tried),
+            judge.conversations(tried, marks),
+            judge.conversations(n, marks),
         )
         num_steps = max(1, round(n * len(self.trained) / self.mini_batch))
         settings = self.update.model_copy(update={"optimizer_steps": num_steps})
-        update = PlannedUpdate(settings, tuple(paid[name] for name in self.trained))
-        return Workload((Step(self.steps, (*paid.values(), *others), update),))
+        update = PlannedUpdate(settings, tuple(conversations_of[name] for name in self.trained))
+        return Workload((Step(self.steps, (*conversations_of.values(), *others), update),))

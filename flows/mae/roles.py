@@ -27,7 +27,7 @@ class Roles:
         self.proposer = Role(
             "proposer",
             templates=(template("propose"), template("propose_harder")),
-            about=propose,
+            variables=propose,
             sampling=sampling,
             into=TASKS,
             read=tagged("question", "text"),
@@ -35,7 +35,7 @@ class Roles:
         self.solver = Role(
             "solver",
             templates=(template("solve"),),
-            about=readable_tasks,
+            variables=readable_tasks,
             sampling=sampling,
             into=ANSWERS,
             read=tagged("answer", "answer"),
@@ -43,7 +43,7 @@ class Roles:
         self.question_judge = Role(
             "judge",
             templates=(template("judge_question"),),
-            about=readable_tasks,
+            variables=readable_tasks,
             sampling=sampling,
             into=MARKS,
             read=read_mark,
@@ -51,7 +51,7 @@ class Roles:
         self.answer_judge = Role(
             "judge",
             templates=(template("judge_answer"),),
-            about=answered_tasks,
+            variables=answered_tasks,
             sampling=sampling,
             into=MARKS,
             read=read_mark,

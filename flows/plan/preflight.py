@@ -139,14 +139,14 @@ def check_packages(cfg: Settings) -> None:
     if not missing:
         return
     # pip alone would fetch torch's build for GPUs, which vLLM's build for CPUs does not load
-    how = (
+    advice = (
         "`uv pip install --torch-backend=cpu 'selfplay-flows[cpu]'`, or `pip install"
         " 'selfplay-flows[gpu]'` for NVIDIA GPUs"
     )
     if IN_CHECKOUT:
-        how = "`make install`, or `make install-gpu` for NVIDIA GPUs"
+        advice = "`make install`, or `make install-gpu` for NVIDIA GPUs"
     raise ValueError(
-        f"sampling and training need {', '.join(missing)}, which is not installed: {how}"
+        f"sampling and training need {', '.join(missing)}, which is not installed: {advice}"
     )
 
 

@@ -101,11 +101,12 @@ class Config(MethodSettings):
         challenger, solver = (
             PlannedRole(name, lengths, model=name) for name in ("challenger", "solver")
         )
-        proposed = challenger.asked(c.prompts_per_step, c.group_size)
-        solved = solver.asked(s.prompts_per_step, s.group_size)
-        labelled = solver.asked(proposed.number, s.answers)
+        proposed = challenger.conversations(c.prompts_per_step, c.group_size)
+        solved = solver.conversations(s.prompts_per_step, s.group_size)
+        labelled = solver.conversations(proposed.number, s.answers)
         asking = Step(c.steps, (proposed, labelled), PlannedUpdate(planned(c), (proposed,)))
-        pool = Step(1, (challenger.asked(s.candidates), solver.asked(s.candidates, s.answers)))
+        candidates = challenger.conversations(s.candidates)
+        pool = Step(1, (candidates, solver.conversations(s.candidates, s.answers)))
         return Workload(
             (asking, pool, Step(s.steps, (solved,), PlannedUpdate(planned(s), (solved,))))
         )

@@ -62,7 +62,7 @@ class Roles:
         self.challenger = Role(
             "challenger",
             templates=(template("challenger"),),
-            about=repeatedly,
+            variables=repeatedly,
             sampling=cfg.dialogues.sampling,
             into=TASKS,
             read=reads("text", question),
@@ -71,7 +71,7 @@ class Roles:
         self.solver = Role(
             "solver",
             templates=(template("solver"),),
-            about=readable_tasks,
+            variables=readable_tasks,
             sampling=cfg.dialogues.sampling,
             into=ANSWERS,
             read=reads("answer", result),
@@ -187,7 +187,7 @@ def train_solver(
         solutions = answer(
             run,
             step,
-            replace(roles.solver, about=batch),
+            replace(roles.solver, variables=batch),
             solver,
             group_size=cfg.group_size,
             tasks=tasks,

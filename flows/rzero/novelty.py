@@ -74,7 +74,7 @@ def _incidences(
     from scipy.sparse import csr_array
 
     columns: dict[tuple[tuple[str, ...], int], int] = defaultdict(itertools.count().__next__)
-    found = []
+    matrices = []
     for texts in (hypotheses, references):
         indices = list[int]()
         ends = [0]
@@ -84,9 +84,9 @@ def _incidences(
                 seen[gram] += 1
                 indices.append(columns[gram, seen[gram]])
             ends.append(len(indices))
-        found.append((np.ones(len(indices)), indices, ends))
+        matrices.append((np.ones(len(indices)), indices, ends))
     of_hypotheses, of_references = (
-        csr_array(csr, shape=(len(csr[2]) - 1, len(columns))) for csr in found
+        csr_array(csr, shape=(len(csr[2]) - 1, len(columns))) for csr in matrices
     )
     return of_hypotheses, of_references
 

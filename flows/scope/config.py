@@ -291,9 +291,9 @@ class Config(MethodSettings):
         pool = self.pool
         s = self.solver
         role = self._planned_roles()
-        proposed = role["challenger"].asked(c.prompts_per_step, c.group_size)
-        answered = role["solver"].asked(s.prompts_per_step, s.group_size)
-        graded = role["grade"].asked(answered.number * CRITERIA)
+        proposed = role["challenger"].conversations(c.prompts_per_step, c.group_size)
+        answered = role["solver"].conversations(s.prompts_per_step, s.group_size)
+        graded = role["grade"].conversations(answered.number * CRITERIA)
         solving = Step(s.steps, (answered, graded), PlannedUpdate(s.update, (answered,)))
         if pool.given:
             return Workload((solving,))
@@ -306,7 +306,7 @@ class Config(MethodSettings):
             s.steps * s.prompts_per_step, KEPT, pool.candidates_per_batch, pool.batches_at_once
         )
         pooling = [
-            Step(1, self._judged(role, role["challenger"].asked(n), pool.solver_rollouts))
+            Step(1, self._judged(role, role["challenger"].conversations(n), pool.solver_rollouts))
             for n in draws
         ]
         return Workload((asking, *pooling, solving))
@@ -317,10 +317,10 @@ class Config(MethodSettings):
         """l.7-11 for proposed tasks."""
         gates = len(self.judge.applied_gates)
         good = GATED * proposed.number
-        answered = role["solver"].asked(good, answers)
-        graded = role["grade"].asked(answered.number * CRITERIA)
-        gated = (role["gate"].asked(proposed.number * gates),) if gates else ()
-        return (proposed, *gated, role["rubric"].asked(good), answered, graded)
+        answered = role["solver"].conversations(good, answers)
+        graded = role["grade"].conversations(answered.number * CRITERIA)
+        gated = (role["gate"].conversations(proposed.number * gates),) if gates else ()
+        return (proposed, *gated, role["rubric"].conversations(good), answered, graded)
 
     def _planned_roles(self) -> dict[str, PlannedRole]:
         talk = self.dialogues

@@ -41,7 +41,7 @@ def replay(scope: Scope) -> None:
         dialogue = scope.roles.evaluated.dialogue.model_copy(update=last_turn)
         role = replace(
             scope.roles.evaluated,
-            about=partial(after_searches, reasoning=dialogue.reasoning),
+            variables=partial(after_searches, reasoning=dialogue.reasoning),
             values={},
             dialogue=dialogue,
         )

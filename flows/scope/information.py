@@ -53,7 +53,7 @@ def measure_information(scope: Scope, place: Place, challenger: Player, pool: Po
     proposing = replace(
         roles.challenger,
         name="task",
-        about=partial(openings, ask=roles.challenger.about, shown=shown),
+        variables=partial(openings, ask=roles.challenger.variables, shown=shown),
     )
     _measure(
         scope,
@@ -69,7 +69,7 @@ def measure_information(scope: Scope, place: Place, challenger: Player, pool: Po
     writing = replace(
         roles.rubric_writer,
         name="rubric",
-        about=partial(rubric_prompts, ask=roles.rubric_writer.about, shown=shown),
+        variables=partial(rubric_prompts, ask=roles.rubric_writer.variables, shown=shown),
     )
     _measure(
         scope,

@@ -27,7 +27,7 @@ def watch_canaries(scope: Scope, place: Place, tasks: Tables, rubrics: Tables) -
     cfg = scope.run.cfg
     if cfg.judge.canaries and list(rows_of(rubrics)):
         role = replace(
-            scope.roles.grader, name="canary", about=partial(canaries, count=cfg.judge.canaries)
+            scope.roles.grader, name="canary", variables=partial(canaries, count=cfg.judge.canaries)
         )
         judgments = grade_canaries(scope, place, role, tasks=tasks, rubrics=rubrics)
         in_first_iteration = replace(place, at=replace(place.at, iteration=cfg.first_iteration))

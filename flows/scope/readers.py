@@ -110,8 +110,8 @@ def measure_gate(rollout: Rollout, prompt: PromptRow) -> Row:
 
 def rubric_rows(rollout: Rollout, prompt: PromptRow, **allowed: Any) -> list[Row]:
     """The criteria of a reply with their ids."""
-    found = read_rubric(rollout["reply"] or "", **allowed)
-    return [{**row, "criterion_id": f"{prompt['task_id']}-{row['position']}"} for row in found]
+    criteria = read_rubric(rollout["reply"] or "", **allowed)
+    return [{**row, "criterion_id": f"{prompt['task_id']}-{row['position']}"} for row in criteria]
 
 
 def measure_rubric(rollout: Rollout, prompt: PromptRow) -> Row:

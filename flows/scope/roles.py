@@ -46,7 +46,7 @@ class Roles:
         self.challenger = Role(
             "challenger",
             templates=(self.template("challenger"),),
-            about=partial(propose, model=base, limit=d.source_tokens),
+            variables=partial(propose, model=base, limit=d.source_tokens),
             sampling=self._turns("task", cfg.challenger.temperature),
             into=TASKS,
             read=reads("text", readers.read_task, readers.measure_task),
@@ -58,7 +58,7 @@ class Roles:
         self.solver = Role(
             "solver",
             templates=(self.template("solver"),),
-            about=tasks_with_rubric,
+            variables=tasks_with_rubric,
             sampling=self._turns("answer", cfg.solver.temperature),
             into=ANSWERS,
             read=reads("answer", readers.read_answer, partial(readers.measure_answer, model=base)),
@@ -89,7 +89,7 @@ class Roles:
         self.gates = role(
             "gate",
             templates=tuple(self.template(f"gate_{gate}") for gate in judge.applied_gates),
-            about=partial(
+            variables=partial(
                 examine, model=base, limit=cfg.dialogues.source_tokens, gates=judge.applied_gates
             ),
             sampling=Sampling(temperature=temperature, max_tokens=judge.gate_tokens),
@@ -99,7 +99,7 @@ class Roles:
         self.rubric_writer = role(
             "rubric",
             templates=(self.template("rubrics"),),
-            about=partial(
+            variables=partial(
                 write_rubric,
                 evidence=self.template("evidence"),
                 model=base,
@@ -120,7 +120,7 @@ class Roles:
         self.grader = role(
             "grade",
             templates=(self.template("grade"),),
-            about=partial(
+            variables=partial(
                 grade,
                 model=base,
                 seen=judge.graded_answer_tokens,

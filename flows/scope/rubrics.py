@@ -45,47 +45,47 @@ def grades(
     """
     judged = {(j["rollout_id"], j["criterion_id"]): j for j in judgments if j["expected"] is None}
     criteria = criteria_of(rubrics)
-    found = {}
+    grade_of = {}
     for answer in answers:
         if rubric := criteria[answer["task_id"]]:
             row_K = [judged.get((answer["rollout_id"], c["criterion_id"])) for c in rubric]
-            found[answer["rollout_id"]] = _grade(
+            grade_of[answer["rollout_id"]] = _grade(
                 answer, row_K, [c["weight"] or 0.0 for c in rubric], min_coverage
             )
-    return found
+    return grade_of
 
 
 def _grade(
     answer: Answer, row_K: Sequence[Judgment | None], weight_K: Sequence[float], min_coverage: float
 ) -> Grade:
-    asked = [
+    verdicts = [
         (row and row["verdict"], w)
         for row, w in zip(row_K, weight_K, strict=True)
         if not not_heard([row])
     ]
-    verdict_K = [verdict for verdict, _ in asked]
-    asked_weight_K = [weight for _, weight in asked]
+    verdict_K = [verdict for verdict, _ in verdicts]
+    judged_weight_K = [weight for _, weight in verdicts]
     needed = min_coverage * len(row_K)
     num_read = sum(v is not None for v in verdict_K)
     met = sum(1 for v in verdict_K if v)
-    only_pitfalls = not any(weight > 0 for weight in asked_weight_K)
+    only_pitfalls = not any(weight > 0 for weight in judged_weight_K)
     if answer["answer"] is None or num_read < needed or num_read == 0 or only_pitfalls:
         lacking = len(verdict_K) < needed or only_pitfalls
         return Grade(None, met, len(row_K), not_heard(row_K) if lacking else None)
-    return Grade(share_met(verdict_K, asked_weight_K), met, len(row_K))
+    return Grade(share_met(verdict_K, judged_weight_K), met, len(row_K))
 
 
 def canaries(rubrics: list[Criterion], tasks: list[Task], *, count: int) -> Iterator[Row]:
     """Answers of known verdict, made of the criteria themselves: an answer that states all must
     pass, and one that leaves a criterion out must fail it."""
     text = {task["task_id"]: task["text"] for task in tasks}
-    about = (
+    known_verdicts = (
         (criteria, criterion, expected)
         for criteria in criteria_of(rubrics).values()
         for criterion in criteria
         for expected in (1, 0)
     )
-    for criteria, criterion, expected in islice(about, count):
+    for criteria, criterion, expected in islice(known_verdicts, count):
         stated = [c for c in criteria if expected or c is not criterion]
         yield {
             "task_id": criterion["task_id"],

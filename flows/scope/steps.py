@@ -305,7 +305,7 @@ def solve_batch(scope: Scope, step: Place, solver: Player, pool: Pool, b: int) -
     batch = partial(kept_tasks, first=b * cfg.prompts_per_step, count=cfg.prompts_per_step)
     answers = scope.run.ask(  # l.29
         step,
-        replace(scope.roles.solver, about=batch),
+        replace(scope.roles.solver, variables=batch),
         solver.policy,
         group_size=cfg.group_size,
         index=scope.documents,

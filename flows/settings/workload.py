@@ -69,7 +69,7 @@ class PlannedRole:
     def table_labels(self) -> tuple[str, ...]:
         return self.labels or (self.name,)
 
-    def asked(self, prompts: float, n: float = 1.0) -> PlannedConversations:
+    def conversations(self, prompts: float, n: float = 1.0) -> PlannedConversations:
         """`n` conversations for each of `prompts` prompts."""
         return PlannedConversations(self, prompts, n)
 

@@ -96,7 +96,7 @@ def _take(written: Written, questions: Questions, count: int, num_held_out: int)
     text_of = {row["document_id"]: row for row in questions.documents.rows(Document)}
     shown_to = _shown(questions)
     taken = (*written.questions, *written.held_out)
-    asked = {tuple(words_of(row["question"])) for row in taken}
+    known = {tuple(words_of(row["question"])) for row in taken}
     for task in questions.tasks.rows(Task):
         if task["text"] is None:
             written.dropped[task["malformed"] or "malformed"] += 1
@@ -104,17 +104,17 @@ def _take(written: Written, questions: Questions, count: int, num_held_out: int)
         documents = [text_of[i] for i in shown_to[task["prompt_id"]] if i in text_of]
         context = "\n\n".join(_as_shown(row) for row in documents)
         words = tuple(words_of(task["text"]))
-        if words in asked:
+        if words in known:
             written.dropped[AGAIN] += 1
         elif not holds(task["reference"] or "", context):
             written.dropped[NOT_IN_TEXT] += 1
         elif (held_out := is_held_out(documents, share)) is None:
             written.dropped[BOTH_SIDES] += 1
         elif held_out and len(written.held_out) < num_held_out:
-            asked.add(words)
+            known.add(words)
             written.held_out.append(_question(task, context))
         elif not held_out and len(written.questions) < count:
-            asked.add(words)
+            known.add(words)
             written.questions.append(_question(task, context))
 
 

@@ -296,17 +296,18 @@ class Config(MethodSettings):
         questioner = role("questioner", Lengths(0.8 * documents, reply))
         responder = role("responder", Lengths(documents, reply))
         verifier = role("verifier", Lengths(450, min(reply, 300)))
-        asked = [] if self.given else [questioner.asked(clusters)]
-        trained = [responder.asked(groups, g)]
+        sampled = [] if self.given else [questioner.conversations(clusters)]
+        trained = [responder.conversations(groups, g)]
         if self.questioner.grounding_filter:
-            asked.append(role("closed-book", Lengths(200, reply)).asked(READABLE * clusters))
-        asked.append(responder.asked(GROUNDED * clusters, g))
+            closed_book = role("closed-book", Lengths(200, reply))
+            sampled.append(closed_book.conversations(READABLE * clusters))
+        sampled.append(responder.conversations(GROUNDED * clusters, g))
         if self.questioner.trained:
-            trained.append(questioner.asked(groups, 2))
+            trained.append(questioner.conversations(groups, 2))
         if self.verifier.enabled:
-            asked.append(verifier.asked(GROUNDED * STATED * clusters * g, g))
+            sampled.append(verifier.conversations(GROUNDED * STATED * clusters * g, g))
         if self.verifier.enabled and self.verifier.trained:
-            trained.append(verifier.asked(groups))
+            trained.append(verifier.conversations(groups))
         return Workload(
-            (Step(self.steps, tuple(asked), PlannedUpdate(self.update, tuple(trained))),)
+            (Step(self.steps, tuple(sampled), PlannedUpdate(self.update, tuple(trained))),)
         )

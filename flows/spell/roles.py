@@ -65,7 +65,7 @@ class Roles:
         self.responder = Role(
             "responder",
             templates=tuple(template(f"responder_{task_type}") for task_type in responder_types),
-            about=partial(respond, document=document),
+            variables=partial(respond, document=document),
             sampling=dialogues.sampling,
             into=ANSWERS,
             read=reads(
@@ -77,13 +77,13 @@ class Roles:
             dialogue=dialogue,
         )
         self.closed_book = replace(
-            self.responder, about=partial(guess, empty=template("empty").render())
+            self.responder, variables=partial(guess, empty=template("empty").render())
         )
         vote_tokens = cfg.verifier.response_tokens or dialogues.response_tokens
         self.verifier = Role(
             "verifier",
             templates=(template("verifier"),),
-            about=answers_to_judge,  # l.17
+            variables=answers_to_judge,  # l.17
             sampling=dialogues.sampling.model_copy(update={"max_tokens": vote_tokens}),
             into=VOTES,
             read=reads("vote", read_vote, whole=False),
@@ -113,7 +113,7 @@ class Roles:
                 *(template(f"questioner_{task_type}") for task_type in cfg.task_types),
                 *(template(f"questioner_{task_type}_again") for task_type in cfg.task_types),
             ),
-            about=partial(propose, document=template("document")),
+            variables=partial(propose, document=template("document")),
             sampling=dialogues.sampling,
             into=TASKS,
             read=Reader(
@@ -150,7 +150,7 @@ class Roles:
         return replace(
             self.responder,
             templates=prompts,
-            about=partial(
+            variables=partial(
                 respond_held_out, templates=prompts, model=self._model, limit=input_tokens
             ),
             dialogue=dialogue,

@@ -188,8 +188,8 @@ def play_round(
         label=f"round-{number}",
     )
     # an update takes no rollouts of a role that it does not train
-    asked = questions.rollouts if cfg.questioner.trained else ()
-    rollouts = (*asked, responses.rollouts, *votes.rollouts)
+    question_rollouts = questions.rollouts if cfg.questioner.trained else ()
+    rollouts = (*question_rollouts, responses.rollouts, *votes.rollouts)
     return Round(questions, answers, votes, rollouts, rewards, groups)
 
 

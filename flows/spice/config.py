@@ -241,11 +241,11 @@ class Config(MethodSettings):
         challenger = PlannedRole("question", Lengths(segment, 900), asker)
         reasoner = PlannedRole("reasoner", Lengths(150, 900), "policy")
         tries = [(documents * share, n) for share, n in ((1.0, group), *LATER_ROUNDS)]
-        rounds = [challenger.asked(*some) for some in tries]
-        chosen = [] if self.only_task_type else [chooser.asked(*some) for some in tries]
-        answers = reasoner.asked(documents * group * VALID, self.reasoner.answers)
-        asked = [] if self.challenger.fixed else [challenger.asked(documents, group)]
-        trained = (reasoner.asked(documents, self.reasoner.answers), *asked)
+        rounds = [challenger.conversations(*some) for some in tries]
+        chosen = [] if self.only_task_type else [chooser.conversations(*some) for some in tries]
+        answers = reasoner.conversations(documents * group * VALID, self.reasoner.answers)
+        proposed = [] if self.challenger.fixed else [challenger.conversations(documents, group)]
+        trained = (reasoner.conversations(documents, self.reasoner.answers), *proposed)
         return Workload(
             (Step(self.steps, (*chosen, *rounds, answers), PlannedUpdate(self.update, trained)),)
         )

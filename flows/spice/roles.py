@@ -56,7 +56,7 @@ class Roles:
         self.chooser = Role(
             name="choice",
             templates=(choice_template,),
-            about=partial(choose, show=show, formats=formats, answer_types=answer_types),
+            variables=partial(choose, show=show, formats=formats, answer_types=answer_types),
             sampling=dialogues.sampling.model_copy(update={"max_tokens": dialogues.choice_tokens}),
             into=CHOICES,
             read=reads(
@@ -71,7 +71,7 @@ class Roles:
         self.challenger = Role(
             name="question",
             templates=question_templates,
-            about=partial(challenge, show=show),
+            variables=partial(challenge, show=show),
             sampling=dialogues.sampling,
             into=TASKS,
             read=Reader(read_task, whole=True),
@@ -83,7 +83,7 @@ class Roles:
         self.reasoner = Role(
             name="reasoner",
             templates=(template("reasoner"),),
-            about=reason,
+            variables=reason,
             sampling=dialogues.sampling,
             into=ANSWERS,
             read=reads(

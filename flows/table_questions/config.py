@@ -42,9 +42,13 @@ class Config(MethodSettings):
     match: Comparing = Comparing()
 
     def workload(self) -> Workload:
-        shown = 2 * self.splitting.max_tokens
-        said = 800
-        writer = PlannedRole("writer", Lengths(shown, said)).asked(self.count)
-        reader = PlannedRole("reader", Lengths(shown, said)).asked(self.count, self.answers)
-        guesser = PlannedRole("guesser", Lengths(100, said)).asked(self.count, self.answers)
-        return Workload((Step(1, (writer, reader, guesser)),))
+        prompt = 2 * self.splitting.max_tokens
+        reply = 800
+        writer = PlannedRole("writer", Lengths(prompt, reply)).conversations(self.count)
+        reader = PlannedRole("reader", Lengths(prompt, reply))
+        guesser = PlannedRole("guesser", Lengths(100, reply))
+        answers = (
+            reader.conversations(self.count, self.answers),
+            guesser.conversations(self.count, self.answers),
+        )
+        return Workload((Step(1, (writer, *answers)),))

@@ -53,7 +53,7 @@ class Roles:
         self.writer = Role(
             name="writer",
             templates=(template("write"),),
-            about=passages,
+            variables=passages,
             sampling=dialogues.sampling,
             into=TASKS,
             read=read_written,
@@ -63,7 +63,7 @@ class Roles:
         self.reader = Role(
             name="reader",
             templates=(template("answer"),),
-            about=with_parts,
+            variables=with_parts,
             sampling=dialogues.sampling,
             into=ANSWERS,
             read=read_answer,
@@ -72,7 +72,7 @@ class Roles:
         self.guesser = Role(
             name="guesser",
             templates=(template("guess"),),
-            about=without_parts,
+            variables=without_parts,
             sampling=dialogues.sampling,
             into=ANSWERS,
             read=read_answer,

@@ -56,7 +56,7 @@ def solver_role(cfg: Config) -> Role:
         "solver",
         (template("solver"),),
         # yields the template's values for each prompt, from the tables that its parameters name
-        about=readable_tasks,
+        variables=readable_tasks,
         sampling=cfg.dialogues.sampling,
         # the table that replies are read into, and how: one of its columns, or Malformed with
         # the reason

@@ -83,20 +83,20 @@ def harness_scores(answers: Table, *, metric: Sequence[str], protocol: Protocol)
     the sample's first."""
     rollout_of = {row["task_id"]: row["rollout_id"] for row in answers.rows()}
     for item, rows in samples(answers.files / LOGS):
-        found = dict(pair for row in rows for pair in metrics(row))
-        best = max(found[name] for name in metric) if metric else next(iter(found.values()))
-        scores = {**found, READABLE: 1.0, SCORE: best}
+        values = dict(pair for row in rows for pair in metrics(row))
+        best = max(values[name] for name in metric or [next(iter(values))])
+        scores = {**values, READABLE: 1.0, SCORE: best}
         yield {"rollout_id": rollout_of[item], "task_id": item, "sample": 0, "scores": scores}
 
 
 def samples(folder: Path) -> Iterator[tuple[str, list[Row]]]:
     """Each item with its logged rows, one per filter of its task."""
     for path in sorted(folder.glob("*.jsonl")):
-        found: dict[str, list[Row]] = {}
+        samples_of: dict[str, list[Row]] = {}
         for line in path.read_text(encoding="utf-8").splitlines():
             row = json.loads(line)
-            found.setdefault(f"{path.stem}-{row['doc_id']}", []).append(row)
-        yield from found.items()
+            samples_of.setdefault(f"{path.stem}-{row['doc_id']}", []).append(row)
+        yield from samples_of.items()
 
 
 def metrics(row: Row) -> Iterator[tuple[str, float]]:
@@ -126,17 +126,17 @@ def _task_of(path: Path) -> str:
 
 def _options(row: Row) -> list[str] | None:
     """The continuations that were compared; None if the answer was generated."""
-    asked = [argument.get("arg_1") for argument in row["arguments"].values()]
-    if all(isinstance(text, str) for text in asked):
-        return [text.strip() for text in asked]
+    texts = [argument.get("arg_1") for argument in row["arguments"].values()]
+    if all(isinstance(text, str) for text in texts):
+        return [text.strip() for text in texts]
     return None
 
 
 def _answer(row: Row) -> str:
     """The generated text, or the likeliest continuation."""
     options = _options(row)
-    said = row["filtered_resps"]
+    response = row["filtered_resps"]
     if options is None:
-        return str(said[0] if isinstance(said, list) else said)
-    weights: list[Any] = [float(weight) for weight, _ in said]
+        return str(response[0] if isinstance(response, list) else response)
+    weights: list[Any] = [float(weight) for weight, _ in response]
     return options[weights.index(max(weights))]

@@ -67,12 +67,12 @@ def score_items(
     with Workers(SCORERS[scorer].score, time_limit_s, num_workers) as workers:
 
         def scored(answer: Answer) -> Row:
-            found, reason = _scores(answer, item_of[answer["task_id"]], metrics, workers, votes)
+            scores, reason = _scores(answer, item_of[answer["task_id"]], metrics, workers, votes)
             return {
                 "rollout_id": answer["rollout_id"],
                 "task_id": answer["task_id"],
                 "sample": sample_of[answer["rollout_id"]],
-                "scores": {} if reason else {**found, SCORE: max(found[name] for name in metric)},
+                "scores": {} if reason else {**scores, SCORE: max(scores[name] for name in metric)},
                 "unscored": reason,
             }
 
@@ -94,14 +94,14 @@ def _scores(
     outcome = workers.compare(item, answer["answer"])
     if outcome.matched is None:
         return {}, outcome.reason
-    found = {**outcome.matched, READABLE: 1.0}
+    scores = {**outcome.matched, READABLE: 1.0}
     if votes is not None:
         verdict = votes.get(answer["rollout_id"])
         if verdict is None:
             return {}, NO_VERDICT
-        found[JUDGED] = verdict.score
-        found[UNREAD_VERDICT] = float(verdict.is_unread)
-    return found, None
+        scores[JUDGED] = verdict.score
+        scores[UNREAD_VERDICT] = float(verdict.is_unread)
+    return scores, None
 
 
 @dataclass(frozen=True)
@@ -192,15 +192,15 @@ def measure_items(
         scored = [row["scores"] for row in rows if row["unscored"] is None]
         yield "unscored", 1 - len(scored) / len(rows) if rows else 1.0
         for name in scored[0] if scored else ():
-            yield name, math.fsum(found[name] for found in scored) / len(scored)
-        right = sum(found[SCORE] == 1 for found in scored)
+            yield name, math.fsum(row[name] for row in scored) / len(scored)
+        right = sum(row[SCORE] == 1 for row in scored)
         for k in passes:
             if k <= len(scored):
                 yield f"pass_at_{k}", pass_at(k, len(scored), right)
         if scored and item["kind"] and len(kinds) <= MOST_KINDS:
             yield (
                 f"{SCORE}_{item['kind']}",
-                math.fsum(found[SCORE] for found in scored) / len(scored),
+                math.fsum(row[SCORE] for row in scored) / len(scored),
             )
 
 
@@ -302,10 +302,10 @@ def differences(base: Protocol, ours: Protocol) -> list[str]:
 
 
 def _by_item(scores: Iterable[ItemScore]) -> dict[str, list[ItemScore]]:
-    found: dict[str, list[ItemScore]] = defaultdict(list)
+    scores_of: dict[str, list[ItemScore]] = defaultdict(list)
     for row in scores:
-        found[row["task_id"]].append(row)
-    return dict(found)
+        scores_of[row["task_id"]].append(row)
+    return dict(scores_of)
 
 
 def _mean(rows: list[ItemScore], metric: str) -> float | None:

@@ -96,7 +96,7 @@ def read_items(
 
 def _rows(source: str) -> Iterator[Any]:
     if is_dataset(source):
-        return (dict(found.fields) for found in found_in_dataset(source))
+        return (dict(record.fields) for record in found_in_dataset(source))
     return read_rows(Path(source))
 
 
@@ -156,21 +156,23 @@ def _rubric(row: Row, columns: Columns) -> dict[str, Any]:
         (other,) = parts(row, (columns.against,))
         return {"against": other, "criteria": [{"text": order, "weight": 1.0} for order in ORDERS]}
     text, weight = columns.criterion
-    found = [value for name in columns.criteria for value in fields(row, name)]
-    read = ((c, 1.0) if isinstance(c, str) else (c.get(text), c.get(weight, 1.0)) for c in found)
+    listed = [value for name in columns.criteria for value in fields(row, name)]
+    read = ((c, 1.0) if isinstance(c, str) else (c.get(text), c.get(weight, 1.0)) for c in listed)
     criteria = [
-        {"text": said, "weight": float(weighs)} for said, weighs in read if said and said.strip()
+        {"text": criterion, "weight": float(number)}
+        for criterion, number in read
+        if criterion and criterion.strip()
     ]
     if criteria:
         return {"criteria": criteria}
     return {}
 
 
-def _turns(said: list[str]) -> list[str]:
+def _turns(texts: list[str]) -> list[str]:
     """The turns; a single message needs no speaker's name."""
-    if len(said) == 1:
-        return [said[0].removeprefix(USER)]
-    return said
+    if len(texts) == 1:
+        return [texts[0].removeprefix(USER)]
+    return texts
 
 
 def fields(row: Any, name: str) -> list[Any]:
@@ -183,15 +185,15 @@ def fields(row: Any, name: str) -> list[Any]:
     ... )
     (['x', 'y'], [0], [])
     """
-    found = [row]
+    values = [row]
     for part in name.split("."):
-        found = [
+        values = [
             inner
-            for value in found
+            for value in values
             if isinstance(value, dict)
             for inner in _members(value.get(part))
         ]
-    return found
+    return values
 
 
 def _members(value: Any) -> list[Any]:

@@ -87,11 +87,11 @@ def _told(address: str, before: int, total: int) -> Callable[[int], None]:
 @stage(MEMBERSHIPS)
 def cluster_documents(embeddings: Table, *, settings: Clustering) -> Rows:
     """Yield every embedded document with its cluster."""
-    found = cluster(np.load(embeddings.files / VECTORS, mmap_mode="r"), settings)
+    clustering = cluster(np.load(embeddings.files / VECTORS, mmap_mode="r"), settings)
     columns = {
-        "cluster": found.cluster,
-        "parent": found.cell[found.cluster],
-        "similarity": found.similarity,
+        "cluster": clustering.cluster,
+        "parent": clustering.cell[clustering.cluster],
+        "similarity": clustering.similarity,
     }
     yield pa.table({"document_id": embeddings.arrow["document_id"], **columns})
 
@@ -133,9 +133,9 @@ def measure_clusters(
 ) -> Iterator[Measurement]:
     """What embedding and clustering did and cost; the number of clusters by size, in steps of
     half the target size."""
-    found = memberships.arrow
-    sizes = np.bincount(found["cluster"].to_numpy())
-    of_document = sizes[found["cluster"].to_numpy()]
+    rows = memberships.arrow
+    sizes = np.bincount(rows["cluster"].to_numpy())
+    of_document = sizes[rows["cluster"].to_numpy()]
     smallest, largest = settings.bounds
     numbers = {
         "documents": memberships.num_rows,
@@ -144,7 +144,7 @@ def measure_clusters(
         "documents within bounds": float(
             np.mean((of_document >= smallest) & (of_document <= largest))
         ),
-        "mean similarity": float(np.mean(found["similarity"].to_numpy())),
+        "mean similarity": float(np.mean(rows["similarity"].to_numpy())),
     }
     step = settings.size / 2
     steps, counts = np.unique(sizes // step, return_counts=True)

@@ -52,12 +52,12 @@ def read_evaluation_sets(
 
 def passages_of_item(benchmark: str, item: Item) -> Iterator[dict[str, str]]:
     """The passages of an item: its question, with its options, its context and its answers."""
-    asked = [
+    questions = [
         ("question", " ".join([item["text"], *(item["options"] or ())])),
         ("context", item["context"] or ""),
     ]
     answers = [] if item["options"] else [("answer", text) for text in item["references"]]
-    texts = dict.fromkeys((kind, text) for kind, text in [*asked, *answers] if text.strip())
+    texts = dict.fromkeys((kind, text) for kind, text in [*questions, *answers] if text.strip())
     for position, (kind, text) in enumerate(texts):
         yield {
             "benchmark": benchmark,
@@ -109,10 +109,10 @@ def find_contaminations(  # noqa: PLR0913 - all that the rows depend on, and the
         )
     with find_passages(
         planted, corpus.num_documents, texts, runs, rule, alignment, folder, workers
-    ) as found:
-        yield from found.rows()
+    ) as contaminations:
+        yield from contaminations.rows()
         if canaries:
-            write_planted(birds, found.beyond(), draft.files / CANARIES)
+            write_planted(birds, contaminations.beyond(), draft.files / CANARIES)
     if likeness is not None:
         if bands:
             own = None

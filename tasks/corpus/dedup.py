@@ -58,8 +58,8 @@ def band_documents(
 ) -> Rows:
     """The bands of every document that no screening dropped, one Parquet file per shard of the
     corpus."""
-    found = corpus_of(documents, screened).shards(folder_of(shards), "bands")
-    yield from map_shards(write_bands, found, settings, workers)
+    batches = corpus_of(documents, screened).shards(folder_of(shards), "bands")
+    yield from map_shards(write_bands, batches, settings, workers)
 
 
 @stage(DUPLICATES, tools=("workers",))
@@ -94,11 +94,11 @@ def find_duplicates(
             s for s in planted.shards(folder, "canary-bands") if s.first >= corpus.num_documents
         ]
         files += map_shards(write_bands, behind, settings, workers)
-    found = find_edges(planted, files, settings, comparing, folder, workers)
+    edges = find_edges(planted, files, settings, comparing, folder, workers)
     if birds is not None:
-        write_found(birds, read_edges(found.files, comparing.floor), draft.files / CANARIES)
-    (draft.files / COUNTS).write_text(json.dumps({**found.counts, "floor": comparing.floor}))
-    yield from ordered_edges(corpus, found.files, folder)
+        write_found(birds, read_edges(edges.files, comparing.floor), draft.files / CANARIES)
+    (draft.files / COUNTS).write_text(json.dumps({**edges.counts, "floor": comparing.floor}))
+    yield from ordered_edges(corpus, edges.files, folder)
 
 
 @stage(SCREENINGS)

@@ -54,8 +54,10 @@ def split_documents(
 ) -> Rows:
     """Yield the stretches of prose and the tables of every document that no screening dropped
     and is long enough."""
-    found = corpus_of(documents, screened).shards(folder_of(shards), "segments")
-    yield from map_shards(functools.partial(write_segments, count=count), found, splitting, workers)
+    batches = corpus_of(documents, screened).shards(folder_of(shards), "segments")
+    yield from map_shards(
+        functools.partial(write_segments, count=count), batches, splitting, workers
+    )
 
 
 @stage(LENGTHS, tools=("workers",))
@@ -68,8 +70,8 @@ def count_document_tokens(
     shards: Shards,
 ) -> Rows:
     """Yield the length in tokens of every document that no screening dropped."""
-    found = corpus_of(documents, screened).shards(folder_of(shards), "lengths")
-    yield from map_shards(write_lengths, found, count, workers)
+    batches = corpus_of(documents, screened).shards(folder_of(shards), "lengths")
+    yield from map_shards(write_lengths, batches, count, workers)
 
 
 @stage(DOCUMENT_SETS)
@@ -120,10 +122,10 @@ def _rows(set_id: str, shown: Iterable[tuple[Shown, str]]) -> Iterator[SetMember
 def clusters_of_sets(sets: Table, memberships: Table) -> Rows:
     """Yield the documents of every set as a cluster of its own, in the order of `memberships`; its
     parent is the cluster from which the set was made."""
-    found = sets.arrow
-    numbers = found["set_id"].combine_chunks().dictionary_encode().indices
+    rows = sets.arrow
+    numbers = rows["set_id"].combine_chunks().dictionary_encode().indices
     # in one set at most
-    number_of = dict(zip(found["document_id"].to_pylist(), numbers.to_pylist(), strict=True))
+    number_of = dict(zip(rows["document_id"].to_pylist(), numbers.to_pylist(), strict=True))
     for batch in memberships.batches():
         own = pa.array(
             [number_of.get(document_id) for document_id in batch["document_id"].to_pylist()],

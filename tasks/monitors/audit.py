@@ -89,17 +89,17 @@ def show_passed(
     text_of = {row["document_id"]: row["text"] for row in documents}
     members = members_of(memberships)
     cluster_of = {document_id: cluster for cluster, some in members.items() for document_id in some}
-    found = list(let_through(tasks, chosen, labels, passed))
-    for task in random.Random(seed).sample(found, min(count, len(found))):
+    candidates = list(let_through(tasks, chosen, labels, passed))
+    for task in random.Random(seed).sample(candidates, min(count, len(candidates))):
         source = task["document_id"] or ""
         ids = members[cluster_of[source]] if source in cluster_of else task["evidence"] or [source]
         shown = cut_tokens("\n\n".join(text_of[i] for i in ids if i in text_of), model, limit)
         offered = zip(ascii_uppercase, task["options"] or [], strict=False)
         options = [{"letter": letter, "text": text} for letter, text in offered]
-        about = {
+        values = {
             "task": task["text"],
             "options": options,
             "reference": task["reference"] or "",
             "documents": shown,
         }
-        yield {"task_id": task["task_id"], "task_type": task["task_type"], **about}
+        yield {"task_id": task["task_id"], "task_type": task["task_type"], **values}

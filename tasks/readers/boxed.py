@@ -27,18 +27,18 @@ def last_box(reply: str) -> str:
     >>> last_box(r"first \boxed{1}, then \boxed{\frac{1}{2}}, in \boxed{} as asked.")
     '\\frac{1}{2}'
     """
-    said = spoken(reply)
-    boxes = list(BOX.finditer(said))
+    text = spoken(reply)
+    boxes = list(BOX.finditer(text))
     if not boxes:
         raise Malformed("no boxed answer")
-    end = len(said)
+    end = len(text)
     for i in reversed(range(len(boxes))):
         start = boxes[i].end()
-        end_of_box = _end(said, boxes[i].end(), end)
+        end_of_box = _end(text, boxes[i].end(), end)
         if end_of_box is None:
             raise Malformed("the box does not close")
-        answer = said[start:end_of_box].strip()
-        before = said[max(0, boxes[i].start() - 60) : boxes[i].start()].rpartition("}")
+        answer = text[start:end_of_box].strip()
+        before = text[max(0, boxes[i].start() - 60) : boxes[i].start()].rpartition("}")
         if answer not in _PLACEHOLDERS and not _DENIED.search(before[2]):
             if before[1] and _OR.fullmatch(before[2]) and i > 0:
                 raise Malformed("two boxes with or between them")

@@ -45,18 +45,18 @@ class Instructions:
         words = words_of(text)
         if len(words) < SHORTEST_EXAMPLE:
             return False
-        said = " ".join(words)
-        if said in _examples(self.texts):
+        reply = " ".join(words)
+        if reply in _examples(self.texts):
             return True
         if len(words) < LONGEST_CHANCE:
             return False
-        return any(f" {said} " in f" {own} " for own in _own_words(self.texts))
+        return any(f" {reply} " in f" {own} " for own in _own_words(self.texts))
 
 
 @functools.lru_cache(maxsize=64)
 def _examples(texts: tuple[str, ...]) -> frozenset[str]:
-    found = (match[-1] for text in texts for form in _EXAMPLES for match in _matches(form, text))
-    return frozenset(" ".join(words_of(example)) for example in found)
+    examples = (match[-1] for text in texts for form in _EXAMPLES for match in _matches(form, text))
+    return frozenset(" ".join(words_of(example)) for example in examples)
 
 
 def _matches(form: re.Pattern[str], text: str) -> Iterable[tuple[str, ...]]:

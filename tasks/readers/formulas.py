@@ -166,8 +166,8 @@ def parsed(text: str) -> list:
     from math_verify import parse
 
     try:
-        found = parse(f"${as_latex(text)}$", parsing_timeout=None, raise_on_error=True)  # type: ignore[arg-type]
-        return [read for read in found if not isinstance(read, str)]
+        expressions = parse(f"${as_latex(text)}$", parsing_timeout=None, raise_on_error=True)  # type: ignore[arg-type]
+        return [read for read in expressions if not isinstance(read, str)]
     except Exception as problem:
         raise Malformed(f"Math-Verify: {type(problem).__name__}") from problem
 
@@ -178,9 +178,10 @@ def symbolic(text: str) -> list:
     from latex2sympy2_extended import latex2sympy
 
     try:
-        found = latex2sympy(_with_plain_symbols(as_latex(text)), None, None, False, *_as_written())
-        if getattr(found, "free_symbols", None):
-            return [found]
+        plain = _with_plain_symbols(as_latex(text))
+        expression = latex2sympy(plain, None, None, False, *_as_written())
+        if getattr(expression, "free_symbols", None):
+            return [expression]
         return []
     except Exception:  # not a formula: `parsed` finds out what it is
         return []

@@ -57,18 +57,18 @@ def letter_of(text: str, options: Sequence[str] | None = None) -> str | None:
     """
     text = _DOUBLED.sub(lambda match: match[0][-1], unicodedata.normalize("NFKC", text[:MAX_CHARS]))
     text = _IN_MATHEMATICS.sub(r"\1", without_latex(text))
-    said = unwrapped(without_emphasis(text).lstrip("-•* \n"))
-    said = _HEDGE.sub("", said, count=1) if _HEDGE.match(said) else said
-    stated = _stated(_LABEL.sub("", said, count=1) if _LABEL.match(said) else said)
-    return stated or _among(said, options or ()) or _after(said, options or ())
+    plain = unwrapped(without_emphasis(text).lstrip("-•* \n"))
+    plain = _HEDGE.sub("", plain, count=1) if _HEDGE.match(plain) else plain
+    stated = _stated(_LABEL.sub("", plain, count=1) if _LABEL.match(plain) else plain)
+    return stated or _among(plain, options or ()) or _after(plain, options or ())
 
 
-def _stated(said: str) -> str | None:
-    said = unwrapped(said)
-    first = _FIRST.match(said)
+def _stated(text: str) -> str | None:
+    text = unwrapped(text)
+    first = _FIRST.match(text)
     if not first:
         return None
-    rest = said[first.end() :]
+    rest = text[first.end() :]
     if _ANOTHER.match(rest):
         return None
     if (
@@ -80,8 +80,8 @@ def _stated(said: str) -> str | None:
     return None
 
 
-def _among(said: str, options: Sequence[str]) -> str | None:
-    wanted = folded(said) if options else ""
+def _among(text: str, options: Sequence[str]) -> str | None:
+    wanted = folded(text) if options else ""
     same = [
         letter for letter, option in zip(LETTERS, options, strict=False) if folded(option) == wanted
     ]
@@ -90,10 +90,10 @@ def _among(said: str, options: Sequence[str]) -> str | None:
     return None
 
 
-def _after(said: str, options: Sequence[str]) -> str | None:
+def _after(text: str, options: Sequence[str]) -> str | None:
     """The letter after its option's text."""
-    last = _LAST.search(said)
-    if last and _among(said[: last.start()], options) == last[1]:
+    last = _LAST.search(text)
+    if last and _among(text[: last.start()], options) == last[1]:
         return last[1]
     return None
 

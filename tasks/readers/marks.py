@@ -27,7 +27,7 @@ def mark_out_of_ten(reply: str, name: str = "score") -> float:
     text = deciding(reply, name)
     if not text:
         raise Malformed(f"empty {name} element")
-    found = _NUMBER.fullmatch(text)
-    if not found:
+    match = _NUMBER.fullmatch(text)
+    if not match:
         raise Malformed(f"the {name} is no number")
-    return min(1.0, max(0.0, (float(found[1]) - LOWEST) / (HIGHEST - LOWEST)))
+    return min(1.0, max(0.0, (float(match[1]) - LOWEST) / (HIGHEST - LOWEST)))

@@ -76,8 +76,8 @@ def bare(text: str) -> str:
     >>> bare(r" '\text{The  Nile}'. "), bare(".5"), bare(r"\text{H}_2\text{O}"), bare("Newton’s")
     ('The Nile', '.5', 'H2O', "Newton's")
     """
-    said = unwrapped(without_emphasis(without_latex(text))).replace("’", "'")
-    return " ".join(_SUBSCRIPT.sub(r"\1", said).split()).rstrip(".,;: ")
+    plain = unwrapped(without_emphasis(without_latex(text))).replace("’", "'")
+    return " ".join(_SUBSCRIPT.sub(r"\1", plain).split()).rstrip(".,;: ")
 
 
 def folded(text: str) -> str:

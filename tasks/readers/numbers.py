@@ -115,15 +115,15 @@ def _forms(text: str) -> list[Number]:
     plain = _normalised(text).lstrip("≈ ")
     end_of_equation = _EQUALS.split(plain)[-1]
     alone = end_of_equation == plain
-    found = _numbers(end_of_equation)
-    if len(found) > 1:
+    numbers = _numbers(end_of_equation)
+    if len(numbers) > 1:
         alone = False
-        found = _numbers(_without_dates(end_of_equation)) or found
-    if not found:
+        numbers = _numbers(_without_dates(end_of_equation)) or numbers
+    if not numbers:
         raise Malformed("no number")
-    if not all(same_value(found[0], other) for other in found[1:]):
+    if not all(same_value(numbers[0], other) for other in numbers[1:]):
         raise Malformed("several numbers")
-    return [dataclasses.replace(number, plain=number.plain and alone) for number in found]
+    return [dataclasses.replace(number, plain=number.plain and alone) for number in numbers]
 
 
 def same_number(reference: str, answer: str, tolerance: float) -> bool:
@@ -202,7 +202,7 @@ def _without_dates(text: str) -> str:
 
 
 def _numbers(text: str) -> list[Number]:
-    found = []
+    numbers = []
     for match in _QUANTITY.finditer(text):
         value = float(match["number"])
         if match["power"]:
@@ -212,11 +212,11 @@ def _numbers(text: str) -> list[Number]:
         if match["below"]:
             value = value / float(match["below"]) if float(match["below"]) else math.nan
         # accountants' minus
-        if match["paren"] and (match["closed"] or match["shut"]) and not found:
+        if match["paren"] and (match["closed"] or match["shut"]) and not numbers:
             value = -value
         scale = SCALES[match["scale"].lower()] if match["scale"] else None
         if not math.isfinite(value * (scale or 1.0)):
             raise Malformed("the number is not finite")
         percent = bool(match["percent"]) or "%" in (match["closed"] or "")
-        found.append(Number(value, scale, percent, plain=not (match["power"] or match["below"])))
-    return found
+        numbers.append(Number(value, scale, percent, plain=not (match["power"] or match["below"])))
+    return numbers

@@ -51,11 +51,13 @@ def last_object(reply: str, keys: Sequence[str] = ()) -> dict[str, Any]:
     >>> last_object('<think>{"a": 1}</think> {"a": "\\frac12", "b": [2,]} for {"c": 3}', ["a"])
     {'a': '\\frac12', 'b': [2]}
     """
-    found = [value for _, value in objects(spoken(reply)[-MAX_CHARS:])]
-    found = [value for value in found if not any(value.get(key) in ELLIPSES for key in keys)]
-    if not found:
+    candidates = [value for _, value in objects(spoken(reply)[-MAX_CHARS:])]
+    candidates = [
+        value for value in candidates if not any(value.get(key) in ELLIPSES for key in keys)
+    ]
+    if not candidates:
         raise Malformed("no JSON object")
-    return max(enumerate(found), key=lambda at: (sum(key in at[1] for key in keys), at[0]))[1]
+    return max(enumerate(candidates), key=lambda at: (sum(key in at[1] for key in keys), at[0]))[1]
 
 
 def objects(text: str) -> list[tuple[int, dict[str, Any]]]:

@@ -43,13 +43,13 @@ def stated_answer(reply: str, placeholders: Sequence[str] = ()) -> str:
     >>> stated_answer("Final answer: **Paris**\n\nNote that the answer is not Rome.")
     'Paris'
     """
-    said = without_emphasis(spoken(reply))
+    text = without_emphasis(spoken(reply))
     empty = False
-    last_box_at = max((box.start() for box in BOX.finditer(said)), default=-1)
-    for statement in reversed(list(_STATED.finditer(said))):
+    last_box_at = max((box.start() for box in BOX.finditer(text)), default=-1)
+    for statement in reversed(list(_STATED.finditer(text))):
         if statement["heading"] is not None and statement.end() < last_box_at:
             break
-        answer = _line_after(said, statement.end())
+        answer = _line_after(text, statement.end())
         if answer and answer.strip(" .()[]'\"") not in placeholders:
             return answer
         empty = empty or not answer
@@ -58,9 +58,9 @@ def stated_answer(reply: str, placeholders: Sequence[str] = ()) -> str:
     try:
         return _plain(last_box(reply))
     except Malformed as problem:
-        before = list(_STATED_BEFORE.finditer(said))
+        before = list(_STATED_BEFORE.finditer(text))
         clause = (
-            _CLAUSE.search(said[max(0, before[-1].start() - 200) : before[-1].start()])
+            _CLAUSE.search(text[max(0, before[-1].start() - 200) : before[-1].start()])
             if before
             else None
         )

@@ -34,12 +34,12 @@ def last_element(reply: str, name: str) -> str:
     >>> last_element("<think><task>x</task></think><Task id='1'> Why? </Task>", "task")
     'Why?'
     """
-    found = elements(reply, name)
-    if not found:
+    parts = elements(reply, name)
+    if not parts:
         raise Malformed(f"no {name} element")
-    if not found[-1].text:
+    if not parts[-1].text:
         raise Malformed(f"empty {name} element")
-    return found[-1].text
+    return parts[-1].text
 
 
 def elements(reply: str, name: str, *, open_thoughts: bool = True) -> list[Element]:
@@ -72,16 +72,16 @@ def in_order(
     ... ]
     ['p', 'a']
     """
-    found = {}
+    part_of = {}
     for name in names:
         some = elements(reply, name)
         if not some or name not in may_be_empty:
             last_element(reply, name)  # raises for what is missing or empty
-        found[name] = some[-1]
-    places = [part.start for part in found.values()]
+        part_of[name] = some[-1]
+    places = [part.start for part in part_of.values()]
     if places != sorted(places):
         raise Malformed("the parts are out of order")
-    return found
+    return part_of
 
 
 class _Scan:
@@ -120,23 +120,23 @@ class _Scan:
         self.doubtful = False
 
     def close(self, mark: re.Match[str]) -> None:
-        found = self.thought if self.thinking else self.spoken
+        parts = self.thought if self.thinking else self.spoken
         # an element within an element of the same name
-        if self.opened is None and self.outer and found:
+        if self.opened is None and self.outer and parts:
             self.opened = self.outer
             self.outer = None
-            inner = found.pop()
+            inner = parts.pop()
             if not (
                 self._text(self.opened.end(), inner.start) or self._text(inner.end, mark.start())
             ):
                 # a doubled tag
-                found.append(replace(inner, start=self.opened.start(), end=mark.end()))
+                parts.append(replace(inner, start=self.opened.start(), end=mark.end()))
                 self.opened = None
         if self.opened is None:
             return
         text = self._text(self.opened.end(), mark.start())
         if text.lower() not in PLACEHOLDERS:
-            found.append(
+            parts.append(
                 Element(text, (self.opened[3] or "").strip(), self.opened.start(), mark.end())
             )
         self.opened = None

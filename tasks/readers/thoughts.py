@@ -18,17 +18,17 @@ def spoken(reply: str) -> str:
     ... )
     (' b  d', ' b', 'a ')
     """
-    said = []
+    parts = []
     thinking = False
     at = 0
     for mark in MARK.finditer(reply):
         if not thinking:
-            said.append(reply[at : mark.start()])
+            parts.append(reply[at : mark.start()])
         if mark[1] and not thinking:
-            said.clear()
+            parts.clear()
         thinking = not mark[1]
         at = mark.end()
-    return "".join(said if thinking else [*said, reply[at:]])
+    return "".join(parts if thinking else [*parts, reply[at:]])
 
 
 def is_thinking(reply: str) -> bool:

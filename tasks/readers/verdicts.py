@@ -103,16 +103,16 @@ def marked(reply: str, name: str = "score") -> int:
 
 def deciding(reply: str, name: str) -> str:
     """Text of the last deciding `<name>` element."""
-    found = elements(reply, name)[-_MOST:]
-    if not found:
+    parts = elements(reply, name)[-_MOST:]
+    if not parts:
         raise Malformed(f"no {name} element")
-    edges = [(element.start, element.end) for element in found]
+    edges = [(element.start, element.end) for element in parts]
     if _QUOTED.fullmatch(
         reply[:-_LAST_TAGS] + _CLOSING_TAGS.sub("", reply[-_LAST_TAGS:]), edges[-1][1]
     ):
         raise Malformed(f"cut off in a sentence about the {name}")
     return _decided(
-        [Mention(e.text, *around) for e, around in zip(found, _around(reply, edges), strict=True)]
+        [Mention(e.text, *around) for e, around in zip(parts, _around(reply, edges), strict=True)]
     )
 
 
@@ -124,18 +124,18 @@ def bracketed(reply: str, values: Mapping[str, int]) -> int:
     >>> bracketed("Do they say the same? They do not. [[NO]]", {"YES": 1, "NO": 0})
     0
     """
-    said = spoken(reply)
-    last_first = reversed(list(BRACKETED.finditer(said)))
+    text = spoken(reply)
+    last_first = reversed(list(BRACKETED.finditer(text)))
     named = ((re.sub(r"\\?[_ -]", "_", match[1]).upper(), match.span()) for match in last_first)
-    found = list(itertools.islice(((word, span) for word, span in named if word in values), _MOST))[
-        ::-1
-    ]
-    if not found:
+    mentions = list(
+        itertools.islice(((word, span) for word, span in named if word in values), _MOST)
+    )[::-1]
+    if not mentions:
         raise Malformed("no verdict")
-    around = _around(said, [span for _, span in found])
-    return values[
-        _decided([Mention(word, *text) for (word, _), text in zip(found, around, strict=True)])
-    ]
+    around = _around(text, [span for _, span in mentions])
+    words = [word for word, _ in mentions]
+    decided = _decided([Mention(word, *beside) for word, beside in zip(words, around, strict=True)])
+    return values[decided]
 
 
 def _around(text: str, spans: list[tuple[int, int]]) -> list[tuple[str, str]]:

@@ -119,13 +119,13 @@ class Talk:
             (key, conversation) for key, conversation, _ in replies if conversation.begun is None
         ]
         going = [(key, conversation) for key, conversation in taken if conversation.finish is None]
-        searching = [asked for asked in going if asked[1].next == "search"]
+        searching = [pair for pair in going if pair[1].next == "search"]
         turns = [conversation.turns[-1] for _, conversation in searching]
         hits = []
         if self.searches.behind is None:
             hits = self.searches.of(turns)
         else:
-            going = [asked for asked in going if asked[1].next != "search"]
+            going = [pair for pair in going if pair[1].next != "search"]
             self.searching = searching
             self.searches.begin(turns)
         self.say_next(going, hits)
@@ -138,9 +138,9 @@ class Talk:
     def say_next(self, going: list[tuple[int, Conversation]], hits: list[Hits]) -> None:
         """Answer conversations and submit their next turns; `hits` has one item per searching
         conversation."""
-        found = iter(hits)
+        hits_of_search = iter(hits)
         for key, conversation in going:
-            self.answer(conversation, next(found) if conversation.next == "search" else [])
+            self.answer(conversation, next(hits_of_search) if conversation.next == "search" else [])
             if conversation.finish is None:
                 self.submit(key, conversation)
 
@@ -248,8 +248,8 @@ class Talk:
     def result_message(self, conversation: Conversation, hits: Hits) -> str:
         turn = conversation.turns[-1]
         results, shown = self.results.text(turn["queries"], hits)
-        asked = zip(turn["queries"], shown, strict=True)
-        turn["results"] = [{"query": query, "document_ids": ids} for query, ids in asked]
+        ids_of_query = zip(turn["queries"], shown, strict=True)
+        turn["results"] = [{"query": query, "document_ids": ids} for query, ids in ids_of_query]
         conversation.num_searches += 1
         left = self.dialogue.search_limit(conversation.prompt) - conversation.num_searches
         text = self.dialogue.searched if left > 0 else self.dialogue.searched_out
@@ -268,8 +268,8 @@ class Talk:
             self._opens_think = False
             if self.dialogue.chat_template == "none":
                 return "".join(message["content"] for message in messages)
-            said = [SPEAKERS.get(message["role"], "") + message["content"] for message in messages]
-            return "\n\n".join([*said, "Assistant:"])
+            lines = [SPEAKERS.get(message["role"], "") + message["content"] for message in messages]
+            return "\n\n".join([*lines, "Assistant:"])
         text = self.tokenizer.apply_chat_template(
             messages,
             tools=tools(self.dialogue.search),

@@ -147,7 +147,7 @@ class Results:
         )
         chosen = chosen[: len(documents)]
         shown = [
-            [hit.document_id for asked, hit in chosen if asked == query]
+            [hit.document_id for own_query, hit in chosen if own_query == query]
             for query in range(len(queries))
         ]
         query = " ; ".join(queries)
@@ -183,7 +183,7 @@ def merge(hits: Sequence[Sequence[Hit]], limit: int) -> list[tuple[int, Hit]]:
     """The best hits of all queries in turn, each document once: (index of the query, hit)."""
     merged: dict[str, tuple[int, Hit]] = {}
     for rank in range(max(map(len, hits), default=0)):
-        for query, found in enumerate(hits):
-            if rank < len(found):
-                merged.setdefault(found[rank].document_id, (query, found[rank]))
+        for query, hits_of_query in enumerate(hits):
+            if rank < len(hits_of_query):
+                merged.setdefault(hits_of_query[rank].document_id, (query, hits_of_query[rank]))
     return list(merged.values())[:limit]

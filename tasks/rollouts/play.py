@@ -88,8 +88,8 @@ class Play:
     ) -> Iterator[tuple[Rollouts, Conversation]]:
         """Begin conversations while there is room and `ask` has any; yields those that are over
         at once."""
-        while len(self._of) < self.engine.max_num_seqs and (asked := ask()) is not None:
-            call, prompt, sample = asked
+        while len(self._of) < self.engine.max_num_seqs and (request := ask()) is not None:
+            call, prompt, sample = request
             if call.error is not None:
                 continue
             with self._errors_end(call):

@@ -45,7 +45,7 @@ def roll_out(
     """
     play = Play(engine)
     call = play.open(policy, sampling, dialogue, retriever, seed)
-    asked = (
+    requests = (
         (call, prompt, sample)
         for prompt in prompts
         for sample in range(group_size)
@@ -53,7 +53,7 @@ def roll_out(
     )
     try:
         while call.error is None:
-            for _, conversation in play.fill(lambda: next(asked, None)):
+            for _, conversation in play.fill(lambda: next(requests, None)):
                 yield rollout_row(conversation, policy, seed)
             if not play.is_busy:
                 break

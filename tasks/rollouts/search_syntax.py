@@ -84,12 +84,12 @@ def find_search(text: str, syntax: Syntax, *, open_thoughts: bool = True) -> Sea
     `open_thoughts`: also count a search at the end of an unclosed think block (see `elements`).
     """
     name = ELEMENT[syntax]
-    found = elements(text, name, open_thoughts=open_thoughts)
-    if not found:
+    calls = elements(text, name, open_thoughts=open_thoughts)
+    if not calls:
         if re.search(rf"</?{name}>", spoken(text), re.IGNORECASE):
             return Search((), valid=False)
         return None
-    queries = tuple(query.strip() for query in _queries(found[-1].text, syntax) if query.strip())[
+    queries = tuple(query.strip() for query in _queries(calls[-1].text, syntax) if query.strip())[
         :MAX_QUERIES
     ]
     return Search(queries, valid=bool(queries))
@@ -99,10 +99,10 @@ def ends_with_final(
     text: str, final: str, syntax: Syntax | None, *, open_thoughts: bool = True
 ) -> bool:
     """Whether a reply ends with a final element that is not empty, with no search after it."""
-    found = elements(text, final, open_thoughts=open_thoughts)
-    if not found or not found[-1].text:
+    parts = elements(text, final, open_thoughts=open_thoughts)
+    if not parts or not parts[-1].text:
         return False
-    return syntax is None or f"</{ELEMENT[syntax]}>" not in spoken(text[found[-1].end :]).lower()
+    return syntax is None or f"</{ELEMENT[syntax]}>" not in spoken(text[parts[-1].end :]).lower()
 
 
 def _queries(body: str, syntax: Syntax) -> list[str]:
@@ -131,11 +131,11 @@ def _json_call(body: str) -> dict[str, Any]:
 
 def _json_object(text: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError):
         return {}
-    if isinstance(found, dict):
-        return found
+    if isinstance(value, dict):
+        return value
     return {}
 
 

@@ -47,9 +47,9 @@ class Searches:
         """Wait for the searches of `begin` and return their hits."""
         if self._begun is None:
             return []
-        found = self._begun.result()
+        hits = self._begun.result()
         self._begun = None
-        return _by_turn(self._turns, found)
+        return _by_turn(self._turns, hits)
 
     def are_back(self) -> bool:
         """Whether `begun` would not wait."""

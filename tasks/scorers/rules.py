@@ -111,15 +111,15 @@ def letter_of(answer: str, options: list[str]) -> str | None:
     ... ]
     ['B', 'B', 'B', None, 'A']
     """
-    said = unwrapped(without_emphasis(without_latex(answer)))
+    plain = unwrapped(without_emphasis(without_latex(answer)))
     same = [
         letter
         for letter, option in zip(ascii_uppercase, options, strict=False)
-        if folded(option) == folded(said)
+        if folded(option) == folded(plain)
     ]
     if len(same) == 1:
         return same[0]
-    stated = _LETTER.match(said)
+    stated = _LETTER.match(plain)
     if stated and stated[1] in ascii_uppercase[: len(options)]:
         return stated[1]
     return None

@@ -21,14 +21,14 @@ MOST_WORDS = 40
 
 def score(item: Row, answer: str) -> dict[str, float]:
     """`em`, `f1` and `cover` against the best of the references."""
-    said = normalised(answer)
+    plain = normalised(answer)
     accepted = [normalised(reference) for reference in item["references"]]
     short = len(answer.split()) <= MOST_WORDS
     return {
-        "em": float(said in accepted),
-        "f1": max(f1(said.split(), reference.split()) for reference in accepted),
+        "em": float(plain in accepted),
+        "f1": max(f1(plain.split(), reference.split()) for reference in accepted),
         "cover": float(
-            short and any(f" {reference} " in f" {said} " for reference in accepted if reference)
+            short and any(f" {reference} " in f" {plain} " for reference in accepted if reference)
         ),
     }
 
@@ -42,15 +42,15 @@ def normalised(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
-def f1(said: list[str], reference: list[str]) -> float:
+def f1(words: list[str], reference: list[str]) -> float:
     """Harmonic mean of precision and recall over words; without words, whether both lack them.
 
     >>> f1(["white", "nile"], ["nile"])
     0.6666666666666666
     """
-    if not said or not reference:
-        return float(said == reference)
-    same = (Counter(said) & Counter(reference)).total()
+    if not words or not reference:
+        return float(words == reference)
+    same = (Counter(words) & Counter(reference)).total()
     if same:
-        return 2 * same / (len(said) + len(reference))
+        return 2 * same / (len(words) + len(reference))
     return 0.0

@@ -29,13 +29,13 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 def score(item: Row, answer: str) -> dict[str, float]:
     """`em` and `f1` of an answer whose spans are separated by semicolons."""
     gold = json.loads(item["given"])
-    said = [part.strip() for part in answer.split(";") if part.strip()]
-    em, f1 = exact_match_and_f1(gold["answer"], gold["scale"], gold["answer_type"], said)
+    parts = [part.strip() for part in answer.split(";") if part.strip()]
+    em, f1 = exact_match_and_f1(gold["answer"], gold["scale"], gold["answer_type"], parts)
     return {"em": em, "f1": f1}
 
 
 def exact_match_and_f1(
-    answer: Any, scale: str, answer_type: str, said: Sequence[str], said_scale: str = ""
+    answer: Any, scale: str, answer_type: str, answered: Sequence[str], answer_scale: str = ""
 ) -> tuple[float, float]:
     """Exact match and F1 of a prediction (its spans, and the scale stated with them) against an
     annotation."""
@@ -45,16 +45,17 @@ def exact_match_and_f1(
         spans = answer
     else:
         spans = [str(answer)]
-    if not said or not spans:
+    if not answered or not spans:
         return 0.0, 0.0
     right = _normalised(_in_ones(spans, scale))
-    found = [_in_ones(said, said_scale)]
-    if len(said) == 1 and not said_scale and "%" not in said[0] and is_number(said[0]):
-        value = number_in(said[0])  # 0.2342 for 23.42 percent
-        found += [] if value is None else [f"{value:.4f}"]
+    numbers = [_in_ones(answered, answer_scale)]
+    first = answered[0]
+    if len(answered) == 1 and not answer_scale and "%" not in first and is_number(first):
+        value = number_in(first)  # 0.2342 for 23.42 percent
+        numbers += [] if value is None else [f"{value:.4f}"]
     em, f1 = max(
         (float(text == right), _f1(set(text.split()), set(right.split())))
-        for text in map(_normalised, found)
+        for text in map(_normalised, numbers)
     )
     return em, em if answer_type in ("arithmetic", "count") else f1
 
@@ -97,14 +98,14 @@ def number_in(text: str) -> float | None:
     >>> number_in("1.2 million"), number_in("(134.12)"), number_in("18.3%"), number_in("none")
     (1200000.0, -134.12, 0.183, None)
     """
-    found = _NUMBER.search(text.translate(_NOT_OF_NUMBERS))
-    if found is None or not found[1]:
+    match = _NUMBER.search(text.translate(_NOT_OF_NUMBERS))
+    if match is None or not match[1]:
         return None
     scaled = _WITH_WORD.search(text)
     sign = -1 if _LOSS.search(text.strip()) else 1
     percent = 0.01 if _PERCENT.search(text) else 1
     # 2018 and 2018.0 are different words
-    number = float(found[1]) if "." in found[1] else int(found[1])
+    number = float(match[1]) if "." in match[1] else int(match[1])
     return round(number * (_scale(scaled[0]) if scaled else 1) * sign * percent, 4)
 
 
@@ -124,10 +125,10 @@ def _normalised_word(word: str) -> str:
     return _ARTICLES.sub(" ", str(number_in(word)) if is_number(word) else word)
 
 
-def _f1(said: set[str], right: set[str]) -> float:
+def _f1(answered: set[str], right: set[str]) -> float:
     """F1 to two places, as in the released script."""
-    same = len(said & right)
-    precision = same / len(said) if said else 1.0
+    same = len(answered & right)
+    precision = same / len(answered) if answered else 1.0
     recall = same / len(right) if right else 1.0
     if precision + recall:
         return round(2 * precision * recall / (precision + recall), 2)

@@ -144,7 +144,10 @@ def test_what_lacks_its_state_is_stale_and_cannot_be_forked(store):
         store.behind.wait()
     again = Store(store.root, Inquiry())
     learn(again, LateTrainer())
-    assert (UPDATE, f"{UPDATE}/files/update/optimizer is not written yet") in again.freshness.found
+    assert (
+        UPDATE,
+        f"{UPDATE}/files/update/optimizer is not written yet",
+    ) in again.freshness.reasons
     with pytest.raises(ValueError, match="not written yet: wait for it, or repeat `selfplay run`"):
         fork(Store(store.root), "r", "branch", 1, {})
 

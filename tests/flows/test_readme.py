@@ -165,4 +165,4 @@ def test_the_worked_method_learns(copied: Path, monkeypatch: pytest.MonkeyPatch)
     )
     before, after = (row["score"] for row in scores)
     assert after - before > 0.1  # about three standard errors of 240 answers
-    assert all(why is None for _, why in method.inquire(asked, {}).found)
+    assert all(why is None for _, why in method.inquire(asked, {}).reasons)

@@ -177,7 +177,7 @@ def first_stale_in_fork(method: Method, store: Store, folder: Path, **settings: 
         patch.setenv("SELFPLAY_STORE", str(copy.root))
         inquiry = method.inquire(last_request(copy, "r").model_copy(update={"run": "f"}), settings)
     return next(
-        (address for address, stale in inquiry.found if stale and "/iter-" in address), None
+        (address for address, stale in inquiry.reasons if stale and "/iter-" in address), None
     )
 
 

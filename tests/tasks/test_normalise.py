@@ -88,7 +88,7 @@ def test_rows_are_compared_within_any_column_of_another_table(place):
         for t, r in zip("abcd", (1.0, 5.0, 0.0, 7.0), strict=True)
     ]
     scores = publish(place, "rewards", *rewards)
-    found = normalise(place, scores, scheme="centre", within=["task_type"], about=tasks).rows()
+    found = normalise(place, scores, scheme="centre", within=["task_type"], lookup=tasks).rows()
     assert [r["advantage"] for r in found] == [0.5, -1.0, -0.5, 1.0]  # x: 1 and 0, y: 5 and 7
 
 
@@ -116,7 +116,7 @@ def test_columns_of_several_tables_combine(place):
         publish(place, "rewards", *scores),
         scheme="centre",
         within=("role", "task_type"),
-        about=[
+        lookup=[
             publish(place, "rollouts", *rollouts[:3], label="a"),
             publish(place, "rollouts", *rollouts[3:]),
             tasks,
@@ -135,7 +135,7 @@ def test_the_group_is_the_prompt_where_the_other_table_is_of_prompts(place):
         publish(place, "rewards", *scores),
         scheme="centre",
         within=("task_type",),
-        about=(prompts,),
+        lookup=(prompts,),
     )
     assert [r["advantage"] for r in found.rows()] == [0.5, -0.5]
 
@@ -146,4 +146,4 @@ def test_a_column_that_no_table_has_and_a_row_that_none_knows_are_refused(place)
         normalise(place, scores, scheme="centre", within=("role",))
     rollouts = publish(place, "rollouts", row("rollouts", rollout_id="b"))
     with pytest.raises(ValueError, match="lacks 1 rollout_ids of the rewards, a among them"):
-        normalise(place, scores, scheme="centre", within=("role",), about=rollouts)
+        normalise(place, scores, scheme="centre", within=("role",), lookup=rollouts)

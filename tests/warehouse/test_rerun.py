@@ -143,13 +143,13 @@ def test_an_inquiry_says_why_and_makes_nothing(store):
     play(store)
     store.freshness = inquiry = Inquiry()
     assert play(store, ids=("c", "b")) == []
-    reasons = dict(inquiry.found)
+    reasons = dict(inquiry.reasons)
     assert reasons["r/iter-001/samples.first"] == "made with ids[0] a, now c"
     assert reasons["r/iter-001/samples.count"] is None
     (store.folder("r/iter-001/samples.count") / "recipe.json").unlink()
     store.freshness = inquiry = Inquiry()
     assert play(store) == []
-    assert inquiry.found[-1] == ("r/iter-001/samples.count", "never made")
+    assert inquiry.reasons[-1] == ("r/iter-001/samples.count", "never made")
 
 
 def test_an_inquiry_waits_for_no_stage_that_another_process_is_at(store):
@@ -158,7 +158,7 @@ def test_an_inquiry_waits_for_no_stage_that_another_process_is_at(store):
     store.freshness = inquiry = Inquiry()
     with store.lock("r/iter-001/samples.first"):
         assert play(store) == []
-    assert inquiry.found == [("r/iter-001/samples.first", "never made")]
+    assert inquiry.reasons == [("r/iter-001/samples.first", "never made")]
 
 
 @pytest.mark.parametrize(

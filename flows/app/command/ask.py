@@ -118,7 +118,7 @@ def ask(  # noqa: PLR0913 -- one argument for each option
         # the writer has an engine of its own; the policy's, which is not asked, never starts
         engine = load_config(deployment, parameters).engine.model_dump()
         changes["judge_engine"] = {**engine, "model": writer, "max_model_len": context}
-    parameters = with_prepared_documents(site, flow, parameters, here=True)
+    parameters = with_prepared_documents(site, flow, parameters, in_process=True)
     cfg = check_settings(deployment, parameters)
     request = make_request(deployment, flow, parameters)
     out = out.resolve()

@@ -27,5 +27,5 @@ def check(store: Store, run: str) -> Checked:
             inquiry = inquire(request)
     except (ValueError, ImportError, OSError) as problem:
         return Checked(problem=str(problem))
-    reasons = {address: why for address, why in inquiry.found if why and why != NEVER_MADE}
+    reasons = {address: why for address, why in inquiry.reasons if why and why != NEVER_MADE}
     return Checked(reasons)

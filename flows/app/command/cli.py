@@ -159,7 +159,10 @@ def main() -> None:
     help="Change a setting, e.g. solver.steps=4.",
 )
 @click.option(
-    "--here", is_flag=True, help="Run in this process, not in a worker; the server records it."
+    "--here",
+    "in_process",
+    is_flag=True,
+    help="Run in this process, not in a worker; the server records it.",
 )
 @click.option("--only", metavar="STAGE", help="Rerun STAGE, then stop.")
 @click.option(
@@ -175,7 +178,7 @@ def run(
     corpus: str | None,
     start: str | None,
     settings: tuple[str, ...],
-    here: bool,
+    in_process: bool,
     only: str | None,
     since: str | None,
     force: bool,
@@ -199,8 +202,8 @@ def run(
         parameters["force"] = True
     if stage := only or since:
         parameters["rerun"] = {"stage": stage, "only": bool(only), "dependents": bool(since)}
-    parameters = with_prepared_documents(Site.here(), flow, parameters, here)
-    _run_and_exit(flow, parameters, here)
+    parameters = with_prepared_documents(Site.here(), flow, parameters, in_process)
+    _run_and_exit(flow, parameters, in_process)
 
 
 @main.command()
@@ -218,7 +221,10 @@ def run(
     "--force", is_flag=True, help="Continue although the profile changed since the run began."
 )
 @click.option(
-    "--here", is_flag=True, help="Run in this process, not in a worker; the server records it."
+    "--here",
+    "in_process",
+    is_flag=True,
+    help="Run in this process, not in a worker; the server records it.",
 )
 def rerun(
     name: str,
@@ -228,7 +234,7 @@ def rerun(
     only: bool,
     dependents: bool,
     force: bool,
-    here: bool,
+    in_process: bool,
 ) -> None:
     """Rerun STAGE of RUN, then everything that depends on what changed, and continue.
 
@@ -252,11 +258,11 @@ def rerun(
         "only": only,
         "dependents": dependents,
     }
-    _run_and_exit(find_flow(request.folder or request.flow), parameters, here)
+    _run_and_exit(find_flow(request.folder or request.flow), parameters, in_process)
 
 
-def _run_and_exit(flow: str, parameters: dict[str, Any], here: bool) -> None:
-    is_completed = run_flow(Site.here(), flow, parameters, here)
+def _run_and_exit(flow: str, parameters: dict[str, Any], in_process: bool) -> None:
+    is_completed = run_flow(Site.here(), flow, parameters, in_process)
     print_end(parameters["run"], is_completed)
     sys.exit(0 if is_completed else 1)
 
@@ -296,7 +302,7 @@ def why(
     request = last_request(store, name)
     wanted = chosen(store, name, stage or "*", iteration, step)
     inquiry = inquire(request, read_settings(settings))
-    reasons = dict(inquiry.found)
+    reasons = dict(inquiry.reasons)
     if (stage, iteration, step) != (None, None, None):
         reasons = {address: reason for address, reason in reasons.items() if address in wanted}
     # without a choice, the stages that were never made are among them

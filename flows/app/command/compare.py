@@ -65,22 +65,22 @@ def _differences(one: Table, other: Table) -> list[Row]:
     """The parts in which two recipes differ; functions as one part, which names some of them."""
     parts = recipe_differences(one, other)
     functions = [part["name"] for part in parts if part["what"] == "code"]
-    found = [part for part in parts if part["what"] != "code"]
+    differences = [part for part in parts if part["what"] != "code"]
     if functions:
         names = ", ".join(functions[:MOST_FUNCTIONS])
         if len(functions) > MOST_FUNCTIONS:
             names += f" and {len(functions) - MOST_FUNCTIONS} more"
         versions = {"one": code_version(one.recipe), "other": code_version(other.recipe)}
-        found.append({"what": "code", "name": names, **versions})
-    return found
+        differences.append({"what": "code", "name": names, **versions})
+    return differences
 
 
 def stale_tables(store: Store, checked: Mapping[str, Checked]) -> list[Row]:
     """One row per run and reason why some of its tables are stale, or were not checked."""
     rows: list[Row] = []
     for run, dry_run in checked.items():
-        found = stale(store, list(store.tables(run)), dry_run.stale)
-        rows += [{"run": run, **row} for row in by_reason(found)]
+        stale_of_run = stale(store, list(store.tables(run)), dry_run.stale)
+        rows += [{"run": run, **row} for row in by_reason(stale_of_run)]
         if dry_run.problem:
             unchecked = {
                 "stale because": f"not checked: {dry_run.problem}",

@@ -51,7 +51,10 @@ def corpus() -> None:
     help="Change a setting, e.g. clusters.size=30.",
 )
 @click.option(
-    "--here", is_flag=True, help="Run in this process, not in a worker; the server records it."
+    "--here",
+    "in_process",
+    is_flag=True,
+    help="Run in this process, not in a worker; the server records it.",
 )
 @click.option(
     "--force",
@@ -59,7 +62,7 @@ def corpus() -> None:
     help="Continue although the configuration changed since the corpus was begun.",
 )
 def prepare(
-    path: str, name: str, profile: str, settings: tuple[str, ...], here: bool, force: bool
+    path: str, name: str, profile: str, settings: tuple[str, ...], in_process: bool, force: bool
 ) -> None:
     """Prepare the documents at PATH.
 
@@ -68,7 +71,7 @@ def prepare(
     parameters = make_parameters(profile, name, path, read_settings(settings))
     if force:
         parameters["force"] = True
-    if not run_flow(Site.here(), FLOW, parameters, here):
+    if not run_flow(Site.here(), FLOW, parameters, in_process):
         sys.exit(1)
     show_corpus(name)
 

@@ -91,8 +91,8 @@ def demo(which: str, settings: tuple[str, ...]) -> None:
         print_end(MICRO)
         return
     if not (MODEL / "config.json").exists():
-        how = MAKE_MODEL if IN_CHECKOUT else MAKE_MODEL_OUTSIDE
-        raise ValueError(f"there is no model in {MODEL}: {how}")
+        advice = MAKE_MODEL if IN_CHECKOUT else MAKE_MODEL_OUTSIDE
+        raise ValueError(f"there is no model in {MODEL}: {advice}")
     run = "spell-smollm2"
     play("prepare-corpus", ENGLISH, ENGLISH)
     dtype = BFLOAT16 if has_amx() else {}

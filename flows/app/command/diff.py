@@ -31,20 +31,24 @@ def diff(one: str, other: str) -> None:
 
     if one == other:
         raise ValueError(f"{one!r} is compared with itself: name two runs")
-    found, num_equal = first_difference(existing_store(), one, other)
-    if found is None:
+    difference, num_equal = first_difference(existing_store(), one, other)
+    if difference is None:
         click.echo(f"{one} and {other} are the same: all {num_equal} tables are equal")
         return
-    click.echo(f"equal: the first {num_equal} tables that {one} made; then {found.place} differs")
-    if found.parts:
+    click.echo(
+        f"equal: the first {num_equal} tables that {one} made; then {difference.place} differs"
+    )
+    if difference.parts:
         rows = [
             {"what": row["what"], "name": row["name"], **_beside(row, one, other)}
-            for row in found.parts
+            for row in difference.parts
         ]
         print_table(rows, "its recipe")
     else:
-        rows = [{"column": row["column"], **_beside(row, one, other)} for row in found.columns]
-        print_table(rows, f"its recipe is the same; its first row that differs is row {found.row}")
+        rows = [{"column": row["column"], **_beside(row, one, other)} for row in difference.columns]
+        print_table(
+            rows, f"its recipe is the same; its first row that differs is row {difference.row}"
+        )
 
 
 def _beside(row: Row, one: str, other: str) -> Row:

@@ -23,7 +23,7 @@ MOST_LETTERS = 40  # of a corpus's name
 
 
 def with_prepared_documents(
-    site: Site, flow: str, parameters: dict[str, Any], here: bool
+    site: Site, flow: str, parameters: dict[str, Any], in_process: bool
 ) -> dict[str, Any]:
     """The flow's parameters, its corpus prepared if it is a path and the profile says how.
 
@@ -46,7 +46,7 @@ def with_prepared_documents(
     name = name_of_corpus(corpus, cfg.corpus_profile, settings)
     say(f"documents: {corpus} as the corpus {name}, by prepare-corpus/{cfg.corpus_profile}")
     preparation = make_parameters(cfg.corpus_profile, name, corpus, settings)
-    if not run_flow(site, FLOW, preparation, here):
+    if not run_flow(site, FLOW, preparation, in_process):
         sys.exit(1)
     show_corpus(name)
     # corpora that only a profile names would be asked for next

@@ -60,7 +60,7 @@ def _check_complete(request: Request, iteration: int) -> None:
 
     with waiting(f"the stages of {request.run} to be checked"):
         inquiry = inquire(request)
-    reached = [Address.parse(address).iteration for address, _ in inquiry.found]
+    reached = [Address.parse(address).iteration for address, _ in inquiry.reasons]
     if any(number is not None and number > iteration for number in reached):
         return
     reason = f"{inquiry.unmade} was never made" if inquiry.unmade else inquiry.stopped

@@ -71,7 +71,7 @@ def pilot(
     parameters = make_parameters(
         profile, name or default_run(flow, profile), corpus, read_settings(settings), start
     )
-    parameters = with_prepared_documents(site, flow, parameters, here=True)
+    parameters = with_prepared_documents(site, flow, parameters, in_process=True)
     deployment = find_deployment(flow, profile, site)
     cfg = check_settings(deployment, parameters)
     request = make_request(deployment, flow, parameters)

@@ -30,7 +30,7 @@ def why_in_process(
         return None
     if not any(store.tables(run)):
         return None
-    stages = dict(inquire().found)
+    stages = dict(inquire().reasons)
     if any(stages.values()):
         return None
     return f"in this process: all {len(stages)} stages are fresh"

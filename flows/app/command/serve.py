@@ -92,8 +92,8 @@ def _found(
     candidate = find_candidate(store, run, iteration, None, settings)
     role = player or candidate.cfg.examined
     with opened(candidate.cfg, open_store(), run, begins=False) as play:
-        found = play.player_after(role, candidate.iteration)
-    if not found.num_updates:
+        trained_player = play.player_after(role, candidate.iteration)
+    if not trained_player.num_updates:
         trained = sorted({table.rows()[-1]["role"] for table in store.updates(run)})
         raise ValueError(
             f"run {run!r} has not trained {role!r} by iteration {candidate.iteration}; it trains"
@@ -106,8 +106,8 @@ def _found(
     ]
     served = {
         "config": candidate.cfg.engine.model_dump(mode="json"),
-        "policy": found.policy.model_dump(mode="json"),
-        "merged": str(_merged_folder(store, found.policy.content_hash)),
+        "policy": trained_player.policy.model_dump(mode="json"),
+        "merged": str(_merged_folder(store, trained_player.policy.content_hash)),
     }
     return served, usage_of(store, run, updates)
 

@@ -32,11 +32,12 @@ if TYPE_CHECKING:
 Asking = TypeVar("Asking", bound="Inquiry")
 
 
-def run_flow(site: Site, flow: str, parameters: dict[str, Any], here: bool = False) -> bool:
+def run_flow(site: Site, flow: str, parameters: dict[str, Any], in_process: bool = False) -> bool:
     """Check everything that can be known now, then run. Returns whether the flow completed.
 
     If a flow run with the same parameters has not ended, it is followed instead of starting a
-    second one. A flow run that takes only a moment runs in this process, as any does with `here`.
+    second one. A flow run that takes only a moment runs in this process, as any does with
+    `in_process`.
     """
     from flows.app.service import services
     from flows.plan.preflight import check_packages
@@ -44,7 +45,7 @@ def run_flow(site: Site, flow: str, parameters: dict[str, Any], here: bool = Fal
     deployment = find_deployment(flow, parameters["profile"], site)
     cfg, request = _check(deployment, flow, parameters)
     reason = why_in_process(request.run, parameters.get("rerun"), lambda: inquire(request))
-    in_process = here or reason is not None
+    in_process = in_process or reason is not None
     pool = deployment["work_pool"]["name"]
     if not (
         in_process or pool in services.default_pools() or site.process(f"worker-{pool}").find()

@@ -102,7 +102,7 @@ def test_what_goes_says_why_and_the_rest_stays_in_order_with_an_index(corpus):
     [largest, *_] = ask(table, "families")
     assert {f["stays"]: f["go"] for f in ask(table, "families")}["edited"] == [known["edited"]]
     assert largest["documents"] == 2
-    assert all(why is None for _, why in prepare_corpus.inquire(asked, {}).found)
+    assert all(why is None for _, why in prepare_corpus.inquire(asked, {}).reasons)
 
 
 def test_a_benchmark_of_the_registry_is_known_by_its_name_or_entry(corpus):

@@ -109,7 +109,7 @@ def texts(asked: list[dict[str, Any]]) -> list[str]:
 
 
 def asked_by_roles(place, roles: Roles, tables: dict) -> dict[str, list[str]]:
-    kept = replace(roles.solver, about=partial(kept_tasks, first=0, count=9))
+    kept = replace(roles.solver, variables=partial(kept_tasks, first=0, count=9))
     given = {
         "challenger": (roles.challenger, "samples", "documents"),
         "gates": (roles.gates, "tasks", "documents"),
@@ -191,7 +191,7 @@ def test_the_models_are_shown_how_to_search_with_its_tags_intact(place, tables, 
 
 
 def test_canaries_state_every_criterion_or_leave_out_the_one_they_are_judged_by(place, tables):
-    role = replace(Roles(config("micro")).grader, about=partial(canaries, count=3))
+    role = replace(Roles(config("micro")).grader, variables=partial(canaries, count=3))
     asked = prompts(place, role, tables, "rubrics", "tasks")
     assert [p["rollout_id"] for p in asked] == [
         canary_id(1, "t-0"),

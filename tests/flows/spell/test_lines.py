@@ -94,7 +94,7 @@ def test_every_role_is_asked_for_the_rest_of_a_line(cfg):
     """The last line of the prompt ends without a blank, since these models' tokens begin with
     one."""
     roles = Roles(cfg)
-    document = Roles(cfg).questioner.about.keywords["document"]
+    document = Roles(cfg).questioner.variables.keywords["document"]
     text = [row("documents", document_id="a", title="Ada", text="Ada was\nborn.")]
     sample = row(
         "samples",

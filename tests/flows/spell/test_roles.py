@@ -118,7 +118,7 @@ def test_of_a_choice_the_verifier_sees_the_options():
 def test_the_examiner_is_asked_whether_an_answer_says_what_any_accepted_one_says():
     roles = Roles(profile.load(Config, "micro"))
     given = row("answers", rollout_id="r", task_id="t", answer="Tully")
-    (about,) = roles.examiner.about([given], [task(accepted=["Cicero", "M. T. Cicero"])])
+    (about,) = roles.examiner.variables([given], [task(accepted=["Cicero", "M. T. Cicero"])])
     text = roles.examiner.templates[0].render(**about)
     assert "- Cicero\n- M. T. Cicero\n" in text and "Tully" in text
     assert roles.examiner.judge and roles.examiner.sampling.temperature == 0
