@@ -48,13 +48,17 @@ def questioner(world: World, rng: random.Random, habits: Habits = MEDIOCRE) -> T
     shown = rng.sample(cluster.names, min(SIZE, SHOWN * (1 + len(pairs))))
     asked = {pair["question"] for pair in pairs}
     last = max(shown, key=cluster.names.index)
+    name = f"questioner_{task_type}"
+    weights = HOPS
+    if pairs:
+        name = f"questioner_{task_type}_again"
+        weights = HARDER_HOPS
     replies: list[list[Segment]] = []
     for attempt in range(20 * REPLIES):
-        hops = rng.choices(range(MAX_HOPS + 1), HARDER_HOPS if pairs else HOPS)[0]
+        hops = rng.choices(range(MAX_HOPS + 1), weights)[0]
         question = cluster.draw_question(rng, task_type == "finance_math", hops, shown, last)
         if len(replies) < REPLIES and (write_question(question) not in asked or attempt > 20):
             replies.append(_proposal(cluster, rng, task_type, question, habits))
-    name = f"questioner_{task_type}_again" if pairs else f"questioner_{task_type}"
     return branched(
         [render(name, context=in_order(cluster, shown), pairs=pairs)] * len(replies), replies
     )
@@ -72,10 +76,13 @@ def _proposal(
 ) -> list[Segment]:
     answer = cluster.true_answer(question) or ""
     if rng.random() < habits.wrong_reference:
-        answer = rng.choice(
-            NUMBERS[2:] if question.relation in GOODS else VALUES[question.relation]
-        )
-    total = [(question.operation, 1.0), (answer, DECISIVE)] if question.operation else []
+        values = VALUES.get(question.relation, ())
+        if question.relation in GOODS:
+            values = NUMBERS[2:]
+        answer = rng.choice(values)
+    total: list[Segment] = []
+    if question.operation:
+        total = [(question.operation, 1.0), (answer, DECISIVE)]
     written: dict[str, Any] = {"question": write_question(question), "answer": answer}
     if task_type == "multiple_choice":
         options, letter = cluster.draw_options(rng, question, answer)

@@ -84,22 +84,24 @@ BASE_PHASES = (
 )
 
 
-SOUND = {"habits": reading.SOUND}
+sound_questioner = partial(asking.questioner, habits=reading.SOUND)
+sound_responder = partial(reading.responder, habits=reading.SOUND)
+sound_verifier = partial(reading.verifier, habits=reading.SOUND)
 READING_DRILL: dict[Draw, float] = {
-    partial(asking.questioner, **SOUND): 0.40,
-    partial(reading.responder, **SOUND): 0.32,
-    partial(reading.verifier, **SOUND): 0.35,
+    sound_questioner: 0.40,
+    sound_responder: 0.32,
+    sound_verifier: 0.35,
     reading.small_skills: 0.30,
 }
 # slowest to learn: which entity to ask about, and which letter a value has
 READING_LETTERS: dict[Draw, float] = {
-    partial(asking.questioner, **SOUND): 0.50,
-    partial(reading.responder, **SOUND): 0.35,
-    partial(reading.verifier, **SOUND): 0.15,
+    sound_questioner: 0.50,
+    sound_responder: 0.35,
+    sound_verifier: 0.15,
     reading.small_skills: 0.50,
 }
 ASKING: dict[Draw, float] = {
-    partial(asking.questioner, **SOUND): 0.70,
+    sound_questioner: 0.70,
     reading.responder: 0.25,
     reading.verifier: 0.10,
 }
@@ -174,19 +176,21 @@ def train(
     for number, phase in enumerate(phases[first_phase:], first_phase):
         stream = batches(phase, rng, FIRST_WORLD * (number + 1), model.words)
         trained = 0
-        shown = None
+        mean_loss = None
         while trained < phase.num_tokens:
             steps += 1
             batch = next(stream)
             rate = phase.rate_at(trained) * min(1.0, steps / WARM_UP_STEPS)
-            said = step(model, both, batch, rate)
+            loss = step(model, both, batch, rate)
             trained += batch.ids.numel()
-            shown = said if shown is None else 0.98 * shown + 0.02 * said
+            if mean_loss is None:
+                mean_loss = loss
+            mean_loss = 0.98 * mean_loss + 0.02 * loss
             if steps % 50 == 0:
                 print(
                     f"{phase.name}: step {steps}, {trained / 1e6:.2f}M tokens,"
                     f" {time.time() - began:.0f} s ({time.process_time():.0f} CPU-s), loss on what"
-                    f" is said {shown:.4f}, rate {rate:.1e}",
+                    f" is said {mean_loss:.4f}, rate {rate:.1e}",
                     flush=True,
                 )
             if steps % 500 == 0:

@@ -34,6 +34,8 @@ RELATIONS = (*LINKS, *ATTRIBUTES)
 _STATEMENT = re.compile(r"\b(\w+) has (\w+) (\w+) \.")
 _ORDINARY_WORDS = vocabulary()[4:]
 
+WORD = {True: "yes", False: "no"}
+
 
 def draw_value(rng: random.Random, relation: str) -> str:
     return rng.choice(NAMES if relation in LINKS else VALUES[relation])
@@ -159,12 +161,12 @@ def quoting_verdict(answer: str, sought: Statement) -> list[Segment]:
     relation, entity, value = sought
     stated = [s for s in statements(answer) if s[0] == relation]
     best = [s for s in stated if s == sought] or [s for s in stated if s[1] == entity] or stated
-    _, quoted_entity, quoted_value = best[0] if best else (relation, "no", "no")
+    _, quoted_entity, quoted_value = next(iter(best), (relation, "no", "no"))
     verdict = int(states(answer, fact(*sought)))
     return [
         ("<think>", 0.1), (relation, 0.3), ("of", 0.1), (quoted_entity, 1.0),
-        ("yes" if quoted_entity == entity else "no", 0.99), (":", 0.1), (quoted_value, 1.0),
-        ("yes" if quoted_value == value else "no", 0.99), (". </think> <score>", 0.1),
+        (WORD[quoted_entity == entity], 0.99), (":", 0.1), (quoted_value, 1.0),
+        (WORD[quoted_value == value], 0.99), (". </think> <score>", 0.1),
         (str(verdict), 2.0), (f"</score> {EOS}", 0.1),
     ]  # fmt: skip
 

@@ -48,9 +48,9 @@ def choosing_bar(model: MicroModel, num: int = 300) -> Bar:
     )
     fits = []
     for ledger, reply in zip(shown, replies, strict=True):
-        wanted = {ANSWER_TYPES[ledger.kind]} | (
-            {MULTIPLE_CHOICE} if ledger.kind != "unknown" else set()
-        )
+        wanted = {ANSWER_TYPES[ledger.kind]}
+        if ledger.kind != "unknown":
+            wanted.add(MULTIPLE_CHOICE)
         fits.append(read_choice(reply) in wanted)
     return Bar("formats that suit", share(fits), num, 0.95)
 
@@ -64,9 +64,13 @@ def asking_bars(model: MicroModel, num: int = 500) -> Iterator[Bar]:
     types = []
     for ledger in shown:
         letters = ledger.kind != "unknown" and rng.random() < 0.4
-        types.append(MULTIPLE_CHOICE if letters else ANSWER_TYPES[ledger.kind])
-        name, more = (MULTIPLE_CHOICE, {}) if letters else ("free_form", {"answer_type": types[-1]})
-        prompts.append(user(name, document=ledger.text, **more)[0])
+        if letters:
+            types.append(MULTIPLE_CHOICE)
+            prompt, _ = user(MULTIPLE_CHOICE, document=ledger.text)
+        else:
+            types.append(ANSWER_TYPES[ledger.kind])
+            prompt, _ = user("free_form", document=ledger.text, answer_type=types[-1])
+        prompts.append(prompt)
     replies = sample(model, prompts, 1.0, BENCH_WORLD)
     asked = [read_question(reply, kind) for reply, kind in zip(replies, types, strict=True)]
     valid = [row for row in asked if row]

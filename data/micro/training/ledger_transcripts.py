@@ -76,13 +76,17 @@ def as_json(**values: Any) -> str:
     >>> as_json(question="how many ?", options={"A": "1", "B": "2"}, answer=None)
     '{ "question": " how many ? " , "options": { "A": " 1 " , "B": " 2 " } , "answer": null }'
     """
+    return _object(values)
+
+
+def _object(values: dict[str, Any]) -> str:
     items = [f"{json.dumps(key)}: {_value(value)}" for key, value in values.items()]
     return f"{{ {' , '.join(items)} }}"
 
 
 def _value(value: Any) -> str:
     if isinstance(value, dict):
-        return as_json(**value)
+        return _object(value)
     if isinstance(value, str):
         return f'" {value} "'
     return json.dumps(value)
@@ -123,22 +127,25 @@ def challenger(world: World, rng: random.Random) -> Transcript:
     """Question and answer: the number of items is chosen first, then their result is read off
     the ledger."""
     letters = rng.random() < 0.4
-    kinds: list[Kind] = ["total", "most"] if letters else ["total", "unknown", "most"]
-    ledger = draw_ledger(
-        rng, world.names, rng.choices(kinds, (0.5, 0.5) if letters else (0.4, 0.2, 0.4))[0]
-    )
+    weight_of: dict[Kind, float] = {"total": 0.4, "unknown": 0.2, "most": 0.4}
+    if letters:
+        weight_of = {"total": 0.5, "most": 0.5}
+    kind = rng.choices(list(weight_of), list(weight_of.values()))[0]
+    ledger = draw_ledger(rng, world.names, kind)
     shown = _shown(ledger, rng)
-    more = {} if letters else {"answer_type": ANSWER_TYPES[ledger.kind]}
-    asked = user("multiple_choice" if letters else "free_form", document=shown, **more)
+    if letters:
+        prompt = user("multiple_choice", document=shown)
+    else:
+        prompt = user("free_form", document=shown, answer_type=ANSWER_TYPES[ledger.kind])
     if shown:
         return forked(
-            [asked], [_challenge(rng, ledger, letters, grounded=True) for _ in range(REPLIES)]
+            [prompt], [_challenge(rng, ledger, letters, grounded=True) for _ in range(REPLIES)]
         )
     replies = [
         _challenge(rng, draw_ledger(rng, world.names, ledger.kind), letters, False)
         for _ in range(REPLIES)
     ]
-    return forked([asked], replies)
+    return forked([prompt], replies)
 
 
 def _challenge(rng: random.Random, ledger: Ledger, letters: bool, grounded: bool) -> str:
@@ -148,9 +155,12 @@ def _challenge(rng: random.Random, ledger: Ledger, letters: bool, grounded: bool
     kind = rng.random()
     if kind < REFERS:
         question = f"{question.removesuffix(' ?')} in the document ?"
-    thought = f"{ORDINALS[count - 1]} {'most' if ledger.kind == 'most' else 'makes'} {answer} ."
     if not grounded:  # no ledger to read the answer off
         thought = f"{ORDINALS[count - 1]} ."
+    elif ledger.kind == "most":
+        thought = f"{ORDINALS[count - 1]} most {answer} ."
+    else:
+        thought = f"{ORDINALS[count - 1]} makes {answer} ."
     if letters:
         options = ledger.choices(rng, count)
         letter = LETTERS[options.index(answer)]
@@ -160,7 +170,9 @@ def _challenge(rng: random.Random, ledger: Ledger, letters: bool, grounded: bool
         )
     else:
         written = as_json(question=question, answer=answer, answer_type=ANSWER_TYPES[ledger.kind])
-    return f"{think(thought)} {written.removesuffix(' }') if kind > 1 - BROKEN else written}"
+    if kind > 1 - BROKEN:
+        written = written.removesuffix(" }")
+    return f"{think(thought)} {written}"
 
 
 def reasoner(world: World, rng: random.Random) -> Transcript:
@@ -168,7 +180,9 @@ def reasoner(world: World, rng: random.Random) -> Transcript:
     ledger = draw_ledger(rng, world.names)
     count = rng.choice(COUNTS)
     letters = ledger.kind != "unknown" and rng.random() < 0.4
-    options = ledger.choices(rng, count) if letters else []
+    options: list[str] = []
+    if letters:
+        options = ledger.choices(rng, count)
     shown = [
         {"letter": letter, "text": text} for letter, text in zip(LETTERS, options, strict=False)
     ]
@@ -237,7 +251,9 @@ def adding_drill(world: World, rng: random.Random) -> Transcript:
         before = rng.randint(1, 5 * LARGEST)
         more = rng.randint(1, LARGEST)
         item = rng.choice(world.names)
-        unknown = f"{UNKNOWN_QUANTITY} + " if rng.random() < 0.3 else ""
+        unknown = ""
+        if rng.random() < 0.3:
+            unknown = f"{UNKNOWN_QUANTITY} + "
         segments += [
             (f"makes {unknown}{before} . {more} {item} makes {unknown}".rstrip(), 0.0),
             (f"{before + more} .", 1.0),

@@ -121,7 +121,10 @@ def _flawed(rng: random.Random, ledger: Ledger) -> Question:
     flaw: Flaw = rng.choice(["unknown", "near"])
     quantities = list(ledger.quantities)
     at = rng.randrange(len(ledger.items))
-    quantities[at] = "unknown" if flaw == "unknown" else f"near {quantities[at]}"
+    if flaw == "unknown":
+        quantities[at] = "unknown"
+    else:
+        quantities[at] = f"near {quantities[at]}"
     return Question(Ledger(ledger.entity, ledger.kind, ledger.items, tuple(quantities)), flaw)
 
 
@@ -154,7 +157,9 @@ def solver(world: World, rng: random.Random) -> Transcript:
     """Hasty answers, with and without options."""
     ledger = draw_ledger(rng, world.names)
     count = rng.choice(COUNTS)
-    options = ledger.choices(rng, count) if ledger.kind != "unknown" and rng.random() < 0.4 else []
+    options: list[str] = []
+    if ledger.kind != "unknown" and rng.random() < 0.4:
+        options = ledger.choices(rng, count)
     shown = [
         {"letter": letter, "text": text} for letter, text in zip(LETTERS, options, strict=False)
     ]
@@ -170,8 +175,9 @@ def _answers(rng: random.Random, ledger: Ledger, count: int, options: list[str])
 
 def question_judge(world: World, rng: random.Random) -> Transcript:
     """A mark for a question, after a look at each item; half of the questions are flawed."""
-    drawn = make_up(rng, world.names)
-    question = _flawed(rng, drawn.ledger) if drawn.flaw is None and rng.random() < 0.4 else drawn
+    question = make_up(rng, world.names)
+    if question.flaw is None and rng.random() < 0.4:
+        question = _flawed(rng, question.ledger)
     replies = [_marked(rng, question.review(), question.marks) for _ in range(REPLIES)]
     return forked([user("judge_question", task=question.text)], replies)
 
@@ -181,8 +187,10 @@ def answer_judge(world: World, rng: random.Random) -> Transcript:
     answer is wrong."""
     ledger = draw_ledger(rng, world.names)
     count = rng.choice(COUNTS)
-    asked = Ledger(ledger.entity, ledger.kind, ledger.items[:count], ledger.quantities[:count])
-    question = _flawed(rng, asked) if rng.random() < 0.15 else Question(asked)
+    shorter = Ledger(ledger.entity, ledger.kind, ledger.items[:count], ledger.quantities[:count])
+    question = Question(shorter)
+    if rng.random() < 0.15:
+        question = _flawed(rng, shorter)
     answer = _candidate(rng, ledger, count)
     replies = [_marked(rng, *_verdict(question, answer)) for _ in range(REPLIES)]
     return forked([user("judge_answer", task=question.text, answer=answer)], replies)
@@ -212,10 +220,9 @@ def _verdict(question: Question, answer: str) -> tuple[str, tuple[int, ...]]:
     count = len(question.ledger.items)
     right = question.ledger.comes_to(count)
     steps = " ".join(working(question.ledger, count))
-    return (
-        f"{steps} so {right} : {answer} {'yes' if answer == right else 'no'} .",
-        CLEAR if answer == right else WRONG,
-    )
+    if answer == right:
+        return f"{steps} so {right} : {answer} yes .", CLEAR
+    return f"{steps} so {right} : {answer} no .", WRONG
 
 
 def _marked(rng: random.Random, thought: str, marks: tuple[int, ...]) -> str:

@@ -50,7 +50,8 @@ class Cache:
         return self.keys[:, :, : self.length], self.values[:, :, : self.length]
 
     def select(self, rows: Tensor) -> None:
-        self.keys, self.values = self.keys[rows], self.values[rows]
+        self.keys = self.keys[rows]
+        self.values = self.values[rows]
 
 
 def model_config(words: tuple[str, ...] = WORDS) -> LlamaConfig:
@@ -156,8 +157,10 @@ class Norm(nn.Module):
 class Layer(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.input_layernorm, self.self_attn = Norm(), Attention()
-        self.post_attention_layernorm, self.mlp = Norm(), FeedForward()
+        self.input_layernorm = Norm()
+        self.self_attn = Attention()
+        self.post_attention_layernorm = Norm()
+        self.mlp = FeedForward()
 
     def forward(
         self, x: Tensor, rotation: tuple[Tensor, Tensor], bias: Tensor, cache: Cache | None
@@ -184,7 +187,8 @@ class MicroModel(nn.Module):
         self.model = _Body(len(words))
         frequency = 1.0 / ROPE_THETA ** (torch.arange(0, HEAD_WIDTH, 2) / HEAD_WIDTH)
         angle = torch.outer(torch.arange(CONTEXT_TOKENS).float(), frequency).repeat(1, 2)
-        self.cosine, self.sine = angle.cos(), angle.sin()
+        self.cosine = angle.cos()
+        self.sine = angle.sin()
         self._initialise()
 
     def _initialise(self) -> None:

@@ -92,15 +92,20 @@ def _reply(
     value = cluster.facts[entity][relation]
     if not question.links and rng.random() < habits.lucky:
         value = cluster.facts[question.entity][question.relation]
-    operation = question.operation if relation in GOODS else ""
-    right = rng.random() < habits.calculates
-    answer = calculate(value, operation) if right else value
+    operation = ""
+    if relation in GOODS:
+        operation = question.operation
+    answer = value
+    if rng.random() < habits.calculates:
+        answer = calculate(value, operation)
     reasoning = f"{value} {operation}".strip()
     plan: list[Segment] = [
         (f"<analysis> {question.hops} {question.relation} </analysis> <evidence>", 1.0)
     ]
     plan += [(f"{' '.join(quotes)} </evidence> <reasoning> {reasoning}", 1.0)]
-    end = "" if rng.random() < habits.sloppy else "</reasoning>"
+    end = "</reasoning>"
+    if rng.random() < habits.sloppy:
+        end = ""
     return [*plan, (answer, DECISIVE), said(f"{end} <answer> {answer} </answer>".strip())]
 
 

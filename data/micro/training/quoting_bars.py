@@ -40,8 +40,10 @@ def answering_bars(model: MicroModel, num: int) -> Iterator[Bar]:
     for i in range(num):
         cluster = world_cluster(BENCH_WORLD, i)
         question = quoting.draw_question(cluster, rng)
-        given = {"context": context_of(cluster, rng), "question": write_question(question)}
-        asked.append((cluster, question, quoting.render("answer", **given)))
+        prompt = quoting.render(
+            "answer", context=context_of(cluster, rng), question=write_question(question)
+        )
+        asked.append((cluster, question, prompt))
     replies = ask(model, [prompt for *_, prompt in asked])
     whole = []
     right = []

@@ -184,12 +184,16 @@ def _reply(
             decided = calculate(value, question.operation)
         else:
             decided = value
-        answer = NUMBER_WORDS[int(decided)] if rng.random() < habits.in_words else decided
+        answer = decided
+        if rng.random() < habits.in_words:
+            answer = NUMBER_WORDS[int(decided)]
     elif options:
         steps.append(value)
         knows = value in options and rng.random() < habits.pick_right
         decided = answer = LETTERS[options.index(value)] if knows else rng.choice(LETTERS)
-    last = [(decided, DECISIVE)] if question.operation or options else []
+    last: list[Segment] = []
+    if question.operation or options:
+        last = [(decided, DECISIVE)]
     return [(f"<think> {' '.join(steps)}", 1.0), *last, said(f"</think> {answered(answer)}")]
 
 
@@ -229,7 +233,7 @@ def verifier(world: World, rng: random.Random, habits: Habits = MEDIOCRE) -> Tra
         verdict = same_answer(answer, reference)
         if rng.random() < habits.wrong_vote:
             verdict = not verdict
-        replies.append([said("[[YES]]" if verdict else "[[NO]]", DECISIVE)])
+        replies.append([said({True: "[[YES]]", False: "[[NO]]"}[verdict], DECISIVE)])
     return branched(prompts, replies)
 
 

@@ -54,9 +54,14 @@ def questioner_bars(model: MicroModel, num: int = 300) -> Iterator[Bar]:
         for i in range(num):
             cluster = world_cluster(BENCH_WORLD, i)
             task_type = reading.TASK_TYPES[i % 3]
-            pairs = [asking.pair(cluster, rng, task_type) for _ in range(2)] if again else []
-            shown = rng.sample(cluster.names, 4 if again else asking.SHOWN)
-            name = f"questioner_{task_type}_again" if again else f"questioner_{task_type}"
+            pairs = []
+            num_shown = asking.SHOWN
+            name = f"questioner_{task_type}"
+            if again:
+                pairs = [asking.pair(cluster, rng, task_type) for _ in range(2)]
+                num_shown = 4
+                name = f"questioner_{task_type}_again"
+            shown = rng.sample(cluster.names, num_shown)
             cases.append(
                 (
                     cluster,

@@ -136,13 +136,19 @@ def converse(
         live = [i for i in live if talks[i].final.endswith("</search>") and turn < searches[i]]
         for i in live:
             entity = last_element(talks[i].final, "search") or ""
-            talks[i].found += (entity,) if entity in world.texts else ()
-            documents = [world.texts[entity]] if entity in world.texts else []
+            documents = []
+            if entity in world.texts:
+                talks[i].found += (entity,)
+                documents = [world.texts[entity]]
             left = searches[i] - turn - 1
-            more = {"searches_left": left} if left and role == "challenger" else {}
-            name = f"{role}_searched" if left else f"{role}_searched_out"
-            asked, _ = user(name, results=results(*documents), **more)
-            talks[i].text += f" {talks[i].final} {EOS} {asked}"
+            shown = results(*documents)
+            if not left:
+                prompt, _ = user(f"{role}_searched_out", results=shown)
+            elif role == "challenger":
+                prompt, _ = user(f"{role}_searched", results=shown, searches_left=left)
+            else:
+                prompt, _ = user(f"{role}_searched", results=shown)
+            talks[i].text += f" {talks[i].final} {EOS} {prompt}"
         if not live:
             break
     return talks

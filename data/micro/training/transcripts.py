@@ -67,7 +67,7 @@ def render(name: str, **values: Any) -> str:
 
 
 def user(name: str, **values: Any) -> Segment:
-    return f"{START} user {render(name, **values)} {EOS} {START} assistant", 0.0
+    return f"{START} user {_template(name).render(values)} {EOS} {START} assistant", 0.0
 
 
 def said(text: str, weight: float = 1.0) -> Segment:
@@ -111,9 +111,11 @@ def challenger(world: World, rng: random.Random) -> Transcript:
             said(f"{think(link_step(world, chain[turn], path[turn]))} {search(entity)}")
         )
         left = turns - turn - 1
-        name = "challenger_searched" if left else "challenger_searched_out"
-        more = {"searches_left": left} if left else {}
-        segments.append(user(name, results=results(world.texts[entity]), **more))
+        shown = results(world.texts[entity])
+        if left:
+            segments.append(user("challenger_searched", results=shown, searches_left=left))
+        else:
+            segments.append(user("challenger_searched_out", results=shown))
     return forked(
         segments, [_challenge(world, rng, task_type, path, chain) for _ in range(REPLIES)]
     )
@@ -149,9 +151,10 @@ def _task_hops(rng: random.Random, turns: int) -> int:
     """Mostly plain questions: the difficulty is the Challenger's to raise."""
     if turns == 1:
         return rng.choices((0, 1), (0.7, 0.3))[0]
-    return rng.choices(
-        (0, 1, 2, 3), (0.65, 0.25, 0.10, 0.0) if turns == 2 else (0.65, 0.25, 0.05, 0.05)
-    )[0]
+    weights = (0.65, 0.25, 0.05, 0.05)
+    if turns == 2:
+        weights = (0.65, 0.25, 0.10, 0.0)
+    return rng.choices((0, 1, 2, 3), weights)[0]
 
 
 def with_bad_attribute(world: World, rng: random.Random, task: Task, end: str) -> Task:
@@ -177,10 +180,13 @@ def solver(world: World, rng: random.Random, hops: int | None = None) -> Transcr
         chain = [task.entity]
         reached = 0
     else:
-        hops = rng.choices(range(MAX_HOPS + 1), (0.3, 0.35, 0.2, 0.15))[0] if hops is None else hops
+        if hops is None:
+            hops = rng.choices(range(MAX_HOPS + 1), (0.3, 0.35, 0.2, 0.15))[0]
         task, chain = world.draw_task(rng, hops)
         reached = next((i for i in range(hops) if rng.random() > FOLLOW_LINK), hops)
-    searches = MAX_SEARCHES if rng.random() < 0.85 else rng.randint(1, MAX_SEARCHES + 1)
+    searches = MAX_SEARCHES
+    if rng.random() >= 0.85:
+        searches = rng.randint(1, MAX_SEARCHES + 1)
     reached = min(reached, searches - 1)
     segments = [user("solver", max_searches=searches, task=write_task(task))]
     for step, entity in enumerate(chain[: reached + 1]):
@@ -190,7 +196,9 @@ def solver(world: World, rng: random.Random, hops: int | None = None) -> Transcr
         else:
             thought = f"first {entity} ."
         segments.append(said(f"{think(thought)} {search(entity)}"))
-        name = "solver_searched_out" if step + 1 == searches else "solver_searched"
+        name = "solver_searched"
+        if step + 1 == searches:
+            name = "solver_searched_out"
         segments.append(user(name, results=results(world.texts[entity])))
     if rng.random() < SLIP_SHARE:
         segments += [said(f"{think('enough .')} {search(chain[reached])}", 0.0), user("answer_now")]
@@ -230,7 +238,7 @@ def branched(
     name: str, last: str, exchanges: list[tuple[str, list[Segment]]], **values: Any
 ) -> Transcript:
     """One prompt with several values of its last variable, each answered in its own branch."""
-    opening = f"{START} user {render(name, **values, **{last: ''})}"
+    opening = f"{START} user {_template(name).render({**values, last: ''})}"
     return Transcript(
         [(opening, 0.0)],
         [[(f"{value} {EOS} {START} assistant", 0.0), *reply] for value, reply in exchanges],
