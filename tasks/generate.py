@@ -22,9 +22,8 @@ from warehouse.store import Table
 SHARD_S = 3.0  # finished rollouts are written to `shards` this often
 
 
-# All that a rollout depends on, and the tools: more than ten arguments, each passed by name.
 @stage(ROLLOUTS, tools=("fleet",), code=(search_and_roll_out,))
-def generate(  # noqa: PLR0913
+def generate(  # noqa: PLR0913 -- all that a rollout depends on, and the tools
     prompts: Table,
     *,
     policy: Policy,

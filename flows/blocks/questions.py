@@ -67,8 +67,7 @@ class ComparedAnswers:
     matches: Table
 
 
-# how to sample and how to compare are several settings each
-def answer(  # noqa: PLR0913
+def answer(  # noqa: PLR0913 -- how to sample and how to compare are several settings each
     run: Run[Any],
     at: Place,
     role: Role,
@@ -236,8 +235,7 @@ def watch_passed(
     )
 
 
-# every table that is watched is named
-def watch_asked(  # noqa: PLR0913
+def watch_asked(  # noqa: PLR0913 -- every table that is watched is named
     run: Run[Any],
     at: Place,
     policy: str,
